@@ -1,0 +1,165 @@
+//! Running other programs: always from the repository's root, always shown, output streamed.
+
+use std::env;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The repository's root: the folder above this crate.
+pub(crate) fn root() -> PathBuf {
+    // Set by `cargo run`, and right even if the checkout moved since the last build.
+    let manifest =
+        env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    manifest.parent().map_or_else(|| PathBuf::from("."), Path::to_path_buf)
+}
+
+/// Where cargo builds, and where xtask keeps what it makes.
+pub(crate) fn target_dir() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
+}
+
+/// Whether a program of that name is on the search path.
+pub(crate) fn on_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|dir| dir.join(program).is_file())
+}
+
+/// A command in the making. It prints as one could type it.
+pub(crate) struct Cmd {
+    program: String,
+    args: Vec<OsString>,
+    env: Vec<(String, String)>,
+}
+
+impl Cmd {
+    pub(crate) fn new(program: &str) -> Self {
+        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
+    }
+
+    /// `cargo` with the arguments given as one line, split at spaces.
+    pub(crate) fn cargo(line: &str) -> Self {
+        Self::new("cargo").args(line.split_whitespace())
+    }
+
+    pub(crate) fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(crate) fn args<T: Into<OsString>>(mut self, args: impl IntoIterator<Item = T>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Runs it with its output on ours; anything but success is an error.
+    pub(crate) fn run(&self) -> Result<()> {
+        self.show();
+        let status = self.command().status().with_context(|| self.could_not_start())?;
+        self.judge(status)
+    }
+
+    /// As `run`, but every line of standard output is also handed to `see`.
+    pub(crate) fn run_seeing(&self, mut see: impl FnMut(&str)) -> Result<()> {
+        self.show();
+        let mut child =
+            self.command().stdout(Stdio::piped()).spawn().with_context(|| self.could_not_start())?;
+        if let Some(stdout) = child.stdout.take() {
+            for line in BufReader::new(stdout).split(b'\n') {
+                let line = line.with_context(|| format!("reading the output of `{self}`"))?;
+                let line = String::from_utf8_lossy(&line);
+                println!("{line}");
+                see(&line);
+            }
+        }
+        let status = child.wait().with_context(|| format!("waiting for `{self}`"))?;
+        self.judge(status)
+    }
+
+    /// Runs it silently. Returns whether it succeeded, and both outputs together.
+    pub(crate) fn captured(&self) -> Result<(bool, String)> {
+        let output = self.command().stdin(Stdio::null()).output().with_context(|| self.could_not_start())?;
+        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.push_str(&String::from_utf8_lossy(&output.stderr));
+        Ok((output.status.success(), text))
+    }
+
+    fn command(&self) -> Command {
+        // `cargo run` names the very cargo that started us; a plain name could find another one.
+        let cargo = (self.program == "cargo").then(|| env::var_os("CARGO")).flatten();
+        let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
+        command.args(&self.args).current_dir(root());
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+    }
+
+    fn show(&self) {
+        println!("$ {self}");
+        // A closed standard output is no reason to stop: the exit code still tells.
+        let _ = std::io::stdout().flush();
+    }
+
+    fn could_not_start(&self) -> String {
+        format!("`{}` could not be started; is it installed and on PATH?", self.program)
+    }
+
+    fn judge(&self, status: ExitStatus) -> Result<()> {
+        if !status.success() {
+            bail!("`{self}` failed: {status}");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Cmd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, value) in &self.env {
+            write!(f, "{name}={} ", quoted(value))?;
+        }
+        f.write_str(&self.program)?;
+        for arg in &self.args {
+            write!(f, " {}", quoted(&arg.to_string_lossy()))?;
+        }
+        Ok(())
+    }
+}
+
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{word}'") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_prints_as_one_would_type_it() {
+        let cmd = Cmd::cargo("doc --no-deps").arg("two words").env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(cmd.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --no-deps 'two words'");
+    }
+
+    #[test]
+    fn lines_are_seen_and_failure_is_an_error() {
+        let mut lines = Vec::new();
+        let error = Cmd::new("sh")
+            .args(["-c", "echo one; echo two; exit 3"])
+            .run_seeing(|line| lines.push(line.to_owned()));
+        assert_eq!(lines, ["one", "two"]);
+        assert!(error.unwrap_err().to_string().contains("exit status: 3"));
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        let error = Cmd::new("no-such-program").captured().unwrap_err();
+        assert!(error.to_string().starts_with("`no-such-program` could not be started"));
+    }
+}

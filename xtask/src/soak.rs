@@ -1,0 +1,141 @@
+//! `cargo xtask soak`: the long forms. Each entry is one line of the list in `entries`.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+
+use crate::clock::{Stopwatch, Took};
+use crate::fuzz;
+use crate::report::{Outcome, Table};
+use crate::shell::Cmd;
+
+/// Property-test cases in one minute, roughly, on a small machine.
+const PROPERTY_CASES_PER_MINUTE: u64 = 10_000;
+
+/// Options of `cargo xtask soak`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Minutes per entry; entries that count cases scale with it
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    minutes: u64,
+    /// Run only the entries whose name starts so; repeat for several
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// List the entries and what each shows
+    #[arg(long)]
+    list: bool,
+}
+
+struct Entry {
+    name: String,
+    shows: &'static str,
+    /// Minutes it takes, roughly.
+    minutes: u64,
+    run: Box<dyn Fn() -> Result<()>>,
+}
+
+fn entries(minutes: u64) -> Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for target in fuzz::targets()? {
+        entries.push(Entry {
+            name: format!("fuzz {target}"),
+            shows: "no input makes a parser panic, loop or disagree with its emitter",
+            minutes,
+            run: Box::new(move || {
+                fuzz::install_cargo_fuzz().and_then(|()| fuzz::run_target(&target, minutes * 60))
+            }),
+        });
+    }
+    entries.push(Entry {
+        name: "properties wire".into(),
+        shows: "what the wire crate promises holds for many more random values",
+        minutes,
+        run: Box::new(move || {
+            let cases = PROPERTY_CASES_PER_MINUTE * minutes;
+            Cmd::cargo("test -p ferroce-wire").env("PROPTEST_CASES", cases.to_string()).run()
+        }),
+    });
+    Ok(entries)
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let mut entries = entries(args.minutes)?;
+    entries.retain(|entry| args.only.is_empty() || args.only.iter().any(|name| entry.name.starts_with(name)));
+    if entries.is_empty() {
+        bail!("soak: no entry has that name; see cargo xtask soak --list");
+    }
+    if args.list {
+        for entry in &entries {
+            println!("{:16} {:>4} min  {}", entry.name, entry.minutes, entry.shows);
+        }
+        return Ok(());
+    }
+    let total = Stopwatch::start();
+    let table = run_entries(&entries, &total);
+    println!("\n{table}");
+    let failed = table.failed();
+    if !failed.is_empty() {
+        bail!("soak: failed: {}; see above", failed.join(", "));
+    }
+    println!("xtask soak: passed, {} entries in {}", entries.len(), total.read());
+    Ok(())
+}
+
+/// Runs them all: one finding should not cost the night of the others.
+fn run_entries(entries: &[Entry], total: &Stopwatch) -> Table {
+    let mut table = Table::default();
+    let mut left: u64 = entries.iter().map(|entry| entry.minutes).sum();
+    for (index, entry) in entries.iter().enumerate() {
+        println!(
+            "\n== [{}/{}] {}: {} (about {}; {} since the start, about {} left)",
+            index + 1,
+            entries.len(),
+            entry.name,
+            entry.shows,
+            minutes(entry.minutes),
+            total.read(),
+            minutes(left),
+        );
+        left -= entry.minutes;
+        let watch = Stopwatch::start();
+        let result = (entry.run)();
+        let took = watch.read();
+        match result {
+            Ok(()) => table.push(&entry.name, Outcome::Passed { took, note: String::new() }),
+            Err(error) => {
+                eprintln!("\n== {} FAILED: {error:#}", entry.name);
+                table.push(&entry.name, Outcome::Failed { took });
+            }
+        }
+    }
+    table
+}
+
+const fn minutes(minutes: u64) -> Took {
+    Took(Duration::from_secs(minutes * 60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_does_not_stop_the_others() {
+        let entry = |name: &str, run: Box<dyn Fn() -> Result<()>>| Entry {
+            name: name.into(),
+            shows: "",
+            minutes: 1,
+            run,
+        };
+        let entries = [entry("bad", Box::new(|| bail!("as intended"))), entry("good", Box::new(|| Ok(())))];
+        let table = run_entries(&entries, &Stopwatch::start());
+        assert_eq!(table.failed(), ["bad"]);
+        assert!(table.to_string().contains("good  ok"));
+    }
+
+    #[test]
+    fn the_ten_minute_form_runs_a_hundred_thousand_cases() {
+        assert_eq!(PROPERTY_CASES_PER_MINUTE * 10, 100_000);
+        assert!(entries(10).unwrap().iter().any(|entry| entry.name == "fuzz packet"));
+    }
+}

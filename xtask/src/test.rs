@@ -1,0 +1,136 @@
+//! `cargo xtask test`: everything a change must pass, in order, stopping at the first failure.
+
+use anyhow::{Result, bail, ensure};
+use clap::builder::PossibleValuesParser;
+
+use crate::clock::Stopwatch;
+use crate::report::{Outcome, Table};
+use crate::shell::Cmd;
+use crate::{setup, tidy};
+
+/// Options of `cargo xtask test`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Run only this part; repeat for several
+    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
+    only: Vec<String>,
+    /// List the parts and what each shows
+    #[arg(long)]
+    list: bool,
+}
+
+struct Part {
+    name: &'static str,
+    shows: &'static str,
+    /// Returns a note for the table.
+    run: fn() -> Result<String>,
+}
+
+/// In the order they run: cheap and telling first.
+const PARTS: &[Part] = &[
+    Part { name: "setup", shows: "the programs the tests need are installed", run: setup::run },
+    Part { name: "fmt", shows: "rustfmt would change nothing", run: fmt },
+    Part { name: "clippy", shows: "no lint of the workspace fires", run: clippy },
+    Part { name: "tests", shows: "unit, property, golden and documentation tests pass", run: tests },
+    Part { name: "no-std", shows: "the wire crate builds without the standard library", run: no_std },
+    Part { name: "docs", shows: "the documentation builds without a warning", run: docs },
+    Part { name: "tidy", shows: "the repository keeps its own rules", run: tidy::check_repository },
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        for part in PARTS {
+            println!("{:8} {}", part.name, part.shows);
+        }
+        return Ok(());
+    }
+    let wanted = |part: &&Part| args.only.is_empty() || args.only.iter().any(|name| name == part.name);
+    let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
+    let total = Stopwatch::start();
+    let table = run_parts(&parts);
+    println!("\n{table}");
+    match table.failed().first() {
+        None => println!("xtask test: passed, {} of {} parts in {}", parts.len(), PARTS.len(), total.read()),
+        Some(name) => bail!("test: part `{name}` failed; run it alone with: cargo xtask test --only {name}"),
+    }
+    Ok(())
+}
+
+fn run_parts(parts: &[&Part]) -> Table {
+    let mut table = Table::default();
+    for part in parts {
+        if !table.failed().is_empty() {
+            table.push(part.name, Outcome::NotRun);
+            continue;
+        }
+        println!("\n== {}: {}", part.name, part.shows);
+        let watch = Stopwatch::start();
+        let result = (part.run)();
+        let took = watch.read();
+        match result {
+            Ok(note) => table.push(part.name, Outcome::Passed { took, note }),
+            Err(error) => {
+                eprintln!("\n== {} FAILED: {error:#}", part.name);
+                table.push(part.name, Outcome::Failed { took });
+            }
+        }
+    }
+    table
+}
+
+fn fmt() -> Result<String> {
+    Cmd::cargo("fmt --all --check").run()?;
+    // The fuzz crate stands outside the workspace.
+    Cmd::cargo("fmt --manifest-path fuzz/Cargo.toml --check").run()?;
+    Ok(String::new())
+}
+
+fn clippy() -> Result<String> {
+    Cmd::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
+    Ok(String::new())
+}
+
+fn tests() -> Result<String> {
+    let mut passed = 0;
+    Cmd::cargo("test --workspace").run_seeing(|line| passed += tests_passed(line))?;
+    ensure!(passed > 0, "`cargo test --workspace` succeeded but ran no test at all");
+    Ok(format!("{passed} tests passed"))
+}
+
+fn no_std() -> Result<String> {
+    Cmd::cargo("check -p ferroce-wire --no-default-features").run()?;
+    Ok(String::new())
+}
+
+fn docs() -> Result<String> {
+    Cmd::cargo("doc --workspace --no-deps").env("RUSTDOCFLAGS", "-D warnings").run()?;
+    Ok(String::new())
+}
+
+/// Reads `test result: ok. 12 passed; 0 failed; ...`; other lines count nothing.
+fn tests_passed(line: &str) -> u64 {
+    let count = line.strip_prefix("test result: ok. ").and_then(|rest| rest.split_once(" passed"));
+    count.and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn test_counts_are_read_from_result_lines_only() {
+        assert_eq!(tests_passed("test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured"), 12);
+        assert_eq!(tests_passed("test wire::parse ... ok"), 0);
+        assert_eq!(tests_passed("running 12 tests"), 0);
+    }
+
+    #[test]
+    fn nothing_runs_after_the_first_failure() {
+        let good = Part { name: "good", shows: "", run: || Ok(String::new()) };
+        let bad = Part { name: "bad", shows: "", run: || bail!("as intended") };
+        let never = Part { name: "never", shows: "", run: || unreachable!("runs after a failure") };
+        let table = run_parts(&[&good, &bad, &never]);
+        assert_eq!(table.failed(), ["bad"]);
+        assert!(table.to_string().contains("never  not run"));
+    }
+}

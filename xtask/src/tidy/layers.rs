@@ -1,0 +1,174 @@
+//! Imports point one way: a crate may know only the crates before it in the house.
+
+use super::Finding;
+use super::manifest::{Dependency, Manifest};
+use super::tree::Tree;
+
+/// The house from the ground up. `cabi` holds the C layouts that verbs and abi share; `ferroce` is
+/// the public facade.
+const ORDER: &[&str] = &[
+    "wire",
+    "transport",
+    "device",
+    "cabi",
+    "verbs",
+    "endpoint",
+    "broker",
+    "trace",
+    "probe",
+    "ferroce",
+    "abi",
+    "cli",
+];
+
+/// Crates for tests: they may know the whole house, and the house knows them only in its tests.
+const DEV_ONLY: &[&str] = &["testkit", "sim"];
+
+/// A package from outside that only some crates may use.
+struct Outsider {
+    package: &'static str,
+    allowed: &'static [&'static str],
+    why: &'static str,
+}
+
+const OUTSIDERS: &[Outsider] = &[
+    Outsider {
+        package: "tokio",
+        allowed: &["endpoint", "broker", "trace", "probe", "ferroce", "abi", "cli"],
+        why: "the layers below endpoint run without an async runtime",
+    },
+    Outsider {
+        package: "libc",
+        allowed: &["device", "cabi", "verbs", "abi"],
+        why: "only they make system calls or speak C",
+    },
+    Outsider { package: "anyhow", allowed: &["cli"], why: "a library's errors are closed lists" },
+];
+
+pub(super) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (folder, path) in tree.crates() {
+        let text = tree.text(path).unwrap_or_default();
+        match Manifest::parse(text) {
+            Ok(manifest) => findings.extend(check_manifest(folder, path, &manifest)),
+            Err(error) => findings.push(Finding::new(path, 1, format!("cannot be read as TOML: {error}"))),
+        }
+    }
+    findings
+}
+
+fn check_manifest(folder: &str, path: &str, manifest: &Manifest<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if !ORDER.contains(&folder) && !DEV_ONLY.contains(&folder) {
+        let what =
+            format!("crate `{folder}` has no place in the house; give it one in xtask/src/tidy/layers.rs");
+        findings.push(Finding::new(path, 1, what));
+    }
+    if manifest.package() != Some(&package_of(folder)) {
+        findings.push(Finding::new(path, 1, format!("the package must be called `{}`", package_of(folder))));
+    }
+    for dependency in manifest.dependencies() {
+        if let Some(what) = wrong_with(folder, &dependency) {
+            findings.push(Finding::new(path, dependency.line, what));
+        }
+    }
+    findings
+}
+
+fn wrong_with(folder: &str, dependency: &Dependency) -> Option<String> {
+    if let Some(other) = folder_of(&dependency.package) {
+        return wrong_with_member(folder, other, dependency.dev);
+    }
+    let outsider = OUTSIDERS.iter().find(|outsider| outsider.package == dependency.package)?;
+    if outsider.allowed.contains(&folder) {
+        return None;
+    }
+    let Outsider { package, allowed, why } = outsider;
+    Some(format!("`{folder}` may not use `{package}`, because {why}; it belongs to: {}", allowed.join(", ")))
+}
+
+fn wrong_with_member(folder: &str, other: &str, dev: bool) -> Option<String> {
+    if DEV_ONLY.contains(&folder) || folder == other {
+        return None;
+    }
+    if DEV_ONLY.contains(&other) {
+        let what = format!("`{other}` is for tests; move it to [dev-dependencies] of `{folder}`");
+        return (!dev).then_some(what);
+    }
+    let place = |name| ORDER.iter().position(|known| *known == name);
+    match (place(folder), place(other)) {
+        (Some(here), Some(there)) if there > here => Some(format!(
+            "`{folder}` may not depend on `{other}`, which comes after it ({}); move the shared part down",
+            ORDER.join(" < ")
+        )),
+        _ => None,
+    }
+}
+
+fn package_of(folder: &str) -> String {
+    if folder == "ferroce" { folder.into() } else { format!("ferroce-{folder}") }
+}
+
+fn folder_of(package: &str) -> Option<&str> {
+    if package == "ferroce" { Some(package) } else { package.strip_prefix("ferroce-") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(folder: &str, dependencies: &str) -> Vec<String> {
+        let manifest = format!("[package]\nname = \"ferroce-{folder}\"\n{dependencies}\n");
+        let path = format!("crates/{folder}/Cargo.toml");
+        check(&Tree::of(&[(&path, &manifest)]))
+            .into_iter()
+            .map(|f| format!("{}: {}", f.line, f.what))
+            .collect()
+    }
+
+    #[test]
+    fn downward_is_fine() {
+        assert!(findings("verbs", "[dependencies]\nferroce-wire = \"0\"\nferroce-device = \"0\"").is_empty());
+    }
+
+    #[test]
+    fn upward_is_not() {
+        let found = findings("wire", "[dependencies]\nferroce-device = { workspace = true }");
+        assert_eq!(found.len(), 1);
+        assert!(found[0].starts_with("4: `wire` may not depend on `device`"));
+    }
+
+    #[test]
+    fn upward_is_not_even_for_tests() {
+        assert_eq!(findings("wire", "[dev-dependencies]\nferroce-device = \"0\"").len(), 1);
+    }
+
+    #[test]
+    fn test_crates_are_for_tests() {
+        assert!(findings("wire", "[dev-dependencies]\nferroce-testkit = \"0\"").is_empty());
+        assert!(findings("testkit", "[dependencies]\nferroce-sim = \"0\"\nferroce-wire = \"0\"").is_empty());
+        assert!(findings("cli", "[dependencies]\nferroce-testkit = \"0\"")[0].contains("[dev-dependencies]"));
+    }
+
+    #[test]
+    fn outsiders_stay_in_their_rooms() {
+        assert!(findings("endpoint", "[dependencies]\ntokio = \"1\"").is_empty());
+        assert!(findings("device", "[target.'cfg(unix)'.dependencies]\nlibc = \"0.2\"").is_empty());
+        assert!(findings("device", "[dependencies]\ntokio = \"1\"")[0].contains("async runtime"));
+        assert!(
+            findings("broker", "[dependencies]\nc = { package = \"libc\", version = \"0.2\" }")[0]
+                .contains("`libc`")
+        );
+    }
+
+    #[test]
+    fn an_unknown_crate_must_be_placed() {
+        assert!(findings("attic", "")[0].contains("no place in the house"));
+    }
+
+    #[test]
+    fn folder_and_package_agree() {
+        let tree = Tree::of(&[("crates/wire/Cargo.toml", "[package]\nname = \"wire\"\n")]);
+        assert!(check(&tree)[0].what.contains("`ferroce-wire`"));
+    }
+}

@@ -1,0 +1,135 @@
+//! `cargo xtask tidy`: the repository's own rules as code. One rule per file, each a function from
+//! the tree to what is wrong in it, tested on small trees made in memory.
+
+use anyhow::{Result, bail};
+
+use crate::shell::root;
+
+mod clocks;
+mod hygiene;
+mod inherit;
+mod layers;
+mod length;
+mod links;
+mod machine;
+mod manifest;
+mod map;
+mod markdown;
+mod source;
+mod tree;
+mod unsafety;
+
+use tree::Tree;
+
+/// Options of `cargo xtask tidy`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// List the rules
+    #[arg(long)]
+    list: bool,
+}
+
+/// One thing that is wrong: where, and what to do about it.
+#[derive(Debug)]
+struct Finding {
+    path: String,
+    /// Counted from 1.
+    line: usize,
+    what: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, what: impl Into<String>) -> Self {
+        Self { path: path.into(), line, what: what.into() }
+    }
+}
+
+struct Rule {
+    name: &'static str,
+    says: &'static str,
+    check: fn(&Tree) -> Vec<Finding>,
+}
+
+const RULES: &[Rule] = &[
+    Rule {
+        name: "layers",
+        says: "a crate depends only on crates before it in the house",
+        check: layers::check,
+    },
+    Rule { name: "unsafe", says: "unsafe code lives only in its few named homes", check: unsafety::check },
+    Rule { name: "length", says: "a Rust file has at most 700 lines", check: length::check },
+    Rule { name: "links", says: "links, anchors and paths in Markdown lead somewhere", check: links::check },
+    Rule { name: "machine", says: "nothing refers to one developer's machine", check: machine::check },
+    Rule {
+        name: "clocks",
+        says: "only the device, xtask and benchmarks read a clock or sleep",
+        check: clocks::check,
+    },
+    Rule {
+        name: "hygiene",
+        says: "no stray blanks, unfinished code or ignored tests",
+        check: hygiene::check,
+    },
+    Rule { name: "map", says: "every crate is on the map in ARCHITECTURE.md", check: map::check },
+    Rule {
+        name: "inherit",
+        says: "every member takes lints and licence from the workspace",
+        check: inherit::check,
+    },
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        for rule in RULES {
+            println!("{:8} {}", rule.name, rule.says);
+        }
+        return Ok(());
+    }
+    println!("tidy: {}", check_repository()?);
+    Ok(())
+}
+
+/// Checks every rule and prints all that is wrong. Returns a note for the report.
+pub(crate) fn check_repository() -> Result<String> {
+    let tree = Tree::load(&root())?;
+    let lines = report(&tree);
+    for line in &lines {
+        println!("{line}");
+    }
+    match lines.len() {
+        0 => Ok(format!("{} rules kept by {} files", RULES.len(), tree.files().len())),
+        1 => bail!("tidy: one thing to put right, listed above"),
+        count => bail!("tidy: {count} things to put right, listed above"),
+    }
+}
+
+fn report(tree: &Tree) -> Vec<String> {
+    let mut lines = Vec::new();
+    for rule in RULES {
+        let mut findings = (rule.check)(tree);
+        findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+        lines.extend(findings.iter().map(|f| format!("{}:{}: {}: {}", f.path, f.line, rule.name, f.what)));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_failures_of_all_rules_are_listed() {
+        let tree = Tree::of(&[
+            ("crates/wire/src/lib.rs", "#![forbid(unsafe_code)]\n\tfn f() { todo!() }\n"),
+            ("README.md", "[gone](gone.md) \n"),
+        ]);
+        let lines = report(&tree);
+        let has = |start: &str| lines.iter().any(|line| line.starts_with(start));
+        assert!(has("README.md:1: links: "), "{lines:?}");
+        assert!(has("README.md:1: hygiene: "), "{lines:?}");
+        assert_eq!(
+            lines.iter().filter(|line| line.starts_with("crates/wire/src/lib.rs:2: hygiene: ")).count(),
+            2
+        );
+    }
+}
