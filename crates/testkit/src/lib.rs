@@ -1,1 +1,20 @@
-//! Test kit.
+//! What the tests of several crates share.
+//!
+//! - [`captures`]: golden frames of the Linux kernel, from `testdata/captures`.
+//! - [`samples`]: packets of every opcode, from numbers or from proptest.
+//! - [`fuzz`]: what a fuzz target does with its bytes; `cargo test` replays the corpora through it.
+//! - [`judge`]: whether a missing foreign program skips a test or fails it.
+#![forbid(unsafe_code)]
+
+pub mod captures;
+pub mod fuzz;
+pub mod judge;
+pub mod samples;
+
+use std::path::PathBuf;
+
+/// The root of the repository.
+#[must_use]
+pub fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}

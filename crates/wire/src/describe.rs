@@ -29,6 +29,8 @@ pub enum Value<'a> {
         /// How many hexadecimal digits it is printed with.
         digits: usize,
     },
+    /// Words.
+    Text(&'a str),
     /// An IP address.
     Ip(IpAddr),
     /// A global identifier.
@@ -68,6 +70,7 @@ impl fmt::Display for Value<'_> {
             Value::Decimal(value) => write!(f, "{value}"),
             Value::Hex { value, digits } => write!(f, "0x{value:0digits$x}"),
             Value::Named { name, value, digits } => write!(f, "{name} (0x{value:0digits$x})"),
+            Value::Text(text) => f.write_str(text),
             Value::Ip(ip) => write!(f, "{ip}"),
             Value::Gid(gid) => write!(f, "{gid}"),
             Value::Mac([a, b, c, d, e, g]) => {

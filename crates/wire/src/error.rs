@@ -2,6 +2,8 @@
 
 use thiserror::Error;
 
+use crate::opcode::Opcode;
+
 /// The reason why bytes could not be read as a RoCEv2 packet: a closed list,
 /// each reason with what was seen and what would have been right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -36,8 +38,8 @@ pub enum ParseError {
     /// The payload has a length that no path MTU allows for this opcode.
     #[error("{opcode} with {len} payload bytes, allowed: {allowed}")]
     BadLength {
-        /// Name of the opcode.
-        opcode: &'static str,
+        /// The opcode.
+        opcode: Opcode,
         /// Payload bytes without pad.
         len: usize,
         /// What the opcode allows, in words.

@@ -1,0 +1,109 @@
+//! What the fuzz targets do with their bytes. Each function panics where a promise is broken.
+
+use std::fs;
+
+use ferroce_wire::describe::{Describe, Value, Visitor};
+use ferroce_wire::mad::CmMad;
+use ferroce_wire::{Flow, Frame, Long, MAX_PACKET_LEN, Packet, ParseError};
+
+/// Bytes as a packet, and as a frame: what parses prints, and survives being written and read again.
+///
+/// # Panics
+/// If it does not.
+pub fn packet(bytes: &[u8]) {
+    let flow = Flow::new(([127, 0, 0, 1], 49152).into(), ([127, 0, 0, 2], 4791).into()).expect("one family");
+    if let Ok(packet) = Packet::parse(bytes) {
+        let text = packet.to_string();
+        assert!(text.starts_with(&packet.opcode().to_string()), "{text}");
+        let mut buffer = [0xaa; MAX_PACKET_LEN];
+        let len = packet.emit(&flow, 0, &mut buffer).expect("room for the longest packet");
+        assert_eq!(len, bytes.len());
+        assert_eq!(len, packet.len());
+        assert_eq!(Packet::parse(&buffer[..len]), Ok(packet));
+        assert_eq!(flow.verify(&buffer[..len], 0), Ok(()));
+        packet.describe(&mut Swallow(0)).expect("nothing to fail");
+    }
+    match flow.both(bytes, 0) {
+        Ok((seen, computed)) => {
+            assert_eq!(flow.verify(bytes, 0).is_ok(), seen == computed);
+            if let Some(id) = flow.solve_ip_id(bytes) {
+                assert_eq!(flow.verify(bytes, id), Ok(()));
+            }
+        }
+        Err(error) => assert!(matches!(error, ParseError::TooShort { .. })),
+    }
+    frame(Frame::parse_ethernet(bytes));
+    frame(Frame::parse_ip(bytes));
+}
+
+fn frame(frame: Result<Frame<'_>, ParseError>) {
+    match frame {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(frame) => {
+            assert!(Long(&frame).to_string().starts_with("IP"));
+            assert!(frame.to_string().contains(" > "));
+            let mut buffer = vec![0; frame.len()];
+            assert_eq!(frame.emit(&mut buffer), Ok(frame.len()));
+            let again = if frame.ethernet.is_some() {
+                Frame::parse_ethernet(&buffer)
+            } else {
+                Frame::parse_ip(&buffer)
+            }
+            .expect("what we wrote is a frame");
+            // Reserved bits are dropped on the way, so only the values must agree.
+            assert_eq!((again.ip, again.udp, again.packet), (frame.ip, frame.udp, frame.packet));
+        }
+    }
+}
+
+/// Bytes as a connection management message.
+///
+/// # Panics
+/// If what parses does not survive being written and read again.
+pub fn cm(bytes: &[u8]) {
+    match CmMad::parse(bytes) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(mad) => {
+            mad.describe(&mut Swallow(0)).expect("nothing to fail");
+            let mut buffer = [0xaa; CmMad::LEN];
+            mad.emit(&mut buffer);
+            assert_eq!(CmMad::parse(&buffer), Ok(mad));
+        }
+    }
+}
+
+/// Runs a target over its corpus in `fuzz/corpus` and returns how many entries it has.
+///
+/// # Panics
+/// If the corpus cannot be read, or the target finds something.
+pub fn replay(target: &str, body: fn(&[u8])) -> usize {
+    let folder = crate::repository().join("fuzz/corpus").join(target);
+    let entries = fs::read_dir(&folder).expect("a corpus");
+    let mut count = 0;
+    for entry in entries {
+        let path = entry.expect("an entry of the corpus").path();
+        body(&fs::read(&path).expect("a readable entry"));
+        count += 1;
+    }
+    count
+}
+
+/// Looks at every value and keeps nothing.
+struct Swallow(usize);
+
+impl Visitor for Swallow {
+    fn header(&mut self, key: &'static str, title: &'static str, _len: usize) -> std::fmt::Result {
+        assert!(!key.is_empty() && !title.is_empty());
+        Ok(())
+    }
+
+    fn field(&mut self, key: &'static str, label: &'static str, value: Value<'_>) -> std::fmt::Result {
+        self.0 += value.to_string().len() + key.len() + label.len();
+        Ok(())
+    }
+
+    fn data(&mut self, bytes: &[u8]) -> std::fmt::Result {
+        self.0 += bytes.len();
+        Ok(())
+    }
+}

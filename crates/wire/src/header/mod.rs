@@ -1,0 +1,21 @@
+//! Transport headers: each with the same verbs, `parse`, `emit` and `LEN`.
+
+mod aeth;
+mod atomic;
+mod bth;
+mod deth;
+mod feth;
+mod grh;
+mod immediate;
+mod reth;
+mod xrceth;
+
+pub use aeth::{Aeth, CreditCode, NakCode, RnrTimer, Syndrome};
+pub use atomic::{AtomicAckEth, AtomicEth};
+pub use bth::Bth;
+pub use deth::Deth;
+pub use feth::{Feth, FlushPlacement, FlushScope};
+pub use grh::{DatagramPrefix, Grh};
+pub use immediate::{Ieth, Imm};
+pub use reth::Reth;
+pub use xrceth::Xrceth;

@@ -1,0 +1,481 @@
+//! Every opcode of RoCEv2 in one table.
+//!
+//! The opcode byte of the base transport header has two parts (IBA 9.2.1): three
+//! bits of [`Service`] and five bits of [`Operation`]. The table below lists each
+//! operation once, with the services that know it; [`Opcode::info`] combines both.
+
+use core::fmt;
+
+use bitflags::bitflags;
+
+use crate::mtu::PathMtu;
+
+/// The transport service: the upper three bits of an opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Service {
+    /// Reliable connection.
+    Rc = 0b000,
+    /// Unreliable connection.
+    Uc = 0b001,
+    /// Unreliable datagram.
+    Ud = 0b011,
+    /// Congestion notification (RoCEv2 annex A17).
+    Cnp = 0b100,
+    /// Extended reliable connection (annex A14).
+    Xrc = 0b101,
+}
+
+impl Service {
+    /// All services with a place in the table.
+    pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::Cnp, Self::Xrc];
+
+    /// The upper-case name that everybody uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rc => "RC",
+            Self::Uc => "UC",
+            Self::Ud => "UD",
+            Self::Cnp => "CNP",
+            Self::Xrc => "XRC",
+        }
+    }
+}
+
+/// Which end of a connection sends the packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The requester, on behalf of a work request.
+    Request,
+    /// The responder, answering one.
+    Response,
+}
+
+/// Where in its message a packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Position {
+    /// The first of several.
+    First,
+    /// Neither the first nor the last.
+    Middle,
+    /// The last of several.
+    Last,
+    /// The whole message.
+    Only,
+}
+
+bitflags! {
+    /// Extended transport headers, in the order in which they follow the base transport header.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct Headers: u16 {
+        /// Which shared receive queue an XRC request is for.
+        const XRCETH = 1 << 0;
+        /// Q_Key and source queue pair of a datagram.
+        const DETH = 1 << 1;
+        /// What a FLUSH is to make visible or persistent.
+        const FETH = 1 << 2;
+        /// Remote address, key and length.
+        const RETH = 1 << 3;
+        /// Remote address, key and operands of an atomic.
+        const ATOMIC_ETH = 1 << 4;
+        /// Acknowledgement syndrome and message sequence number.
+        const AETH = 1 << 5;
+        /// The value before an atomic.
+        const ATOMIC_ACK_ETH = 1 << 6;
+        /// Immediate data.
+        const IMM_DT = 1 << 7;
+        /// The key that the responder is to invalidate.
+        const IETH = 1 << 8;
+        /// The 16 reserved bytes of a congestion notification.
+        const CNP = 1 << 9;
+    }
+}
+
+impl Headers {
+    /// Their length on the wire together.
+    #[must_use]
+    pub const fn wire_len(self) -> usize {
+        const LENGTHS: [(Headers, usize); 10] = [
+            (Headers::XRCETH, 4),
+            (Headers::DETH, 8),
+            (Headers::FETH, 4),
+            (Headers::RETH, 16),
+            (Headers::ATOMIC_ETH, 28),
+            (Headers::AETH, 4),
+            (Headers::ATOMIC_ACK_ETH, 8),
+            (Headers::IMM_DT, 4),
+            (Headers::IETH, 4),
+            (Headers::CNP, 16),
+        ];
+        let mut len = 0;
+        let mut i = 0;
+        while i < LENGTHS.len() {
+            if self.contains(LENGTHS[i].0) {
+                len += LENGTHS[i].1;
+            }
+            i += 1;
+        }
+        len
+    }
+}
+
+/// How much payload an operation carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PayloadRule {
+    /// None at all.
+    Nothing,
+    /// Exactly eight bytes: the operand of an ATOMIC WRITE.
+    EightBytes,
+    /// Exactly one path MTU: more of the message follows.
+    FullMtu,
+    /// One byte up to one path MTU: the rest of a message.
+    OneToMtu,
+    /// Nothing up to one path MTU: a whole message.
+    UpToMtu,
+}
+
+impl PayloadRule {
+    /// Whether some path MTU allows this length. What only the path MTU of a
+    /// connection forbids is for that connection to judge, because it has to answer.
+    #[must_use]
+    pub const fn permits(self, len: usize) -> bool {
+        match self {
+            Self::Nothing => len == 0,
+            Self::EightBytes => len == 8,
+            Self::FullMtu | Self::OneToMtu | Self::UpToMtu => len <= PathMtu::B4096.bytes(),
+        }
+    }
+
+    /// Whether a connection with this path MTU allows this length (IBA 9.7.4.1.6, 9.8.2.2).
+    #[must_use]
+    pub const fn permits_at(self, len: usize, mtu: PathMtu) -> bool {
+        match self {
+            Self::Nothing | Self::EightBytes => self.permits(len),
+            Self::FullMtu => len == mtu.bytes(),
+            Self::OneToMtu => len >= 1 && len <= mtu.bytes(),
+            Self::UpToMtu => len <= mtu.bytes(),
+        }
+    }
+
+    /// The rule in words.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "none",
+            Self::EightBytes => "exactly 8",
+            Self::FullMtu => "exactly one path MTU (at most 4096)",
+            Self::OneToMtu => "1 to one path MTU (at most 4096)",
+            Self::UpToMtu => "0 to one path MTU (at most 4096)",
+        }
+    }
+}
+
+/// The services that know an operation.
+#[derive(Clone, Copy)]
+enum Spoken {
+    /// RC and XRC.
+    Reliable,
+    /// RC, XRC and UC.
+    Connected,
+    /// RC, XRC, UC and UD.
+    Everywhere,
+    /// A congestion notification.
+    Congestion,
+}
+
+impl Spoken {
+    const fn includes(self, service: Service) -> bool {
+        match service {
+            Service::Rc | Service::Xrc => !matches!(self, Self::Congestion),
+            Service::Uc => matches!(self, Self::Connected | Self::Everywhere),
+            Service::Ud => matches!(self, Self::Everywhere),
+            Service::Cnp => matches!(self, Self::Congestion),
+        }
+    }
+}
+
+/// Writes the enum, its names and its rows from one table.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $code:literal $variant:ident $name:literal $spoken:ident $role:ident $position:ident
+        [$($header:ident)*] $payload:ident;)*) => {
+        /// What a packet does, whatever its service: the lower five bits of an opcode.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Operation {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Operation {
+            /// All operations, in the order of their codes.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The lower five bits of the opcode.
+            #[must_use]
+            pub const fn code(self) -> u8 {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// Its name, without that of the service.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+        }
+
+        const ROWS: &[Row] = &[$(Row {
+            operation: Operation::$variant,
+            spoken: Spoken::$spoken,
+            role: Role::$role,
+            position: Position::$position,
+            headers: Headers::empty()$(.union(Headers::$header))*,
+            payload: PayloadRule::$payload,
+        },)*];
+    };
+}
+
+struct Row {
+    operation: Operation,
+    spoken: Spoken,
+    role: Role,
+    position: Position,
+    headers: Headers,
+    payload: PayloadRule,
+}
+
+operations! {
+    /// Start of a SEND of several packets.
+    0x00 SendFirst "SEND First" Connected Request First [] FullMtu;
+    /// Middle of a SEND.
+    0x01 SendMiddle "SEND Middle" Connected Request Middle [] FullMtu;
+    /// End of a SEND.
+    0x02 SendLast "SEND Last" Connected Request Last [] OneToMtu;
+    /// End of a SEND with immediate data.
+    0x03 SendLastImm "SEND Last with Immediate" Connected Request Last [IMM_DT] OneToMtu;
+    /// A SEND of one packet.
+    0x04 SendOnly "SEND Only" Everywhere Request Only [] UpToMtu;
+    /// A SEND of one packet with immediate data.
+    0x05 SendOnlyImm "SEND Only with Immediate" Everywhere Request Only [IMM_DT] UpToMtu;
+    /// Start of an RDMA WRITE of several packets.
+    0x06 WriteFirst "RDMA WRITE First" Connected Request First [RETH] FullMtu;
+    /// Middle of an RDMA WRITE.
+    0x07 WriteMiddle "RDMA WRITE Middle" Connected Request Middle [] FullMtu;
+    /// End of an RDMA WRITE.
+    0x08 WriteLast "RDMA WRITE Last" Connected Request Last [] OneToMtu;
+    /// End of an RDMA WRITE with immediate data.
+    0x09 WriteLastImm "RDMA WRITE Last with Immediate" Connected Request Last [IMM_DT] OneToMtu;
+    /// An RDMA WRITE of one packet.
+    0x0a WriteOnly "RDMA WRITE Only" Connected Request Only [RETH] UpToMtu;
+    /// An RDMA WRITE of one packet with immediate data.
+    0x0b WriteOnlyImm "RDMA WRITE Only with Immediate" Connected Request Only [RETH IMM_DT] UpToMtu;
+    /// Asks for remote memory.
+    0x0c ReadRequest "RDMA READ Request" Reliable Request Only [RETH] Nothing;
+    /// Start of an RDMA READ response of several packets.
+    0x0d ReadResponseFirst "RDMA READ Response First" Reliable Response First [AETH] FullMtu;
+    /// Middle of an RDMA READ response.
+    0x0e ReadResponseMiddle "RDMA READ Response Middle" Reliable Response Middle [] FullMtu;
+    /// End of an RDMA READ response.
+    0x0f ReadResponseLast "RDMA READ Response Last" Reliable Response Last [AETH] OneToMtu;
+    /// An RDMA READ response of one packet; also answers FLUSH and ATOMIC WRITE, empty.
+    0x10 ReadResponseOnly "RDMA READ Response Only" Reliable Response Only [AETH] UpToMtu;
+    /// Acknowledges, or refuses.
+    0x11 Acknowledge "Acknowledge" Reliable Response Only [AETH] Nothing;
+    /// Acknowledges an atomic and carries the value before it.
+    0x12 AtomicAcknowledge "ATOMIC Acknowledge" Reliable Response Only [AETH ATOMIC_ACK_ETH] Nothing;
+    /// Compares and swaps eight bytes.
+    0x13 CompareSwap "Compare and Swap" Reliable Request Only [ATOMIC_ETH] Nothing;
+    /// Adds to eight bytes.
+    0x14 FetchAdd "Fetch and Add" Reliable Request Only [ATOMIC_ETH] Nothing;
+    /// End of a SEND that invalidates a key of the receiver.
+    0x16 SendLastInv "SEND Last with Invalidate" Reliable Request Last [IETH] OneToMtu;
+    /// A SEND of one packet that invalidates a key of the receiver.
+    0x17 SendOnlyInv "SEND Only with Invalidate" Reliable Request Only [IETH] UpToMtu;
+    /// Makes earlier writes visible or persistent (annex A19).
+    0x1c Flush "FLUSH" Reliable Request Only [FETH RETH] Nothing;
+    /// Writes eight bytes at once (annex A19).
+    0x1d AtomicWrite "ATOMIC WRITE" Reliable Request Only [RETH] EightBytes;
+    /// Tells a sender that its packets met congestion.
+    0x01 Congestion "Congestion Notification" Congestion Response Only [CNP] Nothing;
+}
+
+/// An opcode that exists: a service and an operation that it knows.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opcode(u8);
+
+/// What an opcode says about its packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpcodeInfo {
+    /// The service.
+    pub service: Service,
+    /// The operation.
+    pub operation: Operation,
+    /// Request or response.
+    pub role: Role,
+    /// First, middle, last or only packet of its message.
+    pub position: Position,
+    /// Extended transport headers that follow the base transport header.
+    pub headers: Headers,
+    /// Length of the base and extended transport headers together.
+    pub header_len: usize,
+    /// How much payload follows.
+    pub payload: PayloadRule,
+}
+
+static TABLE: [Option<OpcodeInfo>; 256] = table();
+
+impl Opcode {
+    /// The opcode with this byte, if there is one.
+    #[must_use]
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match &TABLE[byte as usize] {
+            Some(_) => Some(Self(byte)),
+            None => None,
+        }
+    }
+
+    /// The opcode of this operation in this service, if the service knows it.
+    #[must_use]
+    pub const fn new(service: Service, operation: Operation) -> Option<Self> {
+        let byte = (service as u8) << 5 | operation.code();
+        match &TABLE[byte as usize] {
+            // A congestion notification shares its lower bits with SEND Middle.
+            Some(info) if info.operation as u8 == operation as u8 => Some(Self(byte)),
+            _ => None,
+        }
+    }
+
+    /// An opcode that the caller's types show to exist.
+    pub(crate) const fn known(service: Service, operation: Operation) -> Self {
+        debug_assert!(Self::new(service, operation).is_some());
+        Self((service as u8) << 5 | operation.code())
+    }
+
+    /// All opcodes, in the order of their bytes.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..=u8::MAX).filter_map(Self::from_byte)
+    }
+
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        self.0
+    }
+
+    /// What it says about its packet.
+    #[must_use]
+    pub const fn info(self) -> &'static OpcodeInfo {
+        match &TABLE[self.0 as usize] {
+            Some(info) => info,
+            None => unreachable!(),
+        }
+    }
+}
+
+const fn table() -> [Option<OpcodeInfo>; 256] {
+    let mut table = [None; 256];
+    let mut i = 0;
+    while i < ROWS.len() * Service::ALL.len() {
+        let (row, service) = (&ROWS[i / Service::ALL.len()], Service::ALL[i % Service::ALL.len()]);
+        if row.spoken.includes(service) {
+            let headers = row.headers.union(added_by(service, row.role));
+            table[((service as u8) << 5 | row.operation.code()) as usize] = Some(OpcodeInfo {
+                service,
+                operation: row.operation,
+                role: row.role,
+                position: row.position,
+                headers,
+                header_len: 12 + headers.wire_len(),
+                payload: row.payload,
+            });
+        }
+        i += 1;
+    }
+    table
+}
+
+/// Headers that a service adds to those of the operation.
+const fn added_by(service: Service, role: Role) -> Headers {
+    match (service, role) {
+        (Service::Ud, _) => Headers::DETH,
+        (Service::Xrc, Role::Request) => Headers::XRCETH,
+        _ => Headers::empty(),
+    }
+}
+
+impl fmt::Display for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let info = self.info();
+        match info.service {
+            Service::Cnp => f.write_str(info.operation.name()),
+            service => write!(f, "{} {}", service.name(), info.operation.name()),
+        }
+    }
+}
+
+impl fmt::Debug for Opcode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opcode({self}, 0x{:02x})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_the_opcodes_of_each_service_and_no_other() {
+        let count =
+            |service| Opcode::all().filter(|opcode| opcode.info().service as u8 == service as u8).count();
+        assert_eq!(count(Service::Rc), 25);
+        assert_eq!(count(Service::Uc), 12);
+        assert_eq!(count(Service::Ud), 2);
+        assert_eq!(count(Service::Xrc), 25);
+        assert_eq!(count(Service::Cnp), 1);
+        assert_eq!(Opcode::all().count(), 65);
+    }
+
+    #[test]
+    fn well_known_opcodes_have_their_bytes() {
+        let byte = |service, operation| Opcode::new(service, operation).map(Opcode::byte);
+        assert_eq!(byte(Service::Rc, Operation::SendOnly), Some(0x04));
+        assert_eq!(byte(Service::Rc, Operation::Acknowledge), Some(0x11));
+        assert_eq!(byte(Service::Rc, Operation::AtomicWrite), Some(0x1d));
+        assert_eq!(byte(Service::Uc, Operation::WriteOnlyImm), Some(0x2b));
+        assert_eq!(byte(Service::Ud, Operation::SendOnly), Some(0x64));
+        assert_eq!(byte(Service::Ud, Operation::SendOnlyImm), Some(0x65));
+        assert_eq!(byte(Service::Cnp, Operation::Congestion), Some(0x81));
+        assert_eq!(byte(Service::Xrc, Operation::SendOnly), Some(0xa4));
+        assert_eq!(byte(Service::Xrc, Operation::Flush), Some(0xbc));
+        assert_eq!(byte(Service::Uc, Operation::ReadRequest), None);
+        assert_eq!(byte(Service::Uc, Operation::SendOnlyInv), None);
+        assert_eq!(byte(Service::Ud, Operation::SendFirst), None);
+        assert_eq!(byte(Service::Rc, Operation::Congestion), None);
+        assert_eq!(byte(Service::Cnp, Operation::SendMiddle), None);
+    }
+
+    #[test]
+    fn every_opcode_comes_back_from_its_parts() {
+        for opcode in Opcode::all() {
+            let info = opcode.info();
+            assert_eq!(Opcode::new(info.service, info.operation), Some(opcode));
+        }
+    }
+
+    #[test]
+    fn xrc_requests_name_their_queue_and_responses_do_not() {
+        for opcode in Opcode::all().filter(|opcode| opcode.info().service == Service::Xrc) {
+            let info = opcode.info();
+            assert_eq!(info.headers.contains(Headers::XRCETH), info.role == Role::Request, "{opcode}");
+        }
+    }
+
+    #[test]
+    fn lengths_follow_the_path_mtu() {
+        let mtu = PathMtu::B1024;
+        assert!(PayloadRule::FullMtu.permits_at(1024, mtu));
+        assert!(!PayloadRule::FullMtu.permits_at(512, mtu));
+        assert!(!PayloadRule::OneToMtu.permits_at(0, mtu));
+        assert!(PayloadRule::OneToMtu.permits_at(1, mtu));
+        assert!(PayloadRule::UpToMtu.permits_at(0, mtu));
+        assert!(!PayloadRule::UpToMtu.permits_at(1025, mtu));
+        assert!(!PayloadRule::UpToMtu.permits(4097));
+    }
+}

@@ -1,0 +1,407 @@
+//! A RoCEv2 packet, from the base transport header to the ICRC, as a type.
+//!
+//! [`Packet::parse`] judges the bytes once. What it returns can only be a packet
+//! whose headers fit its opcode, so whoever handles it matches on [`Body`] and has
+//! no case left over. The same type writes packets: [`Packet::emit`] with a payload
+//! at hand, or [`Packet::emit_headers`] when the payload is put in place by others.
+
+mod describe;
+mod emit;
+mod parse;
+
+use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Imm, Reth, Xrceth};
+use crate::icrc::ICRC_LEN;
+use crate::num::{PKey, Psn, Qpn, Rkey, Srqn};
+use crate::opcode::{Opcode, Operation, Service};
+
+/// The longest transport headers: BTH, XRCETH, AtomicETH.
+pub const MAX_HEADER_LEN: usize = Bth::LEN + Xrceth::LEN + AtomicEth::LEN;
+
+/// The longest packet, BTH to ICRC: an XRC WRITE with immediate data and 4 KiB.
+pub const MAX_PACKET_LEN: usize = Bth::LEN + Xrceth::LEN + Reth::LEN + Imm::LEN + 4096 + ICRC_LEN;
+
+/// A packet. `P` is its payload: bytes for a packet that was read, or a
+/// [`PayloadLen`] for one whose headers are written first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<P> {
+    /// The queue pair that it is for.
+    pub dest_qp: Qpn,
+    /// Its place in the sequence of packets.
+    pub psn: Psn,
+    /// The partition.
+    pub pkey: PKey,
+    /// The receiver is asked to raise a completion event.
+    pub solicited: bool,
+    /// The path migration state is "migrated".
+    pub migrated: bool,
+    /// The responder is asked to acknowledge.
+    pub ack_request: bool,
+    /// The packet met congestion on its way.
+    pub fecn: bool,
+    /// The packet tells of congestion in the other direction.
+    pub becn: bool,
+    /// What it does.
+    pub body: Body<P>,
+}
+
+/// What a packet does, by service and direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body<P> {
+    /// A request on a reliable connection.
+    RcRequest(Request<P>),
+    /// A response on a reliable connection.
+    RcResponse(Response<P>),
+    /// A message on an unreliable connection.
+    Uc(UcRequest<P>),
+    /// A datagram.
+    Ud(Datagram<P>),
+    /// A request on an extended reliable connection, for this shared receive queue.
+    XrcRequest(Srqn, Request<P>),
+    /// A response on an extended reliable connection.
+    XrcResponse(Response<P>),
+    /// A congestion notification.
+    Congestion,
+}
+
+/// A request on a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request<P> {
+    /// Part of a message into a receive of the peer.
+    Send(Segment<(), SendTail>, P),
+    /// Part of a message into memory of the peer.
+    Write(Segment<Reth, Option<Imm>>, P),
+    /// Asks for memory of the peer.
+    Read(Reth),
+    /// Compares and swaps eight bytes of the peer.
+    CompareSwap(AtomicEth),
+    /// Adds to eight bytes of the peer.
+    FetchAdd(AtomicEth),
+    /// Writes eight bytes of the peer at once.
+    AtomicWrite(Reth, [u8; 8]),
+    /// Makes earlier writes visible or persistent.
+    Flush(Feth, Reth),
+}
+
+/// A response on a reliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Response<P> {
+    /// Part of the memory that a READ asked for.
+    Read(ReadSegment, P),
+    /// Acknowledges, or refuses.
+    Acknowledge(Aeth),
+    /// Acknowledges an atomic.
+    AtomicAcknowledge(Aeth, AtomicAckEth),
+}
+
+/// A message on an unreliable connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UcRequest<P> {
+    /// Part of a message into a receive of the peer.
+    Send(Segment<(), Option<Imm>>, P),
+    /// Part of a message into memory of the peer.
+    Write(Segment<Reth, Option<Imm>>, P),
+}
+
+/// A datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram<P> {
+    /// Who sent it, and by what right.
+    pub deth: Deth,
+    /// Immediate data.
+    pub imm: Option<Imm>,
+    /// The message.
+    pub payload: P,
+}
+
+/// A packet's place in its message: `H` heads the message, `T` closes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Segment<H, T> {
+    /// The first of several packets.
+    First(H),
+    /// Neither the first nor the last.
+    Middle,
+    /// The last of several packets.
+    Last(T),
+    /// The whole message.
+    Only(H, T),
+}
+
+impl<H: Copy, T: Copy> Segment<H, T> {
+    /// The head, if the message begins here.
+    pub const fn head(&self) -> Option<H> {
+        match *self {
+            Self::First(head) | Self::Only(head, _) => Some(head),
+            Self::Middle | Self::Last(_) => None,
+        }
+    }
+
+    /// The tail, if the message ends here.
+    pub const fn tail(&self) -> Option<T> {
+        match *self {
+            Self::Last(tail) | Self::Only(_, tail) => Some(tail),
+            Self::First(_) | Self::Middle => None,
+        }
+    }
+}
+
+/// A READ response packet's place in its message; all but the middle ones acknowledge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadSegment {
+    /// The first of several packets.
+    First(Aeth),
+    /// Neither the first nor the last.
+    Middle,
+    /// The last of several packets.
+    Last(Aeth),
+    /// The whole response.
+    Only(Aeth),
+}
+
+/// What the end of a SEND on a reliable connection brings along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendTail {
+    /// Nothing.
+    Plain,
+    /// Immediate data.
+    Immediate(Imm),
+    /// A key of the receiver that is to be invalidated.
+    Invalidate(Rkey),
+}
+
+/// Something with the length of a payload.
+pub trait Payload {
+    /// Its length in bytes.
+    fn len(&self) -> usize;
+
+    /// Whether it is empty.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Payload for &[u8] {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+}
+
+/// The length of a payload that is not at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadLen(pub usize);
+
+impl Payload for PayloadLen {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+impl<P: Payload> Packet<P> {
+    /// A packet to this queue pair with this PSN in the default partition, all flags off.
+    pub const fn new(dest_qp: Qpn, psn: Psn, body: Body<P>) -> Self {
+        Self {
+            dest_qp,
+            psn,
+            pkey: PKey::DEFAULT,
+            solicited: false,
+            migrated: false,
+            ack_request: false,
+            fecn: false,
+            becn: false,
+            body,
+        }
+    }
+
+    /// The opcode that says what this packet is.
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        self.body.opcode()
+    }
+
+    /// Bytes of payload after the headers, without pad.
+    #[inline]
+    pub fn payload_len(&self) -> usize {
+        self.body.payload().map_or(0, Payload::len)
+    }
+
+    /// Bytes before the payload. The operand of an ATOMIC WRITE counts here.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        let operand = match self.body {
+            Body::RcRequest(Request::AtomicWrite(..)) | Body::XrcRequest(_, Request::AtomicWrite(..)) => 8,
+            _ => 0,
+        };
+        self.opcode().info().header_len + operand
+    }
+
+    /// Length of the packet, BTH to ICRC.
+    #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.header_len() + self.payload_len().next_multiple_of(4) + ICRC_LEN
+    }
+}
+
+impl<'a> Packet<&'a [u8]> {
+    /// The payload. The operand of an ATOMIC WRITE is not part of it.
+    #[inline]
+    #[must_use]
+    pub const fn payload(&self) -> &'a [u8] {
+        match self.body.payload() {
+            Some(payload) => payload,
+            None => &[],
+        }
+    }
+}
+
+impl<P> Packet<P> {
+    /// The same packet with another kind of payload.
+    pub fn map_payload<Q>(self, map: impl FnOnce(P) -> Q) -> Packet<Q> {
+        Packet {
+            dest_qp: self.dest_qp,
+            psn: self.psn,
+            pkey: self.pkey,
+            solicited: self.solicited,
+            migrated: self.migrated,
+            ack_request: self.ack_request,
+            fecn: self.fecn,
+            becn: self.becn,
+            body: self.body.map_payload(map),
+        }
+    }
+}
+
+impl<P> Body<P> {
+    fn map_payload<Q>(self, map: impl FnOnce(P) -> Q) -> Body<Q> {
+        match self {
+            Self::RcRequest(request) => Body::RcRequest(request.map_payload(map)),
+            Self::RcResponse(response) => Body::RcResponse(response.map_payload(map)),
+            Self::Uc(UcRequest::Send(segment, payload)) => Body::Uc(UcRequest::Send(segment, map(payload))),
+            Self::Uc(UcRequest::Write(segment, payload)) => Body::Uc(UcRequest::Write(segment, map(payload))),
+            Self::Ud(Datagram { deth, imm, payload }) => {
+                Body::Ud(Datagram { deth, imm, payload: map(payload) })
+            }
+            Self::XrcRequest(srqn, request) => Body::XrcRequest(srqn, request.map_payload(map)),
+            Self::XrcResponse(response) => Body::XrcResponse(response.map_payload(map)),
+            Self::Congestion => Body::Congestion,
+        }
+    }
+
+    /// The opcode of a packet with this body.
+    #[inline]
+    pub const fn opcode(&self) -> Opcode {
+        match self {
+            Self::RcRequest(request) => Opcode::known(Service::Rc, request.operation()),
+            Self::RcResponse(response) => Opcode::known(Service::Rc, response.operation()),
+            Self::XrcRequest(_, request) => Opcode::known(Service::Xrc, request.operation()),
+            Self::XrcResponse(response) => Opcode::known(Service::Xrc, response.operation()),
+            Self::Uc(request) => Opcode::known(Service::Uc, request.operation()),
+            Self::Ud(Datagram { imm: None, .. }) => Opcode::known(Service::Ud, Operation::SendOnly),
+            Self::Ud(Datagram { imm: Some(_), .. }) => Opcode::known(Service::Ud, Operation::SendOnlyImm),
+            Self::Congestion => Opcode::known(Service::Cnp, Operation::Congestion),
+        }
+    }
+
+    /// The payload, where there is one.
+    const fn payload(&self) -> Option<&P> {
+        match self {
+            Self::RcRequest(request) | Self::XrcRequest(_, request) => match request {
+                Request::Send(_, payload) | Request::Write(_, payload) => Some(payload),
+                Request::Read(_)
+                | Request::CompareSwap(_)
+                | Request::FetchAdd(_)
+                | Request::AtomicWrite(..)
+                | Request::Flush(..) => None,
+            },
+            Self::RcResponse(response) | Self::XrcResponse(response) => match response {
+                Response::Read(_, payload) => Some(payload),
+                Response::Acknowledge(_) | Response::AtomicAcknowledge(..) => None,
+            },
+            Self::Uc(UcRequest::Send(_, payload) | UcRequest::Write(_, payload)) => Some(payload),
+            Self::Ud(datagram) => Some(&datagram.payload),
+            Self::Congestion => None,
+        }
+    }
+}
+
+impl<P> Request<P> {
+    fn map_payload<Q>(self, map: impl FnOnce(P) -> Q) -> Request<Q> {
+        match self {
+            Self::Send(segment, payload) => Request::Send(segment, map(payload)),
+            Self::Write(segment, payload) => Request::Write(segment, map(payload)),
+            Self::Read(reth) => Request::Read(reth),
+            Self::CompareSwap(atomic) => Request::CompareSwap(atomic),
+            Self::FetchAdd(atomic) => Request::FetchAdd(atomic),
+            Self::AtomicWrite(reth, operand) => Request::AtomicWrite(reth, operand),
+            Self::Flush(feth, reth) => Request::Flush(feth, reth),
+        }
+    }
+
+    const fn operation(&self) -> Operation {
+        match self {
+            Self::Send(segment, _) => match segment {
+                Segment::First(()) => Operation::SendFirst,
+                Segment::Middle => Operation::SendMiddle,
+                Segment::Last(SendTail::Plain) => Operation::SendLast,
+                Segment::Last(SendTail::Immediate(_)) => Operation::SendLastImm,
+                Segment::Last(SendTail::Invalidate(_)) => Operation::SendLastInv,
+                Segment::Only((), SendTail::Plain) => Operation::SendOnly,
+                Segment::Only((), SendTail::Immediate(_)) => Operation::SendOnlyImm,
+                Segment::Only((), SendTail::Invalidate(_)) => Operation::SendOnlyInv,
+            },
+            Self::Write(segment, _) => write_operation(segment),
+            Self::Read(_) => Operation::ReadRequest,
+            Self::CompareSwap(_) => Operation::CompareSwap,
+            Self::FetchAdd(_) => Operation::FetchAdd,
+            Self::AtomicWrite(..) => Operation::AtomicWrite,
+            Self::Flush(..) => Operation::Flush,
+        }
+    }
+}
+
+impl<P> Response<P> {
+    fn map_payload<Q>(self, map: impl FnOnce(P) -> Q) -> Response<Q> {
+        match self {
+            Self::Read(segment, payload) => Response::Read(segment, map(payload)),
+            Self::Acknowledge(aeth) => Response::Acknowledge(aeth),
+            Self::AtomicAcknowledge(aeth, original) => Response::AtomicAcknowledge(aeth, original),
+        }
+    }
+
+    const fn operation(&self) -> Operation {
+        match self {
+            Self::Read(ReadSegment::First(_), _) => Operation::ReadResponseFirst,
+            Self::Read(ReadSegment::Middle, _) => Operation::ReadResponseMiddle,
+            Self::Read(ReadSegment::Last(_), _) => Operation::ReadResponseLast,
+            Self::Read(ReadSegment::Only(_), _) => Operation::ReadResponseOnly,
+            Self::Acknowledge(_) => Operation::Acknowledge,
+            Self::AtomicAcknowledge(..) => Operation::AtomicAcknowledge,
+        }
+    }
+}
+
+impl<P> UcRequest<P> {
+    const fn operation(&self) -> Operation {
+        match self {
+            Self::Send(segment, _) => match segment {
+                Segment::First(()) => Operation::SendFirst,
+                Segment::Middle => Operation::SendMiddle,
+                Segment::Last(None) => Operation::SendLast,
+                Segment::Last(Some(_)) => Operation::SendLastImm,
+                Segment::Only((), None) => Operation::SendOnly,
+                Segment::Only((), Some(_)) => Operation::SendOnlyImm,
+            },
+            Self::Write(segment, _) => write_operation(segment),
+        }
+    }
+}
+
+const fn write_operation(segment: &Segment<Reth, Option<Imm>>) -> Operation {
+    match segment {
+        Segment::First(_) => Operation::WriteFirst,
+        Segment::Middle => Operation::WriteMiddle,
+        Segment::Last(None) => Operation::WriteLast,
+        Segment::Last(Some(_)) => Operation::WriteLastImm,
+        Segment::Only(_, None) => Operation::WriteOnly,
+        Segment::Only(_, Some(_)) => Operation::WriteOnlyImm,
+    }
+}
