@@ -10,9 +10,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use ferroce_wire::{
-    Body, Flow, MAX_PACKET_LEN, Packet, ParseError, Psn, Qpn, Request, Reth, Rkey, Segment,
-};
+use ferroce_wire::{Body, Flow, MAX_PACKET_LEN, Packet, ParseError, Psn, Qpn, Request, Reth, Rkey, Segment};
 
 /// Packets per measurement.
 const PACKETS: usize = 20_000;
@@ -24,7 +22,13 @@ fn main() {
     println!("RDMA WRITE Only over IPv4, ns per packet: median of {ROUNDS} rounds (quartiles)\n");
     println!(
         "{:>8} | {:>22} {:>22} {:>22} | {:>22} {:>22} {:>22}",
-        "payload", "crc32fast", "parse + verify", "header work", "crc32fast + copy", "build + ICRC", "header work"
+        "payload",
+        "crc32fast",
+        "parse + verify",
+        "header work",
+        "crc32fast + copy",
+        "build + ICRC",
+        "header work"
     );
     for len in [64, 1024, 4096] {
         let [crc, read, read_extra, crc_copy, write, write_extra] = measure(len);

@@ -48,11 +48,16 @@ impl<'a> Frame<'a> {
     /// The first reason why it is not a RoCEv2 frame.
     pub fn parse_ethernet(mut bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (ethernet, ethertype) = Ethernet::parse(&mut bytes)?;
-        match ethertype {
-            Ethernet::IPV4 | Ethernet::IPV6 => {
-                Ok(Self { ethernet: Some(ethernet), ..Self::parse_ip(bytes)? })
+        let frame = match ethertype {
+            Ethernet::IPV4 | Ethernet::IPV6 => Self::parse_ip(bytes)?,
+            other => return Err(ParseError::NotIp(other)),
+        };
+        match (ethertype, frame.ip) {
+            (Ethernet::IPV4, Ip::V4(_)) | (Ethernet::IPV6, Ip::V6(_)) => {
+                Ok(Self { ethernet: Some(ethernet), ..frame })
             }
-            other => Err(ParseError::NotIp(other)),
+            (_, Ip::V4(_)) => Err(ParseError::UnknownIpVersion(4)),
+            (_, Ip::V6(_)) => Err(ParseError::UnknownIpVersion(6)),
         }
     }
 

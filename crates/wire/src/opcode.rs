@@ -135,6 +135,16 @@ pub enum PayloadRule {
 }
 
 impl PayloadRule {
+    /// The rule for a packet of a SEND or WRITE that begins or ends its message.
+    #[must_use]
+    pub const fn of_position(begins: bool, ends: bool) -> Self {
+        match (begins, ends) {
+            (_, false) => Self::FullMtu,
+            (false, true) => Self::OneToMtu,
+            (true, true) => Self::UpToMtu,
+        }
+    }
+
     /// Whether some path MTU allows this length. What only the path MTU of a
     /// connection forbids is for that connection to judge, because it has to answer.
     #[must_use]

@@ -197,7 +197,7 @@ fn short_aeth(aeth: &Aeth, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, " {} msn={}", aeth.syndrome.name(), aeth.msn)?;
     match aeth.syndrome {
         Syndrome::Ack(code) => code.credits().map_or(Ok(()), |credits| write!(f, " credits={credits}")),
-        Syndrome::RnrNak(timer) => write!(f, " wait={:?}", timer.duration()),
+        Syndrome::RnrNak(timer) => write!(f, " wait={}us", timer.duration().as_micros()),
         Syndrome::Nak(_) => Ok(()),
         Syndrome::Reserved(byte) => write!(f, " syndrome=0x{byte:02x}"),
     }

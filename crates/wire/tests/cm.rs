@@ -69,7 +69,7 @@ fn rping_asks_as_rdma_cm_does() {
     assert_eq!((req.retry_count, req.rnr_retry_count, req.max_cm_retries), (7, 7, 15));
     assert_eq!(req.remote_cm_response_timeout, Timeout::new(0x14));
     assert_eq!(req.local_cm_response_timeout, Timeout::new(0x14));
-    assert_eq!(req.p_key, PKey::DEFAULT);
+    assert_eq!(req.pkey, PKey::DEFAULT);
     let primary = ReqPath {
         local_lid: ReqPath::ROCE_LID,
         remote_lid: ReqPath::ROCE_LID,
@@ -120,12 +120,12 @@ fn udaddy_finds_a_queue_pair_and_its_key() {
     let all = messages("udaddy.pcap");
     let [CmMessage::SidrReq(request), CmMessage::SidrRep(reply)] = all[..] else { panic!("{all:?}") };
     assert_eq!(request.service_id, ServiceId::rdma_ip(PortSpace::Udp, 7174));
-    assert_eq!(request.p_key, PKey::DEFAULT);
+    assert_eq!(request.pkey, PKey::DEFAULT);
     assert_eq!(request.ip().unwrap().0.source_port, 0xbfd1);
     assert_eq!(reply.request_id, request.request_id);
     assert_eq!(reply.status, SidrStatus::VALID);
     assert_eq!(reply.service_id, request.service_id);
-    assert_eq!((reply.qpn, reply.q_key), (Qpn::new(0x19), QKey(0x0123_4567)));
+    assert_eq!((reply.qpn, reply.qkey), (Qpn::new(0x19), QKey(0x0123_4567)));
 }
 
 #[test]

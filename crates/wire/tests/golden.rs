@@ -50,7 +50,7 @@ fn rebuilt(frame: &Frame<'_>) -> Vec<u8> {
         ferroce_wire::net::Ip::V6(_) => 0,
     };
     let mut packet = vec![0xaa; frame.packet.len()];
-    frame.packet.emit(&Flow::of(&frame.ip, &frame.udp), id, &mut packet).unwrap();
+    frame.packet.emit(&Flow::of(&frame.ip, &frame.udp), id, &mut packet).expect("room for the packet");
     packet
 }
 

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 fn flows() -> impl Strategy<Value = Flow> {
     let ports = (any::<u16>(), any::<u16>());
     prop_oneof![
-        (any::<u32>(), any::<u32>(), ports.clone(), any::<bool>()).prop_map(|(from, to, ports, df)| {
+        (any::<u32>(), any::<u32>(), ports, any::<bool>()).prop_map(|(from, to, ports, df)| {
             Flow::v4((Ipv4Addr::from(from), ports.0), (Ipv4Addr::from(to), ports.1), df)
         }),
         (any::<u128>(), any::<u128>(), ports).prop_map(|(from, to, ports)| {
@@ -23,7 +23,7 @@ fn flows() -> impl Strategy<Value = Flow> {
 
 fn written(packet: Packet<PayloadLen>, payload: &[u8], flow: &Flow, id: u16) -> Vec<u8> {
     let mut bytes = vec![0xaa; MAX_PACKET_LEN];
-    let len = packet.map_payload(|_| payload).emit(flow, id, &mut bytes).unwrap();
+    let len = packet.map_payload(|_| payload).emit(flow, id, &mut bytes).expect("room");
     bytes.truncate(len);
     bytes
 }
@@ -176,7 +176,7 @@ fn no_single_bit_corruption_is_taken_for_an_identification() {
 
 fn frame_of(packet: Packet<&[u8]>, v6: bool, id: u16) -> Frame<'_> {
     let ip = if v6 {
-        let (source, dest) = (Ipv6Addr::LOCALHOST, "fd77::2".parse().unwrap());
+        let (source, dest) = (Ipv6Addr::LOCALHOST, Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2));
         Ip::V6(Ipv6 { traffic_class: 0, flow_label: 0, hop_limit: 64, source, dest })
     } else {
         let (source, dest) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
@@ -184,8 +184,8 @@ fn frame_of(packet: Packet<&[u8]>, v6: bool, id: u16) -> Frame<'_> {
     };
     let udp = Udp { source_port: 50_000, dest_port: 4791, checksum: 0 };
     let mut bytes = vec![0; packet.len()];
-    packet.emit(&Flow::of(&ip, &udp), id, &mut bytes).unwrap();
-    let seen = u32::from_le_bytes(*bytes.last_chunk().unwrap());
+    packet.emit(&Flow::of(&ip, &udp), id, &mut bytes).expect("room");
+    let seen = u32::from_le_bytes(*bytes.last_chunk().expect("an ICRC"));
     Frame { ethernet: None, ip, udp, packet, icrc: Icrc { seen, computed: seen } }
 }
 

@@ -206,10 +206,12 @@ impl Describe for Aeth {
         let byte = self.syndrome.byte();
         visitor.field("syndrome", "Syndrome", Value::named(self.syndrome.name(), byte, 8))?;
         match self.syndrome {
-            Syndrome::Ack(code) => match code.credits() {
-                Some(credits) => visitor.field("credits", "Credits", Value::decimal(credits))?,
-                None => visitor.field("credits", "Credits", Value::Text("not counted"))?,
-            },
+            Syndrome::Ack(code) => {
+                visitor.field("credits_counted", "Credits Counted", Value::Flag(code.credits().is_some()))?;
+                if let Some(credits) = code.credits() {
+                    visitor.field("credits", "Credits", Value::decimal(credits))?;
+                }
+            }
             Syndrome::RnrNak(timer) => {
                 let micros = RnrTimer::TENS_OF_MICROS[timer.0 as usize] * 10;
                 visitor.field("rnr_timer_us", "RNR Timer (us)", Value::decimal(micros))?;

@@ -15,7 +15,7 @@ pub struct Rep {
     /// The requester's name for the connection.
     pub remote_comm_id: CommId,
     /// Q_Key of the replier's queue pair; only reliable datagrams use it.
-    pub local_q_key: QKey,
+    pub local_qkey: QKey,
     /// The replier's queue pair.
     pub local_qpn: Qpn,
     /// End-to-end context of the replier, 24 bits; only reliable datagrams use it.
@@ -60,7 +60,7 @@ impl Rep {
         Self {
             local_comm_id: CommId(u32::from_be_bytes(field::<0, 4, _>(body))),
             remote_comm_id: CommId(u32::from_be_bytes(field::<4, 4, _>(body))),
-            local_q_key: QKey(u32::from_be_bytes(field::<8, 4, _>(body))),
+            local_qkey: QKey(u32::from_be_bytes(field::<8, 4, _>(body))),
             local_qpn: Qpn::new(u24::<12, _>(body)),
             local_eecn: u24::<16, _>(body),
             starting_psn: Psn::new(u24::<20, _>(body)),
@@ -82,7 +82,7 @@ impl Rep {
         let [_, vendor_high, vendor_middle, vendor_low] = self.vendor_id.to_be_bytes();
         put::<0, 4, _>(body, self.local_comm_id.0.to_be_bytes());
         put::<4, 4, _>(body, self.remote_comm_id.0.to_be_bytes());
-        put::<8, 4, _>(body, self.local_q_key.0.to_be_bytes());
+        put::<8, 4, _>(body, self.local_qkey.0.to_be_bytes());
         put_u24::<12, _>(body, self.local_qpn.get());
         put::<15, 1, _>(body, [vendor_high]);
         put_u24::<16, _>(body, self.local_eecn);
@@ -103,7 +103,7 @@ impl Describe for Rep {
     fn describe(&self, visitor: &mut dyn Visitor) -> fmt::Result {
         visitor.header("cm.rep", "CM ConnectReply", BODY_LEN)?;
         comm_id::describe_pair(self.local_comm_id, self.remote_comm_id, visitor)?;
-        visitor.field("local_q_key", "Local Q_Key", Value::hex(self.local_q_key.0, 32))?;
+        visitor.field("local_qkey", "Local Q_Key", Value::hex(self.local_qkey.0, 32))?;
         visitor.field("local_qpn", "Local QPN", Value::hex(self.local_qpn.get(), 24))?;
         visitor.field("local_eecn", "Local EECN", Value::hex(self.local_eecn, 24))?;
         visitor.field("starting_psn", "Starting PSN", Value::hex(self.starting_psn.get(), 24))?;
@@ -141,7 +141,7 @@ mod tests {
         let rep = Rep {
             local_comm_id: CommId(0x0102_0304),
             remote_comm_id: CommId(0x1112_1314),
-            local_q_key: QKey(0x2122_2324),
+            local_qkey: QKey(0x2122_2324),
             local_qpn: Qpn::new(0x31_3233),
             local_eecn: 0x41_4243,
             starting_psn: Psn::new(0x51_5253),

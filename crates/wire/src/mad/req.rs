@@ -21,7 +21,7 @@ pub struct Req {
     /// GUID of the requester's adapter.
     pub local_ca_guid: u64,
     /// Q_Key of the requester's queue pair; only reliable datagrams use it.
-    pub local_q_key: QKey,
+    pub local_qkey: QKey,
     /// The requester's queue pair.
     pub local_qpn: Qpn,
     /// How many READs and atomics of the peer the requester can serve at a time.
@@ -45,7 +45,7 @@ pub struct Req {
     /// How often the replier shall retry a packet, 3 bits.
     pub retry_count: u8,
     /// Partition of the connection.
-    pub p_key: PKey,
+    pub pkey: PKey,
     /// Code of the path MTU, 4 bits, see [`mtu`](Self::mtu). Kept as a code,
     /// because a request with an undefined one is to be answered with
     /// [`RejectReason::INVALID_PATH_MTU`](super::RejectReason::INVALID_PATH_MTU).
@@ -85,7 +85,7 @@ impl Req {
             vendor_id: u24::<5, _>(body),
             service_id: ServiceId(u64::from_be_bytes(field::<8, 8, _>(body))),
             local_ca_guid: u64::from_be_bytes(field::<16, 8, _>(body)),
-            local_q_key: QKey(u32::from_be_bytes(field::<28, 4, _>(body))),
+            local_qkey: QKey(u32::from_be_bytes(field::<28, 4, _>(body))),
             local_qpn: Qpn::new(u24::<32, _>(body)),
             responder_resources,
             local_eecn: u24::<36, _>(body),
@@ -97,7 +97,7 @@ impl Req {
             starting_psn: Psn::new(u24::<44, _>(body)),
             local_cm_response_timeout: Timeout::new(bits::<3, 5>(local_timeout)),
             retry_count: bits::<0, 3>(local_timeout),
-            p_key: PKey(u16::from_be_bytes(field::<48, 2, _>(body))),
+            pkey: PKey(u16::from_be_bytes(field::<48, 2, _>(body))),
             path_mtu: bits::<4, 4>(mtu),
             rdc_exists: bits::<3, 1>(mtu) != 0,
             rnr_retry_count: bits::<0, 3>(mtu),
@@ -117,7 +117,7 @@ impl Req {
         put_u24::<5, _>(body, self.vendor_id);
         put::<8, 8, _>(body, self.service_id.0.to_be_bytes());
         put::<16, 8, _>(body, self.local_ca_guid.to_be_bytes());
-        put::<28, 4, _>(body, self.local_q_key.0.to_be_bytes());
+        put::<28, 4, _>(body, self.local_qkey.0.to_be_bytes());
         put_u24::<32, _>(body, self.local_qpn.get());
         put::<35, 1, _>(body, [self.responder_resources]);
         put_u24::<36, _>(body, self.local_eecn);
@@ -131,7 +131,7 @@ impl Req {
         let local_timeout =
             place::<3, 5>(self.local_cm_response_timeout.code()) | place::<0, 3>(self.retry_count);
         put::<47, 1, _>(body, [local_timeout]);
-        put::<48, 2, _>(body, self.p_key.0.to_be_bytes());
+        put::<48, 2, _>(body, self.pkey.0.to_be_bytes());
         let mtu = place::<4, 4>(self.path_mtu)
             | place::<3, 1>(self.rdc_exists as u8)
             | place::<0, 3>(self.rnr_retry_count);
@@ -168,7 +168,7 @@ impl Describe for Req {
         visitor.field("vendor_id", "Vendor ID", Value::hex(self.vendor_id, 24))?;
         visitor.field("service_id", "Service ID", Value::hex(self.service_id.0, 64))?;
         visitor.field("local_ca_guid", "Local CA GUID", Value::hex(self.local_ca_guid, 64))?;
-        visitor.field("local_q_key", "Local Q_Key", Value::hex(self.local_q_key.0, 32))?;
+        visitor.field("local_qkey", "Local Q_Key", Value::hex(self.local_qkey.0, 32))?;
         visitor.field("local_qpn", "Local QPN", Value::hex(self.local_qpn.get(), 24))?;
         visitor.field(
             "responder_resources",
@@ -196,7 +196,7 @@ impl Describe for Req {
             Value::decimal(self.local_cm_response_timeout.code()),
         )?;
         visitor.field("retry_count", "Retry Count", Value::decimal(self.retry_count))?;
-        visitor.field("p_key", "Partition Key", Value::hex(self.p_key.0, 16))?;
+        visitor.field("pkey", "Partition Key", Value::hex(self.pkey.0, 16))?;
         visitor.field("path_mtu", "Path Packet Payload MTU", mtu_value(self.path_mtu))?;
         visitor.field("rdc_exists", "RDC Exists", Value::Flag(self.rdc_exists))?;
         visitor.field("rnr_retry_count", "RNR Retry Count", Value::decimal(self.rnr_retry_count))?;
@@ -232,7 +232,7 @@ mod tests {
             vendor_id: 0x05_0607,
             service_id: ServiceId(0x1112_1314_1516_1718),
             local_ca_guid: 0x2122_2324_2526_2728,
-            local_q_key: QKey(0x3132_3334),
+            local_qkey: QKey(0x3132_3334),
             local_qpn: Qpn::new(0x41_4243),
             responder_resources: 0x44,
             local_eecn: 0x51_5253,
@@ -244,7 +244,7 @@ mod tests {
             starting_psn: Psn::new(0x71_7273),
             local_cm_response_timeout: Timeout::new(0b01101),
             retry_count: 0b110,
-            p_key: PKey(0x8182),
+            pkey: PKey(0x8182),
             path_mtu: 0b0101,
             rdc_exists: true,
             rnr_retry_count: 0b011,
@@ -293,7 +293,7 @@ mod tests {
             rnr_retry_count: 0xff,
             max_cm_retries: 0xff,
             extended_transport: 0xff,
-            p_key: PKey(0),
+            pkey: PKey(0),
             ..Req::default()
         };
         let mut body = [0; BODY_LEN];

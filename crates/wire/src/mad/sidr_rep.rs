@@ -25,7 +25,7 @@ pub struct SidrRep {
     /// The service.
     pub service_id: ServiceId,
     /// The key that datagrams to this queue pair must show.
-    pub q_key: QKey,
+    pub qkey: QKey,
     /// Details whose form depends on the status.
     pub info: Opaque<72>,
     /// What the consumer adds.
@@ -48,7 +48,7 @@ impl SidrRep {
             vendor_id: u32::from_be_bytes([0, vendor_high, vendor_middle, vendor_low]),
             qpn: Qpn::new(u24::<8, _>(body)),
             service_id: ServiceId(u64::from_be_bytes(field::<12, 8, _>(body))),
-            q_key: QKey(u32::from_be_bytes(field::<20, 4, _>(body))),
+            qkey: QKey(u32::from_be_bytes(field::<20, 4, _>(body))),
             info: Opaque(field::<24, 72, _>(body)),
             private_data: Opaque(field::<96, 136, _>(body)),
         }
@@ -62,7 +62,7 @@ impl SidrRep {
         put_u24::<8, _>(body, self.qpn.get());
         put::<11, 1, _>(body, [vendor_low]);
         put::<12, 8, _>(body, self.service_id.0.to_be_bytes());
-        put::<20, 4, _>(body, self.q_key.0.to_be_bytes());
+        put::<20, 4, _>(body, self.qkey.0.to_be_bytes());
         put::<24, 72, _>(body, self.info.0);
         put::<96, 136, _>(body, self.private_data.0);
     }
@@ -77,7 +77,7 @@ impl Describe for SidrRep {
         visitor.field("vendor_id", "Vendor ID", Value::hex(self.vendor_id, 24))?;
         visitor.field("qpn", "QPN", Value::hex(self.qpn.get(), 24))?;
         visitor.field("service_id", "Service ID", Value::hex(self.service_id.0, 64))?;
-        visitor.field("q_key", "Q_Key", Value::hex(self.q_key.0, 32))?;
+        visitor.field("qkey", "Q_Key", Value::hex(self.qkey.0, 32))?;
         visitor.field("info", "Additional Information", Value::Bytes(self.info.trimmed()))?;
         visitor.field("private_data", "Private Data", Value::Bytes(self.private_data.trimmed()))
     }
@@ -96,7 +96,7 @@ mod tests {
             vendor_id: 0x13_1424,
             qpn: Qpn::new(0x21_2223),
             service_id: ServiceId(0x3132_3334_3536_3738),
-            q_key: QKey(0x4142_4344),
+            qkey: QKey(0x4142_4344),
             info: Opaque([0x51; 72]),
             private_data: Opaque([0x61; 136]),
         };

@@ -13,7 +13,7 @@ pub struct SidrReq {
     /// The requester's name for this question.
     pub request_id: u32,
     /// Partition in which the service is wanted.
-    pub p_key: PKey,
+    pub pkey: PKey,
     /// The service.
     pub service_id: ServiceId,
     /// What the consumer adds. For an IP service it begins with an [`IpCmHeader`].
@@ -29,7 +29,7 @@ impl SidrReq {
     pub const fn parse(body: &[u8; BODY_LEN]) -> Self {
         Self {
             request_id: u32::from_be_bytes(field::<0, 4, _>(body)),
-            p_key: PKey(u16::from_be_bytes(field::<4, 2, _>(body))),
+            pkey: PKey(u16::from_be_bytes(field::<4, 2, _>(body))),
             service_id: ServiceId(u64::from_be_bytes(field::<8, 8, _>(body))),
             private_data: Opaque(field::<16, 216, _>(body)),
         }
@@ -38,7 +38,7 @@ impl SidrReq {
     /// Writes the message.
     pub const fn emit(&self, body: &mut [u8; BODY_LEN]) {
         put::<0, 4, _>(body, self.request_id.to_be_bytes());
-        put::<4, 2, _>(body, self.p_key.0.to_be_bytes());
+        put::<4, 2, _>(body, self.pkey.0.to_be_bytes());
         put::<6, 2, _>(body, [0; 2]);
         put::<8, 8, _>(body, self.service_id.0.to_be_bytes());
         put::<16, 216, _>(body, self.private_data.0);
@@ -56,7 +56,7 @@ impl Describe for SidrReq {
     fn describe(&self, visitor: &mut dyn Visitor) -> fmt::Result {
         visitor.header("cm.sidr_req", "CM ServiceIDResReq", 16)?;
         visitor.field("request_id", "Request ID", Value::hex(self.request_id, 32))?;
-        visitor.field("p_key", "Partition Key", Value::hex(self.p_key.0, 16))?;
+        visitor.field("pkey", "Partition Key", Value::hex(self.pkey.0, 16))?;
         visitor.field("service_id", "Service ID", Value::hex(self.service_id.0, 64))?;
         let keys = ["cm.sidr_req.ip", "cm.sidr_req.private"];
         ip::describe_private_data(keys, self.service_id, &self.private_data.0, visitor)
@@ -71,7 +71,7 @@ mod tests {
     fn every_field_has_its_place() {
         let request = SidrReq {
             request_id: 0x0102_0304,
-            p_key: PKey(0x1112),
+            pkey: PKey(0x1112),
             service_id: ServiceId(0x2122_2324_2526_2728),
             private_data: Opaque([0x31; 216]),
         };

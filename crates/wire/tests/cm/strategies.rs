@@ -94,7 +94,7 @@ prop_compose! {
         let [primary, alternate] = paths;
         Req {
             local_comm_id, vendor_id, service_id, local_ca_guid,
-            local_q_key: QKey(keys.0),
+            local_qkey: QKey(keys.0),
             local_qpn: Qpn::new(numbers[0]),
             responder_resources: counts[0],
             local_eecn: eecns[0],
@@ -106,7 +106,7 @@ prop_compose! {
             starting_psn: Psn::new(numbers[1]),
             local_cm_response_timeout: timeouts[1],
             retry_count: three_bits[0],
-            p_key: PKey(keys.1),
+            pkey: PKey(keys.1),
             path_mtu: four_bits[0],
             rdc_exists: flags[1],
             rnr_retry_count: three_bits[1],
@@ -121,7 +121,7 @@ prop_compose! {
 prop_compose! {
     fn rep()(
         ids in [comm_id(), comm_id()],
-        q_key: u32,
+        qkey: u32,
         numbers: [u32; 2],
         twenty_four_bits in [u24(), u24()],
         counts: [u8; 2],
@@ -135,7 +135,7 @@ prop_compose! {
         Rep {
             local_comm_id: ids[0],
             remote_comm_id: ids[1],
-            local_q_key: QKey(q_key),
+            local_qkey: QKey(qkey),
             local_qpn: Qpn::new(numbers[0]),
             local_eecn: twenty_four_bits[0],
             starting_psn: Psn::new(numbers[1]),
@@ -187,12 +187,12 @@ prop_compose! {
         vendor_id in u24(),
         qpn: u32,
         service_id in service_id(),
-        q_key: u32,
+        qkey: u32,
         info in opaque(),
         private_data in opaque(),
     ) -> SidrRep {
-        let (status, qpn, q_key) = (SidrStatus(status), Qpn::new(qpn), QKey(q_key));
-        SidrRep { request_id, status, info_len, vendor_id, qpn, service_id, q_key, info, private_data }
+        let (status, qpn, qkey) = (SidrStatus(status), Qpn::new(qpn), QKey(qkey));
+        SidrRep { request_id, status, info_len, vendor_id, qpn, service_id, qkey, info, private_data }
     }
 }
 
@@ -213,9 +213,9 @@ fn message() -> impl Strategy<Value = CmMessage> {
         private_data,
     });
     let sidr_req = (any::<u32>(), any::<u16>(), service_id(), opaque()).prop_map(
-        |(request_id, p_key, service_id, private_data)| SidrReq {
+        |(request_id, pkey, service_id, private_data)| SidrReq {
             request_id,
-            p_key: PKey(p_key),
+            pkey: PKey(pkey),
             service_id,
             private_data,
         },

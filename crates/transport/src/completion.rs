@@ -1,0 +1,101 @@
+//! What a program hears back.
+
+use ferroce_wire::{Imm, Qpn, Rkey};
+
+/// How work ended. The numbers are those of `ibv_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Status {
+    /// Done.
+    Success = 0,
+    /// A message was longer than the receive that it met.
+    LocalLength = 1,
+    /// The queue pair could not do this.
+    LocalQpOperation = 2,
+    /// A local key did not give access to local memory.
+    LocalProtection = 4,
+    /// Not done, because the queue pair is in error.
+    Flushed = 5,
+    /// A memory window could not be bound.
+    WindowBind = 6,
+    /// The responder's answer was not an answer to the request.
+    BadResponse = 7,
+    /// Our own memory refused what a peer asked, after part of it had arrived.
+    LocalAccess = 8,
+    /// The responder refused the request as invalid.
+    RemoteInvalidRequest = 9,
+    /// The responder refused access to its memory.
+    RemoteAccess = 10,
+    /// The responder failed for a reason of its own.
+    RemoteOperation = 11,
+    /// The peer did not answer, as often as it was tried.
+    RetryExceeded = 12,
+    /// The peer had no receive posted, as often as it was tried.
+    RnrRetryExceeded = 13,
+}
+
+/// What kind of work a completion is for. The numbers are those of `ibv_wc_opcode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum WorkKind {
+    /// SEND of any form.
+    Send = 0,
+    /// RDMA WRITE, with or without immediate data.
+    Write = 1,
+    /// RDMA READ.
+    Read = 2,
+    /// Compare and swap.
+    CompareSwap = 3,
+    /// Fetch and add.
+    FetchAdd = 4,
+    /// Memory window bind.
+    BindWindow = 5,
+    /// Local invalidation.
+    LocalInvalidate = 6,
+    /// ATOMIC WRITE.
+    AtomicWrite = 9,
+    /// A SEND arrived.
+    Receive = 128,
+    /// An RDMA WRITE with immediate data arrived.
+    ReceiveWithImm = 129,
+}
+
+/// The end of one work request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The program's name for the request.
+    pub id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was.
+    pub kind: WorkKind,
+    /// Bytes received, or read.
+    pub byte_len: u32,
+    /// Immediate data that came along.
+    pub imm: Option<Imm>,
+    /// A key of ours that the peer took out of use.
+    pub invalidated: Option<Rkey>,
+    /// The queue pair it is about.
+    pub qpn: Qpn,
+    /// The queue pair that sent a datagram.
+    pub source_qp: Option<Qpn>,
+    /// The sender asked for an event.
+    pub solicited: bool,
+}
+
+/// Something that happened to a queue pair beside its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A first packet arrived before the program moved to RTS.
+    Established,
+    /// Everything sent before SQD is done.
+    SendQueueDrained,
+    /// A queue pair in error has taken its last receive from the shared queue.
+    LastWorkRequestReached,
+    /// The peer broke the protocol.
+    RequestError,
+    /// The peer reached for memory that it may not touch.
+    AccessError,
+    /// Work failed and the queue pair is in error.
+    Fatal,
+}

@@ -1,0 +1,110 @@
+//! What a queue pair knows about itself and its peer.
+
+use core::time::Duration;
+
+use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer};
+
+use crate::completion::{Completion, Status, WorkKind};
+use crate::counters::Counters;
+use crate::host::{Accessor, DomainId, Host, SharedQueueId};
+use crate::time::Time;
+use crate::window::Window;
+use crate::work::{Access, SendOp};
+
+/// The attributes of a queue pair, as they were last set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connection {
+    pub(crate) qpn: Qpn,
+    pub(crate) domain: DomainId,
+    pub(crate) shared_queue: Option<SharedQueueId>,
+    pub(crate) signal_all: bool,
+    pub(crate) dest_qpn: Qpn,
+    pub(crate) pkey: PKey,
+    pub(crate) qkey: QKey,
+    pub(crate) mtu: PathMtu,
+    pub(crate) access: Access,
+    pub(crate) timeout: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry: u8,
+    pub(crate) min_rnr_timer: RnrTimer,
+    pub(crate) max_rd_atomic: u8,
+    pub(crate) max_dest_rd_atomic: u8,
+}
+
+impl Connection {
+    pub(crate) const fn accessor(&self) -> Accessor {
+        Accessor { domain: self.domain, qpn: self.qpn }
+    }
+
+    /// How long an acknowledgement may take (IBA 9.7.6.1.3): 4.096 us times a power of
+    /// two, or for ever.
+    pub(crate) const fn ack_timeout(&self) -> Option<Duration> {
+        match self.timeout {
+            0 => None,
+            code => Some(Duration::from_nanos(4096 << (code & 31))),
+        }
+    }
+
+    /// How many packets a message of `length` bytes takes; an empty one takes one.
+    pub(crate) const fn packets(&self, length: u32) -> u32 {
+        match length.div_ceil(self.mtu_bytes()) {
+            0 => 1,
+            packets => packets,
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 4096")]
+    pub(crate) const fn mtu_bytes(&self) -> u32 {
+        self.mtu.bytes() as u32
+    }
+
+    /// A completion of this queue pair with nothing to tell but how it ended.
+    pub(crate) const fn completion(&self, id: u64, status: Status, kind: WorkKind) -> Completion {
+        Completion {
+            id,
+            status,
+            kind,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            qpn: self.qpn,
+            source_qp: None,
+            solicited: false,
+        }
+    }
+}
+
+/// The world around a machine during one call.
+pub(crate) struct Context<'a, H> {
+    pub(crate) now: Time,
+    pub(crate) connection: &'a Connection,
+    pub(crate) counters: &'a mut Counters,
+    pub(crate) window: &'a mut Window,
+    pub(crate) host: &'a mut H,
+}
+
+/// Work that cannot go on: it is over for the queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failed;
+
+impl<H: Host> Context<'_, H> {
+    pub(crate) fn complete_send(&mut self, completion: Completion) {
+        self.host.complete_send(completion);
+    }
+}
+
+impl SendOp {
+    /// What a completion calls it.
+    pub(crate) const fn kind(&self) -> WorkKind {
+        match self {
+            Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) => WorkKind::Send,
+            Self::Write(_) | Self::WriteImm(..) => WorkKind::Write,
+            Self::Read(_) => WorkKind::Read,
+            Self::CompareSwap { .. } => WorkKind::CompareSwap,
+            Self::FetchAdd { .. } => WorkKind::FetchAdd,
+            Self::AtomicWrite(_) => WorkKind::AtomicWrite,
+            Self::BindWindow(_) => WorkKind::BindWindow,
+            Self::LocalInvalidate(_) => WorkKind::LocalInvalidate,
+        }
+    }
+}

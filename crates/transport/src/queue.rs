@@ -1,0 +1,269 @@
+//! Queues of posted work. All memory is taken when a queue is made; posting copies into it.
+
+use crate::work::{Data, DatagramDest, SendFlags, SendOp, Sge};
+use ferroce_wire::Psn;
+
+/// A posted send request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SendWork {
+    pub(crate) id: u64,
+    pub(crate) op: SendOp,
+    pub(crate) flags: SendFlags,
+    pub(crate) dest: Option<DatagramDest>,
+    /// Bytes of the message.
+    pub(crate) length: u32,
+    /// PSN of its first packet.
+    pub(crate) first_psn: Psn,
+    /// How many PSNs it takes: packets sent, or packets of the response to a READ.
+    pub(crate) packets: u32,
+    /// Its number among the messages of this queue pair.
+    pub(crate) message: u32,
+    /// READ: how many response packets one request asks for. Chosen when it is first sent
+    /// and kept, so that a repeated request never crosses the end of its first form.
+    pub(crate) read_chunk: u32,
+    /// Local work: done already.
+    pub(crate) executed: bool,
+    sges: u8,
+    inline: Option<u32>,
+}
+
+/// The send queue: a ring of requests with their pieces and inline bytes.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    work: Box<[SendWork]>,
+    sges: Box<[Sge]>,
+    inline: Box<[u8]>,
+    max_sge: usize,
+    max_inline: usize,
+    /// How many may be posted; the ring may be larger.
+    depth: u32,
+    /// Number of the oldest request, and of the next to be posted. They count up and wrap.
+    head: u32,
+    tail: u32,
+}
+
+impl SendQueue {
+    pub(crate) fn new(depth: u32, max_sge: usize, max_inline: usize) -> Self {
+        let slots = depth.max(1).next_power_of_two() as usize;
+        let empty = SendWork {
+            id: 0,
+            op: SendOp::Send,
+            flags: SendFlags::empty(),
+            dest: None,
+            length: 0,
+            first_psn: Psn::default(),
+            packets: 0,
+            message: 0,
+            read_chunk: 0,
+            executed: false,
+            sges: 0,
+            inline: None,
+        };
+        Self {
+            work: vec![empty; slots].into(),
+            sges: vec![Sge::default(); slots * max_sge].into(),
+            inline: vec![0; slots * max_inline].into(),
+            max_sge,
+            max_inline,
+            depth,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    fn slot(&self, number: u32) -> usize {
+        number as usize & (self.work.len() - 1)
+    }
+
+    /// Requests that are posted and not yet retired.
+    pub(crate) fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.len() >= self.depth
+    }
+
+    pub(crate) fn head(&self) -> u32 {
+        self.head
+    }
+
+    /// The request with this number, if it is posted.
+    pub(crate) fn get(&self, number: u32) -> Option<&SendWork> {
+        (number.wrapping_sub(self.head) < self.len()).then(|| &self.work[self.slot(number)])
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut SendWork> {
+        let slot = self.slot(number);
+        (number.wrapping_sub(self.head) < self.len()).then(|| &mut self.work[slot])
+    }
+
+    /// Appends a request; the caller has checked its size and that there is room.
+    #[expect(clippy::too_many_arguments, reason = "the fields of one entry")]
+    pub(crate) fn push(
+        &mut self,
+        id: u64,
+        op: SendOp,
+        flags: SendFlags,
+        dest: Option<DatagramDest>,
+        data: &Data<'_>,
+        length: u32,
+        first_psn: Psn,
+        packets: u32,
+        message: u32,
+    ) {
+        let slot = self.slot(self.tail);
+        let (mut sges, mut inline) = (0, None);
+        match *data {
+            Data::Gather(list) => {
+                self.sges[slot * self.max_sge..][..list.len()].copy_from_slice(list);
+                sges = u8::try_from(list.len()).unwrap_or(u8::MAX);
+            }
+            Data::Inline(bytes) => {
+                self.inline[slot * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
+                inline = Some(length);
+            }
+        }
+        self.work[slot] = SendWork {
+            id,
+            op,
+            flags,
+            dest,
+            length,
+            first_psn,
+            packets,
+            message,
+            read_chunk: 0,
+            executed: false,
+            sges,
+            inline,
+        };
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Removes and returns the oldest request.
+    pub(crate) fn pop(&mut self) -> Option<SendWork> {
+        let work = *self.get(self.head)?;
+        self.head = self.head.wrapping_add(1);
+        Some(work)
+    }
+
+    /// The pieces of a request's bytes, none if they are inline.
+    pub(crate) fn sges(&self, number: u32) -> &[Sge] {
+        let slot = self.slot(number);
+        &self.sges[slot * self.max_sge..][..usize::from(self.work[slot].sges)]
+    }
+
+    /// The bytes of an inline request.
+    pub(crate) fn inline(&self, number: u32) -> Option<&[u8]> {
+        let slot = self.slot(number);
+        let len = self.work[slot].inline?;
+        Some(&self.inline[slot * self.max_inline..][..len as usize])
+    }
+}
+
+/// A receive request that was taken off its queue.
+#[derive(Clone, Debug, Default)]
+pub struct Receive {
+    id: u64,
+    sges: Vec<Sge>,
+    length: u64,
+}
+
+impl Receive {
+    /// Room for a request of up to `max_sge` pieces.
+    #[must_use]
+    pub fn with_capacity(max_sge: usize) -> Self {
+        Self { id: 0, sges: Vec::with_capacity(max_sge), length: 0 }
+    }
+
+    /// Becomes this request. Allocates only if it has more pieces than there is capacity for.
+    pub fn set(&mut self, id: u64, sges: &[Sge]) {
+        self.id = id;
+        self.sges.clear();
+        self.sges.extend_from_slice(sges);
+        self.length = sges.iter().map(|sge| u64::from(sge.length)).sum();
+    }
+
+    /// The program's name for it.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its pieces.
+    #[must_use]
+    pub fn sges(&self) -> &[Sge] {
+        &self.sges
+    }
+
+    /// Bytes that it can take.
+    #[must_use]
+    pub const fn length(&self) -> u64 {
+        self.length
+    }
+}
+
+/// A receive queue, of one queue pair or shared: a ring of requests with their pieces.
+#[derive(Debug)]
+pub struct ReceiveQueue {
+    ids: Box<[(u64, u8)]>,
+    sges: Box<[Sge]>,
+    max_sge: usize,
+    depth: u32,
+    head: u32,
+    tail: u32,
+}
+
+impl ReceiveQueue {
+    /// A queue for `depth` requests of up to `max_sge` pieces.
+    #[must_use]
+    pub fn new(depth: u32, max_sge: usize) -> Self {
+        let slots = depth.max(1).next_power_of_two() as usize;
+        Self {
+            ids: vec![(0, 0); slots].into(),
+            sges: vec![Sge::default(); slots * max_sge].into(),
+            max_sge,
+            depth,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+
+    /// Appends a request. False, and nothing changed, if the queue is full or the request has too many pieces.
+    pub fn push(&mut self, id: u64, sges: &[Sge]) -> bool {
+        let Ok(count) = u8::try_from(sges.len()) else { return false };
+        if self.len() >= self.depth || sges.len() > self.max_sge {
+            return false;
+        }
+        let slot = self.tail as usize & (self.ids.len() - 1);
+        self.ids[slot] = (id, count);
+        self.sges[slot * self.max_sge..][..sges.len()].copy_from_slice(sges);
+        self.tail = self.tail.wrapping_add(1);
+        true
+    }
+
+    /// Moves the oldest request into `receive`; false if there is none.
+    pub fn pop_into(&mut self, receive: &mut Receive) -> bool {
+        if self.is_empty() {
+            return false;
+        }
+        let slot = self.head as usize & (self.ids.len() - 1);
+        let (id, count) = self.ids[slot];
+        receive.set(id, &self.sges[slot * self.max_sge..][..usize::from(count)]);
+        self.head = self.head.wrapping_add(1);
+        true
+    }
+}

@@ -1,0 +1,300 @@
+//! The requester's other half: what answers mean for the work that waits (IBA 9.7.5).
+
+use ferroce_wire::{Aeth, NakCode, Psn, ReadSegment, Response, Syndrome};
+
+use crate::completion::{Event, Status};
+use crate::connection::{Context, Failed};
+use crate::host::Host;
+use crate::queue::SendWork;
+use crate::rc::requester::{Requester, cost, packets_at_once, packets_between};
+use crate::transmit::Gather;
+use crate::work::{SendFlags, SendOp};
+
+/// How far an acknowledgement reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reached {
+    /// As far as it said.
+    All,
+    /// Up to a READ or atomic whose answer has not come: it must have been lost.
+    MissingAnswer,
+}
+
+impl Requester {
+    /// Takes in a response packet.
+    pub(crate) fn handle_response<H: Host>(
+        &mut self,
+        psn: Psn,
+        response: &Response<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        if !self.is_expected(psn, response, cx) {
+            return Ok(());
+        }
+        cx.counters.responses_received += 1;
+        match response {
+            Response::Acknowledge(aeth) => match aeth.syndrome {
+                Syndrome::Ack(_) => self.handle_ack(psn, aeth, cx),
+                Syndrome::RnrNak(timer) => {
+                    cx.counters.rnr_received += 1;
+                    match self.acknowledge_before(psn, cx)? {
+                        Reached::All => self.wait_for_receiver(psn, timer.duration(), cx),
+                        Reached::MissingAnswer => self.miss_answer(cx),
+                    }
+                }
+                Syndrome::Nak(code) => self.handle_nak(psn, code, cx),
+                Syndrome::Reserved(_) => {
+                    cx.counters.bad_syndromes += 1;
+                    Ok(())
+                }
+            },
+            Response::Read(segment, payload) => self.handle_read_response(psn, *segment, payload, cx),
+            Response::AtomicAcknowledge(aeth, original) => {
+                self.handle_atomic_response(psn, aeth, original.original, cx)
+            }
+        }
+    }
+
+    /// Whether a response is about something that was sent and not yet answered.
+    fn is_expected<H: Host>(
+        &mut self,
+        psn: Psn,
+        response: &Response<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> bool {
+        if psn.is_before(self.una) {
+            // An old acknowledgement may still bring news of credits.
+            if let Response::Acknowledge(aeth) = response
+                && psn == self.una.prev()
+            {
+                self.learn_credits(aeth);
+            }
+            cx.counters.duplicate_responses += 1;
+            return false;
+        }
+        // IBA 9.7.5.1.1: an answer to what was never asked is a ghost.
+        if !psn.is_before(self.high) {
+            cx.counters.ghost_acks += 1;
+            return false;
+        }
+        true
+    }
+
+    fn handle_ack<H: Host>(&mut self, psn: Psn, aeth: &Aeth, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        let lost_tail = self.probe_found_loss(psn);
+        match self.acknowledge_before(psn.next(), cx)? {
+            Reached::All => {
+                self.learn_credits(aeth);
+                if lost_tail {
+                    self.recover_tail(cx);
+                }
+                Ok(())
+            }
+            Reached::MissingAnswer => self.miss_answer(cx),
+        }
+    }
+
+    fn handle_nak<H: Host>(
+        &mut self,
+        psn: Psn,
+        code: NakCode,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        // A NAK acknowledges everything before it (IBA 9.7.5.1.3).
+        if self.acknowledge_before(psn, cx)? == Reached::MissingAnswer {
+            return self.miss_answer(cx);
+        }
+        let status = match code {
+            NakCode::SequenceError => {
+                cx.counters.nak_sequence_received += 1;
+                return self.rewind(psn, cx);
+            }
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest => Status::RemoteInvalidRequest,
+            NakCode::RemoteAccess => Status::RemoteAccess,
+            NakCode::RemoteOperation => Status::RemoteOperation,
+        };
+        cx.counters.nak_fatal_received += 1;
+        Err(self.fail_oldest(status, cx))
+    }
+
+    /// Something later was answered, so the answer of the oldest READ or atomic is lost
+    /// (IBA 9.7.5.1.2): ask again from there.
+    fn miss_answer<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        cx.counters.implied_naks += 1;
+        self.rewind(self.una, cx)
+    }
+
+    fn handle_read_response<H: Host>(
+        &mut self,
+        psn: Psn,
+        segment: ReadSegment,
+        payload: &[u8],
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        if self.acknowledge_before(psn, cx)? == Reached::MissingAnswer {
+            return self.miss_answer(cx);
+        }
+        let Some(&work) = self.queue.get(self.queue.head()) else { return Ok(()) };
+        let done = packets_between(work.first_psn, psn);
+        let is_answer = match work.op {
+            SendOp::Read(_) => {
+                let mtu = cx.connection.mtu_bytes();
+                let rest = u64::from(work.length) - u64::from(done) * u64::from(mtu);
+                payload.len() as u64 == rest.min(u64::from(mtu))
+            }
+            // An ATOMIC WRITE is answered with an empty READ response (annex A19).
+            SendOp::AtomicWrite(_) => payload.is_empty() && matches!(segment, ReadSegment::Only(_)),
+            _ => false,
+        };
+        if !is_answer {
+            return Err(self.fail_oldest(Status::BadResponse, cx));
+        }
+        let offset = u64::from(done) * u64::from(cx.connection.mtu_bytes());
+        self.place_answer(offset, payload, cx)?;
+        if let ReadSegment::First(aeth) | ReadSegment::Last(aeth) | ReadSegment::Only(aeth) = segment {
+            self.learn_credits(&aeth);
+        }
+        self.finish_packets(&work, done, 1, cx)
+    }
+
+    fn handle_atomic_response<H: Host>(
+        &mut self,
+        psn: Psn,
+        aeth: &Aeth,
+        original: u64,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        if self.acknowledge_before(psn, cx)? == Reached::MissingAnswer {
+            return self.miss_answer(cx);
+        }
+        let Some(&work) = self.queue.get(self.queue.head()) else { return Ok(()) };
+        if !matches!(work.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+            return Err(self.fail_oldest(Status::BadResponse, cx));
+        }
+        self.place_answer(0, &original.to_ne_bytes(), cx)?;
+        self.learn_credits(aeth);
+        self.finish_packets(&work, 0, 1, cx)
+    }
+
+    /// Puts what the peer answered into the memory of the oldest work.
+    fn place_answer<H: Host>(
+        &mut self,
+        offset: u64,
+        bytes: &[u8],
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        let mut rest = bytes;
+        for piece in Gather::new(self.queue.sges(self.queue.head()), offset, bytes.len() as u64) {
+            let (part, after) = rest.split_at(piece.length as usize);
+            let placed = cx
+                .host
+                .check_local(cx.connection.domain, piece, true)
+                .and_then(|()| cx.host.write_local(piece.lkey, piece.address, part));
+            if placed.is_err() {
+                return Err(self.fail_oldest(Status::LocalProtection, cx));
+            }
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Everything before `psn` has arrived, except that READs and atomics need their own answer.
+    fn acknowledge_before<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<Reached, Failed> {
+        while self.una.is_before(psn) {
+            let Some(&work) = self.queue.get(self.queue.head()) else { break };
+            if work.op.is_read_or_atomic() {
+                return Ok(Reached::MissingAnswer);
+            }
+            let done = packets_between(work.first_psn, self.una);
+            let packets = (work.packets - done).min(packets_between(self.una, psn));
+            self.finish_packets(&work, done, packets, cx)?;
+        }
+        Ok(Reached::All)
+    }
+
+    /// The next `packets` packets of the oldest work are done.
+    fn finish_packets<H: Host>(
+        &mut self,
+        work: &SendWork,
+        done: u32,
+        packets: u32,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        // After going back, answers may come for packets beyond the cursor.
+        let before_cursor = packets_between(self.una, self.cursor.psn);
+        let was_in_flight = self.cursor.psn.is_after(self.una);
+        if was_in_flight {
+            let counted = packets.min(before_cursor);
+            let cost = cost(work, done, counted, cx.connection);
+            cx.window.on_acknowledged(cost);
+            self.set_in_flight(self.in_flight.saturating_sub(cost), cx.window);
+            if work.op.is_read_or_atomic() && packets_at_once(work, done) == 1 {
+                self.reads = self.reads.saturating_sub(1);
+            }
+        }
+        self.una += packets;
+        let overtaken = self.una.is_after(self.cursor.psn);
+        self.retire(cx)?;
+        if overtaken {
+            self.cursor = self.locate(self.una);
+            self.recount(cx);
+        }
+        self.progressed(cx);
+        Ok(())
+    }
+
+    /// Completes all work at the head of the queue that is done.
+    pub(crate) fn retire<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        while let Some(work) = self.queue.get(self.queue.head()) {
+            if let Some((number, status)) = self.blocked
+                && number == self.queue.head()
+            {
+                return Err(self.fail_oldest(status, cx));
+            }
+            let is_done = match work.packets {
+                0 => work.executed,
+                packets => !self.una.is_before(work.first_psn + packets),
+            };
+            if !is_done {
+                break;
+            }
+            let Some(work) = self.queue.pop() else { break };
+            if work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all {
+                let mut completion = cx.connection.completion(work.id, Status::Success, work.op.kind());
+                completion.byte_len = work.length;
+                cx.complete_send(completion);
+            }
+        }
+        self.report_drained(cx);
+        Ok(())
+    }
+
+    /// SQD: once nothing is under way any more, the program is told (IBA 10.3.1.5).
+    pub(crate) fn report_drained<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        if self.draining && !self.drained_reported && self.una == self.high {
+            self.drained_reported = true;
+            cx.host.event(cx.connection.qpn, Event::SendQueueDrained);
+        }
+    }
+
+    /// The oldest work ends with this status; the rest is for the queue pair to flush.
+    pub(crate) fn fail_oldest<H: Host>(&mut self, status: Status, cx: &mut Context<'_, H>) -> Failed {
+        if let Some(work) = self.queue.pop() {
+            cx.complete_send(cx.connection.completion(work.id, status, work.op.kind()));
+        }
+        Failed
+    }
+
+    /// Everything that is still posted ends as flushed.
+    pub(crate) fn flush<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        while self.queue.len() > 0 {
+            let _: Failed = self.fail_oldest(Status::Flushed, cx);
+        }
+        self.clear(cx.window);
+    }
+
+    /// How many messages the responder has receives for (IBA 9.7.7.2).
+    fn learn_credits(&mut self, aeth: &Aeth) {
+        let Syndrome::Ack(code) = aeth.syndrome else { return };
+        self.credit_limit = code.credits().map(|credits| aeth.msn.get().wrapping_add(credits));
+    }
+}

@@ -1,0 +1,483 @@
+//! The requester: turns posted work into packets (IBA 9.7.2 and 9.7.3).
+//!
+//! Every PSN of the send queue is decided when work is posted. Three of them say where
+//! things stand:
+//!
+//! ```text
+//!        una              cursor             high
+//!   ------|------------------|-----------------|---------> PSN
+//!   done     waits for answers   to be sent again   never sent
+//! ```
+//!
+//! `una` is the oldest that is not acknowledged, or the next response packet of a READ;
+//! `cursor` is the next to be sent; going back means moving `cursor` back, and nothing else.
+
+use ferroce_wire::{AtomicEth, Body, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
+
+use crate::completion::Status;
+use crate::connection::{Connection, Context, Failed};
+use crate::host::Host;
+use crate::queue::{SendQueue, SendWork};
+use crate::rc::retry::Retry;
+use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
+use crate::window::{Window, true_size};
+use crate::work::{Data, Remote, SendFlags, SendOp, SendRequest};
+
+/// Bytes of headers and ICRC that the cost of a packet allows for.
+const HEADER_COST: u32 = 32;
+
+#[derive(Debug)]
+pub(crate) struct Requester {
+    pub(crate) queue: SendQueue,
+    /// PSN of the first packet of the next work to be posted.
+    pub(crate) next_psn: Psn,
+    /// Messages posted so far.
+    messages: u32,
+    pub(crate) una: Psn,
+    pub(crate) cursor: Cursor,
+    /// One past the highest PSN that was ever sent.
+    pub(crate) high: Psn,
+    /// READ requests and atomics between `una` and `cursor`.
+    pub(crate) reads: u32,
+    /// What the packets between `una` and `cursor` cost in the window.
+    pub(crate) in_flight: u32,
+    /// Work that failed here; it completes when everything before it has.
+    pub(crate) blocked: Option<(u32, Status)>,
+    /// The last message for which the responder has a receive, if it counts them.
+    pub(crate) credit_limit: Option<u32>,
+    pub(crate) retry: Retry,
+    /// Whether new messages wait, because the queue is being drained.
+    pub(crate) draining: bool,
+    pub(crate) drained_reported: bool,
+}
+
+/// The next packet to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    /// Number of its work in the queue.
+    pub(crate) work: u32,
+    /// Its PSN.
+    pub(crate) psn: Psn,
+}
+
+/// A packet that was chosen to be sent.
+pub(crate) struct Chosen {
+    work: u32,
+    /// Where its payload begins in the message.
+    offset: u64,
+    packet: Packet<PayloadLen>,
+}
+
+impl Requester {
+    pub(crate) fn new(queue: SendQueue) -> Self {
+        let start = Psn::default();
+        Self {
+            cursor: Cursor { work: queue.head(), psn: start },
+            queue,
+            next_psn: start,
+            messages: 0,
+            una: start,
+            high: start,
+            reads: 0,
+            in_flight: 0,
+            blocked: None,
+            credit_limit: None,
+            retry: Retry::default(),
+            draining: false,
+            drained_reported: false,
+        }
+    }
+
+    /// Begins with this PSN: what the attribute `sq_psn` asks for.
+    pub(crate) fn start_at(&mut self, psn: Psn, connection: &Connection) {
+        self.next_psn = psn;
+        self.una = psn;
+        self.high = psn;
+        self.cursor = Cursor { work: self.queue.head(), psn };
+        self.retry.begin(connection);
+    }
+
+    /// Forgets everything that was posted.
+    pub(crate) fn clear(&mut self, window: &mut Window) {
+        while self.queue.pop().is_some() {}
+        window.change_in_flight(self.in_flight, 0);
+        self.in_flight = 0;
+        self.reads = 0;
+        self.blocked = None;
+        self.credit_limit = None;
+        self.draining = false;
+        self.drained_reported = false;
+        self.messages = 0;
+        self.retry = Retry::default();
+        self.start_at_current();
+    }
+
+    const fn start_at_current(&mut self) {
+        self.una = self.next_psn;
+        self.high = self.next_psn;
+        self.cursor.psn = self.next_psn;
+    }
+
+    /// Appends work that was found in order.
+    pub(crate) fn post(&mut self, request: &SendRequest<'_>, length: u32, connection: &Connection) {
+        let packets = match request.op {
+            op if op.is_local() => 0,
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => 1,
+            _ => connection.packets(length),
+        };
+        if packets > 0 {
+            self.messages = self.messages.wrapping_add(1);
+        }
+        let (flags, data): (SendFlags, &Data<'_>) = (request.flags, &request.data);
+        self.queue.push(
+            request.id,
+            request.op,
+            flags,
+            request.dest,
+            data,
+            length,
+            self.next_psn,
+            packets,
+            self.messages,
+        );
+        self.next_psn += packets;
+    }
+
+    /// Whether anything waits for an answer.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.una != self.cursor.psn
+    }
+
+    /// Chooses the next packet to be sent, if one may be sent now.
+    pub(crate) fn poll<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<Option<Chosen>, Failed> {
+        let chosen = match self.choose_probe(cx) {
+            None => self.choose(cx)?,
+            probe => probe,
+        };
+        cx.counters.requests_sent += u64::from(chosen.is_some());
+        Ok(chosen)
+    }
+
+    /// A chosen packet with the place of its payload.
+    pub(crate) fn transmit(&self, chosen: Chosen) -> Transmit<'_> {
+        Transmit { payload: self.payload(&chosen), packet: chosen.packet, dest: Destination::Peer }
+    }
+
+    /// The oldest packet once more, when a probe is due.
+    fn choose_probe<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Option<Chosen> {
+        if !self.retry.take_due_probe() || !self.is_waiting() {
+            return None;
+        }
+        let number = self.queue.head();
+        let work = *self.queue.get(number)?;
+        let done = packets_between(work.first_psn, self.una);
+        let packets = packets_at_once(&work, done);
+        let mut chosen = self.build(number, &work, done, packets, cx).ok()?;
+        chosen.packet.ack_request = true;
+        cx.counters.probes += 1;
+        cx.counters.retransmitted += 1;
+        self.retry.probe_sent(self.una, self.cursor.psn, cx);
+        Some(chosen)
+    }
+
+    fn choose<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<Option<Chosen>, Failed> {
+        if self.retry.waits_for_receiver() {
+            return Ok(None);
+        }
+        loop {
+            let number = self.cursor.work;
+            if self.blocked.is_some_and(|(blocked, _)| blocked == number) {
+                return Ok(None);
+            }
+            let Some(work) = self.queue.get(number) else { return Ok(None) };
+            let done = packets_between(work.first_psn, self.cursor.psn);
+            if !self.may_begin(work, done, cx) {
+                return Ok(None);
+            }
+            if work.op.is_local() {
+                self.execute_locally(number, cx);
+                self.retire(cx)?;
+                continue;
+            }
+            self.choose_read_chunk(number, cx);
+            let Some(&work) = self.queue.get(number) else { return Ok(None) };
+            let packets = packets_at_once(&work, done);
+            let cost = cost(&work, done, packets, cx.connection);
+            if !cx.window.allows(cost) {
+                cx.counters.window_waits += 1;
+                return Ok(None);
+            }
+            match self.build(number, &work, done, packets, cx) {
+                Ok(mut chosen) => {
+                    self.commit(&work, &mut chosen, packets, cost, cx);
+                    return Ok(Some(chosen));
+                }
+                Err(status) => {
+                    self.blocked = Some((number, status));
+                    self.retire(cx)?;
+                }
+            }
+        }
+    }
+
+    /// Whether this work may send its packet number `done` now.
+    fn may_begin<H: Host>(&self, work: &SendWork, done: u32, cx: &mut Context<'_, H>) -> bool {
+        let fresh = self.cursor.psn == self.high;
+        if fresh && done == 0 {
+            if self.draining {
+                return false;
+            }
+            // IBA 10.8.3.3: a fenced request waits for the READs and atomics before it.
+            if work.flags.contains(SendFlags::FENCE) && self.reads > 0 {
+                return false;
+            }
+        }
+        // IBA 9.7.3.2: no more READs and atomics under way than the responder can hold.
+        if work.op.is_read_or_atomic() && self.reads >= u32::from(cx.connection.max_rd_atomic) {
+            cx.counters.depth_waits += 1;
+            return false;
+        }
+        // IBA 9.7.7.2.5: without credit one packet at a time, to learn of new credits.
+        if self.is_limited(work) && self.una != self.cursor.psn {
+            cx.counters.credit_waits += 1;
+            return false;
+        }
+        true
+    }
+
+    /// Decides how much one READ request asks for, once per work: responses are never
+    /// acknowledged, so they must fit the window from the start.
+    fn choose_read_chunk<H>(&mut self, number: u32, cx: &Context<'_, H>) {
+        let Some(work) = self.queue.get_mut(number) else { return };
+        if work.read_chunk == 0 && matches!(work.op, SendOp::Read(_)) {
+            let requests = u32::from(cx.connection.max_rd_atomic.clamp(1, 2));
+            let fitting = cx.window.limit() / requests / packet_cost(cx.connection.mtu_bytes());
+            work.read_chunk = fitting.clamp(1, work.packets);
+        }
+    }
+
+    /// Takes note of a chosen packet: it is under way from now on.
+    fn commit<H>(
+        &mut self,
+        work: &SendWork,
+        chosen: &mut Chosen,
+        packets: u32,
+        cost: u32,
+        cx: &mut Context<'_, H>,
+    ) {
+        let fresh = self.cursor.psn == self.high;
+        self.set_in_flight(self.in_flight + cost, cx.window);
+        if work.op.is_read_or_atomic() {
+            self.reads += 1;
+        }
+        let ends = packets_between(work.first_psn, self.cursor.psn) + packets == work.packets;
+        chosen.packet.ack_request =
+            ends || work.op.is_read_or_atomic() || cx.window.room() < Window::BATCH || self.is_limited(work);
+        self.cursor.psn += packets;
+        if ends {
+            self.cursor.work = self.cursor.work.wrapping_add(1);
+        }
+        if fresh {
+            self.high = self.cursor.psn;
+        } else {
+            cx.counters.retransmitted += 1;
+            if self.cursor.psn.is_after(self.high) {
+                self.high = self.cursor.psn;
+            }
+        }
+        self.retry.packet_sent(chosen.packet.psn, fresh && chosen.packet.ack_request, cx);
+    }
+
+    /// Whether the responder is not known to have a receive for this message.
+    fn is_limited(&self, work: &SendWork) -> bool {
+        work.op.takes_receive()
+            && self.credit_limit.is_some_and(|limit| work.message.wrapping_sub(limit).cast_signed() > 0)
+    }
+
+    pub(crate) const fn set_in_flight(&mut self, cost: u32, window: &mut Window) {
+        window.change_in_flight(self.in_flight, cost);
+        self.in_flight = cost;
+    }
+
+    /// Work without packets: done in its turn, and only once.
+    fn execute_locally<H: Host>(&mut self, number: u32, cx: &mut Context<'_, H>) {
+        let by = cx.connection.accessor();
+        let Some(work) = self.queue.get_mut(number) else { return };
+        if !work.executed {
+            work.executed = true;
+            let result = match &work.op {
+                SendOp::BindWindow(bind) => cx.host.bind(by, bind).map_err(|_| Status::WindowBind),
+                SendOp::LocalInvalidate(rkey) => {
+                    cx.host.invalidate(by, *rkey).map_err(|_| Status::LocalQpOperation)
+                }
+                _ => Ok(()),
+            };
+            if let Err(status) = result {
+                self.blocked = Some((number, status));
+                return;
+            }
+        }
+        self.cursor.work = number.wrapping_add(1);
+    }
+
+    /// The packet with which work goes on after `done` packets, or why its memory forbids it.
+    fn build<H: Host>(
+        &self,
+        number: u32,
+        work: &SendWork,
+        done: u32,
+        packets: u32,
+        cx: &mut Context<'_, H>,
+    ) -> Result<Chosen, Status> {
+        let connection = cx.connection;
+        let mtu = connection.mtu_bytes();
+        let offset = u64::from(done) * u64::from(mtu);
+        let rest = u64::from(work.length) - offset;
+        let body = match work.op {
+            SendOp::Read(remote) => {
+                let asked = rest.min(u64::from(packets) * u64::from(mtu));
+                Request::Read(reth(remote, offset, asked))
+            }
+            SendOp::CompareSwap { remote, compare, swap } => {
+                Request::CompareSwap(atomic_eth(remote, swap, compare))
+            }
+            SendOp::FetchAdd { remote, add } => Request::FetchAdd(atomic_eth(remote, add, 0)),
+            SendOp::AtomicWrite(remote) => {
+                Request::AtomicWrite(reth(remote, 0, 8), self.operand(number, cx)?)
+            }
+            op => {
+                let len = rest.min(u64::from(mtu));
+                self.check_gather(number, offset, len, cx)?;
+                data_request(op, work, done, usize::try_from(len).unwrap_or_default())
+            }
+        };
+        let psn = work.first_psn + done;
+        let mut packet = Packet::new(connection.dest_qpn, psn, Body::RcRequest(body));
+        packet.pkey = connection.pkey;
+        packet.solicited = work.flags.contains(SendFlags::SOLICITED)
+            && work.op.takes_receive()
+            && done + packets == work.packets;
+        Ok(Chosen { work: number, offset, packet })
+    }
+
+    /// Whether the bytes of the next packet may be read. Asked for every packet, since
+    /// memory may be deregistered while a message is under way.
+    fn check_gather<H: Host>(
+        &self,
+        number: u32,
+        offset: u64,
+        len: u64,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Status> {
+        if self.queue.inline(number).is_some() {
+            return Ok(());
+        }
+        for piece in Gather::new(self.queue.sges(number), offset, len) {
+            let allowed = cx.host.check_local(cx.connection.domain, piece, false);
+            allowed.map_err(|_| Status::LocalProtection)?;
+        }
+        Ok(())
+    }
+
+    /// The eight bytes of an ATOMIC WRITE.
+    fn operand<H: Host>(&self, number: u32, cx: &mut Context<'_, H>) -> Result<[u8; 8], Status> {
+        let mut operand = [0; 8];
+        if let Some(bytes) = self.queue.inline(number) {
+            operand.copy_from_slice(bytes);
+            return Ok(operand);
+        }
+        self.check_gather(number, 0, 8, cx)?;
+        let mut rest = &mut operand[..];
+        for piece in Gather::new(self.queue.sges(number), 0, 8) {
+            let (part, after) = rest.split_at_mut(piece.length as usize);
+            let read = cx.host.read_local(piece.lkey, piece.address, part);
+            read.map_err(|_| Status::LocalProtection)?;
+            rest = after;
+        }
+        Ok(operand)
+    }
+
+    fn payload(&self, chosen: &Chosen) -> PayloadSource<'_> {
+        let len = chosen.packet.payload_len();
+        if len == 0 {
+            return PayloadSource::Nothing;
+        }
+        match self.queue.inline(chosen.work) {
+            Some(bytes) => {
+                let start = usize::try_from(chosen.offset).unwrap_or(usize::MAX);
+                PayloadSource::Inline(bytes.get(start..start + len).unwrap_or_default())
+            }
+            None => {
+                PayloadSource::Gather(Gather::new(self.queue.sges(chosen.work), chosen.offset, len as u64))
+            }
+        }
+    }
+}
+
+/// How many PSNs the next packet of this work takes: one, or those of a whole READ response.
+pub(crate) fn packets_at_once(work: &SendWork, done: u32) -> u32 {
+    match work.op {
+        SendOp::Read(_) => {
+            let chunk = work.read_chunk.max(1);
+            ((done / chunk + 1) * chunk).min(work.packets) - done
+        }
+        _ => 1,
+    }
+}
+
+/// What these packets of a work cost in the window, on whichever way the data goes.
+pub(crate) fn cost(work: &SendWork, from: u32, packets: u32, connection: &Connection) -> u32 {
+    let mtu = connection.mtu_bytes();
+    let full = packet_cost(mtu);
+    let ends = from + packets == work.packets;
+    let last = work.length - (work.packets - 1).saturating_mul(mtu).min(work.length);
+    if ends { (packets - 1).saturating_mul(full) + packet_cost(last) } else { packets.saturating_mul(full) }
+}
+
+const fn packet_cost(payload: u32) -> u32 {
+    true_size((payload + HEADER_COST) as usize)
+}
+
+/// How many PSNs `psn` lies after `first`.
+pub(crate) const fn packets_between(first: Psn, psn: Psn) -> u32 {
+    psn.get().wrapping_sub(first.get()) & (Psn::COUNT - 1)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "no message is longer than 2^31")]
+const fn reth(remote: Remote, offset: u64, length: u64) -> Reth {
+    Reth { address: remote.address.wrapping_add(offset), rkey: remote.rkey, length: length as u32 }
+}
+
+const fn atomic_eth(remote: Remote, swap_or_add: u64, compare: u64) -> AtomicEth {
+    AtomicEth { address: remote.address, rkey: remote.rkey, swap_or_add, compare }
+}
+
+/// A packet of a SEND or WRITE.
+fn data_request(op: SendOp, work: &SendWork, done: u32, len: usize) -> Request<PayloadLen> {
+    let (begins, ends, len) = (done == 0, done + 1 == work.packets, PayloadLen(len));
+    let tail = match op {
+        SendOp::SendImm(imm) | SendOp::WriteImm(_, imm) => SendTail::Immediate(imm),
+        SendOp::SendInvalidate(rkey) => SendTail::Invalidate(rkey),
+        _ => SendTail::Plain,
+    };
+    match op {
+        SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
+            let imm = match tail {
+                SendTail::Immediate(imm) => Some(imm),
+                SendTail::Plain | SendTail::Invalidate(_) => None,
+            };
+            Request::Write(segment(begins, ends, reth(remote, 0, work.length.into()), imm), len)
+        }
+        _ => Request::Send(segment(begins, ends, (), tail), len),
+    }
+}
+
+/// A packet's place in its message.
+pub(crate) fn segment<H, T>(begins: bool, ends: bool, head: H, tail: T) -> Segment<H, T> {
+    match (begins, ends) {
+        (true, true) => Segment::Only(head, tail),
+        (true, false) => Segment::First(head),
+        (false, true) => Segment::Last(tail),
+        (false, false) => Segment::Middle,
+    }
+}

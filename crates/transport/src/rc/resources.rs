@@ -1,0 +1,115 @@
+//! What a responder keeps of READs and atomics: answers not yet sent, and results to repeat.
+//!
+//! The requester has at most `max_dest_rd_atomic` of them unanswered, so that many are kept.
+//! An answer is repeated by making its entry pending again; entries stay in the order of
+//! their PSNs, so answers always leave in order.
+
+use ferroce_wire::{Msn, Psn, Reth, Rkey};
+
+use crate::connection::Connection;
+
+/// The most READs and atomics that a responder holds.
+pub const MAX_RESOURCES: u8 = 16;
+
+/// One READ or atomic that was executed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Resource {
+    /// Its first PSN, and how many its answer takes.
+    pub(crate) psn: Psn,
+    pub(crate) packets: u32,
+    /// Messages completed when it was executed.
+    pub(crate) msn: Msn,
+    pub(crate) answer: Answer,
+}
+
+/// The answer, and what of it is still to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// Memory, read when it is sent.
+    Read(ReadAnswer),
+    /// The value that an atomic found.
+    Atomic { original: u64, pending: bool },
+    /// The empty READ response to an ATOMIC WRITE.
+    Empty { pending: bool },
+}
+
+/// Response packets of a READ, from the PSN that was asked for last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadAnswer {
+    pub(crate) psn: Psn,
+    pub(crate) packets: u32,
+    pub(crate) rkey: Rkey,
+    pub(crate) address: u64,
+    pub(crate) length: u32,
+    /// Packets sent of it.
+    pub(crate) sent: u32,
+}
+
+impl ReadAnswer {
+    pub(crate) const fn new(psn: Psn, reth: &Reth, connection: &Connection) -> Self {
+        Self {
+            psn,
+            packets: connection.packets(reth.length),
+            rkey: reth.rkey,
+            address: reth.address,
+            length: reth.length,
+            sent: 0,
+        }
+    }
+}
+
+impl Resource {
+    pub(crate) const fn is_pending(&self) -> bool {
+        match self.answer {
+            Answer::Read(read) => read.sent < read.packets,
+            Answer::Atomic { pending, .. } | Answer::Empty { pending } => pending,
+        }
+    }
+
+    const fn covers(&self, psn: Psn) -> bool {
+        psn.is_within(self.psn, self.packets)
+    }
+}
+
+/// The resources of one responder, oldest first.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    entries: Box<[Option<Resource>]>,
+    /// Next to be overwritten: the oldest, once all are used.
+    next: usize,
+    limit: usize,
+}
+
+impl Resources {
+    pub(crate) fn new() -> Self {
+        Self { entries: vec![None; usize::from(MAX_RESOURCES)].into(), next: 0, limit: 0 }
+    }
+
+    /// Forgets everything; from now on holds `limit` entries.
+    pub(crate) fn reset(&mut self, limit: u8) {
+        self.entries.fill(None);
+        self.next = 0;
+        self.limit = usize::from(limit.min(MAX_RESOURCES));
+    }
+
+    /// Whether one more may be executed: the oldest answer must have left.
+    pub(crate) fn has_room(&self) -> bool {
+        self.limit > 0 && !self.entries[self.next].is_some_and(|oldest| oldest.is_pending())
+    }
+
+    pub(crate) fn push(&mut self, resource: Resource) {
+        self.entries[self.next] = Some(resource);
+        self.next = (self.next + 1) % self.limit.max(1);
+    }
+
+    /// The entry that answers this PSN.
+    pub(crate) fn find(&mut self, psn: Psn) -> Option<&mut Resource> {
+        self.entries.iter_mut().flatten().find(|resource| resource.covers(psn))
+    }
+
+    /// The oldest entry with something to send.
+    pub(crate) fn first_pending(&mut self) -> Option<&mut Resource> {
+        let (newer, older) = self.entries[..self.limit].split_at_mut(self.next.min(self.limit));
+        older.iter_mut().chain(newer).flatten().find(|resource| resource.is_pending())
+    }
+}

@@ -1,0 +1,615 @@
+//! The responder: a ladder of checks, each a step up, and the answer at the top (IBA 9.7.4).
+//!
+//! ```text
+//! psn -> sequence -> allowed -> resources -> length -> key -> execute -> complete -> acknowledge
+//! ```
+//!
+//! A request that fails a step gets the answer of that step, and nothing of the steps above
+//! it has happened.
+
+use ferroce_wire::{
+    Aeth, AtomicAckEth, AtomicEth, Body, CreditCode, Msn, NakCode, Packet, PayloadLen, PayloadRule, Psn,
+    ReadSegment, Request, Response, Reth, SendTail, Syndrome,
+};
+
+use crate::completion::{Event, Status};
+use crate::connection::{Connection, Context, Failed};
+use crate::host::{AtomicOp, Denied, Host};
+use crate::inbound::{Fault, Inbound, MAX_MESSAGE, Message};
+use crate::rc::resources::{Answer, ReadAnswer, Resource, Resources};
+use crate::transmit::{Acks, Destination, PayloadSource, Transmit};
+use crate::work::Access;
+
+#[derive(Debug)]
+pub(crate) struct Responder {
+    /// The PSN that comes next.
+    pub(crate) expected: Psn,
+    pub(crate) msn: Msn,
+    pub(crate) inbound: Inbound,
+    pub(crate) resources: Resources,
+    /// A NAK was sent for the PSN that is expected: one is enough.
+    nak_sent: bool,
+    owed: Option<Owed>,
+}
+
+/// An acknowledgement or refusal that is still to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Owed {
+    psn: Psn,
+    answer: OwedAnswer,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwedAnswer {
+    Ack,
+    Rnr,
+    Nak(NakCode),
+}
+
+/// How a request is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// Without an answer, or with one that is owed already.
+    Silently,
+    /// For now: no receive is posted.
+    NotReady,
+    /// For good: the connection ends. The receive that was taken ends with this status.
+    ForGood(NakCode, Status),
+}
+
+/// What comes with every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestInfo {
+    pub(crate) psn: Psn,
+    pub(crate) ack_request: bool,
+    pub(crate) solicited: bool,
+}
+
+impl Responder {
+    pub(crate) fn new(inbound: Inbound) -> Self {
+        Self {
+            expected: Psn::default(),
+            msn: Msn::default(),
+            inbound,
+            resources: Resources::new(),
+            nak_sent: false,
+            owed: None,
+        }
+    }
+
+    /// Begins a connection whose first request has this PSN.
+    pub(crate) fn start_at(&mut self, psn: Psn, connection: &Connection) {
+        self.expected = psn;
+        self.msn = Msn::default();
+        self.nak_sent = false;
+        self.owed = None;
+        self.resources.reset(connection.max_dest_rd_atomic);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.inbound.clear();
+        self.resources.reset(0);
+        self.nak_sent = false;
+        self.owed = None;
+    }
+
+    /// After an error only a refusal is still sent.
+    pub(crate) fn silence(&mut self) {
+        self.resources.reset(0);
+        self.owed = self.owed.filter(|owed| matches!(owed.answer, OwedAnswer::Nak(_)));
+    }
+
+    /// Takes in a request packet.
+    pub(crate) fn handle_request<H: Host>(
+        &mut self,
+        info: RequestInfo,
+        request: &Request<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        match self.climb(info, request, cx) {
+            Ok(()) => {
+                cx.counters.requests_received += 1;
+                Ok(())
+            }
+            Err(refusal) => self.refuse(info.psn, refusal, cx),
+        }
+    }
+
+    fn climb<H: Host>(
+        &mut self,
+        info: RequestInfo,
+        request: &Request<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Refusal> {
+        self.check_psn(info.psn, request, cx)?;
+        self.check_sequence(request)?;
+        check_allowed(request, cx.connection)?;
+        self.check_resources(request, cx)?;
+        self.check_length(request, cx)?;
+        check_key(request, cx)?;
+        let packets = self.execute(info.psn, request, cx)?;
+        self.complete(info, request, packets, cx)?;
+        self.acknowledge(info, request);
+        Ok(())
+    }
+
+    /// IBA 9.7.4.1.2: the expected PSN goes on, an earlier one was seen before, a later one
+    /// shows that something is missing, which is said once.
+    fn check_psn<H: Host>(
+        &mut self,
+        psn: Psn,
+        request: &Request<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Refusal> {
+        match psn.distance_from(self.expected) {
+            0 => Ok(()),
+            ..0 => {
+                cx.counters.duplicate_requests += 1;
+                self.repeat(psn, request, cx)?;
+                Err(Refusal::Silently)
+            }
+            1.. => {
+                cx.counters.out_of_sequence += 1;
+                if !self.nak_sent {
+                    self.nak_sent = true;
+                    let answer = OwedAnswer::Nak(NakCode::SequenceError);
+                    self.owed = Some(Owed { psn: self.expected, answer });
+                }
+                Err(Refusal::Silently)
+            }
+        }
+    }
+
+    /// IBA 9.7.5.1.4: a repeated SEND or WRITE is acknowledged again, a READ is read again,
+    /// an atomic gets its first result.
+    fn repeat<H: Host>(
+        &mut self,
+        psn: Psn,
+        request: &Request<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Refusal> {
+        let kept = self.resources.find(psn);
+        match (request, kept) {
+            (Request::Send(..) | Request::Write(..), _) => {
+                if self.owed.is_none() {
+                    self.owed = Some(Owed { psn: self.expected.prev(), answer: OwedAnswer::Ack });
+                }
+                return Ok(());
+            }
+            (Request::Read(reth), Some(kept)) if matches!(kept.answer, Answer::Read(_)) => {
+                let again = ReadAnswer::new(psn, reth, cx.connection);
+                let last = psn + (again.packets - 1);
+                if last.is_within(kept.psn, kept.packets) {
+                    check_read_key(reth, cx)?;
+                    kept.answer = Answer::Read(again);
+                    cx.counters.duplicate_reads += 1;
+                    return Ok(());
+                }
+            }
+            (Request::CompareSwap(_) | Request::FetchAdd(_), Some(kept)) => {
+                if let Answer::Atomic { pending, .. } = &mut kept.answer {
+                    *pending = true;
+                    cx.counters.duplicate_atomics += 1;
+                    return Ok(());
+                }
+            }
+            (Request::AtomicWrite(..), Some(kept)) => {
+                if let Answer::Empty { pending } = &mut kept.answer {
+                    *pending = true;
+                    cx.counters.duplicate_atomics += 1;
+                    return Ok(());
+                }
+            }
+            _ => {}
+        }
+        cx.counters.stale_duplicates += 1;
+        Ok(())
+    }
+
+    /// IBA 9.7.4.1.3: inside a message only its own middle or last packet may come.
+    fn check_sequence(&self, request: &Request<&[u8]>) -> Result<(), Refusal> {
+        let fits = match request {
+            Request::Send(segment, _) => self.inbound.check_send(segment).is_ok(),
+            Request::Write(segment, _) => self.inbound.check_write(segment).is_ok(),
+            Request::Read(_)
+            | Request::CompareSwap(_)
+            | Request::FetchAdd(_)
+            | Request::AtomicWrite(..)
+            | Request::Flush(..) => self.inbound.message == Message::None,
+        };
+        if fits { Ok(()) } else { Err(Refusal::INVALID) }
+    }
+
+    /// IBA 9.7.4.1.4, 9.7.7.1: a message that needs a receive takes one, a READ or atomic
+    /// takes a place among those whose answers can be repeated.
+    fn check_resources<H: Host>(
+        &mut self,
+        request: &Request<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Refusal> {
+        match request {
+            Request::Send(segment, _) if segment.head().is_some() => Ok(self.inbound.take_receive(cx)?),
+            Request::Write(segment, _) if segment.tail().flatten().is_some() => {
+                Ok(self.inbound.take_receive(cx)?)
+            }
+            Request::Send(..) | Request::Write(..) => Ok(()),
+            Request::Read(_)
+            | Request::CompareSwap(_)
+            | Request::FetchAdd(_)
+            | Request::AtomicWrite(..)
+            | Request::Flush(..) => {
+                if self.resources.has_room() {
+                    Ok(())
+                } else {
+                    Err(Refusal::INVALID)
+                }
+            }
+        }
+    }
+
+    /// IBA 9.7.4.1.6: full packets inside a message, the rest at its end, and no more than
+    /// was announced.
+    fn check_length<H: Host>(&self, request: &Request<&[u8]>, cx: &Context<'_, H>) -> Result<(), Refusal> {
+        let by_position = |len: usize, begins: bool, ends: bool| {
+            let rule = PayloadRule::of_position(begins, ends);
+            if rule.permits_at(len, cx.connection.mtu) { Ok(()) } else { Err(Fault::Length) }
+        };
+        match request {
+            Request::Send(segment, payload) => {
+                by_position(payload.len(), segment.head().is_some(), segment.tail().is_some())?;
+            }
+            Request::Write(segment, payload) => {
+                by_position(payload.len(), segment.head().is_some(), segment.tail().is_some())?;
+                self.inbound.check_write_length(segment, payload)?;
+            }
+            Request::Read(reth) if reth.length > MAX_MESSAGE => return Err(Refusal::INVALID),
+            Request::AtomicWrite(reth, _) if reth.length != 8 => return Err(Refusal::INVALID),
+            Request::Read(_)
+            | Request::CompareSwap(_)
+            | Request::FetchAdd(_)
+            | Request::AtomicWrite(..)
+            | Request::Flush(..) => {}
+        }
+        Ok(())
+    }
+
+    /// Does what is asked, and says how many PSNs it takes.
+    fn execute<H: Host>(
+        &mut self,
+        psn: Psn,
+        request: &Request<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<u32, Refusal> {
+        match request {
+            Request::Send(_, payload) => {
+                self.inbound.place_send(payload, cx)?;
+                Ok(1)
+            }
+            Request::Write(segment, payload) => {
+                self.inbound.place_write(segment, payload, cx)?;
+                Ok(1)
+            }
+            Request::Read(reth) => {
+                let read = ReadAnswer::new(psn, reth, cx.connection);
+                self.keep(psn, read.packets, Answer::Read(read));
+                Ok(read.packets)
+            }
+            Request::CompareSwap(AtomicEth { address, rkey, swap_or_add: swap, compare }) => {
+                let op = AtomicOp::CompareSwap { compare: *compare, swap: *swap };
+                let original = cx.host.atomic(cx.connection.accessor(), *rkey, *address, op)?;
+                self.keep(psn, 1, Answer::Atomic { original, pending: true });
+                Ok(1)
+            }
+            Request::FetchAdd(AtomicEth { address, rkey, swap_or_add: add, .. }) => {
+                let op = AtomicOp::FetchAdd(*add);
+                let original = cx.host.atomic(cx.connection.accessor(), *rkey, *address, op)?;
+                self.keep(psn, 1, Answer::Atomic { original, pending: true });
+                Ok(1)
+            }
+            Request::AtomicWrite(reth, operand) => {
+                let op = AtomicOp::Store(*operand);
+                cx.host.atomic(cx.connection.accessor(), reth.rkey, reth.address, op)?;
+                self.keep(psn, 1, Answer::Empty { pending: true });
+                Ok(1)
+            }
+            Request::Flush(..) => Err(Refusal::INVALID),
+        }
+    }
+
+    fn keep(&mut self, psn: Psn, packets: u32, answer: Answer) {
+        self.resources.push(Resource { psn, packets, msn: self.msn.next(), answer });
+    }
+
+    /// The packet is in place: count it, and at the end of its message tell the program.
+    fn complete<H: Host>(
+        &mut self,
+        info: RequestInfo,
+        request: &Request<&[u8]>,
+        packets: u32,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Refusal> {
+        let ends = match request {
+            Request::Send(segment, _) => match segment.tail() {
+                None => false,
+                Some(tail) => {
+                    self.finish_send(tail, info, cx)?;
+                    true
+                }
+            },
+            Request::Write(segment, _) => match segment.tail() {
+                None => false,
+                Some(imm) => {
+                    self.inbound.finish(
+                        |completion| {
+                            completion.imm = imm;
+                            completion.solicited = info.solicited;
+                        },
+                        cx,
+                    );
+                    true
+                }
+            },
+            _ => true,
+        };
+        if ends {
+            self.msn = self.msn.next();
+        }
+        self.expected += packets;
+        self.nak_sent = false;
+        Ok(())
+    }
+
+    fn finish_send<H: Host>(
+        &mut self,
+        tail: SendTail,
+        info: RequestInfo,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Refusal> {
+        let (imm, invalidated) = match tail {
+            SendTail::Plain => (None, None),
+            SendTail::Immediate(imm) => (Some(imm), None),
+            SendTail::Invalidate(rkey) => {
+                cx.host.invalidate(cx.connection.accessor(), rkey)?;
+                (None, Some(rkey))
+            }
+        };
+        self.inbound.finish(
+            |completion| {
+                completion.imm = imm;
+                completion.invalidated = invalidated;
+                completion.solicited = info.solicited;
+            },
+            cx,
+        );
+        Ok(())
+    }
+
+    /// IBA 9.7.5.1.1: an acknowledgement is owed where one is asked for. READs and atomics
+    /// are acknowledged by their answers. A newer acknowledgement takes the place of an older one.
+    const fn acknowledge(&mut self, info: RequestInfo, request: &Request<&[u8]>) {
+        if info.ack_request && matches!(request, Request::Send(..) | Request::Write(..)) {
+            self.owed = Some(Owed { psn: info.psn, answer: OwedAnswer::Ack });
+        }
+    }
+
+    /// Says no.
+    fn refuse<H: Host>(&mut self, psn: Psn, refusal: Refusal, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        match refusal {
+            Refusal::Silently => Ok(()),
+            Refusal::NotReady => {
+                if !self.nak_sent {
+                    self.nak_sent = true;
+                    self.owed = Some(Owed { psn, answer: OwedAnswer::Rnr });
+                }
+                Ok(())
+            }
+            Refusal::ForGood(code, status) => {
+                self.owed = Some(Owed { psn, answer: OwedAnswer::Nak(code) });
+                self.inbound.abandon(status, cx);
+                let event =
+                    if code == NakCode::RemoteAccess { Event::AccessError } else { Event::RequestError };
+                cx.host.event(cx.connection.qpn, event);
+                Err(Failed)
+            }
+        }
+    }
+
+    /// The next response packet. Answers to READs and atomics leave in the order of their
+    /// PSNs; an owed acknowledgement follows those before it.
+    pub(crate) fn poll<H: Host>(
+        &mut self,
+        acks: Acks,
+        cx: &mut Context<'_, H>,
+    ) -> Result<Option<Transmit<'static>>, Failed> {
+        let credits = self.credit_code(cx.connection);
+        if let Some(kept) = self.resources.first_pending() {
+            // Whatever acknowledgement was owed for something earlier, this answer implies it.
+            if self.owed.is_some_and(|owed| owed.psn.is_before(kept.psn)) {
+                self.owed = None;
+            }
+            let aeth = Aeth { syndrome: Syndrome::Ack(credits), msn: kept.msn };
+            let (psn, response, payload) = match next_answer(kept, aeth, cx) {
+                Ok(answer) => answer,
+                Err((psn, refusal)) => {
+                    self.refuse(psn, refusal, cx)?;
+                    return Ok(None);
+                }
+            };
+            cx.counters.responses_sent += 1;
+            return Ok(Some(transmit(psn, response, payload, cx.connection)));
+        }
+        let Some(owed) = self.owed else { return Ok(None) };
+        if owed.answer == OwedAnswer::Ack && acks == Acks::Hold {
+            return Ok(None);
+        }
+        self.owed = None;
+        let syndrome = match owed.answer {
+            OwedAnswer::Ack => Syndrome::Ack(credits),
+            OwedAnswer::Rnr => Syndrome::RnrNak(cx.connection.min_rnr_timer),
+            OwedAnswer::Nak(code) => Syndrome::Nak(code),
+        };
+        count_answer(syndrome, cx);
+        let response = Response::Acknowledge(Aeth { syndrome, msn: self.msn });
+        Ok(Some(transmit(owed.psn, response, PayloadSource::Nothing, cx.connection)))
+    }
+
+    /// Receives of a shared queue cannot be promised to anyone (IBA 9.7.7.2.1).
+    fn credit_code(&self, connection: &Connection) -> CreditCode {
+        match connection.shared_queue {
+            Some(_) => CreditCode::UNCOUNTED,
+            None => CreditCode::at_most(self.inbound.credits()),
+        }
+    }
+
+    /// Whether an acknowledgement waits for [`Acks::Send`].
+    pub(crate) const fn owes_ack(&self) -> bool {
+        self.owed.is_some()
+    }
+}
+
+/// IBA 9.7.4.1.4: the queue pair must have been opened for this kind of request.
+fn check_allowed(request: &Request<&[u8]>, connection: &Connection) -> Result<(), Refusal> {
+    let needed = match request {
+        Request::Send(..) => return Ok(()),
+        Request::Write(..) | Request::AtomicWrite(..) => Access::REMOTE_WRITE,
+        Request::Read(_) => Access::REMOTE_READ,
+        Request::CompareSwap(_) | Request::FetchAdd(_) => Access::REMOTE_ATOMIC,
+        // Not among what this device offers.
+        Request::Flush(..) => return Err(Refusal::INVALID),
+    };
+    if connection.access.contains(needed) { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+/// IBA 9.7.4.1.5: the key must open the whole range before a byte of it is touched.
+fn check_key<H: Host>(request: &Request<&[u8]>, cx: &mut Context<'_, H>) -> Result<(), Refusal> {
+    let by = cx.connection.accessor();
+    match request {
+        Request::Write(segment, _) => Ok(Inbound::check_write_key(segment, cx)?),
+        Request::Read(reth) => check_read_key(reth, cx),
+        Request::CompareSwap(atomic) | Request::FetchAdd(atomic) => {
+            check_alignment(atomic.address)?;
+            Ok(cx.host.check_remote(by, atomic.rkey, atomic.address, 8, Access::REMOTE_ATOMIC)?)
+        }
+        Request::AtomicWrite(reth, _) => {
+            check_alignment(reth.address)?;
+            Ok(cx.host.check_remote(by, reth.rkey, reth.address, 8, Access::REMOTE_WRITE)?)
+        }
+        Request::Send(..) | Request::Flush(..) => Ok(()),
+    }
+}
+
+fn check_read_key<H: Host>(reth: &Reth, cx: &mut Context<'_, H>) -> Result<(), Refusal> {
+    match reth.length {
+        0 => Ok(()),
+        length => {
+            let by = cx.connection.accessor();
+            Ok(cx.host.check_remote(by, reth.rkey, reth.address, length, Access::REMOTE_READ)?)
+        }
+    }
+}
+
+/// IBA 9.4.5: atomics work on eight bytes at a multiple of eight.
+const fn check_alignment(address: u64) -> Result<(), Refusal> {
+    if address.is_multiple_of(8) { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+type NextAnswer = (Psn, Response<PayloadLen>, PayloadSource<'static>);
+
+/// The next packet of a kept answer.
+fn next_answer<H: Host>(
+    kept: &mut Resource,
+    aeth: Aeth,
+    cx: &mut Context<'_, H>,
+) -> Result<NextAnswer, (Psn, Refusal)> {
+    match &mut kept.answer {
+        Answer::Read(read) => next_read_packet(read, aeth, cx),
+        Answer::Atomic { original, pending } => {
+            *pending = false;
+            let response = Response::AtomicAcknowledge(aeth, AtomicAckEth { original: *original });
+            Ok((kept.psn, response, PayloadSource::Nothing))
+        }
+        Answer::Empty { pending } => {
+            *pending = false;
+            Ok((kept.psn, Response::Read(ReadSegment::Only(aeth), PayloadLen(0)), PayloadSource::Nothing))
+        }
+    }
+}
+
+/// The next packet of a READ response. The key is asked again: the memory may be gone.
+fn next_read_packet<H: Host>(
+    read: &mut ReadAnswer,
+    aeth: Aeth,
+    cx: &mut Context<'_, H>,
+) -> Result<NextAnswer, (Psn, Refusal)> {
+    let mtu = cx.connection.mtu_bytes();
+    let psn = read.psn + read.sent;
+    let offset = u64::from(read.sent) * u64::from(mtu);
+    let len = (u64::from(read.length) - offset).min(u64::from(mtu));
+    let address = read.address.wrapping_add(offset);
+    #[expect(clippy::cast_possible_truncation, reason = "at most the path MTU")]
+    let part = Reth { address, rkey: read.rkey, length: len as u32 };
+    check_read_key(&part, cx).map_err(|refusal| (psn, refusal))?;
+    let segment = match (read.sent == 0, read.sent + 1 == read.packets) {
+        (true, true) => ReadSegment::Only(aeth),
+        (true, false) => ReadSegment::First(aeth),
+        (false, true) => ReadSegment::Last(aeth),
+        (false, false) => ReadSegment::Middle,
+    };
+    read.sent += 1;
+    let payload = match part.length {
+        0 => PayloadSource::Nothing,
+        len => PayloadSource::Remote { rkey: part.rkey, address, len },
+    };
+    Ok((psn, Response::Read(segment, PayloadLen(part.length as usize)), payload))
+}
+
+fn transmit(
+    psn: Psn,
+    response: Response<PayloadLen>,
+    payload: PayloadSource<'static>,
+    connection: &Connection,
+) -> Transmit<'static> {
+    let mut packet = Packet::new(connection.dest_qpn, psn, Body::RcResponse(response));
+    packet.pkey = connection.pkey;
+    Transmit { packet, payload, dest: Destination::Peer }
+}
+
+fn count_answer<H>(syndrome: Syndrome, cx: &mut Context<'_, H>) {
+    let counter = match syndrome {
+        Syndrome::RnrNak(_) => &mut cx.counters.rnr_sent,
+        Syndrome::Nak(NakCode::SequenceError) => &mut cx.counters.nak_sequence_sent,
+        Syndrome::Nak(NakCode::RemoteAccess) => &mut cx.counters.nak_remote_access_sent,
+        Syndrome::Nak(NakCode::RemoteOperation) => &mut cx.counters.nak_remote_operation_sent,
+        Syndrome::Nak(_) => &mut cx.counters.nak_invalid_request_sent,
+        Syndrome::Ack(_) | Syndrome::Reserved(_) => &mut cx.counters.acks_sent,
+    };
+    *counter += 1;
+}
+
+impl Refusal {
+    /// The request breaks the protocol. A receive that its message has taken ends as well.
+    const INVALID: Self = Self::ForGood(NakCode::InvalidRequest, Status::LocalQpOperation);
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Sequence => Self::INVALID,
+            Fault::Length | Fault::TooLong => Self::ForGood(NakCode::InvalidRequest, Status::LocalLength),
+            Fault::NoReceive => Self::NotReady,
+            Fault::Key(denied) => denied.into(),
+            Fault::Receive(_) => Self::ForGood(NakCode::RemoteOperation, Status::LocalProtection),
+        }
+    }
+}
+
+impl From<Denied> for Refusal {
+    fn from(denied: Denied) -> Self {
+        match denied {
+            Denied::Misaligned => Self::INVALID,
+            Denied::UnknownKey | Denied::OutOfRange | Denied::NotPermitted | Denied::WrongDomain => {
+                Self::ForGood(NakCode::RemoteAccess, Status::LocalAccess)
+            }
+        }
+    }
+}

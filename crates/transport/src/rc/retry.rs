@@ -1,0 +1,262 @@
+//! When to try again: time-outs, probes, RNR waits and the counts of what is left (IBA 9.7.6).
+
+use core::time::Duration;
+
+use ferroce_wire::Psn;
+
+use crate::completion::Status;
+use crate::connection::{Connection, Context, Failed};
+use crate::host::Host;
+use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
+use crate::time::Time;
+
+/// A probe doubles its patience each time it is not answered, up to this many times.
+const MAX_PROBE_DOUBLINGS: u32 = 6;
+
+/// The timers and counts of one requester.
+#[derive(Debug, Default)]
+pub(crate) struct Retry {
+    retries_left: u8,
+    rnr_left: u8,
+    ack_deadline: Option<Time>,
+    probe_deadline: Option<Time>,
+    rnr_until: Option<Time>,
+    probe: Probe,
+    probe_doublings: u32,
+    last_rewind: Option<(Psn, Time)>,
+    /// A packet that asked for an acknowledgement, and when it was sent.
+    timed: Option<(Psn, Time)>,
+}
+
+/// A probe: the oldest packet, sent again to see what the peer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Probe {
+    #[default]
+    Idle,
+    Due,
+    /// Sent with this PSN, when everything before `sent_before` had been sent.
+    Sent {
+        psn: Psn,
+        sent_before: Psn,
+    },
+}
+
+impl Retry {
+    pub(crate) const fn begin(&mut self, connection: &Connection) {
+        self.retries_left = connection.retry_count;
+        self.rnr_left = connection.rnr_retry;
+    }
+
+    /// When to be called again.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        [self.ack_deadline, self.probe_deadline, self.rnr_until].into_iter().flatten().min()
+    }
+
+    pub(crate) const fn waits_for_receiver(&self) -> bool {
+        self.rnr_until.is_some()
+    }
+
+    pub(crate) fn take_due_probe(&mut self) -> bool {
+        let due = self.probe == Probe::Due;
+        if due {
+            self.probe = Probe::Idle;
+        }
+        due
+    }
+
+    pub(crate) fn probe_sent<H>(&mut self, psn: Psn, sent_before: Psn, cx: &Context<'_, H>) {
+        self.probe = Probe::Sent { psn, sent_before };
+        self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
+        self.arm_probe(cx);
+    }
+
+    fn arm_probe<H>(&mut self, cx: &Context<'_, H>) {
+        let patience = cx.window.probe_after() * (1 << self.probe_doublings);
+        self.probe_deadline = Some(cx.now + patience);
+    }
+
+    /// A packet left. `timed`: it is new and asks for an acknowledgement.
+    pub(crate) fn packet_sent<H>(&mut self, psn: Psn, timed: bool, cx: &Context<'_, H>) {
+        if timed && self.timed.is_none() {
+            self.timed = Some((psn, cx.now));
+        }
+        if self.probe_deadline.is_none() {
+            self.arm(cx);
+        }
+    }
+
+    fn arm<H>(&mut self, cx: &Context<'_, H>) {
+        self.ack_deadline = cx.connection.ack_timeout().map(|timeout| cx.now + timeout);
+        self.arm_probe(cx);
+    }
+
+    pub(crate) const fn disarm(&mut self) {
+        self.ack_deadline = None;
+        self.probe_deadline = None;
+        self.probe = Probe::Idle;
+    }
+}
+
+impl Requester {
+    /// The peer has shown progress up to `una`: all patience is renewed.
+    pub(crate) fn progressed<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        if let Some((psn, sent)) = self.retry.timed
+            && self.una.is_after(psn)
+        {
+            cx.window.on_round_trip(cx.now.since(sent));
+            self.retry.timed = None;
+        }
+        self.retry.begin(cx.connection);
+        self.retry.probe_doublings = 0;
+        self.retry.probe = Probe::Idle;
+        if self.is_waiting() {
+            self.retry.arm(cx);
+        } else {
+            self.retry.disarm();
+        }
+    }
+
+    /// If a probe is answered for itself alone although more had been sent before it, that
+    /// was lost: go back at once instead of probing packet by packet.
+    pub(crate) fn probe_found_loss(&self, acknowledged: Psn) -> bool {
+        match self.retry.probe {
+            Probe::Sent { psn, sent_before } => psn == acknowledged && sent_before.is_after(psn.next()),
+            Probe::Idle | Probe::Due => false,
+        }
+    }
+
+    /// Goes back to the oldest packet after a probe; costs no retry.
+    pub(crate) fn recover_tail<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        if self.is_waiting() {
+            cx.counters.probe_recoveries += 1;
+            cx.window.on_loss(cx.now);
+            self.go_back(self.una, cx);
+        }
+    }
+
+    /// A packet or an answer is missing: send again from `psn` on, if there is a retry left.
+    pub(crate) fn rewind<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        let recent = cx.window.srtt().unwrap_or(Duration::from_micros(100));
+        if let Some((last, when)) = self.retry.last_rewind
+            && last == psn
+            && cx.now.since(when) < recent
+        {
+            cx.counters.nak_repeats_ignored += 1;
+            return Ok(());
+        }
+        self.spend_retry(cx)?;
+        self.retry.last_rewind = Some((psn, cx.now));
+        cx.window.on_loss(cx.now);
+        self.go_back(psn, cx);
+        Ok(())
+    }
+
+    fn spend_retry<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        match self.retry.retries_left.checked_sub(1) {
+            Some(left) => {
+                self.retry.retries_left = left;
+                Ok(())
+            }
+            None => Err(self.fail_oldest(Status::RetryExceeded, cx)),
+        }
+    }
+
+    /// Moves the cursor back to `psn`, which lies between `una` and `high`.
+    fn go_back<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) {
+        cx.counters.rewinds += 1;
+        self.cursor = self.locate(psn);
+        self.recount(cx);
+        self.retry.timed = None;
+        self.retry.probe = Probe::Idle;
+        self.retry.arm(cx);
+    }
+
+    /// The work that the packet with this PSN belongs to; `psn` is not before `una`.
+    pub(crate) fn locate(&self, psn: Psn) -> Cursor {
+        let mut number = self.queue.head();
+        while let Some(work) = self.queue.get(number) {
+            let within = packets_between(work.first_psn, psn) < work.packets;
+            let unfinished_local = work.op.is_local() && !work.executed && work.first_psn == psn;
+            if within || unfinished_local {
+                break;
+            }
+            number = number.wrapping_add(1);
+        }
+        Cursor { work: number, psn }
+    }
+
+    /// Counts anew what is under way between `una` and the cursor.
+    pub(crate) fn recount<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        let (mut in_flight, mut reads) = (0_u32, 0);
+        let mut psn = self.una;
+        let mut number = self.queue.head();
+        while psn != self.cursor.psn {
+            let Some(work) = self.queue.get(number) else { break };
+            let done = packets_between(work.first_psn, psn);
+            if done >= work.packets {
+                number = number.wrapping_add(1);
+                continue;
+            }
+            let packets = packets_at_once(work, done);
+            let packets = packets.min(packets_between(psn, self.cursor.psn));
+            in_flight = in_flight.saturating_add(cost(work, done, packets, cx.connection));
+            reads += u32::from(work.op.is_read_or_atomic());
+            psn += packets;
+        }
+        self.reads = reads;
+        self.set_in_flight(in_flight, cx.window);
+    }
+
+    /// The peer had no receive for `psn`: wait as long as it asks (IBA 9.7.5.2.8).
+    pub(crate) fn wait_for_receiver<H: Host>(
+        &mut self,
+        psn: Psn,
+        wait: Duration,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        if self.retry.waits_for_receiver() {
+            return Ok(());
+        }
+        // 7 means for ever (IBA 9.7.6.1.4).
+        if cx.connection.rnr_retry != 7 {
+            match self.retry.rnr_left.checked_sub(1) {
+                Some(left) => self.retry.rnr_left = left,
+                None => return Err(self.fail_oldest(Status::RnrRetryExceeded, cx)),
+            }
+        }
+        self.go_back(psn, cx);
+        self.retry.disarm();
+        self.retry.rnr_until = Some(cx.now + wait);
+        Ok(())
+    }
+
+    /// Does what is due at this time.
+    pub(crate) fn handle_timeout<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        let is_due = |deadline: Option<Time>| deadline.is_some_and(|deadline| deadline <= cx.now);
+        if is_due(self.retry.rnr_until) {
+            self.retry.rnr_until = None;
+        }
+        if is_due(self.retry.ack_deadline) {
+            cx.counters.timeouts += 1;
+            self.spend_retry(cx)?;
+            cx.window.on_loss(cx.now);
+            self.go_back(self.una, cx);
+        } else if is_due(self.retry.probe_deadline) {
+            self.retry.probe = Probe::Due;
+            self.arm_probe_again(cx);
+        }
+        Ok(())
+    }
+
+    fn arm_probe_again<H>(&mut self, cx: &Context<'_, H>) {
+        self.retry.arm_probe(cx);
+    }
+
+    /// Gives all timers their full time again: for a device that was kept from running,
+    /// so that it does not take its own absence for the peer's.
+    pub(crate) fn restart_timers<H>(&mut self, cx: &Context<'_, H>) {
+        if self.retry.probe_deadline.is_some() {
+            self.retry.arm(cx);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Unreliable connections and datagrams: nothing is acknowledged, nothing sent twice.
+
+use ferroce_wire::{
+    Body, Datagram, Deth, Grh, Imm, Packet, PayloadLen, PayloadRule, Psn, Reth, Segment, UcRequest,
+};
+
+use crate::completion::Status;
+use crate::connection::{Connection, Context, Failed};
+use crate::host::Host;
+use crate::inbound::{Fault, Inbound, Message};
+use crate::queue::{SendQueue, SendWork};
+use crate::rc::requester::segment;
+use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
+use crate::work::{SendFlags, SendOp, SendRequest};
+
+/// The sending half: work leaves packet by packet and is done when its last packet is.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) queue: SendQueue,
+    next_psn: Psn,
+    /// Packets that the oldest work has sent.
+    sent: u32,
+    pub(crate) draining: bool,
+    pub(crate) drained_reported: bool,
+}
+
+/// A packet that was chosen to be sent.
+pub(crate) struct Chosen {
+    packet: Packet<PayloadLen>,
+    offset: u64,
+    dest: Destination,
+}
+
+impl Sender {
+    pub(crate) fn new(queue: SendQueue) -> Self {
+        Self { queue, next_psn: Psn::default(), sent: 0, draining: false, drained_reported: false }
+    }
+
+    pub(crate) const fn start_at(&mut self, psn: Psn) {
+        self.next_psn = psn;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        while self.queue.pop().is_some() {}
+        self.sent = 0;
+        self.draining = false;
+        self.drained_reported = false;
+    }
+
+    pub(crate) fn post(&mut self, request: &SendRequest<'_>, length: u32, connection: &Connection) {
+        let packets = if request.op.is_local() { 0 } else { connection.packets(length) };
+        let SendRequest { id, op, flags, dest, ref data } = *request;
+        self.queue.push(id, op, flags, dest, data, length, Psn::default(), packets, 0);
+    }
+
+    /// Completes the oldest work if its last packet has left.
+    ///
+    /// This happens one call after that packet was handed out, so that the device has taken
+    /// its bytes before the program may reuse them.
+    pub(crate) fn retire<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        if let Some(work) = self.queue.get(self.queue.head())
+            && work.packets > 0
+            && self.sent == work.packets
+        {
+            self.finish(Status::Success, cx);
+        }
+        if self.draining && !self.drained_reported && self.sent == 0 {
+            self.drained_reported = true;
+            cx.host.event(cx.connection.qpn, crate::completion::Event::SendQueueDrained);
+        }
+    }
+
+    fn finish<H: Host>(&mut self, status: Status, cx: &mut Context<'_, H>) {
+        self.sent = 0;
+        let Some(work) = self.queue.pop() else { return };
+        let wanted = work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all;
+        if wanted || status != Status::Success {
+            let mut completion = cx.connection.completion(work.id, status, work.op.kind());
+            completion.byte_len = if status == Status::Success { work.length } else { 0 };
+            cx.complete_send(completion);
+        }
+    }
+
+    /// Everything that is still posted ends as flushed.
+    pub(crate) fn flush<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        while self.queue.len() > 0 {
+            self.finish(Status::Flushed, cx);
+        }
+    }
+
+    /// Chooses the next packet; an error means that the oldest work has failed.
+    pub(crate) fn poll<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<Option<Chosen>, Failed> {
+        loop {
+            self.retire(cx);
+            let number = self.queue.head();
+            let Some(&work) = self.queue.get(number) else { return Ok(None) };
+            if self.draining && self.sent == 0 {
+                return Ok(None);
+            }
+            if work.op.is_local() {
+                self.execute_locally(&work, cx)?;
+                continue;
+            }
+            return match self.build(number, &work, cx) {
+                Ok(chosen) => {
+                    self.sent += 1;
+                    self.next_psn = self.next_psn.next();
+                    cx.counters.requests_sent += 1;
+                    Ok(Some(chosen))
+                }
+                Err(status) => {
+                    self.finish(status, cx);
+                    Err(Failed)
+                }
+            };
+        }
+    }
+
+    pub(crate) fn transmit(&self, chosen: Chosen) -> Transmit<'_> {
+        let len = chosen.packet.payload_len();
+        let number = self.queue.head();
+        let payload = match (len, self.queue.inline(number)) {
+            (0, _) => PayloadSource::Nothing,
+            (_, Some(bytes)) => {
+                let start = usize::try_from(chosen.offset).unwrap_or(usize::MAX);
+                PayloadSource::Inline(bytes.get(start..start + len).unwrap_or_default())
+            }
+            (_, None) => {
+                PayloadSource::Gather(Gather::new(self.queue.sges(number), chosen.offset, len as u64))
+            }
+        };
+        Transmit { packet: chosen.packet, payload, dest: chosen.dest }
+    }
+
+    fn execute_locally<H: Host>(&mut self, work: &SendWork, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        let by = cx.connection.accessor();
+        let result = match &work.op {
+            SendOp::BindWindow(bind) => cx.host.bind(by, bind).map_err(|_| Status::WindowBind),
+            SendOp::LocalInvalidate(rkey) => {
+                cx.host.invalidate(by, *rkey).map_err(|_| Status::LocalQpOperation)
+            }
+            _ => Ok(()),
+        };
+        match result {
+            Ok(()) => {
+                self.finish(Status::Success, cx);
+                Ok(())
+            }
+            Err(status) => {
+                self.finish(status, cx);
+                Err(Failed)
+            }
+        }
+    }
+
+    fn build<H: Host>(
+        &self,
+        number: u32,
+        work: &SendWork,
+        cx: &mut Context<'_, H>,
+    ) -> Result<Chosen, Status> {
+        let connection = cx.connection;
+        let mtu = u64::from(connection.mtu_bytes());
+        let offset = u64::from(self.sent) * mtu;
+        let len = (u64::from(work.length) - offset).min(mtu);
+        if self.queue.inline(number).is_none() {
+            for piece in Gather::new(self.queue.sges(number), offset, len) {
+                let allowed = cx.host.check_local(connection.domain, piece, false);
+                allowed.map_err(|_| Status::LocalProtection)?;
+            }
+        }
+        let payload = PayloadLen(usize::try_from(len).unwrap_or_default());
+        let (begins, ends) = (self.sent == 0, self.sent + 1 == work.packets);
+        let (qpn, dest, body) = match work.dest {
+            None => (connection.dest_qpn, Destination::Peer, uc_body(work, begins, ends, payload)),
+            Some(dest) => {
+                let qkey = if dest.qkey.is_controlled() { connection.qkey } else { dest.qkey };
+                let deth = Deth { qkey, source_qp: connection.qpn };
+                let body = Body::Ud(Datagram { deth, imm: immediate(&work.op), payload });
+                (dest.qpn, Destination::Datagram(dest.handle), body)
+            }
+        };
+        let mut packet = Packet::new(qpn, self.next_psn, body);
+        packet.pkey = connection.pkey;
+        packet.solicited = work.flags.contains(SendFlags::SOLICITED) && work.op.takes_receive() && ends;
+        Ok(Chosen { packet, offset, dest })
+    }
+}
+
+const fn immediate(op: &SendOp) -> Option<Imm> {
+    match op {
+        SendOp::SendImm(imm) | SendOp::WriteImm(_, imm) => Some(*imm),
+        _ => None,
+    }
+}
+
+fn uc_body(work: &SendWork, begins: bool, ends: bool, payload: PayloadLen) -> Body<PayloadLen> {
+    let imm = immediate(&work.op);
+    Body::Uc(match work.op {
+        SendOp::Write(remote) | SendOp::WriteImm(remote, _) => {
+            let reth = Reth { address: remote.address, rkey: remote.rkey, length: work.length };
+            UcRequest::Write(segment(begins, ends, reth, imm), payload)
+        }
+        _ => UcRequest::Send(segment(begins, ends, (), imm), payload),
+    })
+}
+
+/// The receiving half of an unreliable connection: a message arrives whole or not at all (IBA 9.8.2).
+#[derive(Debug)]
+pub(crate) struct UcReceiver {
+    pub(crate) inbound: Inbound,
+    expected: Psn,
+}
+
+impl UcReceiver {
+    pub(crate) fn new(inbound: Inbound) -> Self {
+        Self { inbound, expected: Psn::default() }
+    }
+
+    pub(crate) const fn start_at(&mut self, psn: Psn) {
+        self.expected = psn;
+    }
+
+    /// Takes in a packet. What does not fit is dropped; an error means that a receive of ours failed.
+    pub(crate) fn handle<H: Host>(
+        &mut self,
+        psn: Psn,
+        solicited: bool,
+        request: &UcRequest<&[u8]>,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        if !self.continues(psn, request, cx) {
+            return Ok(());
+        }
+        self.expected = psn.next();
+        let taken = match request {
+            UcRequest::Send(segment, payload) => self.take_send(segment, payload, solicited, cx),
+            UcRequest::Write(segment, payload) => self.take_write(segment, payload, solicited, cx),
+        };
+        match taken {
+            Ok(()) => {
+                cx.counters.requests_received += 1;
+                Ok(())
+            }
+            Err(fault) => self.drop_message(fault, cx),
+        }
+    }
+
+    /// Whether the packet begins a message or goes on with the one that is arriving. A
+    /// beginning ends whatever was unfinished (IBA 9.8.2.2.1).
+    fn continues<H>(&mut self, psn: Psn, request: &UcRequest<&[u8]>, cx: &mut Context<'_, H>) -> bool {
+        let begins = match request {
+            UcRequest::Send(segment, _) => segment.head().is_some(),
+            UcRequest::Write(segment, _) => segment.head().is_some(),
+        };
+        let arriving = self.inbound.message != Message::None;
+        let in_order = psn == self.expected;
+        if arriving && (begins || !in_order) {
+            cx.counters.uc_messages_dropped += 1;
+            self.inbound.forget_message();
+        }
+        if begins {
+            return true;
+        }
+        if !arriving || !in_order {
+            cx.counters.out_of_sequence += 1;
+            return false;
+        }
+        true
+    }
+
+    fn take_send<H: Host>(
+        &mut self,
+        segment: &Segment<(), Option<Imm>>,
+        payload: &[u8],
+        solicited: bool,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Fault> {
+        self.inbound.check_send(segment)?;
+        check_length(payload.len(), segment.head().is_some(), segment.tail().is_some(), cx.connection)?;
+        self.inbound.take_receive(cx)?;
+        self.inbound.place_send(payload, cx)?;
+        if let Some(imm) = segment.tail() {
+            self.finish(imm, solicited, cx);
+        }
+        Ok(())
+    }
+
+    fn take_write<H: Host>(
+        &mut self,
+        segment: &Segment<Reth, Option<Imm>>,
+        payload: &[u8],
+        solicited: bool,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Fault> {
+        self.inbound.check_write(segment)?;
+        check_length(payload.len(), segment.head().is_some(), segment.tail().is_some(), cx.connection)?;
+        self.inbound.check_write_length(segment, payload)?;
+        if !cx.connection.access.contains(crate::work::Access::REMOTE_WRITE) {
+            return Err(Fault::Key(crate::host::Denied::NotPermitted));
+        }
+        Inbound::check_write_key(segment, cx)?;
+        if segment.tail().flatten().is_some() {
+            self.inbound.take_receive(cx)?;
+        }
+        self.inbound.place_write(segment, payload, cx)?;
+        if let Some(imm) = segment.tail() {
+            if imm.is_some() {
+                self.finish(imm, solicited, cx);
+            } else {
+                self.inbound.forget_message();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish<H: Host>(&mut self, imm: Option<Imm>, solicited: bool, cx: &mut Context<'_, H>) {
+        self.inbound.finish(
+            |completion| {
+                completion.imm = imm;
+                completion.solicited = solicited;
+            },
+            cx,
+        );
+    }
+
+    /// A message that cannot be taken: its sender will not hear of it. Only a receive that is
+    /// itself at fault ends, and the queue pair with it.
+    fn drop_message<H: Host>(&mut self, fault: Fault, cx: &mut Context<'_, H>) -> Result<(), Failed> {
+        match fault {
+            Fault::NoReceive => cx.counters.no_receive += 1,
+            Fault::Sequence | Fault::Length | Fault::Key(_) => cx.counters.uc_refused += 1,
+            Fault::TooLong => {
+                self.inbound.abandon(Status::LocalLength, cx);
+                return Err(Failed);
+            }
+            Fault::Receive(_) => {
+                self.inbound.abandon(Status::LocalProtection, cx);
+                return Err(Failed);
+            }
+        }
+        self.inbound.forget_message();
+        Ok(())
+    }
+}
+
+fn check_length(len: usize, begins: bool, ends: bool, connection: &Connection) -> Result<(), Fault> {
+    let rule = PayloadRule::of_position(begins, ends);
+    if rule.permits_at(len, connection.mtu) { Ok(()) } else { Err(Fault::Length) }
+}
+
+/// Takes in a datagram (IBA 9.8.3): the Q_Key must be right, and forty bytes of addresses go before it.
+pub(crate) fn handle_datagram<H: Host>(
+    inbound: &mut Inbound,
+    datagram: &Datagram<&[u8]>,
+    solicited: bool,
+    prefix: &[u8; Grh::LEN],
+    cx: &mut Context<'_, H>,
+) -> Result<(), Failed> {
+    if datagram.deth.qkey != cx.connection.qkey {
+        cx.counters.wrong_qkey += 1;
+        return Ok(());
+    }
+    if datagram.payload.len() > cx.connection.mtu.bytes() {
+        cx.counters.uc_refused += 1;
+        return Ok(());
+    }
+    if inbound.take_receive(cx).is_err() {
+        cx.counters.no_receive += 1;
+        return Ok(());
+    }
+    let placed = inbound.place_send(prefix, cx).and_then(|()| inbound.place_send(datagram.payload, cx));
+    match placed {
+        Ok(()) => {
+            cx.counters.requests_received += 1;
+            inbound.finish(
+                |completion| {
+                    completion.imm = datagram.imm;
+                    completion.source_qp = Some(datagram.deth.source_qp);
+                    completion.solicited = solicited;
+                },
+                cx,
+            );
+            Ok(())
+        }
+        Err(Fault::TooLong) => {
+            inbound.abandon(Status::LocalLength, cx);
+            Err(Failed)
+        }
+        Err(_) => {
+            inbound.abandon(Status::LocalProtection, cx);
+            Err(Failed)
+        }
+    }
+}

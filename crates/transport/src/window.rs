@@ -1,0 +1,158 @@
+//! How much may be under way to one receiver: additive increase, multiplicative decrease,
+//! in true socket-buffer bytes.
+//!
+//! One window serves all queue pairs that send to the same socket, because they share its buffer.
+
+use core::time::Duration;
+
+use crate::time::Time;
+
+/// What a datagram with this many bytes of UDP payload costs in a Linux socket buffer:
+/// its bookkeeping, and data in a block whose size is a power of two.
+#[must_use]
+pub const fn true_size(datagram: usize) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "datagrams have at most 64 KiB")]
+    let data = (datagram + 100).next_power_of_two() as u32;
+    576 + data
+}
+
+/// The window towards one receiver.
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Bytes that may be under way.
+    limit: u32,
+    /// Bytes that are.
+    in_flight: u32,
+    /// Bytes acknowledged since the limit last grew.
+    credit: u32,
+    srtt: Option<Duration>,
+    last_cut: Option<Time>,
+}
+
+impl Window {
+    /// Never less: one batch too few and every loss stops the stream.
+    pub const FLOOR: u32 = 256 * 1024;
+
+    /// Never more: a longer queue only adds delay and bursts of loss.
+    pub const CAP: u32 = 1024 * 1024;
+
+    /// What the limit grows by for each limit's worth of acknowledgements: one largest batch.
+    pub const BATCH: u32 = 64 * 1024;
+
+    /// The shortest time before a probe.
+    pub const MIN_PROBE: Duration = Duration::from_millis(1);
+
+    /// A window that knows nothing of its receiver yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { limit: Self::FLOOR, in_flight: 0, credit: 0, srtt: None, last_cut: None }
+    }
+
+    /// Bytes that may be under way.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Bytes that are under way.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Bytes that may still be sent now.
+    #[must_use]
+    pub const fn room(&self) -> u32 {
+        self.limit.saturating_sub(self.in_flight)
+    }
+
+    /// Whether `cost` more may be sent. Something may always be, when nothing is under way.
+    #[must_use]
+    pub const fn allows(&self, cost: u32) -> bool {
+        self.in_flight == 0 || self.in_flight.saturating_add(cost) <= self.limit
+    }
+
+    /// The smoothed round-trip time, once one was measured.
+    #[must_use]
+    pub const fn srtt(&self) -> Option<Duration> {
+        self.srtt
+    }
+
+    /// How long to wait for an answer before asking again: four round trips, at least a millisecond.
+    #[must_use]
+    pub fn probe_after(&self) -> Duration {
+        self.srtt.map_or(Self::MIN_PROBE, |srtt| Self::MIN_PROBE.max(srtt * 4))
+    }
+
+    /// A queue pair's bytes under way went from `before` to `after`.
+    pub(crate) const fn change_in_flight(&mut self, before: u32, after: u32) {
+        self.in_flight = self.in_flight.saturating_sub(before).saturating_add(after);
+    }
+
+    /// `cost` bytes arrived.
+    pub(crate) fn on_acknowledged(&mut self, cost: u32) {
+        self.credit = self.credit.saturating_add(cost);
+        if self.credit >= self.limit {
+            self.credit = 0;
+            self.limit = (self.limit + Self::BATCH).min(Self::CAP);
+        }
+    }
+
+    /// A round trip took this long.
+    pub(crate) fn on_round_trip(&mut self, sample: Duration) {
+        self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
+    }
+
+    /// Something was lost: halve the limit, at most once per round trip.
+    pub(crate) fn on_loss(&mut self, now: Time) {
+        let pause = self.srtt.unwrap_or(Self::MIN_PROBE);
+        if self.last_cut.is_some_and(|cut| now.since(cut) < pause) {
+            return;
+        }
+        self.last_cut = Some(now);
+        self.credit = 0;
+        self.limit = (self.limit / 2).max(Self::FLOOR);
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn true_sizes_are_those_that_linux_was_seen_to_charge() {
+        assert_eq!(true_size(80), 832);
+        assert_eq!(true_size(4112), 8768);
+    }
+
+    #[test]
+    fn the_limit_stays_between_floor_and_cap() {
+        let mut window = Window::new();
+        for _ in 0..1000 {
+            window.on_acknowledged(Window::CAP);
+        }
+        assert_eq!(window.limit(), Window::CAP);
+        for round in 1..10 {
+            window.on_loss(Time::from_nanos(round * 1_000_000_000));
+        }
+        assert_eq!(window.limit(), Window::FLOOR);
+    }
+
+    #[test]
+    fn losses_within_one_round_trip_count_once() {
+        let mut window = Window::new();
+        window.limit = Window::CAP;
+        window.on_round_trip(Duration::from_micros(100));
+        window.on_loss(Time::from_nanos(1_000_000));
+        window.on_loss(Time::from_nanos(1_050_000));
+        assert_eq!(window.limit(), Window::CAP / 2);
+        window.on_loss(Time::from_nanos(1_200_000));
+        assert_eq!(window.limit(), Window::FLOOR);
+    }
+}

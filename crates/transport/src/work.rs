@@ -1,0 +1,178 @@
+//! Work: what a program asks of a queue pair.
+
+use bitflags::bitflags;
+use ferroce_wire::{Imm, Lkey, QKey, Qpn, Rkey};
+
+/// A piece of the program's own memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Sge {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Bytes.
+    pub length: u32,
+    /// The key of the region that holds them.
+    pub lkey: Lkey,
+}
+
+/// A place in the peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Address of the first byte.
+    pub address: u64,
+    /// The key that gives access to it.
+    pub rkey: Rkey,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// A message into a receive of the peer.
+    Send,
+    /// The same, with immediate data.
+    SendImm(Imm),
+    /// The same, and the peer takes this key of its own out of use.
+    SendInvalidate(Rkey),
+    /// A message into the peer's memory.
+    Write(Remote),
+    /// The same, with immediate data, which takes a receive of the peer.
+    WriteImm(Remote, Imm),
+    /// The peer's memory into ours.
+    Read(Remote),
+    /// Compare eight bytes of the peer and swap them if they are equal.
+    CompareSwap {
+        /// Where.
+        remote: Remote,
+        /// What must be there.
+        compare: u64,
+        /// What is stored then.
+        swap: u64,
+    },
+    /// Add to eight bytes of the peer.
+    FetchAdd {
+        /// Where.
+        remote: Remote,
+        /// What is added.
+        add: u64,
+    },
+    /// Eight bytes into the peer's memory at once.
+    AtomicWrite(Remote),
+    /// Give a memory window this range of a region. No packet.
+    BindWindow(Bind),
+    /// Take a key of our own out of use. No packet.
+    LocalInvalidate(Rkey),
+}
+
+/// What a memory window is bound to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bind {
+    /// The window's present key.
+    pub window: Rkey,
+    /// Its key from now on: the same but for the low eight bits.
+    pub new_key: Rkey,
+    /// The region that lies behind it.
+    pub region: Lkey,
+    /// First byte that it opens.
+    pub address: u64,
+    /// Bytes that it opens; 0 closes it.
+    pub length: u64,
+    /// What a peer may do with them.
+    pub access: Access,
+}
+
+impl SendOp {
+    /// Whether the answer is data or a value of the peer: such requests count
+    /// against the READ and atomic depth, and a fence waits for them.
+    #[must_use]
+    pub const fn is_read_or_atomic(&self) -> bool {
+        matches!(
+            self,
+            Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. } | Self::AtomicWrite(_)
+        )
+    }
+
+    /// Whether it takes a receive of the peer.
+    #[must_use]
+    pub const fn takes_receive(&self) -> bool {
+        matches!(self, Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) | Self::WriteImm(..))
+    }
+
+    /// Whether it is done here, without a packet.
+    #[must_use]
+    pub const fn is_local(&self) -> bool {
+        matches!(self, Self::BindWindow(_) | Self::LocalInvalidate(_))
+    }
+}
+
+bitflags! {
+    /// What a peer, or the owner, may do with memory.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct Access: u32 {
+        /// The owner may have it written.
+        const LOCAL_WRITE = 1 << 0;
+        /// A peer may write.
+        const REMOTE_WRITE = 1 << 1;
+        /// A peer may read.
+        const REMOTE_READ = 1 << 2;
+        /// A peer may do atomics.
+        const REMOTE_ATOMIC = 1 << 3;
+        /// Memory windows may be bound to it.
+        const BIND_WINDOW = 1 << 4;
+    }
+}
+
+bitflags! {
+    /// How a send request is treated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct SendFlags: u8 {
+        /// Wait until earlier READs and atomics are done.
+        const FENCE = 1 << 0;
+        /// A completion also on success.
+        const SIGNALED = 1 << 1;
+        /// The peer's completion raises an event also for those who asked for solicited ones only.
+        const SOLICITED = 1 << 2;
+    }
+}
+
+/// Where the bytes of a send request are, or go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Data<'a> {
+    /// In registered memory.
+    Gather(&'a [Sge]),
+    /// Here: copied when the request is posted.
+    Inline(&'a [u8]),
+}
+
+/// Where a datagram goes. What the handle stands for is the device's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramDest {
+    /// The address handle.
+    pub handle: u32,
+    /// The queue pair there.
+    pub qpn: Qpn,
+    /// The Q_Key to show; with its top bit set, the queue pair's own is shown instead.
+    pub qkey: QKey,
+}
+
+/// A send request.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// The program's name for it, given back in the completion.
+    pub id: u64,
+    /// What it does.
+    pub op: SendOp,
+    /// The bytes.
+    pub data: Data<'a>,
+    /// How it is treated.
+    pub flags: SendFlags,
+    /// Where it goes, on a UD queue pair.
+    pub dest: Option<DatagramDest>,
+}
+
+/// A receive request.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveRequest<'a> {
+    /// The program's name for it, given back in the completion.
+    pub id: u64,
+    /// Where a message goes, piece after piece.
+    pub sges: &'a [Sge],
+}
