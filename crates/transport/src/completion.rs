@@ -96,6 +96,4 @@ pub enum Event {
     RequestError,
     /// The peer reached for memory that it may not touch.
     AccessError,
-    /// Work failed and the queue pair is in error.
-    Fatal,
 }

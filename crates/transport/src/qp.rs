@@ -264,6 +264,11 @@ impl QueuePair {
                     Machine::Ud { .. } => {}
                 }
             }
+            State::Sqd if attributes.mask.contains(AttributeMask::MAX_DEST_RD_ATOMIC) => {
+                if let Machine::Rc { responder, .. } = &mut self.machine {
+                    responder.resources.reset(attributes.max_dest_rd_atomic);
+                }
+            }
             State::Rts if previous == State::Rtr => match &mut self.machine {
                 Machine::Rc { requester, .. } => requester.start_at(attributes.sq_psn, &self.connection),
                 Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.start_at(attributes.sq_psn),
@@ -649,7 +654,6 @@ impl QueuePair {
     /// Something failed for good: the queue pair is in error, and all its work with it.
     fn enter_error<H: Host>(&mut self, window: &mut Window, host: &mut H) {
         self.state = State::Err;
-        host.event(self.connection.qpn, Event::Fatal);
         self.flush_all(window, host);
     }
 

@@ -1,7 +1,7 @@
 //! Queues of posted work. All memory is taken when a queue is made; posting copies into it.
 
-use crate::work::{Data, DatagramDest, SendFlags, SendOp, Sge};
-use ferroce_wire::Psn;
+use crate::work::{Data, DatagramDest, SendFlags, SendOp, SendRequest, Sge};
+use ferroce_wire::{Msn, Psn};
 
 /// A posted send request.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct SendWork {
     /// How many PSNs it takes: packets sent, or packets of the response to a READ.
     pub(crate) packets: u32,
     /// Its number among the messages of this queue pair.
-    pub(crate) message: u32,
+    pub(crate) message: Msn,
     /// READ: how many response packets one request asks for. Chosen when it is first sent
     /// and kept, so that a repeated request never crosses the end of its first form.
     pub(crate) read_chunk: u32,
@@ -53,7 +53,7 @@ impl SendQueue {
             length: 0,
             first_psn: Psn::default(),
             packets: 0,
-            message: 0,
+            message: Msn::default(),
             read_chunk: 0,
             executed: false,
             sges: 0,
@@ -99,22 +99,18 @@ impl SendQueue {
     }
 
     /// Appends a request; the caller has checked its size and that there is room.
-    #[expect(clippy::too_many_arguments, reason = "the fields of one entry")]
     pub(crate) fn push(
         &mut self,
-        id: u64,
-        op: SendOp,
-        flags: SendFlags,
-        dest: Option<DatagramDest>,
-        data: &Data<'_>,
+        request: &SendRequest<'_>,
         length: u32,
         first_psn: Psn,
         packets: u32,
-        message: u32,
+        message: Msn,
     ) {
+        let SendRequest { id, op, flags, dest, data } = *request;
         let slot = self.slot(self.tail);
         let (mut sges, mut inline) = (0, None);
-        match *data {
+        match data {
             Data::Gather(list) => {
                 self.sges[slot * self.max_sge..][..list.len()].copy_from_slice(list);
                 sges = u8::try_from(list.len()).unwrap_or(u8::MAX);

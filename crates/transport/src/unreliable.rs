@@ -1,7 +1,7 @@
 //! Unreliable connections and datagrams: nothing is acknowledged, nothing sent twice.
 
 use ferroce_wire::{
-    Body, Datagram, Deth, Grh, Imm, Packet, PayloadLen, PayloadRule, Psn, Reth, Segment, UcRequest,
+    Body, Datagram, Deth, Grh, Imm, Msn, Packet, PayloadLen, PayloadRule, Psn, Reth, Segment, UcRequest,
 };
 
 use crate::completion::Status;
@@ -49,8 +49,7 @@ impl Sender {
 
     pub(crate) fn post(&mut self, request: &SendRequest<'_>, length: u32, connection: &Connection) {
         let packets = if request.op.is_local() { 0 } else { connection.packets(length) };
-        let SendRequest { id, op, flags, dest, ref data } = *request;
-        self.queue.push(id, op, flags, dest, data, length, Psn::default(), packets, 0);
+        self.queue.push(request, length, Psn::default(), packets, Msn::default());
     }
 
     /// Completes the oldest work if its last packet has left.

@@ -91,6 +91,10 @@ impl Window {
 
     /// `cost` bytes arrived.
     pub(crate) fn on_acknowledged(&mut self, cost: u32) {
+        // What was not used has not been tried.
+        if self.in_flight < self.limit / 2 {
+            return;
+        }
         self.credit = self.credit.saturating_add(cost);
         if self.credit >= self.limit {
             self.credit = 0;
@@ -134,6 +138,7 @@ mod tests {
     #[test]
     fn the_limit_stays_between_floor_and_cap() {
         let mut window = Window::new();
+        window.in_flight = Window::CAP;
         for _ in 0..1000 {
             window.on_acknowledged(Window::CAP);
         }

@@ -1,6 +1,6 @@
 //! The requester's other half: what answers mean for the work that waits (IBA 9.7.5).
 
-use ferroce_wire::{Aeth, NakCode, Psn, ReadSegment, Response, Syndrome};
+use ferroce_wire::{Aeth, Msn, NakCode, Psn, ReadSegment, Response, Syndrome};
 
 use crate::completion::{Event, Status};
 use crate::connection::{Context, Failed};
@@ -295,6 +295,6 @@ impl Requester {
     /// How many messages the responder has receives for (IBA 9.7.7.2).
     fn learn_credits(&mut self, aeth: &Aeth) {
         let Syndrome::Ack(code) = aeth.syndrome else { return };
-        self.credit_limit = code.credits().map(|credits| aeth.msn.get().wrapping_add(credits));
+        self.credit_limit = code.credits().map(|credits| Msn::new(aeth.msn.get() + credits));
     }
 }

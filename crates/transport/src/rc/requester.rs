@@ -12,7 +12,7 @@
 //! `una` is the oldest that is not acknowledged, or the next response packet of a READ;
 //! `cursor` is the next to be sent; going back means moving `cursor` back, and nothing else.
 
-use ferroce_wire::{AtomicEth, Body, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
+use ferroce_wire::{AtomicEth, Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
 
 use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
@@ -21,7 +21,7 @@ use crate::queue::{SendQueue, SendWork};
 use crate::rc::retry::Retry;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::window::{Window, true_size};
-use crate::work::{Data, Remote, SendFlags, SendOp, SendRequest};
+use crate::work::{Remote, SendFlags, SendOp, SendRequest};
 
 /// Bytes of headers and ICRC that the cost of a packet allows for.
 const HEADER_COST: u32 = 32;
@@ -32,7 +32,7 @@ pub(crate) struct Requester {
     /// PSN of the first packet of the next work to be posted.
     pub(crate) next_psn: Psn,
     /// Messages posted so far.
-    messages: u32,
+    messages: Msn,
     pub(crate) una: Psn,
     pub(crate) cursor: Cursor,
     /// One past the highest PSN that was ever sent.
@@ -44,7 +44,7 @@ pub(crate) struct Requester {
     /// Work that failed here; it completes when everything before it has.
     pub(crate) blocked: Option<(u32, Status)>,
     /// The last message for which the responder has a receive, if it counts them.
-    pub(crate) credit_limit: Option<u32>,
+    pub(crate) credit_limit: Option<Msn>,
     pub(crate) retry: Retry,
     /// Whether new messages wait, because the queue is being drained.
     pub(crate) draining: bool,
@@ -75,7 +75,7 @@ impl Requester {
             cursor: Cursor { work: queue.head(), psn: start },
             queue,
             next_psn: start,
-            messages: 0,
+            messages: Msn::default(),
             una: start,
             high: start,
             reads: 0,
@@ -107,15 +107,15 @@ impl Requester {
         self.credit_limit = None;
         self.draining = false;
         self.drained_reported = false;
-        self.messages = 0;
+        self.messages = Msn::default();
         self.retry = Retry::default();
         self.start_at_current();
     }
 
-    const fn start_at_current(&mut self) {
+    fn start_at_current(&mut self) {
         self.una = self.next_psn;
         self.high = self.next_psn;
-        self.cursor.psn = self.next_psn;
+        self.cursor = Cursor { work: self.queue.head(), psn: self.next_psn };
     }
 
     /// Appends work that was found in order.
@@ -126,20 +126,9 @@ impl Requester {
             _ => connection.packets(length),
         };
         if packets > 0 {
-            self.messages = self.messages.wrapping_add(1);
+            self.messages = self.messages.next();
         }
-        let (flags, data): (SendFlags, &Data<'_>) = (request.flags, &request.data);
-        self.queue.push(
-            request.id,
-            request.op,
-            flags,
-            request.dest,
-            data,
-            length,
-            self.next_psn,
-            packets,
-            self.messages,
-        );
+        self.queue.push(request, length, self.next_psn, packets, self.messages);
         self.next_psn += packets;
     }
 
@@ -181,7 +170,7 @@ impl Requester {
     }
 
     fn choose<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<Option<Chosen>, Failed> {
-        if self.retry.waits_for_receiver() {
+        if self.retry.waits_for_receiver() || (self.retry.is_cautious() && self.is_waiting()) {
             return Ok(None);
         }
         loop {
@@ -291,7 +280,7 @@ impl Requester {
     /// Whether the responder is not known to have a receive for this message.
     fn is_limited(&self, work: &SendWork) -> bool {
         work.op.takes_receive()
-            && self.credit_limit.is_some_and(|limit| work.message.wrapping_sub(limit).cast_signed() > 0)
+            && self.credit_limit.is_some_and(|limit| work.message.distance_from(limit) > 0)
     }
 
     pub(crate) const fn set_in_flight(&mut self, cost: u32, window: &mut Window) {

@@ -142,7 +142,10 @@ impl Responder {
         cx: &mut Context<'_, H>,
     ) -> Result<(), Refusal> {
         match psn.distance_from(self.expected) {
-            0 => Ok(()),
+            0 => {
+                self.nak_sent = false;
+                Ok(())
+            }
             ..0 => {
                 cx.counters.duplicate_requests += 1;
                 self.repeat(psn, request, cx)?;
@@ -171,7 +174,7 @@ impl Responder {
         let kept = self.resources.find(psn);
         match (request, kept) {
             (Request::Send(..) | Request::Write(..), _) => {
-                if self.owed.is_none() {
+                if self.owed.is_none_or(|owed| owed.answer == OwedAnswer::Ack) {
                     self.owed = Some(Owed { psn: self.expected.prev(), answer: OwedAnswer::Ack });
                 }
                 return Ok(());
@@ -355,7 +358,6 @@ impl Responder {
             self.msn = self.msn.next();
         }
         self.expected += packets;
-        self.nak_sent = false;
         Ok(())
     }
 
@@ -397,10 +399,8 @@ impl Responder {
         match refusal {
             Refusal::Silently => Ok(()),
             Refusal::NotReady => {
-                if !self.nak_sent {
-                    self.nak_sent = true;
-                    self.owed = Some(Owed { psn, answer: OwedAnswer::Rnr });
-                }
+                self.nak_sent = true;
+                self.owed = Some(Owed { psn, answer: OwedAnswer::Rnr });
                 Ok(())
             }
             Refusal::ForGood(code, status) => {

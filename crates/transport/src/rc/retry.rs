@@ -23,6 +23,9 @@ pub(crate) struct Retry {
     rnr_until: Option<Time>,
     probe: Probe,
     probe_doublings: u32,
+    /// The peer has been silent for a whole time-out: one packet at a time, until it answers,
+    /// so that a dead peer does not hold the window of its neighbours.
+    cautious: bool,
     last_rewind: Option<(Psn, Time)>,
     /// A packet that asked for an acknowledgement, and when it was sent.
     timed: Option<(Psn, Time)>,
@@ -54,6 +57,10 @@ impl Retry {
 
     pub(crate) const fn waits_for_receiver(&self) -> bool {
         self.rnr_until.is_some()
+    }
+
+    pub(crate) const fn is_cautious(&self) -> bool {
+        self.cautious
     }
 
     pub(crate) fn take_due_probe(&mut self) -> bool {
@@ -108,6 +115,7 @@ impl Requester {
         }
         self.retry.begin(cx.connection);
         self.retry.probe_doublings = 0;
+        self.retry.cautious = false;
         self.retry.probe = Probe::Idle;
         if self.is_waiting() {
             self.retry.arm(cx);
@@ -240,16 +248,13 @@ impl Requester {
             cx.counters.timeouts += 1;
             self.spend_retry(cx)?;
             cx.window.on_loss(cx.now);
+            self.retry.cautious = true;
             self.go_back(self.una, cx);
         } else if is_due(self.retry.probe_deadline) {
             self.retry.probe = Probe::Due;
-            self.arm_probe_again(cx);
+            self.retry.arm_probe(cx);
         }
         Ok(())
-    }
-
-    fn arm_probe_again<H>(&mut self, cx: &Context<'_, H>) {
-        self.retry.arm_probe(cx);
     }
 
     /// Gives all timers their full time again: for a device that was kept from running,
