@@ -210,8 +210,9 @@ macro_rules! operations {
         [$($header:ident)*] $payload:ident;)*) => {
         /// What a packet does, whatever its service: the lower five bits of an opcode.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
         pub enum Operation {
-            $($(#[$doc])* $variant,)*
+            $($(#[$doc])* $variant = $code,)*
         }
 
         impl Operation {
@@ -221,7 +222,7 @@ macro_rules! operations {
             /// The lower five bits of the opcode.
             #[must_use]
             pub const fn code(self) -> u8 {
-                match self { $(Self::$variant => $code,)* }
+                self as u8 & 0x1f
             }
 
             /// Its name, without that of the service.
@@ -302,8 +303,9 @@ operations! {
     0x1c Flush "FLUSH" Reliable Request Only [FETH RETH] Nothing;
     /// Writes eight bytes at once (annex A19).
     0x1d AtomicWrite "ATOMIC WRITE" Reliable Request Only [RETH] EightBytes;
-    /// Tells a sender that its packets met congestion.
-    0x01 Congestion "Congestion Notification" Congestion Response Only [CNP] Nothing;
+    /// Tells a sender that its packets met congestion. Its lower five bits are those of SEND
+    /// Middle, so that here it is listed by its whole opcode.
+    0x81 Congestion "Congestion Notification" Congestion Response Only [CNP] Nothing;
 }
 
 /// An opcode that exists: a service and an operation that it knows.

@@ -1,6 +1,6 @@
 //! Packets to bytes.
 
-use super::{Body, Packet, Payload, ReadSegment, Request, Response, Segment, SendTail, UcRequest};
+use super::{Body, Packet, Payload, ReadSegment, Request, Response, Segment, SendTail, Shape, UcRequest};
 use crate::error::BufferTooSmall;
 use crate::header::{Bth, Ieth, Imm, Reth, Xrceth};
 use crate::icrc::Flow;
@@ -13,11 +13,13 @@ impl Packet<&[u8]> {
     /// The buffer is shorter than [`len`](Self::len); nothing is written.
     #[inline]
     pub fn emit(&self, flow: &Flow, ip_id: u16, buffer: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        let (need, have) = (self.len(), buffer.len());
+        let shape = self.shape();
+        let (need, have) = (shape.len(), buffer.len());
         let Some(packet) = buffer.get_mut(..need) else {
             return Err(BufferTooSmall { need, have });
         };
-        let headers = self.emit_headers(packet)?;
+        let headers = shape.header_len;
+        self.emit_shaped(&shape, &mut packet[..headers]);
         let payload = self.payload();
         let (body, end) = packet[headers..].split_at_mut(payload.len());
         body.copy_from_slice(payload);
@@ -35,12 +37,19 @@ impl<P: Payload> Packet<P> {
     /// The buffer is shorter than [`header_len`](Self::header_len); nothing is written.
     #[inline]
     pub fn emit_headers(&self, buffer: &mut [u8]) -> Result<usize, BufferTooSmall> {
-        let (need, have) = (self.header_len(), buffer.len());
+        let shape = self.shape();
+        let (need, have) = (shape.header_len, buffer.len());
         let Some(headers) = buffer.get_mut(..need) else {
             return Err(BufferTooSmall { need, have });
         };
+        self.emit_shaped(&shape, headers);
+        Ok(need)
+    }
+
+    #[inline]
+    fn emit_shaped(&self, shape: &Shape, headers: &mut [u8]) {
         let mut rest = Rest(headers);
-        rest.put(|header| self.bth().emit(header));
+        rest.put(|header| self.shaped_bth(shape).emit(header));
         match &self.body {
             Body::RcRequest(request) => rest.request(request),
             Body::XrcRequest(srqn, request) => {
@@ -57,17 +66,21 @@ impl<P: Payload> Packet<P> {
             Body::Congestion => rest.put(|reserved| *reserved = [0; 16]),
         }
         debug_assert!(rest.0.is_empty(), "{:?} wrote less than its table says", self.opcode());
-        Ok(need)
     }
 
     /// Its base transport header.
     #[inline]
     pub fn bth(&self) -> Bth {
+        self.shaped_bth(&self.shape())
+    }
+
+    #[inline]
+    fn shaped_bth(&self, shape: &Shape) -> Bth {
         Bth {
-            opcode: self.opcode(),
+            opcode: shape.opcode,
             solicited: self.solicited,
             migrated: self.migrated,
-            pad: pad(self.payload_len()),
+            pad: pad(shape.payload_len),
             pkey: self.pkey,
             fecn: self.fecn,
             becn: self.becn,

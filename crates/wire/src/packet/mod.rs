@@ -12,7 +12,7 @@ mod parse;
 use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Imm, Reth, Xrceth};
 use crate::icrc::ICRC_LEN;
 use crate::num::{PKey, Psn, Qpn, Rkey, Srqn};
-use crate::opcode::{Opcode, Operation, Service};
+use crate::opcode::{Opcode, Operation, PayloadRule, Service};
 
 /// The longest transport headers: BTH, XRCETH, AtomicETH.
 pub const MAX_HEADER_LEN: usize = Bth::LEN + Xrceth::LEN + AtomicEth::LEN;
@@ -225,19 +225,37 @@ impl<P: Payload> Packet<P> {
 
     /// Bytes before the payload. The operand of an ATOMIC WRITE counts here.
     #[inline]
-    pub const fn header_len(&self) -> usize {
-        let operand = match self.body {
-            Body::RcRequest(Request::AtomicWrite(..)) | Body::XrcRequest(_, Request::AtomicWrite(..)) => 8,
-            _ => 0,
-        };
-        self.opcode().info().header_len + operand
+    pub fn header_len(&self) -> usize {
+        self.shape().header_len
     }
 
     /// Length of the packet, BTH to ICRC.
     #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
-        self.header_len() + self.payload_len().next_multiple_of(4) + ICRC_LEN
+        self.shape().len()
+    }
+
+    #[inline]
+    fn shape(&self) -> Shape {
+        let opcode = self.opcode();
+        let info = opcode.info();
+        let operand = if matches!(info.payload, PayloadRule::EightBytes) { 8 } else { 0 };
+        Shape { opcode, header_len: info.header_len + operand, payload_len: self.payload_len() }
+    }
+}
+
+/// Opcode and lengths of a packet: they follow from its body, and are worked out once.
+struct Shape {
+    opcode: Opcode,
+    header_len: usize,
+    payload_len: usize,
+}
+
+impl Shape {
+    #[inline]
+    const fn len(&self) -> usize {
+        self.header_len + self.payload_len.next_multiple_of(4) + ICRC_LEN
     }
 }
 
