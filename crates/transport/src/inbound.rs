@@ -5,6 +5,7 @@ use ferroce_wire::{Imm, Reth, Rkey, Segment};
 use crate::completion::{Completion, Status, WorkKind};
 use crate::connection::Context;
 use crate::host::{Denied, Host};
+use crate::planted::{Bug, is_planted};
 use crate::queue::{Receive, ReceiveQueue};
 use crate::transmit::Gather;
 use crate::work::Access;
@@ -119,8 +120,11 @@ impl Inbound {
         cx: &mut Context<'_, H>,
     ) -> Result<(), Fault> {
         let mut rest = bytes;
-        for piece in Gather::new(self.receive.sges(), offset, bytes.len() as u64) {
+        for mut piece in Gather::new(self.receive.sges(), offset, bytes.len() as u64) {
             let (part, after) = rest.split_at(piece.length as usize);
+            if is_planted(Bug::ScatterOffset) && rest.len() < bytes.len() {
+                piece.address -= 1;
+            }
             cx.host.check_local(cx.connection.domain, piece, true).map_err(Fault::Receive)?;
             cx.host.write_local(piece.lkey, piece.address, part).map_err(Fault::Receive)?;
             rest = after;
@@ -176,7 +180,8 @@ impl Inbound {
             (None, Message::Write { rkey, address, remaining, total }) => (rkey, address, remaining, total),
             (None, _) => return Err(Fault::Sequence),
         };
-        if !payload.is_empty() {
+        let forgotten = is_planted(Bug::AcknowledgedBeforePlacement) && matches!(segment, Segment::Last(_));
+        if !payload.is_empty() && !forgotten {
             let placed = cx.host.write_remote(cx.connection.accessor(), rkey, address, payload);
             placed.map_err(Fault::Key)?;
         }
@@ -218,6 +223,11 @@ impl Inbound {
         }
     }
 
+    /// Whether no message is arriving.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.message == Message::None
+    }
+
     /// The message is given up; its receive goes to the next one.
     pub(crate) const fn forget_message(&mut self) {
         self.message = Message::None;
@@ -226,6 +236,9 @@ impl Inbound {
     /// Every receive that waits ends as flushed. Those of a shared queue stay there.
     pub(crate) fn flush<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         self.abandon(Status::Flushed, cx);
+        if is_planted(Bug::ReceivesNotFlushed) {
+            return;
+        }
         while self.queue.pop_into(&mut self.receive) {
             let completion = cx.connection.completion(self.receive.id(), Status::Flushed, WorkKind::Receive);
             cx.host.complete_receive(completion);

@@ -32,6 +32,7 @@ mod connection;
 mod counters;
 mod host;
 mod inbound;
+pub mod planted;
 mod qp;
 mod queue;
 mod rc;

@@ -5,6 +5,7 @@ use ferroce_wire::{Aeth, Msn, NakCode, Psn, ReadSegment, Response, Syndrome};
 use crate::completion::{Event, Status};
 use crate::connection::{Context, Failed};
 use crate::host::Host;
+use crate::planted::{Bug, is_planted};
 use crate::queue::SendWork;
 use crate::rc::requester::{Requester, cost, packets_at_once, packets_between};
 use crate::transmit::Gather;
@@ -201,7 +202,7 @@ impl Requester {
     fn acknowledge_before<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<Reached, Failed> {
         while self.una.is_before(psn) {
             let Some(&work) = self.queue.get(self.queue.head()) else { break };
-            if work.op.is_read_or_atomic() {
+            if work.op.is_read_or_atomic() && !is_planted(Bug::ImpliedNakIgnored) {
                 return Ok(Reached::MissingAnswer);
             }
             let done = packets_between(work.first_psn, self.una);
@@ -252,6 +253,9 @@ impl Requester {
             }
             let is_done = match work.packets {
                 0 => work.executed,
+                packets if is_planted(Bug::CompletedWhenSent) && !work.op.is_read_or_atomic() => {
+                    !self.high.is_before(work.first_psn + packets)
+                }
                 packets => !self.una.is_before(work.first_psn + packets),
             };
             if !is_done {

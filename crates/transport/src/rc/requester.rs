@@ -17,6 +17,7 @@ use ferroce_wire::{AtomicEth, Body, Msn, Packet, PayloadLen, Psn, Request, Reth,
 use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
+use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::retry::Retry;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
@@ -217,12 +218,14 @@ impl Requester {
                 return false;
             }
             // IBA 10.8.3.3: a fenced request waits for the READs and atomics before it.
-            if work.flags.contains(SendFlags::FENCE) && self.reads > 0 {
+            let fenced = work.flags.contains(SendFlags::FENCE) && !is_planted(Bug::FenceIgnored);
+            if fenced && self.reads > 0 {
                 return false;
             }
         }
         // IBA 9.7.3.2: no more READs and atomics under way than the responder can hold.
-        if work.op.is_read_or_atomic() && self.reads >= u32::from(cx.connection.max_rd_atomic) {
+        let depth = u32::from(cx.connection.max_rd_atomic);
+        if work.op.is_read_or_atomic() && self.reads >= depth && !is_planted(Bug::ReadDepthIgnored) {
             cx.counters.depth_waits += 1;
             return false;
         }
@@ -325,7 +328,9 @@ impl Requester {
         let body = match work.op {
             SendOp::Read(remote) => {
                 let asked = rest.min(u64::from(packets) * u64::from(mtu));
-                Request::Read(reth(remote, offset, asked))
+                let wrong =
+                    is_planted(Bug::ReadRestartAddress) && !done.is_multiple_of(work.read_chunk.max(1));
+                Request::Read(reth(remote, if wrong { offset - u64::from(mtu) } else { offset }, asked))
             }
             SendOp::CompareSwap { remote, compare, swap } => {
                 Request::CompareSwap(atomic_eth(remote, swap, compare))

@@ -16,6 +16,7 @@ use crate::completion::{Event, Status};
 use crate::connection::{Connection, Context, Failed};
 use crate::host::{AtomicOp, Denied, Host};
 use crate::inbound::{Fault, Inbound, MAX_MESSAGE, Message};
+use crate::planted::{Bug, is_planted};
 use crate::rc::resources::{Answer, ReadAnswer, Resource, Resources};
 use crate::transmit::{Acks, Destination, PayloadSource, Transmit};
 use crate::work::Access;
@@ -141,15 +142,25 @@ impl Responder {
         request: &Request<&[u8]>,
         cx: &mut Context<'_, H>,
     ) -> Result<(), Refusal> {
-        match psn.distance_from(self.expected) {
+        let distance = if is_planted(Bug::PsnWrap) {
+            psn.get().cast_signed() - self.expected.get().cast_signed()
+        } else {
+            psn.distance_from(self.expected)
+        };
+        match distance {
             0 => {
                 self.nak_sent = false;
                 Ok(())
             }
+            ..0 if is_planted(Bug::DuplicateExecuted) && self.inbound.is_idle() => Ok(()),
             ..0 => {
                 cx.counters.duplicate_requests += 1;
                 self.repeat(psn, request, cx)?;
                 Err(Refusal::Silently)
+            }
+            1.. if is_planted(Bug::GapAccepted) => {
+                self.expected = psn;
+                Ok(())
             }
             1.. => {
                 cx.counters.out_of_sequence += 1;
@@ -192,6 +203,12 @@ impl Responder {
             (Request::CompareSwap(_) | Request::FetchAdd(_), Some(kept)) => {
                 if let Answer::Atomic { pending, .. } = &mut kept.answer {
                     *pending = true;
+                    if is_planted(Bug::AtomicTwice)
+                        && let Request::FetchAdd(atomic) = request
+                    {
+                        let op = AtomicOp::FetchAdd(atomic.swap_or_add);
+                        cx.host.atomic(cx.connection.accessor(), atomic.rkey, atomic.address, op)?;
+                    }
                     cx.counters.duplicate_atomics += 1;
                     return Ok(());
                 }

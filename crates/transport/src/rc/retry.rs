@@ -7,6 +7,7 @@ use ferroce_wire::Psn;
 use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
+use crate::planted::{Bug, is_planted};
 use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
 use crate::time::Time;
 
@@ -113,7 +114,9 @@ impl Requester {
             cx.window.on_round_trip(cx.now.since(sent));
             self.retry.timed = None;
         }
-        self.retry.begin(cx.connection);
+        if !is_planted(Bug::RetriesNotRenewed) {
+            self.retry.begin(cx.connection);
+        }
         self.retry.probe_doublings = 0;
         self.retry.cautious = false;
         self.retry.probe = Probe::Idle;
@@ -176,7 +179,12 @@ impl Requester {
         self.recount(cx);
         self.retry.timed = None;
         self.retry.probe = Probe::Idle;
-        self.retry.arm(cx);
+        if is_planted(Bug::TimeoutNotRestarted) {
+            self.retry.ack_deadline = None;
+            self.retry.probe_deadline = Some(Time::from_nanos(u64::MAX));
+        } else {
+            self.retry.arm(cx);
+        }
     }
 
     /// The work that the packet with this PSN belongs to; `psn` is not before `una`.
@@ -212,6 +220,9 @@ impl Requester {
             psn += packets;
         }
         self.reads = reads;
+        if is_planted(Bug::WindowLeak) {
+            self.in_flight = 0;
+        }
         self.set_in_flight(in_flight, cx.window);
     }
 
@@ -234,6 +245,7 @@ impl Requester {
         }
         self.go_back(psn, cx);
         self.retry.disarm();
+        let wait = if is_planted(Bug::LostRnrTimer) { Duration::MAX } else { wait };
         self.retry.rnr_until = Some(cx.now + wait);
         Ok(())
     }
