@@ -140,7 +140,10 @@ impl Requester {
             SendOp::Read(_) => {
                 let mtu = cx.connection.mtu_bytes();
                 let rest = u64::from(work.length) - u64::from(done) * u64::from(mtu);
-                payload.len() as u64 == rest.min(u64::from(mtu))
+                // Where an answer begins depends on where it was asked for again; where it ends does not.
+                let ends = packets_at_once(&work, done) == 1;
+                let says_so = matches!(segment, ReadSegment::Last(_) | ReadSegment::Only(_));
+                payload.len() as u64 == rest.min(u64::from(mtu)) && ends == says_so
             }
             // An ATOMIC WRITE is answered with an empty READ response (annex A19).
             SendOp::AtomicWrite(_) => payload.is_empty() && matches!(segment, ReadSegment::Only(_)),

@@ -102,14 +102,50 @@ impl Resources {
         self.next = (self.next + 1) % self.limit.max(1);
     }
 
-    /// The entry that answers this PSN.
+    /// The newest entry that answers this PSN: an old one may have the same PSN, from the
+    /// last time round.
     pub(crate) fn find(&mut self, psn: Psn) -> Option<&mut Resource> {
-        self.entries.iter_mut().flatten().find(|resource| resource.covers(psn))
+        self.oldest_first().rev().find(|resource| resource.covers(psn))
     }
 
     /// The oldest entry with something to send.
     pub(crate) fn first_pending(&mut self) -> Option<&mut Resource> {
+        self.oldest_first().find(|resource| resource.is_pending())
+    }
+
+    fn oldest_first(&mut self) -> impl DoubleEndedIterator<Item = &mut Resource> {
         let (newer, older) = self.entries[..self.limit].split_at_mut(self.next.min(self.limit));
-        older.iter_mut().chain(newer).flatten().find(|resource| resource.is_pending())
+        older.iter_mut().chain(newer).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn atomic(psn: u32, original: u64) -> Resource {
+        let answer = Answer::Atomic { original, pending: true };
+        Resource { psn: Psn::new(psn), packets: 1, msn: Msn::default(), answer }
+    }
+
+    #[test]
+    fn the_newest_of_two_answers_with_the_same_psn_is_repeated() {
+        let mut resources = Resources::new();
+        resources.reset(4);
+        resources.push(atomic(100, 1));
+        resources.push(atomic(100, 2));
+        let found = resources.find(Psn::new(100)).map(|resource| resource.answer);
+        assert!(matches!(found, Some(Answer::Atomic { original: 2, .. })));
+    }
+
+    #[test]
+    fn answers_leave_oldest_first_also_after_the_ring_has_turned() {
+        let mut resources = Resources::new();
+        resources.reset(2);
+        for psn in 1..=3 {
+            resources.push(atomic(psn, 0));
+        }
+        assert_eq!(resources.first_pending().map(|resource| resource.psn), Some(Psn::new(2)));
+        assert!(!resources.has_room(), "the oldest answer has not left");
     }
 }
