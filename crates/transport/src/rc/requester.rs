@@ -163,7 +163,11 @@ impl Requester {
         let done = packets_between(work.first_psn, self.una);
         let packets = packets_at_once(&work, done);
         let mut chosen = self.build(number, &work, done, packets, cx).ok()?;
-        chosen.packet.ack_request = true;
+        chosen.packet.ack_request = ends
+            || work.op.is_read_or_atomic()
+            || cx.window.room() < Window::BATCH
+            || self.is_limited(work)
+            || self.retry.is_cautious();
         cx.counters.probes += 1;
         cx.counters.retransmitted += 1;
         self.retry.probe_sent(self.una, self.cursor.psn, cx);

@@ -20,6 +20,9 @@ pub(crate) struct Resource {
     /// Messages completed when it was executed.
     pub(crate) msn: Msn,
     pub(crate) answer: Answer,
+    /// The answer has left once. Repeating it takes no place from newer requests: the peer
+    /// sends those only when it has the answer.
+    pub(crate) repeated: bool,
 }
 
 /// The answer, and what of it is still to be sent.
@@ -94,7 +97,8 @@ impl Resources {
 
     /// Whether one more may be executed: the oldest answer must have left.
     pub(crate) fn has_room(&self) -> bool {
-        self.limit > 0 && !self.entries[self.next].is_some_and(|oldest| oldest.is_pending())
+        let unanswered = |oldest: &Resource| oldest.is_pending() && !oldest.repeated;
+        self.limit > 0 && !self.entries[self.next].as_ref().is_some_and(unanswered)
     }
 
     pub(crate) fn push(&mut self, resource: Resource) {
@@ -125,7 +129,7 @@ mod tests {
 
     fn atomic(psn: u32, original: u64) -> Resource {
         let answer = Answer::Atomic { original, pending: true };
-        Resource { psn: Psn::new(psn), packets: 1, msn: Msn::default(), answer }
+        Resource { psn: Psn::new(psn), packets: 1, msn: Msn::default(), answer, repeated: false }
     }
 
     #[test]

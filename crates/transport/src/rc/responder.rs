@@ -182,7 +182,10 @@ impl Responder {
         request: &Request<&[u8]>,
         cx: &mut Context<'_, H>,
     ) -> Result<(), Refusal> {
-        let kept = self.resources.find(psn);
+        let mut kept = self.resources.find(psn);
+        if let Some(kept) = &mut kept {
+            kept.repeated |= !kept.is_pending();
+        }
         match (request, kept) {
             (Request::Send(..) | Request::Write(..), _) => {
                 if self.owed.is_none_or(|owed| owed.answer == OwedAnswer::Ack) {
@@ -337,7 +340,7 @@ impl Responder {
     }
 
     fn keep(&mut self, psn: Psn, packets: u32, answer: Answer) {
-        self.resources.push(Resource { psn, packets, msn: self.msn.next(), answer });
+        self.resources.push(Resource { psn, packets, msn: self.msn.next(), answer, repeated: false });
     }
 
     /// The packet is in place: count it, and at the end of its message tell the program.
@@ -423,9 +426,12 @@ impl Responder {
             Refusal::ForGood(code, status) => {
                 self.owed = Some(Owed { psn, answer: OwedAnswer::Nak(code) });
                 self.inbound.abandon(status, cx);
-                let event =
-                    if code == NakCode::RemoteAccess { Event::AccessError } else { Event::RequestError };
-                cx.host.event(cx.connection.qpn, event);
+                match code {
+                    NakCode::RemoteAccess => cx.host.event(cx.connection.qpn, Event::AccessError),
+                    // Our own receive was at fault, and its completion has said so.
+                    NakCode::RemoteOperation => {}
+                    _ => cx.host.event(cx.connection.qpn, Event::RequestError),
+                }
                 Err(Failed)
             }
         }
