@@ -163,11 +163,7 @@ impl Requester {
         let done = packets_between(work.first_psn, self.una);
         let packets = packets_at_once(&work, done);
         let mut chosen = self.build(number, &work, done, packets, cx).ok()?;
-        chosen.packet.ack_request = ends
-            || work.op.is_read_or_atomic()
-            || cx.window.room() < Window::BATCH
-            || self.is_limited(work)
-            || self.retry.is_cautious();
+        chosen.packet.ack_request = true;
         cx.counters.probes += 1;
         cx.counters.retransmitted += 1;
         self.retry.probe_sent(self.una, self.cursor.psn, cx);
@@ -267,8 +263,11 @@ impl Requester {
             self.reads += 1;
         }
         let ends = packets_between(work.first_psn, self.cursor.psn) + packets == work.packets;
-        chosen.packet.ack_request =
-            ends || work.op.is_read_or_atomic() || cx.window.room() < Window::BATCH || self.is_limited(work);
+        chosen.packet.ack_request = ends
+            || work.op.is_read_or_atomic()
+            || cx.window.room() < Window::BATCH
+            || self.is_limited(work)
+            || self.retry.is_cautious();
         self.cursor.psn += packets;
         if ends {
             self.cursor.work = self.cursor.work.wrapping_add(1);
