@@ -653,8 +653,10 @@ impl QueuePair {
 
     /// Something failed for good: the queue pair is in error, and all its work with it.
     fn enter_error<H: Host>(&mut self, window: &mut Window, host: &mut H) {
-        self.state = State::Err;
-        self.flush_all(window, host);
+        if self.state != State::Err {
+            self.state = State::Err;
+            self.flush_all(window, host);
+        }
     }
 
     /// A send of UC or UD failed: the sending half stops, the receiving half goes on (IBA 10.3.1.6).

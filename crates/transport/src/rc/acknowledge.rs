@@ -157,7 +157,7 @@ impl Requester {
         if let ReadSegment::First(aeth) | ReadSegment::Last(aeth) | ReadSegment::Only(aeth) = segment {
             self.learn_credits(&aeth);
         }
-        self.finish_packets(&work, done, 1, cx)
+        self.finish_answer(psn, &work, done, cx)
     }
 
     fn handle_atomic_response<H: Host>(
@@ -176,7 +176,23 @@ impl Requester {
         }
         self.place_answer(0, &original.to_ne_bytes(), cx)?;
         self.learn_credits(aeth);
-        self.finish_packets(&work, 0, 1, cx)
+        self.finish_answer(psn, &work, 0, cx)
+    }
+
+    /// A packet of the answer to a READ or atomic is in place.
+    fn finish_answer<H: Host>(
+        &mut self,
+        psn: Psn,
+        work: &SendWork,
+        done: u32,
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Failed> {
+        let lost_tail = packets_at_once(work, done) == 1 && self.probe_found_loss(psn);
+        self.finish_packets(work, done, 1, cx)?;
+        if lost_tail {
+            self.recover_tail(cx);
+        }
+        Ok(())
     }
 
     /// Puts what the peer answered into the memory of the oldest work.

@@ -94,10 +94,14 @@ impl Responder {
         self.owed = None;
     }
 
-    /// After an error only a refusal is still sent.
+    /// After an error only a refusal is still sent, and the answers that come before it.
     pub(crate) fn silence(&mut self) {
-        self.resources.reset(0);
-        self.owed = self.owed.filter(|owed| matches!(owed.answer, OwedAnswer::Nak(_)));
+        let refuses =
+            |owed: &Owed| matches!(owed.answer, OwedAnswer::Nak(code) if code != NakCode::SequenceError);
+        self.owed = self.owed.filter(refuses);
+        if self.owed.is_none() {
+            self.resources.reset(0);
+        }
     }
 
     /// Takes in a request packet.

@@ -74,6 +74,8 @@ impl Retry {
 
     pub(crate) fn probe_sent<H>(&mut self, psn: Psn, sent_before: Psn, cx: &Context<'_, H>) {
         self.probe = Probe::Sent { psn, sent_before };
+        // From now on nobody can tell which of the two an answer is for.
+        self.timed = self.timed.filter(|(timed, _)| *timed != psn);
         self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
         self.arm_probe(cx);
     }
@@ -127,11 +129,13 @@ impl Requester {
         }
     }
 
-    /// If a probe is answered for itself alone although more had been sent before it, that
-    /// was lost: go back at once instead of probing packet by packet.
+    /// If the answer to a probe leaves something unanswered that had been sent before the
+    /// probe, that was lost: go back at once instead of probing packet by packet.
     pub(crate) fn probe_found_loss(&self, acknowledged: Psn) -> bool {
         match self.retry.probe {
-            Probe::Sent { psn, sent_before } => psn == acknowledged && sent_before.is_after(psn.next()),
+            Probe::Sent { psn, sent_before } => {
+                !acknowledged.is_before(psn) && sent_before.is_after(acknowledged.next())
+            }
             Probe::Idle | Probe::Due => false,
         }
     }
@@ -147,10 +151,11 @@ impl Requester {
 
     /// A packet or an answer is missing: send again from `psn` on, if there is a retry left.
     pub(crate) fn rewind<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<(), Failed> {
-        let recent = cx.window.srtt().unwrap_or(Duration::from_micros(100));
+        // What was under way before the last rewind still arrives and says the same again. If
+        // what was sent since is lost too, the probe will tell.
         if let Some((last, when)) = self.retry.last_rewind
             && last == psn
-            && cx.now.since(when) < recent
+            && cx.now.since(when) < cx.window.probe_after()
         {
             cx.counters.nak_repeats_ignored += 1;
             return Ok(());
