@@ -1,7 +1,7 @@
 //! Bugs planted on purpose, to show that the simulator finds them.
 //!
 //! Without the feature `planted` every question here is answered "no" at compile time and
-//! nothing of this is left. With it, [`plant`] switches one bug on for the whole process.
+//! nothing of this is left. With it, `plant` switches one bug on for the whole process.
 
 /// Writes the list of bugs once.
 macro_rules! bugs {
