@@ -287,13 +287,19 @@ impl Requester {
                 cx.complete_send(completion);
             }
         }
+        // The cursor may stand on local work that was retired together with what was before it.
+        if self.cursor.work.wrapping_sub(self.queue.head()).cast_signed() < 0 {
+            self.cursor.work = self.queue.head();
+        }
         self.report_drained(cx);
         Ok(())
     }
 
-    /// SQD: once nothing is under way any more, the program is told (IBA 10.3.1.5).
+    /// SQD: once every message that was begun is done, the program is told (IBA 10.3.1.5).
     pub(crate) fn report_drained<H: Host>(&mut self, cx: &mut Context<'_, H>) {
-        if self.draining && !self.drained_reported && self.una == self.high {
+        let between_messages =
+            self.queue.get(self.cursor.work).is_none_or(|work| work.first_psn == self.cursor.psn);
+        if self.draining && !self.drained_reported && self.una == self.high && between_messages {
             self.drained_reported = true;
             cx.host.event(cx.connection.qpn, Event::SendQueueDrained);
         }
