@@ -257,6 +257,7 @@ impl Requester {
         if overtaken {
             self.cursor = self.locate(self.una);
             self.recount(cx);
+            self.report_drained(cx);
         }
         self.progressed(cx);
         Ok(())

@@ -69,6 +69,14 @@ impl Resource {
         }
     }
 
+    /// Sends no more of the answer.
+    pub(crate) const fn give_up(&mut self) {
+        match &mut self.answer {
+            Answer::Read(read) => read.sent = read.packets,
+            Answer::Atomic { pending, .. } | Answer::Empty { pending } => *pending = false,
+        }
+    }
+
     const fn covers(&self, psn: Psn) -> bool {
         psn.is_within(self.psn, self.packets)
     }

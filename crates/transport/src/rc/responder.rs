@@ -200,8 +200,8 @@ impl Responder {
             (Request::Read(reth), Some(kept)) if matches!(kept.answer, Answer::Read(_)) => {
                 let again = ReadAnswer::new(psn, reth, cx.connection);
                 let last = psn + (again.packets - 1);
-                if last.is_within(kept.psn, kept.packets) {
-                    check_read_key(reth, cx)?;
+                // A key that is gone by now says nothing against a peer that may have its answer.
+                if last.is_within(kept.psn, kept.packets) && check_read_key(reth, cx).is_ok() {
                     kept.answer = Answer::Read(again);
                     cx.counters.duplicate_reads += 1;
                     return Ok(());
@@ -449,7 +449,7 @@ impl Responder {
         cx: &mut Context<'_, H>,
     ) -> Result<Option<Transmit<'static>>, Failed> {
         let credits = self.credit_code(cx.connection);
-        if let Some(kept) = self.resources.first_pending() {
+        while let Some(kept) = self.resources.first_pending() {
             // Whatever acknowledgement was owed for something earlier, this answer implies it.
             if self.owed.is_some_and(|owed| owed.psn.is_before(kept.psn)) {
                 self.owed = None;
@@ -457,8 +457,13 @@ impl Responder {
             let aeth = Aeth { syndrome: Syndrome::Ack(credits), msn: kept.msn };
             let (psn, response, payload) = match next_answer(kept, aeth, cx) {
                 Ok(answer) => answer,
+                Err(_) if kept.repeated => {
+                    kept.give_up();
+                    continue;
+                }
                 Err((psn, refusal)) => {
-                    self.refuse(psn, refusal, cx)?;
+                    // Not the message that is arriving is at fault, but an earlier READ.
+                    self.refuse(psn, refusal.with_receive(Status::Flushed), cx)?;
                     return Ok(None);
                 }
             };
@@ -616,6 +621,14 @@ fn count_answer<H>(syndrome: Syndrome, cx: &mut Context<'_, H>) {
 impl Refusal {
     /// The request breaks the protocol. A receive that its message has taken ends as well.
     const INVALID: Self = Self::ForGood(NakCode::InvalidRequest, Status::LocalQpOperation);
+
+    /// The same, but the receive that was taken ends with this status.
+    const fn with_receive(self, status: Status) -> Self {
+        match self {
+            Self::ForGood(code, _) => Self::ForGood(code, status),
+            other => other,
+        }
+    }
 }
 
 impl From<Fault> for Refusal {
