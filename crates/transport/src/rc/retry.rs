@@ -121,6 +121,8 @@ impl Requester {
         }
         self.retry.probe_doublings = 0;
         self.retry.cautious = false;
+        // The packet that had met no receive has met one since.
+        self.retry.rnr_until = None;
         self.retry.probe = Probe::Idle;
         if self.is_waiting() {
             self.retry.arm(cx);
