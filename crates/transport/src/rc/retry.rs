@@ -10,6 +10,7 @@ use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
 use crate::time::Time;
+use crate::window::Window;
 
 /// A probe doubles its patience each time it is not answered, up to this many times.
 const MAX_PROBE_DOUBLINGS: u32 = 6;
@@ -121,6 +122,7 @@ impl Requester {
         }
         self.retry.probe_doublings = 0;
         self.retry.cautious = false;
+        self.retry.last_rewind = None;
         // The packet that had met no receive has met one since.
         self.retry.rnr_until = None;
         self.retry.probe = Probe::Idle;
@@ -152,20 +154,28 @@ impl Requester {
     }
 
     /// A packet or an answer is missing: send again from `psn` on, if there is a retry left.
+    ///
+    /// What was under way before still arrives and says the same again: that is ignored for one
+    /// round trip. Later repeats go back once more, but cost no retry and win no time: whether
+    /// the peer is still there is for the time-out to judge.
     pub(crate) fn rewind<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<(), Failed> {
-        // What was under way before the last rewind still arrives and says the same again. If
-        // what was sent since is lost too, the probe will tell.
-        if let Some((last, when)) = self.retry.last_rewind
-            && last == psn
-            && cx.now.since(when) < cx.window.probe_after()
-        {
-            cx.counters.nak_repeats_ignored += 1;
-            return Ok(());
+        let repeated = self.retry.last_rewind.filter(|(last, _)| *last == psn);
+        if let Some((_, when)) = repeated {
+            let settling = cx.window.srtt().unwrap_or(Window::MIN_PROBE);
+            if cx.now.since(when) < settling {
+                cx.counters.nak_repeats_ignored += 1;
+                return Ok(());
+            }
+        } else {
+            self.spend_retry(cx)?;
         }
-        self.spend_retry(cx)?;
+        let deadline = self.retry.ack_deadline;
         self.retry.last_rewind = Some((psn, cx.now));
         cx.window.on_loss(cx.now);
         self.go_back(psn, cx);
+        if repeated.is_some() && deadline.is_some() {
+            self.retry.ack_deadline = deadline;
+        }
         Ok(())
     }
 
