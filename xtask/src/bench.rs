@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::say::say;
 use crate::shell::Cmd;
 
 /// Options of `cargo xtask bench`.
@@ -20,11 +21,14 @@ struct Bench {
     shows: &'static str,
 }
 
-const BENCHES: &[Bench] = &[Bench { package: "ferroce-wire", shows: "parse, emit and ICRC per packet" }];
+const BENCHES: &[Bench] = &[
+    Bench { package: "ferroce-wire", shows: "parse, emit and ICRC per packet" },
+    Bench { package: "ferroce-transport", shows: "requester and responder per packet" },
+];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     for Bench { package, shows } in BENCHES {
-        println!("{package}: {shows}");
+        say!("{package}: {shows}");
         if args.list {
             continue;
         }

@@ -7,12 +7,16 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::say::{complain, say};
 use crate::shell::{Cmd, root, target_dir};
 
 /// Seconds per target when nothing else is said.
 const DEFAULT_SECONDS: u64 = 60;
 /// Seconds one input may take. Every parser is linear; a slower input is a finding.
 const INPUT_SECONDS: u64 = 10;
+
+/// The cargo-fuzz we install; a version that is already there is taken as it is.
+const CARGO_FUZZ: &str = "0.13.2";
 
 /// Options of `cargo xtask fuzz`.
 #[derive(clap::Args)]
@@ -51,14 +55,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     for target in &targets {
         // The other targets still get their time; the findings are summed up at the end.
         if let Err(error) = run_target(target, seconds) {
-            eprintln!("\nfuzz {target}: {error:#}");
+            complain!("\nfuzz {target}: {error:#}");
             found.push(target.as_str());
         } else if args.grow {
             grow(target)?;
         }
     }
     ensure!(found.is_empty(), "fuzz: failed: {}; see above", found.join(", "));
-    println!("fuzz: {} ran {seconds} s each without a finding", targets.join(", "));
+    say!("fuzz: {} ran {seconds} s each without a finding", targets.join(", "));
     Ok(())
 }
 
@@ -76,7 +80,7 @@ pub(crate) fn install_cargo_fuzz() -> Result<()> {
     if matches!(Cmd::cargo("fuzz --version").captured(), Ok((true, _))) {
         return Ok(());
     }
-    Cmd::cargo("install cargo-fuzz --locked").run()
+    Cmd::cargo("install cargo-fuzz --locked --version").arg(CARGO_FUZZ).run()
 }
 
 /// Fuzzes one target. An error names every new artifact and how to replay it.
@@ -115,10 +119,7 @@ fn grow(target: &str) -> Result<()> {
     let before = names_in(&committed)?;
     cargo_fuzz(target).arg(&committed).arg(working_corpus(target)).args(["--", "-merge=1"]).run()?;
     let after = names_in(&committed)?;
-    println!(
-        "fuzz {target}: {} new corpus entries in fuzz/corpus/{target}",
-        after.difference(&before).count()
-    );
+    say!("fuzz {target}: {} new corpus entries in fuzz/corpus/{target}", after.difference(&before).count());
     Ok(())
 }
 

@@ -1,4 +1,5 @@
 //! The one door for hands and CI: everything that is run on this repository is a subcommand here.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 use std::process::ExitCode;
 
@@ -7,12 +8,17 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod clock;
 mod fuzz;
+mod no_std;
 mod report;
+mod say;
 mod setup;
 mod shell;
+mod sim;
 mod soak;
 mod test;
 mod tidy;
+
+use say::{complain, say};
 
 /// The one door for hands and CI.
 #[derive(Parser)]
@@ -27,7 +33,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything a change must pass: set-up, format, clippy, tests, no_std, docs, tidy
+    /// Everything a change must pass, from set-up to tidy
     Test(test::Args),
     /// Install the programs the tests need, or say how to
     Setup,
@@ -37,6 +43,9 @@ enum Command {
     Fuzz(fuzz::Args),
     /// The long forms of the tests: minutes to hours
     Soak(soak::Args),
+    /// Simulate queue pairs over bad links, one run per seed
+    #[command(long_about = sim::ABOUT)]
+    Sim(sim::Args),
     /// Run the benchmarks
     Bench(bench::Args),
 }
@@ -44,16 +53,17 @@ enum Command {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Test(args) => test::run(&args),
-        Command::Setup => setup::run().map(|note| println!("setup: {note}")),
+        Command::Setup => setup::run().map(|note| say!("setup: {note}")),
         Command::Tidy(args) => tidy::run(&args),
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Soak(args) => soak::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("xtask: {error:#}");
+            complain!("xtask: {error:#}");
             ExitCode::FAILURE
         }
     }

@@ -5,6 +5,7 @@ use std::fs;
 
 use anyhow::{Result, bail};
 
+use crate::say::say;
 use crate::shell::{Cmd, on_path};
 
 /// A Debian package some test needs.
@@ -15,7 +16,13 @@ struct Package {
     why: &'static str,
 }
 
-const PACKAGES: &[Package] = &[Package { name: "tshark", binary: "tshark", why: "judges our frames" }];
+const PACKAGES: &[Package] = &[
+    Package { name: "tshark", binary: "tshark", why: "judges our frames" },
+    Package { name: "g++", binary: CXX, why: "compiles libFuzzer for the fuzz targets" },
+];
+
+/// What cargo's build scripts call a C++ compiler.
+const CXX: &str = "c++";
 
 /// Makes sure the packages are there. Returns a note for the report, or why the tests cannot run.
 pub(crate) fn run() -> Result<String> {
@@ -30,13 +37,34 @@ pub(crate) fn run() -> Result<String> {
         }
         Plan::Fail => bail!("{}", request(&missing)),
         Plan::Skip => {
-            println!(
-                "NOTICE: {}\nUntil then the tests that need it skip, each with a notice.",
+            say!(
+                "NOTICE: {}\nUntil then what needs it is skipped, each time with a notice.",
                 request(&missing)
             );
-            Ok(format!("without {}: the tests that need it skip", names(&missing)))
+            Ok(format!("without {}: what needs it is skipped", names(&missing)))
         }
     }
+}
+
+/// The variable that tells the tests whether skipping is failing: `1` or `0`.
+///
+/// The tests read it in `crates/testkit/src/judge.rs`. Without it, as under plain `cargo test`, they
+/// decide by the same rule, written there in the same words.
+pub(crate) const REQUIRE_ALL: &str = "FERROCE_REQUIRE_ALL";
+
+/// The value for [`REQUIRE_ALL`] on this machine.
+pub(crate) fn require_all() -> &'static str {
+    if skipping_is_failing() { "1" } else { "0" }
+}
+
+/// Whether a missing program must fail what needs it.
+pub(crate) fn skipping_is_failing() -> bool {
+    must_not_skip(is_ci(), is_root(), is_debian_like(&os_release()))
+}
+
+/// Whether C++ can be compiled here.
+pub(crate) fn has_cxx() -> bool {
+    on_path(CXX)
 }
 
 /// What we need to know about the machine to decide.
@@ -49,13 +77,11 @@ struct Host {
 
 impl Host {
     fn look() -> Self {
-        let os_release = fs::read_to_string("/etc/os-release").unwrap_or_default();
-        let says_yes = |cmd: Cmd| matches!(cmd.captured(), Ok((true, _)));
         Self {
-            debian: is_debian_like(&os_release),
-            root: matches!(Cmd::new("id").arg("-u").captured(), Ok((true, id)) if id.trim() == "0"),
-            sudo: says_yes(Cmd::new("sudo").args(["-n", "true"])),
-            ci: env::var_os("CI").is_some_and(|value| !value.is_empty()),
+            debian: is_debian_like(&os_release()),
+            root: is_root(),
+            sudo: matches!(Cmd::new("sudo").args(["-n", "true"]).captured(), Ok((true, _))),
+            ci: is_ci(),
         }
     }
 }
@@ -67,15 +93,32 @@ enum Plan {
     Skip,
 }
 
-/// A machine we may install on gets the packages; CI without them would lie, so it fails; a
+/// A machine we may install on gets the packages; where skipping is failing we fail at once; a
 /// developer's own machine is asked.
 const fn decide(host: &Host) -> Plan {
-    match host {
+    match *host {
         Host { debian: true, root: true, .. } => Plan::Install { sudo: false },
         Host { debian: true, sudo: true, .. } => Plan::Install { sudo: true },
-        Host { ci: true, .. } => Plan::Fail,
+        Host { debian, root, ci, .. } if must_not_skip(ci, root, debian) => Plan::Fail,
         _ => Plan::Skip,
     }
+}
+
+/// In CI nobody reads notices; as root on Debian, `cargo xtask setup` could have installed it.
+const fn must_not_skip(ci: bool, root: bool, debian: bool) -> bool {
+    ci || (root && debian)
+}
+
+fn is_ci() -> bool {
+    env::var_os("CI").is_some_and(|value| !value.is_empty())
+}
+
+fn is_root() -> bool {
+    matches!(Cmd::new("id").arg("-u").captured(), Ok((true, id)) if id.trim() == "0")
+}
+
+fn os_release() -> String {
+    fs::read_to_string("/etc/os-release").unwrap_or_default()
 }
 
 /// Reads `ID` and `ID_LIKE` of an os-release file.
@@ -89,12 +132,13 @@ fn is_debian_like(os_release: &str) -> bool {
 
 /// Installs with apt, twice if need be: mirrors and package locks have bad moments.
 fn install(missing: &[&Package], sudo: bool) -> Result<()> {
-    println!("setup: installing {}", names(missing));
+    say!("setup: installing {}", names(missing));
     let mut output = String::new();
     for _ in 0..2 {
         // A failed update alone is no failure: one stale list need not concern our packages.
-        let (_, update) = apt(sudo, &["update"], &[]).captured()?;
-        let (done, install) = apt(sudo, &["install", "-y", "--no-install-recommends"], missing).captured()?;
+        let (_, update) = apt(sudo, &["update"], &[]).shown().captured()?;
+        let (done, install) =
+            apt(sudo, &["install", "-y", "--no-install-recommends"], missing).shown().captured()?;
         if done && missing.iter().all(|package| on_path(package.binary)) {
             return Ok(());
         }
@@ -114,7 +158,7 @@ fn request(missing: &[&Package]) -> String {
     let needs: Vec<String> = missing.iter().map(|p| format!("{} ({})", p.name, p.why)).collect();
     format!(
         "missing: {}. On Debian or Ubuntu run as root: apt-get install --no-install-recommends {}; \
-         elsewhere install the program of that name",
+         elsewhere install what has that name",
         needs.join(", "),
         names(missing)
     )
@@ -127,6 +171,7 @@ fn names(packages: &[&Package]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::root;
 
     const LAPTOP: Host = Host { debian: false, root: false, sudo: false, ci: false };
 
@@ -156,11 +201,25 @@ mod tests {
         );
     }
 
+    /// The tests cannot call xtask, so the rule stands twice; it must not drift apart.
+    #[test]
+    fn the_tests_skip_by_the_same_rule() {
+        let judge = fs::read_to_string(root().join("crates/testkit/src/judge.rs")).unwrap();
+        let body = |text: &str, name: &str| {
+            let start = text.find(&format!("fn {name}(")).unwrap_or_else(|| panic!("no {name}"));
+            text[start..].split("\n}\n").next().unwrap_or_default().to_owned()
+        };
+        for name in ["must_not_skip", "is_ci", "is_debian_like", "os_release"] {
+            assert_eq!(body(&judge, name), body(include_str!("setup.rs"), name));
+        }
+        assert!(judge.contains(&format!("\"{REQUIRE_ALL}\"")));
+    }
+
     #[test]
     fn the_request_names_package_purpose_and_command() {
-        let text = request(&[&PACKAGES[0]]);
-        assert!(text.contains("tshark (judges our frames)"));
-        assert!(text.contains("apt-get install --no-install-recommends tshark"));
+        let text = request(&[&PACKAGES[0], &PACKAGES[1]]);
+        assert!(text.contains("tshark (judges our frames), g++ (compiles libFuzzer"), "{text}");
+        assert!(text.contains("apt-get install --no-install-recommends tshark g++;"), "{text}");
     }
 
     #[test]

@@ -3,11 +3,15 @@
 use std::env;
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
 
 use anyhow::{Context, Result, bail};
+
+use crate::say::{complain, say};
 
 /// The repository's root: the folder above this crate.
 pub(crate) fn root() -> PathBuf {
@@ -67,18 +71,25 @@ impl Cmd {
         self.judge(status)
     }
 
-    /// As `run`, but every line of standard output is also handed to `see`.
+    /// As `run`, but every line of both outputs is also handed to `see`.
     pub(crate) fn run_seeing(&self, mut see: impl FnMut(&str)) -> Result<()> {
         self.show();
-        let mut child =
-            self.command().stdout(Stdio::piped()).spawn().with_context(|| self.could_not_start())?;
-        if let Some(stdout) = child.stdout.take() {
-            for line in BufReader::new(stdout).split(b'\n') {
-                let line = line.with_context(|| format!("reading the output of `{self}`"))?;
-                let line = String::from_utf8_lossy(&line);
-                println!("{line}");
-                see(&line);
+        let mut command = self.command();
+        let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| self.could_not_start())?;
+        let (sender, lines) = mpsc::channel();
+        if let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) {
+            forward(stdout, Stream::Out, sender.clone());
+            forward(stderr, Stream::Err, sender);
+        }
+        for (stream, line) in lines {
+            let line = line.with_context(|| format!("reading the output of `{self}`"))?;
+            let line = String::from_utf8_lossy(&line);
+            match stream {
+                Stream::Out => say!("{line}"),
+                Stream::Err => complain!("{line}"),
             }
+            see(&line);
         }
         let status = child.wait().with_context(|| format!("waiting for `{self}`"))?;
         self.judge(status)
@@ -101,10 +112,14 @@ impl Cmd {
         command
     }
 
+    /// Prints it first, where running it would not.
+    pub(crate) fn shown(self) -> Self {
+        self.show();
+        self
+    }
+
     fn show(&self) {
-        println!("$ {self}");
-        // A closed standard output is no reason to stop: the exit code still tells.
-        let _ = std::io::stdout().flush();
+        say!("$ {self}");
     }
 
     fn could_not_start(&self) -> String {
@@ -132,6 +147,20 @@ impl fmt::Display for Cmd {
     }
 }
 
+#[derive(Clone, Copy)]
+enum Stream {
+    Out,
+    Err,
+}
+
+/// Sends the lines of a pipe from a thread of its own, so that neither pipe waits for the other.
+fn forward(pipe: impl Read + Send + 'static, stream: Stream, to: Sender<(Stream, io::Result<Vec<u8>>)>) {
+    thread::spawn(move || {
+        // Nobody listens any more once an error was reported.
+        BufReader::new(pipe).split(b'\n').try_for_each(|line| to.send((stream, line)).map_err(drop))
+    });
+}
+
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,+@".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.into() } else { format!("'{word}'") }
@@ -151,9 +180,11 @@ mod tests {
     fn lines_are_seen_and_failure_is_an_error() {
         let mut lines = Vec::new();
         let error = Cmd::new("sh")
-            .args(["-c", "echo one; echo two; exit 3"])
+            .args(["-c", "echo one; echo two >&2; echo three; exit 3"])
             .run_seeing(|line| lines.push(line.to_owned()));
-        assert_eq!(lines, ["one", "two"]);
+        // Two pipes have no common order.
+        lines.sort();
+        assert_eq!(lines, ["one", "three", "two"]);
         assert!(error.unwrap_err().to_string().contains("exit status: 3"));
     }
 

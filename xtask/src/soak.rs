@@ -7,10 +7,15 @@ use anyhow::{Result, bail};
 use crate::clock::{Stopwatch, Took};
 use crate::fuzz;
 use crate::report::{Outcome, Table};
+use crate::say::{complain, say};
 use crate::shell::Cmd;
+use crate::{setup, sim};
 
 /// Property-test cases in one minute, roughly, on a small machine.
 const PROPERTY_CASES_PER_MINUTE: u64 = 10_000;
+
+/// Seeds of the simulator for each minute that is asked for.
+const SEEDS_PER_MINUTE: u64 = 10_000;
 
 /// Options of `cargo xtask soak`.
 #[derive(clap::Args)]
@@ -47,12 +52,25 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         });
     }
     entries.push(Entry {
+        name: "sim".into(),
+        shows: "100,000 seeded runs with faults break no guarantee, at 10 minutes",
+        minutes: minutes * 4,
+        run: Box::new(move || sim::run_with(&["--seeds", &(SEEDS_PER_MINUTE * minutes).to_string()])),
+    });
+    entries.push(Entry {
+        name: "planted".into(),
+        shows: "the simulator finds every bug that was planted on purpose",
+        minutes: 5,
+        run: Box::new(|| sim::run_with(&["--planted"])),
+    });
+    entries.push(Entry {
         name: "properties wire".into(),
         shows: "what the wire crate promises holds for many more random values",
         minutes,
         run: Box::new(move || {
             let cases = PROPERTY_CASES_PER_MINUTE * minutes;
-            Cmd::cargo("test -p ferroce-wire").env("PROPTEST_CASES", cases.to_string()).run()
+            let cmd = Cmd::cargo("test -p ferroce-wire").env("PROPTEST_CASES", cases.to_string());
+            cmd.env(setup::REQUIRE_ALL, setup::require_all()).run()
         }),
     });
     Ok(entries)
@@ -66,18 +84,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.list {
         for entry in &entries {
-            println!("{:16} {:>4} min  {}", entry.name, entry.minutes, entry.shows);
+            say!("{:16} {:>4} min  {}", entry.name, entry.minutes, entry.shows);
         }
         return Ok(());
     }
     let total = Stopwatch::start();
     let table = run_entries(&entries, &total);
-    println!("\n{table}");
+    say!("\n{table}");
     let failed = table.failed();
     if !failed.is_empty() {
         bail!("soak: failed: {}; see above", failed.join(", "));
     }
-    println!("xtask soak: passed, {} entries in {}", entries.len(), total.read());
+    say!("xtask soak: passed, {} entries in {}", entries.len(), total.read());
     Ok(())
 }
 
@@ -86,7 +104,7 @@ fn run_entries(entries: &[Entry], total: &Stopwatch) -> Table {
     let mut table = Table::default();
     let mut left: u64 = entries.iter().map(|entry| entry.minutes).sum();
     for (index, entry) in entries.iter().enumerate() {
-        println!(
+        say!(
             "\n== [{}/{}] {}: {} (about {}; {} since the start, about {} left)",
             index + 1,
             entries.len(),
@@ -103,7 +121,7 @@ fn run_entries(entries: &[Entry], total: &Stopwatch) -> Table {
         match result {
             Ok(()) => table.push(&entry.name, Outcome::Passed { took, note: String::new() }),
             Err(error) => {
-                eprintln!("\n== {} FAILED: {error:#}", entry.name);
+                complain!("\n== {} FAILED: {error:#}", entry.name);
                 table.push(&entry.name, Outcome::Failed { took });
             }
         }
@@ -134,8 +152,25 @@ mod tests {
     }
 
     #[test]
-    fn the_ten_minute_form_runs_a_hundred_thousand_cases() {
-        assert_eq!(PROPERTY_CASES_PER_MINUTE * 10, 100_000);
-        assert!(entries(10).unwrap().iter().any(|entry| entry.name == "fuzz packet"));
+    fn every_fuzz_target_gets_the_minutes_asked_for() {
+        let entries = entries(3).unwrap();
+        for target in fuzz::targets().unwrap() {
+            let entry = entries.iter().find(|entry| entry.name == format!("fuzz {target}"));
+            assert_eq!(entry.map(|entry| entry.minutes), Some(3), "{target}");
+        }
+    }
+
+    #[test]
+    fn no_entry_hides_behind_the_name_of_another() {
+        let entries = entries(1).unwrap();
+        for (index, entry) in entries.iter().enumerate() {
+            let chosen: Vec<usize> = entries
+                .iter()
+                .enumerate()
+                .filter(|(_, other)| other.name.starts_with(&entry.name))
+                .map(|(other, _)| other)
+                .collect();
+            assert_eq!(chosen, [index], "`--only '{}'` runs others too", entry.name);
+        }
     }
 }

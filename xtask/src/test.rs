@@ -5,8 +5,9 @@ use clap::builder::PossibleValuesParser;
 
 use crate::clock::Stopwatch;
 use crate::report::{Outcome, Table};
-use crate::shell::Cmd;
-use crate::{setup, tidy};
+use crate::say::{complain, say};
+use crate::shell::{Cmd, target_dir};
+use crate::{no_std, setup, sim, tidy};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -31,8 +32,14 @@ const PARTS: &[Part] = &[
     Part { name: "setup", shows: "the programs the tests need are installed", run: setup::run },
     Part { name: "fmt", shows: "rustfmt would change nothing", run: fmt },
     Part { name: "clippy", shows: "no lint of the workspace fires", run: clippy },
+    Part {
+        name: "fuzz-check",
+        shows: "the fuzz targets compile, with the lock file as it is",
+        run: fuzz_check,
+    },
     Part { name: "tests", shows: "unit, property, golden and documentation tests pass", run: tests },
-    Part { name: "no-std", shows: "the wire crate builds without the standard library", run: no_std },
+    Part { name: "sim", shows: "2,000 seeded runs with faults break no guarantee", run: simulate },
+    Part { name: "no-std", shows: "the wire crate builds without the standard library", run: no_std::check },
     Part { name: "docs", shows: "the documentation builds without a warning", run: docs },
     Part { name: "tidy", shows: "the repository keeps its own rules", run: tidy::check_repository },
 ];
@@ -40,7 +47,7 @@ const PARTS: &[Part] = &[
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
         for part in PARTS {
-            println!("{:8} {}", part.name, part.shows);
+            say!("{:10} {}", part.name, part.shows);
         }
         return Ok(());
     }
@@ -48,9 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
     let total = Stopwatch::start();
     let table = run_parts(&parts);
-    println!("\n{table}");
+    say!("\n{table}");
     match table.failed().first() {
-        None => println!("xtask test: passed, {} of {} parts in {}", parts.len(), PARTS.len(), total.read()),
+        None => say!("xtask test: passed, {} of {} parts in {}", parts.len(), PARTS.len(), total.read()),
         Some(name) => bail!("test: part `{name}` failed; run it alone with: cargo xtask test --only {name}"),
     }
     Ok(())
@@ -63,14 +70,14 @@ fn run_parts(parts: &[&Part]) -> Table {
             table.push(part.name, Outcome::NotRun);
             continue;
         }
-        println!("\n== {}: {}", part.name, part.shows);
+        say!("\n== {}: {}", part.name, part.shows);
         let watch = Stopwatch::start();
         let result = (part.run)();
         let took = watch.read();
         match result {
             Ok(note) => table.push(part.name, Outcome::Passed { took, note }),
             Err(error) => {
-                eprintln!("\n== {} FAILED: {error:#}", part.name);
+                complain!("\n== {} FAILED: {error:#}", part.name);
                 table.push(part.name, Outcome::Failed { took });
             }
         }
@@ -87,19 +94,39 @@ fn fmt() -> Result<String> {
 
 fn clippy() -> Result<String> {
     Cmd::cargo("clippy --workspace --all-targets -- -D warnings").run()?;
+    // What stands behind this feature is compiled nowhere else but in the soak.
+    let planted = "--features ferroce-transport/planted,ferroce-sim/planted";
+    let line = format!("clippy -p ferroce-transport -p ferroce-sim --lib --bins {planted} -- -D warnings");
+    Cmd::cargo(&line).run()?;
+    Ok(String::new())
+}
+
+/// The fuzz crate stands outside the workspace, so nothing else here compiles it.
+fn fuzz_check() -> Result<String> {
+    if !setup::has_cxx() {
+        let what = "no C++ compiler; `cargo xtask setup` installs one";
+        ensure!(!setup::skipping_is_failing(), "{what}");
+        return Ok(format!("SKIPPED: {what}"));
+    }
+    let cmd = Cmd::cargo("check --manifest-path fuzz/Cargo.toml --locked --target-dir");
+    cmd.arg(target_dir().join("fuzz-check")).run()?;
     Ok(String::new())
 }
 
 fn tests() -> Result<String> {
-    let mut passed = 0;
-    Cmd::cargo("test --workspace").run_seeing(|line| passed += tests_passed(line))?;
+    let (mut passed, mut skipped) = (0, 0);
+    let cmd = Cmd::cargo("test --workspace").env(setup::REQUIRE_ALL, setup::require_all());
+    cmd.run_seeing(|line| {
+        passed += tests_passed(line);
+        skipped += u64::from(is_skip_notice(line));
+    })?;
     ensure!(passed > 0, "`cargo test --workspace` succeeded but ran no test at all");
-    Ok(format!("{passed} tests passed"))
+    Ok(note_on_tests(passed, skipped))
 }
 
-fn no_std() -> Result<String> {
-    Cmd::cargo("check -p ferroce-wire --no-default-features").run()?;
-    Ok(String::new())
+fn simulate() -> Result<String> {
+    sim::run_with(&["--seeds", "2000"])?;
+    Ok("2,000 seeds".into())
 }
 
 fn docs() -> Result<String> {
@@ -113,6 +140,18 @@ fn tests_passed(line: &str) -> u64 {
     count.and_then(|(number, _)| number.parse().ok()).unwrap_or(0)
 }
 
+/// What a test prints that found its judge missing, and then passed without it.
+fn is_skip_notice(line: &str) -> bool {
+    line.starts_with("SKIPPED:")
+}
+
+fn note_on_tests(passed: u64, skipped: u64) -> String {
+    match skipped {
+        0 => format!("{passed} tests passed"),
+        _ => format!("{passed} tests passed, {skipped} of them SKIPPED what they are for"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,6 +161,14 @@ mod tests {
         assert_eq!(tests_passed("test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured"), 12);
         assert_eq!(tests_passed("test wire::parse ... ok"), 0);
         assert_eq!(tests_passed("running 12 tests"), 0);
+    }
+
+    #[test]
+    fn skipped_tests_show_in_the_note() {
+        assert!(is_skip_notice("SKIPPED: tshark is missing; `cargo xtask setup` installs it"));
+        assert!(!is_skip_notice("test skipped ... ok"));
+        assert_eq!(note_on_tests(12, 0), "12 tests passed");
+        assert!(note_on_tests(12, 2).contains("2 of them SKIPPED"));
     }
 
     #[test]

@@ -5,20 +5,34 @@ use super::Finding;
 use super::source::{attributes, line_of, mentions};
 use super::tree::Tree;
 
-const CALLS: &[&str] = &["Instant::now", "SystemTime::now", "thread::sleep", "thread::park_timeout"];
+/// Functions by their path, as in clippy.toml.
+const PATHS: &[&str] = &[
+    "Instant::now",
+    "Instant::elapsed",
+    "SystemTime::now",
+    "SystemTime::elapsed",
+    "thread::sleep",
+    "thread::park_timeout",
+    "Receiver::recv_timeout",
+    "Condvar::wait_timeout",
+    "Condvar::wait_timeout_while",
+];
+
+/// The same as methods. `elapsed` with an argument is told the time, and so another one.
+const METHODS: &[&str] = &[".elapsed()", ".recv_timeout(", ".wait_timeout(", ".wait_timeout_while("];
 
 const LINT: &str = "clippy::disallowed_methods";
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, code) in tree.code() {
-        for call in CALLS.iter().filter(|_| !may_read_clocks(path)) {
-            for offset in mentions(code, call) {
+        if !may_read_clocks(path) {
+            findings.extend(calls(code).map(|(offset, call)| {
                 let what = format!(
                     "`{call}`: only the device, xtask and benchmarks may; take the time as an argument"
                 );
-                findings.push(Finding::new(path, line_of(code, offset), what));
-            }
+                Finding::new(path, line_of(code, offset), what)
+            }));
         }
         for (offset, body) in attributes(code) {
             if body.contains(LINT) && !body.contains("reason") {
@@ -30,6 +44,16 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
+/// Everything that reads a clock or waits for one, and where.
+fn calls(code: &str) -> impl Iterator<Item = (usize, &'static str)> {
+    let paths = PATHS.iter().flat_map(move |path| mentions(code, path).map(move |offset| (offset, *path)));
+    let methods = METHODS.iter().flat_map(move |method| {
+        let name = method.trim_matches(['.', '(', ')']);
+        code.match_indices(method).map(move |(offset, _)| (offset, name))
+    });
+    paths.chain(methods)
+}
+
 fn may_read_clocks(path: &str) -> bool {
     path.starts_with("crates/device/")
         || path.starts_with("xtask/")
@@ -39,6 +63,7 @@ fn may_read_clocks(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::root;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
         check(&Tree::of(&[(path, text)])).iter().map(|finding| finding.line).collect()
@@ -56,6 +81,31 @@ mod tests {
     fn nobody_else_may() {
         assert_eq!(lines("crates/wire/src/lib.rs", SLEEP), [2]);
         assert_eq!(lines("crates/wire/tests/a.rs", "#[cfg(never)]\nfn f() { Instant::now(); }\n"), [2]);
+    }
+
+    #[test]
+    fn waiting_with_a_limit_reads_a_clock_too() {
+        for line in [
+            "start.elapsed().as_nanos();",
+            "Instant::elapsed(&start);",
+            "queue.recv_timeout(D)?;",
+            "bell.wait_timeout(guard, D);",
+            "bell.wait_timeout_while(guard, D, f);",
+        ] {
+            assert_eq!(lines("crates/sim/src/run.rs", line), [1], "{line}");
+        }
+        assert!(lines("crates/sim/src/run.rs", "timer.elapsed(now); self.elapsed; queue.recv();").is_empty());
+    }
+
+    #[test]
+    fn this_rule_knows_all_that_clippy_knows() {
+        let clippy = std::fs::read_to_string(root().join("clippy.toml")).unwrap();
+        let listed: Vec<&str> =
+            clippy.split("path = \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        assert_eq!(listed.len(), PATHS.len());
+        for path in listed {
+            assert!(PATHS.iter().any(|known| path.ends_with(&format!("::{known}"))), "{path}");
+        }
     }
 
     #[test]

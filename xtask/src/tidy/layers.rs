@@ -1,8 +1,11 @@
 //! Imports point one way: a crate may know only the crates before it in the house.
 
 use super::Finding;
-use super::manifest::{Dependency, Manifest};
+use super::manifest::{Dependency, Manifest, Renames};
 use super::tree::Tree;
+
+/// The workspace's own manifest.
+const ROOT: &str = "Cargo.toml";
 
 /// The house from the ground up. `cabi` holds the C layouts that verbs and abi share; `ferroce` is
 /// the public facade.
@@ -24,40 +27,62 @@ const ORDER: &[&str] = &[
 /// Crates for tests: they may know the whole house, and the house knows them only in its tests.
 const DEV_ONLY: &[&str] = &["testkit", "sim"];
 
-/// A package from outside that only some crates may use.
+/// Packages from outside that only some crates may use.
 struct Outsider {
-    package: &'static str,
+    packages: &'static [&'static str],
     allowed: &'static [&'static str],
     why: &'static str,
 }
 
 const OUTSIDERS: &[Outsider] = &[
     Outsider {
-        package: "tokio",
+        packages: RUNTIMES,
         allowed: &["endpoint", "broker", "trace", "probe", "ferroce", "abi", "cli"],
         why: "the layers below endpoint run without an async runtime",
     },
     Outsider {
-        package: "libc",
+        packages: &["libc"],
         allowed: &["device", "cabi", "verbs", "abi"],
         why: "only they make system calls or speak C",
     },
-    Outsider { package: "anyhow", allowed: &["cli"], why: "a library's errors are closed lists" },
+    Outsider { packages: &["anyhow"], allowed: &["cli"], why: "a library's errors are closed lists" },
+];
+
+/// Async runtimes, and what starts one.
+const RUNTIMES: &[&str] = &[
+    "tokio",
+    "async-std",
+    "smol",
+    "async-io",
+    "async-executor",
+    "async-global-executor",
+    "futures-executor",
+    "compio",
+    "glommio",
+    "monoio",
 ];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let renames = match Manifest::parse(tree.text(ROOT).unwrap_or_default()) {
+        Ok(root) => root.renames(),
+        Err(error) => return vec![unreadable(ROOT, &error)],
+    };
     for (folder, path) in tree.crates() {
         let text = tree.text(path).unwrap_or_default();
         match Manifest::parse(text) {
-            Ok(manifest) => findings.extend(check_manifest(folder, path, &manifest)),
-            Err(error) => findings.push(Finding::new(path, 1, format!("cannot be read as TOML: {error}"))),
+            Ok(manifest) => findings.extend(check_manifest(folder, path, &manifest, &renames)),
+            Err(error) => findings.push(unreadable(path, &error)),
         }
     }
     findings
 }
 
-fn check_manifest(folder: &str, path: &str, manifest: &Manifest<'_>) -> Vec<Finding> {
+fn unreadable(path: &str, error: &str) -> Finding {
+    Finding::new(path, 1, format!("cannot be read as TOML: {error}"))
+}
+
+fn check_manifest(folder: &str, path: &str, manifest: &Manifest<'_>, renames: &Renames) -> Vec<Finding> {
     let mut findings = Vec::new();
     if !ORDER.contains(&folder) && !DEV_ONLY.contains(&folder) {
         let what =
@@ -67,7 +92,7 @@ fn check_manifest(folder: &str, path: &str, manifest: &Manifest<'_>) -> Vec<Find
     if manifest.package() != Some(&package_of(folder)) {
         findings.push(Finding::new(path, 1, format!("the package must be called `{}`", package_of(folder))));
     }
-    for dependency in manifest.dependencies() {
+    for dependency in manifest.dependencies(renames) {
         if let Some(what) = wrong_with(folder, &dependency) {
             findings.push(Finding::new(path, dependency.line, what));
         }
@@ -79,11 +104,12 @@ fn wrong_with(folder: &str, dependency: &Dependency) -> Option<String> {
     if let Some(other) = folder_of(&dependency.package) {
         return wrong_with_member(folder, other, dependency.dev);
     }
-    let outsider = OUTSIDERS.iter().find(|outsider| outsider.package == dependency.package)?;
+    let package = dependency.package.as_str();
+    let outsider = OUTSIDERS.iter().find(|outsider| outsider.packages.contains(&package))?;
     if outsider.allowed.contains(&folder) {
         return None;
     }
-    let Outsider { package, allowed, why } = outsider;
+    let Outsider { allowed, why, .. } = outsider;
     Some(format!("`{folder}` may not use `{package}`, because {why}; it belongs to: {}", allowed.join(", ")))
 }
 
@@ -159,6 +185,25 @@ mod tests {
             findings("broker", "[dependencies]\nc = { package = \"libc\", version = \"0.2\" }")[0]
                 .contains("`libc`")
         );
+    }
+
+    #[test]
+    fn every_runtime_is_a_runtime() {
+        for runtime in ["async-std", "smol", "async-io", "futures-executor"] {
+            let found = findings("transport", &format!("[dev-dependencies]\n{runtime} = \"1\""));
+            assert!(found[0].contains("async runtime"), "{runtime}");
+        }
+    }
+
+    #[test]
+    fn a_name_given_by_the_workspace_hides_nothing() {
+        let root = "[workspace.dependencies]\nc-stuff = { package = \"libc\", version = \"0.2\" }\n\
+                    top = { package = \"ferroce-cli\", path = \"crates/cli\" }\n";
+        let wire = "[package]\nname = \"ferroce-wire\"\n[dependencies]\nc-stuff.workspace = true\ntop.workspace = true\n";
+        let found = check(&Tree::of(&[(ROOT, root), ("crates/wire/Cargo.toml", wire)]));
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().any(|f| f.line == 4 && f.what.contains("`libc`")));
+        assert!(found.iter().any(|f| f.line == 5 && f.what.contains("may not depend on `cli`")));
     }
 
     #[test]

@@ -56,6 +56,31 @@ pub(super) fn attributes(code: &str) -> Vec<(usize, &str)> {
     found
 }
 
+/// The code with every item under `#[cfg(test)]` blanked out. Lines and byte offsets stay.
+pub(super) fn without_tests(code: &str) -> String {
+    let mut out = code.as_bytes().to_vec();
+    for (hash, body) in attributes(code) {
+        if code[hash..].starts_with("#[") && body.split_whitespace().collect::<String>() == "cfg(test)" {
+            let item = hash + "#[]".len() + body.len();
+            for byte in out[hash..end_of_item(code, item)].iter_mut().filter(|byte| **byte != b'\n') {
+                *byte = b' ';
+            }
+        }
+    }
+    // An item starts and ends with ASCII, so no character is cut in two.
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Where an item that starts at `from` ends: after its block, or at a semicolon outside of brackets.
+fn end_of_item(code: &str, from: usize) -> usize {
+    let mut depth = 0;
+    let end = code[from..].find(|c| {
+        depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
+        depth == 0 && (c == ';' || c == '}')
+    });
+    end.map_or(code.len(), |end| from + end + 1)
+}
+
 /// The line, counted from 1, that a byte offset lies in.
 pub(super) fn line_of(text: &str, offset: usize) -> usize {
     text[..offset].matches('\n').count() + 1
@@ -212,6 +237,18 @@ mod tests {
     fn mentions_are_whole_words() {
         let code = "std::thread::sleep(x); thread::sleeper(); mythread::sleep()";
         assert_eq!(mentions(code, "thread::sleep").collect::<Vec<_>>(), [5]);
+    }
+
+    #[test]
+    fn items_for_tests_can_be_left_out() {
+        let code = "a #[cfg(test)] #[x(y)] fn f(n: [u8; 2]) { g({}); } b #[ cfg( test ) ] use c; d #[cfg(not(test))] e";
+        let left = without_tests(code);
+        assert_eq!(left.len(), code.len());
+        assert_eq!(
+            words(&left).map(|(_, word)| word).collect::<Vec<_>>(),
+            ["a", "b", "d", "cfg", "not", "test", "e"]
+        );
+        assert_eq!(without_tests("#[cfg(test)] mod m {").trim(), "");
     }
 
     #[test]

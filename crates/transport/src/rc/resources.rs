@@ -89,11 +89,14 @@ pub(crate) struct Resources {
     /// Next to be overwritten: the oldest, once all are used.
     next: usize,
     limit: usize,
+    /// False only if nothing is pending: most queue pairs answer no READ for most of the time.
+    may_be_pending: bool,
 }
 
 impl Resources {
     pub(crate) fn new() -> Self {
-        Self { entries: vec![None; usize::from(MAX_RESOURCES)].into(), next: 0, limit: 0 }
+        let entries = vec![None; usize::from(MAX_RESOURCES)].into();
+        Self { entries, next: 0, limit: 0, may_be_pending: false }
     }
 
     /// Forgets everything; from now on holds `limit` entries.
@@ -101,6 +104,7 @@ impl Resources {
         self.entries.fill(None);
         self.next = 0;
         self.limit = usize::from(limit.min(MAX_RESOURCES));
+        self.may_be_pending = false;
     }
 
     /// Whether one more may be executed: the oldest answer must have left.
@@ -110,6 +114,7 @@ impl Resources {
     }
 
     pub(crate) fn push(&mut self, resource: Resource) {
+        self.may_be_pending = true;
         self.entries[self.next] = Some(resource);
         self.next = (self.next + 1) % self.limit.max(1);
     }
@@ -117,11 +122,17 @@ impl Resources {
     /// The newest entry that answers this PSN: an old one may have the same PSN, from the
     /// last time round.
     pub(crate) fn find(&mut self, psn: Psn) -> Option<&mut Resource> {
+        self.may_be_pending = true;
         self.oldest_first().rev().find(|resource| resource.covers(psn))
     }
 
     /// The oldest entry with something to send.
     pub(crate) fn first_pending(&mut self) -> Option<&mut Resource> {
+        self.may_be_pending =
+            self.may_be_pending && self.oldest_first().any(|resource| resource.is_pending());
+        if !self.may_be_pending {
+            return None;
+        }
         self.oldest_first().find(|resource| resource.is_pending())
     }
 

@@ -448,8 +448,8 @@ impl Responder {
         acks: Acks,
         cx: &mut Context<'_, H>,
     ) -> Result<Option<Transmit<'static>>, Failed> {
-        let credits = self.credit_code(cx.connection);
         while let Some(kept) = self.resources.first_pending() {
+            let credits = credit_code(&self.inbound, cx.connection);
             // Whatever acknowledgement was owed for something earlier, this answer implies it.
             if self.owed.is_some_and(|owed| owed.psn.is_before(kept.psn)) {
                 self.owed = None;
@@ -476,7 +476,7 @@ impl Responder {
         }
         self.owed = None;
         let syndrome = match owed.answer {
-            OwedAnswer::Ack => Syndrome::Ack(credits),
+            OwedAnswer::Ack => Syndrome::Ack(credit_code(&self.inbound, cx.connection)),
             OwedAnswer::Rnr => Syndrome::RnrNak(cx.connection.min_rnr_timer),
             OwedAnswer::Nak(code) => Syndrome::Nak(code),
         };
@@ -485,17 +485,18 @@ impl Responder {
         Ok(Some(transmit(owed.psn, response, PayloadSource::Nothing, cx.connection)))
     }
 
-    /// Receives of a shared queue cannot be promised to anyone (IBA 9.7.7.2.1).
-    fn credit_code(&self, connection: &Connection) -> CreditCode {
-        match connection.shared_queue {
-            Some(_) => CreditCode::UNCOUNTED,
-            None => CreditCode::at_most(self.inbound.credits()),
-        }
-    }
-
     /// Whether an acknowledgement waits for [`Acks::Send`].
     pub(crate) const fn owes_ack(&self) -> bool {
         self.owed.is_some()
+    }
+}
+
+/// How many receives a peer may count on. Those of a shared queue cannot be promised to
+/// anyone (IBA 9.7.7.2.1).
+fn credit_code(inbound: &Inbound, connection: &Connection) -> CreditCode {
+    match connection.shared_queue {
+        Some(_) => CreditCode::UNCOUNTED,
+        None => CreditCode::at_most(inbound.credits()),
     }
 }
 
