@@ -406,8 +406,14 @@ impl Pair {
     /// Steps until nothing happens before `duration` is over, then moves the clock there.
     pub fn run_for(&mut self, duration: Duration) {
         let end = self.now + duration;
-        while self.next_at().is_some_and(|at| at <= end) || self.send_ready() {
-            self.step();
+        loop {
+            if self.send_ready() {
+                continue;
+            }
+            match self.next_at() {
+                Some(at) if at <= end => self.step(),
+                _ => break,
+            };
         }
         self.now = self.now.max(end);
     }

@@ -47,7 +47,7 @@ fn messages_beyond_the_credits_wait() {
     for credits in [1, 2, 3, 4, 8] {
         let mut pair = taught(CreditCode::at_most(credits));
         post_messages(&mut pair, 12);
-        run_for(&mut pair, Duration::from_micros(1));
+        pair.run_for(Duration::from_micros(1));
         assert_eq!(wire_of(&pair, Side::A).len(), credits as usize, "{credits} credits");
         assert!(pair.counters(Side::A).credit_waits > 0);
 
@@ -65,7 +65,7 @@ fn a_message_without_credit_goes_packet_by_packet() {
     let mut pair = taught(CreditCode::at_most(0));
     post_message(&mut pair, 1, 3000);
     for packet in 1..=3 {
-        run_for(&mut pair, Duration::from_micros(1));
+        pair.run_for(Duration::from_micros(1));
         let lines = wire_of(&pair, Side::A);
         assert_eq!(lines.len(), packet as usize);
         assert!(lines.last().unwrap().ends_with(" ask"), "{lines:?}");
@@ -107,7 +107,7 @@ fn a_write_with_immediate_needs_a_credit() {
 fn an_ack_without_progress_brings_credits() {
     let mut pair = taught(CreditCode::at_most(1));
     post_messages(&mut pair, 12);
-    run_for(&mut pair, Duration::from_micros(1));
+    pair.run_for(Duration::from_micros(1));
     assert_eq!(wire_of(&pair, Side::A).len(), 1);
     inject_response(&mut pair, START, ack_with(CreditCode::at_most(8), 1));
     assert_eq!(wire_of(&pair, Side::A).len(), 8);
@@ -175,7 +175,7 @@ fn no_credit_is_no_deadlock() {
     pair.run();
     assert_sends(&mut pair, Side::A, &[(0, Status::Success, 1)]);
     post_messages(&mut pair, 5);
-    run_for(&mut pair, Duration::from_millis(5));
+    pair.run_for(Duration::from_millis(5));
     assert_sends(&mut pair, Side::A, &[]);
     for id in 1..=5 {
         post_receive(&mut pair, Side::B, id, 0, 10);

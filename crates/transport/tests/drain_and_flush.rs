@@ -60,11 +60,11 @@ fn sqd_is_not_drained_between_packets_of_a_message() {
     drain(&mut pair, Side::A);
     for _ in 0..10 {
         // B speaks only when everything that the window lets A send has arrived.
-        run_for(&mut pair, Duration::from_micros(10));
+        pair.run_for(Duration::from_micros(10));
         let now = pair.now();
         let answer = pair.node(Side::B).transmit(now, 0, Acks::Send).expect("B owes an ACK");
         pair.inject(Side::A, &Packet::parse(&answer.bytes).unwrap());
-        run_for(&mut pair, Duration::ZERO);
+        pair.run_for(Duration::ZERO);
         let (done, events) = (pair.take_sends(Side::A), pair.take_events(Side::A));
         assert_eq!(done.len(), events.len(), "the event comes with the end of the message");
         if !done.is_empty() {

@@ -124,7 +124,7 @@ fn victim(service: Service) -> (Pair, Rkey) {
             post_with(&mut pair, Side::B, id, op, Data::Gather(&[sge]), SendFlags::SIGNALED);
         }
     }
-    run_for(&mut pair, Duration::from_micros(1));
+    pair.run_for(Duration::from_micros(1));
     (pair, Rkey(key))
 }
 
@@ -156,7 +156,7 @@ fn assault(service: Service, attacks: &[(Opcode, samples::Numbers, Aim)]) {
             let packet = aimed(&pair, psn, key, attack);
             let before = pair.counters(Side::B).requests_received;
             pair.inject(Side::B, &packet.map_payload(|len| &bytes[..len.len()]));
-            run_for(&mut pair, Duration::from_micros(1));
+            pair.run_for(Duration::from_micros(1));
             request = expected_psn(&pair, before, request, &packet);
             response += u32::from(is_response && attack.2.psn == 0);
         }
@@ -214,7 +214,7 @@ fn acks_with_any_syndrome_and_msn_are_harmless() {
             let aeth = Aeth { syndrome: Syndrome::from_byte(byte), msn: Msn::new(msn) };
             let body = Body::RcResponse(Response::Acknowledge(aeth));
             pair.inject(Side::B, &Packet::new(Pair::qpn(Side::B), Psn::new(FIRST_RESPONSE), body));
-            run_for(&mut pair, Duration::from_micros(1));
+            pair.run_for(Duration::from_micros(1));
             assert_unharmed(pair, Service::Rc);
         }
     }

@@ -171,7 +171,7 @@ fn a_fence_holds_local_work_back() {
     post_read(&mut pair, 1, 10);
     let flags = SendFlags::SIGNALED | SendFlags::FENCE;
     post_with(&mut pair, Side::A, 2, SendOp::BindWindow(bind), Data::Gather(&[]), flags);
-    run_for(&mut pair, Duration::from_micros(100));
+    pair.run_for(Duration::from_micros(100));
     let again =
         pair.node(Side::A).device.memory.bind(ferroce_transport::DomainId(1), Pair::qpn(Side::A), &bind);
     assert_eq!(again, Ok(()), "the window still had its first key");
@@ -186,7 +186,7 @@ fn congestion_is_counted() {
     post_receive(&mut pair, Side::B, 50, 0, 10);
     pair.inject(Side::B, &marked);
     pair.inject(Side::B, &Packet::new(Pair::qpn(Side::B), Psn::new(0), Body::Congestion));
-    run_for(&mut pair, Duration::from_micros(1));
+    pair.run_for(Duration::from_micros(1));
     assert_eq!(pair.counters(Side::B).congestion_marks, 1);
     assert_eq!(pair.counters(Side::B).congestion_notifications, 1);
     assert_receives(&mut pair, Side::B, &[(50, Status::Success, 1)]);

@@ -79,7 +79,7 @@ fn a_time_out_of_0_never_expires() {
     cut(&mut pair, Side::A);
     fill(&mut pair, Side::A, 0, 5000, 1);
     post_write(&mut pair, 1, 5000);
-    run_for(&mut pair, Duration::from_secs(100));
+    pair.run_for(Duration::from_secs(100));
     assert_sends(&mut pair, Side::A, &[]);
     assert_states(&pair, State::Rts, State::Rts);
     assert_eq!(pair.counters(Side::A).timeouts, 0);
@@ -146,7 +146,7 @@ fn repeated_sequence_naks_do_not_put_off_the_time_out() {
     while pair.queue_pair(Side::A).state() == State::Rts {
         assert!(pair.now().since(start) <= 4 * timeout + Duration::from_millis(2), "put off");
         inject_response(&mut pair, START, nak(NakCode::SequenceError, 0));
-        run_for(&mut pair, Duration::from_millis(2));
+        pair.run_for(Duration::from_millis(2));
     }
     assert_sends(&mut pair, Side::A, &[(1, Status::RetryExceeded, 0)]);
     assert_states(&pair, State::Err, State::Rts);

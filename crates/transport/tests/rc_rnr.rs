@@ -44,7 +44,7 @@ fn an_rnr_nak_holds_the_message_back_and_sends_it_again() {
     let mut pair = pair(|_| {});
     fill(&mut pair, Side::A, 0, 2048, 1);
     post_message(&mut pair, 1, 2048);
-    run_for(&mut pair, Duration::from_micros(12));
+    pair.run_for(Duration::from_micros(12));
     post_receive(&mut pair, Side::B, 50, 0, 2048);
     pair.run();
     assert_wire(
@@ -68,7 +68,7 @@ fn an_rnr_nak_holds_the_message_back_and_sends_it_again() {
 fn rnr_retry_7_is_for_ever() {
     let mut pair = pair(|setup| setup.retry_count = 0);
     post_message(&mut pair, 1, 10);
-    run_for(&mut pair, Duration::from_millis(40));
+    pair.run_for(Duration::from_millis(40));
     assert_eq!(rnr_count(&pair).0, 2000, "it tries every 20 us");
     assert_sends(&mut pair, Side::A, &[]);
     assert_states(&pair, State::Rts, State::Rts);
@@ -108,7 +108,7 @@ fn rnr_in_the_middle_of_a_write_with_immediate() {
     let op = SendOp::WriteImm(pair.remote(Side::B, 0), Imm(0xcafe));
     let sge = pair.sge(Side::A, 0, 3000);
     post(&mut pair, 1, op, &[sge]);
-    run_for(&mut pair, Duration::from_micros(12));
+    pair.run_for(Duration::from_micros(12));
     assert_filled(&mut pair, Side::B, 0, 2048, 1);
     assert_untouched(&mut pair, Side::B, 2048, 2048);
     post_receive(&mut pair, Side::B, 50, 0, 0);
@@ -140,7 +140,7 @@ fn work_around_an_rnr_keeps_its_order() {
     post_message(&mut pair, 2, 20);
     post_add(&mut pair, 3, (0x4000, 0x4000), 5);
     post_read(&mut pair, 4, 40);
-    run_for(&mut pair, Duration::from_micros(50));
+    pair.run_for(Duration::from_micros(50));
     assert_sends(&mut pair, Side::A, &[(1, Status::Success, 10)]);
     assert_eq!(word(&mut pair, Side::B, 0x4000), 0, "nothing overtakes the message");
     post_receive(&mut pair, Side::B, 50, 0x8000, 20);
@@ -158,7 +158,7 @@ fn a_lost_rnr_nak_is_recovered() {
     let mut pair = pair(|setup| setup.rnr_retry = 3);
     post_message(&mut pair, 1, 10);
     lose(&mut pair, Side::B, &[0]);
-    run_for(&mut pair, Duration::from_micros(500));
+    pair.run_for(Duration::from_micros(500));
     post_receive(&mut pair, Side::B, 50, 0, 10);
     pair.run();
     assert_sends(&mut pair, Side::A, &[(1, Status::Success, 10)]);
@@ -172,7 +172,7 @@ fn progress_renews_the_rnr_retries() {
     let mut pair = pair(|setup| setup.rnr_retry = 1);
     for id in 1..5 {
         post_message(&mut pair, id, 10);
-        run_for(&mut pair, Duration::from_micros(12));
+        pair.run_for(Duration::from_micros(12));
         post_receive(&mut pair, Side::B, 50 + id, 0, 10);
         pair.run();
         assert_sends(&mut pair, Side::A, &[(id, Status::Success, 10)]);

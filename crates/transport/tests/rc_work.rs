@@ -227,7 +227,7 @@ fn held_acks_coalesce() {
     for id in 0..10 {
         post_write(&mut pair, id, 10);
     }
-    run_for(&mut pair, Duration::from_micros(100));
+    pair.run_for(Duration::from_micros(100));
     assert_eq!(wire_of(&pair, Side::B).len(), 0);
     assert!(pair.queue_pair(Side::B).owes_ack());
     assert_sends(&mut pair, Side::A, &[]);
@@ -251,6 +251,6 @@ fn held_acks_do_not_hold_answers() {
     pair.run();
     assert_sends(&mut pair, Side::A, &[(1, Status::Success, 10), (2, Status::Success, 8)]);
     post_message(&mut pair, 3, 10);
-    run_for(&mut pair, Duration::from_micros(6));
+    pair.run_for(Duration::from_micros(6));
     assert_eq!(pair.counters(Side::B).rnr_sent, 1);
 }

@@ -10,7 +10,7 @@ use ferroce_transport::{
     Completion, Data, Event, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, State, Status,
 };
 use ferroce_wire::{
-    Aeth, Body, CreditCode, Msn, NakCode, Packet, Psn, Qpn, ReadSegment, Request, Response, Reth, RnrTimer,
+    Aeth, Body, CreditCode, Msn, NakCode, Packet, Psn, ReadSegment, Request, Response, Reth, RnrTimer,
     Segment, SendTail, Syndrome,
 };
 
@@ -223,40 +223,19 @@ pub fn heal(pair: &mut Pair) {
     pair.filter(|_| Verdict::Deliver);
 }
 
-/// Lets everything happen that is due within `duration`, sends what that gives, and moves the clock to its end.
-///
-/// A pair sends when it steps, and it steps on to the next timer if nothing is ready. So a packet for nobody,
-/// which is due at once, goes before: when it was the only step, nothing is ready any more.
-pub fn run_for(pair: &mut Pair, duration: Duration) {
-    let end = pair.now() + duration;
-    let nobody = Packet::new(Qpn::new(0xff_fffe), Psn::new(0), Body::Congestion);
-    loop {
-        pair.inject(Side::A, &nobody);
-        let (sent, mut steps) = (pair.sent.len(), 0);
-        while pair.next_at().is_some_and(|at| at <= end) {
-            pair.step();
-            steps += 1;
-        }
-        if steps == 1 && pair.sent.len() == sent {
-            break;
-        }
-    }
-    pair.skip(end.since(pair.now()));
-}
-
 /// Lets B receive a request of A's that A never sent, and gives B the time to answer.
 pub fn inject_request(pair: &mut Pair, psn: u32, request: Request<&[u8]>) {
     let mut packet = Packet::new(Pair::qpn(Side::B), Psn::new(psn), Body::RcRequest(request));
     packet.ack_request = true;
     pair.inject(Side::B, &packet);
-    run_for(pair, Duration::from_micros(1));
+    pair.run_for(Duration::from_micros(1));
 }
 
 /// Lets A receive a response that B never sent.
 pub fn inject_response(pair: &mut Pair, psn: u32, response: Response<&[u8]>) {
     let packet = Packet::new(Pair::qpn(Side::A), Psn::new(psn), Body::RcResponse(response));
     pair.inject(Side::A, &packet);
-    run_for(pair, Duration::from_micros(1));
+    pair.run_for(Duration::from_micros(1));
 }
 
 /// An acknowledgement by a responder that counts no credits.
