@@ -13,6 +13,8 @@ mod broken;
 mod build;
 #[path = "decode/formats.rs"]
 mod formats;
+#[path = "decode/odd.rs"]
+mod odd;
 #[path = "decode/run.rs"]
 mod run;
 use run::{decode, ferroce};
@@ -55,7 +57,8 @@ fn every_capture_of_the_kernel_in_every_form() {
         let count = build::frames(&path).len();
         let wrong = usize::from(path.ends_with("udp_smoke.pcap"));
         let noun = if count == 1 { "frame" } else { "frames" };
-        let summary = format!("{count} {noun}, {count} RoCEv2, {wrong} wrong ICRC, 0 malformed, 0 other\n");
+        let summary =
+            format!("{count} {noun}, {count} RoCEv2, {wrong} wrong ICRC, 0 malformed, 0 cut, 0 other\n");
 
         let long = decode(&[], &path).success();
         assert_eq!(long.stderr, summary, "{}", path.display());
@@ -86,13 +89,50 @@ fn every_capture_of_the_kernel_in_every_form() {
 
 #[test]
 fn the_long_form_is_golden() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rnr.txt");
-    let out = decode(&[], &capture("rnr.pcap")).success();
-    if env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&golden, &out.stdout).unwrap();
+    golden("rnr.txt", &decode(&[], &capture("rnr.pcap")).success().stdout);
+}
+
+/// Captures that together have every opcode, refusal and message that the kernel sent.
+const REPRESENTATIVE: [&str; 16] = [
+    "all_rc",
+    "all_rc_multi",
+    "all_uc",
+    "all_ud",
+    "atomic_cas",
+    "bad_rkey",
+    "cm_reject",
+    "rnr",
+    "rping",
+    "send_inv",
+    "srq_pingpong",
+    "udaddy",
+    "udp_smoke",
+    "v6/all_rc_multi",
+    "v6/all_ud",
+    "zero_len",
+];
+
+#[test]
+fn the_short_form_is_golden() {
+    let mut text = String::new();
+    for name in REPRESENTATIVE {
+        let out = decode(&["--short"], &capture(&format!("{name}.pcap"))).success();
+        text += &format!("== {name}: {}{}", out.stderr, out.stdout);
     }
-    let expected = fs::read_to_string(&golden).unwrap();
-    assert!(out.stdout == expected, "differs from {}; UPDATE_GOLDEN=1 rewrites it", golden.display());
+    golden("short.txt", &text);
+}
+
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    for (line, (seen, expected)) in (1..).zip(text.lines().zip(expected.lines())) {
+        assert_eq!(seen, expected, "line {line} of {name}; UPDATE_GOLDEN=1 rewrites it");
+    }
+    assert_eq!(text.len(), expected.len(), "length of {name}; UPDATE_GOLDEN=1 rewrites it");
 }
 
 #[test]
@@ -166,13 +206,14 @@ fn frames_are_chosen_by_queue_pair_and_number() {
     }
     let two = decode(&["--short", "--qp", "0x17", "--count", "2"], &path).success();
     assert_eq!(two.stdout.lines().count(), 2);
-    assert_eq!(two.stderr, "5 frames, 5 RoCEv2, 0 wrong ICRC, 0 malformed, 0 other\n");
+    assert_eq!(two.stderr, "5 frames, 5 RoCEv2, 0 wrong ICRC, 0 malformed, 0 cut, 0 other\n");
 }
 
 #[test]
 fn the_command_line_is_explained_and_checked() {
     let help = ferroce(&["decode", "--help"]).success().stdout;
-    for word in ["Examples:", "Exit codes:", "--errors", "256 KiB", "standard input"] {
+    for word in ["Examples:", "Exit codes:", "--errors", "256 KiB", "standard input", "segmentation offload"]
+    {
         assert!(help.contains(word), "{word}");
     }
     assert!(ferroce(&["--help"]).success().stdout.contains("Exit codes:"));
@@ -185,7 +226,11 @@ fn the_command_line_is_explained_and_checked() {
         &[],
         &["decode", "--qp", "0x1000000", "x"],
         &["decode", "--qp", "frog", "x"],
+        &["decode", "--qp", "0x+11", "x"],
+        &["decode", "--qp", "+17", "x"],
+        &["decode", "--qp", "0x", "x"],
         &["decode", "--count", "0", "x"],
+        &["decode", "--count", "+1", "x"],
         &["decode", "--short", "--json", "x"],
         &["encode"],
     ] {
@@ -193,4 +238,6 @@ fn the_command_line_is_explained_and_checked() {
         assert_eq!((out.code, &*out.stdout), (Some(2), ""), "{wrong:?}");
         assert!(!out.stderr.is_empty());
     }
+    let none = ferroce(&["decode", "-c", "0", "x"]).stderr;
+    assert!(none.contains("'0' for '--count <N>': expected a number of frames, at least 1"), "{none}");
 }

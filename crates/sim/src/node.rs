@@ -222,6 +222,6 @@ fn bytes_of(transmit: &Transmit<'_>, device: &mut Device, flow: &Flow) -> Vec<u8
             read.unwrap_or_else(|denied| panic!("{packet:?} reads 0x{address:x}: {denied}"));
         }
     }
-    flow.seal(&mut bytes, 0);
+    flow.seal(&mut bytes, 0).expect("a packet has room for its ICRC");
     bytes
 }

@@ -14,17 +14,31 @@ pub struct Capture {
     pub frames: Vec<Vec<u8>>,
 }
 
+/// The capture with this name.
+///
+/// # Panics
+/// If there is none, or it cannot be read.
+#[must_use]
+pub fn named(name: &str) -> Capture {
+    let root = root();
+    read(&root, &root.join(name).with_extension("pcap"))
+}
+
 /// Every capture of the Linux 6.1 kernel's soft-RoCE device.
 ///
 /// # Panics
 /// If a capture cannot be read: the tests that use them have nothing to judge by.
 #[must_use]
 pub fn linux_rxe() -> Vec<Capture> {
-    let root = crate::repository().join("testdata/captures/linux-6.1-rxe");
+    let root = root();
     let mut paths = Vec::new();
     find(&root, &mut paths);
     paths.sort();
     paths.iter().map(|path| read(&root, path)).collect()
+}
+
+fn root() -> PathBuf {
+    crate::repository().join("testdata/captures/linux-6.1-rxe")
 }
 
 fn find(folder: &Path, paths: &mut Vec<PathBuf>) {

@@ -4,7 +4,8 @@ use std::fs;
 
 use ferroce_wire::describe::{Describe, Value, Visitor};
 use ferroce_wire::mad::CmMad;
-use ferroce_wire::{Flow, Frame, Long, MAX_PACKET_LEN, Packet, ParseError};
+use ferroce_wire::net::Ethernet;
+use ferroce_wire::{Captured, Flow, Frame, Kept, Long, MAX_PACKET_LEN, Packet, ParseError, PayloadLen};
 
 /// Bytes as a packet, and as a frame: what parses prints, and survives being written and read again.
 ///
@@ -34,6 +35,11 @@ pub fn packet(bytes: &[u8]) {
     }
     frame(Frame::parse_ethernet(bytes));
     frame(Frame::parse_ip(bytes));
+    captured(bytes);
+    let mut behind_ethernet = bytes;
+    if Ethernet::parse(&mut behind_ethernet).is_ok() {
+        captured(behind_ethernet);
+    }
 }
 
 fn frame(frame: Result<Frame<'_>, ParseError>) {
@@ -43,17 +49,53 @@ fn frame(frame: Result<Frame<'_>, ParseError>) {
             assert!(Long(&frame).to_string().starts_with("IP"));
             assert!(frame.to_string().contains(" > "));
             let mut buffer = vec![0; frame.len()];
+            assert_eq!(frame.emit_with_icrc_as_seen(&mut buffer), Ok(frame.len()));
+            assert_eq!(parsed_as(&frame, &buffer).icrc.seen, frame.icrc.seen);
             assert_eq!(frame.emit(&mut buffer), Ok(frame.len()));
-            let again = if frame.ethernet.is_some() {
-                Frame::parse_ethernet(&buffer)
-            } else {
-                Frame::parse_ip(&buffer)
-            }
-            .expect("what we wrote is a frame");
+            let again = parsed_as(&frame, &buffer);
             // Reserved bits are dropped on the way, so only the values must agree.
             assert_eq!((again.ip, again.udp, again.packet), (frame.ip, frame.udp, frame.packet));
+            assert!(again.icrc.is_right());
         }
     }
+}
+
+/// Reads what was written of a frame.
+fn parsed_as<'a>(frame: &Frame<'_>, bytes: &'a [u8]) -> Frame<'a> {
+    let parsed = if frame.ethernet.is_some() { Frame::parse_ethernet(bytes) } else { Frame::parse_ip(bytes) };
+    parsed.expect("what we wrote is a frame")
+}
+
+/// Bytes as a captured frame, whole and cut: all that is a frame is a captured one too, and
+/// what was cut off changes nothing in what is left.
+fn captured(bytes: &[u8]) {
+    let whole = Captured::parse_ip(bytes, false);
+    if let Ok(frame) = Frame::parse_ip(bytes) {
+        let captured = whole.expect("a frame");
+        assert_eq!(Captured { notes: captured.notes, ..frame.into() }, captured);
+    }
+    for kept in (0..bytes.len()).step_by(bytes.len() / 16 + 1) {
+        match (whole, Captured::parse_ip(&bytes[..kept], true)) {
+            (_, Err(error)) => assert!(!error.to_string().is_empty()),
+            (Err(_), Ok(cut)) => assert!(cut.to_string().contains(" > ")),
+            (Ok(whole), Ok(cut)) => {
+                assert!(Long(&cut).to_string().starts_with("IP"));
+                let ((headers, payload), (cut, kept)) = (parts(whole.packet), parts(cut.packet));
+                assert_eq!(headers, cut);
+                assert!(payload.starts_with(kept));
+            }
+        }
+    }
+}
+
+/// The headers of a packet, and what was kept of its payload.
+fn parts(packet: Packet<Kept<'_>>) -> (Packet<PayloadLen>, &[u8]) {
+    let mut kept: &[u8] = &[];
+    let headers = packet.map_payload(|payload| {
+        kept = payload.bytes;
+        PayloadLen(payload.len)
+    });
+    (headers, kept)
 }
 
 /// Bytes as a connection management message.
@@ -102,7 +144,8 @@ impl Visitor for Swallow {
         Ok(())
     }
 
-    fn data(&mut self, bytes: &[u8]) -> std::fmt::Result {
+    fn data(&mut self, len: usize, bytes: &[u8]) -> std::fmt::Result {
+        assert!(bytes.len() <= len);
         self.0 += bytes.len();
         Ok(())
     }

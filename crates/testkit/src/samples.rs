@@ -25,6 +25,18 @@ pub struct Numbers {
     pub operand: [u8; 8],
 }
 
+impl Numbers {
+    /// No two fields have the same value, or the same bytes.
+    pub const DISTINCT: Self = Self {
+        wide: [0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 0x2122_2324_2526_2728],
+        words: [0x00a2_a3a4, 0x00b2_b3b4, 0xc1c2_c3c4, 0xd1d2_d3d4, 0xe1e2_e3e4, 0x00f2_f3f4],
+        pkey: 0x8182,
+        flags: 0b10101,
+        code: 0x1d,
+        operand: [0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38],
+    };
+}
+
 /// All numbers, and for each packet a payload of a length that its opcode allows.
 pub fn packets() -> impl Strategy<Value = (Packet<PayloadLen>, Vec<u8>)> {
     let opcodes: Vec<Opcode> = Opcode::all().collect();
@@ -159,12 +171,6 @@ const fn aeth(n: &Numbers) -> Aeth {
     Aeth { syndrome: Syndrome::from_byte(n.code), msn: Msn::new(n.words[3]) }
 }
 
-fn feth(n: &Numbers) -> Feth {
-    let scope = match n.code >> 4 & 3 {
-        0 => FlushScope::Range,
-        1 => FlushScope::Region,
-        2 => FlushScope::Reserved2,
-        _ => FlushScope::Reserved3,
-    };
-    Feth { placement: FlushPlacement::from_bits_truncate(n.code & 0x0f), scope }
+const fn feth(n: &Numbers) -> Feth {
+    Feth { placement: FlushPlacement::new(n.code), scope: FlushScope::new(n.code >> 4) }
 }

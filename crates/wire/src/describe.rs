@@ -89,8 +89,9 @@ pub trait Visitor {
     /// A field of the header that began last.
     fn field(&mut self, key: &'static str, label: &'static str, value: Value<'_>) -> fmt::Result;
 
-    /// Message bytes that no header accounts for.
-    fn data(&mut self, bytes: &[u8]) -> fmt::Result;
+    /// A message, or the part of it that no header accounts for: its length, and as many
+    /// of its first bytes as are at hand.
+    fn data(&mut self, len: usize, bytes: &[u8]) -> fmt::Result;
 }
 
 /// A value that can tell its headers and fields to a [`Visitor`].

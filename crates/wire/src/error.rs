@@ -1,4 +1,4 @@
-//! Why bytes are not the packet they were taken for.
+//! Why bytes are not the packet they were taken for, and why a value cannot be written.
 
 use thiserror::Error;
 
@@ -35,7 +35,8 @@ pub enum ParseError {
         /// Bytes between the headers and the ICRC.
         have: usize,
     },
-    /// The payload has a length that no path MTU allows for this opcode.
+    /// More payload than any path MTU allows, or another length than the fixed one of
+    /// this opcode ([`PayloadRule::permits`](crate::PayloadRule::permits)).
     #[error("{opcode} with {len} payload bytes, allowed: {allowed}")]
     BadLength {
         /// The opcode.
@@ -56,7 +57,7 @@ pub enum ParseError {
     /// The link layer carries something else than IP.
     #[error("ethertype 0x{0:04x} is not IP")]
     NotIp(u16),
-    /// The IP version nibble is neither 4 nor 6.
+    /// The IP version nibble is neither 4 nor 6, or not what the link layer announces.
     #[error("IP version {0}")]
     UnknownIpVersion(u8),
     /// An IPv4 header with options: RoCEv2 forbids them.
@@ -65,6 +66,9 @@ pub enum ParseError {
     /// A fragment of an IP packet: RoCEv2 is never fragmented.
     #[error("IP fragment")]
     Fragment,
+    /// The flag of the IPv4 header that must be zero (RFC 791) is set.
+    #[error("IPv4 header with its reserved flag set")]
+    ReservedIpFlag,
     /// The IPv4 header checksum is wrong.
     #[error("IPv4 header checksum 0x{seen:04x}, computed 0x{computed:04x}")]
     BadIpChecksum {
@@ -109,6 +113,23 @@ pub enum ParseError {
         field: &'static str,
         /// Its value.
         value: u64,
+    },
+}
+
+/// Why a packet or a frame could not be written. Nothing was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EmitError {
+    /// The caller's buffer is too small.
+    #[error(transparent)]
+    BufferTooSmall(#[from] BufferTooSmall),
+    /// The payload has a length that parsing refuses
+    /// ([`PayloadRule::permits`](crate::PayloadRule::permits)).
+    #[error("{opcode} with {len} payload bytes, allowed: {}", .opcode.info().payload.words())]
+    BadLength {
+        /// The opcode.
+        opcode: Opcode,
+        /// Payload bytes without pad.
+        len: usize,
     },
 }
 

@@ -1,15 +1,17 @@
-//! A whole captured frame: link, IP and UDP headers, the packet and its ICRC.
+//! A whole frame: link, IP and UDP headers, the packet and its ICRC.
 
 use core::fmt;
 
 use crate::bytes::take;
+use crate::captured::Captured;
 use crate::describe::{Describe, Value, Visitor};
-use crate::error::{BufferTooSmall, ParseError};
+use crate::error::{BufferTooSmall, EmitError, ParseError};
 use crate::icrc::{Flow, ICRC_LEN};
-use crate::net::{Ethernet, Ip, Ipv4, Ipv6, Udp};
+use crate::net::{Ethernet, Ip, Udp};
 use crate::packet::Packet;
 
-/// A RoCEv2 frame as a capture shows it.
+/// A RoCEv2 frame from the network. Everything in it but the ICRC has been judged;
+/// [`Captured`] is the same read kindly, for whoever looks at captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The Ethernet header, if the capture has one.
@@ -48,16 +50,14 @@ impl<'a> Frame<'a> {
     /// The first reason why it is not a RoCEv2 frame.
     pub fn parse_ethernet(mut bytes: &'a [u8]) -> Result<Self, ParseError> {
         let (ethernet, ethertype) = Ethernet::parse(&mut bytes)?;
-        let frame = match ethertype {
-            Ethernet::IPV4 | Ethernet::IPV6 => Self::parse_ip(bytes)?,
+        let announced = match ethertype {
+            Ethernet::IPV4 => 4,
+            Ethernet::IPV6 => 6,
             other => return Err(ParseError::NotIp(other)),
         };
-        match (ethertype, frame.ip) {
-            (Ethernet::IPV4, Ip::V4(_)) | (Ethernet::IPV6, Ip::V6(_)) => {
-                Ok(Self { ethernet: Some(ethernet), ..frame })
-            }
-            (_, Ip::V4(_)) => Err(ParseError::UnknownIpVersion(4)),
-            (_, Ip::V6(_)) => Err(ParseError::UnknownIpVersion(6)),
+        match bytes.first().map(|first| first >> 4) {
+            Some(version) if version != announced => Err(ParseError::UnknownIpVersion(version)),
+            _ => Ok(Self { ethernet: Some(ethernet), ..Self::parse_ip(bytes)? }),
         }
     }
 
@@ -67,95 +67,104 @@ impl<'a> Frame<'a> {
     /// # Errors
     /// The first reason why it is not a RoCEv2 frame.
     pub fn parse_ip(mut bytes: &'a [u8]) -> Result<Self, ParseError> {
-        let (ip, ip_payload_len) = match bytes.first().map(|first| first >> 4) {
-            Some(4) => {
-                let (ip, len) = Ipv4::parse(take(&mut bytes, "IPv4 header")?)?;
-                (Ip::V4(ip), len)
-            }
-            Some(6) => {
-                let (ip, len) = Ipv6::parse(take(&mut bytes, "IPv6 header")?)?;
-                (Ip::V6(ip), len)
-            }
-            Some(version) => return Err(ParseError::UnknownIpVersion(version)),
-            None => return Err(ParseError::TooShort { what: "IP header", need: Ipv4::LEN, have: 0 }),
-        };
-        let mut bytes = exactly(bytes, ip_payload_len, "IP")?;
-        let (udp, udp_payload_len) = Udp::parse(take(&mut bytes, "UDP header")?)?;
-        if udp.dest_port != Udp::ROCE_PORT {
-            return Err(ParseError::NotRoce(udp.dest_port));
-        }
-        if usize::from(udp_payload_len) != bytes.len() {
-            let said = usize::from(udp_payload_len) + Udp::LEN;
-            return Err(ParseError::LengthMismatch { what: "UDP", said, have: bytes.len() + Udp::LEN });
-        }
+        let (ip, ip_payload_len) = Ip::parse(&mut bytes)?;
+        let (udp, bytes, _) = datagram(bytes, ip_payload_len, false)?;
         let packet = Packet::parse(bytes)?;
-        let (seen, computed) = Flow::of(&ip, &udp).both(bytes, ip_id(&ip))?;
-        Ok(Self { ethernet: None, ip, udp, packet, icrc: Icrc { seen, computed } })
+        let icrc = Icrc::of(&ip, &udp, bytes)?;
+        Ok(Self { ethernet: None, ip, udp, packet, icrc })
     }
 
     /// Length of the frame.
     #[expect(clippy::len_without_is_empty, reason = "a frame is never empty")]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ethernet.map_or(0, |ethernet| ethernet.len()) + self.ip.len() + Udp::LEN + self.packet.len()
+        self.packet.len().saturating_add(self.headers_len())
     }
 
-    /// Writes the frame, with the ICRC that was seen, to the front of `buffer` and returns its length.
+    /// Length of what stands in front of the packet.
+    fn headers_len(&self) -> usize {
+        self.ethernet.map_or(0, |ethernet| ethernet.len()) + self.ip.len() + Udp::LEN
+    }
+
+    /// Writes the frame to the front of `buffer` and returns its length. All that follows
+    /// from the values is worked out anew: lengths, the IPv4 header checksum, and the ICRC,
+    /// whatever [`icrc`](Self::icrc) says. Reserved bits and pad bytes are zero.
     ///
     /// # Errors
-    /// The buffer is shorter than [`len`](Self::len); nothing is written.
-    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, BufferTooSmall> {
+    /// The packet cannot be written, or the buffer is shorter than [`len`](Self::len);
+    /// nothing is written.
+    pub fn emit(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let packet_len = self.packet.checked_len()?;
         let (need, have) = (self.len(), buffer.len());
-        let Some(mut rest) = buffer.get_mut(..need) else {
-            return Err(BufferTooSmall { need, have });
-        };
+        let mut rest = buffer.get_mut(..need).ok_or(BufferTooSmall { need, have })?;
         if let Some(ethernet) = self.ethernet {
             let ethertype = match self.ip {
                 Ip::V4(_) => Ethernet::IPV4,
                 Ip::V6(_) => Ethernet::IPV6,
             };
-            let (header, after) = rest.split_at_mut(ethernet.len());
-            ethernet.emit(ethertype, header);
-            rest = after;
+            let len = ethernet.emit(ethertype, rest)?;
+            rest = &mut rest[len..];
         }
         #[expect(clippy::cast_possible_truncation, reason = "a packet has at most MAX_PACKET_LEN bytes")]
-        let packet_len = self.packet.len() as u16;
-        let (header, after) = rest.split_at_mut(self.ip.len());
-        self.ip.emit(packet_len + 8, header);
-        let (header, packet) = after.split_at_mut(Udp::LEN);
-        if let Some(header) = header.first_chunk_mut() {
-            self.udp.emit(packet_len, header);
-        }
-        self.packet.emit(&Flow::of(&self.ip, &self.udp), ip_id(&self.ip), packet)?;
-        if let Some(icrc) = packet.last_chunk_mut() {
-            *icrc = self.icrc.seen.to_le_bytes();
-        }
+        let udp_payload_len = packet_len as u16;
+        #[expect(clippy::cast_possible_truncation, reason = "8")]
+        let ip_payload_len = udp_payload_len + Udp::LEN as u16;
+        let len = self.ip.emit(ip_payload_len, rest)?;
+        let (udp, packet) = rest[len..].split_at_mut(Udp::LEN);
+        let too_small = BufferTooSmall { need, have };
+        self.udp.emit(udp_payload_len, udp.first_chunk_mut().ok_or(too_small)?);
+        self.packet.emit(&Flow::of(&self.ip, &self.udp), self.ip.id(), packet)?;
         Ok(need)
     }
-}
 
-/// The first `len` bytes, or the contradiction between length field and bytes.
-fn exactly<'a>(bytes: &'a [u8], len: u16, what: &'static str) -> Result<&'a [u8], ParseError> {
-    let said = usize::from(len);
-    bytes.get(..said).ok_or(ParseError::LengthMismatch { what, said, have: bytes.len() })
-}
-
-const fn ip_id(ip: &Ip) -> u16 {
-    match ip {
-        Ip::V4(ip) => ip.id,
-        Ip::V6(_) => 0,
+    /// Writes the frame as [`emit`](Self::emit) does, but with the ICRC that was seen, right
+    /// or wrong. What the ICRC was made over and the values do not hold, reserved bits
+    /// and pad bytes that are not zero, is not brought back.
+    ///
+    /// # Errors
+    /// Those of [`emit`](Self::emit).
+    pub fn emit_with_icrc_as_seen(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
+        let len = self.emit(buffer)?;
+        if let Some(icrc) = buffer.get_mut(..len).and_then(<[u8]>::last_chunk_mut) {
+            *icrc = self.icrc.seen.to_le_bytes();
+        }
+        Ok(len)
     }
+}
+
+impl Icrc {
+    /// The ICRC at the end of a packet with these headers.
+    pub(crate) fn of(ip: &Ip, udp: &Udp, packet: &[u8]) -> Result<Self, ParseError> {
+        let (seen, computed) = Flow::of(ip, udp).both(packet, ip.id())?;
+        Ok(Self { seen, computed })
+    }
+}
+
+/// The UDP header at the front of an IP payload of `said` bytes, the packet behind it, and
+/// the length that this packet had on the network: if a capture `cut` the frame, bytes may
+/// be missing at its end.
+pub(crate) fn datagram(bytes: &[u8], said: u16, cut: bool) -> Result<(Udp, &[u8], usize), ParseError> {
+    let (said, have) = (usize::from(said), bytes.len());
+    let mut bytes = match bytes.get(..said) {
+        Some(exactly) => exactly,
+        None if cut => bytes,
+        None => return Err(ParseError::LengthMismatch { what: "IP", said, have }),
+    };
+    let (udp, udp_payload_len) = Udp::parse(take(&mut bytes, "UDP header")?)?;
+    if udp.dest_port != Udp::ROCE_PORT {
+        return Err(ParseError::NotRoce(udp.dest_port));
+    }
+    let packet_len = usize::from(udp_payload_len);
+    if packet_len + Udp::LEN != said {
+        let udp_len = packet_len + Udp::LEN;
+        return Err(ParseError::LengthMismatch { what: "UDP", said: udp_len, have: said });
+    }
+    Ok((udp, bytes, packet_len))
 }
 
 impl Describe for Frame<'_> {
     fn describe(&self, visitor: &mut dyn Visitor) -> fmt::Result {
-        if let Some(ethernet) = &self.ethernet {
-            ethernet.describe(visitor)?;
-        }
-        self.ip.describe(visitor)?;
-        self.udp.describe(visitor)?;
-        self.packet.describe(visitor)?;
-        self.icrc.describe(visitor)
+        Captured::from(*self).describe(visitor)
     }
 }
 

@@ -22,7 +22,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use crc32fast::Hasher;
 
 use crate::crc::{before_bytes, effect_of_byte};
-use crate::error::ParseError;
+use crate::error::{BufferTooSmall, ParseError};
 use crate::header::Bth;
 use crate::net::{Ip, Ipv4, Ipv6, Udp};
 
@@ -152,7 +152,7 @@ impl Flow {
     #[must_use]
     pub fn seed(&self, packet_len: usize, ip_id: u16) -> Seed {
         #[expect(clippy::cast_possible_truncation, reason = "longer packets cannot exist")]
-        let udp_len = (packet_len + Udp::LEN) as u16;
+        let udp_len = packet_len.wrapping_add(Udp::LEN) as u16;
         let lengths = UDP_LENGTH.effect(udp_len);
         Seed(match self.family {
             Family::V4 => {
@@ -164,11 +164,18 @@ impl Flow {
     }
 
     /// Writes the ICRC into the last four bytes of `packet`, which runs from the BTH to there.
+    ///
+    /// # Errors
+    /// There is no room for a BTH and an ICRC; nothing is written.
     #[inline]
-    pub fn seal(&self, packet: &mut [u8], ip_id: u16) {
-        let seed = self.seed(packet.len(), ip_id);
-        if let Some((covered, icrc)) = packet.split_last_chunk_mut() {
-            *icrc = seed.icrc(covered).to_le_bytes();
+    pub fn seal(&self, packet: &mut [u8], ip_id: u16) -> Result<(), BufferTooSmall> {
+        let have = packet.len();
+        match packet.split_last_chunk_mut() {
+            Some((covered, icrc)) if covered.len() >= Bth::LEN => {
+                *icrc = self.seed(have, ip_id).icrc(covered).to_le_bytes();
+                Ok(())
+            }
+            _ => Err(BufferTooSmall { need: Bth::LEN + ICRC_LEN, have }),
         }
     }
 
@@ -202,8 +209,9 @@ impl Flow {
     /// A UDP socket does not show the identification of what it receives, but the
     /// ICRC covers it, and the Linux kernel counts it up. The CRC is run backwards
     /// from its mismatch to the place of the field: if the result fits the sixteen
-    /// bits there, that is the identification. This leaves sixteen bits of check;
-    /// no single flipped bit of a packet up to 4 KiB passes.
+    /// bits there, that is the identification. This leaves sixteen bits of check; no
+    /// single flipped bit passes, be it of a packet up to [`MAX_PACKET_LEN`](crate::MAX_PACKET_LEN),
+    /// of its ICRC, or of the addresses and ports of the flow.
     ///
     /// Over IPv6 there is nothing to find: `Some(0)` if the ICRC is right.
     #[must_use]
@@ -351,6 +359,9 @@ mod tests {
         for len in 0..16 {
             assert!(matches!(flow.verify(&[0; 16][..len], 0), Err(ParseError::TooShort { .. })));
             assert_eq!(flow.solve_ip_id(&[0; 16][..len]), None);
+            let mut short = [0xaa; 16];
+            assert_eq!(flow.seal(&mut short[..len], 0), Err(BufferTooSmall { need: 16, have: len }));
+            assert_eq!(short, [0xaa; 16]);
         }
     }
 }

@@ -12,8 +12,9 @@
 //! - [`Packet`] is everything from the BTH on. [`Packet::parse`] judges bytes once;
 //!   [`Packet::emit`] and [`Packet::emit_headers`] write into a caller's buffer.
 //! - [`Flow`] computes, checks and solves the invariant CRC, which covers the IP header too.
-//! - [`Frame`] is a packet with its IP and UDP headers, as captures show it;
-//!   [`Long`] prints it with one line per header field, `Display` in one line.
+//! - [`Frame`] is a packet with its IP and UDP headers; [`Captured`] is one that was read
+//!   kindly, from a capture. [`Long`] prints both with one line per header field,
+//!   `Display` in one line.
 //! - [`mad`] holds the messages of connection management.
 //! - The numbers ([`Psn`], [`Qpn`], [`Rkey`], ...) are types of their own.
 //!
@@ -21,7 +22,8 @@
 //! Specification, volume 1; "annex A17" is its RoCEv2 annex.
 //!
 //! The crate is `no_std`, has no unsafe code, allocates nothing, and takes any bytes:
-//! what is wrong with them is a [`ParseError`], never a panic.
+//! what is wrong with them is a [`ParseError`], never a panic. What cannot be written is an
+//! [`EmitError`], and leaves the buffer as it was.
 //!
 //! ```
 //! use ferroce_wire::{Body, Flow, Packet, Psn, Qpn, Request, Segment, SendTail};
@@ -43,6 +45,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod captured;
 mod crc;
 pub mod describe;
 mod error;
@@ -55,20 +58,29 @@ pub mod net;
 mod num;
 mod opcode;
 mod packet;
+mod payload_rule;
 mod print;
+mod short;
 
-pub use error::{BufferTooSmall, ParseError};
+pub use captured::{Captured, Note, Notes};
+pub use error::{BufferTooSmall, EmitError, ParseError};
 pub use frame::{Frame, Icrc};
 pub use header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Deth, Feth, Grh, Ieth, Imm, NakCode, Reth, RnrTimer,
-    Syndrome, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Deth, Feth, Grh, Ieth, Imm, NakCode, ReservedSyndrome,
+    Reth, RnrTimer, Syndrome, Xrceth,
 };
 pub use icrc::{Digest, Flow, ICRC_LEN, Seed};
 pub use mtu::PathMtu;
 pub use num::{Gid, Lkey, Msn, PKey, Psn, QKey, Qpn, Rkey, Srqn};
-pub use opcode::{Headers, Opcode, OpcodeInfo, Operation, PayloadRule, Position, Role, Service};
+pub use opcode::{Headers, Opcode, OpcodeInfo, Operation, Position, Role, Service};
 pub use packet::{
-    Body, Datagram, MAX_HEADER_LEN, MAX_PACKET_LEN, Packet, Payload, PayloadLen, ReadSegment, Request,
+    Body, Datagram, Kept, MAX_HEADER_LEN, MAX_PACKET_LEN, Packet, Payload, PayloadLen, ReadSegment, Request,
     Response, Segment, SendTail, UcRequest,
 };
+pub use payload_rule::PayloadRule;
 pub use print::Long;
+
+/// The example of the README, so that it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

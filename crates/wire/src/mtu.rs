@@ -2,6 +2,10 @@
 
 use core::fmt;
 
+use crate::icrc::ICRC_LEN;
+use crate::net::{Ipv6, Udp};
+use crate::packet::MAX_HEADER_LEN;
+
 /// The five payload sizes that InfiniBand and RoCE allow for full packets (IBA 9.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PathMtu {
@@ -21,9 +25,14 @@ impl PathMtu {
     /// All of them, ascending.
     pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
-    /// The most that IP, UDP and transport headers with the ICRC add to a payload:
-    /// IPv6 (40), UDP (8), BTH (12), XRCETH (4), RETH (16), immediate data (4), ICRC (4).
-    pub const MAX_OVERHEAD: usize = 40 + 8 + 12 + 4 + 16 + 4 + 4;
+    /// What an interface must have room for beside the payload: IPv6, UDP, and the longest
+    /// transport headers ([`MAX_HEADER_LEN`]) with the ICRC, 96 bytes.
+    ///
+    /// Eight of them are never used: the longest headers end in an AtomicETH, and such a
+    /// packet has no payload. The Linux kernel counts them all the same. Both ends of a
+    /// link must come to the same path MTU, or one proposes what the other refuses, so
+    /// we count as it does.
+    pub const MAX_OVERHEAD: usize = Ipv6::LEN + Udp::LEN + MAX_HEADER_LEN + ICRC_LEN;
 
     /// The MTU with this code in a queue pair attribute or a CM message.
     #[must_use]
@@ -83,5 +92,14 @@ mod tests {
         assert_eq!(PathMtu::fitting(9000), Some(PathMtu::B4096));
         assert_eq!(PathMtu::fitting(65536), Some(PathMtu::B4096));
         assert_eq!(PathMtu::fitting(300), None);
+    }
+
+    /// The rule of `iboe_get_mtu` in the Linux kernel.
+    #[test]
+    fn the_steps_lie_where_linux_has_them() {
+        for mtu in PathMtu::ALL {
+            assert_eq!(PathMtu::fitting(mtu.bytes() + 96), Some(mtu));
+            assert_ne!(PathMtu::fitting(mtu.bytes() + 95), Some(mtu));
+        }
     }
 }

@@ -20,18 +20,6 @@ impl Psn {
     /// Half of the circle: PSNs this far apart or further cannot be ordered.
     pub const HALF: u32 = 1 << 23;
 
-    /// The PSN with this value modulo 2^24.
-    #[must_use]
-    pub const fn new(value: u32) -> Self {
-        Self(value & MASK_24)
-    }
-
-    /// The 24-bit value.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-
     /// The next PSN on the circle.
     #[must_use]
     pub const fn next(self) -> Self {
@@ -97,18 +85,6 @@ impl Sub<u32> for Psn {
 pub struct Msn(u32);
 
 impl Msn {
-    /// The MSN with this value modulo 2^24.
-    #[must_use]
-    pub const fn new(value: u32) -> Self {
-        Self(value & MASK_24)
-    }
-
-    /// The 24-bit value.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
-
     /// The MSN after one more message.
     #[must_use]
     pub const fn next(self) -> Self {
@@ -135,37 +111,32 @@ impl Qpn {
 
     /// The destination of every multicast packet.
     pub const MULTICAST: Self = Self(MASK_24);
-
-    /// The QPN in the low 24 bits of `value`.
-    #[must_use]
-    pub const fn new(value: u32) -> Self {
-        Self(value & MASK_24)
-    }
-
-    /// The 24-bit value.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
 }
 
 /// Number of a shared receive queue as XRC packets carry it, 24 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Srqn(u32);
 
-impl Srqn {
-    /// The number in the low 24 bits of `value`.
-    #[must_use]
-    pub const fn new(value: u32) -> Self {
-        Self(value & MASK_24)
-    }
+/// Gives a number of 24 bits its two ends.
+macro_rules! twenty_four_bits {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// The number in the low 24 bits of `value`.
+            #[must_use]
+            pub const fn new(value: u32) -> Self {
+                Self(value & MASK_24)
+            }
 
-    /// The 24-bit value.
-    #[must_use]
-    pub const fn get(self) -> u32 {
-        self.0
-    }
+            /// The 24-bit value.
+            #[must_use]
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+        }
+    )*};
 }
+
+twenty_four_bits!(Psn, Msn, Qpn, Srqn);
 
 /// Key by which a peer names memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -319,6 +290,12 @@ mod tests {
         let origin = Psn::new(5);
         assert_eq!((origin + Psn::HALF).distance_from(origin), -(1 << 23));
         assert_eq!((origin + (Psn::HALF - 1)).distance_from(origin), (1 << 23) - 1);
+    }
+
+    #[test]
+    fn controlled_keys_have_their_top_bit_set() {
+        assert!(QKey::GSI.is_controlled() && QKey(0x8000_0000).is_controlled());
+        assert!(!QKey(0x7fff_ffff).is_controlled() && !QKey(0x0123_4567).is_controlled());
     }
 
     #[test]

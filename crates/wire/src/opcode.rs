@@ -8,7 +8,10 @@ use core::fmt;
 
 use bitflags::bitflags;
 
-use crate::mtu::PathMtu;
+use crate::header::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, CNP_RESERVED_LEN, Deth, Feth, Ieth, Imm, Reth, Xrceth,
+};
+use crate::payload_rule::PayloadRule;
 
 /// The transport service: the upper three bits of an opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,16 +99,16 @@ impl Headers {
     #[must_use]
     pub const fn wire_len(self) -> usize {
         const LENGTHS: [(Headers, usize); 10] = [
-            (Headers::XRCETH, 4),
-            (Headers::DETH, 8),
-            (Headers::FETH, 4),
-            (Headers::RETH, 16),
-            (Headers::ATOMIC_ETH, 28),
-            (Headers::AETH, 4),
-            (Headers::ATOMIC_ACK_ETH, 8),
-            (Headers::IMM_DT, 4),
-            (Headers::IETH, 4),
-            (Headers::CNP, 16),
+            (Headers::XRCETH, Xrceth::LEN),
+            (Headers::DETH, Deth::LEN),
+            (Headers::FETH, Feth::LEN),
+            (Headers::RETH, Reth::LEN),
+            (Headers::ATOMIC_ETH, AtomicEth::LEN),
+            (Headers::AETH, Aeth::LEN),
+            (Headers::ATOMIC_ACK_ETH, AtomicAckEth::LEN),
+            (Headers::IMM_DT, Imm::LEN),
+            (Headers::IETH, Ieth::LEN),
+            (Headers::CNP, CNP_RESERVED_LEN),
         ];
         let mut len = 0;
         let mut i = 0;
@@ -116,67 +119,6 @@ impl Headers {
             i += 1;
         }
         len
-    }
-}
-
-/// How much payload an operation carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PayloadRule {
-    /// None at all.
-    Nothing,
-    /// Exactly eight bytes: the operand of an ATOMIC WRITE.
-    EightBytes,
-    /// Exactly one path MTU: more of the message follows.
-    FullMtu,
-    /// One byte up to one path MTU: the rest of a message.
-    OneToMtu,
-    /// Nothing up to one path MTU: a whole message.
-    UpToMtu,
-}
-
-impl PayloadRule {
-    /// The rule for a packet of a SEND or WRITE that begins or ends its message.
-    #[must_use]
-    pub const fn of_position(begins: bool, ends: bool) -> Self {
-        match (begins, ends) {
-            (_, false) => Self::FullMtu,
-            (false, true) => Self::OneToMtu,
-            (true, true) => Self::UpToMtu,
-        }
-    }
-
-    /// Whether some path MTU allows this length. What only the path MTU of a
-    /// connection forbids is for that connection to judge, because it has to answer.
-    #[must_use]
-    pub const fn permits(self, len: usize) -> bool {
-        match self {
-            Self::Nothing => len == 0,
-            Self::EightBytes => len == 8,
-            Self::FullMtu | Self::OneToMtu | Self::UpToMtu => len <= PathMtu::B4096.bytes(),
-        }
-    }
-
-    /// Whether a connection with this path MTU allows this length (IBA 9.7.4.1.6, 9.8.2.2).
-    #[must_use]
-    pub const fn permits_at(self, len: usize, mtu: PathMtu) -> bool {
-        match self {
-            Self::Nothing | Self::EightBytes => self.permits(len),
-            Self::FullMtu => len == mtu.bytes(),
-            Self::OneToMtu => len >= 1 && len <= mtu.bytes(),
-            Self::UpToMtu => len <= mtu.bytes(),
-        }
-    }
-
-    /// The rule in words.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Nothing => "none",
-            Self::EightBytes => "exactly 8",
-            Self::FullMtu => "exactly one path MTU (at most 4096)",
-            Self::OneToMtu => "1 to one path MTU (at most 4096)",
-            Self::UpToMtu => "0 to one path MTU (at most 4096)",
-        }
     }
 }
 
@@ -394,7 +336,7 @@ const fn table() -> [Option<OpcodeInfo>; 256] {
                 role: row.role,
                 position: row.position,
                 headers,
-                header_len: 12 + headers.wire_len(),
+                header_len: Bth::LEN + headers.wire_len(),
                 payload: row.payload,
             });
         }
@@ -477,17 +419,5 @@ mod tests {
             let info = opcode.info();
             assert_eq!(info.headers.contains(Headers::XRCETH), info.role == Role::Request, "{opcode}");
         }
-    }
-
-    #[test]
-    fn lengths_follow_the_path_mtu() {
-        let mtu = PathMtu::B1024;
-        assert!(PayloadRule::FullMtu.permits_at(1024, mtu));
-        assert!(!PayloadRule::FullMtu.permits_at(512, mtu));
-        assert!(!PayloadRule::OneToMtu.permits_at(0, mtu));
-        assert!(PayloadRule::OneToMtu.permits_at(1, mtu));
-        assert!(PayloadRule::UpToMtu.permits_at(0, mtu));
-        assert!(!PayloadRule::UpToMtu.permits_at(1025, mtu));
-        assert!(!PayloadRule::UpToMtu.permits(4097));
     }
 }

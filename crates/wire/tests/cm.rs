@@ -1,16 +1,15 @@
 //! Connection management against the Linux kernel's own messages, and against chance.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
 
+use ferroce_testkit::captures::{self, Capture};
 use ferroce_wire::describe::{Describe, Value, Visitor};
 use ferroce_wire::mad::{
     AnswerTo, CmMad, CmMessage, CommId, Failover, IpCmHeader, IpPair, MadHeader, Mra, PortSpace,
     RejectReason, Req, ReqPath, ServiceId, SidrStatus, Timeout, TransportService,
 };
-use ferroce_wire::{PKey, ParseError, PathMtu, Psn, QKey, Qpn};
+use ferroce_wire::{Frame, PKey, ParseError, PathMtu, Psn, QKey, Qpn};
 use proptest::prelude::*;
 
 #[path = "cm/strategies.rs"]
@@ -22,10 +21,10 @@ use strategies::{any_bytes, ip_cm_header, mad};
 #[test]
 fn every_captured_message_comes_back_byte_for_byte() {
     let mut seen = BTreeMap::new();
-    for file in captures() {
-        for bytes in mads(&file) {
+    for capture in captures::linux_rxe() {
+        for bytes in mads(&capture) {
             let mad = parsed(&bytes);
-            assert_eq!(emitted(&mad), bytes, "{} in {}", mad.message.name(), file.display());
+            assert_eq!(emitted(&mad), bytes, "{} in {}", mad.message.name(), capture.name);
             *seen.entry(mad.message.name()).or_insert(0) += 1;
         }
     }
@@ -48,7 +47,7 @@ fn every_captured_message_comes_back_byte_for_byte() {
 #[test]
 fn rping_asks_as_rdma_cm_does() {
     let (server, client) = (Ipv4Addr::new(10, 77, 0, 2), Ipv4Addr::new(10, 77, 0, 3));
-    let all = messages("rping.pcap");
+    let all = messages("rping");
     let [
         CmMessage::Req(req),
         CmMessage::Rep(rep),
@@ -102,13 +101,13 @@ fn rping_asks_as_rdma_cm_does() {
 
 #[test]
 fn a_large_link_gives_a_large_path_mtu() {
-    let CmMessage::Req(req) = messages("mtu9000/rping.pcap")[0] else { panic!("no REQ first") };
+    let CmMessage::Req(req) = messages("mtu9000/rping")[0] else { panic!("no REQ first") };
     assert_eq!(req.mtu(), Some(PathMtu::B4096));
 }
 
 #[test]
 fn nobody_listens_is_reason_8() {
-    let all = messages("cm_reject.pcap");
+    let all = messages("cm_reject");
     let [CmMessage::Req(req), CmMessage::Rej(rej)] = all[..] else { panic!("{all:?}") };
     assert_eq!(rej.reason, RejectReason::INVALID_SERVICE_ID);
     assert_eq!(rej.message, AnswerTo::Req);
@@ -117,7 +116,7 @@ fn nobody_listens_is_reason_8() {
 
 #[test]
 fn udaddy_finds_a_queue_pair_and_its_key() {
-    let all = messages("udaddy.pcap");
+    let all = messages("udaddy");
     let [CmMessage::SidrReq(request), CmMessage::SidrRep(reply)] = all[..] else { panic!("{all:?}") };
     assert_eq!(request.service_id, ServiceId::rdma_ip(PortSpace::Udp, 7174));
     assert_eq!(request.pkey, PKey::DEFAULT);
@@ -130,7 +129,8 @@ fn udaddy_finds_a_queue_pair_and_its_key() {
 
 #[test]
 fn descriptions_account_for_every_byte_and_every_key_is_used_once() {
-    let kinds = captures().into_iter().flat_map(|file| mads(&file)).map(|bytes| parsed(&bytes));
+    let kinds =
+        captures::linux_rxe().into_iter().flat_map(|capture| mads(&capture)).map(|bytes| parsed(&bytes));
     for mad in kinds.chain([CmMad::new(1, Mra::default())]) {
         let mut told = Told::default();
         mad.describe(&mut told).unwrap();
@@ -142,7 +142,7 @@ fn descriptions_account_for_every_byte_and_every_key_is_used_once() {
 #[test]
 fn what_a_request_says_can_be_read() {
     let mut told = Told::default();
-    CmMad::parse(&mads(&capture("rping.pcap"))[0]).unwrap().describe(&mut told).unwrap();
+    parsed(&mads(&captures::named("rping"))[0]).describe(&mut told).unwrap();
     let headers: Vec<_> = told.headers.keys().copied().collect();
     assert_eq!(
         headers,
@@ -189,51 +189,25 @@ impl Visitor for Told {
         Ok(())
     }
 
-    fn data(&mut self, _: &[u8]) -> std::fmt::Result {
+    fn data(&mut self, _: usize, _: &[u8]) -> std::fmt::Result {
         panic!("every byte of a CM message belongs to a field");
     }
 }
 
-fn capture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/captures/linux-6.1-rxe").join(name)
-}
-
-fn captures() -> Vec<PathBuf> {
-    let mut found: Vec<_> = ["", "v6", "mtu9000"]
-        .iter()
-        .flat_map(|folder| fs::read_dir(capture(folder)).expect("the captures are there"))
-        .map(|entry| entry.expect("the folder can be read").path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "pcap"))
-        .collect();
-    found.sort();
-    found
-}
-
 /// The messages of one capture, without the copies that were sent again.
 fn messages(name: &str) -> Vec<CmMessage> {
-    let mut all: Vec<_> = mads(&capture(name)).iter().map(|bytes| parsed(bytes).message).collect();
+    let mut all: Vec<_> = mads(&captures::named(name)).iter().map(|bytes| parsed(bytes).message).collect();
     all.dedup();
     all
 }
 
-/// The payloads of SENDs to queue pair 1 in a little-endian pcap file of Ethernet frames.
-fn mads(file: &Path) -> Vec<[u8; CmMad::LEN]> {
-    const SEND_ONLY: u8 = 0x64;
-    let bytes = fs::read(file).expect("the capture can be read");
-    assert_eq!(bytes[..4], [0xd4, 0xc3, 0xb2, 0xa1], "{} is not a classic pcap", file.display());
-    let mut rest = &bytes[24..];
-    let mut found = Vec::new();
-    while let Some((record, after)) = rest.split_at_checked(16) {
-        let len = u32::from_le_bytes(record[8..12].try_into().expect("four bytes")) as usize;
-        let (frame, after) = after.split_at(len);
-        rest = after;
-        let ip_len = if frame[12..14] == [0x08, 0x00] { 20 } else { 40 };
-        let transport = &frame[14 + ip_len + 8..];
-        if transport[0] == SEND_ONLY && transport[5..8] == [0, 0, 1] {
-            found.push(transport[20..transport.len() - 4].try_into().expect("256 bytes"));
-        }
-    }
-    found
+/// The payloads of SENDs to queue pair 1 in a capture.
+fn mads(capture: &Capture) -> Vec<[u8; CmMad::LEN]> {
+    let to_gsi = |bytes| {
+        let packet = Frame::parse_ethernet(bytes).expect("a RoCEv2 frame").packet;
+        (packet.dest_qp == Qpn::GSI).then(|| packet.payload().try_into().expect("256 bytes"))
+    };
+    capture.frames.iter().filter_map(|bytes| to_gsi(bytes)).collect()
 }
 
 // What could be sent.

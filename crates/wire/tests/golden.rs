@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ferroce_testkit::captures;
 use ferroce_wire::mad::CmMad;
-use ferroce_wire::{Body, Flow, Frame, Long, Operation, Packet, Qpn};
+use ferroce_wire::{Body, Captured, Flow, Frame, Icrc, Long, Operation, Packet, PayloadLen, Qpn};
 
 /// The one frame that was sent with a wrong ICRC to see it go unanswered.
 const BROKEN_ON_PURPOSE: (&str, usize) = ("udp_smoke", 5);
@@ -18,16 +18,23 @@ fn every_kernel_frame_is_read_printed_and_written_back() {
             let at = format!("{} frame {}", capture.name, index + 1);
             let frame = Frame::parse_ethernet(bytes).unwrap_or_else(|error| panic!("{at}: {error}"));
 
+            let broken = (capture.name.as_str(), index + 1) == BROKEN_ON_PURPOSE;
             let mut again = vec![0xaa; bytes.len()];
-            assert_eq!(frame.emit(&mut again), Ok(bytes.len()), "{at}");
+            assert_eq!(frame.emit_with_icrc_as_seen(&mut again), Ok(bytes.len()), "{at}");
             assert_eq!(again, *bytes, "{at}");
+            // The ICRC comes from the values alone, and only that of the broken frame differs.
+            again.fill(0xaa);
+            let silent = Frame { icrc: Icrc { seen: 0, computed: 0 }, ..frame };
+            assert_eq!(silent.emit(&mut again), Ok(bytes.len()), "{at}");
+            assert_eq!(again == *bytes, !broken, "{at}");
+            assert_eq!(again[..again.len() - 4], bytes[..bytes.len() - 4], "{at}");
+            assert_eq!(again[again.len() - 4..], frame.icrc.computed.to_le_bytes(), "{at}");
 
             let long = Long(&frame).to_string();
             assert!(long.lines().count() >= 17, "{at}: {long}");
             assert!(long.contains(frame.packet.opcode().info().operation.name()), "{at}: {long}");
             assert_eq!(frame.to_string().lines().count(), 1, "{at}");
 
-            let broken = (capture.name.as_str(), index + 1) == BROKEN_ON_PURPOSE;
             assert_eq!(frame.icrc.is_right(), !broken, "{at}");
             assert_eq!(long.contains("Check: wrong"), broken, "{at}");
             if !broken {
@@ -130,4 +137,36 @@ fn every_truncation_of_a_kernel_frame_is_refused() {
             }
         }
     }
+}
+
+/// A capture that keeps only the first bytes of each frame still shows all headers in them.
+#[test]
+fn a_cut_kernel_frame_shows_its_headers() {
+    let mut cut = 0;
+    for capture in captures::linux_rxe().iter().filter(|capture| capture.frames.len() < 20) {
+        for bytes in &capture.frames {
+            let frame = Frame::parse_ethernet(bytes).unwrap();
+            let headers = frame.packet.map_payload(|payload| PayloadLen(payload.len()));
+            let ip = &bytes[14..];
+            let needed = frame.ip.len() + 8 + frame.packet.header_len();
+            for kept in 0..ip.len() {
+                assert!(Captured::parse_ip(&ip[..kept], false).is_err(), "{}", capture.name);
+                let captured = Captured::parse_ip(&ip[..kept], true);
+                assert_eq!(captured.is_ok(), kept >= needed, "{} {kept}: {captured:?}", capture.name);
+                let Ok(captured) = captured else { continue };
+                assert_eq!((captured.ip, captured.udp, captured.icrc), (frame.ip, frame.udp, None));
+                let payload = &frame.packet.payload()[..frame.packet.payload().len().min(kept - needed)];
+                let kept_payload = captured.packet.map_payload(|kept| {
+                    assert_eq!(kept.bytes, payload);
+                    PayloadLen(kept.len)
+                });
+                assert_eq!(kept_payload, headers);
+                assert!(captured.is_cut() && captured.notes.iter().count() == 1);
+                cut += 1;
+            }
+            let whole = Captured::parse_ip(ip, true);
+            assert_eq!(whole, Ok(Captured { ethernet: None, ..frame.into() }));
+        }
+    }
+    assert!(cut > 10_000, "{cut}");
 }

@@ -5,7 +5,8 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 use ferroce_testkit::samples::{self, Numbers};
 use ferroce_wire::net::{Ip, Ipv4, Ipv6, Udp};
 use ferroce_wire::{
-    Bth, Flow, Frame, Icrc, MAX_PACKET_LEN, Opcode, Packet, ParseError, PathMtu, PayloadLen, PayloadRule,
+    Bth, BufferTooSmall, EmitError, Flow, Frame, Icrc, MAX_PACKET_LEN, Opcode, Packet, ParseError, PathMtu,
+    PayloadLen, PayloadRule, Psn, Qpn,
 };
 use proptest::prelude::*;
 
@@ -28,15 +29,6 @@ fn written(packet: Packet<PayloadLen>, payload: &[u8], flow: &Flow, id: u16) -> 
     bytes
 }
 
-const DISTINCT: Numbers = Numbers {
-    wide: [0x0102_0304_0506_0708, 0x1112_1314_1516_1718, 0x2122_2324_2526_2728],
-    words: [0xa1a2_a3a4, 0xb1b2_b3b4, 0xc1c2_c3c4, 0xd1d2_d3d4, 0xe1e2_e3e4, 0xf1f2_f3f4],
-    pkey: 0x8181,
-    flags: 0,
-    code: 0x1f,
-    operand: [0x31, 0x32, 0x33, 0x34, 0x35, 0x36, 0x37, 0x38],
-};
-
 /// All lengths that some path MTU allows.
 fn lengths(opcode: Opcode) -> Vec<usize> {
     match opcode.info().payload {
@@ -54,7 +46,7 @@ fn every_opcode_at_every_length_comes_back() {
     let mut packets = 0;
     for opcode in Opcode::all() {
         for len in lengths(opcode) {
-            let packet = samples::packet(opcode, len, &DISTINCT);
+            let packet = samples::packet(opcode, len, &Numbers::DISTINCT);
             assert_eq!(packet.opcode(), opcode);
             let bytes = written(packet, &payload[..len], &flow, 0);
             assert_eq!(bytes.len() % 4, 0);
@@ -78,6 +70,40 @@ proptest! {
         prop_assert_eq!(flow.verify(&bytes, id), Ok(()));
     }
 
+    /// Whatever the length of the payload: a packet is written and read, or refused by both.
+    #[test]
+    fn emit_refuses_what_parse_refuses(
+        (packet, _) in samples::packets(),
+        len in prop_oneof![0..=8_usize, 4090..=4104_usize, 0..=70_000_usize, Just(65_504), Just(65_532)],
+        flow in flows(),
+        v6: bool,
+    ) {
+        let payload = vec![0x5a; len];
+        let packet = packet.map_payload(|_| &payload[..]);
+        // Bodies without a payload drop what they are given.
+        let len = packet.payload_len();
+        let mut bytes = vec![0xaa; packet.len()];
+        let frame = frame_of(packet, v6, 7);
+        let mut frame_bytes = vec![0xaa; frame.len()];
+        if len <= 4096 {
+            prop_assert_eq!(packet.emit(&flow, 0, &mut bytes), Ok(bytes.len()));
+            prop_assert_eq!(Packet::parse(&bytes), Ok(packet));
+            prop_assert_eq!(frame.emit(&mut frame_bytes), Ok(frame_bytes.len()));
+            prop_assert_eq!(Frame::parse_ip(&frame_bytes).map(|frame| frame.packet), Ok(packet));
+        } else {
+            let refused = Err(EmitError::BadLength { opcode: packet.opcode(), len });
+            prop_assert_eq!(packet.emit(&flow, 0, &mut bytes), refused);
+            prop_assert_eq!(packet.emit_headers(&mut bytes), refused);
+            prop_assert_eq!(frame.emit(&mut frame_bytes), refused);
+            prop_assert!(bytes.iter().chain(&frame_bytes).all(|byte| *byte == 0xaa));
+            // What was refused would not have been read.
+            packet.map_payload(|_| PayloadLen(4096)).emit_headers(&mut bytes).unwrap();
+            bytes[1] = bytes[1] & 0xcf | u8::try_from(len.wrapping_neg() & 3).unwrap() << 4;
+            let parsed = Packet::parse(&bytes);
+            prop_assert!(matches!(parsed, Err(ParseError::BadLength { .. })), "{:?}", parsed);
+        }
+    }
+
     #[test]
     fn headers_written_alone_are_the_headers_of_the_whole(
         (packet, payload) in samples::packets(),
@@ -93,8 +119,8 @@ proptest! {
     fn a_buffer_that_is_too_small_stays_untouched((packet, payload) in samples::packets(), flow in flows()) {
         let packet = packet.map_payload(|_| &payload[..]);
         let mut buffer = vec![0xaa; packet.len() - 1];
-        let error = packet.emit(&flow, 0, &mut buffer).unwrap_err();
-        prop_assert_eq!((error.need, error.have), (packet.len(), packet.len() - 1));
+        let error = BufferTooSmall { need: packet.len(), have: packet.len() - 1 };
+        prop_assert_eq!(packet.emit(&flow, 0, &mut buffer), Err(error.into()));
         prop_assert!(buffer.iter().all(|byte| *byte == 0xaa));
     }
 
@@ -140,24 +166,24 @@ fn all_identifications_are_found() {
     let flow = Flow::v4((Ipv4Addr::new(10, 0, 0, 1), 50_000), (Ipv4Addr::new(10, 0, 0, 2), 4791), true);
     for len in [0, 4096] {
         let opcode = Opcode::from_byte(0x04).unwrap();
-        let packet = samples::packet(opcode, len, &DISTINCT);
+        let packet = samples::packet(opcode, len, &Numbers::DISTINCT);
         let mut bytes = written(packet, &vec![0x5a; len], &flow, 0);
         for id in 0..=u16::MAX {
-            flow.seal(&mut bytes, id);
+            flow.seal(&mut bytes, id).unwrap();
             assert_eq!(flow.solve_ip_id(&bytes), Some(id));
         }
     }
 }
 
-/// No flipped bit of a packet, of its ICRC or of what the solver assumes about its
-/// headers is taken for an identification: tried for every bit of packets up to the longest.
+/// No flipped bit of a packet is taken for an identification: tried for every bit of
+/// packets up to the longest.
 #[test]
 fn no_single_bit_corruption_is_taken_for_an_identification() {
     let flow = Flow::v4((Ipv4Addr::new(10, 0, 0, 1), 50_000), (Ipv4Addr::new(10, 0, 0, 2), 4791), true);
     let mut tried = 0;
     for len in [0, 1, 64, 1024, 4096] {
         let opcode = Opcode::from_byte(0xab).unwrap();
-        let packet = samples::packet(opcode, len, &DISTINCT);
+        let packet = samples::packet(opcode, len, &Numbers::DISTINCT);
         for id in [0, 1, 0xbeef] {
             let mut bytes = written(packet, &vec![0xc3; len], &flow, id);
             for bit in 0..bytes.len() * 8 {
@@ -174,6 +200,42 @@ fn no_single_bit_corruption_is_taken_for_an_identification() {
     assert!(tried > 100_000, "{tried}");
 }
 
+/// Nor is a flipped bit of the ICRC, at any length that a packet may have, or one of what
+/// the solver assumes about the headers below: addresses, ports and the flag against fragments.
+#[test]
+fn no_flipped_bit_of_the_icrc_or_of_the_flow_is_taken_for_an_identification() {
+    let (source, dest) = ((0x0a00_0001, 50_000), (0x0a00_0002, 4791));
+    let flow_of = |(from, from_port): (u32, u16), (to, to_port): (u32, u16), dont_fragment| {
+        Flow::v4((from.into(), from_port), (to.into(), to_port), dont_fragment)
+    };
+    let flow = flow_of(source, dest, true);
+    let mut others = vec![flow_of(source, dest, false)];
+    for bit in 0..32 {
+        others.push(flow_of((source.0 ^ 1 << bit, source.1), dest, true));
+        others.push(flow_of(source, (dest.0 ^ 1 << bit, dest.1), true));
+    }
+    for bit in 0..16 {
+        others.push(flow_of((source.0, source.1 ^ 1 << bit), dest, true));
+        others.push(flow_of(source, (dest.0, dest.1 ^ 1 << bit), true));
+    }
+    let mut packet = [0xc3; MAX_PACKET_LEN];
+    let lengths = (16..=MAX_PACKET_LEN).step_by(4);
+    assert_eq!(lengths.clone().last(), Some(MAX_PACKET_LEN));
+    for len in lengths {
+        let packet = &mut packet[..len];
+        flow.seal(packet, 0xbeef).unwrap();
+        assert_eq!(flow.solve_ip_id(packet), Some(0xbeef));
+        for bit in 0..32 {
+            packet[len - 4 + bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(flow.solve_ip_id(packet), None, "{len} bytes, ICRC bit {bit}");
+            packet[len - 4 + bit / 8] ^= 1 << (bit % 8);
+        }
+        for other in &others {
+            assert_eq!(other.solve_ip_id(packet), None, "{len} bytes, {other:?}");
+        }
+    }
+}
+
 fn frame_of(packet: Packet<&[u8]>, v6: bool, id: u16) -> Frame<'_> {
     let ip = if v6 {
         let (source, dest) = (Ipv6Addr::LOCALHOST, Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2));
@@ -183,10 +245,7 @@ fn frame_of(packet: Packet<&[u8]>, v6: bool, id: u16) -> Frame<'_> {
         Ip::V4(Ipv4 { tos: 0, id, dont_fragment: true, ttl: 64, source, dest })
     };
     let udp = Udp { source_port: 50_000, dest_port: 4791, checksum: 0 };
-    let mut bytes = vec![0; packet.len()];
-    packet.emit(&Flow::of(&ip, &udp), id, &mut bytes).expect("room");
-    let seen = u32::from_le_bytes(*bytes.last_chunk().expect("an ICRC"));
-    Frame { ethernet: None, ip, udp, packet, icrc: Icrc { seen, computed: seen } }
+    Frame { ethernet: None, ip, udp, packet, icrc: Icrc { seen: 0, computed: 0 } }
 }
 
 /// Bits that switches and routers may change. In IPv4 they are under the header
@@ -198,11 +257,55 @@ fn is_masked(bit: usize, v6: bool) -> bool {
     masked_ip || (udp + 6..udp + 8).contains(&byte) || byte == udp + Udp::LEN + Bth::VARIANT_BYTE
 }
 
+/// Lengths that depend on a connection are left to it: it has to answer with a NAK.
+#[test]
+fn a_length_that_only_a_connection_can_judge_is_read() {
+    let flow = Flow::v4((Ipv4Addr::LOCALHOST, 0xc000), (Ipv4Addr::LOCALHOST, 4791), true);
+    for (byte, len) in [(0x00, 5), (0x01, 0), (0x02, 0), (0x08, 0), (0x0d, 5), (0x0f, 0)] {
+        let opcode = Opcode::from_byte(byte).unwrap();
+        let packet = samples::packet(opcode, len, &Numbers::DISTINCT);
+        let payload = vec![7; len];
+        let bytes = written(packet, &payload, &flow, 0);
+        assert_eq!(Packet::parse(&bytes), Ok(packet.map_payload(|_| &payload[..])), "{opcode}");
+        assert!(opcode.info().payload.permits(len));
+        for mtu in PathMtu::ALL {
+            assert!(!opcode.info().payload.permits_at(len, mtu), "{opcode} at {mtu}");
+        }
+    }
+}
+
+#[test]
+fn no_length_is_too_long_to_be_refused() {
+    for opcode in Opcode::all() {
+        for len in [usize::MAX, usize::MAX - 3, usize::MAX / 2, 1 << 16, 4097] {
+            let packet = samples::packet(opcode, len, &Numbers::DISTINCT);
+            let written = packet.emit_headers(&mut [0; MAX_PACKET_LEN]);
+            match packet.payload_len() {
+                0 => assert_eq!(written, Ok(packet.header_len())),
+                len => {
+                    assert_eq!(written, Err(EmitError::BadLength { opcode, len }));
+                    assert!(packet.len() >= len.min(usize::MAX - 3), "{opcode}");
+                }
+            }
+        }
+    }
+    let error = EmitError::BadLength { opcode: Opcode::from_byte(4).unwrap(), len: 5000 };
+    let text = "RC SEND Only with 5000 payload bytes, allowed: 0 to one path MTU (at most 4096)";
+    assert_eq!(error.to_string(), text);
+}
+
+#[test]
+fn a_congestion_notification_points_backwards() {
+    let packet = Packet::<PayloadLen>::congestion(Qpn::new(0x11));
+    assert_eq!((packet.becn, packet.fecn, packet.psn), (true, false, Psn::new(0)));
+    assert_eq!(packet.to_string(), "Congestion Notification qp=0x000011 psn=0x000000 becn");
+}
+
 #[test]
 fn each_kind_of_bad_packet_has_its_reason() {
     let flow = Flow::v4((Ipv4Addr::LOCALHOST, 0xc000), (Ipv4Addr::LOCALHOST, 4791), true);
     let good = |byte: u8, len: usize| {
-        let packet = samples::packet(Opcode::from_byte(byte).unwrap(), len, &DISTINCT);
+        let packet = samples::packet(Opcode::from_byte(byte).unwrap(), len, &Numbers::DISTINCT);
         written(packet, &vec![7; len], &flow, 0)
     };
     let reason = |bytes: &[u8]| Packet::parse(bytes).unwrap_err();

@@ -5,28 +5,32 @@
 use std::fmt::{self, Write};
 use std::net::SocketAddr;
 
-use ferroce_wire::Frame;
+use ferroce_wire::Captured;
 use ferroce_wire::describe::{Describe, Value, Visitor};
 
 use super::capture::Record;
-use super::seen::{Envelope, Malformed};
+use super::seen::{Envelope, Undecoded};
 
 /// Numbers of more than 32 bits are strings: many readers of JSON keep only 53 bits of a number.
 const NUMBER_DIGITS: usize = 8;
 
 /// Writes a frame as one line.
-pub(super) fn frame(record: &Record<'_>, frame: &Frame<'_>, out: &mut String) -> fmt::Result {
+pub(super) fn frame(record: &Record<'_>, captured: &Captured<'_>, out: &mut String) -> fmt::Result {
     begin(record, out)?;
     let mut json = Json { out, open: false };
-    frame.describe(&mut json)?;
+    captured.describe(&mut json)?;
     json.close()?;
+    let notes: Vec<String> = captured.notes.iter().map(|note| note.to_string()).collect();
+    if !notes.is_empty() {
+        write!(out, ",\"notes\":{}", serde_json::Value::from(notes))?;
+    }
     writeln!(out, "}}")
 }
 
-/// Writes what is known of a broken frame as one line.
-pub(super) fn malformed(record: &Record<'_>, malformed: &Malformed, out: &mut String) -> fmt::Result {
+/// Writes what is known of a frame that cannot be decoded as one line.
+pub(super) fn undecoded(record: &Record<'_>, undecoded: &Undecoded, out: &mut String) -> fmt::Result {
     begin(record, out)?;
-    let Envelope { source, dest, .. } = malformed.envelope;
+    let Envelope { source, dest, .. } = undecoded.envelope;
     let mut json = Json { out, open: false };
     json.header(if matches!(source, SocketAddr::V4(_)) { "ipv4" } else { "ipv6" }, "", 0)?;
     json.field("source", "", Value::Ip(source.ip()))?;
@@ -35,7 +39,7 @@ pub(super) fn malformed(record: &Record<'_>, malformed: &Malformed, out: &mut St
     json.field("source_port", "", Value::decimal(source.port()))?;
     json.field("dest_port", "", Value::decimal(dest.port()))?;
     json.close()?;
-    writeln!(out, ",\"error\":{}}}", quoted(&malformed.reason.to_string()))
+    writeln!(out, ",\"error\":{}}}", quoted(&undecoded.reason.to_string()))
 }
 
 fn begin(record: &Record<'_>, out: &mut String) -> fmt::Result {
@@ -98,10 +102,10 @@ impl Visitor for Json<'_> {
         }
     }
 
-    fn data(&mut self, bytes: &[u8]) -> fmt::Result {
+    fn data(&mut self, len: usize, bytes: &[u8]) -> fmt::Result {
         self.close()?;
         self.key("payload")?;
-        write!(self.out, "{{\"length\":{},\"bytes\":\"", bytes.len())?;
+        write!(self.out, "{{\"length\":{len},\"bytes\":\"")?;
         hex(self.out, bytes);
         self.out.write_str("\"}")
     }

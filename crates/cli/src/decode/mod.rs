@@ -7,14 +7,13 @@ mod seen;
 
 use std::fmt::{self, Write as _};
 use std::io::{self, BufWriter, Write};
-use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ferroce_wire::{Long, Qpn};
 
 use capture::{Capture, Record};
-use seen::{Malformed, Seen};
+use seen::{Envelope, Reason, Seen, Undecoded};
 
 /// Show the RoCEv2 frames of a capture file
 ///
@@ -36,9 +35,10 @@ pub(crate) struct Args {
     /// One JSON object per frame and line
     ///
     /// Every header is an object under its key, with its fields in wire order; the message is
-    /// "payload", as {"length":N,"bytes":"hex"}. A frame that cannot be decoded has "error"
-    /// with the reason instead. "time" is a string: seconds since 1970 with every digit
-    /// that the capture has, or null if it has none.
+    /// "payload", as {"length":N,"bytes":"hex"}, with as many bytes as the capture kept. What
+    /// is odd about a frame is in "notes", a list of strings. A frame that cannot be decoded has
+    /// "error" with the reason instead. "time" is a string: seconds since 1970 with every
+    /// digit that the capture has, or null if it has none.
     ///
     /// Bits are true or false. Fields of up to 32 bits are numbers. Longer ones, such as virtual
     /// addresses, are strings "0x...", because many programs keep only 53 bits of a
@@ -51,13 +51,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", value_parser = queue_pair)]
     qp: Option<Qpn>,
 
-    /// Only frames that tell of trouble: wrong ICRC, malformed, NAK and RNR NAK
+    /// Only frames that tell of trouble
+    ///
+    /// Those with a wrong ICRC, malformed ones, NAK and RNR NAK, and connection management that
+    /// refuses: REJ, and SIDR_REP with a status other than 0.
     #[arg(long)]
     errors: bool,
 
     /// Stop after N shown frames
-    #[arg(short, long, value_name = "N")]
-    count: Option<NonZeroU64>,
+    #[arg(short, long, value_name = "N", value_parser = count)]
+    count: Option<u64>,
 
     /// No summary at the end
     #[arg(short, long)]
@@ -79,14 +82,25 @@ Examples:
 
 Times are UTC, in microseconds, or in nanoseconds if the capture has them.
 
-At the end a summary goes to standard error:
-  1352 frames, 1347 RoCEv2, 1 wrong ICRC, 0 malformed, 5 other
-A frame is either RoCEv2 or other. Those with a wrong ICRC and the malformed ones are RoCEv2 frames
-too. A frame that the capture cut short (tcpdump -s) is malformed, unless all of it but the
-padding is there.
+At the end a summary goes to standard error, here that of udp_smoke.pcap in testdata/captures:
+  5 frames, 5 RoCEv2, 1 wrong ICRC, 0 malformed, 0 cut, 0 other
+A frame is either RoCEv2 or other. Those with a wrong ICRC, the malformed and the cut ones are
+RoCEv2 frames too.
+
+Of a frame that the capture cut short (tcpdump -s) the headers are shown, if they were kept; its
+ICRC cannot be checked.
+
+What a receiver would not look at, or drop without a word, is shown with a note: a wrong IPv4
+header checksum (on the sending machine the network card has still to fill it in), reserved
+bits that are set, pad bytes that are not zero.
+
+On the sending machine a capture may also show one UDP datagram of up to 64 KiB that is split into
+packets later (UDP segmentation offload). It holds several RoCEv2 packets and is not taken
+apart: it comes out as malformed, or as one packet with a wrong ICRC.
 
 Link types:
-  Ethernet (1), raw IP (12, 14, 101, 228, 229), Linux cooked (113, 276), BSD loopback (0, 108)
+  Ethernet (1) with up to two VLAN tags, raw IP (12, 14, 101, 228, 229), Linux cooked (113, 276),
+  BSD loopback (0, 108)
 
 A file that announces a frame of more than 256 KiB is taken for damaged.
 
@@ -131,7 +145,7 @@ fn decode(args: &Args, out: &mut impl Write) -> anyhow::Result<Summary> {
         args.print(&record, &seen, summary.shown, &mut text).context("a frame could not be printed")?;
         out.write_all(text.as_bytes()).context(OUTPUT)?;
         summary.shown += 1;
-        if args.count.is_some_and(|count| summary.shown == count.get()) {
+        if args.count == Some(summary.shown) {
             break Ok(summary);
         }
     };
@@ -156,30 +170,21 @@ impl Args {
     /// Prints a frame in the form that was asked for, after so many others.
     fn print(&self, record: &Record<'_>, seen: &Seen<'_>, shown: u64, text: &mut String) -> fmt::Result {
         match seen {
-            Seen::Roce(frame) if self.json => json::frame(record, frame, text),
-            Seen::Malformed(malformed) if self.json => json::malformed(record, malformed, text),
-            Seen::Roce(frame) if self.short => {
-                writeln!(text, "{:>5} {} {frame}", record.number, clock(record))
+            Seen::Roce(captured) if self.json => json::frame(record, captured, text),
+            Seen::Roce(captured) if self.short => {
+                writeln!(text, "{:>5} {} {captured}", record.number, clock(record))
             }
-            Seen::Malformed(Malformed { envelope, reason }) if self.short => {
-                let (from, to) = (envelope.source.ip(), envelope.dest.ip());
-                let (number, clock) = (record.number, clock(record));
-                writeln!(text, "{number:>5} {clock} {from} > {to} malformed RoCEv2 frame: {reason}")
+            Seen::Roce(captured) => write!(text, "{}{} {}", gap(shown), clock(record), Long(captured)),
+            Seen::Undecoded(undecoded) if self.json => json::undecoded(record, undecoded, text),
+            Seen::Undecoded(Undecoded { envelope: Envelope { source, dest, .. }, reason }) if self.short => {
+                write!(text, "{:>5} {} {} > {} ", record.number, clock(record), source.ip(), dest.ip())?;
+                writeln!(text, "{} RoCEv2 frame: {reason}", reason.kind())
             }
-            Seen::Roce(frame) => {
-                write!(text, "{}{} {}", gap(shown), clock(record), Long(frame))
-            }
-            Seen::Malformed(Malformed { envelope: seen::Envelope { source, dest, .. }, reason }) => {
+            Seen::Undecoded(Undecoded { envelope: Envelope { source, dest, .. }, reason }) => {
                 let family = if source.is_ipv4() { "IP" } else { "IP6" };
-                write!(
-                    text,
-                    "{}{} {family} {}.{} > ",
-                    gap(shown),
-                    clock(record),
-                    source.ip(),
-                    source.port()
-                )?;
-                writeln!(text, "{}.{}: malformed RoCEv2 frame: {reason}", dest.ip(), dest.port())
+                let (from, to) = (source.ip(), dest.ip());
+                write!(text, "{}{} {family} {from}.{} > ", gap(shown), clock(record), source.port())?;
+                writeln!(text, "{to}.{}: {} RoCEv2 frame: {reason}", dest.port(), reason.kind())
             }
             Seen::Other => Ok(()),
         }
@@ -200,14 +205,23 @@ fn clock(record: &Record<'_>) -> impl fmt::Display {
 
 /// Reads the number of a queue pair.
 fn queue_pair(text: &str) -> Result<Qpn, String> {
-    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => text.parse(),
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
     };
-    match number {
-        Ok(number @ 0..=0xff_ffff) => Ok(Qpn::new(number)),
-        Ok(_) => Err("queue pair numbers have 24 bits, at most 0xffffff".into()),
-        Err(_) => Err("expected a number such as 17 or 0x11".into()),
+    match u32::from_str_radix(digits, radix) {
+        // The standard library takes a sign, people do not write one.
+        Ok(number @ 0..=0xff_ffff) if !digits.starts_with('+') => Ok(Qpn::new(number)),
+        Ok(0x100_0000..) => Err("queue pair numbers have 24 bits, at most 0xffffff".into()),
+        _ => Err("expected a number such as 17 or 0x11".into()),
+    }
+}
+
+/// Reads how many frames to show.
+fn count(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(count @ 1..) if !text.starts_with('+') => Ok(count),
+        _ => Err("expected a number of frames, at least 1".into()),
     }
 }
 
@@ -217,6 +231,7 @@ struct Summary {
     roce: u64,
     wrong_icrc: u64,
     malformed: u64,
+    cut: u64,
     other: u64,
     /// Frames printed.
     shown: u64,
@@ -225,13 +240,17 @@ struct Summary {
 impl Summary {
     fn count(&mut self, seen: &Seen<'_>) {
         match seen {
-            Seen::Roce(frame) => {
+            Seen::Roce(captured) => {
                 self.roce += 1;
-                self.wrong_icrc += u64::from(!frame.icrc.is_right());
+                self.cut += u64::from(captured.is_cut());
+                self.wrong_icrc += u64::from(seen::has_wrong_icrc(captured));
             }
-            Seen::Malformed(_) => {
+            Seen::Undecoded(undecoded) => {
                 self.roce += 1;
-                self.malformed += 1;
+                match undecoded.reason {
+                    Reason::Bytes(_) => self.malformed += 1,
+                    Reason::Cut { .. } => self.cut += 1,
+                }
             }
             Seen::Other => self.other += 1,
         }
@@ -240,12 +259,10 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { roce, wrong_icrc, malformed, other, .. } = self;
+        let Self { roce, wrong_icrc, malformed, cut, other, .. } = self;
         let frames = roce + other;
         let noun = if frames == 1 { "frame" } else { "frames" };
-        write!(
-            f,
-            "{frames} {noun}, {roce} RoCEv2, {wrong_icrc} wrong ICRC, {malformed} malformed, {other} other"
-        )
+        write!(f, "{frames} {noun}, {roce} RoCEv2, {wrong_icrc} wrong ICRC, ")?;
+        write!(f, "{malformed} malformed, {cut} cut, {other} other")
     }
 }

@@ -1,27 +1,28 @@
-//! What a captured frame is: RoCEv2, RoCEv2 that is broken, or something else.
+//! What a captured frame is: RoCEv2, RoCEv2 that cannot be decoded, or something else.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN, SidrStatus};
 use ferroce_wire::net::Udp;
-use ferroce_wire::{Body, Frame, ParseError, Qpn, Response, Syndrome};
+use ferroce_wire::{Body, Captured, Kept, Packet, ParseError, Qpn, Response, Syndrome};
 
 use super::capture::Record;
 
 /// A judged frame.
 #[derive(Debug)]
 pub(super) enum Seen<'a> {
-    /// A RoCEv2 frame, perhaps with a wrong ICRC.
-    Roce(Frame<'a>),
-    /// A UDP datagram for the RoCEv2 port that is no RoCEv2 packet.
-    Malformed(Malformed),
+    /// A RoCEv2 frame, perhaps with a wrong ICRC, or cut behind its headers.
+    Roce(Captured<'a>),
+    /// A UDP datagram for the RoCEv2 port that cannot be decoded.
+    Undecoded(Undecoded),
     /// Anything else.
     Other,
 }
 
-/// A broken RoCEv2 frame.
+/// A RoCEv2 frame that cannot be decoded.
 #[derive(Debug)]
-pub(super) struct Malformed {
+pub(super) struct Undecoded {
     /// Who sent it to whom.
     pub(super) envelope: Envelope,
     /// What is wrong with it.
@@ -33,7 +34,7 @@ pub(super) struct Malformed {
 pub(super) enum Reason {
     /// Its bytes are wrong.
     Bytes(ParseError),
-    /// The capture kept only the first `kept` bytes of `original`.
+    /// The capture kept only the first `kept` bytes of `original`, not even all headers.
     Cut { kept: usize, original: u32 },
 }
 
@@ -41,43 +42,68 @@ impl<'a> Seen<'a> {
     /// Judges a frame.
     pub(super) fn judge(record: &Record<'a>) -> Self {
         let Some((ethernet, ip)) = record.link.ip(record.bytes) else { return Self::Other };
-        let error = match Frame::parse_ip(ip) {
-            Ok(frame) => return Self::Roce(Frame { ethernet, ..frame }),
+        let (kept, original) = (record.bytes.len(), record.original_len);
+        let cut = u32::try_from(kept).is_ok_and(|kept| kept < original);
+        let error = match Captured::parse_ip(ip, cut) {
+            Ok(captured) => return Self::Roce(Captured { ethernet, ..captured }),
             Err(error) => error,
         };
         let Some(envelope) = Envelope::of(ip) else { return Self::Other };
-        let (kept, original) = (record.bytes.len(), record.original_len);
-        let cut = u32::try_from(kept).is_ok_and(|kept| kept < original);
-        let reason = if cut { Reason::Cut { kept, original } } else { Reason::Bytes(error) };
-        Self::Malformed(Malformed { envelope, reason })
+        let reason = match error {
+            ParseError::TooShort { .. } if cut => Reason::Cut { kept, original },
+            error => Reason::Bytes(error),
+        };
+        Self::Undecoded(Undecoded { envelope, reason })
     }
 
     /// The queue pair that the frame is for, if that much of it can be read.
     pub(super) fn dest_qp(&self) -> Option<Qpn> {
         match self {
-            Self::Roce(frame) => Some(frame.packet.dest_qp),
-            Self::Malformed(malformed) => malformed.envelope.dest_qp,
+            Self::Roce(captured) => Some(captured.packet.dest_qp),
+            Self::Undecoded(undecoded) => undecoded.envelope.dest_qp,
             Self::Other => None,
         }
     }
 
-    /// Whether the frame tells of trouble: its bytes are wrong, or it refuses a request.
+    /// Whether the frame tells of trouble: its bytes are wrong, or it refuses something.
     pub(super) fn is_error(&self) -> bool {
         match self {
-            Self::Roce(frame) => !frame.icrc.is_right() || is_refusal(&frame.packet.body),
-            Self::Malformed(_) => true,
+            Self::Roce(captured) => has_wrong_icrc(captured) || is_refusal(&captured.packet),
+            Self::Undecoded(undecoded) => matches!(undecoded.reason, Reason::Bytes(_)),
             Self::Other => false,
         }
     }
 }
 
-/// Whether a responder answers anything but yes.
-fn is_refusal(body: &Body<&[u8]>) -> bool {
-    match body {
+/// Whether the ICRC was kept, and is wrong.
+pub(super) fn has_wrong_icrc(captured: &Captured<'_>) -> bool {
+    captured.icrc.is_some_and(|icrc| !icrc.is_right())
+}
+
+/// Whether a responder answers anything but yes, or a connection or a service is refused.
+fn is_refusal(packet: &Packet<Kept<'_>>) -> bool {
+    match &packet.body {
         Body::RcResponse(Response::Acknowledge(aeth)) | Body::XrcResponse(Response::Acknowledge(aeth)) => {
             !matches!(aeth.syndrome, Syndrome::Ack(_))
         }
+        Body::Ud(datagram) if packet.dest_qp == Qpn::GSI && datagram.payload.len == MAD_LEN => {
+            match CmMad::parse(datagram.payload.bytes).map(|mad| mad.message) {
+                Ok(CmMessage::Rej(_)) => true,
+                Ok(CmMessage::SidrRep(reply)) => reply.status != SidrStatus::VALID,
+                _ => false,
+            }
+        }
         _ => false,
+    }
+}
+
+impl Reason {
+    /// What people call a frame with this reason.
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Bytes(_) => "malformed",
+            Self::Cut { .. } => "cut",
+        }
     }
 }
 
@@ -86,7 +112,7 @@ impl fmt::Display for Reason {
         match self {
             Self::Bytes(error) => write!(f, "{error}"),
             Self::Cut { kept, original } => {
-                write!(f, "cut by the capture, which kept {kept} of {original} bytes")
+                write!(f, "the capture kept {kept} of {original} bytes")
             }
         }
     }

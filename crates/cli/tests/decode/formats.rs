@@ -103,7 +103,7 @@ fn blocks_sections_and_clocks_of_pcapng() {
             "    4 00:00:02.000003"
         ]
     );
-    assert_eq!(out.stderr, "4 frames, 4 RoCEv2, 0 wrong ICRC, 0 malformed, 0 other\n");
+    assert_eq!(out.stderr, "4 frames, 4 RoCEv2, 0 wrong ICRC, 0 malformed, 0 cut, 0 other\n");
     let json = decode_bytes(&["--json"], &file).success().stdout;
     assert!(json.contains("{\"frame\":3,\"time\":null,"));
 
@@ -179,7 +179,10 @@ fn a_long_capture_is_read_to_its_end() {
     let file = repeated("all_rc_multi.pcap", 500);
     let out = decode_bytes(&["--short"], &file).success();
     assert_eq!(out.stdout.lines().count(), count);
-    assert_eq!(out.stderr, format!("{count} frames, {count} RoCEv2, 0 wrong ICRC, 0 malformed, 0 other\n"));
+    assert_eq!(
+        out.stderr,
+        format!("{count} frames, {count} RoCEv2, 0 wrong ICRC, 0 malformed, 0 cut, 0 other\n")
+    );
 }
 
 /// A capture with all its frames so many times.
@@ -195,11 +198,11 @@ fn an_empty_capture_is_a_capture() {
         for file in [pcap_header(order, false, ETHERNET), section(order)] {
             let out = decode_bytes(&[], &file).success();
             assert_eq!(out.stdout, "");
-            assert_eq!(out.stderr, "0 frames, 0 RoCEv2, 0 wrong ICRC, 0 malformed, 0 other\n");
+            assert_eq!(out.stderr, "0 frames, 0 RoCEv2, 0 wrong ICRC, 0 malformed, 0 cut, 0 other\n");
         }
     }
     let mut file = pcap_header(Order::Big, false, ETHERNET);
     file.extend(pcap_frame(Order::Big, [0; 4]));
     let out = decode_bytes(&[], &file).success();
-    assert_eq!(out.stderr, "1 frame, 0 RoCEv2, 0 wrong ICRC, 0 malformed, 1 other\n");
+    assert_eq!(out.stderr, "1 frame, 0 RoCEv2, 0 wrong ICRC, 0 malformed, 0 cut, 1 other\n");
 }

@@ -222,7 +222,8 @@ impl Rig {
         datagram.bytes[bit / 8] ^= 1 << (bit % 8);
         if sealed {
             self.gentle = false;
-            flow(datagram.from, datagram.to).seal(&mut datagram.bytes, 0);
+            let sealed = flow(datagram.from, datagram.to).seal(&mut datagram.bytes, 0);
+            sealed.expect("a packet has room for its ICRC");
         }
         self.deliver(&datagram);
     }

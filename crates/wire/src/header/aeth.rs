@@ -45,7 +45,7 @@ pub enum Syndrome {
     /// The request is refused.
     Nak(NakCode),
     /// A value that the IBA reserves, kept as it came.
-    Reserved(u8),
+    Reserved(ReservedSyndrome),
 }
 
 impl Syndrome {
@@ -59,9 +59,9 @@ impl Syndrome {
             0b001 => Self::RnrNak(RnrTimer(value)),
             0b011 => match NakCode::from_value(value) {
                 Some(code) => Self::Nak(code),
-                None => Self::Reserved(byte),
+                None => Self::Reserved(ReservedSyndrome(byte)),
             },
-            _ => Self::Reserved(byte),
+            _ => Self::Reserved(ReservedSyndrome(byte)),
         }
     }
 
@@ -73,7 +73,7 @@ impl Syndrome {
             Self::Ack(credits) => credits.0,
             Self::RnrNak(timer) => 0x20 | timer.0,
             Self::Nak(code) => 0x60 | code as u8,
-            Self::Reserved(byte) => byte,
+            Self::Reserved(reserved) => reserved.0,
         }
     }
 
@@ -90,6 +90,19 @@ impl Syndrome {
             Self::Nak(NakCode::InvalidRdRequest) => "NAK Invalid RD Request",
             Self::Reserved(_) => "Reserved",
         }
+    }
+}
+
+/// A syndrome that the IBA reserves. Only [`Syndrome::from_byte`] makes one, so it can
+/// never stand for a syndrome that is defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReservedSyndrome(u8);
+
+impl ReservedSyndrome {
+    /// The byte on the wire.
+    #[must_use]
+    pub const fn byte(self) -> u8 {
+        self.0
     }
 }
 
@@ -239,8 +252,8 @@ mod tests {
         assert_eq!(Syndrome::from_byte(0x2c), Syndrome::RnrNak(RnrTimer::new(12)));
         assert_eq!(Syndrome::from_byte(0x60), Syndrome::Nak(NakCode::SequenceError));
         assert_eq!(Syndrome::from_byte(0x62), Syndrome::Nak(NakCode::RemoteAccess));
-        assert_eq!(Syndrome::from_byte(0x65), Syndrome::Reserved(0x65));
-        assert_eq!(Syndrome::from_byte(0x40), Syndrome::Reserved(0x40));
+        assert_eq!(Syndrome::from_byte(0x65), Syndrome::Reserved(ReservedSyndrome(0x65)));
+        assert_eq!(Syndrome::from_byte(0x40), Syndrome::Reserved(ReservedSyndrome(0x40)));
     }
 
     #[test]

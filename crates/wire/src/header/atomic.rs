@@ -1,4 +1,4 @@
-//! Atomic extended transport headers (IBA 9.3.4 and 9.5.4).
+//! Extended transport headers of atomics (IBA 9.3.4) and of their acknowledgements.
 
 use core::fmt;
 

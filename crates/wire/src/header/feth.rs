@@ -1,21 +1,51 @@
 //! FLUSH extended transport header (annex A19): what earlier writes must reach.
 
 use core::fmt;
-
-use bitflags::bitflags;
+use core::ops::BitOr;
 
 use crate::describe::{Describe, Value, Visitor};
 
-bitflags! {
-    /// Where the flushed bytes must have arrived, four bits.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct FlushPlacement: u8 {
-        /// Every processor of the responder sees them.
-        const GLOBAL = 1 << 0;
-        /// They survive a power failure of the responder.
-        const PERSISTENT = 1 << 1;
-        /// Bits that are not defined yet are kept as they are.
-        const _ = 0x0f;
+/// Where the flushed bytes must have arrived: a set of four bits, two of them defined.
+/// Bits that are not defined yet are kept as they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct FlushPlacement(u8);
+
+impl FlushPlacement {
+    /// Every processor of the responder sees them.
+    pub const GLOBAL: Self = Self(1 << 0);
+
+    /// They survive a power failure of the responder.
+    pub const PERSISTENT: Self = Self(1 << 1);
+
+    /// Nowhere.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(0)
+    }
+
+    /// The set in the low four bits of `bits`.
+    #[must_use]
+    pub const fn new(bits: u8) -> Self {
+        Self(bits & 0x0f)
+    }
+
+    /// The four bits.
+    #[must_use]
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether all of `other` is asked for.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for FlushPlacement {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 }
 
@@ -30,6 +60,19 @@ pub enum FlushScope {
     Reserved2,
     /// Undefined: 3.
     Reserved3,
+}
+
+impl FlushScope {
+    /// The scope in the low two bits of `code`.
+    #[must_use]
+    pub const fn new(code: u8) -> Self {
+        match code & 3 {
+            0 => Self::Range,
+            1 => Self::Region,
+            2 => Self::Reserved2,
+            _ => Self::Reserved3,
+        }
+    }
 }
 
 /// FLUSH extended transport header.
@@ -49,19 +92,13 @@ impl Feth {
     #[inline]
     #[must_use]
     pub const fn parse(header: &[u8; Self::LEN]) -> Self {
-        let scope = match header[3] >> 4 & 3 {
-            0 => FlushScope::Range,
-            1 => FlushScope::Region,
-            2 => FlushScope::Reserved2,
-            _ => FlushScope::Reserved3,
-        };
-        Self { placement: FlushPlacement::from_bits_truncate(header[3] & 0x0f), scope }
+        Self { placement: FlushPlacement::new(header[3]), scope: FlushScope::new(header[3] >> 4) }
     }
 
     /// Writes the header, reserved bits as zero.
     #[inline]
     pub const fn emit(&self, header: &mut [u8; Self::LEN]) {
-        *header = [0, 0, 0, (self.scope as u8) << 4 | self.placement.bits() & 0x0f];
+        *header = [0, 0, 0, (self.scope as u8) << 4 | self.placement.bits()];
     }
 }
 

@@ -10,7 +10,7 @@ mod immediate;
 mod reth;
 mod xrceth;
 
-pub use aeth::{Aeth, CreditCode, NakCode, RnrTimer, Syndrome};
+pub use aeth::{Aeth, CreditCode, NakCode, ReservedSyndrome, RnrTimer, Syndrome};
 pub use atomic::{AtomicAckEth, AtomicEth};
 pub use bth::Bth;
 pub use deth::Deth;
@@ -19,3 +19,6 @@ pub use grh::{DatagramPrefix, Grh};
 pub use immediate::{Ieth, Imm};
 pub use reth::Reth;
 pub use xrceth::Xrceth;
+
+/// Length of the zero bytes that follow the BTH of a congestion notification (annex A17).
+pub(crate) const CNP_RESERVED_LEN: usize = 16;

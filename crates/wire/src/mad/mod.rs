@@ -14,7 +14,7 @@
 
 mod code;
 mod comm_id;
-mod drep;
+mod confirm;
 mod dreq;
 mod header;
 mod ip;
@@ -25,7 +25,6 @@ mod path;
 mod rej;
 mod rep;
 mod req;
-mod rtu;
 mod service_id;
 mod sidr_rep;
 mod sidr_req;
@@ -33,7 +32,7 @@ mod timeout;
 
 pub use code::{AnswerTo, Failover, RejectReason, SidrStatus, TransportService};
 pub use comm_id::CommId;
-pub use drep::Drep;
+pub use confirm::{Drep, Rtu};
 pub use dreq::Dreq;
 pub use header::MadHeader;
 pub use ip::{IpCmHeader, IpPair};
@@ -44,7 +43,6 @@ pub use path::ReqPath;
 pub use rej::Rej;
 pub use rep::Rep;
 pub use req::Req;
-pub use rtu::Rtu;
 pub use service_id::{PortSpace, ServiceId};
 pub use sidr_rep::SidrRep;
 pub use sidr_req::SidrReq;

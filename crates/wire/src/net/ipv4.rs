@@ -32,28 +32,41 @@ impl Ipv4 {
     pub(crate) const UDP: u8 = 17;
 
     const DONT_FRAGMENT: u16 = 0x4000;
+    const RESERVED_FLAG: u16 = 0x8000;
 
     /// Reads the header, and the length of what follows it.
     ///
     /// # Errors
-    /// Another version, options, a fragment, a wrong checksum, a protocol other
-    /// than UDP, or a total length shorter than the header.
+    /// Another version, options, a wrong checksum, a fragment, the reserved flag, a
+    /// protocol other than UDP, or a total length shorter than the header.
     pub fn parse(header: &[u8; Self::LEN]) -> Result<(Self, u16), ParseError> {
-        let [version_and_len, tos, ..] = *header;
-        if version_and_len >> 4 != 4 {
-            return Err(ParseError::UnknownIpVersion(version_and_len >> 4));
+        judge_form(header)?;
+        match IpChecksum::of(header) {
+            IpChecksum { seen, computed } if seen != computed => {
+                Err(ParseError::BadIpChecksum { seen, computed })
+            }
+            _ => Self::parse_fields(header),
         }
-        if version_and_len != 0x45 {
-            return Err(ParseError::IpOptions(usize::from(version_and_len & 0x0f) * 4));
-        }
-        let seen = u16::from_be_bytes(field::<10, 2, 20>(header));
-        let computed = checksum(header);
-        if seen != computed {
-            return Err(ParseError::BadIpChecksum { seen, computed });
-        }
+    }
+
+    /// Reads the header, the length of what follows it, and its checksum, right or wrong:
+    /// a capture shows what the network card has still to fill in, and the ICRC leaves it out.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), but for the checksum.
+    pub fn parse_any_checksum(header: &[u8; Self::LEN]) -> Result<(Self, u16, IpChecksum), ParseError> {
+        judge_form(header)?;
+        let (ip, payload_len) = Self::parse_fields(header)?;
+        Ok((ip, payload_len, IpChecksum::of(header)))
+    }
+
+    fn parse_fields(header: &[u8; Self::LEN]) -> Result<(Self, u16), ParseError> {
         let fragment = u16::from_be_bytes(field::<6, 2, 20>(header));
-        if fragment & !Self::DONT_FRAGMENT != 0 {
+        if fragment & !(Self::DONT_FRAGMENT | Self::RESERVED_FLAG) != 0 {
             return Err(ParseError::Fragment);
+        }
+        if fragment & Self::RESERVED_FLAG != 0 {
+            return Err(ParseError::ReservedIpFlag);
         }
         if header[9] != Self::UDP {
             return Err(ParseError::NotUdp(header[9]));
@@ -63,7 +76,7 @@ impl Ipv4 {
             return Err(ParseError::LengthMismatch { what: "IPv4", said: total_len.into(), have: Self::LEN });
         };
         let ip = Self {
-            tos,
+            tos: header[1],
             id: u16::from_be_bytes(field::<4, 2, 20>(header)),
             dont_fragment: fragment != 0,
             ttl: header[8],
@@ -86,6 +99,36 @@ impl Ipv4 {
         put::<12, 4, 20>(header, self.source.octets());
         put::<16, 4, 20>(header, self.dest.octets());
         put::<10, 2, 20>(header, checksum(header).to_be_bytes());
+    }
+}
+
+/// The checksum of an IPv4 header, seen and computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpChecksum {
+    /// As the header carries it.
+    pub seen: u16,
+    /// As its bytes give it.
+    pub computed: u16,
+}
+
+impl IpChecksum {
+    fn of(header: &[u8; Ipv4::LEN]) -> Self {
+        Self { seen: u16::from_be_bytes(field::<10, 2, 20>(header)), computed: checksum(header) }
+    }
+
+    /// Whether the header arrived as it was sent.
+    #[must_use]
+    pub const fn is_right(self) -> bool {
+        self.seen == self.computed
+    }
+}
+
+/// Version 4, and no options.
+fn judge_form(header: &[u8; Ipv4::LEN]) -> Result<(), ParseError> {
+    match header[0] {
+        0x45 => Ok(()),
+        first if first >> 4 == 4 => Err(ParseError::IpOptions(usize::from(first & 0x0f) * 4)),
+        first => Err(ParseError::UnknownIpVersion(first >> 4)),
     }
 }
 
@@ -147,5 +190,18 @@ mod tests {
         let mut broken = with(1, 0);
         broken[15] ^= 1;
         assert!(matches!(Ipv4::parse(&broken), Err(ParseError::BadIpChecksum { .. })));
+        assert_eq!(Ipv4::parse(&with(6, 0x80)), Err(ParseError::ReservedIpFlag));
+        assert_eq!(Ipv4::parse(&with(6, 0xa0)), Err(ParseError::Fragment));
+    }
+
+    #[test]
+    fn a_checksum_that_is_not_filled_in_can_be_read_past() {
+        let mut empty = with(1, 2);
+        let right = u16::from_be_bytes([empty[10], empty[11]]);
+        empty[10..12].fill(0);
+        let (ip, payload_len, checksum) = Ipv4::parse_any_checksum(&empty).unwrap();
+        assert_eq!(Ok((ip, payload_len)), Ipv4::parse(&with(1, 2)));
+        assert_eq!(checksum, IpChecksum { seen: 0, computed: right });
+        assert_eq!(Ipv4::parse_any_checksum(&with(6, 0x20)), Err(ParseError::Fragment));
     }
 }

@@ -2,13 +2,13 @@
 
 use core::fmt;
 
-use super::{Body, Packet, ReadSegment, Request, Response, Segment, SendTail, UcRequest};
+use super::{Body, Packet, Payload, ReadSegment, Request, Response, Segment, SendTail, UcRequest};
 use crate::describe::{Describe, Visitor};
-use crate::header::{Ieth, Imm, Reth, Xrceth};
-use crate::mad::CmMad;
+use crate::header::{CNP_RESERVED_LEN, Ieth, Imm, Reth, Xrceth};
+use crate::mad::{BODY_LEN, CmMad, MAD_LEN, MadHeader};
 use crate::num::Qpn;
 
-impl Describe for Packet<&[u8]> {
+impl<P: Payload> Describe for Packet<P> {
     fn describe(&self, visitor: &mut dyn Visitor) -> fmt::Result {
         self.bth().describe(visitor)?;
         match &self.body {
@@ -25,22 +25,34 @@ impl Describe for Packet<&[u8]> {
             Body::Ud(datagram) => {
                 datagram.deth.describe(visitor)?;
                 describe_imm(datagram.imm, visitor)?;
-                if self.dest_qp == Qpn::GSI
-                    && let Ok(mad) = CmMad::parse(datagram.payload)
-                {
-                    return mad.describe(visitor);
+                if self.dest_qp == Qpn::GSI && datagram.payload.len() == MAD_LEN {
+                    return describe_mad(datagram.payload.bytes(), visitor);
                 }
             }
-            Body::Congestion => visitor.header("cnp", "Congestion Notification", 16)?,
+            Body::Congestion => visitor.header("cnp", "Congestion Notification", CNP_RESERVED_LEN)?,
         }
-        match self.payload() {
-            [] => Ok(()),
-            payload => visitor.data(payload),
+        match self.body.payload() {
+            Some(payload) if !payload.is_empty() => visitor.data(payload.len(), payload.bytes()),
+            _ => Ok(()),
         }
     }
 }
 
-fn describe_request(request: &Request<&[u8]>, visitor: &mut dyn Visitor) -> fmt::Result {
+/// Tells as much of a management datagram as we know, and was kept.
+fn describe_mad(bytes: &[u8], visitor: &mut dyn Visitor) -> fmt::Result {
+    if let Ok(mad) = CmMad::parse(bytes) {
+        return mad.describe(visitor);
+    }
+    match bytes.split_first_chunk() {
+        Some((header, body)) => {
+            MadHeader::parse(header).describe(visitor)?;
+            visitor.data(BODY_LEN, body)
+        }
+        None => visitor.data(MAD_LEN, bytes),
+    }
+}
+
+fn describe_request<P>(request: &Request<P>, visitor: &mut dyn Visitor) -> fmt::Result {
     match request {
         Request::Send(segment, _) => match segment.tail() {
             None | Some(SendTail::Plain) => Ok(()),
@@ -52,7 +64,7 @@ fn describe_request(request: &Request<&[u8]>, visitor: &mut dyn Visitor) -> fmt:
         Request::CompareSwap(atomic) | Request::FetchAdd(atomic) => atomic.describe(visitor),
         Request::AtomicWrite(reth, operand) => {
             reth.describe(visitor)?;
-            visitor.data(operand)
+            visitor.data(operand.len(), operand)
         }
         Request::Flush(feth, reth) => {
             feth.describe(visitor)?;
@@ -61,7 +73,7 @@ fn describe_request(request: &Request<&[u8]>, visitor: &mut dyn Visitor) -> fmt:
     }
 }
 
-fn describe_response(response: &Response<&[u8]>, visitor: &mut dyn Visitor) -> fmt::Result {
+fn describe_response<P>(response: &Response<P>, visitor: &mut dyn Visitor) -> fmt::Result {
     match response {
         Response::Read(ReadSegment::Middle, _) => Ok(()),
         Response::Read(ReadSegment::First(aeth) | ReadSegment::Last(aeth) | ReadSegment::Only(aeth), _)

@@ -1,8 +1,8 @@
 //! Packets to bytes.
 
 use super::{Body, Packet, Payload, ReadSegment, Request, Response, Segment, SendTail, Shape, UcRequest};
-use crate::error::BufferTooSmall;
-use crate::header::{Bth, Ieth, Imm, Reth, Xrceth};
+use crate::error::{BufferTooSmall, EmitError};
+use crate::header::{Bth, CNP_RESERVED_LEN, Ieth, Imm, Reth, Xrceth};
 use crate::icrc::Flow;
 
 impl Packet<&[u8]> {
@@ -10,13 +10,15 @@ impl Packet<&[u8]> {
     /// in this flow with this IPv4 identification, and returns its length.
     ///
     /// # Errors
-    /// The buffer is shorter than [`len`](Self::len); nothing is written.
+    /// The payload has a length that [`parse`](Self::parse) would refuse, or the buffer
+    /// is shorter than [`len`](Self::len); nothing is written.
     #[inline]
-    pub fn emit(&self, flow: &Flow, ip_id: u16, buffer: &mut [u8]) -> Result<usize, BufferTooSmall> {
+    pub fn emit(&self, flow: &Flow, ip_id: u16, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let shape = self.shape();
+        shape.judge()?;
         let (need, have) = (shape.len(), buffer.len());
         let Some(packet) = buffer.get_mut(..need) else {
-            return Err(BufferTooSmall { need, have });
+            return Err(BufferTooSmall { need, have }.into());
         };
         let headers = shape.header_len;
         self.emit_shaped(&shape, &mut packet[..headers]);
@@ -24,7 +26,7 @@ impl Packet<&[u8]> {
         let (body, end) = packet[headers..].split_at_mut(payload.len());
         body.copy_from_slice(payload);
         end.fill(0);
-        flow.seal(packet, ip_id);
+        flow.seal(packet, ip_id)?;
         Ok(need)
     }
 }
@@ -34,13 +36,15 @@ impl<P: Payload> Packet<P> {
     /// its length. Payload, zero pad and ICRC ([`Flow::seal`]) are the caller's.
     ///
     /// # Errors
-    /// The buffer is shorter than [`header_len`](Self::header_len); nothing is written.
+    /// The payload has a length that [`parse`](Packet::parse) would refuse, or the buffer
+    /// is shorter than [`header_len`](Self::header_len); nothing is written.
     #[inline]
-    pub fn emit_headers(&self, buffer: &mut [u8]) -> Result<usize, BufferTooSmall> {
+    pub fn emit_headers(&self, buffer: &mut [u8]) -> Result<usize, EmitError> {
         let shape = self.shape();
+        shape.judge()?;
         let (need, have) = (shape.header_len, buffer.len());
         let Some(headers) = buffer.get_mut(..need) else {
-            return Err(BufferTooSmall { need, have });
+            return Err(BufferTooSmall { need, have }.into());
         };
         self.emit_shaped(&shape, headers);
         Ok(need)
@@ -63,9 +67,16 @@ impl<P: Payload> Packet<P> {
                 rest.put(|header| datagram.deth.emit(header));
                 rest.imm(datagram.imm);
             }
-            Body::Congestion => rest.put(|reserved| *reserved = [0; 16]),
+            Body::Congestion => rest.put(|reserved| *reserved = [0; CNP_RESERVED_LEN]),
         }
         debug_assert!(rest.0.is_empty(), "{:?} wrote less than its table says", self.opcode());
+    }
+
+    /// The length of the packet, if it can be written.
+    pub(crate) fn checked_len(&self) -> Result<usize, EmitError> {
+        let shape = self.shape();
+        shape.judge()?;
+        Ok(shape.len())
     }
 
     /// Its base transport header.

@@ -8,11 +8,16 @@
 mod describe;
 mod emit;
 mod parse;
+mod payload;
 
+pub use payload::{Kept, Payload, PayloadLen};
+
+use crate::error::EmitError;
 use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Imm, Reth, Xrceth};
 use crate::icrc::ICRC_LEN;
 use crate::num::{PKey, Psn, Qpn, Rkey, Srqn};
-use crate::opcode::{Opcode, Operation, PayloadRule, Service};
+use crate::opcode::{Opcode, OpcodeInfo, Operation, Service};
+use crate::payload_rule::PayloadRule;
 
 /// The longest transport headers: BTH, XRCETH, AtomicETH.
 pub const MAX_HEADER_LEN: usize = Bth::LEN + Xrceth::LEN + AtomicEth::LEN;
@@ -20,8 +25,8 @@ pub const MAX_HEADER_LEN: usize = Bth::LEN + Xrceth::LEN + AtomicEth::LEN;
 /// The longest packet, BTH to ICRC: an XRC WRITE with immediate data and 4 KiB.
 pub const MAX_PACKET_LEN: usize = Bth::LEN + Xrceth::LEN + Reth::LEN + Imm::LEN + 4096 + ICRC_LEN;
 
-/// A packet. `P` is its payload: bytes for a packet that was read, or a
-/// [`PayloadLen`] for one whose headers are written first.
+/// A packet. `P` is its payload: bytes for a packet that was read, a [`PayloadLen`] for
+/// one whose headers are written first, or [`Kept`] for one that a capture cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<P> {
     /// The queue pair that it is for.
@@ -59,7 +64,7 @@ pub enum Body<P> {
     XrcRequest(Srqn, Request<P>),
     /// A response on an extended reliable connection.
     XrcResponse(Response<P>),
-    /// A congestion notification.
+    /// A congestion notification; [`Packet::congestion`] makes one with the right flags.
     Congestion,
 }
 
@@ -168,33 +173,6 @@ pub enum SendTail {
     Invalidate(Rkey),
 }
 
-/// Something with the length of a payload.
-pub trait Payload {
-    /// Its length in bytes.
-    fn len(&self) -> usize;
-
-    /// Whether it is empty.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl Payload for &[u8] {
-    fn len(&self) -> usize {
-        <[u8]>::len(self)
-    }
-}
-
-/// The length of a payload that is not at hand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PayloadLen(pub usize);
-
-impl Payload for PayloadLen {
-    fn len(&self) -> usize {
-        self.0
-    }
-}
-
 impl<P: Payload> Packet<P> {
     /// A packet to this queue pair with this PSN in the default partition, all flags off.
     pub const fn new(dest_qp: Qpn, psn: Psn, body: Body<P>) -> Self {
@@ -209,6 +187,11 @@ impl<P: Payload> Packet<P> {
             becn: false,
             body,
         }
+    }
+
+    /// A congestion notification to this queue pair: its BECN is set, its PSN is 0 (annex A17).
+    pub fn congestion(dest_qp: Qpn) -> Self {
+        Self { becn: true, ..Self::new(dest_qp, Psn::new(0), Body::Congestion) }
     }
 
     /// The opcode that says what this packet is.
@@ -229,7 +212,7 @@ impl<P: Payload> Packet<P> {
         self.shape().header_len
     }
 
-    /// Length of the packet, BTH to ICRC.
+    /// Length of the packet, BTH to ICRC. A payload of impossible length gives one too.
     #[expect(clippy::len_without_is_empty, reason = "a packet is never empty")]
     #[inline]
     pub fn len(&self) -> usize {
@@ -240,14 +223,18 @@ impl<P: Payload> Packet<P> {
     fn shape(&self) -> Shape {
         let opcode = self.opcode();
         let info = opcode.info();
-        let operand = if matches!(info.payload, PayloadRule::EightBytes) { 8 } else { 0 };
-        Shape { opcode, header_len: info.header_len + operand, payload_len: self.payload_len() }
+        let operand_len = if matches!(info.payload, PayloadRule::EightBytes) { 8 } else { 0 };
+        let header_len = info.header_len + operand_len;
+        Shape { opcode, info, operand_len, header_len, payload_len: self.payload_len() }
     }
 }
 
 /// Opcode and lengths of a packet: they follow from its body, and are worked out once.
 struct Shape {
     opcode: Opcode,
+    info: &'static OpcodeInfo,
+    /// Bytes of payload that count as headers: the operand of an ATOMIC WRITE.
+    operand_len: usize,
     header_len: usize,
     payload_len: usize,
 }
@@ -255,7 +242,18 @@ struct Shape {
 impl Shape {
     #[inline]
     const fn len(&self) -> usize {
-        self.header_len + self.payload_len.next_multiple_of(4) + ICRC_LEN
+        let padded = self.payload_len.saturating_add(3) & !3;
+        padded.saturating_add(self.header_len + ICRC_LEN)
+    }
+
+    /// Refuses what parsing would refuse.
+    #[inline]
+    const fn judge(&self) -> Result<(), EmitError> {
+        if self.info.payload.permits(self.operand_len.saturating_add(self.payload_len)) {
+            Ok(())
+        } else {
+            Err(EmitError::BadLength { opcode: self.opcode, len: self.payload_len })
+        }
     }
 }
 

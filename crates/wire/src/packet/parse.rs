@@ -1,6 +1,6 @@
 //! Bytes to packets.
 
-use super::{Body, Datagram, Packet, ReadSegment, Request, Response, Segment, SendTail, UcRequest};
+use super::{Body, Datagram, Kept, Packet, ReadSegment, Request, Response, Segment, SendTail, UcRequest};
 use crate::bytes::take;
 use crate::error::ParseError;
 use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, Imm, Reth, Xrceth};
@@ -19,37 +19,77 @@ impl<'a> Packet<&'a [u8]> {
         let bth = Bth::parse(take(&mut rest, "base transport header")?)?;
         let info = bth.opcode.info();
         let payload = payload(packet, &bth, info)?;
-        Ok(Self {
-            dest_qp: bth.dest_qp,
-            psn: bth.psn,
-            pkey: bth.pkey,
-            solicited: bth.solicited,
-            migrated: bth.migrated,
-            ack_request: bth.ack_request,
-            fecn: bth.fecn,
-            becn: bth.becn,
-            body: body(info, Rest(rest), payload)?,
-        })
+        assembled(&bth, info, Rest(rest), payload)
     }
 }
 
-/// The payload between the headers and the pad, of a length that the opcode allows.
+impl<'a> Packet<Kept<'a>> {
+    /// Reads a packet of `len` bytes of which a capture kept these first ones. With all
+    /// of them there it is [`Packet::parse`].
+    ///
+    /// # Errors
+    /// The first reason why they cannot begin a packet of this length, or that they end
+    /// inside its headers.
+    pub fn parse_kept(kept: &'a [u8], len: usize) -> Result<Self, ParseError> {
+        let mut rest = kept;
+        let bth = Bth::parse(take(&mut rest, "base transport header")?)?;
+        let info = bth.opcode.info();
+        let len = payload_len(len, &bth, info)?;
+        let (what, need) = ("transport headers", info.header_len);
+        let too_short = ParseError::TooShort { what, need, have: kept.len() };
+        let bytes = kept.get(need..).ok_or(too_short)?;
+        let bytes = bytes.get(..len).unwrap_or(bytes);
+        Ok(assembled(&bth, info, Rest(rest), bytes)?.map_payload(|bytes| Kept { bytes, len }))
+    }
+}
+
+/// The packet of these headers and this payload, or what there is of it.
+#[inline]
+fn assembled<'a>(
+    bth: &Bth,
+    info: &OpcodeInfo,
+    rest: Rest<'a>,
+    payload: &'a [u8],
+) -> Result<Packet<&'a [u8]>, ParseError> {
+    Ok(Packet {
+        dest_qp: bth.dest_qp,
+        psn: bth.psn,
+        pkey: bth.pkey,
+        solicited: bth.solicited,
+        migrated: bth.migrated,
+        ack_request: bth.ack_request,
+        fecn: bth.fecn,
+        becn: bth.becn,
+        body: body(info, rest, payload)?,
+    })
+}
+
+/// The payload of a whole packet.
 #[inline]
 fn payload<'a>(packet: &'a [u8], bth: &Bth, info: &OpcodeInfo) -> Result<&'a [u8], ParseError> {
+    let len = payload_len(packet.len(), bth, info)?;
+    Ok(&packet[info.header_len..info.header_len + len])
+}
+
+/// The length of the payload between the headers and the pad in a packet of `len` bytes,
+/// if the opcode allows it.
+#[inline]
+fn payload_len(len: usize, bth: &Bth, info: &OpcodeInfo) -> Result<usize, ParseError> {
     let need = info.header_len + ICRC_LEN;
-    let Some(padded) = packet.len().checked_sub(need) else {
-        return Err(ParseError::TooShort { what: "transport headers and ICRC", need, have: packet.len() });
+    let Some(padded) = len.checked_sub(need) else {
+        return Err(ParseError::TooShort { what: "transport headers and ICRC", need, have: len });
     };
-    if !packet.len().is_multiple_of(4) {
-        return Err(ParseError::NotWords(packet.len()));
+    if !len.is_multiple_of(4) {
+        return Err(ParseError::NotWords(len));
     }
-    let Some(len) = padded.checked_sub(usize::from(bth.pad)) else {
+    let Some(payload_len) = padded.checked_sub(usize::from(bth.pad)) else {
         return Err(ParseError::BadPad { pad: bth.pad, have: padded });
     };
-    if !info.payload.permits(len) {
-        return Err(ParseError::BadLength { opcode: bth.opcode, len, allowed: info.payload.words() });
+    if !info.payload.permits(payload_len) {
+        let allowed = info.payload.words();
+        return Err(ParseError::BadLength { opcode: bth.opcode, len: payload_len, allowed });
     }
-    Ok(&packet[info.header_len..info.header_len + len])
+    Ok(payload_len)
 }
 
 #[inline]

@@ -142,7 +142,7 @@ impl Visitor for Told {
         Ok(())
     }
 
-    fn data(&mut self, bytes: &[u8]) -> fmt::Result {
+    fn data(&mut self, _len: usize, bytes: &[u8]) -> fmt::Result {
         assert!(self.payload.is_none(), "a packet has one payload");
         self.payload = Some((self.end, bytes.to_vec()));
         self.end += bytes.len().next_multiple_of(4);
