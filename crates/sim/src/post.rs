@@ -403,6 +403,8 @@ impl Run<'_> {
         let plan = self.pair_plan(end);
         if plan.max_rd_atomic[end % 2] > plan.max_dest_rd_atomic[1 - end % 2] {
             draft.message.allow(Status::RemoteInvalidRequest);
+            // Or its answer is lost and pushed out by a later one before it is asked for again.
+            draft.message.allow(Status::RetryExceeded);
         }
     }
 

@@ -19,7 +19,7 @@ impl Model {
     pub(super) fn check_status(&self, by: usize, index: usize, status: Status) -> Result<(), Violation> {
         let end = &self.ends[by];
         let justified = match status {
-            Status::RetryExceeded => self.may_be_silent(by),
+            Status::RetryExceeded => self.may_be_silent(by) || end.messages[index].allows(status),
             Status::RnrRetryExceeded => end.rnr_retry < 7 && end.messages[index].op.takes_receive(),
             status => end.messages[index].allows(status),
         };
