@@ -127,7 +127,7 @@ impl Built {
                 receives: VecDeque::new(),
                 shared,
                 cause: None,
-                losses: 0,
+                disturbances: 0,
                 silence: false,
                 retry_count: plan.retry_count,
                 rnr_retry: plan.rnr_retry,

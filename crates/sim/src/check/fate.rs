@@ -11,7 +11,7 @@ impl Model {
     ///
     /// `justified-status`: a request fails only for a reason that the run put there: a key, range or
     /// alignment that was posted wrong; memory that was taken away; a receive that could not take
-    /// it. "Retry exceeded" needs as many lost packets as there were tries, or a peer that was
+    /// it. "Retry exceeded" needs as many disturbed packets as there were tries, or a peer that was
     /// away, cut off, reset or in error; "RNR retry exceeded" needs a finite count.
     ///
     /// # Errors
@@ -33,14 +33,14 @@ impl Model {
         );
         broken(
             "justified-status",
-            format!("{what}, and nothing in the run explains it ({} losses)", end.losses),
+            format!("{what}, and nothing in the run explains it ({} disturbances)", end.disturbances),
         )
     }
 
     fn may_be_silent(&self, by: usize) -> bool {
         let end = &self.ends[by];
         let peer_is_down = end.peer.is_some_and(|peer| !self.ends[peer].is_usable());
-        end.silence || peer_is_down || end.losses > u32::from(end.retry_count)
+        end.silence || peer_is_down || end.disturbances > u32::from(end.retry_count)
     }
 
     /// Something happened to a queue pair beside its work.

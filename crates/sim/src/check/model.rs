@@ -49,8 +49,8 @@ pub struct End {
     pub shared: bool,
     /// Why it is in error, or going to be.
     pub cause: Option<Cause>,
-    /// Packets of this connection that the network lost, in either direction.
-    pub losses: u32,
+    /// Packets of this connection that the network lost, held back or doubled, in either direction.
+    pub disturbances: u32,
     /// Whether silence of the peer is explained: it was away, cut off or reset.
     pub silence: bool,
     /// How often a lost packet is sent again.
@@ -261,7 +261,7 @@ impl Model {
             }
             let end = &mut self.ends[end];
             end.messages.clear();
-            (end.completed, end.cursor, end.losses, end.doubled) = (0, 0, 0, 0);
+            (end.completed, end.cursor, end.disturbances, end.doubled) = (0, 0, 0, 0);
             (end.silence, end.draining, end.gone) = (false, false, false);
             end.cause = None;
         }
