@@ -1,0 +1,1 @@
+//! Which interfaces of this machine can be devices.

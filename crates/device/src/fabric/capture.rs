@@ -1,0 +1,1 @@
+//! Middleware: every packet into a capture file.

@@ -1,0 +1,1 @@
+//! Middleware: seeded faults.

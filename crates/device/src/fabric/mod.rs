@@ -1,0 +1,78 @@
+//! Fabrics: how packets leave the device and reach it.
+//!
+//! The engine fills a [`Outbox`] with sealed packets and hands it to a [`Fabric`]; a fabric fills
+//! an [`Inbox`] with datagrams as they came. Middleware ([`faults`], [`capture`]) wraps any fabric
+//! and is one itself.
+
+pub mod capture;
+pub mod faults;
+mod inbox;
+mod outbox;
+pub mod udp;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+pub use inbox::{Inbox, Received};
+pub use outbox::{Outbox, Run};
+
+/// The UDP port of RoCEv2.
+pub const PORT: u16 = 4791;
+
+/// The way from one of our addresses to a peer: made once per connection or address handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// Our address.
+    pub local: IpAddr,
+    /// The peer's address, of the same family.
+    pub remote: IpAddr,
+    /// The UDP source port: it decides between equal ways through a network. The fabric has
+    /// confirmed it ([`Fabric::source_port`]): packets are sealed for it.
+    pub source_port: u16,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub traffic_class: u8,
+    /// Hops that a packet may take.
+    pub hop_limit: u8,
+}
+
+/// What became of an outbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Packets that the network took.
+    pub packets: u64,
+    /// Packets that had no room on this machine: lost, like any other loss.
+    pub no_room: u64,
+    /// Packets longer than the interface carries.
+    pub too_long: u64,
+    /// Packets that could not be sent for another reason, such as no route.
+    pub unreachable: u64,
+    /// System calls made.
+    pub calls: u64,
+}
+
+/// A network that carries RoCEv2 packets.
+pub trait Fabric: Send {
+    /// Whether several packets may leave in one run, cut apart by the network stack.
+    fn coalesces(&self) -> bool;
+
+    /// Packets that a run may have, and bytes.
+    fn run_limits(&self) -> (usize, usize);
+
+    /// The source port that packets will really leave from if this one is wanted. The answer stays
+    /// true until the next call of [`send`](Self::send) has returned.
+    fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16;
+
+    /// Sends everything in the outbox and empties it. What cannot be sent is lost and counted.
+    fn send(&mut self, outbox: &mut Outbox) -> Sent;
+
+    /// Replaces what is in the inbox by what has arrived, as much as fits, without waiting.
+    /// An inbox that was not filled to the brim means that nothing more is there.
+    ///
+    /// # Errors
+    /// The socket is beyond use.
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()>;
+
+    /// What becomes readable when something arrives.
+    fn descriptors(&self) -> &[RawFd];
+}

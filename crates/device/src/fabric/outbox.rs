@@ -1,0 +1,104 @@
+//! Packets on their way out.
+
+use super::Route;
+
+/// Sealed packets, in runs that may leave with one system call each.
+///
+/// A run is a stretch of packets to one route, all of the same length but the last, which may be
+/// shorter. In a run, packet `i` is sealed for the IPv4 identification `i`, which is what the
+/// network stack gives it when it cuts the run apart.
+#[derive(Debug)]
+pub struct Outbox {
+    bytes: Box<[u8]>,
+    used: usize,
+    runs: Vec<Run>,
+}
+
+/// A run of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where it goes.
+    pub route: Route,
+    /// First byte in the outbox.
+    pub start: usize,
+    /// Bytes of all packets together.
+    pub len: usize,
+    /// Bytes of each packet but the last.
+    pub segment: usize,
+    /// Packets.
+    pub packets: usize,
+}
+
+impl Outbox {
+    /// An outbox for this many bytes and runs.
+    #[must_use]
+    pub fn new(bytes: usize, runs: usize) -> Self {
+        Self { bytes: vec![0; bytes].into(), used: 0, runs: Vec::with_capacity(runs) }
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The runs, in the order in which they were begun.
+    #[must_use]
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The bytes of a run.
+    #[must_use]
+    pub fn bytes(&self, run: &Run) -> &[u8] {
+        &self.bytes[run.start..run.start + run.len]
+    }
+
+    /// The packets of a run, each with its place in it.
+    pub fn packets<'a>(&'a self, run: &Run) -> impl Iterator<Item = &'a [u8]> {
+        self.bytes(run).chunks(run.segment.max(1))
+    }
+
+    /// Room for one more packet of up to `len` bytes; `None` if the outbox must be sent first.
+    pub fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        if self.runs.len() == self.runs.capacity() {
+            return None;
+        }
+        self.bytes.get_mut(self.used..self.used + len)
+    }
+
+    /// The place in its run that a packet of `len` bytes to `route` will have: 0 begins a new run.
+    #[must_use]
+    pub fn place(&self, route: &Route, len: usize, limits: (usize, usize)) -> usize {
+        match self.runs.last() {
+            Some(run)
+                if run.route == *route
+                    && len <= run.segment
+                    && run.len == run.segment * run.packets
+                    && run.packets < limits.0
+                    && run.len + len <= limits.1 =>
+            {
+                run.packets
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes the packet that was written into [`room`](Self::room), at its [`place`](Self::place).
+    pub fn commit(&mut self, route: &Route, len: usize, place: usize) {
+        match self.runs.last_mut() {
+            Some(run) if place > 0 => {
+                run.len += len;
+                run.packets += 1;
+            }
+            _ => self.runs.push(Run { route: *route, start: self.used, len, segment: len, packets: 1 }),
+        }
+        self.used += len;
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.used = 0;
+        self.runs.clear();
+    }
+}

@@ -1,0 +1,1 @@
+//! Registered memory: a place that others write, not a slice.
