@@ -1,6 +1,6 @@
 //! Messages as they arrive, packet by packet: what reliable and unreliable connections share.
 
-use ferroce_wire::{Imm, Reth, Rkey, Segment};
+use ferroce_wire::{Imm, Lkey, Reth, Rkey, Segment};
 
 use crate::completion::{Completion, Status, WorkKind};
 use crate::connection::Context;
@@ -54,6 +54,11 @@ pub(crate) enum Fault {
 impl Inbound {
     pub(crate) fn new(queue: ReceiveQueue, max_sge: usize) -> Self {
         Self { message: Message::None, queue, receive: Receive::with_capacity(max_sge), taken: false }
+    }
+
+    /// Whether a receive that waits, or was taken, names memory of this key.
+    pub(crate) fn uses(&self, lkey: Lkey) -> bool {
+        self.queue.uses(lkey) || (self.taken && self.receive.sges().iter().any(|sge| sge.lkey == lkey))
     }
 
     /// Whether a packet of a SEND may come now (IBA 9.7.4.1.3).

@@ -1,13 +1,13 @@
 //! A queue pair: state, attributes, and the machines of its service.
 
-use ferroce_wire::{Body, Grh, PKey, Packet, PathMtu, QKey, Qpn, RnrTimer, Service};
-use thiserror::Error;
+use ferroce_wire::{Body, Grh, Lkey, PKey, Packet, PathMtu, Psn, QKey, Qpn, RnrTimer, Service};
 
 use crate::completion::{Event, Status, WorkKind};
 use crate::connection::{Connection, Context, Failed};
 use crate::counters::Counters;
 use crate::host::{DomainId, Host, SharedQueueId};
-use crate::inbound::{Inbound, MAX_MESSAGE};
+use crate::inbound::Inbound;
+use crate::posting::{PostError, PostRules};
 use crate::queue::{ReceiveQueue, SendQueue};
 use crate::rc::requester::Requester;
 use crate::rc::resources::MAX_RESOURCES;
@@ -17,7 +17,7 @@ use crate::time::Time;
 use crate::transmit::{Acks, Transmit};
 use crate::unreliable::{Sender, UcReceiver, handle_datagram};
 use crate::window::Window;
-use crate::work::{Access, Data, ReceiveRequest, SendOp, SendRequest};
+use crate::work::{Access, ReceiveRequest, SendRequest};
 
 /// How large the queues of a queue pair are. All their memory is taken at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,81 +49,6 @@ pub struct QpConfig {
     pub signal_all: bool,
     /// Where receives come from, if not from its own queue.
     pub shared_queue: Option<SharedQueueId>,
-}
-
-/// Why work is not taken. Nothing has changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum PostError {
-    /// The queue pair is in a state that takes no such work.
-    #[error("a queue pair in {state} takes no {what}; {needed}")]
-    WrongState {
-        /// The state.
-        state: State,
-        /// Sends or receives.
-        what: &'static str,
-        /// What would be needed.
-        needed: &'static str,
-    },
-    /// The queue is full.
-    #[error("the {what} queue is full: {depth} requests wait; poll for completions first")]
-    QueueFull {
-        /// Send or receive.
-        what: &'static str,
-        /// How many it takes.
-        depth: u32,
-    },
-    /// More pieces than the queue pair was made for.
-    #[error("{given} pieces, at most {allowed} allowed")]
-    TooManyPieces {
-        /// Pieces given.
-        given: usize,
-        /// Pieces allowed.
-        allowed: u32,
-    },
-    /// More inline bytes than the queue pair was made for.
-    #[error("{given} inline bytes, at most {allowed} allowed")]
-    InlineTooLong {
-        /// Bytes given.
-        given: usize,
-        /// Bytes allowed.
-        allowed: u32,
-    },
-    /// The message is longer than this service allows.
-    #[error("a message of {given} bytes, at most {allowed} allowed")]
-    TooLong {
-        /// Bytes given.
-        given: u64,
-        /// Bytes allowed.
-        allowed: u32,
-    },
-    /// An atomic, or local work, with bytes of another length than it has.
-    #[error("{given} bytes given, exactly {needed} needed")]
-    WrongLength {
-        /// Bytes given.
-        given: u64,
-        /// Bytes needed.
-        needed: u32,
-    },
-    /// The answer of the peer cannot go into inline bytes.
-    #[error("a READ or atomic needs memory for its answer, not inline bytes")]
-    InlineAnswer,
-    /// The service does not know this operation.
-    #[error("{service} queue pairs cannot do this: {op:?}")]
-    NotOfService {
-        /// The service.
-        service: &'static str,
-        /// The operation.
-        op: SendOp,
-    },
-    /// A datagram without an address, or a connected request with one.
-    #[error("a datagram needs an address, a request on a connection has none")]
-    WrongAddress,
-    /// READs and atomics while the queue pair may have none under way.
-    #[error("the queue pair may have no READ or atomic under way (max_rd_atomic is 0)")]
-    NoReadDepth,
-    /// Receives of this queue pair come from a shared queue.
-    #[error("receives of this queue pair come from its shared queue: post them there")]
-    SharedQueue,
 }
 
 /// A queue pair.
@@ -215,6 +140,32 @@ impl QueuePair {
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// Its attributes as they are now: those of its service and state mean something.
+    #[must_use]
+    pub const fn attributes(&self) -> Attributes {
+        let connection = &self.connection;
+        let (sq_psn, rq_psn) = match &self.machine {
+            Machine::Rc { requester, responder } => (requester.next_psn, responder.expected),
+            Machine::Uc { sender, receiver } => (sender.next_psn, receiver.expected),
+            Machine::Ud { sender, .. } => (sender.next_psn, Psn::new(0)),
+        };
+        let mut now = Attributes::to(self.state)
+            .with_access(connection.access)
+            .with_qkey(connection.qkey)
+            .with_path_mtu(connection.mtu)
+            .with_timeout(connection.timeout)
+            .with_retry_count(connection.retry_count)
+            .with_rnr_retry(connection.rnr_retry)
+            .with_sq_psn(sq_psn)
+            .with_rq_psn(rq_psn)
+            .with_max_rd_atomic(connection.max_rd_atomic)
+            .with_max_dest_rd_atomic(connection.max_dest_rd_atomic)
+            .with_min_rnr_timer(connection.min_rnr_timer.code())
+            .with_dest_qpn(connection.dest_qpn);
+        now.current_state = self.state;
+        now
     }
 
     /// How large its queues are.
@@ -351,16 +302,54 @@ impl QueuePair {
         (machine, Context { now, connection, counters, window, host })
     }
 
+    /// What a request is checked against before it is taken. It changes only with [`modify`](Self::modify)
+    /// and when the queue pair fails, so a device may keep a copy where posting does not meet the machine.
+    #[must_use]
+    pub const fn rules(&self) -> PostRules {
+        PostRules {
+            state: self.state,
+            service: self.service,
+            caps: self.caps,
+            path_mtu: self.connection.mtu,
+            max_rd_atomic: self.connection.max_rd_atomic,
+            shared_queue: self.connection.shared_queue.is_some(),
+        }
+    }
+
+    /// Whether posted work names memory of this key.
+    #[must_use]
+    pub fn uses(&self, lkey: Lkey) -> bool {
+        let sends = match &self.machine {
+            Machine::Rc { requester, .. } => &requester.queue,
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => &sender.queue,
+        };
+        let inbound = match &self.machine {
+            Machine::Rc { responder, .. } => &responder.inbound,
+            Machine::Uc { receiver, .. } => &receiver.inbound,
+            Machine::Ud { inbound, .. } => inbound,
+        };
+        sends.uses(lkey) || inbound.uses(lkey)
+    }
+
+    /// Receive requests that are posted and not taken.
+    #[must_use]
+    pub const fn receives_waiting(&self) -> u32 {
+        match &self.machine {
+            Machine::Rc { responder, .. } => responder.inbound.queue.len(),
+            Machine::Uc { receiver, .. } => receiver.inbound.queue.len(),
+            Machine::Ud { inbound, .. } => inbound.queue.len(),
+        }
+    }
+
     /// Posts a send request.
     ///
     /// # Errors
     /// Why it is not taken; nothing has changed.
     pub fn post_send<H: Host>(&mut self, request: &SendRequest<'_>, host: &mut H) -> Result<(), PostError> {
-        if !self.state.takes_sends() {
-            let needed = "move it to RTS first";
-            return Err(PostError::WrongState { state: self.state, what: "sends", needed });
+        let length = self.rules().check_send(request)?;
+        if self.sends_waiting() >= self.caps.max_send {
+            return Err(PostError::QueueFull { what: "send", depth: self.caps.max_send });
         }
-        let length = self.check_send(request)?;
         if matches!(self.state, State::Err | State::Sqe) {
             host.complete_send(self.connection.completion(request.id, Status::Flushed, request.op.kind()));
             return Ok(());
@@ -374,73 +363,6 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Checks a send request and returns the length of its message.
-    fn check_send(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {
-        let op = request.op;
-        let of_service = match self.service {
-            Service::Uc => {
-                matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..))
-            }
-            Service::Ud => matches!(op, SendOp::Send | SendOp::SendImm(_)),
-            _ => true,
-        };
-        if !of_service {
-            return Err(PostError::NotOfService { service: self.service.name(), op });
-        }
-        if request.dest.is_some() != (self.service == Service::Ud) {
-            return Err(PostError::WrongAddress);
-        }
-        if op.is_read_or_atomic() && self.connection.max_rd_atomic == 0 {
-            return Err(PostError::NoReadDepth);
-        }
-        let full = match &self.machine {
-            Machine::Rc { requester, .. } => requester.queue.is_full(),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.queue.is_full(),
-        };
-        if full {
-            return Err(PostError::QueueFull { what: "send", depth: self.caps.max_send });
-        }
-        let length = self.check_data(request)?;
-        let needed = match op {
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => 8,
-            SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => 0,
-            _ => {
-                let allowed =
-                    if self.service == Service::Ud { self.connection.mtu_bytes() } else { MAX_MESSAGE };
-                return u32::try_from(length)
-                    .ok()
-                    .filter(|length| *length <= allowed)
-                    .ok_or(PostError::TooLong { given: length, allowed });
-            }
-        };
-        if length == u64::from(needed) {
-            Ok(needed)
-        } else {
-            Err(PostError::WrongLength { given: length, needed })
-        }
-    }
-
-    fn check_data(&self, request: &SendRequest<'_>) -> Result<u64, PostError> {
-        match request.data {
-            Data::Gather(sges) if sges.len() > self.caps.max_send_sge as usize => {
-                Err(PostError::TooManyPieces { given: sges.len(), allowed: self.caps.max_send_sge })
-            }
-            Data::Gather(sges) => Ok(sges.iter().map(|sge| u64::from(sge.length)).sum()),
-            Data::Inline(_)
-                if matches!(
-                    request.op,
-                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-                ) =>
-            {
-                Err(PostError::InlineAnswer)
-            }
-            Data::Inline(bytes) if bytes.len() > self.caps.max_inline as usize => {
-                Err(PostError::InlineTooLong { given: bytes.len(), allowed: self.caps.max_inline })
-            }
-            Data::Inline(bytes) => Ok(bytes.len() as u64),
-        }
-    }
-
     /// Posts a receive request.
     ///
     /// # Errors
@@ -450,17 +372,7 @@ impl QueuePair {
         request: &ReceiveRequest<'_>,
         host: &mut H,
     ) -> Result<(), PostError> {
-        if !self.state.takes_receives() && self.state != State::Err {
-            let needed = "move it to INIT first";
-            return Err(PostError::WrongState { state: self.state, what: "receives", needed });
-        }
-        if self.connection.shared_queue.is_some() {
-            return Err(PostError::SharedQueue);
-        }
-        let (given, allowed) = (request.sges.len(), self.caps.max_receive_sge);
-        if given > allowed as usize {
-            return Err(PostError::TooManyPieces { given, allowed });
-        }
+        self.rules().check_receive(request)?;
         if self.state == State::Err {
             let completion = self.connection.completion(request.id, Status::Flushed, WorkKind::Receive);
             host.complete_receive(completion);

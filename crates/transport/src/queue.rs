@@ -1,7 +1,7 @@
 //! Queues of posted work. All memory is taken when a queue is made; posting copies into it.
 
 use crate::work::{Data, DatagramDest, SendFlags, SendOp, SendRequest, Sge};
-use ferroce_wire::{Msn, Psn};
+use ferroce_wire::{Lkey, Msn, Psn};
 
 /// A posted send request.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +35,6 @@ pub(crate) struct SendQueue {
     inline: Box<[u8]>,
     max_sge: usize,
     max_inline: usize,
-    /// How many may be posted; the ring may be larger.
-    depth: u32,
     /// Number of the oldest request, and of the next to be posted. They count up and wrap.
     head: u32,
     tail: u32,
@@ -65,7 +63,6 @@ impl SendQueue {
             inline: vec![0; slots * max_inline].into(),
             max_sge,
             max_inline,
-            depth,
             head: 0,
             tail: 0,
         }
@@ -78,10 +75,6 @@ impl SendQueue {
     /// Requests that are posted and not yet retired.
     pub(crate) fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.len() >= self.depth
     }
 
     pub(crate) fn head(&self) -> u32 {
@@ -148,6 +141,12 @@ impl SendQueue {
     pub(crate) fn sges(&self, number: u32) -> &[Sge] {
         let slot = self.slot(number);
         &self.sges[slot * self.max_sge..][..usize::from(self.work[slot].sges)]
+    }
+
+    /// Whether a posted request names memory of this key.
+    pub(crate) fn uses(&self, lkey: Lkey) -> bool {
+        let numbers = (0..self.len()).map(|ahead| self.head.wrapping_add(ahead));
+        numbers.into_iter().any(|number| self.sges(number).iter().any(|sge| sge.lkey == lkey))
     }
 
     /// The bytes of an inline request.
@@ -236,6 +235,16 @@ impl ReceiveQueue {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.head == self.tail
+    }
+
+    /// Whether a waiting request names memory of this key.
+    #[must_use]
+    pub fn uses(&self, lkey: Lkey) -> bool {
+        (0..self.len()).any(|ahead| {
+            let slot = self.head.wrapping_add(ahead) as usize & (self.ids.len() - 1);
+            let sges = &self.sges[slot * self.max_sge..][..usize::from(self.ids[slot].1)];
+            sges.iter().any(|sge| sge.lkey == lkey)
+        })
     }
 
     /// Appends a request. False, and nothing changed, if the queue is full or the request has too many pieces.

@@ -18,7 +18,7 @@ use crate::work::{SendFlags, SendOp, SendRequest};
 #[derive(Debug)]
 pub(crate) struct Sender {
     pub(crate) queue: SendQueue,
-    next_psn: Psn,
+    pub(crate) next_psn: Psn,
     /// Packets that the oldest work has sent.
     sent: u32,
     pub(crate) draining: bool,
@@ -209,7 +209,7 @@ fn uc_body(work: &SendWork, begins: bool, ends: bool, payload: PayloadLen) -> Bo
 #[derive(Debug)]
 pub(crate) struct UcReceiver {
     pub(crate) inbound: Inbound,
-    expected: Psn,
+    pub(crate) expected: Psn,
 }
 
 impl UcReceiver {

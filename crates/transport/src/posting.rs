@@ -1,0 +1,193 @@
+//! Posting: what a request must be like to be taken.
+
+use ferroce_wire::{PathMtu, Service};
+use thiserror::Error;
+
+use crate::inbound::MAX_MESSAGE;
+use crate::qp::Caps;
+use crate::state::State;
+use crate::work::{Data, ReceiveRequest, SendOp, SendRequest};
+
+/// Why work is not taken. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PostError {
+    /// The queue pair is in a state that takes no such work.
+    #[error("a queue pair in {state} takes no {what}; {needed}")]
+    WrongState {
+        /// The state.
+        state: State,
+        /// Sends or receives.
+        what: &'static str,
+        /// What would be needed.
+        needed: &'static str,
+    },
+    /// The queue is full.
+    #[error("the {what} queue is full: {depth} requests wait; poll for completions first")]
+    QueueFull {
+        /// Send or receive.
+        what: &'static str,
+        /// How many it takes.
+        depth: u32,
+    },
+    /// More pieces than the queue pair was made for.
+    #[error("{given} pieces, at most {allowed} allowed")]
+    TooManyPieces {
+        /// Pieces given.
+        given: usize,
+        /// Pieces allowed.
+        allowed: u32,
+    },
+    /// More inline bytes than the queue pair was made for.
+    #[error("{given} inline bytes, at most {allowed} allowed")]
+    InlineTooLong {
+        /// Bytes given.
+        given: usize,
+        /// Bytes allowed.
+        allowed: u32,
+    },
+    /// The message is longer than this service allows.
+    #[error("a message of {given} bytes, at most {allowed} allowed")]
+    TooLong {
+        /// Bytes given.
+        given: u64,
+        /// Bytes allowed.
+        allowed: u32,
+    },
+    /// An atomic, or local work, with bytes of another length than it has.
+    #[error("{given} bytes given, exactly {needed} needed")]
+    WrongLength {
+        /// Bytes given.
+        given: u64,
+        /// Bytes needed.
+        needed: u32,
+    },
+    /// The answer of the peer cannot go into inline bytes.
+    #[error("a READ or atomic needs memory for its answer, not inline bytes")]
+    InlineAnswer,
+    /// The service does not know this operation.
+    #[error("{service} queue pairs cannot do this: {op:?}")]
+    NotOfService {
+        /// The service.
+        service: &'static str,
+        /// The operation.
+        op: SendOp,
+    },
+    /// A datagram without an address, or a connected request with one.
+    #[error("a datagram needs an address, a request on a connection has none")]
+    WrongAddress,
+    /// READs and atomics while the queue pair may have none under way.
+    #[error("the queue pair may have no READ or atomic under way (max_rd_atomic is 0)")]
+    NoReadDepth,
+    /// Receives of this queue pair come from a shared queue.
+    #[error("receives of this queue pair come from its shared queue: post them there")]
+    SharedQueue,
+}
+
+/// What requests of a queue pair are checked against, beside the room in its queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostRules {
+    /// Its state.
+    pub state: State,
+    /// Its service.
+    pub service: Service,
+    /// How large its queues and requests are.
+    pub caps: Caps,
+    /// Payload of a full packet: no datagram is longer.
+    pub path_mtu: PathMtu,
+    /// READs and atomics under way as the requester.
+    pub max_rd_atomic: u8,
+    /// Whether receives come from a shared queue.
+    pub shared_queue: bool,
+}
+
+impl PostRules {
+    /// Checks a send request and returns the length of its message.
+    ///
+    /// # Errors
+    /// What was given and what is allowed.
+    pub fn check_send(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {
+        if !self.state.takes_sends() {
+            let needed = "move it to RTS first";
+            return Err(PostError::WrongState { state: self.state, what: "sends", needed });
+        }
+        let op = request.op;
+        let of_service = match self.service {
+            Service::Uc => {
+                matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..))
+            }
+            Service::Ud => matches!(op, SendOp::Send | SendOp::SendImm(_)),
+            _ => true,
+        };
+        if !of_service {
+            return Err(PostError::NotOfService { service: self.service.name(), op });
+        }
+        if request.dest.is_some() != (self.service == Service::Ud) {
+            return Err(PostError::WrongAddress);
+        }
+        if op.is_read_or_atomic() && self.max_rd_atomic == 0 {
+            return Err(PostError::NoReadDepth);
+        }
+        let length = self.check_data(request)?;
+        let needed = match op {
+            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => 8,
+            SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => 0,
+            _ => {
+                let allowed = if self.service == Service::Ud { self.mtu_bytes() } else { MAX_MESSAGE };
+                return u32::try_from(length)
+                    .ok()
+                    .filter(|length| *length <= allowed)
+                    .ok_or(PostError::TooLong { given: length, allowed });
+            }
+        };
+        if length == u64::from(needed) {
+            Ok(needed)
+        } else {
+            Err(PostError::WrongLength { given: length, needed })
+        }
+    }
+
+    fn check_data(&self, request: &SendRequest<'_>) -> Result<u64, PostError> {
+        match request.data {
+            Data::Gather(sges) if sges.len() > self.caps.max_send_sge as usize => {
+                Err(PostError::TooManyPieces { given: sges.len(), allowed: self.caps.max_send_sge })
+            }
+            Data::Gather(sges) => Ok(sges.iter().map(|sge| u64::from(sge.length)).sum()),
+            Data::Inline(_)
+                if matches!(
+                    request.op,
+                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
+                ) =>
+            {
+                Err(PostError::InlineAnswer)
+            }
+            Data::Inline(bytes) if bytes.len() > self.caps.max_inline as usize => {
+                Err(PostError::InlineTooLong { given: bytes.len(), allowed: self.caps.max_inline })
+            }
+            Data::Inline(bytes) => Ok(bytes.len() as u64),
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "at most 4096")]
+    const fn mtu_bytes(&self) -> u32 {
+        self.path_mtu.bytes() as u32
+    }
+
+    /// Checks a receive request.
+    ///
+    /// # Errors
+    /// What was given and what is allowed.
+    pub const fn check_receive(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        if !self.state.takes_receives() && !matches!(self.state, State::Err) {
+            let needed = "move it to INIT first";
+            return Err(PostError::WrongState { state: self.state, what: "receives", needed });
+        }
+        if self.shared_queue {
+            return Err(PostError::SharedQueue);
+        }
+        let (given, allowed) = (request.sges.len(), self.caps.max_receive_sge);
+        if given > allowed as usize {
+            return Err(PostError::TooManyPieces { given, allowed });
+        }
+        Ok(())
+    }
+}
