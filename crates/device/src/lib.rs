@@ -1,7 +1,45 @@
 //! The soft NIC: a RoCEv2 network card in userspace.
+//!
+//! [`Nic::open`] opens a device on a network interface; its objects are made from it:
+//! [`CompletionQueue`], [`SharedQueue`], [`Qp`], [`AddressHandle`], and regions of registered memory
+//! ([`Nic::register`]). Everything that happens, happens in a turn of the engine, run by whichever
+//! thread posts work or looks for completions, and by a driver thread while none does.
+//!
+//! This is the engine room: the safe API for programs is the crate `ferroce-verbs`.
 #![allow(unsafe_code, reason = "the device is a home of unsafe code: raw memory and system calls")]
 
+mod address;
+mod clock;
+mod completion;
+mod config;
+mod counters;
+mod cq;
+mod descriptor;
 pub mod discovery;
+mod driver;
+mod engine;
+mod error;
+mod event;
 pub mod fabric;
+mod mail;
 pub mod memory;
+mod nic;
+mod path;
+mod qp;
+mod random;
+mod srq;
 pub mod sync;
+
+pub use address::{AddressHandle, AddressVector, connection_label, source_port};
+pub use clock::{now, until};
+pub use completion::{Channel, CqId, Notify, WorkCompletion};
+pub use config::Config;
+pub use counters::DeviceCounters;
+pub use cq::CompletionQueue;
+pub use descriptor::{EventFd, wait_readable};
+pub use error::{AddressError, CreateError, OpenError, QpError, SettingError};
+pub use event::{AsyncEvent, EventQueue};
+pub use nic::{Limits, Nic};
+pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
+pub use qp::{Qp, QpSpec, QpState};
+pub use srq::SharedQueue;

@@ -118,6 +118,13 @@ impl QueuePair {
         Self { connection, service, caps, state, counters: Counters::default(), established: false, machine }
     }
 
+    /// Sets how long a datagram may be: those have no path MTU of their own, only their port's.
+    pub const fn limit_datagrams(&mut self, mtu: PathMtu) {
+        if matches!(self.service, Service::Ud) {
+            self.connection.mtu = mtu;
+        }
+    }
+
     /// Its number.
     #[must_use]
     pub const fn qpn(&self) -> Qpn {

@@ -1,1 +1,256 @@
 //! Middleware: seeded faults.
+//!
+//! A network loses, doubles, delays and damages packets, but seldom when one looks. [`Faults`] does it
+//! on purpose, to everything that is sent, and the same seed does the same to the same packets.
+
+mod plan;
+
+use std::io;
+use std::mem;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use ferroce_wire::MAX_PACKET_LEN;
+use rand_chacha::ChaCha8Rng;
+use rand_core::SeedableRng;
+
+use super::{Fabric, Inbox, Outbox, Route, Sent};
+use plan::Fate;
+pub use plan::{FaultPlan, FaultPlanError};
+
+/// A fabric that does harm to what is sent through it.
+///
+/// A held packet leaves after 1 to 8 steps. A step is a later packet, a call of `send` without
+/// packets, or a call of `receive`, so nothing is held for longer than 8 calls. With an empty plan
+/// everything goes straight through.
+#[derive(Debug)]
+pub struct Faults<F> {
+    way: Way<F>,
+    plan: FaultPlan,
+    dice: ChaCha8Rng,
+    held: [Held; MAX_STEPS],
+    counts: FaultCounts,
+}
+
+/// What was done to packets so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Thrown away.
+    pub lost: u64,
+    /// Sent twice.
+    pub duplicated: u64,
+    /// Held back while others went on.
+    pub reordered: u64,
+    /// Sent with one bit flipped.
+    pub corrupted: u64,
+}
+
+/// Steps that a packet is held at most. At most one packet is held with each step, so this is also how
+/// many are held at once.
+const MAX_STEPS: usize = 8;
+
+impl<F: Fabric> Faults<F> {
+    /// Does what `plan` says to packets on their way to `inner`.
+    #[must_use]
+    pub fn new(plan: FaultPlan, inner: F) -> Self {
+        Self {
+            way: Way { inner, outbox: Outbox::new(Way::<F>::BYTES, Way::<F>::RUNS), sent: Sent::default() },
+            plan,
+            dice: ChaCha8Rng::seed_from_u64(plan.seed),
+            held: std::array::from_fn(|_| Held::new()),
+            counts: FaultCounts::default(),
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counts(&self) -> FaultCounts {
+        self.counts
+    }
+
+    /// The fabric behind it.
+    #[must_use]
+    pub const fn inner(&self) -> &F {
+        &self.way.inner
+    }
+
+    /// Sends at once what is still held, for whoever is about to stop calling.
+    pub fn flush(&mut self) -> Sent {
+        for held in &mut self.held {
+            held.release(&mut self.way);
+        }
+        self.way.send();
+        mem::take(&mut self.way.sent)
+    }
+
+    /// Decides about one packet and does it.
+    fn pass(&mut self, route: &Route, packet: &[u8]) {
+        let fate = Fate::draw(&mut self.dice, &self.plan, packet.len());
+        if fate.lost {
+            self.counts.lost += 1;
+            // As on a real network, where the sender does not see it either.
+            self.way.sent.packets += 1;
+            return self.step();
+        }
+        let held = fate.held.filter(|_| packet.len() <= MAX_PACKET_LEN);
+        let copies = 1 + u32::from(fate.twice);
+        self.counts.corrupted += u64::from(fate.flipped.is_some());
+        self.counts.duplicated += u64::from(fate.twice);
+        self.counts.reordered += u64::from(held.is_some());
+        for _ in u32::from(held.is_some())..copies {
+            self.way.put(route, packet, fate.flipped);
+        }
+        self.step();
+        if let Some(steps) = held {
+            match self.held.iter_mut().find(|held| held.steps == 0) {
+                Some(free) => free.hold(route, packet, fate.flipped, steps),
+                None => self.way.put(route, packet, fate.flipped),
+            }
+        }
+    }
+
+    /// Brings everything that is held one step nearer to its leaving.
+    fn step(&mut self) {
+        for held in &mut self.held {
+            match held.steps {
+                0 => {}
+                1 => held.release(&mut self.way),
+                _ => held.steps -= 1,
+            }
+        }
+    }
+}
+
+impl<F: Fabric> Fabric for Faults<F> {
+    /// A run is one packet, unless the plan is empty: each has a fate of its own.
+    fn coalesces(&self) -> bool {
+        self.plan.is_empty() && self.way.inner.coalesces()
+    }
+
+    fn run_limits(&self) -> (usize, usize) {
+        let (packets, bytes) = self.way.inner.run_limits();
+        (if self.plan.is_empty() { packets } else { 1 }, bytes)
+    }
+
+    fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16 {
+        self.way.inner.source_port(wanted, local)
+    }
+
+    /// What is held counts as sent when it leaves, a lost packet at once, a double twice.
+    fn send(&mut self, outbox: &mut Outbox) -> Sent {
+        if self.plan.is_empty() {
+            return self.way.inner.send(outbox);
+        }
+        if outbox.is_empty() {
+            self.step();
+        }
+        for run in outbox.runs() {
+            for packet in outbox.packets(run) {
+                self.pass(&run.route, packet);
+            }
+        }
+        outbox.clear();
+        self.way.send();
+        mem::take(&mut self.way.sent)
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        self.step();
+        if !self.way.outbox.is_empty() {
+            // What became of it is told with the next `send`.
+            self.way.send();
+        }
+        self.way.inner.receive(inbox)
+    }
+
+    fn holds_packets(&self) -> bool {
+        self.held.iter().any(|held| held.steps > 0) || self.way.inner.holds_packets()
+    }
+
+    fn descriptors(&self) -> &[RawFd] {
+        self.way.inner.descriptors()
+    }
+}
+
+/// The way on to the fabric behind.
+#[derive(Debug)]
+struct Way<F> {
+    inner: F,
+    outbox: Outbox,
+    /// What was not told to the caller yet.
+    sent: Sent,
+}
+
+impl<F: Fabric> Way<F> {
+    /// Enough for what one call usually brings; more is sent in several parts.
+    const BYTES: usize = 512 * 1024;
+    const RUNS: usize = 256;
+
+    fn put(&mut self, route: &Route, packet: &[u8], flipped: Option<usize>) {
+        if self.outbox.room(packet.len()).is_none() {
+            self.send();
+        }
+        // The answer that the engine got is good for one `send` of the fabric behind, and this
+        // may be a later one. Most often it is the same again.
+        if self.inner.source_port(route.source_port, route.local) != route.source_port {
+            self.sent.no_room += 1;
+            return;
+        }
+        let Some(room) = self.outbox.room(packet.len()) else {
+            self.sent.too_long += 1;
+            return;
+        };
+        copy(packet, flipped, room);
+        self.outbox.commit(route, packet.len(), 0);
+    }
+
+    fn send(&mut self) {
+        let Sent { packets, no_room, too_long, unreachable, calls } = self.inner.send(&mut self.outbox);
+        self.sent.packets += packets;
+        self.sent.no_room += no_room;
+        self.sent.too_long += too_long;
+        self.sent.unreachable += unreachable;
+        self.sent.calls += calls;
+    }
+}
+
+/// Room for a packet that is held back.
+#[derive(Debug)]
+struct Held {
+    /// Steps until it leaves; 0 if the place is free.
+    steps: u8,
+    route: Route,
+    len: usize,
+    bytes: Box<[u8]>,
+}
+
+impl Held {
+    fn new() -> Self {
+        let nowhere = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
+        let route = Route { local: nowhere, remote: nowhere, source_port: 0, traffic_class: 0, hop_limit: 0 };
+        Self { steps: 0, route, len: 0, bytes: vec![0; MAX_PACKET_LEN].into() }
+    }
+
+    /// Takes a packet of at most [`MAX_PACKET_LEN`] bytes.
+    fn hold(&mut self, route: &Route, packet: &[u8], flipped: Option<usize>, steps: u8) {
+        (self.steps, self.route, self.len) = (steps, *route, packet.len());
+        copy(packet, flipped, &mut self.bytes[..packet.len()]);
+    }
+
+    fn release<F: Fabric>(&mut self, way: &mut Way<F>) {
+        if self.steps > 0 {
+            self.steps = 0;
+            way.put(&self.route, &self.bytes[..self.len], None);
+        }
+    }
+}
+
+/// The packet with this bit flipped.
+fn copy(packet: &[u8], flipped: Option<usize>, to: &mut [u8]) {
+    to.copy_from_slice(packet);
+    if let Some(bit) = flipped
+        && let Some(byte) = to.get_mut(bit / 8)
+    {
+        *byte ^= 1 << (bit % 8);
+    }
+}

@@ -73,6 +73,41 @@ pub trait Fabric: Send {
     /// The socket is beyond use.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()>;
 
+    /// Whether packets are kept back that leave only with later calls.
+    fn holds_packets(&self) -> bool {
+        false
+    }
+
     /// What becomes readable when something arrives.
     fn descriptors(&self) -> &[RawFd];
+}
+
+impl<F: Fabric + ?Sized> Fabric for Box<F> {
+    fn coalesces(&self) -> bool {
+        (**self).coalesces()
+    }
+
+    fn run_limits(&self) -> (usize, usize) {
+        (**self).run_limits()
+    }
+
+    fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16 {
+        (**self).source_port(wanted, local)
+    }
+
+    fn send(&mut self, outbox: &mut Outbox) -> Sent {
+        (**self).send(outbox)
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        (**self).receive(inbox)
+    }
+
+    fn holds_packets(&self) -> bool {
+        (**self).holds_packets()
+    }
+
+    fn descriptors(&self) -> &[RawFd] {
+        (**self).descriptors()
+    }
 }

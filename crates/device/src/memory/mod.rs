@@ -1,1 +1,21 @@
 //! Registered memory: a place that others write, not a slice.
+//!
+//! An [`Allocation`] is the memory itself. The [`MemoryTable`] knows which parts of it are regions
+//! and windows, and under which keys; it answers each request for memory with a [`Place`], which
+//! lives no longer than the table stays as it is. How bytes move is in `copy`, the only code here
+//! that works on bare pointers for long.
+
+mod allocation;
+mod copy;
+mod error;
+mod place;
+mod probe;
+mod table;
+mod windows;
+
+pub use allocation::Allocation;
+pub use error::{AccessError, MemoryError};
+pub use place::Place;
+pub use probe::{is_readable, is_writable};
+pub use table::{Counts, MAX_REGIONS, MAX_WINDOWS, MemoryTable, RegionKeys, RegionSpec};
+pub use windows::WindowKind;

@@ -1,1 +1,31 @@
-//! What threads meet at: the bell, the lock behind it, and rings of completions.
+//! How threads meet around an engine.
+//!
+//! There is no thread that must run for work to be done: whoever is inside the [`Turnstile`] is the
+//! engine, and a driver thread only comes when nobody else does. A thread that has work
+//!
+//! 1. puts it where the engine will find it (a [`Mailbox`], or a ring of its own),
+//! 2. rings ([`Turnstile::ring`]),
+//! 3. tries to enter ([`Turnstile::try_enter`]). If it cannot, it goes: the one inside will see the
+//!    bell before it leaves,
+//! 4. inside, takes the calls ([`Inside::take_calls`]), works, and leaves ([`Inside::leave`]). If
+//!    somebody has rung meanwhile it is still inside and does another round,
+//! 5. after a few rounds has done enough for others: it leaves the bell ringing
+//!    ([`Inside::leave_ringing`]) and wakes the driver ([`Doze::wake_if_asleep`]).
+//!
+//! The driver announces that it goes to sleep ([`Doze::going_to_sleep`]), looks at the bell once
+//! more, and sleeps. Completions come back over a [`ring`].
+//!
+//! `tests/loom.rs` runs exactly this under every interleaving; for that, [`prim`] alone decides
+//! whose atomics these are.
+
+mod doze;
+mod mailbox;
+pub mod prim;
+pub mod ring;
+#[cfg(all(test, not(loom)))]
+mod stress;
+mod turnstile;
+
+pub use doze::{Alarm, Doze, EventFd, EventFdError};
+pub use mailbox::Mailbox;
+pub use turnstile::{Calls, Inside, Turnstile};

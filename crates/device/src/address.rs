@@ -1,0 +1,154 @@
+//! Where peers are: address vectors, address handles, and the source ports of paths.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ferroce_wire::{Gid, Qpn};
+
+use crate::engine::Handle;
+use crate::engine::qps::Way;
+use crate::error::{AddressError, CreateError};
+use crate::fabric::Route;
+use crate::nic::{Limits, Nic};
+use crate::path::PathPolicy;
+
+/// The address of a peer, as a program gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressVector {
+    /// The peer's GID: its IP address.
+    pub gid: Gid,
+    /// Which of our GIDs packets come from.
+    pub sgid_index: usize,
+    /// IPv4 type of service or IPv6 traffic class.
+    pub traffic_class: u8,
+    /// Hops that a packet may take; 0 means 64.
+    pub hop_limit: u8,
+    /// Decides the UDP source port, and with it the way through a network; 0 lets the device choose.
+    pub flow_label: u32,
+    /// The UDP source port itself, if it must be a certain one.
+    pub source_port: Option<u16>,
+}
+
+impl AddressVector {
+    /// The peer at this address, from our GID of this index, with nothing special.
+    #[must_use]
+    pub const fn new(gid: Gid, sgid_index: usize) -> Self {
+        Self { gid, sgid_index, traffic_class: 0, hop_limit: 0, flow_label: 0, source_port: None }
+    }
+
+    /// The way to the peer, and whether it leads back to this device.
+    pub(crate) fn resolve(&self, nic: &Nic, chosen_label: u32) -> Result<(Way, bool), AddressError> {
+        let (given, len) = (self.sgid_index, nic.gid_count());
+        let local = nic.gid(given).ok_or(AddressError::NoSuchGid { given, len })?.ip();
+        let remote = self.gid.ip();
+        let not_a_host = match remote {
+            IpAddr::V4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
+            IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
+        };
+        if not_a_host {
+            return Err(AddressError::NotAHost(remote));
+        }
+        if nic.info().loopback && !remote.is_loopback() {
+            return Err(AddressError::BeyondLoopback { local, remote });
+        }
+        let label = if self.flow_label == 0 { chosen_label } else { self.flow_label };
+        let route = Route {
+            local,
+            remote,
+            source_port: self.source_port.unwrap_or_else(|| source_port(label)),
+            traffic_class: self.traffic_class,
+            hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
+        };
+        let way = Way::new(route).ok_or(AddressError::Families { local, remote })?;
+        Ok((way, nic.has_address(remote)))
+    }
+}
+
+/// The UDP source port of a flow label, as everybody folds it: 20 bits into 14.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "14 bits are left")]
+pub const fn source_port(label: u32) -> u16 {
+    let label = label & 0xf_ffff;
+    0xc000 | ((label & 0x3fff) ^ (label >> 14)) as u16
+}
+
+/// The flow label of a connection that was given none: both sides choose the same.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "20 bits are kept")]
+pub const fn connection_label(ours: Qpn, theirs: Qpn) -> u32 {
+    let mut label = ours.get() as u64 * theirs.get() as u64;
+    label ^= label >> 20;
+    label ^= label >> 40;
+    (label & 0xf_ffff) as u32
+}
+
+/// An address for datagrams.
+#[derive(Debug)]
+pub struct AddressHandle {
+    nic: Nic,
+    number: u32,
+    vector: AddressVector,
+}
+
+impl AddressHandle {
+    /// A handle for this address.
+    ///
+    /// # Errors
+    /// The address leads nowhere, or there are too many handles.
+    pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
+        let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL)?;
+        let policy = if nic.has_middleware() { PathPolicy::Forbid } else { nic.config().path };
+        let handle = Handle { way, ours, policy };
+        let number = nic.control(|engine| {
+            if engine.handles.len() >= Limits::ADDRESS_HANDLES {
+                return Err(CreateError::TooMany {
+                    what: "address handles",
+                    allowed: Limits::ADDRESS_HANDLES,
+                });
+            }
+            Ok(engine.handles.insert(handle))
+        })?;
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        Ok(Arc::new(Self { nic: nic.clone(), number, vector }))
+    }
+
+    /// What work requests call it.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub const fn vector(&self) -> &AddressVector {
+        &self.vector
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn nic(&self) -> &Nic {
+        &self.nic
+    }
+}
+
+/// The flow label of datagrams whose handle gives none.
+const DATAGRAM_LABEL: u32 = 0x1_2345;
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        self.nic.control(|engine| engine.handles.try_remove(self.number as usize));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_ports_are_those_that_linux_was_seen_to_use() {
+        let port = |ours, theirs| source_port(connection_label(Qpn::new(ours), Qpn::new(theirs)));
+        assert_eq!(port(0x13, 0x77), 51_413);
+        assert_eq!(port(0x13, 0x77), port(0x77, 0x13));
+        assert!((0..0x10_0000).step_by(977).all(|label| source_port(label) >= 0xc000));
+    }
+}

@@ -1,0 +1,334 @@
+//! Completion queues and completion channels.
+//!
+//! The engine is the only one that adds completions; any thread may take them off, one at a time.
+//! Nobody is woken while the engine is at work: the engine notes whom to wake, and whoever ran
+//! it does the waking after having left.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
+
+use ferroce_transport::{Completion, Status, Time, WorkKind};
+use ferroce_wire::{Imm, Qpn, Rkey};
+
+use crate::descriptor::EventFd;
+use crate::sync::ring::{Consumer, Producer};
+
+/// Number of a completion queue of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CqId(pub u32);
+
+/// The end of a work request, and when it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkCompletion {
+    /// What ended, and how.
+    pub completion: Completion,
+    /// When the device noted it.
+    pub time: Time,
+}
+
+/// Words of a completion in its ring.
+pub(crate) const WORDS: usize = 5;
+
+const HAS_IMM: u64 = 1 << 16;
+const HAS_INVALIDATED: u64 = 1 << 17;
+const HAS_SOURCE: u64 = 1 << 18;
+const SOLICITED: u64 = 1 << 19;
+
+fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
+    let mut head = u64::from(completion.status.code()) | u64::from(completion.kind.code()) << 8;
+    let mut extra = 0;
+    if let Some(imm) = completion.imm {
+        head |= HAS_IMM;
+        extra = imm.0;
+    } else if let Some(key) = completion.invalidated {
+        head |= HAS_INVALIDATED;
+        extra = key.0;
+    }
+    if completion.source_qp.is_some() {
+        head |= HAS_SOURCE;
+    }
+    if completion.solicited {
+        head |= SOLICITED;
+    }
+    let source = completion.source_qp.map_or(0, Qpn::get);
+    [
+        completion.id,
+        head,
+        u64::from(completion.byte_len) | u64::from(extra) << 32,
+        u64::from(completion.qpn.get()) | u64::from(source) << 32,
+        time.nanos(),
+    ]
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "fields are taken apart as they were put together")]
+fn decode(words: &[u64; WORDS]) -> WorkCompletion {
+    let [id, head, lengths, numbers, time] = *words;
+    let extra = (lengths >> 32) as u32;
+    let source = Qpn::new((numbers >> 32) as u32);
+    WorkCompletion {
+        completion: Completion {
+            id,
+            status: Status::from_code(head as u8).unwrap_or(Status::LocalQpOperation),
+            kind: WorkKind::from_code((head >> 8) as u8).unwrap_or(WorkKind::Send),
+            byte_len: lengths as u32,
+            imm: (head & HAS_IMM != 0).then_some(Imm(extra)),
+            invalidated: (head & HAS_INVALIDATED != 0).then_some(Rkey(extra)),
+            qpn: Qpn::new(numbers as u32),
+            source_qp: (head & HAS_SOURCE != 0).then_some(source),
+            solicited: head & SOLICITED != 0,
+        },
+        time: Time::from_nanos(time),
+    }
+}
+
+/// Which completions a program wants to be told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notify {
+    /// The next one.
+    Any,
+    /// The next that its sender marked as solicited, or that failed.
+    Solicited,
+}
+
+const ARMED_NOT: u8 = 0;
+const ARMED_SOLICITED: u8 = 1;
+const ARMED_ANY: u8 = 2;
+
+/// The side of a completion queue that programs see.
+#[derive(Debug)]
+pub(crate) struct CqShared {
+    pub(crate) id: CqId,
+    pub(crate) capacity: u32,
+    consumer: Mutex<Consumer<WORDS>>,
+    /// Whether the program asked for an event on its channel, and for which completions.
+    armed: AtomicU8,
+    channel: Option<Arc<Channel>>,
+    /// Threads and futures that wait for a completion.
+    wakers: Mutex<Vec<Waker>>,
+    waited_for: AtomicBool,
+    overrun: AtomicBool,
+}
+
+impl CqShared {
+    pub(crate) const fn new(
+        id: CqId,
+        capacity: u32,
+        consumer: Consumer<WORDS>,
+        channel: Option<Arc<Channel>>,
+    ) -> Self {
+        Self {
+            id,
+            capacity,
+            consumer: Mutex::new(consumer),
+            armed: AtomicU8::new(ARMED_NOT),
+            channel,
+            wakers: Mutex::new(Vec::new()),
+            waited_for: AtomicBool::new(false),
+            overrun: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes completions off, oldest first; how many.
+    pub(crate) fn take(&self, into: &mut [WorkCompletion]) -> usize {
+        let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = 0;
+        for place in into {
+            let Some(words) = consumer.pop() else { break };
+            *place = decode(&words);
+            taken += 1;
+        }
+        taken
+    }
+
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.overrun.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn channel(&self) -> Option<&Arc<Channel>> {
+        self.channel.as_ref()
+    }
+
+    /// Asks for an event when a completion is added from now on.
+    pub(crate) fn arm(&self, notify: Notify) {
+        let wanted = match notify {
+            Notify::Any => ARMED_ANY,
+            Notify::Solicited => ARMED_SOLICITED,
+        };
+        // Asking for more replaces asking for less, and not the other way round (IBA 11.4.2.2).
+        self.armed.fetch_max(wanted, Ordering::SeqCst);
+        // From here on the engine sees that we ask, or we see what it added.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Has `waker` called when a completion is added from now on.
+    pub(crate) fn wake_on_completion(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|known| known.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        self.waited_for.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    fn wake_all(&self) {
+        let wakers = {
+            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            self.waited_for.store(false, Ordering::SeqCst);
+            std::mem::take(&mut *wakers)
+        };
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+}
+
+/// The side of a completion queue that the engine sees.
+#[derive(Debug)]
+pub(crate) struct CqSide {
+    producer: Producer<WORDS>,
+    shared: Arc<CqShared>,
+    /// Something was added since the last look at who waits.
+    pub(crate) touched: bool,
+    solicited: bool,
+}
+
+impl CqSide {
+    pub(crate) const fn new(producer: Producer<WORDS>, shared: Arc<CqShared>) -> Self {
+        Self { producer, shared, touched: false, solicited: false }
+    }
+
+    /// Adds a completion. False if there is no room: it is lost.
+    pub(crate) fn push(&mut self, completion: &Completion, time: Time) -> bool {
+        self.touched = true;
+        self.solicited |= completion.solicited || completion.status != Status::Success;
+        let fits = self.producer.push(encode(completion, time)).is_ok();
+        if !fits {
+            self.shared.overrun.store(true, Ordering::Relaxed);
+        }
+        fits
+    }
+
+    /// Notes who has to be woken for what was added. Called once for many completions, after a
+    /// sequentially consistent fence.
+    pub(crate) fn settle(&mut self, wakes: &mut Vec<Wake>) {
+        let solicited = std::mem::take(&mut self.solicited);
+        self.touched = false;
+        let shared = &self.shared;
+        let armed = shared.armed.load(Ordering::SeqCst);
+        if armed == ARMED_ANY || (armed == ARMED_SOLICITED && solicited) {
+            shared.armed.store(ARMED_NOT, Ordering::SeqCst);
+            if let Some(channel) = &shared.channel {
+                wakes.push(Wake::Channel(Arc::clone(channel), shared.id));
+            }
+        }
+        if shared.waited_for.load(Ordering::SeqCst) {
+            wakes.push(Wake::Waiters(Arc::clone(shared)));
+        }
+    }
+}
+
+/// Somebody to be woken after the engine was left.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    Channel(Arc<Channel>, CqId),
+    Waiters(Arc<CqShared>),
+}
+
+impl Wake {
+    pub(crate) fn run(self) {
+        match self {
+            Self::Channel(channel, cq) => channel.push(cq),
+            Self::Waiters(shared) => shared.wake_all(),
+        }
+    }
+}
+
+/// Where a program waits for events of several completion queues, with a descriptor to poll.
+#[derive(Debug)]
+pub struct Channel {
+    waiting: Mutex<VecDeque<CqId>>,
+    ready: EventFd,
+    /// Completion queues that report here.
+    pub(crate) users: AtomicU32,
+}
+
+impl Channel {
+    /// A channel without completion queues.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn new() -> std::io::Result<Arc<Self>> {
+        let channel = Self { waiting: Mutex::default(), ready: EventFd::new()?, users: AtomicU32::new(0) };
+        Ok(Arc::new(channel))
+    }
+
+    fn push(&self, cq: CqId) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back(cq);
+        self.ready.signal();
+    }
+
+    /// The completion queue of the oldest event, if there is one. A queue must be armed again
+    /// before it reports again.
+    pub fn pop(&self) -> Option<CqId> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let cq = waiting.pop_front();
+        if waiting.is_empty() {
+            self.ready.clear();
+        }
+        cq
+    }
+
+    /// Forgets the events of a completion queue that is no more.
+    pub(crate) fn forget(&self, cq: CqId) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.retain(|known| *known != cq);
+        if waiting.is_empty() {
+            self.ready.clear();
+        }
+    }
+}
+
+/// Readable while events wait.
+impl AsFd for Channel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ready.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn completions_come_back_as_they_went_in() {
+        let plain = Completion {
+            id: u64::MAX - 5,
+            status: Status::Success,
+            kind: WorkKind::ReceiveWithImm,
+            byte_len: u32::MAX,
+            imm: Some(Imm(0)),
+            invalidated: None,
+            qpn: Qpn::new(0x01_beef),
+            source_qp: Some(Qpn::new(0)),
+            solicited: true,
+        };
+        let invalidated = Completion {
+            imm: None,
+            invalidated: Some(Rkey(0xffff_ffff)),
+            source_qp: None,
+            solicited: false,
+            kind: WorkKind::Receive,
+            ..plain
+        };
+        let mut all = vec![plain, invalidated];
+        all.extend(Status::ALL.map(|status| Completion { status, ..invalidated }));
+        for completion in all {
+            let time = Time::from_nanos(123_456_789_012);
+            assert_eq!(decode(&encode(&completion, time)), WorkCompletion { completion, time });
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! How a device is opened.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::error::SettingError;
+use crate::fabric::PORT;
+use crate::fabric::faults::FaultPlan;
+use crate::path::PathPolicy;
+
+/// How a device is opened. [`Config::from_env`] reads the variables that [`Config`]'s fields name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The interface.
+    pub interface: String,
+    /// Only this address of it, so that other processes can have the others (`FERROCE_ADDRESS`).
+    pub address: Option<IpAddr>,
+    /// The UDP port: 4791, but for tests.
+    pub port: u16,
+    /// Whether queue pairs of this process meet directly (`FERROCE_PATH`).
+    pub path: PathPolicy,
+    /// Faults to inject (`FERROCE_FAULTS`).
+    pub faults: Option<FaultPlan>,
+    /// A file for all packets (`FERROCE_PCAP`).
+    pub capture: Option<PathBuf>,
+    /// Bytes of the socket's receive buffer to ask for (`FERROCE_RCVBUF`).
+    pub receive_buffer: usize,
+    /// Whether the kernel may cut runs of packets apart (`FERROCE_GSO`).
+    pub segmentation: bool,
+    /// Whether the kernel may hand over runs of packets as one (`FERROCE_GRO`).
+    pub coalescing: bool,
+}
+
+impl Config {
+    /// A device on this interface with nothing special.
+    #[must_use]
+    pub fn new(interface: &str) -> Self {
+        Self {
+            interface: interface.to_owned(),
+            address: None,
+            port: PORT,
+            path: PathPolicy::Prefer,
+            faults: None,
+            capture: None,
+            receive_buffer: 4 << 20,
+            segmentation: true,
+            coalescing: true,
+        }
+    }
+
+    /// The same as the environment wants it.
+    ///
+    /// # Errors
+    /// A variable does not mean anything.
+    pub fn from_env(interface: &str) -> Result<Self, SettingError> {
+        let mut config = Self::new(interface);
+        if let Some(text) = variable("FERROCE_ADDRESS") {
+            let address = text.parse().map_err(|_| SettingError::Address(text.clone()))?;
+            config.address = Some(address);
+        }
+        if let Some(text) = variable("FERROCE_PATH") {
+            config.path = text.parse()?;
+        }
+        if let Some(text) = variable("FERROCE_FAULTS") {
+            config.faults = Some(FaultPlan::parse(&text)?);
+        }
+        config.capture = variable("FERROCE_PCAP").map(PathBuf::from);
+        if let Some(given) = variable("FERROCE_RCVBUF") {
+            let name = "FERROCE_RCVBUF";
+            config.receive_buffer = given.parse().map_err(|_| SettingError::Number { name, given })?;
+        }
+        config.segmentation = switch("FERROCE_GSO", config.segmentation)?;
+        config.coalescing = switch("FERROCE_GRO", config.coalescing)?;
+        Ok(config)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+fn switch(name: &'static str, usual: bool) -> Result<bool, SettingError> {
+    match variable(name).as_deref() {
+        None => Ok(usual),
+        Some("1" | "on") => Ok(true),
+        Some("0" | "off") => Ok(false),
+        Some(given) => Err(SettingError::Switch { name, given: given.to_owned() }),
+    }
+}

@@ -1,0 +1,54 @@
+//! What happened to a device, beside what happened to its queue pairs.
+
+/// Writes the counters once, with their names and what they count.
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What happened to a device, counted by name.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct DeviceCounters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl DeviceCounters {
+            /// Name and value of each.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Packets that the network took.
+    packets_sent,
+    /// Packets that arrived.
+    packets_received,
+    /// Packets that went from one queue pair of this process to another.
+    local_packets,
+    /// Messages that were executed directly between two queue pairs of this process.
+    local_messages,
+    /// System calls made for sending.
+    send_calls,
+    /// Packets lost here because the socket had no room.
+    send_no_room,
+    /// Packets longer than the interface carries.
+    send_too_long,
+    /// Packets that could not be sent for another reason, such as no route.
+    send_unreachable,
+    /// Packets given up because their memory or address handle was gone.
+    send_refused,
+    /// Arrived packets with a wrong ICRC.
+    icrc_errors,
+    /// Arrived packets with an opcode that nobody knows.
+    unknown_opcode,
+    /// Arrived bytes that are no packet for another reason.
+    malformed,
+    /// Arrived packets for a queue pair that does not exist.
+    unknown_qp,
+    /// Arrived packets of a connection that do not come from its peer.
+    wrong_peer,
+    /// Arrived packets with a congestion mark of the network.
+    ecn_marked,
+    /// Timers that came up so late that they said nothing about the peer.
+    late_timers,
+}

@@ -1,0 +1,175 @@
+//! Completion queues as programs hold them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use ferroce_transport::{Completion, Status, Time, WorkKind};
+use ferroce_wire::Qpn;
+
+use crate::clock;
+use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion};
+use crate::error::CreateError;
+use crate::nic::{Limits, Nic};
+use crate::sync::ring;
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    nic: Nic,
+    shared: Arc<CqShared>,
+}
+
+impl CompletionQueue {
+    /// A queue for `capacity` completions, reporting to `channel` if there is one.
+    ///
+    /// # Errors
+    /// What was asked and what is allowed.
+    pub fn new(nic: &Nic, capacity: u32, channel: Option<&Arc<Channel>>) -> Result<Arc<Self>, CreateError> {
+        CreateError::check("completions of a completion queue", capacity, 1_u32, Limits::COMPLETIONS)?;
+        let (producer, consumer) = ring::channel::<WORDS>(capacity as usize);
+        let shared = nic.control(|engine| {
+            let cqs = &mut engine.tables.cqs;
+            if cqs.len() >= Limits::COMPLETION_QUEUES {
+                let allowed = Limits::COMPLETION_QUEUES;
+                return Err(CreateError::TooMany { what: "completion queues", allowed });
+            }
+            let entry = cqs.vacant_entry();
+            let id = CqId(u32::try_from(entry.key()).unwrap_or(u32::MAX));
+            let shared = Arc::new(CqShared::new(id, capacity, consumer, channel.cloned()));
+            entry.insert(CqSide::new(producer, Arc::clone(&shared)));
+            Ok(shared)
+        })?;
+        if let Some(channel) = channel {
+            channel.users.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Arc::new(Self { nic: nic.clone(), shared }))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> CqId {
+        self.shared.id
+    }
+
+    /// Completions that it holds.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.shared.capacity
+    }
+
+    /// The channel that it reports to.
+    #[must_use]
+    pub fn channel(&self) -> Option<&Arc<Channel>> {
+        self.shared.channel()
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    /// Whether completions were lost because it was full.
+    #[must_use]
+    pub fn is_overrun(&self) -> bool {
+        self.shared.is_overrun()
+    }
+
+    /// Takes completions off, oldest first; how many. Finding none, it lets the device work for a moment.
+    pub fn poll(&self, into: &mut [WorkCompletion]) -> usize {
+        let taken = self.shared.take(into);
+        if taken > 0 || into.is_empty() {
+            self.nic.shared().count_call();
+            return taken;
+        }
+        self.nic.shared().poll_turn();
+        self.shared.take(into)
+    }
+
+    /// Asks for an event on the channel when a completion is added from now on.
+    pub fn arm(&self, notify: Notify) {
+        self.shared.arm(notify);
+        self.nic.shared().driver.expect_sleep();
+    }
+
+    /// Takes completions off, waiting for the first until the time is over; for ever without one.
+    pub fn wait(&self, into: &mut [WorkCompletion], timeout: Option<Duration>) -> usize {
+        let deadline = timeout.map(|timeout| clock::now() + timeout);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        loop {
+            let taken = self.poll(into);
+            if taken > 0 || into.is_empty() {
+                return taken;
+            }
+            let taken = self.poll_or_wake(into, &waker);
+            if taken > 0 {
+                return taken;
+            }
+            match deadline.map(clock::until) {
+                None => std::thread::park(),
+                Some(Duration::ZERO) => return 0,
+                Some(left) => park_for(left),
+            }
+        }
+    }
+
+    /// Takes completions off; if there are none, has `waker` called when there are.
+    pub fn poll_or_wake(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
+        let taken = self.poll(into);
+        if taken > 0 {
+            return taken;
+        }
+        self.shared.wake_on_completion(waker);
+        self.nic.shared().driver.expect_sleep();
+        self.shared.take(into)
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "waiting for a completion with a time limit is the device's work"
+)]
+fn park_for(left: Duration) {
+    std::thread::park_timeout(left);
+}
+
+/// A waker that wakes a thread.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let id = self.shared.id;
+        self.nic.control(|engine| engine.tables.cqs.try_remove(id.0 as usize));
+        if let Some(channel) = self.shared.channel() {
+            channel.forget(id);
+            channel.users.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl WorkCompletion {
+    /// What an array is filled with before it is polled into.
+    pub const EMPTY: Self = Self {
+        completion: Completion {
+            id: 0,
+            status: Status::Success,
+            kind: WorkKind::Send,
+            byte_len: 0,
+            imm: None,
+            invalidated: None,
+            qpn: Qpn::SMI,
+            source_qp: None,
+            solicited: false,
+        },
+        time: Time::ZERO,
+    };
+}

@@ -1,0 +1,96 @@
+//! File descriptors that threads sleep on.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use crate::sync::Alarm;
+
+/// A descriptor that is readable from [`signal`](Self::signal) until [`clear`](Self::clear).
+#[derive(Debug)]
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// A new one, not readable.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn new() -> io::Result<Self> {
+        // SAFETY: a system call without pointers.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        owned(fd).map(Self)
+    }
+
+    /// Makes it readable. Never waits.
+    pub fn signal(&self) {
+        let one = 1_u64;
+        // SAFETY: the pointer is to eight bytes that live during the call. A full counter is readable too.
+        unsafe { libc::syscall(libc::SYS_write, self.0.as_raw_fd(), &raw const one, 8_usize) };
+    }
+
+    /// Makes it unreadable again.
+    pub fn clear(&self) {
+        let mut count = 0_u64;
+        // SAFETY: the pointer is to eight bytes that live during the call. There may be nothing to read.
+        unsafe { libc::syscall(libc::SYS_read, self.0.as_raw_fd(), &raw mut count, 8_usize) };
+    }
+
+    /// Waits until it is readable, or until the time is over; for ever without one.
+    ///
+    /// # Errors
+    /// The descriptor is broken.
+    pub fn wait(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        wait_readable(self.0.as_fd(), timeout)
+    }
+}
+
+impl Alarm for EventFd {
+    fn sound(&self) {
+        self.signal();
+    }
+
+    fn silence(&self) {
+        self.clear();
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until a descriptor is readable, or until the time is over; for ever without one.
+///
+/// # Errors
+/// The descriptor is broken. A signal counts as the end of the time.
+pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
+    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let limit = timeout.map(timespec);
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: both pointers are to values that live during the call, or null, which means for ever.
+    let ready = unsafe { libc::ppoll(&raw mut entry, 1, limit, std::ptr::null()) };
+    match ready {
+        -1 => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(false),
+            error => Err(error),
+        },
+        ready => Ok(ready > 0),
+    }
+}
+
+pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: libc::c_long::from(duration.subsec_nanos().cast_signed()),
+    }
+}
+
+/// Takes over what a system call returned.
+pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel gave it to us just now, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

@@ -1,1 +1,0 @@
-//! Which interfaces of this machine can be devices.

@@ -1,0 +1,273 @@
+//! The driver: a thread that turns the engine while nobody else does.
+//!
+//! It sleeps in epoll on the sockets (edge-triggered) and on its own bell. Programs that poll do
+//! its work better than it can: after a few polls that found nothing it is *parked*, which means
+//! that the sockets no longer wake it; it looks once a millisecond whether the program still
+//! calls, and takes over when it does not. If the engine is taken when it wakes, it rings and
+//! sleeps again: whoever is inside looks at the bell when leaving.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ferroce_transport::Time;
+
+use crate::clock;
+use crate::descriptor::{EventFd, owned, timespec};
+use crate::engine::Reason;
+use crate::nic::Shared;
+use crate::sync::{Calls, Doze};
+
+/// Polls that found nothing before the driver is parked.
+const PARK_AFTER: u32 = 4;
+
+/// How often a parked driver looks whether the program still calls.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Looks without a call before the driver stops looking and waits for packets only.
+const QUIET_TICKS: u32 = 16;
+
+/// Completions after which the driver is armed at once, when a program was found gone.
+const PERMISSIONS: u32 = 256;
+
+/// What other threads see of the driver.
+#[derive(Debug)]
+pub(crate) struct Driver {
+    epoll: OwnedFd,
+    sockets: Vec<RawFd>,
+    doze: Doze<EventFd>,
+    stop: AtomicBool,
+    /// The sockets wake it.
+    armed: AtomicBool,
+    /// When it wakes by itself, in nanoseconds; `u64::MAX` for never.
+    wakes_at: AtomicU64,
+    /// Polls in a row that found nothing.
+    empty_polls: AtomicU32,
+    /// Completions at which it may be armed again.
+    permissions: AtomicU32,
+}
+
+impl Driver {
+    pub(crate) fn new(sockets: &[RawFd]) -> io::Result<Self> {
+        // SAFETY: a system call without pointers.
+        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let driver = Self {
+            epoll,
+            sockets: sockets.to_vec(),
+            doze: Doze::new(EventFd::new()?),
+            stop: AtomicBool::new(false),
+            armed: AtomicBool::new(true),
+            wakes_at: AtomicU64::new(u64::MAX),
+            empty_polls: AtomicU32::new(0),
+            permissions: AtomicU32::new(0),
+        };
+        driver.control(libc::EPOLL_CTL_ADD, driver.doze.alarm().as_fd().as_raw_fd(), libc::EPOLLIN)?;
+        for socket in &driver.sockets {
+            driver.control(libc::EPOLL_CTL_ADD, *socket, libc::EPOLLIN | libc::EPOLLET)?;
+        }
+        Ok(driver)
+    }
+
+    fn control(&self, action: libc::c_int, fd: RawFd, events: libc::c_int) -> io::Result<()> {
+        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: 0 };
+        // SAFETY: the pointer is to an event that lives during the call.
+        let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), action, fd, &raw mut event) };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Wakes it, if it sleeps.
+    pub(crate) fn wake(&self) {
+        self.doze.wake_if_asleep();
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// The engine was left and has to be turned at this time: sees to it that somebody will.
+    pub(crate) fn needed_at(&self, time: Option<Time>) {
+        let Some(time) = time else { return };
+        if time.nanos() < self.wakes_at.load(Ordering::SeqCst) {
+            self.wakes_at.store(time.nanos(), Ordering::SeqCst);
+            self.wake();
+        }
+    }
+
+    /// A poll found nothing, or something.
+    pub(crate) fn polled(&self, empty: bool) {
+        if !empty {
+            self.empty_polls.store(0, Ordering::Relaxed);
+            if !self.armed.load(Ordering::Relaxed) && self.permissions.load(Ordering::Relaxed) > 0 {
+                self.permissions.fetch_sub(1, Ordering::Relaxed);
+                self.arm();
+            }
+            return;
+        }
+        let empty = self.empty_polls.load(Ordering::Relaxed) + 1;
+        self.empty_polls.store(empty, Ordering::Relaxed);
+        if empty >= PARK_AFTER && self.armed.load(Ordering::Relaxed) {
+            self.park();
+        }
+    }
+
+    fn park(&self) {
+        self.armed.store(false, Ordering::SeqCst);
+        for socket in &self.sockets {
+            // The descriptor is registered as long as the driver lives.
+            drop(self.control(libc::EPOLL_CTL_MOD, *socket, 0));
+        }
+        // From now on it has to look by itself.
+        self.needed_at(Some(clock::now() + TICK));
+    }
+
+    fn arm(&self) {
+        self.armed.store(true, Ordering::SeqCst);
+        for socket in &self.sockets {
+            // Whatever is in the socket already is reported as if it had just come.
+            drop(self.control(libc::EPOLL_CTL_MOD, *socket, libc::EPOLLIN | libc::EPOLLET));
+        }
+    }
+
+    /// The program is going to sleep until something completes: nobody will poll.
+    pub(crate) fn expect_sleep(&self) {
+        self.empty_polls.store(0, Ordering::Relaxed);
+        if !self.armed.load(Ordering::SeqCst) {
+            self.arm();
+        }
+    }
+
+    /// Sleeps until a socket or the bell wakes it, or the time has come.
+    fn sleep(&self, until: Option<Time>) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let limit = until.map(|until| timespec(clock::until(until)));
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: the pointers are to values that live during the call, or null.
+        let ready = unsafe {
+            libc::syscall(
+                libc::SYS_epoll_pwait2,
+                self.epoll.as_raw_fd(),
+                &raw mut event,
+                1,
+                limit,
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        if ready < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+            self.sleep_by_milliseconds(until);
+        }
+    }
+
+    /// The same on kernels before 5.11.
+    fn sleep_by_milliseconds(&self, until: Option<Time>) {
+        let mut event = libc::epoll_event { events: 0, u64: 0 };
+        let limit = until.map_or(-1, |until| {
+            i32::try_from(clock::until(until).as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
+        });
+        // SAFETY: the pointer is to an event that lives during the call.
+        unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, limit) };
+    }
+}
+
+/// Starts the driver thread of a device. It takes no signals: they are the program's.
+pub(crate) fn spawn(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+    let _blocked = Signals::block_all();
+    std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || drive(&shared))
+}
+
+/// All signals blocked in this thread, until it is dropped.
+struct Signals(libc::sigset_t);
+
+impl Signals {
+    fn block_all() -> Self {
+        // SAFETY: a signal set is plain data, for which all zeroes is a value.
+        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        let mut old = all;
+        // SAFETY: the pointer is to a set that lives during the call.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: the pointers are to sets that live during the call.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
+        Self(old)
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: the pointer is to a set that lives during the call; null asks for nothing.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
+    }
+}
+
+/// What the driver remembers between two looks.
+struct Watch {
+    calls: u64,
+    quiet: u32,
+}
+
+fn drive(shared: &Shared) {
+    let driver = &shared.driver;
+    let mut watch = Watch { calls: 0, quiet: QUIET_TICKS };
+    while !driver.stop.load(Ordering::SeqCst) {
+        // Whoever needs the engine turned from now on says so here, also while we look.
+        driver.wakes_at.store(u64::MAX, Ordering::SeqCst);
+        let next = look(shared, &mut watch);
+        driver.wakes_at.fetch_min(next.map_or(u64::MAX, Time::nanos), Ordering::SeqCst);
+        driver.doze.going_to_sleep();
+        // Whoever rings, or needs us earlier, from now on finds us asleep and wakes us.
+        let turned = !shared.turnstile.is_ringing().is_empty() && turn(shared);
+        if !turned && !driver.stop.load(Ordering::SeqCst) {
+            let until = driver.wakes_at.load(Ordering::SeqCst);
+            driver.sleep((until != u64::MAX).then(|| Time::from_nanos(until)));
+        }
+        driver.doze.awake(true);
+    }
+}
+
+/// Sees whether the engine has to be turned, does it, and says when to look again.
+fn look(shared: &Shared, watch: &mut Watch) -> Option<Time> {
+    let driver = &shared.driver;
+    let calls = shared.calls.load(Ordering::Relaxed);
+    let called = calls != watch.calls;
+    watch.calls = calls;
+    watch.quiet = if called { 0 } else { watch.quiet.saturating_add(1) };
+    let parked = !driver.armed.load(Ordering::SeqCst);
+    if parked && !called {
+        driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
+        driver.arm();
+    }
+    let wanted = if parked && called { None } else { turn_now(shared) };
+    let parked = !driver.armed.load(Ordering::SeqCst);
+    let tick = (parked || watch.quiet < QUIET_TICKS).then(|| clock::now() + TICK);
+    [wanted, tick].into_iter().flatten().min()
+}
+
+/// Turns the engine, or rings if somebody is inside. Says when it wants to be turned next.
+fn turn_now(shared: &Shared) -> Option<Time> {
+    let Some(mut inside) = shared.turnstile.try_enter() else {
+        shared.turnstile.ring(Calls::ARRIVED);
+        return None;
+    };
+    inside.take_calls();
+    let turned = inside.turn(clock::now(), Reason::Driver, &shared.mail);
+    if turned.more {
+        inside.ring(Calls::ARRIVED);
+    }
+    if turned.received > 0 && shared.driver.permissions.load(Ordering::Relaxed) > 0 {
+        shared.driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
+    }
+    let next = inside.wants_to_run_at();
+    shared.leave(inside);
+    next
+}
+
+/// Turns the engine because somebody left the bell ringing; false if somebody is inside by now.
+fn turn(shared: &Shared) -> bool {
+    let Some(inside) = shared.turnstile.try_enter() else { return false };
+    shared.turn_and_leave(inside, Reason::Driver);
+    true
+}

@@ -1,0 +1,166 @@
+//! What the machines ask of the device: memory, completions, events, shared receives.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use ferroce_transport::{
+    Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, Receive, Sge, SharedQueueId,
+    Time,
+};
+use ferroce_wire::{Lkey, Qpn, Rkey};
+use slab::Slab;
+
+use crate::completion::{CqId, CqSide, Wake};
+use crate::event::{AsyncEvent, EventQueue};
+use crate::memory::MemoryTable;
+use crate::srq::SrqSide;
+
+/// Everything that queue pairs share.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) memory: MemoryTable,
+    pub(crate) cqs: Slab<CqSide>,
+    pub(crate) srqs: Slab<SrqSide>,
+    pub(crate) events: Arc<EventQueue>,
+    /// Completion queues that were added to.
+    touched: Vec<CqId>,
+    pub(crate) wakes: Vec<Wake>,
+    pub(crate) now: Time,
+}
+
+impl Tables {
+    pub(crate) fn new(memory: MemoryTable, events: Arc<EventQueue>) -> Self {
+        Self {
+            memory,
+            cqs: Slab::new(),
+            srqs: Slab::new(),
+            events,
+            touched: Vec::new(),
+            wakes: Vec::new(),
+            now: Time::ZERO,
+        }
+    }
+
+    /// Adds a completion; false if it was lost.
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
+        let Some(side) = self.cqs.get_mut(cq.0 as usize) else { return true };
+        if !side.touched {
+            self.touched.push(cq);
+        }
+        side.push(completion, self.now)
+    }
+
+    /// Notes whom to wake for the completions of this turn.
+    pub(crate) fn settle(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        // Whoever arms a queue looks into it afterwards, with a fence between: so either it sees
+        // what was added, or we see here that it is armed.
+        fence(Ordering::SeqCst);
+        for cq in self.touched.drain(..) {
+            if let Some(side) = self.cqs.get_mut(cq.0 as usize) {
+                side.settle(&mut self.wakes);
+            }
+        }
+    }
+
+    /// Whether completions were added that nobody was told of yet.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.touched.is_empty()
+    }
+}
+
+/// The device as one queue pair sees it during one call.
+pub(crate) struct View<'a> {
+    pub(crate) tables: &'a mut Tables,
+    pub(crate) send_cq: CqId,
+    pub(crate) receive_cq: CqId,
+    /// A completion did not fit: the queue pair has to go into error.
+    pub(crate) overrun: &'a mut bool,
+}
+
+impl View<'_> {
+    fn complete(&mut self, cq: CqId, completion: &Completion) {
+        if self.tables.complete(cq, completion) || *self.overrun {
+            return;
+        }
+        *self.overrun = true;
+        self.tables.events.push(AsyncEvent::CompletionQueueOverrun(cq));
+    }
+}
+
+impl Host for View<'_> {
+    fn check_local(&mut self, domain: DomainId, sge: Sge, write: bool) -> Result<(), Denied> {
+        self.tables.memory.local(domain, sge, write).map(drop)
+    }
+
+    fn write_local(&mut self, lkey: Lkey, address: u64, bytes: &[u8]) -> Result<(), Denied> {
+        self.tables.memory.local_again(piece(lkey, address, bytes.len())?, true)?.write(bytes)
+    }
+
+    fn read_local(&mut self, lkey: Lkey, address: u64, bytes: &mut [u8]) -> Result<(), Denied> {
+        self.tables.memory.local_again(piece(lkey, address, bytes.len())?, false)?.read(bytes)
+    }
+
+    fn check_remote(
+        &mut self,
+        by: Accessor,
+        rkey: Rkey,
+        address: u64,
+        len: u32,
+        access: Access,
+    ) -> Result<(), Denied> {
+        self.tables.memory.remote(by, rkey, address, len, access).map(drop)
+    }
+
+    fn write_remote(&mut self, by: Accessor, rkey: Rkey, address: u64, bytes: &[u8]) -> Result<(), Denied> {
+        let len = u32::try_from(bytes.len()).map_err(|_| Denied::OutOfRange)?;
+        self.tables.memory.remote(by, rkey, address, len, Access::REMOTE_WRITE)?.write(bytes)
+    }
+
+    fn atomic(&mut self, by: Accessor, rkey: Rkey, address: u64, op: AtomicOp) -> Result<u64, Denied> {
+        let access = match op {
+            AtomicOp::Store(_) => Access::REMOTE_WRITE,
+            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd(_) => Access::REMOTE_ATOMIC,
+        };
+        if !address.is_multiple_of(8) {
+            return Err(Denied::Misaligned);
+        }
+        self.tables.memory.remote(by, rkey, address, 8, access)?.atomic(op)
+    }
+
+    fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), Denied> {
+        self.tables.memory.invalidate(by, rkey)
+    }
+
+    fn bind(&mut self, by: Accessor, bind: &Bind) -> Result<(), Denied> {
+        self.tables.memory.bind(by, bind)
+    }
+
+    fn take_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
+        let Some(side) = self.tables.srqs.get_mut(queue.0 as usize) else { return false };
+        let taken = side.pop_into(receive);
+        if taken && side.reached_limit() {
+            self.tables.events.push(AsyncEvent::SharedQueueLimit(queue));
+        }
+        taken
+    }
+
+    fn complete_send(&mut self, completion: Completion) {
+        self.complete(self.send_cq, &completion);
+    }
+
+    fn complete_receive(&mut self, completion: Completion) {
+        self.complete(self.receive_cq, &completion);
+    }
+
+    fn event(&mut self, qpn: Qpn, event: Event) {
+        self.tables.events.push(AsyncEvent::QueuePair(qpn, event));
+    }
+}
+
+fn piece(lkey: Lkey, address: u64, len: usize) -> Result<Sge, Denied> {
+    let length = u32::try_from(len).map_err(|_| Denied::OutOfRange)?;
+    Ok(Sge { address, length, lkey })
+}

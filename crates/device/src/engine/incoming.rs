@@ -1,0 +1,136 @@
+//! Packets on their way in: checked, taken apart, handed to their queue pair.
+
+use std::net::IpAddr;
+
+use ferroce_wire::header::DatagramPrefix;
+use ferroce_wire::net::{Ipv4, Ipv6, Udp};
+use ferroce_wire::{Grh, Packet, ParseError};
+
+use super::outgoing::is_connected;
+use super::qps::{index_of, slot_of};
+use super::verify::Ends;
+use super::{Engine, view};
+use crate::fabric::{Received, Route};
+
+/// Where a packet comes from, and how it came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sender {
+    remote: IpAddr,
+    local: IpAddr,
+    traffic_class: u8,
+    hop_limit: u8,
+    identification: u16,
+}
+
+impl Sender {
+    /// The sender of a packet that never leaves the process.
+    pub(super) const fn of(route: &Route) -> Self {
+        Self {
+            remote: route.local,
+            local: route.remote,
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+            identification: 0,
+        }
+    }
+
+    /// What stands before a datagram in the buffer of its receiver.
+    fn prefix(&self, packet_len: usize) -> [u8; Grh::LEN] {
+        let mut bytes = [0; Grh::LEN];
+        let len = u16::try_from(packet_len + Udp::LEN).unwrap_or(u16::MAX);
+        match (self.remote, self.local) {
+            (IpAddr::V4(source), IpAddr::V4(dest)) => {
+                let (tos, id, ttl) = (self.traffic_class, self.identification, self.hop_limit);
+                let ip = Ipv4 { tos, id, dont_fragment: true, ttl, source, dest };
+                DatagramPrefix::V4(ip, len).emit(&mut bytes);
+            }
+            (IpAddr::V6(source), IpAddr::V6(dest)) => {
+                let (traffic_class, hop_limit) = (self.traffic_class, self.hop_limit);
+                let ip = Ipv6 { traffic_class, flow_label: 0, hop_limit, source, dest };
+                DatagramPrefix::V6(Grh::from((ip, len))).emit(&mut bytes);
+            }
+            _ => {}
+        }
+        bytes
+    }
+}
+
+impl Engine {
+    /// Takes in a datagram, or several that arrived as one; how many packets.
+    pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8]) -> usize {
+        let ends = Ends { source: datagram.source, local: datagram.local };
+        let congested = datagram.traffic_class & 3 == 3;
+        let mut packets = 0;
+        for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
+            packets += 1;
+            self.counters.packets_received += 1;
+            self.counters.ecn_marked += u64::from(congested);
+            self.take_packet(datagram, &ends, place, packet);
+        }
+        packets
+    }
+
+    fn take_packet(&mut self, datagram: &Received, ends: &Ends, place: usize, bytes: &[u8]) {
+        let packet = match Packet::parse(bytes) {
+            Ok(packet) => packet,
+            Err(error) => {
+                self.count_malformed(&error);
+                return;
+            }
+        };
+        let Some(identification) = self.verifier.check(ends, bytes, place) else {
+            self.counters.icrc_errors += 1;
+            return;
+        };
+        let sender = Sender {
+            remote: datagram.source.0,
+            local: datagram.local,
+            traffic_class: datagram.traffic_class,
+            hop_limit: datagram.hop_limit,
+            identification,
+        };
+        self.deliver(&sender, &packet);
+    }
+
+    fn count_malformed(&mut self, error: &ParseError) {
+        match error {
+            ParseError::UnknownOpcode(_) => self.counters.unknown_opcode += 1,
+            _ => self.counters.malformed += 1,
+        }
+    }
+
+    /// Hands a packet to its queue pair.
+    pub(super) fn deliver(&mut self, sender: &Sender, packet: &Packet<&[u8]>) {
+        let Self { qps, tables, windows, counters, .. } = self;
+        let index = index_of(packet.dest_qp);
+        if slot_of(packet.dest_qp) != qps.slot() {
+            counters.unknown_qp += 1;
+            return;
+        }
+        let Some(entry) = qps.by_index(index) else {
+            counters.unknown_qp += 1;
+            return;
+        };
+        // IBA 9.6.1.5: a connection takes packets from its peer only.
+        let from_peer = entry
+            .way
+            .as_ref()
+            .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
+        if is_connected(&packet.body) && !from_peer {
+            counters.wrong_peer += 1;
+            return;
+        }
+        let now = tables.now;
+        let window = windows.get(entry.window);
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let prefix;
+        let prefix = if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
+            prefix = sender.prefix(packet.len());
+            Some(&prefix)
+        } else {
+            None
+        };
+        entry.machine.handle_packet(now, packet, prefix, window, &mut host);
+        self.after(index);
+    }
+}

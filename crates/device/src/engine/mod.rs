@@ -1,0 +1,371 @@
+//! The engine: everything that happens, happens in a turn of it, and one thread at a time is in it.
+//!
+//! ```text
+//! turn:  mail (work that met a busy engine) -> receive -> timers -> transmit -> tell who waits
+//! ```
+//!
+//! Whoever posts work or looks for completions turns the engine; while nobody does, the driver
+//! thread does ([`crate::driver`]).
+
+pub(crate) mod host;
+mod incoming;
+mod outgoing;
+pub(crate) mod qps;
+mod timers;
+mod verify;
+pub(crate) mod windows;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
+use ferroce_wire::{Lkey, Qpn};
+use slab::Slab;
+
+use crate::counters::DeviceCounters;
+use crate::event::{AsyncEvent, EventQueue};
+use crate::fabric::{Fabric, Inbox};
+use crate::mail::{Mail, Parcel};
+use crate::memory::MemoryTable;
+use crate::path::PathPolicy;
+use crate::random::Random;
+use host::{Tables, View};
+use outgoing::Port;
+use qps::{Entry, QpTable, Way};
+use timers::Timers;
+use verify::Verifier;
+use windows::Windows;
+
+/// Datagrams that one look at the socket takes in.
+const INBOX: usize = 16;
+
+/// Looks at the socket in one turn of the driver, before others may have the engine.
+const MAX_LOOKS: usize = 8;
+
+/// A timer that comes up so much too late says more about this process than about the peer.
+const LATE: Duration = Duration::from_millis(20);
+
+/// How long an acknowledgement waits for a packet to ride with, if nobody looks again.
+const LONGEST_RIDE: Duration = Duration::from_millis(1);
+
+/// How soon to call a fabric again that keeps packets back.
+const HELD: Duration = Duration::from_micros(100);
+
+/// Packets of one queue pair before the next has its turn.
+const MAX_BURST: usize = 256;
+
+/// More packets than this in one look are a stream: their acknowledgements do not wait for a ride.
+const STREAM: usize = 4;
+
+pub(crate) struct Engine {
+    pub(crate) qps: QpTable,
+    pub(crate) tables: Tables,
+    pub(crate) windows: Windows,
+    pub(crate) handles: Slab<Handle>,
+    pub(crate) random: Random,
+    pub(crate) counters: DeviceCounters,
+    pub(crate) port: Port,
+    inbox: Inbox,
+    verifier: Verifier,
+    timers: Timers,
+    /// Queue pairs that may have something to send.
+    ready: Vec<u16>,
+    /// Queue pairs that owe an acknowledgement.
+    owing: Vec<u16>,
+    mail: VecDeque<Parcel>,
+    /// A packet on the local path.
+    scratch: Box<[u8]>,
+    /// Regions that nobody holds any more, but posted work may still name.
+    pub(crate) leaving: Vec<Lkey>,
+    /// The socket failed.
+    broken: bool,
+}
+
+/// An address handle: where datagrams go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handle {
+    pub(crate) way: Way,
+    /// The address is of this device.
+    pub(crate) ours: bool,
+    pub(crate) policy: PathPolicy,
+}
+
+/// Why the engine is turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Work was posted.
+    Posted,
+    /// Somebody looked for completions and found none.
+    Polled,
+    /// Nobody else does.
+    Driver,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turned {
+    /// Packets that arrived.
+    pub(crate) received: usize,
+    /// More may be waiting in the socket.
+    pub(crate) more: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        fabric: Box<dyn Fabric>,
+        slot: u8,
+        mut random: Random,
+        events: Arc<EventQueue>,
+    ) -> Self {
+        let memory = MemoryTable::new(random.fork());
+        Self {
+            qps: QpTable::new(slot),
+            tables: Tables::new(memory, events),
+            windows: Windows::new(),
+            handles: Slab::new(),
+            random,
+            counters: DeviceCounters::default(),
+            port: Port::new(fabric),
+            inbox: Inbox::new(INBOX),
+            verifier: Verifier::new(),
+            timers: Timers::default(),
+            ready: Vec::new(),
+            owing: Vec::new(),
+            mail: VecDeque::new(),
+            scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
+            leaving: Vec::new(),
+            broken: false,
+        }
+    }
+
+    /// Goes round once.
+    pub(crate) fn turn(&mut self, now: Time, reason: Reason, mail: &Mail) -> Turned {
+        self.tables.now = now;
+        self.take_mail(mail);
+        let mut turned = Turned::default();
+        match reason {
+            Reason::Posted => self.transmit(Acks::Hold),
+            Reason::Polled => {
+                turned = self.receive(mail);
+                if turned.received == 0 {
+                    self.queue_owing();
+                    self.run_timers();
+                    self.transmit(Acks::Send);
+                } else if turned.received > STREAM {
+                    self.transmit(Acks::Send);
+                } else {
+                    self.transmit(Acks::Hold);
+                }
+            }
+            Reason::Driver => {
+                for _ in 0..MAX_LOOKS {
+                    let look = self.receive(mail);
+                    turned.received += look.received;
+                    turned.more = look.more;
+                    self.transmit(Acks::Send);
+                    if !look.more {
+                        break;
+                    }
+                }
+                self.queue_owing();
+                if !turned.more {
+                    self.run_timers();
+                }
+                self.transmit(Acks::Send);
+            }
+        }
+        self.port.flush(&mut self.counters);
+        self.release_regions();
+        self.tables.settle();
+        turned
+    }
+
+    /// When somebody has to turn it, even if nothing happens: a timer is due then, or an
+    /// acknowledgement has waited for a ride long enough.
+    pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
+        let ride = (!self.owing.is_empty()).then(|| self.tables.now + LONGEST_RIDE);
+        let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
+        [self.timers.next(), ride, held].into_iter().flatten().min()
+    }
+
+    /// Takes in what was posted while the engine was busy, in the order in which it was posted.
+    pub(crate) fn take_mail(&mut self, mail: &Mail) {
+        if mail.is_empty() {
+            return;
+        }
+        let mut parcels = std::mem::take(&mut self.mail);
+        mail.take(&mut parcels);
+        for parcel in parcels.drain(..) {
+            match parcel {
+                Parcel::Send(qpn, work) => {
+                    // It was checked; but the queue pair may have been reset since.
+                    if self.post_send(qpn, &work.request()).is_err()
+                        && let Some(entry) = self.qps.get(qpn)
+                    {
+                        entry.shared.sends_retired(1);
+                    }
+                }
+                Parcel::Receive(qpn, work) => drop(self.post_receive(qpn, &work.request())),
+                Parcel::Shared(queue, work) => {
+                    self.post_shared(queue, &work.request());
+                }
+            }
+        }
+        self.mail = parcels;
+    }
+
+    /// Posts a send request. `transmit` has to follow.
+    pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let Self { qps, tables, .. } = self;
+        let Some(entry) = qps.get(qpn) else { return Ok(()) };
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let posted = entry.machine.post_send(request, &mut view);
+        if posted.is_ok() {
+            entry.counted += 1;
+        }
+        self.after(qps::index_of(qpn));
+        posted
+    }
+
+    /// Posts a receive request.
+    pub(crate) fn post_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let Self { qps, tables, .. } = self;
+        let Some(entry) = qps.get(qpn) else { return Ok(()) };
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let posted = entry.machine.post_receive(request, &mut view);
+        entry.shared.set_receives(entry.machine.receives_waiting());
+        posted
+    }
+
+    /// Posts a receive request to a shared queue; false if it is full or has too many pieces.
+    pub(crate) fn post_shared(&mut self, queue: SharedQueueId, request: &ReceiveRequest<'_>) -> bool {
+        let side = self.tables.srqs.get_mut(queue.0 as usize);
+        side.is_none_or(|side| side.queue.push(request.id, request.sges))
+    }
+
+    /// Does what has to be done after every call of a machine: it may have something to send,
+    /// want to be called later, or have failed.
+    pub(crate) fn after(&mut self, index: u16) {
+        let Some(entry) = self.qps.by_index(index) else { return };
+        if !entry.queued {
+            entry.queued = true;
+            self.ready.push(index);
+        }
+        self.note(index);
+    }
+
+    /// As [`after`](Self::after), when there is nothing to send.
+    fn note(&mut self, index: u16) {
+        let Self { qps, tables, windows, timers, owing, .. } = self;
+        let Some(entry) = qps.by_index(index) else { return };
+        if std::mem::take(&mut entry.overrun) {
+            let mut ignored = true;
+            let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);
+            let error = ferroce_transport::Attributes::to(State::Err);
+            // Cannot fail: every state leads to ERR.
+            let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
+        }
+        let left = entry.machine.sends_waiting();
+        if left < entry.counted {
+            entry.shared.sends_retired(entry.counted - left);
+            entry.counted = left;
+        }
+        timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
+        if entry.machine.owes_ack() && !entry.owing {
+            entry.owing = true;
+            owing.push(index);
+        }
+    }
+
+    /// Lets those that owe an acknowledgement send it with the next `transmit`.
+    fn queue_owing(&mut self) {
+        let mut owing = std::mem::take(&mut self.owing);
+        for index in owing.drain(..) {
+            if let Some(entry) = self.qps.by_index(index) {
+                entry.owing = false;
+                if !entry.queued {
+                    entry.queued = true;
+                    self.ready.push(index);
+                }
+            }
+        }
+        self.owing = owing;
+    }
+
+    /// Calls the queue pairs whose time has come.
+    fn run_timers(&mut self) {
+        let now = self.tables.now;
+        while let Some((time, index)) = self.timers.pop_due(now) {
+            let Self { qps, tables, windows, .. } = self;
+            let Some(entry) = qps.by_index(index) else { continue };
+            if entry.scheduled != Some(time) {
+                continue;
+            }
+            entry.scheduled = None;
+            let Some(wanted) = entry.machine.poll_timeout() else { continue };
+            if wanted <= now {
+                let window = windows.get(entry.window);
+                let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+                if now.since(wanted) > LATE {
+                    self.counters.late_timers += 1;
+                    entry.machine.restart_timers(now, window, &mut view);
+                } else {
+                    entry.machine.handle_timeout(now, window, &mut view);
+                }
+            }
+            self.after(index);
+        }
+    }
+
+    /// Looks at the socket once.
+    fn receive(&mut self, mail: &Mail) -> Turned {
+        if self.broken {
+            return Turned::default();
+        }
+        let mut inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
+        if self.port.fabric.receive(&mut inbox).is_err() {
+            self.broken = true;
+            self.tables.events.push(AsyncEvent::DeviceFatal);
+        }
+        // A receive that was posted before its message was sent must be there for it.
+        self.take_mail(mail);
+        let mut received = 0;
+        for (datagram, bytes) in inbox.iter() {
+            received += self.take_datagram(datagram, bytes);
+        }
+        let more = inbox.is_full();
+        self.inbox = inbox;
+        Turned { received, more }
+    }
+
+    /// Deregisters regions whose last posted work is done.
+    fn release_regions(&mut self) {
+        if self.leaving.is_empty() || self.tables.is_settled() {
+            return;
+        }
+        self.release_unused_regions();
+    }
+
+    /// Deregisters those leaving regions that no posted work names.
+    pub(crate) fn release_unused_regions(&mut self) {
+        let mut leaving = std::mem::take(&mut self.leaving);
+        leaving.retain(|lkey| self.is_in_use(*lkey) || self.tables.memory.deregister(*lkey).is_err());
+        self.leaving = leaving;
+    }
+
+    fn is_in_use(&self, lkey: Lkey) -> bool {
+        self.qps.iter().any(|entry: &Entry| entry.machine.uses(lkey))
+            || self.tables.srqs.iter().any(|(_, side)| side.queue.uses(lkey))
+    }
+}
+
+/// The device as one queue pair sees it.
+fn view<'a>(
+    tables: &'a mut Tables,
+    send_cq: crate::completion::CqId,
+    receive_cq: crate::completion::CqId,
+    overrun: &'a mut bool,
+) -> View<'a> {
+    View { tables, send_cq, receive_cq, overrun }
+}

@@ -1,0 +1,262 @@
+//! Packets on their way out: put together, sealed, sent in runs; or handed over in this process.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+
+use ferroce_transport::{Access, Accessor, Acks, Destination, PayloadSource, Transmit};
+use ferroce_wire::{Body, Flow, ICRC_LEN, Packet};
+
+use super::incoming::Sender;
+use super::qps::Way;
+use super::{Engine, MAX_BURST, view};
+use crate::counters::DeviceCounters;
+use crate::engine::host::Tables;
+use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
+use crate::path::{Path, PathPolicy};
+
+/// Bytes of packets that wait for one system call: two of the largest runs.
+const OUTBOX_BYTES: usize = 2 * 65_536;
+
+/// Runs that wait for one system call.
+const OUTBOX_RUNS: usize = 64;
+
+/// The fabric, and what waits to be sent.
+pub(crate) struct Port {
+    pub(crate) fabric: Box<dyn Fabric>,
+    outbox: Outbox,
+}
+
+impl Port {
+    pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
+        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS) }
+    }
+
+    /// Lets go of the network: from now on everything is lost.
+    pub(crate) fn close(&mut self) {
+        self.fabric = Box::new(Closed);
+    }
+
+    /// Sends what waits.
+    pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
+        if !self.outbox.is_empty() {
+            let sent = self.fabric.send(&mut self.outbox);
+            counters.packets_sent += sent.packets;
+            counters.send_no_room += sent.no_room;
+            counters.send_too_long += sent.too_long;
+            counters.send_unreachable += sent.unreachable;
+            counters.send_calls += sent.calls;
+        }
+    }
+
+    /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
+    fn add(
+        &mut self,
+        transmit: &Transmit<'_>,
+        by: Accessor,
+        way: &mut Way,
+        tables: &Tables,
+        counters: &mut DeviceCounters,
+    ) {
+        let len = transmit.packet.len();
+        let limits = if self.fabric.coalesces() { self.fabric.run_limits() } else { (1, usize::MAX) };
+        let mut place = self.outbox.place(&way.route, len, limits);
+        if self.outbox.room(len).is_none() {
+            self.flush(counters);
+            place = 0;
+        }
+        if place == 0 {
+            let port = self.fabric.source_port(way.wanted_port, way.route.local);
+            if port != way.route.source_port {
+                way.leave_from(port);
+            }
+        }
+        let Some(buffer) = self.outbox.room(len) else { return };
+        if emit(transmit, by, tables, buffer).is_none() {
+            counters.send_refused += 1;
+            return;
+        }
+        let identification = u16::try_from(place).unwrap_or(0);
+        // Cannot fail: every packet has room for a header and an ICRC.
+        let _ = way.flow.seal(buffer, identification);
+        self.outbox.commit(&way.route, len, place);
+    }
+}
+
+/// What is left of a fabric when its device has closed.
+struct Closed;
+
+impl Fabric for Closed {
+    fn coalesces(&self) -> bool {
+        false
+    }
+
+    fn run_limits(&self) -> (usize, usize) {
+        (1, usize::MAX)
+    }
+
+    fn source_port(&mut self, wanted: u16, _: IpAddr) -> u16 {
+        wanted
+    }
+
+    fn send(&mut self, outbox: &mut Outbox) -> Sent {
+        outbox.clear();
+        Sent::default()
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        inbox.clear();
+        Ok(())
+    }
+
+    fn descriptors(&self) -> &[RawFd] {
+        &[]
+    }
+}
+
+impl Way {
+    /// A way with these ends, or `None` if one is IPv4 and the other IPv6.
+    pub(crate) fn new(route: Route) -> Option<Self> {
+        let flow = flow(&route)?;
+        Some(Self { route, wanted_port: route.source_port, flow })
+    }
+
+    /// Packets leave from another port from now on.
+    fn leave_from(&mut self, port: u16) {
+        self.route.source_port = port;
+        if let Some(flow) = flow(&self.route) {
+            self.flow = flow;
+        }
+    }
+}
+
+fn flow(route: &Route) -> Option<Flow> {
+    Flow::new(SocketAddr::new(route.local, route.source_port), SocketAddr::new(route.remote, PORT))
+}
+
+/// Writes a packet, all but its ICRC. `None` if its memory is gone: access was checked a moment ago.
+fn emit(transmit: &Transmit<'_>, by: Accessor, tables: &Tables, buffer: &mut [u8]) -> Option<()> {
+    let headers = transmit.packet.emit_headers(buffer).ok()?;
+    let payload = transmit.packet.payload_len();
+    let (body, rest) = buffer[headers..].split_at_mut(payload);
+    let pad = rest.len() - ICRC_LEN;
+    rest[..pad].fill(0);
+    fill(&transmit.payload, by, tables, body)
+}
+
+/// Copies a payload from where it is.
+fn fill(payload: &PayloadSource<'_>, by: Accessor, tables: &Tables, mut into: &mut [u8]) -> Option<()> {
+    match payload {
+        PayloadSource::Nothing => Some(()),
+        PayloadSource::Inline(bytes) => {
+            into.copy_from_slice(bytes);
+            Some(())
+        }
+        PayloadSource::Gather(pieces) => {
+            for piece in *pieces {
+                let (part, rest) = into.split_at_mut(piece.length as usize);
+                tables.memory.local(by.domain, piece, false).ok()?.read(part).ok()?;
+                into = rest;
+            }
+            Some(())
+        }
+        PayloadSource::Remote { rkey, address, len } => {
+            let place = tables.memory.remote(by, *rkey, *address, *len, Access::REMOTE_READ).ok()?;
+            place.read(into).ok()
+        }
+    }
+}
+
+impl Engine {
+    /// Lets every queue pair that may have something to send do so.
+    pub(super) fn transmit(&mut self, acks: Acks) {
+        // Packets that stay in this process make others ready: go on until none is.
+        while !self.ready.is_empty() {
+            let mut ready = std::mem::take(&mut self.ready);
+            for index in ready.drain(..) {
+                if let Some(entry) = self.qps.by_index(index) {
+                    entry.queued = false;
+                    self.transmit_one(index, acks);
+                }
+            }
+            if self.ready.is_empty() {
+                self.ready = ready;
+            }
+        }
+    }
+
+    /// Sends what one queue pair has to send. Requests go first, and then, if any packet went the
+    /// same way or the caller says so, an acknowledgement that is owed rides behind them.
+    fn transmit_one(&mut self, index: u16, acks: Acks) {
+        let mut sent = 0;
+        while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold) {
+            sent += 1;
+        }
+        if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send) {
+            sent += 1;
+        }
+        if sent > MAX_BURST
+            && let Some(entry) = self.qps.by_index(index)
+            && !entry.queued
+        {
+            entry.queued = true;
+            self.ready.push(index);
+        }
+        self.note(index);
+    }
+
+    /// Sends one packet, if the queue pair has one.
+    fn transmit_packet(&mut self, index: u16, acks: Acks) -> bool {
+        let Self { qps, tables, windows, port, counters, handles, scratch, .. } = self;
+        let slot = qps.slot();
+        let Some(entry) = qps.by_index(index) else { return false };
+        let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let now = host.tables.now;
+        let window = windows.get(entry.window);
+        let Some(transmit) = entry.machine.poll_transmit(now, acks, window, &mut host) else { return false };
+        let (way, is_local) = match transmit.dest {
+            Destination::Peer => {
+                let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+                (entry.way.as_mut(), is_local)
+            }
+            Destination::Datagram(handle) => match handles.get_mut(handle as usize) {
+                None => (None, false),
+                Some(handle) => {
+                    let ours = handle.ours && super::qps::slot_of(transmit.packet.dest_qp) == slot;
+                    (Some(&mut handle.way), ours && handle.policy != PathPolicy::Forbid)
+                }
+            },
+        };
+        let Some(way) = way else {
+            counters.send_refused += 1;
+            return true;
+        };
+        if !is_local {
+            port.add(&transmit, by, way, tables, counters);
+            return true;
+        }
+        let len = transmit.packet.len();
+        let sender = Sender::of(&way.route);
+        let mut buffer = std::mem::take(scratch);
+        if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
+            counters.local_packets += 1;
+            self.deliver_local(&sender, &buffer[..len]);
+        }
+        self.scratch = buffer;
+        true
+    }
+
+    /// A packet for a queue pair of this process.
+    fn deliver_local(&mut self, sender: &Sender, bytes: &[u8]) {
+        match Packet::parse(bytes) {
+            Ok(packet) => self.deliver(sender, &packet),
+            Err(_) => self.counters.malformed += 1,
+        }
+    }
+}
+
+/// Whether a packet belongs to a connection, whose peer is known.
+pub(super) const fn is_connected<P>(body: &Body<P>) -> bool {
+    matches!(body, Body::RcRequest(_) | Body::RcResponse(_) | Body::Uc(_))
+}

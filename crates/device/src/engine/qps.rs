@@ -1,0 +1,127 @@
+//! The queue pairs of an engine, and how they are numbered.
+//!
+//! A queue pair number is a slot (8 bits) and an index (16 bits). The slot says which engine it
+//! belongs to, the index which of its queue pairs. Indices are dealt at random: a number that was
+//! in use a moment ago, in this process or one before it, should not mean somebody else now.
+
+use std::sync::Arc;
+
+use ferroce_transport::{QueuePair, Time};
+use ferroce_wire::{Flow, Qpn};
+
+use crate::completion::CqId;
+use crate::engine::windows::WindowId;
+use crate::fabric::Route;
+use crate::path::PathChoice;
+use crate::qp::QpShared;
+use crate::random::Random;
+
+/// The slot of a queue pair number.
+#[expect(clippy::cast_possible_truncation, reason = "a QPN has 24 bits")]
+pub(crate) const fn slot_of(qpn: Qpn) -> u8 {
+    (qpn.get() >> 16) as u8
+}
+
+/// The index of a queue pair number.
+#[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+pub(crate) const fn index_of(qpn: Qpn) -> u16 {
+    qpn.get() as u16
+}
+
+/// A queue pair and what the device knows about it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) machine: QueuePair,
+    pub(crate) send_cq: CqId,
+    pub(crate) receive_cq: CqId,
+    pub(crate) window: WindowId,
+    /// The way to its peer, when it has one.
+    pub(crate) way: Option<Way>,
+    pub(crate) path: Option<PathChoice>,
+    /// It stands in the list of those that may have something to send.
+    pub(crate) queued: bool,
+    /// It stands in the list of those that owe an acknowledgement.
+    pub(crate) owing: bool,
+    /// Its earliest entry among the timers.
+    pub(crate) scheduled: Option<Time>,
+    /// Sends in the machine, as far as `shared` knows.
+    pub(crate) counted: u32,
+    /// A completion queue had no room: it must go into error.
+    pub(crate) overrun: bool,
+    pub(crate) shared: Arc<QpShared>,
+}
+
+/// The way to a peer, ready for sealing packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    /// With the source port that packets leave from.
+    pub(crate) route: Route,
+    /// The source port that is wanted.
+    pub(crate) wanted_port: u16,
+    pub(crate) flow: Flow,
+}
+
+/// The queue pairs of one engine.
+#[derive(Debug)]
+pub(crate) struct QpTable {
+    slot: u8,
+    entries: Vec<Option<Box<Entry>>>,
+    count: usize,
+}
+
+impl QpTable {
+    /// Indices that a slot has. Three numbers are never dealt: 0 and 1 of slot 0, and the last of all.
+    const INDICES: u32 = 1 << 16;
+
+    pub(crate) fn new(slot: u8) -> Self {
+        Self { slot, entries: Vec::new(), count: 0 }
+    }
+
+    pub(crate) const fn slot(&self) -> u8 {
+        self.slot
+    }
+
+    pub(crate) const fn count(&self) -> usize {
+        self.count
+    }
+
+    /// A number that no queue pair has. `None` if all are used.
+    pub(crate) fn deal(&mut self, random: &mut Random) -> Option<Qpn> {
+        let start = random.next_u32();
+        (0..Self::INDICES).find_map(|step| {
+            let index = start.wrapping_add(step) % Self::INDICES;
+            let qpn = Qpn::new(u32::from(self.slot) << 16 | index);
+            let special = matches!(qpn, Qpn::SMI | Qpn::GSI | Qpn::MULTICAST);
+            let free = self.entries.get(index as usize).is_none_or(Option::is_none);
+            (free && !special).then_some(qpn)
+        })
+    }
+
+    pub(crate) fn insert(&mut self, qpn: Qpn, entry: Box<Entry>) {
+        let index = usize::from(index_of(qpn));
+        if self.entries.len() <= index {
+            self.entries.resize_with(index + 1, || None);
+        }
+        self.count += 1;
+        self.entries[index] = Some(entry);
+    }
+
+    pub(crate) fn remove(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
+        let entry = self.entries.get_mut(usize::from(index_of(qpn)))?.take();
+        self.count -= usize::from(entry.is_some());
+        entry
+    }
+
+    pub(crate) fn by_index(&mut self, index: u16) -> Option<&mut Entry> {
+        self.entries.get_mut(usize::from(index))?.as_deref_mut()
+    }
+
+    /// The queue pair of this number, if it is one of ours.
+    pub(crate) fn get(&mut self, qpn: Qpn) -> Option<&mut Entry> {
+        if slot_of(qpn) == self.slot { self.by_index(index_of(qpn)) } else { None }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter_map(Option::as_deref)
+    }
+}

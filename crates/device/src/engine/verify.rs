@@ -1,0 +1,126 @@
+//! Whether a packet arrived as it was sent.
+//!
+//! The ICRC covers the IPv4 identification, which no socket shows. Our own packets have the place
+//! in their run; many senders have zero; the rest count up, and then the ICRC itself is solved for it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use ferroce_wire::Flow;
+
+use crate::fabric::PORT;
+
+/// How far from the last one an identification may lie that the ICRC was solved for.
+const REACH: u16 = 4096;
+
+/// Sources whose identifications are followed.
+const SOURCES: usize = 1024;
+
+/// Flows that are kept hashed.
+const FLOWS: usize = 16;
+
+/// Checks packets and remembers what it needs for the next one.
+#[derive(Debug)]
+pub(crate) struct Verifier {
+    flows: [Option<(Ends, Flow)>; FLOWS],
+    identifications: HashMap<IpAddr, u16>,
+}
+
+/// Where a packet came from and went to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) source: (IpAddr, u16),
+    pub(crate) local: IpAddr,
+}
+
+impl Verifier {
+    pub(crate) fn new() -> Self {
+        Self { flows: [None; FLOWS], identifications: HashMap::new() }
+    }
+
+    /// The identification with which the ICRC of `packet` is right, or `None` if it is wrong.
+    /// `place` is the packet's place in what arrived together.
+    pub(crate) fn check(&mut self, ends: &Ends, packet: &[u8], place: usize) -> Option<u16> {
+        let flow = self.flow(ends)?;
+        let expected = u16::try_from(place).unwrap_or(0);
+        if flow.verify(packet, expected).is_ok() {
+            return Some(expected);
+        }
+        let found = flow.solve_ip_id(packet)?;
+        self.follows(ends.source.0, found).then_some(found)
+    }
+
+    fn flow(&mut self, ends: &Ends) -> Option<Flow> {
+        let slot = usize::from(ends.source.1) % FLOWS;
+        match &self.flows[slot] {
+            Some((known, flow)) if known == ends => Some(*flow),
+            _ => {
+                let (address, port) = ends.source;
+                let flow = Flow::new(SocketAddr::new(address, port), SocketAddr::new(ends.local, PORT))?;
+                self.flows[slot] = Some((*ends, flow));
+                Some(flow)
+            }
+        }
+    }
+
+    /// Whether an identification that was solved for is credible: small, as in a run of
+    /// packets that was cut apart, near the last one of its source, or the first of its source. A
+    /// jump is refused once, and taken as where that source now stands: damage does not come twice.
+    fn follows(&mut self, source: IpAddr, found: u16) -> bool {
+        if found < 128 {
+            return true;
+        }
+        if !self.identifications.contains_key(&source) && self.identifications.len() >= SOURCES {
+            self.identifications.clear();
+        }
+        let last = self.identifications.insert(source, found);
+        last.is_none_or(|last| found.wrapping_sub(last).wrapping_add(REACH) <= 2 * REACH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed(ends: &Ends, id: u16) -> [u8; 32] {
+        let mut packet = [0x5a; 32];
+        let (address, port) = ends.source;
+        let flow = Flow::new(SocketAddr::new(address, port), SocketAddr::new(ends.local, PORT)).unwrap();
+        flow.seal(&mut packet, id).unwrap();
+        packet
+    }
+
+    fn ends() -> Ends {
+        Ends { source: (IpAddr::from([10, 0, 0, 1]), 50_000), local: IpAddr::from([10, 0, 0, 2]) }
+    }
+
+    #[test]
+    fn a_place_in_a_run_and_zero_are_known_at_once() {
+        let mut verifier = Verifier::new();
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 5), Some(5));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 0), Some(5), "a run cut apart");
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 0), 3), Some(0));
+    }
+
+    #[test]
+    fn a_source_that_counts_is_followed() {
+        let mut verifier = Verifier::new();
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 40_000), 0), Some(40_000));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 40_001), 0), Some(40_001));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 39_999), 0), Some(39_999), "overtaken");
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 50_001), 0), None, "a jump");
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 50_002), 0), Some(50_002));
+    }
+
+    #[test]
+    fn flipped_bits_are_found() {
+        let mut verifier = Verifier::new();
+        for bit in 0..32 * 8 {
+            let mut packet = sealed(&ends(), 0);
+            packet[bit / 8] ^= 1 << (bit % 8);
+            // The byte with the congestion marks may change on the way.
+            let expected = (bit / 8 == 4).then_some(0);
+            assert_eq!(verifier.check(&ends(), &packet, 0), expected, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Why the device says no: closed lists, each with what was given, what is allowed and what to do.
+
+use std::io;
+use std::net::IpAddr;
+
+use ferroce_transport::ModifyError;
+use thiserror::Error;
+
+use crate::discovery::DiscoveryError;
+use crate::fabric::capture::CaptureError;
+use crate::fabric::faults::FaultPlanError;
+use crate::fabric::udp;
+use crate::memory::MemoryError;
+use crate::path::UnknownPolicy;
+
+/// Why a device cannot be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The interfaces cannot be listed, or the one that is wanted is not there.
+    #[error(transparent)]
+    Discovery(#[from] DiscoveryError),
+    /// The socket cannot be opened.
+    #[error(transparent)]
+    Socket(#[from] udp::OpenError),
+    /// The address is not of this interface.
+    #[error("{interface} does not have the address {address}; it has {has:?}")]
+    ForeignAddress {
+        /// The interface.
+        interface: String,
+        /// The address that was asked for.
+        address: IpAddr,
+        /// What it has.
+        has: Vec<IpAddr>,
+    },
+    /// The process has this device open with other settings.
+    #[error(
+        "{interface} is open in this process with other settings; use the same settings, or close it first"
+    )]
+    OtherSettings {
+        /// The interface.
+        interface: String,
+    },
+    /// The capture file cannot be written.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A variable of the environment does not mean anything.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The operating system refused a thread, a descriptor or random numbers.
+    #[error("the operating system refused {what}: {error}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A variable of the environment that does not mean anything.
+#[derive(Debug, Error)]
+pub enum SettingError {
+    /// `FERROCE_FAULTS`.
+    #[error("FERROCE_FAULTS: {0}")]
+    Faults(#[from] FaultPlanError),
+    /// `FERROCE_PATH`.
+    #[error("FERROCE_PATH: {0}")]
+    Path(#[from] UnknownPolicy),
+    /// `FERROCE_ADDRESS`.
+    #[error("FERROCE_ADDRESS: {0:?} is no IP address")]
+    Address(String),
+    /// A variable that is a number.
+    #[error("{name}: {given:?} is no number of bytes")]
+    Number {
+        /// The variable.
+        name: &'static str,
+        /// What it is.
+        given: String,
+    },
+    /// A variable that is on or off.
+    #[error("{name}: {given:?} is neither 1 (on) nor 0 (off)")]
+    Switch {
+        /// The variable.
+        name: &'static str,
+        /// What it is.
+        given: String,
+    },
+}
+
+/// Why an object cannot be made or changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CreateError {
+    /// A number outside of its bounds.
+    #[error("{given} {what}: between {least} and {most} are possible")]
+    OutOfBounds {
+        /// What it counts.
+        what: &'static str,
+        /// What was asked for.
+        given: u64,
+        /// The least.
+        least: u64,
+        /// The most.
+        most: u64,
+    },
+    /// The device has as many as it can.
+    #[error("the device has {allowed} {what}, and no more are possible; destroy some first")]
+    TooMany {
+        /// What.
+        what: &'static str,
+        /// How many.
+        allowed: usize,
+    },
+    /// The protection domain does not exist.
+    #[error("no such protection domain; it was made on another device, or is gone")]
+    UnknownDomain,
+    /// Objects of different devices do not work together.
+    #[error("the {what} belongs to another device; use one made from the same context")]
+    OtherDevice {
+        /// What.
+        what: &'static str,
+    },
+    /// Objects of different protection domains do not work together.
+    #[error("the {what} belongs to another protection domain")]
+    OtherDomain {
+        /// What.
+        what: &'static str,
+    },
+    /// The service is none that a program can have queue pairs of.
+    #[error("queue pairs of the service {given} are not supported; RC, UC and UD are")]
+    NoSuchService {
+        /// Its name.
+        given: &'static str,
+    },
+    /// Memory cannot be registered.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The destination cannot be reached from here.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The operating system has no more descriptors.
+    #[error("the operating system refused a descriptor: {0}")]
+    Descriptor(io::ErrorKind),
+}
+
+impl CreateError {
+    pub(crate) fn check(
+        what: &'static str,
+        given: impl Into<u64>,
+        least: impl Into<u64>,
+        most: impl Into<u64>,
+    ) -> Result<(), Self> {
+        let (given, least, most) = (given.into(), least.into(), most.into());
+        if (least..=most).contains(&given) {
+            Ok(())
+        } else {
+            Err(Self::OutOfBounds { what, given, least, most })
+        }
+    }
+}
+
+/// Why an address leads nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AddressError {
+    /// There is no such GID index.
+    #[error("GID index {given}: the port has {len} GIDs, from index 0")]
+    NoSuchGid {
+        /// The index.
+        given: usize,
+        /// How many there are.
+        len: usize,
+    },
+    /// One address is IPv4, the other IPv6.
+    #[error("from {local} to {remote}: both must be IPv4 or both IPv6; choose another GID index")]
+    Families {
+        /// Ours.
+        local: IpAddr,
+        /// The peer's.
+        remote: IpAddr,
+    },
+    /// The destination is no host.
+    #[error("{0} is no address of a host")]
+    NotAHost(IpAddr),
+    /// A loopback device reaches only this machine.
+    #[error(
+        "{remote} cannot be reached from {local}: the loopback device reaches this machine only; \
+             open another with FERROCE_NETDEV"
+    )]
+    BeyondLoopback {
+        /// Ours.
+        local: IpAddr,
+        /// The peer's.
+        remote: IpAddr,
+    },
+}
+
+/// Why a queue pair cannot be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum QpError {
+    /// The change is not legal.
+    #[error(transparent)]
+    Modify(#[from] ModifyError),
+    /// The destination leads nowhere.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// The address vector is missing, although the attribute is announced.
+    #[error("the change to RTR needs the address of the peer")]
+    NoAddress,
+    /// The path MTU does not fit the interface.
+    #[error("path MTU {given} does not fit an interface of MTU {interface}: at most {most}")]
+    MtuTooLarge {
+        /// Asked for.
+        given: usize,
+        /// Of the interface.
+        interface: u32,
+        /// What fits.
+        most: usize,
+    },
+    /// The local path was required, and it is not possible.
+    #[error("the local path is required, but the path would be {0}")]
+    NotLocal(crate::path::PathChoice),
+    /// The queue pair is gone.
+    #[error("the queue pair does not exist any more")]
+    Gone,
+}

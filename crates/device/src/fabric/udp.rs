@@ -1,1 +1,0 @@
-//! RoCEv2 over UDP sockets.

@@ -1,0 +1,198 @@
+//! RoCEv2 over UDP sockets.
+//!
+//! One unconnected socket on the port of RoCEv2 receives everything that comes to an interface, over
+//! IPv4 and IPv6; a few more, one per source port, send. No socket is ever connected or fragments:
+//! so the IPv4 identification, which the ICRC covers, is 0 or the place in the run.
+
+mod control;
+mod error;
+mod messages;
+mod name;
+mod receiving;
+mod segments;
+mod senders;
+mod sending;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+pub use error::OpenError;
+use receiving::Receiving;
+use segments::Segments;
+use senders::Senders;
+use sending::Sending;
+use socket::{Binding, Socket};
+
+use super::{Fabric, Inbox, Outbox, PORT, Run, Sent};
+
+/// How to open a [`UdpFabric`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpConfig {
+    /// The interface to bind to, such as `lo`.
+    pub interface: String,
+    /// Only this address, instead of all of the interface.
+    pub address: Option<IpAddr>,
+    /// The port to receive on; 0 lets the system choose, which only tests can use.
+    pub port: u16,
+    /// The port that packets are sent to.
+    pub peer_port: u16,
+    /// Bytes of receive buffer to ask for. The system may grant less, and counts its own overhead.
+    pub receive_buffer: usize,
+    /// Bytes of send buffer to ask for.
+    pub send_buffer: usize,
+    /// Whether runs of packets may leave in one piece (`UDP_SEGMENT`), if the system can.
+    pub segmentation: bool,
+    /// Whether packets of one sender may arrive in one piece (`UDP_GRO`), if the system can.
+    pub coalescing: bool,
+}
+
+impl UdpConfig {
+    /// All addresses of this interface on the port of RoCEv2, with everything that makes it fast.
+    #[must_use]
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            address: None,
+            port: PORT,
+            peer_port: PORT,
+            receive_buffer: 4 << 20,
+            send_buffer: 4 << 20,
+            segmentation: true,
+            coalescing: true,
+        }
+    }
+}
+
+/// Packets over UDP sockets.
+pub struct UdpFabric {
+    binding: Binding,
+    main: Socket,
+    descriptors: [RawFd; 1],
+    port: u16,
+    receive_buffer: usize,
+    coalescing: bool,
+    senders: Senders<Socket>,
+    sending: Sending,
+    receiving: Receiving,
+}
+
+impl UdpFabric {
+    /// Opens the sockets.
+    ///
+    /// # Errors
+    /// The port is taken, the interface or the address does not exist, or the system refuses.
+    pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+        let binding = Binding {
+            interface: config.interface.clone(),
+            address: config.address,
+            send_buffer: config.send_buffer,
+        };
+        let main = Socket::open(&binding, config.port)?;
+        let refused = |step, source| {
+            let interface = config.interface.clone();
+            OpenError::System { step, interface, port: config.port, source }
+        };
+        main.prepare_to_receive(config.receive_buffer)
+            .map_err(|error| refused("set the options for receiving", error))?;
+        let granted = main
+            .get(libc::SOL_SOCKET, libc::SO_RCVBUF)
+            .map_err(|error| refused("read the size of the receive buffer", error))?;
+        let port = main.local_port().map_err(|error| refused("read the port", error))?;
+        let coalescing = config.coalescing && main.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        let segments = if config.segmentation { Segments::of(&main) } else { Segments::SINGLE };
+        Ok(Self {
+            binding,
+            descriptors: [main.raw()],
+            main,
+            port,
+            receive_buffer: usize::try_from(granted).unwrap_or(0),
+            coalescing,
+            senders: Senders::new(),
+            sending: Sending::new(segments, config.peer_port),
+            receiving: Receiving::new(),
+        })
+    }
+
+    /// The port that it receives on.
+    #[must_use]
+    pub const fn local_port(&self) -> u16 {
+        self.port
+    }
+
+    /// Bytes of receive buffer that the system has granted, its overhead included.
+    #[must_use]
+    pub const fn receive_buffer(&self) -> usize {
+        self.receive_buffer
+    }
+
+    /// Whether runs of packets leave in one piece. An interface that refuses ends this for good.
+    #[must_use]
+    pub const fn uses_segmentation(&self) -> bool {
+        self.sending.segments().allowed()
+    }
+
+    /// Whether packets may arrive in one piece.
+    #[must_use]
+    pub const fn uses_coalescing(&self) -> bool {
+        self.coalescing
+    }
+
+    /// Datagrams that were dropped because they came cut, or without their destination.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.receiving.dropped()
+    }
+}
+
+impl Fabric for UdpFabric {
+    fn coalesces(&self) -> bool {
+        self.uses_segmentation()
+    }
+
+    fn run_limits(&self) -> (usize, usize) {
+        (self.sending.segments().most(), segments::LONGEST)
+    }
+
+    /// A port that another program has, and a seventeenth port between two calls of
+    /// [`send`](Fabric::send), become the port that packets are received on.
+    fn source_port(&mut self, wanted: u16, _local: IpAddr) -> u16 {
+        if wanted == 0 || wanted == self.port {
+            return self.port;
+        }
+        let binding = &self.binding;
+        let open = || {
+            let socket = Socket::open(binding, wanted).ok()?;
+            socket.prepare_to_ignore().ok().map(|()| socket)
+        };
+        if self.senders.promise(wanted, open) { wanted } else { self.port }
+    }
+
+    /// A run from a port that was not promised since the last call is lost, and counted as
+    /// unreachable: from another port its ICRC would be wrong.
+    fn send(&mut self, outbox: &mut Outbox) -> Sent {
+        let mut sent = Sent::default();
+        for runs in outbox.runs().chunk_by(|one, next| one.route.source_port == next.route.source_port) {
+            let port = runs[0].route.source_port;
+            let socket = if port == self.port { Some(&self.main) } else { self.senders.get(port) };
+            match socket {
+                Some(socket) => self.sending.send(socket, outbox, runs, &mut sent),
+                None => sent.unreachable += runs.iter().map(|run: &Run| run.packets as u64).sum::<u64>(),
+            }
+        }
+        self.senders.kept();
+        outbox.clear();
+        sent
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        self.receiving.receive(&self.main, inbox)
+    }
+
+    fn descriptors(&self) -> &[RawFd] {
+        &self.descriptors
+    }
+}

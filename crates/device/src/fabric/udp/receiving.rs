@@ -1,0 +1,106 @@
+//! System calls into datagrams.
+
+use std::io;
+
+use super::super::{Inbox, Received};
+use super::messages::{BATCH, Messages};
+use super::socket::Socket;
+
+/// What receiving needs and keeps from one call to the next.
+pub(super) struct Receiving {
+    messages: Messages,
+    /// Whether much came the last time.
+    busy: bool,
+    dropped: u64,
+}
+
+/// Slots that are offered when little is expected: preparing more than come costs time in the very
+/// moment when a program waits for one packet.
+const FEW: usize = 4;
+
+/// Errors of earlier packets that one call will step over.
+const PATIENCE: usize = 16;
+
+impl Receiving {
+    /// Makes all the room that will be needed.
+    pub(super) fn new() -> Self {
+        Self { messages: Messages::new(), busy: false, dropped: 0 }
+    }
+
+    /// Datagrams that came damaged or without their destination.
+    pub(super) const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Replaces what is in the inbox by what has arrived, without waiting.
+    pub(super) fn receive(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
+        inbox.clear();
+        let capacity = inbox.capacity();
+        let mut seen = 0;
+        let mut patience = PATIENCE;
+        while seen < capacity {
+            let most = if self.busy || seen > 0 { BATCH } else { FEW };
+            let offered = most.min(capacity - seen);
+            match self.call(socket, inbox, offered) {
+                Ok(came) => {
+                    seen += came;
+                    self.keep(inbox, came);
+                    if came < offered {
+                        break;
+                    }
+                }
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EAGAIN) => break,
+                    Some(libc::EINTR) => {}
+                    Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL) => return Err(error),
+                    // What became of a packet that was sent long ago is not about those that arrive.
+                    _ if patience > 0 => patience -= 1,
+                    _ => return Err(error),
+                },
+            }
+        }
+        self.busy = seen > FEW;
+        inbox.set_full(seen == capacity);
+        Ok(())
+    }
+
+    /// Receives into the slots after those in use.
+    fn call(&mut self, socket: &Socket, inbox: &mut Inbox, offered: usize) -> io::Result<usize> {
+        let used = inbox.len();
+        for (at, slot) in inbox.slots().skip(used).take(offered).enumerate() {
+            self.messages.incoming(at, slot);
+        }
+        // SAFETY: a slot was given to each entry just now (`seen` is at least the slots in use, so that
+        // `offered` is at most what is left), and this function alone borrows the inbox.
+        unsafe { self.messages.receive(socket.raw(), 0..offered) }
+    }
+
+    /// Takes what came into the slots after those in use; what is kept moves over what is dropped.
+    fn keep(&mut self, inbox: &mut Inbox, came: usize) {
+        let first = inbox.len();
+        for at in 0..came {
+            let Some(received) = self.judge(at) else {
+                self.dropped += 1;
+                continue;
+            };
+            let (to, from) = (inbox.len(), first + at);
+            if to < from {
+                let mut slots = inbox.slots();
+                if let (Some(to), Some(from)) = (slots.nth(to), slots.nth(from - to - 1)) {
+                    to[..received.len].copy_from_slice(&from[..received.len]);
+                }
+            }
+            inbox.push(received);
+        }
+    }
+
+    /// What is known about a datagram; `None` if too little to judge its ICRC.
+    fn judge(&self, at: usize) -> Option<Received> {
+        let (len, name, notes) = self.messages.received(at)?;
+        let source = name.parse()?;
+        let local = notes.local?;
+        let segment = notes.segment.unwrap_or(len).min(len).max(1);
+        let (traffic_class, hop_limit) = (notes.traffic_class, notes.hop_limit);
+        Some(Received { len, segment, source, local, traffic_class, hop_limit })
+    }
+}

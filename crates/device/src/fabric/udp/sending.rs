@@ -1,0 +1,158 @@
+//! Runs into system calls.
+
+use std::io;
+
+use super::super::{Outbox, Run, Sent};
+use super::messages::{BATCH, Messages};
+use super::name::Name;
+use super::segments::Segments;
+use super::socket::Socket;
+
+/// What sending needs and keeps from one call to the next.
+pub(super) struct Sending {
+    messages: Messages,
+    /// What each message of the batch carries.
+    units: Vec<Unit>,
+    segments: Segments,
+    peer_port: u16,
+}
+
+impl Sending {
+    /// Will send to this port, in runs as these segments allow.
+    pub(super) fn new(segments: Segments, peer_port: u16) -> Self {
+        Self { messages: Messages::new(), units: Vec::with_capacity(BATCH), segments, peer_port }
+    }
+
+    /// How runs may leave. It becomes [`Segments::SINGLE`] when an interface refuses to cut.
+    pub(super) const fn segments(&self) -> Segments {
+        self.segments
+    }
+
+    /// Sends these runs of the outbox from this socket, and counts what became of them.
+    pub(super) fn send(&mut self, socket: &Socket, outbox: &Outbox, runs: &[Run], sent: &mut Sent) {
+        self.units.clear();
+        let mut batch = Batch { sending: self, socket, outbox, sent };
+        for run in runs {
+            batch.add(run);
+        }
+        batch.flush();
+    }
+}
+
+/// One message: a run, or one packet of it.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    run: Run,
+    packets: usize,
+}
+
+/// Messages on their way from one socket. The outbox stays borrowed for as long as messages point
+/// into it.
+struct Batch<'a> {
+    sending: &'a mut Sending,
+    socket: &'a Socket,
+    outbox: &'a Outbox,
+    sent: &'a mut Sent,
+}
+
+impl Batch<'_> {
+    fn add(&mut self, run: &Run) {
+        let Some(name) = self.name(run) else {
+            self.sent.unreachable += run.packets as u64;
+            return;
+        };
+        let cut = self.sending.segments.cut(run);
+        if cut.is_some() {
+            self.push(run, self.outbox.bytes(run), name, cut, run.packets);
+            return;
+        }
+        for packet in self.outbox.packets(run) {
+            self.push(run, packet, name, None, 1);
+        }
+    }
+
+    /// The peer's name; `None` if this socket cannot say it, or the route is from one family to the other.
+    fn name(&self, run: &Run) -> Option<Name> {
+        let route = &run.route;
+        let same = route.local.is_ipv4() == route.remote.is_ipv4();
+        let name = Name::new(self.socket.family(), route.remote, self.sending.peer_port);
+        name.filter(|_| same)
+    }
+
+    fn push(&mut self, run: &Run, bytes: &[u8], name: Name, cut: Option<u16>, packets: usize) {
+        if self.sending.units.len() == BATCH {
+            self.flush();
+        }
+        let at = self.sending.units.len();
+        self.sending.messages.control(at).describe(&run.route, cut);
+        self.sending.messages.outgoing(at, bytes, name);
+        self.sending.units.push(Unit { run: *run, packets });
+    }
+
+    /// Sends all messages of the batch; those that the system refuses are lost.
+    fn flush(&mut self) {
+        let end = self.sending.units.len();
+        let mut at = 0;
+        while at < end {
+            match self.call(at, end) {
+                Ok(taken) => {
+                    let units = &self.sending.units[at..at + taken];
+                    self.sent.packets += units.iter().map(|unit| unit.packets as u64).sum::<u64>();
+                    at += taken;
+                }
+                Err(error) => {
+                    let unit = self.sending.units[at];
+                    match error.raw_os_error() {
+                        Some(libc::EINVAL | libc::EIO) if unit.packets > 1 => self.send_singly(at, &unit.run),
+                        _ => self.lose(unit.packets, &error),
+                    }
+                    at += 1;
+                }
+            }
+        }
+        self.sending.units.clear();
+    }
+
+    /// A run was refused. That may be for its segments, or for something that single packets will be
+    /// refused for too, such as a source address that is gone: only if a packet passes alone, the
+    /// interface cannot cut, and will not be asked again.
+    fn send_singly(&mut self, at: usize, run: &Run) {
+        let Some(name) = self.name(run) else { return };
+        for packet in self.outbox.packets(run) {
+            self.sending.messages.control(at).describe(&run.route, None);
+            self.sending.messages.outgoing(at, packet, name);
+            match self.call(at, at + 1) {
+                Ok(_) => {
+                    self.sent.packets += 1;
+                    self.sending.segments = Segments::SINGLE;
+                }
+                Err(error) => self.lose(1, &error),
+            }
+        }
+    }
+
+    /// Hands messages to the system: how many were taken, at least one, or why the first was not.
+    fn call(&mut self, from: usize, to: usize) -> io::Result<usize> {
+        loop {
+            self.sent.calls += 1;
+            // SAFETY: entries `from..to` were set by `push` or `send_singly` since the batch was begun, with bytes
+            // of the outbox, which this batch borrows.
+            let result = unsafe { self.sending.messages.send(self.socket.raw(), from..to) };
+            match result {
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                // No system is known to say so; it must not become a loop without end.
+                Ok(0) => return Err(io::Error::from_raw_os_error(libc::EAGAIN)),
+                result => return result,
+            }
+        }
+    }
+
+    fn lose(&mut self, packets: usize, error: &io::Error) {
+        let count = match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => &mut self.sent.no_room,
+            Some(libc::EMSGSIZE) => &mut self.sent.too_long,
+            _ => &mut self.sent.unreachable,
+        };
+        *count += packets as u64;
+    }
+}

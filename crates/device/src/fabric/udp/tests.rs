@@ -1,0 +1,459 @@
+//! The fabric against the kernel of this machine, over loopback. Every fabric has a port of its own, so
+//! that tests can run beside each other and beside a device.
+
+use std::net::{Ipv6Addr, UdpSocket};
+
+use allocation_counter::measure;
+
+use super::super::{Received, Route};
+use super::senders::PLACES;
+use super::*;
+
+const V4: (&str, &str) = ("127.0.0.2", "127.0.0.3");
+const V6: (&str, &str) = ("::1", "::1");
+
+/// A fabric on a port of its own.
+fn config(peer_port: u16) -> UdpConfig {
+    UdpConfig { port: 0, peer_port, ..UdpConfig::new("lo") }
+}
+
+/// A receiver, and a sender that sends to it.
+fn pair(segmentation: bool, coalescing: bool) -> (UdpFabric, UdpFabric) {
+    let receiver = UdpFabric::open(&UdpConfig { coalescing, ..config(1) }).unwrap();
+    let sender = UdpFabric::open(&UdpConfig { segmentation, ..config(receiver.local_port()) }).unwrap();
+    (sender, receiver)
+}
+
+fn route(sender: &mut UdpFabric, (local, remote): (&str, &str), wanted: u16) -> Route {
+    let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+    let source_port = sender.source_port(wanted, local);
+    Route { local, remote, source_port, traffic_class: 0, hop_limit: 64 }
+}
+
+/// A packet that tells which one it is, so that a wrong cut is seen.
+fn packet(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((number * 31 + at) % 251).unwrap()).collect()
+}
+
+/// Puts a packet into the outbox, in a run with the one before it if it may be.
+fn put(outbox: &mut Outbox, route: &Route, packet: &[u8], limits: (usize, usize)) {
+    let place = outbox.place(route, packet.len(), limits);
+    outbox.room(packet.len()).unwrap().copy_from_slice(packet);
+    outbox.commit(route, packet.len(), place);
+}
+
+fn send_one(sender: &mut UdpFabric, route: &Route, packet: &[u8]) -> Sent {
+    let mut outbox = Outbox::new(65_536, 2);
+    put(&mut outbox, route, packet, (1, 65_536));
+    sender.send(&mut outbox)
+}
+
+/// Waits until something can be received. The time limit is only for a test that fails.
+fn wait(receiver: &UdpFabric) {
+    let mut poll = libc::pollfd { fd: receiver.descriptors()[0], events: libc::POLLIN, revents: 0 };
+    // SAFETY: points to one entry on this stack.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 20_000) };
+    assert_eq!(ready, 1, "nothing came");
+}
+
+/// Waits for this many packets.
+fn collect(receiver: &mut UdpFabric, packets: usize) -> Vec<(Received, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut inbox = Inbox::new(8);
+    while all.len() < packets {
+        wait(receiver);
+        receiver.receive(&mut inbox).unwrap();
+        for (received, bytes) in inbox.iter() {
+            all.extend(bytes.chunks(received.segment).map(|packet| (*received, packet.to_vec())));
+        }
+    }
+    assert_eq!(receiver.dropped(), 0);
+    all
+}
+
+#[test]
+fn runs_arrive_whole_and_cut_right() {
+    for (segmentation, coalescing) in [(true, true), (true, false), (false, true), (false, false)] {
+        for ends in [V4, V6] {
+            let (mut sender, mut receiver) = pair(segmentation, coalescing);
+            assert_eq!((sender.uses_segmentation(), receiver.uses_coalescing()), (segmentation, coalescing));
+            let route = route(&mut sender, ends, 0);
+            let lengths = [4112, 4112, 4112, 20, 4128, 96, 96, 96, 96, 20, 21, 1, 1];
+            let packets: Vec<_> = lengths.iter().enumerate().map(|(i, &len)| packet(i, len)).collect();
+            let mut outbox = Outbox::new(65_536, 64);
+            for packet in &packets {
+                // Runs even where the sender cannot cut: it must then send them one by one.
+                put(&mut outbox, &route, packet, (64, 65_487));
+            }
+            assert_eq!(outbox.runs().len(), 5);
+            let sent = sender.send(&mut outbox);
+            assert_eq!(sent, Sent { packets: 13, calls: 1, ..Sent::default() });
+            assert!(outbox.is_empty());
+            let came = collect(&mut receiver, packets.len());
+            let merged = came.iter().any(|(received, _)| received.len > received.segment);
+            assert_eq!(merged, segmentation && coalescing, "{segmentation} {coalescing} {ends:?}");
+            let came: Vec<_> = came.into_iter().map(|(_, bytes)| bytes).collect();
+            assert_eq!(came, packets, "{segmentation} {coalescing} {ends:?}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_runs_are_taken() {
+    for ends in [V4, V6] {
+        let (mut sender, mut receiver) = pair(true, true);
+        let limits = sender.run_limits();
+        assert!(sender.coalesces() && [64, 128].contains(&limits.0) && limits.1 <= 65_487, "{limits:?}");
+        let route = route(&mut sender, ends, 0);
+        for len in [20, 96, 4112] {
+            let mut outbox = Outbox::new(65_536, 2);
+            let packet = packet(len, len);
+            let mut packets = 0;
+            while packets == 0 || outbox.place(&route, len, limits) > 0 {
+                put(&mut outbox, &route, &packet, limits);
+                packets += 1;
+            }
+            assert_eq!(packets, limits.0.min(limits.1 / len));
+            let sent = sender.send(&mut outbox);
+            assert_eq!(sent, Sent { packets: packets as u64, calls: 1, ..Sent::default() });
+            let came = collect(&mut receiver, packets);
+            assert!(came.iter().all(|(_, bytes)| *bytes == packet));
+        }
+        assert!(sender.uses_segmentation());
+    }
+}
+
+#[test]
+fn a_run_beyond_the_limit_does_not_end_segmentation() {
+    let (mut sender, mut receiver) = pair(true, true);
+    let route = route(&mut sender, V4, 0);
+    let mut outbox = Outbox::new(65_536, 2);
+    for number in 0..200 {
+        put(&mut outbox, &route, &packet(number, 8), (200, 65_536));
+    }
+    assert_eq!(sender.send(&mut outbox).packets, 200);
+    let came = collect(&mut receiver, 200);
+    assert!(came.iter().enumerate().all(|(number, (_, bytes))| *bytes == packet(number, 8)));
+    assert!(sender.uses_segmentation());
+}
+
+#[test]
+fn addresses_ports_and_marks_are_reported() {
+    for ends in [V4, V6] {
+        let (mut sender, mut receiver) = pair(true, true);
+        let usual = route(&mut sender, ends, 0);
+        let marked = Route { traffic_class: 0x62, hop_limit: 3, ..usual };
+        let none = Route { hop_limit: 0, ..usual };
+        for route in [usual, marked, none] {
+            send_one(&mut sender, &route, b"here");
+            let (received, bytes) = collect(&mut receiver, 1).remove(0);
+            assert_eq!(bytes, b"here");
+            assert_eq!(received.source, (route.local, sender.local_port()));
+            assert_eq!(received.local, route.remote);
+            assert_eq!(received.traffic_class, route.traffic_class);
+            assert_eq!(received.hop_limit, route.hop_limit.max(1));
+        }
+    }
+}
+
+#[test]
+fn a_fabric_of_one_address_hears_only_that() {
+    let address = Some("127.0.0.9".parse().unwrap());
+    let mut receiver = UdpFabric::open(&UdpConfig { address, ..config(1) }).unwrap();
+    let other =
+        UdpConfig { address: Some("127.0.0.8".parse().unwrap()), port: receiver.local_port(), ..config(1) };
+    let _neighbour = UdpFabric::open(&other).expect("the same port of another address is free");
+    let mut sender = UdpFabric::open(&config(receiver.local_port())).unwrap();
+    let elsewhere = route(&mut sender, ("127.0.0.2", "127.0.0.8"), 0);
+    let here = route(&mut sender, ("127.0.0.2", "127.0.0.9"), 0);
+    send_one(&mut sender, &elsewhere, b"not here");
+    send_one(&mut sender, &here, b"here");
+    let (received, bytes) = collect(&mut receiver, 1).remove(0);
+    assert_eq!((bytes.as_slice(), received.local), (b"here".as_slice(), here.remote));
+    // Its socket is one of IPv4: there is no way to IPv6.
+    let foreign = route(&mut receiver, V6, 0);
+    assert_eq!(send_one(&mut receiver, &foreign, b"x"), Sent { unreachable: 1, ..Sent::default() });
+}
+
+#[test]
+fn one_address_of_ipv6_works_like_all() {
+    let address = Some(Ipv6Addr::LOCALHOST.into());
+    let mut receiver = UdpFabric::open(&UdpConfig { address, ..config(1) }).unwrap();
+    let peer_port = receiver.local_port();
+    let mut sender = UdpFabric::open(&UdpConfig { address, ..config(peer_port) }).unwrap();
+    let (port, way) = any_port(&mut sender, V6);
+    assert_eq!(send_one(&mut sender, &way, b"six").packets, 1);
+    let (received, bytes) = collect(&mut receiver, 1).remove(0);
+    assert_eq!((bytes.as_slice(), received.source), (b"six".as_slice(), (way.local, port)));
+    let mapped = route(&mut sender, V4, 0);
+    assert_eq!(send_one(&mut sender, &mapped, b"four").unreachable, 1);
+}
+
+/// A place among the ports for paths where other tests are not likely to be, and its own port is not.
+fn spread(fabric: &UdpFabric) -> u16 {
+    0xc000 + (fabric.local_port() % 0x3000 + 1000) % 0x3000
+}
+
+/// A port above 0xc000 that is free at the moment, promised by this fabric.
+fn any_port(fabric: &mut UdpFabric, ends: (&str, &str)) -> (u16, Route) {
+    let from = spread(fabric);
+    let found = (from..=u16::MAX).map(|port| (port, route(fabric, ends, port)));
+    found.take(PLACES).find(|(port, route)| route.source_port == *port).expect("no free port")
+}
+
+#[test]
+fn packets_leave_from_the_promised_port() {
+    for ends in [V4, V6] {
+        let (mut sender, mut receiver) = pair(true, true);
+        let (port, way) = any_port(&mut sender, ends);
+        let own = sender.local_port();
+        let main = route(&mut sender, ends, own);
+        let mut outbox = Outbox::new(4096, 8);
+        for route in [&way, &way, &main, &way] {
+            put(&mut outbox, route, b"ports", (64, 65_487));
+        }
+        assert_eq!(sender.send(&mut outbox), Sent { packets: 4, calls: 3, ..Sent::default() });
+        let ports: Vec<_> = collect(&mut receiver, 4).iter().map(|(came, _)| came.source.1).collect();
+        assert_eq!(ports, [port, port, sender.local_port(), port]);
+    }
+}
+
+/// Without these the IPv4 identification would be a counter that nobody can know, and the ICRC wrong.
+#[test]
+fn no_socket_fragments_over_either_family() {
+    let (mut sender, _receiver) = pair(true, true);
+    let (port, _) = any_port(&mut sender, V4);
+    for socket in [&sender.main, sender.senders.get(port).unwrap()] {
+        assert_eq!(socket.get(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap(), libc::IP_PMTUDISC_DO);
+        assert_eq!(socket.get(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap(), libc::IPV6_PMTUDISC_DO);
+    }
+}
+
+#[test]
+fn a_taken_port_falls_back_to_the_main_one() {
+    let other = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let taken = other.local_addr().unwrap().port();
+    let (mut sender, mut receiver) = pair(true, true);
+    let way = route(&mut sender, V4, taken);
+    assert_eq!(way.source_port, sender.local_port());
+    assert_eq!(send_one(&mut sender, &way, b"x").packets, 1);
+    assert_eq!(collect(&mut receiver, 1)[0].0.source.1, sender.local_port());
+}
+
+#[test]
+fn more_ports_than_sockets_work_one_after_the_other() {
+    let (mut sender, mut receiver) = pair(true, true);
+    let base = spread(&sender);
+    for wanted in (base..base + 40).chain(base..base + 40) {
+        let way = route(&mut sender, V4, wanted);
+        assert!([wanted, sender.local_port()].contains(&way.source_port));
+        assert_eq!(send_one(&mut sender, &way, b"x").packets, 1);
+        assert_eq!(collect(&mut receiver, 1)[0].0.source.1, way.source_port);
+    }
+    let promised: Vec<_> = (base..base + 40).map(|wanted| route(&mut sender, V4, wanted)).collect();
+    let own = promised.iter().filter(|route| route.source_port != sender.local_port()).count();
+    assert!((1..=PLACES).contains(&own), "{own} promises at once");
+    let mut outbox = Outbox::new(4096, 64);
+    for route in &promised {
+        put(&mut outbox, route, b"x", (64, 65_487));
+    }
+    assert_eq!(sender.send(&mut outbox).packets, 40);
+    let ports: Vec<_> = collect(&mut receiver, 40).iter().map(|(came, _)| came.source.1).collect();
+    assert_eq!(ports, promised.iter().map(|route| route.source_port).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_port_that_was_not_promised_is_not_used() {
+    let (mut sender, _receiver) = pair(true, true);
+    let way = Route { source_port: 0xdead, ..route(&mut sender, V4, 0) };
+    assert_eq!(send_one(&mut sender, &way, b"x"), Sent { unreachable: 1, ..Sent::default() });
+}
+
+#[test]
+fn a_port_that_is_taken_has_its_own_error() {
+    let first = UdpFabric::open(&config(1)).unwrap();
+    let again = UdpConfig { port: first.local_port(), ..config(1) };
+    let error = UdpFabric::open(&again).err().expect("it is taken");
+    let OpenError::PortTaken { port, interface, address: None } = &error else { panic!("{error}") };
+    assert_eq!((*port, interface.as_str()), (first.local_port(), "lo"));
+    let text = error.to_string();
+    for part in ["interface lo", "ss -lunp", "FERROCE_ADDRESS", &port.to_string()] {
+        assert!(text.contains(part), "{text}");
+    }
+    let address = Some("127.0.0.7".parse().unwrap());
+    let error = UdpFabric::open(&UdpConfig { address, ..again }).err().expect("it is taken");
+    assert!(error.to_string().contains("127.0.0.7 on lo"), "{error}");
+}
+
+#[test]
+fn what_does_not_exist_has_its_own_error() {
+    for interface in ["", "no-such-if", "lo\0", "lo-with-a-name-too-long-for-linux"] {
+        let error = UdpFabric::open(&UdpConfig { interface: interface.into(), ..config(1) }).err();
+        assert!(matches!(error, Some(OpenError::NoSuchInterface { .. })), "{interface:?}: {error:?}");
+    }
+    let address = Some("192.0.2.1".parse().unwrap());
+    let error = UdpFabric::open(&UdpConfig { address, ..config(1) }).err();
+    assert!(matches!(error, Some(OpenError::NoSuchAddress { .. })), "{error:?}");
+}
+
+#[test]
+fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
+    let (mut sender, mut receiver) = pair(true, true);
+    let good = route(&mut sender, V4, 0);
+    let gone = Route { local: "192.0.2.1".parse().unwrap(), ..good };
+    let gone_six = Route { local: "2001:db8::1".parse().unwrap(), ..route(&mut sender, V6, 0) };
+    let crossed = Route { remote: Ipv6Addr::LOCALHOST.into(), ..good };
+    let mut outbox = Outbox::new(300_000, 64);
+    for route in [good, gone, gone_six, crossed, good] {
+        put(&mut outbox, &route, b"one", (64, 65_487));
+        put(&mut outbox, &route, b"two", (64, 65_487));
+    }
+    put(&mut outbox, &good, &packet(0, 65_520), (1, 0));
+    put(&mut outbox, &good, b"last", (1, 0));
+    let sent = sender.send(&mut outbox);
+    assert_eq!((sent.packets, sent.unreachable, sent.too_long, sent.no_room), (5, 6, 1, 0), "{sent:?}");
+    let came: Vec<_> = collect(&mut receiver, 5).into_iter().map(|(_, bytes)| bytes).collect();
+    assert_eq!(came, [b"one".as_slice(), b"two", b"one", b"two", b"last"]);
+    assert!(sender.uses_segmentation(), "a source address that is gone is not about segmentation");
+}
+
+/// A socket that sends without checksums is refused segmentation by the kernel, like an interface
+/// that cannot do it.
+#[test]
+fn refused_segmentation_falls_back_to_single_packets_for_good() {
+    let (mut sender, mut receiver) = pair(true, true);
+    sender.main.set(libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    let way = route(&mut sender, V4, 0);
+    let mut outbox = Outbox::new(65_536, 64);
+    for round in 0..2 {
+        assert_eq!(sender.coalesces(), round == 0);
+        for number in 0..10 {
+            // Two runs, since five packets are the limit here.
+            put(&mut outbox, &way, &packet(number, 100), (5, 65_487));
+        }
+        let sent = sender.send(&mut outbox);
+        assert_eq!((sent.packets, sent.unreachable), (10, 0));
+        let came = collect(&mut receiver, 10);
+        assert!(came.iter().enumerate().all(|(number, (_, bytes))| *bytes == packet(number, 100)));
+    }
+    assert_eq!(sender.run_limits().0, 1);
+}
+
+#[test]
+fn a_small_buffer_overflows_without_a_word() {
+    let mut receiver = UdpFabric::open(&UdpConfig { receive_buffer: 106_496, ..config(1) }).unwrap();
+    assert_eq!(receiver.receive_buffer(), 212_992);
+    let mut sender = UdpFabric::open(&config(receiver.local_port())).unwrap();
+    let way = route(&mut sender, V4, 0);
+    let mut outbox = Outbox::new(5_000_000, 1000);
+    let big = packet(1, 4112);
+    for _ in 0..1000 {
+        put(&mut outbox, &way, &big, (1, 0));
+    }
+    let sent = sender.send(&mut outbox);
+    assert_eq!((sent.packets, sent.no_room), (1000, 0));
+    // A mark that arrives says that nothing before it is still on its way.
+    let mut whole = 0;
+    let mut inbox = Inbox::new(64);
+    loop {
+        send_one(&mut sender, &way, b"mark");
+        wait(&receiver);
+        receiver.receive(&mut inbox).unwrap();
+        whole += inbox.iter().filter(|(_, bytes)| *bytes == big.as_slice()).count();
+        if inbox.iter().any(|(_, bytes)| bytes == b"mark") {
+            break;
+        }
+    }
+    assert!((1..500).contains(&whole), "{whole} of 1000 came");
+}
+
+#[test]
+fn a_full_inbox_says_that_more_may_wait() {
+    let (mut sender, mut receiver) = pair(false, false);
+    let way = route(&mut sender, V4, 0);
+    for number in 0..10 {
+        send_one(&mut sender, &way, &packet(number, 10));
+    }
+    let mut inbox = Inbox::new(4);
+    let mut came = 0;
+    while came < 10 {
+        wait(&receiver);
+        receiver.receive(&mut inbox).unwrap();
+        assert_eq!(inbox.is_full(), inbox.len() == 4);
+        came += inbox.len();
+    }
+    receiver.receive(&mut inbox).unwrap();
+    assert!(inbox.is_empty() && !inbox.is_full());
+}
+
+#[test]
+fn datagrams_of_any_length_are_taken() {
+    let (mut sender, mut receiver) = pair(true, true);
+    let way = route(&mut sender, V4, 0);
+    let stranger = UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+    stranger.send_to(&[], ("127.0.0.1", receiver.local_port())).unwrap();
+    wait(&receiver);
+    let mut inbox = Inbox::new(2);
+    receiver.receive(&mut inbox).unwrap();
+    let (received, bytes) = inbox.iter().next().unwrap();
+    assert_eq!((received.len, received.segment, bytes.len()), (0, 1, 0));
+    assert_eq!(received.source, (stranger.local_addr().unwrap().ip(), stranger.local_addr().unwrap().port()));
+    let longest = packet(3, 65_507);
+    assert_eq!(send_one(&mut sender, &way, &longest).packets, 1);
+    assert_eq!(collect(&mut receiver, 1)[0].1, longest);
+}
+
+#[test]
+fn what_is_dropped_leaves_no_gap() {
+    let (mut sender, mut receiver) = pair(true, false);
+    let way = route(&mut sender, V4, 0);
+    let six = route(&mut sender, V6, 0);
+    // No destination is known now; further down, only those of IPv4.
+    receiver.main.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0).unwrap();
+    send_one(&mut sender, &way, b"dropped");
+    wait(&receiver);
+    let mut inbox = Inbox::new(4);
+    receiver.receive(&mut inbox).unwrap();
+    assert_eq!((inbox.len(), receiver.dropped()), (0, 1));
+    receiver.main.set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1).unwrap();
+    let mut outbox = Outbox::new(4096, 8);
+    for (number, route) in [six, way, six, way].iter().enumerate() {
+        put(&mut outbox, route, &packet(number, 30), (1, 0));
+    }
+    assert_eq!(sender.send(&mut outbox).packets, 4);
+    let mut came = Vec::new();
+    while came.len() < 2 {
+        wait(&receiver);
+        receiver.receive(&mut inbox).unwrap();
+        came.extend(inbox.iter().map(|(_, bytes)| bytes.to_vec()));
+    }
+    assert_eq!(came, [packet(1, 30), packet(3, 30)]);
+    assert_eq!(receiver.dropped(), 3);
+}
+
+#[test]
+fn sending_and_receiving_allocate_nothing() {
+    let (mut sender, mut receiver) = pair(true, true);
+    let (_, way) = any_port(&mut sender, V4);
+    let mut outbox = Outbox::new(100_000, 64);
+    let mut inbox = Inbox::new(16);
+    let bytes = packet(0, 100);
+    let mut round = || {
+        assert_eq!(sender.source_port(way.source_port, way.local), way.source_port);
+        for number in 0..100 {
+            let marked = Route { traffic_class: number / 10, ..way };
+            put(&mut outbox, &marked, &bytes, (64, 65_487));
+        }
+        assert_eq!(sender.send(&mut outbox).packets, 100);
+        let mut came = 0;
+        while came < 100 {
+            wait(&receiver);
+            receiver.receive(&mut inbox).unwrap();
+            came += inbox.iter().map(|(received, bytes)| bytes.len() / received.segment).sum::<usize>();
+        }
+    };
+    round();
+    let allocated = measure(|| (0..20).for_each(|_| round()));
+    assert_eq!(allocated.count_total, 0);
+    assert!(measure(|| drop(std::hint::black_box(Box::new(1)))).count_total > 0, "the counter counts");
+}

@@ -1,0 +1,99 @@
+//! Work that was posted while another thread had the engine: it waits here until that thread,
+//! or the next one, takes it in.
+
+use ferroce_transport::{
+    Data, DatagramDest, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, SharedQueueId,
+};
+use ferroce_wire::Qpn;
+
+use crate::sync::Mailbox;
+
+/// The mailbox of an engine.
+pub(crate) type Mail = Mailbox<Parcel>;
+
+/// Posted work that owns what it needs.
+#[derive(Debug)]
+pub(crate) enum Parcel {
+    Send(Qpn, SendParcel),
+    Receive(Qpn, ReceiveParcel),
+    Shared(SharedQueueId, ReceiveParcel),
+}
+
+/// A send request.
+#[derive(Debug)]
+pub(crate) struct SendParcel {
+    id: u64,
+    op: SendOp,
+    flags: SendFlags,
+    dest: Option<DatagramDest>,
+    data: Contents,
+}
+
+#[derive(Debug)]
+enum Contents {
+    Pieces(Pieces),
+    Inline(Box<[u8]>),
+}
+
+/// A list of pieces. Most are short and need no memory of their own.
+#[derive(Debug)]
+enum Pieces {
+    Few([Sge; 4], usize),
+    Many(Box<[Sge]>),
+}
+
+impl Pieces {
+    fn new(sges: &[Sge]) -> Self {
+        let mut few = [Sge::default(); 4];
+        match few.get_mut(..sges.len()) {
+            Some(room) => {
+                room.copy_from_slice(sges);
+                Self::Few(few, sges.len())
+            }
+            None => Self::Many(sges.into()),
+        }
+    }
+
+    fn get(&self) -> &[Sge] {
+        match self {
+            Self::Few(few, count) => &few[..*count],
+            Self::Many(many) => many,
+        }
+    }
+}
+
+impl SendParcel {
+    pub(crate) fn new(request: &SendRequest<'_>) -> Self {
+        let SendRequest { id, op, data, flags, dest } = *request;
+        let data = match data {
+            Data::Gather(sges) => Contents::Pieces(Pieces::new(sges)),
+            Data::Inline(bytes) => Contents::Inline(bytes.into()),
+        };
+        Self { id, op, flags, dest, data }
+    }
+
+    pub(crate) fn request(&self) -> SendRequest<'_> {
+        let data = match &self.data {
+            Contents::Pieces(pieces) => Data::Gather(pieces.get()),
+            Contents::Inline(bytes) => Data::Inline(bytes),
+        };
+        SendRequest { id: self.id, op: self.op, data, flags: self.flags, dest: self.dest }
+    }
+}
+
+/// A receive request.
+#[derive(Debug)]
+pub(crate) struct ReceiveParcel {
+    id: u64,
+    pieces: Pieces,
+}
+
+impl ReceiveParcel {
+    pub(crate) fn new(request: &ReceiveRequest<'_>) -> Self {
+        Self { id: request.id, pieces: Pieces::new(request.sges) }
+    }
+
+    pub(crate) fn request(&self) -> ReceiveRequest<'_> {
+        ReceiveRequest { id: self.id, sges: self.pieces.get() }
+    }
+}

@@ -1,0 +1,163 @@
+//! Copying in and out of memory that others may write at any moment.
+//!
+//! The program, its threads and its peers share registered memory without asking us, so there is
+//! never a `&[u8]` or `&mut [u8]` into it. Bytes move by inline assembly, which the compiler
+//! cannot reason about, or by atomics (other processors, and Miri). Who races with us may see old
+//! and new bytes mixed; nobody can make a copy undefined.
+//!
+//! Programs wait for a message by watching its last byte. So the end of every placement is stored
+//! after all the rest, rising, in naturally aligned pieces of up to eight bytes with Release: who
+//! sees the last byte (or the aligned number that ends there) sees the whole message.
+
+#[cfg(any(test, miri, not(target_arch = "x86_64")))]
+mod portable;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64;
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+use ferroce_transport::AtomicOp;
+#[cfg(any(miri, not(target_arch = "x86_64")))]
+use portable as bulk;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use x86_64 as bulk;
+
+/// Places bytes in registered memory, rising, the end last.
+///
+/// # Safety
+/// `to` is valid for writes of `bytes.len()` bytes until this returns, and no reference of this
+/// process points into that range, other than to atomics.
+#[inline]
+pub(crate) unsafe fn copy_out(to: *mut u8, bytes: &[u8]) {
+    let (body, end) = bytes.split_at(bytes.len() - end_len(to, bytes.len()));
+    // SAFETY: the body is the first part of the range that the caller vouches for.
+    unsafe { bulk::out(to, body) };
+    // SAFETY: the end is the rest of the same range.
+    unsafe { store_rising(to.wrapping_add(body.len()), end, Ordering::Release) };
+}
+
+/// Copies from registered memory into our own.
+///
+/// # Safety
+/// `from` is valid for reads of `bytes.len()` bytes until this returns, and `bytes` is not
+/// registered memory.
+#[inline]
+pub(crate) unsafe fn copy_in(from: *const u8, bytes: &mut [u8]) {
+    // SAFETY: the caller vouches for the source; the slice vouches for the target.
+    unsafe { bulk::into(bytes, from) };
+}
+
+/// Copies from registered memory to registered memory. The two may overlap: what arrives is what
+/// was at the source before. Where they do not, the end is stored last, as by [`copy_out`].
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes until this returns, and no
+/// reference of this process points into either, other than to atomics.
+pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
+    if to.addr().abs_diff(from.addr()) < len {
+        // SAFETY: the caller vouches for both ranges; this form may overlap.
+        unsafe { bulk::overlapping(to, from, len) };
+        return;
+    }
+    let end = end_len(to, len);
+    let body = len - end;
+    // SAFETY: the body is the first part of ranges that the caller vouches for; they lie apart.
+    unsafe { bulk::between(to, from, body) };
+    let mut last = [0; WORD];
+    let last = &mut last[..end];
+    // SAFETY: the end is the rest of the source.
+    unsafe { bulk::into(last, from.wrapping_add(body)) };
+    // SAFETY: the end is the rest of the target.
+    unsafe { store_rising(to.wrapping_add(body), last, Ordering::Release) };
+}
+
+/// Does an atomic and returns what was there before. It is atomic to all of this machine, because
+/// it is the processor's own.
+///
+/// # Safety
+/// `at` is a multiple of 8 and valid for reads and writes of eight bytes until this returns, and
+/// no reference of this process points into them, other than to atomics.
+pub(crate) unsafe fn atomic_u64(at: *mut u8, op: AtomicOp) -> u64 {
+    // SAFETY: the caller vouches for alignment, life and the absence of other references.
+    let word = unsafe { AtomicU64::from_ptr(at.cast()) };
+    match op {
+        AtomicOp::CompareSwap { compare, swap } => {
+            match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(before) | Err(before) => before,
+            }
+        }
+        AtomicOp::FetchAdd(add) => word.fetch_add(add, Ordering::SeqCst),
+        AtomicOp::Store(bytes) => word.swap(u64::from_ne_bytes(bytes), Ordering::SeqCst),
+    }
+}
+
+/// Bytes of the largest piece that is stored at once.
+const WORD: usize = 8;
+
+/// How many bytes at the end of a placement are stored last: those in its last aligned word.
+#[inline]
+fn end_len(to: *mut u8, len: usize) -> usize {
+    let past = to.addr().wrapping_add(len) % WORD;
+    len.min(if past == 0 { WORD } else { past })
+}
+
+/// The largest naturally aligned piece that begins at this address.
+#[inline]
+const fn piece(address: usize, left: usize) -> usize {
+    let mut size = WORD;
+    while size > 1 && (size > left || !address.is_multiple_of(size)) {
+        size /= 2;
+    }
+    size
+}
+
+/// Stores bytes one aligned piece after the other.
+///
+/// # Safety
+/// As for [`copy_out`].
+#[inline]
+unsafe fn store_rising(to: *mut u8, bytes: &[u8], order: Ordering) {
+    let mut rest = bytes;
+    let mut at = to;
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(piece(at.addr(), rest.len()));
+        // SAFETY: the piece is inside the caller's range, and aligned to its own length.
+        unsafe { store_piece(at, now, order) };
+        at = at.wrapping_add(now.len());
+        rest = later;
+    }
+}
+
+/// Stores one piece at once.
+///
+/// # Safety
+/// As for [`copy_out`]; the piece has 8, 4, 2 or 1 bytes and `to` is a multiple of that.
+#[inline]
+unsafe fn store_piece(to: *mut u8, bytes: &[u8], order: Ordering) {
+    match *bytes {
+        [a, b, c, d, e, f, g, h] => {
+            // SAFETY: the caller vouches for range and alignment.
+            let place = unsafe { AtomicU64::from_ptr(to.cast()) };
+            place.store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), order);
+        }
+        [a, b, c, d] => {
+            // SAFETY: the caller vouches for range and alignment.
+            let place = unsafe { AtomicU32::from_ptr(to.cast()) };
+            place.store(u32::from_ne_bytes([a, b, c, d]), order);
+        }
+        [a, b] => {
+            // SAFETY: the caller vouches for range and alignment.
+            let place = unsafe { AtomicU16::from_ptr(to.cast()) };
+            place.store(u16::from_ne_bytes([a, b]), order);
+        }
+        [a] => {
+            // SAFETY: the caller vouches for the range.
+            let place = unsafe { AtomicU8::from_ptr(to) };
+            place.store(a, order);
+        }
+        _ => debug_assert!(false, "a piece has 8, 4, 2 or 1 bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+use std::sync::atomic::AtomicBool;
+
+use super::*;
+
+const SIZES: std::ops::Range<usize> = if cfg!(miri) { 0..40 } else { 0..850 };
+
+fn pattern(len: usize) -> Vec<u8> {
+    (1..=251).cycle().take(len).collect()
+}
+
+/// Memory that starts at a multiple of 8, so that offsets are alignments.
+fn aligned(words: usize) -> Vec<u64> {
+    vec![0; words]
+}
+
+fn seen(memory: &[u64]) -> Vec<u8> {
+    memory.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Runs `copy` for all sizes and alignments and looks at every byte, also around the target.
+fn everywhere(copy: impl Fn(*mut u8, *const u8, usize)) {
+    let source = pattern(1024);
+    for len in SIZES.chain(if cfg!(miri) { 64..65 } else { 850..1000 }) {
+        for (skew_to, skew_from) in [(0, 0), (1, 0), (0, 3), (4, 4), (6, 1), (7, 7)] {
+            let mut memory = aligned(128);
+            copy(
+                memory.as_mut_ptr().cast::<u8>().wrapping_add(8 + skew_to),
+                source.as_ptr().wrapping_add(skew_from),
+                len,
+            );
+            let memory = seen(&memory);
+            let (before, rest) = memory.split_at(8 + skew_to);
+            let (inside, after) = rest.split_at(len);
+            assert_eq!(inside, &source[skew_from..skew_from + len], "{len} bytes, {skew_to} {skew_from}");
+            assert!(before.iter().chain(after).all(|&byte| byte == 0), "{len} bytes, {skew_to} {skew_from}");
+        }
+    }
+}
+
+fn slice<'a>(from: *const u8, len: usize) -> &'a [u8] {
+    // SAFETY: `everywhere` gives a source of more bytes, which nobody writes.
+    unsafe { std::slice::from_raw_parts(from, len) }
+}
+
+fn slice_mut<'a>(to: *mut u8, len: usize) -> &'a mut [u8] {
+    // SAFETY: `everywhere` gives a target of more bytes, which nobody else uses.
+    unsafe { std::slice::from_raw_parts_mut(to, len) }
+}
+
+#[test]
+fn bytes_are_placed_where_they_belong_and_nowhere_else() {
+    // SAFETY: `everywhere` gives a target with room.
+    everywhere(|to, from, len| unsafe { copy_out(to, slice(from, len)) });
+    // SAFETY: as above.
+    everywhere(|to, from, len| unsafe { portable::out(to, slice(from, len)) });
+}
+
+#[test]
+fn bytes_are_read_whole() {
+    // The portable form reads by atomics, which Miri wants in memory that may be written.
+    fn from_writable(read: impl Fn(&mut [u8], *const u8)) {
+        everywhere(|to, from, len| {
+            let mut source = slice(from.wrapping_sub(from.addr() % 8), len + 8).to_vec();
+            read(slice_mut(to, len), source.as_mut_ptr().wrapping_add(from.addr() % 8));
+        });
+    }
+    // SAFETY: source and target have the length.
+    from_writable(|to, from| unsafe { copy_in(from, to) });
+    // SAFETY: as above.
+    from_writable(|to, from| unsafe { portable::into(to, from) });
+}
+
+#[test]
+fn registered_memory_is_copied_to_registered_memory() {
+    fn from_writable(copy: impl Fn(*mut u8, *const u8, usize)) {
+        everywhere(|to, from, len| {
+            let mut source = slice(from, len).to_vec();
+            copy(to, source.as_mut_ptr(), len);
+        });
+    }
+    // SAFETY: source and target have the length.
+    from_writable(|to, from, len| unsafe { copy_between(to, from, len) });
+    // SAFETY: as above.
+    from_writable(|to, from, len| unsafe { portable::between(to, from, len) });
+}
+
+#[test]
+fn an_overlapping_copy_brings_what_was_there_before() {
+    fn moves(copy: impl Fn(*mut u8, *const u8, usize)) {
+        for len in [1, 2, 7, 8, 9, 31, 64, 100] {
+            for (to, from) in [(0, 0), (0, 1), (1, 0), (0, 8), (8, 0), (3, 17), (17, 3), (40, 41)] {
+                let mut memory = pattern(160);
+                let mut wanted = memory.clone();
+                wanted.copy_within(from..from + len, to);
+                let start = memory.as_mut_ptr();
+                copy(start.wrapping_add(to), start.wrapping_add(from), len);
+                assert_eq!(memory, wanted, "{len} bytes from {from} to {to}");
+            }
+        }
+    }
+    // SAFETY: both ranges are inside the memory.
+    moves(|to, from, len| unsafe { copy_between(to, from, len) });
+    // SAFETY: as above.
+    moves(|to, from, len| unsafe { portable::overlapping(to, from, len) });
+}
+
+#[test]
+fn pieces_are_aligned_and_rise() {
+    assert_eq!(piece(0, 8), 8);
+    assert_eq!(piece(0, 7), 4);
+    assert_eq!(piece(4, 9), 4);
+    assert_eq!(piece(6, 9), 2);
+    assert_eq!(piece(7, 9), 1);
+    let at = |address| std::ptr::without_provenance_mut(address);
+    assert_eq!(end_len(at(64), 64), 8, "a whole aligned word is stored at once");
+    assert_eq!(end_len(at(64), 68), 4);
+    assert_eq!(end_len(at(65), 3), 3);
+    assert_eq!(end_len(at(65), 0), 0);
+}
+
+#[test]
+fn atomics_return_what_was_there() {
+    let mut word = 5_u64;
+    let at = (&raw mut word).cast();
+    // SAFETY: `word` is aligned, alive and used through `at` alone.
+    let added = unsafe { atomic_u64(at, AtomicOp::FetchAdd(u64::MAX)) };
+    // SAFETY: as above.
+    let kept = unsafe { atomic_u64(at, AtomicOp::CompareSwap { compare: 5, swap: 9 }) };
+    // SAFETY: as above.
+    let swapped = unsafe { atomic_u64(at, AtomicOp::CompareSwap { compare: 4, swap: 9 }) };
+    // SAFETY: as above.
+    let stored = unsafe { atomic_u64(at, AtomicOp::Store([1, 2, 3, 4, 5, 6, 7, 8])) };
+    assert_eq!((added, kept, swapped, stored), (5, 4, 4, 9));
+    assert_eq!(word.to_ne_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// One thread places messages, the other waits for the last byte and then wants all of it.
+#[test]
+fn who_sees_the_last_byte_sees_the_message() {
+    const LONGEST: usize = 1500;
+    let memory: Vec<AtomicU8> = (0..LONGEST + 8).map(|_| AtomicU8::new(0)).collect();
+    let seen = AtomicU8::new(0);
+    let gave_up = AtomicBool::new(false);
+    let turns = if cfg!(miri) { 3 } else { 200_u8 };
+    let cases = || (1..=turns).map(|turn| (turn, usize::from(turn) * 7, usize::from(turn % 8)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (turn, len, skew) in cases() {
+                let last = &memory[skew + len - 1];
+                while last.load(Ordering::Acquire) != turn {
+                    std::thread::yield_now();
+                }
+                let wrong = memory[skew..skew + len].iter().position(|b| b.load(Ordering::Relaxed) != turn);
+                gave_up.fetch_or(wrong.is_some(), Ordering::SeqCst);
+                seen.store(turn, Ordering::SeqCst);
+                assert_eq!(wrong, None, "{len} bytes at {skew}");
+            }
+        });
+        for (turn, len, skew) in cases() {
+            let to = memory[skew].as_ptr();
+            // SAFETY: the memory is made of atomics and has room.
+            unsafe { copy_out(to, &vec![turn; len]) };
+            while seen.load(Ordering::SeqCst) != turn && !gave_up.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+        }
+    });
+}

@@ -1,0 +1,184 @@
+//! Bulk copies by inline assembly.
+//!
+//! Plain moves up to [`STRING`] bytes, the string instruction above: measured, it starts slowly
+//! and then keeps up with the C library. Pieces inside one copy may become visible in any order,
+//! but stores that follow in program order do not pass them.
+
+use std::arch::asm;
+
+/// From here on the string instruction is the faster one.
+const STRING: usize = 768;
+
+/// Copies into registered memory.
+///
+/// # Safety
+/// `to` is valid for writes of `bytes.len()` bytes.
+#[inline]
+pub(super) unsafe fn out(to: *mut u8, bytes: &[u8]) {
+    // SAFETY: the caller vouches for the target, the slice for the source; a shared slice and
+    // memory that we may write do not overlap.
+    unsafe { between(to, bytes.as_ptr(), bytes.len()) };
+}
+
+/// Copies out of registered memory.
+///
+/// # Safety
+/// `from` is valid for reads of `bytes.len()` bytes.
+#[inline]
+pub(super) unsafe fn into(bytes: &mut [u8], from: *const u8) {
+    // SAFETY: the caller vouches for the source, the slice for the target; a unique slice
+    // overlaps nothing.
+    unsafe { between(bytes.as_mut_ptr(), from, bytes.len()) };
+}
+
+/// Copies between ranges that do not overlap.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes, and they do not overlap.
+#[inline]
+pub(super) unsafe fn between(to: *mut u8, from: *const u8, len: usize) {
+    match len {
+        0 => {}
+        // In the next three, pieces may cover the same bytes and then store the same twice.
+        1..4 => {
+            for at in [0, len / 2, len - 1] {
+                // SAFETY: `at` < `len`.
+                unsafe { move_1(to, from, at) };
+            }
+        }
+        4..8 => {
+            for at in [0, len - 4] {
+                // SAFETY: `at` + 4 <= `len`.
+                unsafe { move_4(to, from, at) };
+            }
+        }
+        8..16 => {
+            for at in [0, len - 8] {
+                // SAFETY: `at` + 8 <= `len`.
+                unsafe { move_8(to, from, at) };
+            }
+        }
+        // SAFETY: the length fits, the rest the caller vouches for.
+        16..STRING => unsafe { by_moves(to, from, len) },
+        // SAFETY: the caller vouches for both ranges.
+        _ => unsafe { by_string(to, from, len) },
+    }
+}
+
+/// Copies between ranges that may overlap, so that what was at the source arrives.
+///
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes.
+pub(super) unsafe fn overlapping(to: *mut u8, from: *const u8, len: usize) {
+    if to.addr() <= from.addr() {
+        // SAFETY: the caller vouches for both ranges; rising, byte after byte, a source byte is
+        // read before it is overwritten.
+        unsafe { by_string(to, from, len) };
+        return;
+    }
+    let last = len.wrapping_sub(1);
+    // SAFETY: the same, falling from the last byte on; the direction flag is cleared again.
+    unsafe {
+        asm!(
+            "std",
+            "rep movsb",
+            "cld",
+            inout("rcx") len => _,
+            inout("rsi") from.wrapping_add(last) => _,
+            inout("rdi") to.wrapping_add(last) => _,
+            options(nostack),
+        );
+    }
+}
+
+/// # Safety
+/// `from` is valid for reads and `to` for writes of `len` bytes.
+#[inline]
+unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller vouches for both ranges.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rcx") len => _,
+            inout("rsi") from => _,
+            inout("rdi") to => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// # Safety
+/// As for [`between`], and `len` is at least 16.
+#[inline]
+unsafe fn by_moves(to: *mut u8, from: *const u8, len: usize) {
+    let mut at = 0;
+    while at + 64 <= len {
+        // SAFETY: `at` + 64 <= `len`.
+        unsafe { move_64(to, from, at) };
+        at += 64;
+    }
+    while at + 16 <= len {
+        // SAFETY: `at` + 16 <= `len`.
+        unsafe { move_16(to, from, at) };
+        at += 16;
+    }
+    if at < len {
+        // SAFETY: 16 <= `len`.
+        unsafe { move_16(to, from, len - 16) };
+    }
+}
+
+/// Defines a function that moves bytes at an offset through one register.
+macro_rules! mover {
+    ($name:ident, $class:ident, $load:literal, $store:literal) => {
+        /// # Safety
+        /// The bytes at offset `at` are inside both ranges, as for [`between`].
+        #[inline]
+        unsafe fn $name(to: *mut u8, from: *const u8, at: usize) {
+            // SAFETY: the caller vouches for the bytes.
+            unsafe {
+                asm!(
+                    $load,
+                    $store,
+                    from = in(reg) from,
+                    to = in(reg) to,
+                    at = in(reg) at,
+                    value = out($class) _,
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+    };
+}
+
+mover!(move_1, reg_byte, "mov {value}, [{from} + {at}]", "mov [{to} + {at}], {value}");
+mover!(move_4, reg, "mov {value:e}, [{from} + {at}]", "mov [{to} + {at}], {value:e}");
+mover!(move_8, reg, "mov {value}, [{from} + {at}]", "mov [{to} + {at}], {value}");
+mover!(move_16, xmm_reg, "movups {value}, [{from} + {at}]", "movups [{to} + {at}], {value}");
+
+/// # Safety
+/// The 64 bytes at offset `at` are inside both ranges, as for [`between`].
+#[inline]
+unsafe fn move_64(to: *mut u8, from: *const u8, at: usize) {
+    // SAFETY: the caller vouches for the bytes.
+    unsafe {
+        asm!(
+            "movups {a}, [{from} + {at}]",
+            "movups {b}, [{from} + {at} + 16]",
+            "movups {c}, [{from} + {at} + 32]",
+            "movups {d}, [{from} + {at} + 48]",
+            "movups [{to} + {at}], {a}",
+            "movups [{to} + {at} + 16], {b}",
+            "movups [{to} + {at} + 32], {c}",
+            "movups [{to} + {at} + 48], {d}",
+            from = in(reg) from,
+            to = in(reg) to,
+            at = in(reg) at,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}

@@ -1,0 +1,378 @@
+//! The regions and windows of one device, and the keys that open them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use ferroce_transport::{Access, Accessor, Denied, DomainId, Sge};
+use ferroce_wire::{Lkey, Qpn, Rkey};
+use rand_chacha::ChaCha8Rng;
+use rand_core::Rng;
+
+use super::allocation::Allocation;
+use super::error::MemoryError;
+use super::place::Place;
+use super::windows::Window;
+
+/// Regions that a device may have.
+pub const MAX_REGIONS: usize = 1 << 20;
+
+/// Memory windows that a device may have.
+pub const MAX_WINDOWS: usize = 1 << 20;
+
+/// What the engine looks keys up in. It has one owner and no locks.
+///
+/// A key is a random handle of 24 bits and a tag of 8: a peer cannot guess keys from its own, and
+/// a new tag makes the old key worthless. Every region holds its [`Allocation`], so a [`Place`]
+/// points into live memory for as long as it borrows the table.
+#[derive(Debug)]
+pub struct MemoryTable {
+    /// By handle.
+    pub(super) entries: HashMap<u32, Entry, BuildHasherDefault<Spread>>,
+    /// Type 2 windows that are bound, by the queue pair that they belong to.
+    pub(super) owned: BTreeSet<(Qpn, u32)>,
+    pub(super) counts: Counts,
+    random: ChaCha8Rng,
+}
+
+/// A region to be: which memory, under which address, and who may do what with it.
+#[derive(Clone, Debug)]
+pub struct RegionSpec {
+    /// The protection domain that it belongs to.
+    pub domain: DomainId,
+    /// What the owner and peers may do with it.
+    pub access: Access,
+    /// The address that work and peers use for its first byte.
+    pub iova: u64,
+    /// The memory.
+    pub memory: Arc<Allocation>,
+    /// Its first byte in the memory.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+}
+
+/// The keys of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionKeys {
+    /// For work of the owner.
+    pub lkey: Lkey,
+    /// For peers.
+    pub rkey: Rkey,
+}
+
+/// How much a table holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Regions.
+    pub regions: usize,
+    /// Memory windows, bound or not.
+    pub windows: usize,
+}
+
+/// What a handle stands for.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// The whole key: the handle and its present tag.
+    pub(super) key: u32,
+    pub(super) domain: DomainId,
+    pub(super) kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    Region(Region),
+    Window(Window),
+}
+
+/// A registered range. It is inside its memory, its addresses do not wrap, and if `access` has
+/// LOCAL_WRITE the memory can be written: [`Region::new`] sees to it.
+#[derive(Debug)]
+pub(super) struct Region {
+    pub(super) access: Access,
+    pub(super) iova: u64,
+    pub(super) len: usize,
+    /// The first byte: `offset` bytes into `memory`.
+    first: *mut u8,
+    memory: Arc<Allocation>,
+    offset: usize,
+    /// Windows that are bound to it.
+    pub(super) windows: u32,
+}
+
+// SAFETY: `first` points into `memory`, which may be shared between threads and moves with it.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl MemoryTable {
+    /// An empty table that draws its keys from `random`.
+    #[must_use]
+    pub fn new(random: ChaCha8Rng) -> Self {
+        Self { entries: HashMap::default(), owned: BTreeSet::new(), counts: Counts::default(), random }
+    }
+
+    /// Makes a region.
+    ///
+    /// # Errors
+    /// What is wrong with it, or that the table is full.
+    pub fn register(&mut self, spec: RegionSpec) -> Result<RegionKeys, MemoryError> {
+        if self.counts.regions >= MAX_REGIONS {
+            return Err(MemoryError::TooManyRegions { limit: MAX_REGIONS });
+        }
+        let domain = spec.domain;
+        let kind = Kind::Region(Region::new(spec)?);
+        let key = self.unused_key();
+        self.entries.insert(handle(key), Entry { key, domain, kind });
+        self.counts.regions += 1;
+        Ok(RegionKeys::of(key))
+    }
+
+    /// Makes another region of this one. Its keys change in their tag, so that the old ones open
+    /// nothing. If it is refused, the region stays as it is.
+    ///
+    /// # Errors
+    /// There is no such region, windows are bound to it, or what is wrong with the new one.
+    pub fn reregister(&mut self, lkey: Lkey, spec: RegionSpec) -> Result<RegionKeys, MemoryError> {
+        let key = self.free_of_windows(lkey)?;
+        let domain = spec.domain;
+        let kind = Kind::Region(Region::new(spec)?);
+        let key = with_next_tag(key);
+        self.entries.insert(handle(key), Entry { key, domain, kind });
+        Ok(RegionKeys::of(key))
+    }
+
+    /// Takes a region out of use and gives its memory back.
+    ///
+    /// # Errors
+    /// There is no such region, or windows are bound to it.
+    pub fn deregister(&mut self, lkey: Lkey) -> Result<Arc<Allocation>, MemoryError> {
+        let key = self.free_of_windows(lkey)?;
+        match self.entries.remove(&handle(key)) {
+            Some(Entry { kind: Kind::Region(region), .. }) => {
+                self.counts.regions -= 1;
+                Ok(region.memory)
+            }
+            _ => Err(MemoryError::UnknownKey { key }),
+        }
+    }
+
+    /// What a region was made of; changed, it is what [`reregister`](Self::reregister) takes.
+    #[must_use]
+    pub fn region(&self, lkey: Lkey) -> Option<RegionSpec> {
+        let (domain, region) = self.find_region(lkey.0).ok()?;
+        Some(RegionSpec {
+            domain,
+            access: region.access,
+            iova: region.iova,
+            memory: Arc::clone(&region.memory),
+            offset: region.offset,
+            len: region.len,
+        })
+    }
+
+    /// The program's own memory, on behalf of work in `domain`. No bytes need no key.
+    ///
+    /// # Errors
+    /// Why not.
+    #[inline]
+    pub fn local(&self, domain: DomainId, sge: Sge, write: bool) -> Result<Place<'_>, Denied> {
+        self.open_local(Some(domain), sge, write)
+    }
+
+    /// The same for work whose domain was already compared, by an earlier [`local`](Self::local).
+    ///
+    /// # Errors
+    /// Why not.
+    #[inline]
+    pub fn local_again(&self, sge: Sge, write: bool) -> Result<Place<'_>, Denied> {
+        self.open_local(None, sge, write)
+    }
+
+    /// Memory for a peer. No bytes need no key (IBA 9.7.4.1.5).
+    ///
+    /// # Errors
+    /// Why not.
+    #[inline]
+    pub fn remote(
+        &self,
+        by: Accessor,
+        rkey: Rkey,
+        address: u64,
+        len: u32,
+        access: Access,
+    ) -> Result<Place<'_>, Denied> {
+        if len == 0 {
+            return Ok(Place::EMPTY);
+        }
+        let entry = self.find(rkey.0)?;
+        let (region, given, range) = match &entry.kind {
+            Kind::Region(region) => (region, region.access, (region.iova, region.len as u64)),
+            Kind::Window(window) => {
+                let bound = window.bound.ok_or(Denied::UnknownKey)?;
+                if bound.owner.is_some_and(|owner| owner != by.qpn) {
+                    return Err(Denied::WrongDomain);
+                }
+                let behind = self.entries.get(&bound.region).ok_or(Denied::UnknownKey)?;
+                let Kind::Region(region) = &behind.kind else { return Err(Denied::UnknownKey) };
+                (region, bound.access, (bound.start, bound.len))
+            }
+        };
+        if entry.domain != by.domain {
+            return Err(Denied::WrongDomain);
+        }
+        if !given.contains(access) {
+            return Err(Denied::NotPermitted);
+        }
+        within(range, address, u64::from(len))?;
+        region.place(address, len, access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC))
+    }
+
+    /// How much there is.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Whether a region or window belongs to this domain. It looks at all of them.
+    #[must_use]
+    pub fn uses_domain(&self, domain: DomainId) -> bool {
+        self.entries.values().any(|entry| entry.domain == domain)
+    }
+
+    #[inline]
+    fn open_local(&self, domain: Option<DomainId>, sge: Sge, write: bool) -> Result<Place<'_>, Denied> {
+        if sge.length == 0 {
+            return Ok(Place::EMPTY);
+        }
+        let (owner, region) = self.find_region(sge.lkey.0)?;
+        if domain.is_some_and(|domain| domain != owner) {
+            return Err(Denied::WrongDomain);
+        }
+        let place = region.place(sge.address, sge.length, write)?;
+        if write && !region.access.contains(Access::LOCAL_WRITE) {
+            return Err(Denied::NotPermitted);
+        }
+        Ok(place)
+    }
+
+    #[inline]
+    pub(super) fn find(&self, key: u32) -> Result<&Entry, Denied> {
+        self.entries.get(&handle(key)).filter(|entry| entry.key == key).ok_or(Denied::UnknownKey)
+    }
+
+    #[inline]
+    pub(super) fn find_region(&self, key: u32) -> Result<(DomainId, &Region), Denied> {
+        match self.find(key)? {
+            Entry { domain, kind: Kind::Region(region), .. } => Ok((*domain, region)),
+            Entry { kind: Kind::Window(_), .. } => Err(Denied::UnknownKey),
+        }
+    }
+
+    /// The key of a region that has no windows.
+    fn free_of_windows(&self, lkey: Lkey) -> Result<u32, MemoryError> {
+        let key = lkey.0;
+        match self.find_region(key) {
+            Ok((_, Region { windows: 0, .. })) => Ok(key),
+            Ok((_, Region { windows, .. })) => Err(MemoryError::InUse { windows: *windows }),
+            Err(_) => Err(MemoryError::UnknownKey { key }),
+        }
+    }
+
+    /// A key whose handle nobody has. Both limits together leave most handles free, so that few
+    /// draws are enough. All zeros and all ones are for programs that use them for "no key".
+    pub(super) fn unused_key(&mut self) -> u32 {
+        loop {
+            let key = self.random.next_u32();
+            let drawn = handle(key);
+            if drawn != 0 && drawn != handle(u32::MAX) && !self.entries.contains_key(&drawn) {
+                return key;
+            }
+        }
+    }
+}
+
+impl Region {
+    fn new(spec: RegionSpec) -> Result<Self, MemoryError> {
+        let RegionSpec { domain: _, access, iova, memory, offset, len } = spec;
+        let size = memory.len();
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(MemoryError::OutsideAllocation { offset, len, size });
+        }
+        if iova.checked_add(len as u64).is_none() {
+            return Err(MemoryError::AddressWraps { iova, len });
+        }
+        let by_owner = access.contains(Access::LOCAL_WRITE);
+        if !by_owner && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+            return Err(MemoryError::NeedsLocalWrite { access });
+        }
+        if by_owner && !memory.is_writable() {
+            return Err(MemoryError::ReadOnly { access });
+        }
+        let first = memory.as_ptr().wrapping_add(offset);
+        Ok(Self { access, iova, len, first, memory, offset, windows: 0 })
+    }
+
+    /// The range at this address, if it is inside. Without LOCAL_WRITE it cannot be written,
+    /// whatever was asked.
+    #[inline]
+    fn place(&self, address: u64, len: u32, write: bool) -> Result<Place<'_>, Denied> {
+        let offset = within((self.iova, self.len as u64), address, u64::from(len))?;
+        let offset = usize::try_from(offset).map_err(|_| Denied::OutOfRange)?;
+        let writable = write && self.access.contains(Access::LOCAL_WRITE);
+        let first = self.first.wrapping_add(offset);
+        // SAFETY: the range is inside the region, and the region inside its memory, which can be
+        // written if the region has LOCAL_WRITE (`Region::new`). The memory lives while the region
+        // holds it, and the place borrows the region.
+        Ok(unsafe { Place::new(first, len as usize, address, writable) })
+    }
+}
+
+impl RegionKeys {
+    const fn of(key: u32) -> Self {
+        Self { lkey: Lkey(key), rkey: Rkey(key) }
+    }
+}
+
+/// The offset of a range inside another one, given as start and length, which does not wrap.
+#[inline]
+pub(super) fn within((start, size): (u64, u64), address: u64, len: u64) -> Result<u64, Denied> {
+    let offset = address.checked_sub(start).ok_or(Denied::OutOfRange)?;
+    let left = size.checked_sub(offset).ok_or(Denied::OutOfRange)?;
+    if len <= left { Ok(offset) } else { Err(Denied::OutOfRange) }
+}
+
+/// The part of a key that stays.
+#[inline]
+pub(super) const fn handle(key: u32) -> u32 {
+    key >> 8
+}
+
+/// The same handle, with the tag after this one.
+pub(super) const fn with_next_tag(key: u32) -> u32 {
+    key & !0xff | key.wrapping_add(1) & 0xff
+}
+
+/// Hashes a handle. Handles are random already; the product moves some of that to the high bits,
+/// where the map looks too.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u32(u32::from(byte));
+        }
+    }
+
+    fn write_u32(&mut self, handle: u32) {
+        self.0 = (self.0 ^ u64::from(handle)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,472 @@
+//! Queue pairs as programs hold them.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_transport::{
+    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
+    ReceiveRequest, SendRequest, State,
+};
+use ferroce_wire::{Qpn, Service};
+
+use crate::address::{AddressVector, connection_label};
+use crate::cq::CompletionQueue;
+use crate::engine::host::View;
+use crate::engine::qps::{Entry, index_of, slot_of};
+use crate::engine::windows::WindowId;
+use crate::engine::{Engine, Reason};
+use crate::error::{CreateError, QpError};
+use crate::mail::{Parcel, ReceiveParcel, SendParcel};
+use crate::nic::{Limits, Nic, lock};
+use crate::path::{Path, PathChoice, PathPolicy, PathReason};
+use crate::srq::SharedQueue;
+use crate::sync::Inside;
+
+/// What posting needs to know of a queue pair without meeting its machine.
+#[derive(Debug)]
+pub(crate) struct QpShared {
+    pub(crate) domain: DomainId,
+    rules: Mutex<PostRules>,
+    /// Sends that are posted and, as far as is known here, not done.
+    sends: AtomicU32,
+    /// The same for receives.
+    receives: AtomicU32,
+}
+
+impl QpShared {
+    /// So many sends are done.
+    pub(crate) fn sends_retired(&self, count: u32) {
+        self.sends.fetch_sub(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_receives(&self, count: u32) {
+        self.receives.store(count, Ordering::Relaxed);
+    }
+}
+
+/// What a queue pair is made of.
+#[derive(Debug)]
+pub struct QpSpec<'a> {
+    /// RC, UC or UD.
+    pub service: Service,
+    /// The protection domain of its memory.
+    pub domain: DomainId,
+    /// Where its sends complete.
+    pub send_cq: &'a Arc<CompletionQueue>,
+    /// Where its receives complete.
+    pub receive_cq: &'a Arc<CompletionQueue>,
+    /// Where its receives come from, if not from its own queue.
+    pub shared_queue: Option<&'a Arc<SharedQueue>>,
+    /// How large its queues are.
+    pub caps: Caps,
+    /// Whether every send gives a completion.
+    pub signal_all: bool,
+    /// Whether it may meet its peer in this process; the device's policy if nothing is said.
+    pub path: Option<PathPolicy>,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    nic: Nic,
+    qpn: Qpn,
+    service: Service,
+    policy: PathPolicy,
+    shared: Arc<QpShared>,
+    address: Mutex<Option<AddressVector>>,
+    // A queue pair keeps alive what it completes into and receives from.
+    send_cq: Arc<CompletionQueue>,
+    receive_cq: Arc<CompletionQueue>,
+    shared_queue: Option<Arc<SharedQueue>>,
+}
+
+/// What a queue pair is like now.
+#[derive(Clone, Copy, Debug)]
+pub struct QpState {
+    /// State and attributes.
+    pub attributes: Attributes,
+    /// Where its peer is.
+    pub address: Option<AddressVector>,
+    /// How large its queues are.
+    pub caps: Caps,
+    /// Which way its packets take; decided with RTR.
+    pub path: Option<PathChoice>,
+    /// What has happened to it.
+    pub counters: Counters,
+}
+
+impl Qp {
+    /// A queue pair in RESET.
+    ///
+    /// # Errors
+    /// What was asked and what is allowed.
+    pub fn new(nic: &Nic, spec: &QpSpec<'_>) -> Result<Arc<Self>, CreateError> {
+        check(nic, spec)?;
+        let caps = spec.caps;
+        let caps = match spec.shared_queue {
+            Some(queue) => Caps { max_receive: 0, max_receive_sge: queue.max_sge(), ..caps },
+            None => caps,
+        };
+        let (send_cq, receive_cq) = (spec.send_cq.id(), spec.receive_cq.id());
+        let (qpn, shared) = nic.control(|engine| {
+            if engine.qps.count() >= Limits::QUEUE_PAIRS {
+                return Err(CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS });
+            }
+            let too_many = CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS };
+            let Engine { qps, random, .. } = engine;
+            let qpn = qps.deal(random).ok_or(too_many)?;
+            let mut machine = QueuePair::new(QpConfig {
+                qpn,
+                service: spec.service,
+                domain: spec.domain,
+                caps,
+                signal_all: spec.signal_all,
+                shared_queue: spec.shared_queue.map(|queue| queue.id()),
+            });
+            machine.limit_datagrams(nic.active_mtu());
+            let shared = Arc::new(QpShared {
+                domain: spec.domain,
+                rules: Mutex::new(machine.rules()),
+                sends: AtomicU32::new(0),
+                receives: AtomicU32::new(0),
+            });
+            let entry = Entry {
+                machine,
+                send_cq,
+                receive_cq,
+                window: WindowId::NONE,
+                way: None,
+                path: None,
+                queued: false,
+                owing: false,
+                scheduled: None,
+                counted: 0,
+                overrun: false,
+                shared: Arc::clone(&shared),
+            };
+            engine.qps.insert(qpn, Box::new(entry));
+            Ok((qpn, shared))
+        })?;
+        nic.use_domain(spec.domain);
+        Ok(Arc::new(Self {
+            nic: nic.clone(),
+            qpn,
+            service: spec.service,
+            policy: spec.path.unwrap_or(nic.config().path),
+            shared,
+            address: Mutex::new(None),
+            send_cq: Arc::clone(spec.send_cq),
+            receive_cq: Arc::clone(spec.receive_cq),
+            shared_queue: spec.shared_queue.cloned(),
+        }))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// Its service.
+    #[must_use]
+    pub const fn service(&self) -> Service {
+        self.service
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub fn domain(&self) -> DomainId {
+        self.shared.domain
+    }
+
+    /// The device.
+    #[must_use]
+    pub const fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
+    /// Where its sends complete.
+    #[must_use]
+    pub const fn send_cq(&self) -> &Arc<CompletionQueue> {
+        &self.send_cq
+    }
+
+    /// Where its receives complete.
+    #[must_use]
+    pub const fn receive_cq(&self) -> &Arc<CompletionQueue> {
+        &self.receive_cq
+    }
+
+    /// Where its receives come from, if not from its own queue.
+    #[must_use]
+    pub const fn shared_queue(&self) -> Option<&Arc<SharedQueue>> {
+        self.shared_queue.as_ref()
+    }
+
+    /// Changes attributes, and with them the state. `address` goes with [`AttributeMask::AV`].
+    ///
+    /// # Errors
+    /// What was given and what is allowed; nothing has changed.
+    pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
+        let given = attributes.mask.contains(AttributeMask::AV);
+        let address = match (given, address) {
+            (true, None) => return Err(QpError::NoAddress),
+            (true, address) => address,
+            (false, _) => None,
+        };
+        let label = connection_label(self.qpn, attributes.dest_qpn);
+        let resolved = address.map(|address| address.resolve(&self.nic, label)).transpose()?;
+        let has_state = attributes.mask.contains(AttributeMask::STATE);
+        let to_rtr = has_state && attributes.state == State::Rtr;
+        let to_reset = has_state && attributes.state == State::Reset;
+        let connected = matches!(self.service, Service::Rc | Service::Uc);
+        let rules = self.nic.control(|engine| {
+            let slot = engine.qps.slot();
+            let path = match resolved {
+                Some((_, ours)) if to_rtr && connected => {
+                    let choice = self.choose_path(ours, attributes.dest_qpn, slot);
+                    if self.policy == PathPolicy::Require && choice.path != Path::Local {
+                        return Err(QpError::NotLocal(choice));
+                    }
+                    self.check_mtu(attributes, choice)?;
+                    Some(choice)
+                }
+                _ => None,
+            };
+            let Engine { qps, tables, windows, .. } = engine;
+            let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
+            let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
+            entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
+            if to_reset {
+                windows.leave(std::mem::replace(&mut entry.window, WindowId::NONE));
+                entry.way = None;
+                entry.path = None;
+            }
+            if let Some((way, _)) = resolved {
+                entry.way = Some(way);
+            }
+            if let (Some(choice), Some(way)) = (path, entry.way) {
+                entry.path = Some(choice);
+                windows.leave(entry.window);
+                entry.window = windows.join(way.route.remote, attributes.dest_qpn);
+            }
+            let rules = entry.machine.rules();
+            entry.shared.set_receives(entry.machine.receives_waiting());
+            engine.after(index_of(self.qpn));
+            Ok(rules)
+        })?;
+        *lock(&self.shared.rules) = rules;
+        let mut kept = lock(&self.address);
+        if to_reset {
+            *kept = None;
+        } else if let Some(address) = address {
+            *kept = Some(*address);
+        }
+        Ok(())
+    }
+
+    fn choose_path(&self, ours: bool, peer: Qpn, slot: u8) -> PathChoice {
+        let wire = |reason| PathChoice { path: Path::Wire, reason };
+        if self.nic.has_middleware() {
+            wire(PathReason::Middleware)
+        } else if self.policy == PathPolicy::Forbid {
+            wire(PathReason::Forbidden)
+        } else if !ours {
+            wire(PathReason::OtherAddress)
+        } else if slot_of(peer) != slot {
+            wire(PathReason::OtherProcess)
+        } else {
+            PathChoice { path: Path::Local, reason: PathReason::PeerIsHere }
+        }
+    }
+
+    fn check_mtu(&self, attributes: &Attributes, choice: PathChoice) -> Result<(), QpError> {
+        let most = self.nic.active_mtu().bytes();
+        let given = attributes.path_mtu.bytes();
+        let asked = attributes.mask.contains(AttributeMask::PATH_MTU);
+        if asked && given > most && choice.path == Path::Wire {
+            return Err(QpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
+        }
+        Ok(())
+    }
+
+    /// What it is like now.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn query(&self) -> Result<QpState, QpError> {
+        let address = *lock(&self.address);
+        self.nic.control(|engine| {
+            let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
+            Ok(QpState {
+                attributes: entry.machine.attributes(),
+                address,
+                caps: *entry.machine.caps(),
+                path: entry.path,
+                counters: *entry.machine.counters(),
+            })
+        })
+    }
+
+    /// Posts sends, in order, and has them begun.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let shared = self.nic.shared();
+        shared.count_call();
+        match shared.turnstile.try_enter() {
+            Some(inside) => self.post_sends_inside(inside, requests, 0),
+            None => self.mail_sends(requests),
+        }
+    }
+
+    fn post_sends_inside(
+        &self,
+        mut inside: Inside<'_, Engine>,
+        requests: &[SendRequest<'_>],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
+        let shared = self.nic.shared();
+        inside.tables.now = crate::clock::now();
+        inside.take_mail(&shared.mail);
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            self.shared.sends.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = inside.post_send(self.qpn, request) {
+                self.shared.sends_retired(1);
+                result = Err((first + index, error));
+                break;
+            }
+        }
+        shared.turn_and_leave(inside, Reason::Posted);
+        result
+    }
+
+    /// Another thread has the engine: it will take in what is left in the mail.
+    fn mail_sends(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let shared = self.nic.shared();
+        let rules = *lock(&self.shared.rules);
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(error) = rules.check_send(request) {
+                result = Err((index, error));
+                break;
+            }
+            if self.shared.sends.fetch_add(1, Ordering::Relaxed) >= rules.caps.max_send {
+                // Full, as far as is known out here. Whether it still is, can be seen inside.
+                self.shared.sends_retired(1);
+                return self.post_sends_inside(shared.turnstile.enter(), &requests[index..], index);
+            }
+            shared.mail.push(Parcel::Send(self.qpn, SendParcel::new(request)));
+        }
+        shared.bell_posted();
+        result
+    }
+
+    /// Posts receives, in order.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let shared = self.nic.shared();
+        shared.count_call();
+        match shared.turnstile.try_enter() {
+            Some(inside) => self.post_receives_inside(inside, requests, 0),
+            None => self.mail_receives(requests),
+        }
+    }
+
+    fn post_receives_inside(
+        &self,
+        mut inside: Inside<'_, Engine>,
+        requests: &[ReceiveRequest<'_>],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
+        let shared = self.nic.shared();
+        inside.tables.now = crate::clock::now();
+        inside.take_mail(&shared.mail);
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(error) = inside.post_receive(self.qpn, request) {
+                result = Err((first + index, error));
+                break;
+            }
+        }
+        inside.tables.settle();
+        shared.leave(inside);
+        result
+    }
+
+    fn mail_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let shared = self.nic.shared();
+        let rules = *lock(&self.shared.rules);
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(error) = rules.check_receive(request) {
+                result = Err((index, error));
+                break;
+            }
+            if self.shared.receives.fetch_add(1, Ordering::Relaxed) >= rules.caps.max_receive {
+                return self.post_receives_inside(shared.turnstile.enter(), &requests[index..], index);
+            }
+            shared.mail.push(Parcel::Receive(self.qpn, ReceiveParcel::new(request)));
+        }
+        shared.bell_posted();
+        result
+    }
+}
+
+/// Whether a queue pair like this can be.
+fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
+    if !matches!(spec.service, Service::Rc | Service::Uc | Service::Ud) {
+        return Err(CreateError::NoSuchService { given: spec.service.name() });
+    }
+    for cq in [spec.send_cq, spec.receive_cq] {
+        if !cq.nic().is_same(nic) {
+            return Err(CreateError::OtherDevice { what: "completion queue" });
+        }
+    }
+    let caps = &spec.caps;
+    CreateError::check("send requests", caps.max_send, 0_u32, Limits::QUEUE_DEPTH)?;
+    CreateError::check("pieces of a send", caps.max_send_sge, 0_u32, Limits::SGE)?;
+    CreateError::check("inline bytes", caps.max_inline, 0_u32, Limits::INLINE)?;
+    match spec.shared_queue {
+        None => {
+            CreateError::check("receive requests", caps.max_receive, 0_u32, Limits::QUEUE_DEPTH)?;
+            CreateError::check("pieces of a receive", caps.max_receive_sge, 0_u32, Limits::SGE)?;
+        }
+        Some(queue) if queue.domain() != spec.domain => {
+            return Err(CreateError::OtherDomain { what: "shared receive queue" });
+        }
+        Some(_) => {}
+    }
+    nic.check_domain(spec.domain)
+}
+
+impl Drop for Qp {
+    fn drop(&mut self) {
+        let entry = self.nic.control(|engine| engine.remove_qp(self.qpn));
+        // Its queues are given back outside of the engine: they may be large.
+        drop(entry);
+        self.nic.leave_domain(self.shared.domain);
+    }
+}
+
+impl Engine {
+    /// Takes a queue pair away, with everything that it holds.
+    fn remove_qp(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
+        let Self { qps, tables, windows, .. } = self;
+        let entry = qps.get(qpn)?;
+        let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
+        let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
+        // Cannot fail: every state leads to RESET. It gives back what it had under way.
+        let _ = entry.machine.modify(&Attributes::to(State::Reset), windows.get(entry.window), &mut host);
+        windows.leave(entry.window);
+        tables.memory.unbind_all_of(qpn);
+        let entry = qps.remove(qpn);
+        self.release_unused_regions();
+        entry
+    }
+}

@@ -1,0 +1,169 @@
+//! Shared receive queues.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferroce_transport::{DomainId, PostError, Receive, ReceiveQueue, ReceiveRequest, SharedQueueId};
+
+use crate::error::CreateError;
+use crate::mail::{Parcel, ReceiveParcel};
+use crate::nic::{Limits, Nic};
+
+/// The engine's side of a shared receive queue.
+#[derive(Debug)]
+pub(crate) struct SrqSide {
+    pub(crate) queue: ReceiveQueue,
+    /// Below so many requests an event is raised, once. 0: never.
+    pub(crate) limit: u32,
+    /// Requests in the queue or on their way to it: the same number that posting counts up.
+    pub(crate) waiting: Arc<AtomicU32>,
+}
+
+impl SrqSide {
+    /// Moves the oldest request into `receive`; false if there is none.
+    pub(crate) fn pop_into(&mut self, receive: &mut Receive) -> bool {
+        let taken = self.queue.pop_into(receive);
+        if taken {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Whether the limit was reached just now. It is reached once, until it is set again.
+    pub(crate) const fn reached_limit(&mut self) -> bool {
+        let reached = self.limit > 0 && self.queue.len() < self.limit;
+        if reached {
+            self.limit = 0;
+        }
+        reached
+    }
+}
+
+/// A queue of receives that several queue pairs take from.
+#[derive(Debug)]
+pub struct SharedQueue {
+    nic: Nic,
+    id: SharedQueueId,
+    domain: DomainId,
+    depth: u32,
+    max_sge: u32,
+    waiting: Arc<AtomicU32>,
+}
+
+impl SharedQueue {
+    /// A queue for `depth` requests of up to `max_sge` pieces.
+    ///
+    /// # Errors
+    /// What was asked and what is allowed.
+    pub fn new(nic: &Nic, domain: DomainId, depth: u32, max_sge: u32) -> Result<Arc<Self>, CreateError> {
+        CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
+        CreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
+        nic.check_domain(domain)?;
+        let waiting = Arc::new(AtomicU32::new(0));
+        let queue = ReceiveQueue::new(depth, max_sge as usize);
+        let side = SrqSide { queue, limit: 0, waiting: Arc::clone(&waiting) };
+        let id = nic.control(|engine| {
+            if engine.tables.srqs.len() >= Limits::SHARED_QUEUES {
+                return Err(CreateError::TooMany {
+                    what: "shared receive queues",
+                    allowed: Limits::SHARED_QUEUES,
+                });
+            }
+            Ok(engine.tables.srqs.insert(side))
+        })?;
+        nic.use_domain(domain);
+        let id = SharedQueueId(u32::try_from(id).unwrap_or(u32::MAX));
+        Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, max_sge, waiting }))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn id(&self) -> SharedQueueId {
+        self.id
+    }
+
+    /// Its protection domain.
+    #[must_use]
+    pub const fn domain(&self) -> DomainId {
+        self.domain
+    }
+
+    /// Requests that it takes.
+    #[must_use]
+    pub const fn depth(&self) -> u32 {
+        self.depth
+    }
+
+    /// Pieces that a request may have.
+    #[must_use]
+    pub const fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Posts receives, in order.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        for (index, request) in requests.iter().enumerate() {
+            self.post_one(request).map_err(|error| (index, error))?;
+        }
+        Ok(())
+    }
+
+    fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let given = request.sges.len();
+        if given > self.max_sge as usize {
+            return Err(PostError::TooManyPieces { given, allowed: self.max_sge });
+        }
+        let room = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
+            (waiting < self.depth).then_some(waiting + 1)
+        });
+        if room.is_err() {
+            return Err(PostError::QueueFull { what: "shared receive", depth: self.depth });
+        }
+        self.nic.post(
+            |engine| {
+                engine.post_shared(self.id, request);
+            },
+            || Parcel::Shared(self.id, ReceiveParcel::new(request)),
+        );
+        Ok(())
+    }
+
+    /// Has an event raised once when fewer than `limit` requests are left; 0 for never.
+    ///
+    /// # Errors
+    /// The limit is larger than the queue.
+    pub fn set_limit(&self, limit: u32) -> Result<(), CreateError> {
+        CreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth)?;
+        self.nic.control(|engine| {
+            if let Some(side) = engine.tables.srqs.get_mut(self.id.0 as usize) {
+                side.limit = limit;
+            }
+        });
+        Ok(())
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        self.nic.control(|engine| {
+            engine.tables.srqs.try_remove(self.id.0 as usize);
+            engine.release_unused_regions();
+        });
+        self.nic.leave_domain(self.domain);
+    }
+}
