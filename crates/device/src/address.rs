@@ -74,7 +74,6 @@ pub const fn source_port(label: u32) -> u16 {
 
 /// The flow label of a connection that was given none: both sides choose the same.
 #[must_use]
-#[expect(clippy::cast_possible_truncation, reason = "20 bits are kept")]
 pub const fn connection_label(ours: Qpn, theirs: Qpn) -> u32 {
     let mut label = ours.get() as u64 * theirs.get() as u64;
     label ^= label >> 20;

@@ -137,6 +137,7 @@ impl Qp {
                 window: WindowId::NONE,
                 way: None,
                 path: None,
+                peer: Qpn::SMI,
                 queued: false,
                 owing: false,
                 scheduled: None,
@@ -248,6 +249,7 @@ impl Qp {
             }
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
+                entry.peer = attributes.dest_qpn;
                 windows.leave(entry.window);
                 entry.window = windows.join(way.route.remote, attributes.dest_qpn);
             }

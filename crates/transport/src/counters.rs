@@ -98,6 +98,10 @@ counters! {
     depth_waits,
     /// Requests that waited for the window.
     window_waits,
+    /// Messages done directly at a peer in the same process.
+    direct_requests,
+    /// Messages of a peer in the same process done directly here.
+    direct_responses,
     /// Packets with a congestion mark.
     congestion_marks,
     /// Congestion notifications received.

@@ -3,8 +3,8 @@
 use ferroce_wire::{Imm, Lkey, Reth, Rkey, Segment};
 
 use crate::completion::{Completion, Status, WorkKind};
-use crate::connection::Context;
-use crate::host::{Denied, Host};
+use crate::connection::{Connection, Context};
+use crate::host::{Denied, Host, SharedQueueId};
 use crate::planted::{Bug, is_planted};
 use crate::queue::{Receive, ReceiveQueue};
 use crate::transmit::Gather;
@@ -81,14 +81,28 @@ impl Inbound {
 
     /// Takes the next receive, unless the message has one already.
     pub(crate) fn take_receive<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Fault> {
+        self.take_receive_from(cx.connection.shared_queue, cx.host)
+    }
+
+    /// The same, from this shared queue or from the queue pair's own.
+    pub(crate) fn take_receive_from<H: Host>(
+        &mut self,
+        shared: Option<SharedQueueId>,
+        host: &mut H,
+    ) -> Result<(), Fault> {
         if self.taken {
             return Ok(());
         }
-        self.taken = match cx.connection.shared_queue {
-            Some(shared) => cx.host.take_shared(shared, &mut self.receive),
+        self.taken = match shared {
+            Some(shared) => host.take_shared(shared, &mut self.receive),
             None => self.queue.pop_into(&mut self.receive),
         };
         if self.taken { Ok(()) } else { Err(Fault::NoReceive) }
+    }
+
+    /// The receive that was taken.
+    pub(crate) const fn taken_receive(&self) -> &Receive {
+        &self.receive
     }
 
     /// Receives that a peer may count on: those that wait and the one that its message holds.
@@ -203,6 +217,16 @@ impl Inbound {
 
     /// The message has arrived: completes its receive, if it took one.
     pub(crate) fn finish<H: Host>(&mut self, fill: impl FnOnce(&mut Completion), cx: &mut Context<'_, H>) {
+        self.finish_for(fill, cx.connection, cx.host);
+    }
+
+    /// The same, outside of a call of the machine.
+    pub(crate) fn finish_for<H: Host>(
+        &mut self,
+        fill: impl FnOnce(&mut Completion),
+        connection: &Connection,
+        host: &mut H,
+    ) {
         let (kind, byte_len) = match self.message {
             Message::Write { total, .. } => (WorkKind::ReceiveWithImm, total),
             Message::Send { received } => (WorkKind::Receive, received),
@@ -211,10 +235,10 @@ impl Inbound {
         self.message = Message::None;
         if self.taken {
             self.taken = false;
-            let mut completion = cx.connection.completion(self.receive.id(), Status::Success, kind);
+            let mut completion = connection.completion(self.receive.id(), Status::Success, kind);
             completion.byte_len = byte_len;
             fill(&mut completion);
-            cx.host.complete_receive(completion);
+            host.complete_receive(completion);
         }
     }
 

@@ -50,6 +50,7 @@ pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
 pub use posting::{PostError, PostRules};
 pub use qp::{Caps, QpConfig, QueuePair};
 pub use queue::{Receive, ReceiveQueue};
+pub use rc::direct::{Direct, Spot};
 pub use rc::resources::MAX_RESOURCES;
 pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use time::Time;

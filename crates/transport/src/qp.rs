@@ -9,6 +9,7 @@ use crate::host::{DomainId, Host, SharedQueueId};
 use crate::inbound::Inbound;
 use crate::posting::{PostError, PostRules};
 use crate::queue::{ReceiveQueue, SendQueue};
+use crate::rc::direct::{Direct, Ends};
 use crate::rc::requester::Requester;
 use crate::rc::resources::MAX_RESOURCES;
 use crate::rc::responder::{RequestInfo, Responder};
@@ -540,6 +541,38 @@ impl QueuePair {
             Machine::Rc { responder, .. } => responder.poll(Acks::Send, &mut cx).ok().flatten(),
             Machine::Uc { .. } | Machine::Ud { .. } => None,
         }
+    }
+
+    /// Does posted work directly at `peer`, which is in the same process and connected to this
+    /// queue pair; at most `limit` messages, and how many. What cannot be done directly is left
+    /// for [`poll_transmit`](Self::poll_transmit).
+    pub fn execute_directly<D: Direct>(&mut self, peer: &mut Self, direct: &mut D, limit: u32) -> u32 {
+        let together = self.state == State::Rts
+            && peer.state.handles_requests()
+            && peer.connection.dest_qpn == self.connection.qpn
+            && self.connection.dest_qpn == peer.connection.qpn
+            && self.connection.mtu == peer.connection.mtu
+            && peer.connection.pkey.admits(self.connection.pkey);
+        if !together || self.sends_waiting() == 0 {
+            return 0;
+        }
+        peer.establish(&mut direct.responder());
+        let (Machine::Rc { requester, .. }, Machine::Rc { responder, .. }) =
+            (&mut self.machine, &mut peer.machine)
+        else {
+            return 0;
+        };
+        let (asking, answering) = (&self.connection, &peer.connection);
+        let mut ends = Ends { requester, asking, responder, answering, direct };
+        let mut done = 0;
+        if ends.are_idle() {
+            while done < limit && ends.next() {
+                done += 1;
+            }
+        }
+        self.counters.direct_requests += u64::from(done);
+        peer.counters.direct_responses += u64::from(done);
+        done
     }
 
     /// Does what is due at this time.

@@ -130,6 +130,11 @@ impl SendQueue {
         self.tail = self.tail.wrapping_add(1);
     }
 
+    /// Removes the oldest request.
+    pub(crate) fn retire_oldest(&mut self) {
+        self.head = self.head.wrapping_add(u32::from(self.len() > 0));
+    }
+
     /// Removes and returns the oldest request.
     pub(crate) fn pop(&mut self) -> Option<SendWork> {
         let work = *self.get(self.head)?;

@@ -7,6 +7,7 @@
 //! Whoever posts work or looks for completions turns the engine; while nobody does, the driver
 //! thread does ([`crate::driver`]).
 
+mod direct;
 pub(crate) mod host;
 mod incoming;
 mod outgoing;

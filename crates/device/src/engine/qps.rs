@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     /// The way to its peer, when it has one.
     pub(crate) way: Option<Way>,
     pub(crate) path: Option<PathChoice>,
+    /// The queue pair that it is connected to.
+    pub(crate) peer: Qpn,
     /// It stands in the list of those that may have something to send.
     pub(crate) queued: bool,
     /// It stands in the list of those that owe an acknowledgement.
@@ -110,6 +112,16 @@ impl QpTable {
         let entry = self.entries.get_mut(usize::from(index_of(qpn)))?.take();
         self.count -= usize::from(entry.is_some());
         entry
+    }
+
+    /// Takes a queue pair out for a moment, so that it can meet another.
+    pub(crate) fn take_out(&mut self, index: u16) -> Option<Box<Entry>> {
+        self.entries.get_mut(usize::from(index))?.take()
+    }
+
+    /// Puts it back.
+    pub(crate) fn put_back(&mut self, index: u16, entry: Box<Entry>) {
+        self.entries[usize::from(index)] = Some(entry);
     }
 
     pub(crate) fn by_index(&mut self, index: u16) -> Option<&mut Entry> {

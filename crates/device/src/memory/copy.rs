@@ -33,7 +33,7 @@ pub(crate) unsafe fn copy_out(to: *mut u8, bytes: &[u8]) {
     // SAFETY: the body is the first part of the range that the caller vouches for.
     unsafe { bulk::out(to, body) };
     // SAFETY: the end is the rest of the same range.
-    unsafe { store_rising(to.wrapping_add(body.len()), end, Ordering::Release) };
+    unsafe { store_end(to.wrapping_add(body.len()), end) };
 }
 
 /// Copies from registered memory into our own.
@@ -68,7 +68,7 @@ pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the end is the rest of the source.
     unsafe { bulk::into(last, from.wrapping_add(body)) };
     // SAFETY: the end is the rest of the target.
-    unsafe { store_rising(to.wrapping_add(body), last, Ordering::Release) };
+    unsafe { store_end(to.wrapping_add(body), last) };
 }
 
 /// Does an atomic and returns what was there before. It is atomic to all of this machine, because
@@ -101,14 +101,27 @@ fn end_len(to: *mut u8, len: usize) -> usize {
     len.min(if past == 0 { WORD } else { past })
 }
 
-/// The largest naturally aligned piece that begins at this address.
+/// Stores the end of a placement: one word if it is whole, else rising pieces of one.
+///
+/// # Safety
+/// As for [`copy_out`]; eight bytes come at a multiple of 8.
+#[inline]
+unsafe fn store_end(to: *mut u8, end: &[u8]) {
+    if end.len() == WORD {
+        // SAFETY: the caller vouches for range and alignment.
+        unsafe { store_piece(to, end, Ordering::Release) };
+    } else {
+        // SAFETY: the caller vouches for the range.
+        unsafe { store_rising(to, end, Ordering::Release) };
+    }
+}
+
+/// The largest naturally aligned piece that begins at this address; some byte is left.
 #[inline]
 const fn piece(address: usize, left: usize) -> usize {
-    let mut size = WORD;
-    while size > 1 && (size > left || !address.is_multiple_of(size)) {
-        size /= 2;
-    }
-    size
+    let aligned = (address | WORD).trailing_zeros();
+    let fits = left.ilog2();
+    1 << if aligned < fits { aligned } else { fits }
 }
 
 /// Stores bytes one aligned piece after the other.

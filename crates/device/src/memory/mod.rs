@@ -8,6 +8,7 @@
 mod allocation;
 mod copy;
 mod error;
+mod keys;
 mod place;
 mod probe;
 mod table;

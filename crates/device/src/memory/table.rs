@@ -1,7 +1,7 @@
 //! The regions and windows of one device, and the keys that open them.
 
 use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
 use ferroce_transport::{Access, Accessor, Denied, DomainId, Sge};
@@ -11,6 +11,7 @@ use rand_core::Rng;
 
 use super::allocation::Allocation;
 use super::error::MemoryError;
+use super::keys::{Spread, handle, with_next_tag};
 use super::place::Place;
 use super::windows::Window;
 
@@ -19,6 +20,9 @@ pub const MAX_REGIONS: usize = 1 << 20;
 
 /// Memory windows that a device may have.
 pub const MAX_WINDOWS: usize = 1 << 20;
+
+/// What lets peers change memory.
+pub(super) const PEER_WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
 /// What the engine looks keys up in. It has one owner and no locks.
 ///
@@ -206,26 +210,16 @@ impl MemoryTable {
             return Ok(Place::EMPTY);
         }
         let entry = self.find(rkey.0)?;
-        let (region, given, range) = match &entry.kind {
-            Kind::Region(region) => (region, region.access, (region.iova, region.len as u64)),
+        let region = match &entry.kind {
+            Kind::Region(region) => {
+                check(entry.domain == by.domain, region.access.contains(access))?;
+                region
+            }
             Kind::Window(window) => {
-                let bound = window.bound.ok_or(Denied::UnknownKey)?;
-                if bound.owner.is_some_and(|owner| owner != by.qpn) {
-                    return Err(Denied::WrongDomain);
-                }
-                let behind = self.entries.get(&bound.region).ok_or(Denied::UnknownKey)?;
-                let Kind::Region(region) = &behind.kind else { return Err(Denied::UnknownKey) };
-                (region, bound.access, (bound.start, bound.len))
+                self.behind(window, entry.domain == by.domain, by.qpn, (address, len), access)?
             }
         };
-        if entry.domain != by.domain {
-            return Err(Denied::WrongDomain);
-        }
-        if !given.contains(access) {
-            return Err(Denied::NotPermitted);
-        }
-        within(range, address, u64::from(len))?;
-        region.place(address, len, access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC))
+        region.place(address, len, access.intersects(PEER_WRITES))
     }
 
     /// How much there is.
@@ -238,6 +232,24 @@ impl MemoryTable {
     #[must_use]
     pub fn uses_domain(&self, domain: DomainId) -> bool {
         self.entries.values().any(|entry| entry.domain == domain)
+    }
+
+    /// The region behind a window that allows this; `own` says whether the domains agree.
+    fn behind(
+        &self,
+        window: &Window,
+        own: bool,
+        qpn: Qpn,
+        (address, len): (u64, u32),
+        access: Access,
+    ) -> Result<&Region, Denied> {
+        let bound = window.bound.as_ref().ok_or(Denied::UnknownKey)?;
+        let behind = self.entries.get(&bound.region).ok_or(Denied::UnknownKey)?;
+        let Kind::Region(region) = &behind.kind else { return Err(Denied::UnknownKey) };
+        let own = own && bound.owner.is_none_or(|owner| owner == qpn);
+        check(own, bound.access.contains(access))?;
+        within((bound.start, bound.len), address, u64::from(len))?;
+        Ok(region)
     }
 
     #[inline]
@@ -303,7 +315,7 @@ impl Region {
             return Err(MemoryError::AddressWraps { iova, len });
         }
         let by_owner = access.contains(Access::LOCAL_WRITE);
-        if !by_owner && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
+        if !by_owner && access.intersects(PEER_WRITES) {
             return Err(MemoryError::NeedsLocalWrite { access });
         }
         if by_owner && !memory.is_writable() {
@@ -342,35 +354,13 @@ pub(super) fn within((start, size): (u64, u64), address: u64, len: u64) -> Resul
     if len <= left { Ok(offset) } else { Err(Denied::OutOfRange) }
 }
 
-/// The part of a key that stays.
+/// Whose memory it is comes before what may be done with it.
 #[inline]
-pub(super) const fn handle(key: u32) -> u32 {
-    key >> 8
-}
-
-/// The same handle, with the tag after this one.
-pub(super) const fn with_next_tag(key: u32) -> u32 {
-    key & !0xff | key.wrapping_add(1) & 0xff
-}
-
-/// Hashes a handle. Handles are random already; the product moves some of that to the high bits,
-/// where the map looks too.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spread(u64);
-
-impl Hasher for Spread {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u32(u32::from(byte));
-        }
-    }
-
-    fn write_u32(&mut self, handle: u32) {
-        self.0 = (self.0 ^ u64::from(handle)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+pub(super) const fn check(own: bool, permitted: bool) -> Result<(), Denied> {
+    match (own, permitted) {
+        (false, _) => Err(Denied::WrongDomain),
+        (true, false) => Err(Denied::NotPermitted),
+        (true, true) => Ok(()),
     }
 }
 

@@ -4,7 +4,8 @@ use ferroce_transport::{Access, Accessor, Bind, Denied, DomainId};
 use ferroce_wire::{Lkey, Qpn, Rkey};
 
 use super::error::MemoryError;
-use super::table::{Entry, Kind, MAX_WINDOWS, MemoryTable, handle, with_next_tag, within};
+use super::keys::{handle, with_next_tag};
+use super::table::{Entry, Kind, MAX_WINDOWS, MemoryTable, PEER_WRITES, check, within};
 
 /// The two kinds of memory windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +142,7 @@ impl MemoryTable {
     fn bound(&self, own: bool, fits: bool, bind: &Bind, owner: Option<Qpn>) -> Result<Bound, Denied> {
         let (domain, region) = self.find_region(bind.region.0)?;
         let of_window = self.find(bind.window.0)?.domain;
-        let writes = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let writes = bind.access.intersects(PEER_WRITES);
         let allows = region.access.contains(Access::BIND_WINDOW)
             && (!writes || region.access.contains(Access::LOCAL_WRITE));
         check(own && domain == of_window, fits && allows)?;
@@ -182,13 +183,5 @@ impl MemoryTable {
                 region.windows += 1;
             }
         }
-    }
-}
-
-const fn check(own: bool, fits: bool) -> Result<(), Denied> {
-    match (own, fits) {
-        (false, _) => Err(Denied::WrongDomain),
-        (true, false) => Err(Denied::NotPermitted),
-        (true, true) => Ok(()),
     }
 }

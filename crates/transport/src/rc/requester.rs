@@ -133,6 +133,28 @@ impl Requester {
         self.next_psn += packets;
     }
 
+    /// Whether the next message may be done without packets: nothing is under way, and nothing
+    /// holds it back.
+    pub(crate) fn may_go_direct(&self) -> bool {
+        self.una == self.cursor.psn
+            && self.high == self.cursor.psn
+            && self.blocked.is_none()
+            && !self.draining
+            && !self.retry.waits_for_receiver()
+            && self.cursor.work == self.queue.head()
+    }
+
+    /// The oldest message was done without packets.
+    pub(crate) fn passed_directly(&mut self, packets: u32) {
+        self.queue.retire_oldest();
+        self.cursor.work = self.queue.head();
+        self.cursor.psn += packets;
+        self.una = self.cursor.psn;
+        self.high = self.cursor.psn;
+        // What the responder last said of its receives is no longer true.
+        self.credit_limit = None;
+    }
+
     /// Whether anything waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         self.una != self.cursor.psn

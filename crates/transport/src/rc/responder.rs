@@ -94,6 +94,17 @@ impl Responder {
         self.owed = None;
     }
 
+    /// Whether it is between messages, owes nothing, and expects the next one at this PSN.
+    pub(crate) fn expects_message_at(&self, psn: Psn) -> bool {
+        self.expected == psn && self.inbound.is_idle() && self.owed.is_none() && !self.nak_sent
+    }
+
+    /// A message was done without packets.
+    pub(crate) fn passed_directly(&mut self, packets: u32) {
+        self.expected += packets;
+        self.msn = self.msn.next();
+    }
+
     /// After an error only a refusal is still sent, and the answers that come before it.
     pub(crate) fn silence(&mut self) {
         let refuses =

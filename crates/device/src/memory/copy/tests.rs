@@ -2,8 +2,6 @@ use std::sync::atomic::AtomicBool;
 
 use super::*;
 
-const SIZES: std::ops::Range<usize> = if cfg!(miri) { 0..40 } else { 0..850 };
-
 fn pattern(len: usize) -> Vec<u8> {
     (1..=251).cycle().take(len).collect()
 }
@@ -19,10 +17,11 @@ fn seen(memory: &[u64]) -> Vec<u8> {
 
 /// Runs `copy` for all sizes and alignments and looks at every byte, also around the target.
 fn everywhere(copy: impl Fn(*mut u8, *const u8, usize)) {
-    let source = pattern(1024);
-    for len in SIZES.chain(if cfg!(miri) { 64..65 } else { 850..1000 }) {
+    let source = pattern(4096);
+    let (small, large) = if cfg!(miri) { (0..40, 64..65) } else { (0..700, 1400..1700) };
+    for len in small.chain(large) {
         for (skew_to, skew_from) in [(0, 0), (1, 0), (0, 3), (4, 4), (6, 1), (7, 7)] {
-            let mut memory = aligned(128);
+            let mut memory = aligned(256);
             copy(
                 memory.as_mut_ptr().cast::<u8>().wrapping_add(8 + skew_to),
                 source.as_ptr().wrapping_add(skew_from),
@@ -137,32 +136,43 @@ fn atomics_return_what_was_there() {
 /// One thread places messages, the other waits for the last byte and then wants all of it.
 #[test]
 fn who_sees_the_last_byte_sees_the_message() {
-    const LONGEST: usize = 1500;
-    let memory: Vec<AtomicU8> = (0..LONGEST + 8).map(|_| AtomicU8::new(0)).collect();
+    let (rounds, turns, step) = if cfg!(miri) { (1, 3, 7) } else { (20, 200, 41) };
+    for round in 0..rounds {
+        exchange((1..=turns).map(|turn| (turn, usize::from(turn) * step + round, usize::from(turn % 8))));
+    }
+}
+
+/// Messages as what they are filled with, bytes and offset, in memory that holds zeros before.
+fn exchange(messages: impl Iterator<Item = (u8, usize, usize)> + Clone + Send) {
+    let longest = messages.clone().map(|(_, len, skew)| len + skew).max().unwrap_or(0);
+    let memory: Vec<AtomicU8> = (0..longest).map(|_| AtomicU8::new(0)).collect();
     let seen = AtomicU8::new(0);
-    let gave_up = AtomicBool::new(false);
-    let turns = if cfg!(miri) { 3 } else { 200_u8 };
-    let cases = || (1..=turns).map(|turn| (turn, usize::from(turn) * 7, usize::from(turn % 8)));
+    let failed = AtomicBool::new(false);
+    let expected = messages.clone();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for (turn, len, skew) in cases() {
-                let last = &memory[skew + len - 1];
-                while last.load(Ordering::Acquire) != turn {
-                    std::thread::yield_now();
-                }
-                let wrong = memory[skew..skew + len].iter().position(|b| b.load(Ordering::Relaxed) != turn);
-                gave_up.fetch_or(wrong.is_some(), Ordering::SeqCst);
-                seen.store(turn, Ordering::SeqCst);
-                assert_eq!(wrong, None, "{len} bytes at {skew}");
+            for (fill, len, skew) in expected {
+                let message = &memory[skew..skew + len];
+                wait(|| message[len - 1].load(Ordering::Acquire) == fill);
+                // Backwards: what is nearest to the end is the most likely to be late.
+                let late = message.iter().rposition(|byte| byte.load(Ordering::Relaxed) != fill);
+                failed.fetch_or(late.is_some(), Ordering::SeqCst);
+                seen.store(fill, Ordering::SeqCst);
+                assert_eq!(late, None, "a byte of {len} at {skew} came after the last one");
             }
         });
-        for (turn, len, skew) in cases() {
-            let to = memory[skew].as_ptr();
+        for (fill, len, skew) in messages {
+            let bytes = vec![fill; len];
             // SAFETY: the memory is made of atomics and has room.
-            unsafe { copy_out(to, &vec![turn; len]) };
-            while seen.load(Ordering::SeqCst) != turn && !gave_up.load(Ordering::SeqCst) {
-                std::thread::yield_now();
-            }
+            unsafe { copy_out(memory[skew].as_ptr(), &bytes) };
+            wait(|| seen.load(Ordering::SeqCst) == fill || failed.load(Ordering::SeqCst));
         }
     });
+}
+
+/// Spins to be quick, and yields so that the other thread can run where cores are few.
+fn wait(done: impl Fn() -> bool) {
+    while !(0..200).any(|_| done()) {
+        std::thread::yield_now();
+    }
 }

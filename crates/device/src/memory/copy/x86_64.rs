@@ -1,13 +1,13 @@
 //! Bulk copies by inline assembly.
 //!
-//! Plain moves up to [`STRING`] bytes, the string instruction above: measured, it starts slowly
+//! Plain moves below [`STRING`] bytes, the string instruction above: measured, it starts slowly
 //! and then keeps up with the C library. Pieces inside one copy may become visible in any order,
 //! but stores that follow in program order do not pass them.
 
 use std::arch::asm;
 
 /// From here on the string instruction is the faster one.
-const STRING: usize = 768;
+const STRING: usize = 1536;
 
 /// Copies into registered memory.
 ///
@@ -39,7 +39,7 @@ pub(super) unsafe fn into(bytes: &mut [u8], from: *const u8) {
 pub(super) unsafe fn between(to: *mut u8, from: *const u8, len: usize) {
     match len {
         0 => {}
-        // In the next three, pieces may cover the same bytes and then store the same twice.
+        // In the next ones, pieces may cover the same bytes and then store the same twice.
         1..4 => {
             for at in [0, len / 2, len - 1] {
                 // SAFETY: `at` < `len`.
@@ -58,8 +58,20 @@ pub(super) unsafe fn between(to: *mut u8, from: *const u8, len: usize) {
                 unsafe { move_8(to, from, at) };
             }
         }
+        16..=32 => {
+            for at in [0, len - 16] {
+                // SAFETY: `at` + 16 <= `len`.
+                unsafe { move_16(to, from, at) };
+            }
+        }
+        33..=64 => {
+            for at in [0, 16, len - 32, len - 16] {
+                // SAFETY: `at` + 16 <= `len`.
+                unsafe { move_16(to, from, at) };
+            }
+        }
         // SAFETY: the length fits, the rest the caller vouches for.
-        16..STRING => unsafe { by_moves(to, from, len) },
+        65..STRING => unsafe { by_moves(to, from, len) },
         // SAFETY: the caller vouches for both ranges.
         _ => unsafe { by_string(to, from, len) },
     }
@@ -108,24 +120,21 @@ unsafe fn by_string(to: *mut u8, from: *const u8, len: usize) {
 }
 
 /// # Safety
-/// As for [`between`], and `len` is at least 16.
+/// As for [`between`], and `len` is at least 65.
 #[inline]
 unsafe fn by_moves(to: *mut u8, from: *const u8, len: usize) {
-    let mut at = 0;
-    while at + 64 <= len {
+    // SAFETY: 64 <= `len`.
+    unsafe { move_64(to, from, 0) };
+    // From here on stores are aligned, so that none of them touches two cache lines.
+    let mut at = 64 - to.addr() % 16;
+    let last = len - 64;
+    while at < last {
         // SAFETY: `at` + 64 <= `len`.
         unsafe { move_64(to, from, at) };
         at += 64;
     }
-    while at + 16 <= len {
-        // SAFETY: `at` + 16 <= `len`.
-        unsafe { move_16(to, from, at) };
-        at += 16;
-    }
-    if at < len {
-        // SAFETY: 16 <= `len`.
-        unsafe { move_16(to, from, len - 16) };
-    }
+    // SAFETY: `last` + 64 = `len`.
+    unsafe { move_64(to, from, last) };
 }
 
 /// Defines a function that moves bytes at an offset through one register.
