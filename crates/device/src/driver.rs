@@ -18,7 +18,7 @@ use ferroce_transport::Time;
 use crate::clock;
 use crate::descriptor::{EventFd, owned, timespec};
 use crate::engine::Reason;
-use crate::nic::Shared;
+use crate::nic::{Shared, left_over};
 use crate::sync::{Calls, Doze};
 
 /// Polls that found nothing before the driver is parked.
@@ -254,9 +254,7 @@ fn turn_now(shared: &Shared) -> Option<Time> {
     };
     inside.take_calls();
     let turned = inside.turn(clock::now(), Reason::Driver, &shared.mail);
-    if turned.more {
-        inside.ring(Calls::ARRIVED);
-    }
+    inside.ring(left_over(turned));
     if turned.received > 0 && shared.driver.permissions.load(Ordering::Relaxed) > 0 {
         shared.driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::counters::DeviceCounters;
 use crate::discovery::{self, DeviceInfo, GidTable, Opening};
 use crate::driver::{self, Driver};
-use crate::engine::{Engine, Reason};
+use crate::engine::{Engine, Reason, Turned};
 use crate::error::{CreateError, OpenError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::fabric::Fabric;
@@ -367,9 +367,7 @@ impl Shared {
         let Some(mut inside) = self.turnstile.try_enter() else { return };
         inside.take_calls();
         let turned = inside.turn(clock::now(), Reason::Polled, &self.mail);
-        if turned.more {
-            inside.ring(Calls::ARRIVED);
-        }
+        inside.ring(left_over(turned));
         self.driver.polled(turned.received == 0);
         self.leave(inside);
     }
@@ -379,9 +377,7 @@ impl Shared {
         let arrived = inside.take_calls().contains(Calls::ARRIVED);
         let reason = if arrived { Reason::Driver } else { reason };
         let turned = inside.turn(clock::now(), reason, &self.mail);
-        if turned.more {
-            inside.ring(Calls::ARRIVED);
-        }
+        inside.ring(left_over(turned));
         self.leave(inside);
     }
 
@@ -401,9 +397,7 @@ impl Shared {
                     let calls = inside.take_calls();
                     let reason = if calls.contains(Calls::ARRIVED) { Reason::Driver } else { Reason::Posted };
                     let turned = inside.turn(clock::now(), reason, &self.mail);
-                    if turned.more {
-                        inside.ring(Calls::ARRIVED);
-                    }
+                    inside.ring(left_over(turned));
                 }
             }
         }
@@ -421,6 +415,14 @@ impl Shared {
             wake.run();
         }
     }
+}
+
+/// What a turn has left for the next one.
+pub(crate) fn left_over(turned: Turned) -> Calls {
+    let mut calls = Calls::empty();
+    calls.set(Calls::ARRIVED, turned.more);
+    calls.set(Calls::POSTED, turned.unsent);
+    calls
 }
 
 impl Running {

@@ -39,8 +39,9 @@ impl QpShared {
         self.sends.fetch_sub(count, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_receives(&self, count: u32) {
-        self.receives.store(count, Ordering::Relaxed);
+    /// So many receives were taken.
+    pub(crate) fn receives_retired(&self, count: u32) {
+        self.receives.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
@@ -142,6 +143,7 @@ impl Qp {
                 owing: false,
                 scheduled: None,
                 counted: 0,
+                counted_receives: 0,
                 overrun: false,
                 shared: Arc::clone(&shared),
             };
@@ -254,7 +256,6 @@ impl Qp {
                 entry.window = windows.join(way.route.remote, attributes.dest_qpn);
             }
             let rules = entry.machine.rules();
-            entry.shared.set_receives(entry.machine.receives_waiting());
             engine.after(index_of(self.qpn));
             Ok(rules)
         })?;
@@ -391,7 +392,9 @@ impl Qp {
         inside.take_mail(&shared.mail);
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
+            self.shared.receives.fetch_add(1, Ordering::Relaxed);
             if let Err(error) = inside.post_receive(self.qpn, request) {
+                self.shared.receives_retired(1);
                 result = Err((first + index, error));
                 break;
             }
@@ -411,6 +414,7 @@ impl Qp {
                 break;
             }
             if self.shared.receives.fetch_add(1, Ordering::Relaxed) >= rules.caps.max_receive {
+                self.shared.receives_retired(1);
                 return self.post_receives_inside(shared.turnstile.enter(), &requests[index..], index);
             }
             shared.mail.push(Parcel::Receive(self.qpn, ReceiveParcel::new(request)));

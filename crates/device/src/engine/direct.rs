@@ -86,10 +86,6 @@ impl Engine {
             answering: (peer.send_cq, peer.receive_cq),
             answering_overrun: &mut peer.overrun,
         };
-        let done = entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST);
-        if done > 0 {
-            peer.shared.set_receives(peer.machine.receives_waiting());
-        }
-        done
+        entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST)
     }
 }

@@ -56,6 +56,9 @@ const HELD: Duration = Duration::from_micros(100);
 /// Packets of one queue pair before the next has its turn.
 const MAX_BURST: usize = 256;
 
+/// Packets that one turn sends before others may have the engine.
+const MAX_PACKETS: usize = 2048;
+
 /// More packets than this in one look are a stream: their acknowledgements do not wait for a ride.
 const STREAM: usize = 4;
 
@@ -110,6 +113,8 @@ pub(crate) struct Turned {
     pub(crate) received: usize,
     /// More may be waiting in the socket.
     pub(crate) more: bool,
+    /// Queue pairs have more to send than one turn lets them.
+    pub(crate) unsent: bool,
 }
 
 impl Engine {
@@ -179,6 +184,7 @@ impl Engine {
         self.port.flush(&mut self.counters);
         self.release_regions();
         self.tables.settle();
+        turned.unsent = !self.ready.is_empty();
         turned
     }
 
@@ -207,7 +213,13 @@ impl Engine {
                         entry.shared.sends_retired(1);
                     }
                 }
-                Parcel::Receive(qpn, work) => drop(self.post_receive(qpn, &work.request())),
+                Parcel::Receive(qpn, work) => {
+                    if self.post_receive(qpn, &work.request()).is_err()
+                        && let Some(entry) = self.qps.get(qpn)
+                    {
+                        entry.shared.receives_retired(1);
+                    }
+                }
                 Parcel::Shared(queue, work) => {
                     self.post_shared(queue, &work.request());
                 }
@@ -235,7 +247,10 @@ impl Engine {
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
         let posted = entry.machine.post_receive(request, &mut view);
-        entry.shared.set_receives(entry.machine.receives_waiting());
+        if posted.is_ok() {
+            entry.counted_receives += 1;
+        }
+        self.note(qps::index_of(qpn));
         posted
     }
 
@@ -271,6 +286,11 @@ impl Engine {
         if left < entry.counted {
             entry.shared.sends_retired(entry.counted - left);
             entry.counted = left;
+        }
+        let left = entry.machine.receives_waiting();
+        if left < entry.counted_receives {
+            entry.shared.receives_retired(entry.counted_receives - left);
+            entry.counted_receives = left;
         }
         timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
         if entry.machine.owes_ack() && !entry.owing {
@@ -337,7 +357,7 @@ impl Engine {
         }
         let more = inbox.is_full();
         self.inbox = inbox;
-        Turned { received, more }
+        Turned { received, more, unsent: false }
     }
 
     /// Deregisters regions whose last posted work is done.

@@ -9,7 +9,7 @@ use ferroce_wire::{Body, Flow, ICRC_LEN, Packet};
 
 use super::incoming::Sender;
 use super::qps::Way;
-use super::{Engine, MAX_BURST, view};
+use super::{Engine, MAX_BURST, MAX_PACKETS, view};
 use crate::counters::DeviceCounters;
 use crate::engine::host::Tables;
 use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
@@ -171,12 +171,13 @@ impl Engine {
     /// Lets every queue pair that may have something to send do so.
     pub(super) fn transmit(&mut self, acks: Acks) {
         // Packets that stay in this process make others ready: go on until none is.
-        while !self.ready.is_empty() {
+        let mut budget = MAX_PACKETS;
+        while !self.ready.is_empty() && budget > 0 {
             let mut ready = std::mem::take(&mut self.ready);
             for index in ready.drain(..) {
                 if let Some(entry) = self.qps.by_index(index) {
                     entry.queued = false;
-                    self.transmit_one(index, acks);
+                    budget = budget.saturating_sub(self.transmit_one(index, acks));
                 }
             }
             if self.ready.is_empty() {
@@ -186,8 +187,9 @@ impl Engine {
     }
 
     /// Sends what one queue pair has to send. Requests go first, and then, if any packet went the
-    /// same way or the caller says so, an acknowledgement that is owed rides behind them.
-    fn transmit_one(&mut self, index: u16, acks: Acks) {
+    /// same way or the caller says so, an acknowledgement that is owed rides behind them. How many
+    /// packets.
+    fn transmit_one(&mut self, index: u16, acks: Acks) -> usize {
         let path = self.qps.by_index(index).and_then(|entry| entry.path);
         let is_local = path.is_some_and(|choice| choice.path == Path::Local);
         // Nothing is saved by holding back an acknowledgement that costs no system call.
@@ -202,7 +204,7 @@ impl Engine {
         if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send) {
             sent += 1;
         }
-        if sent > MAX_BURST
+        if sent >= MAX_BURST
             && let Some(entry) = self.qps.by_index(index)
             && !entry.queued
         {
@@ -210,6 +212,7 @@ impl Engine {
             self.ready.push(index);
         }
         self.note(index);
+        sent
     }
 
     /// Sends one packet, if the queue pair has one.

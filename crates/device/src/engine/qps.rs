@@ -48,6 +48,8 @@ pub(crate) struct Entry {
     pub(crate) scheduled: Option<Time>,
     /// Sends in the machine, as far as `shared` knows.
     pub(crate) counted: u32,
+    /// Receives in the machine, as far as `shared` knows.
+    pub(crate) counted_receives: u32,
     /// A completion queue had no room: it must go into error.
     pub(crate) overrun: bool,
     pub(crate) shared: Arc<QpShared>,

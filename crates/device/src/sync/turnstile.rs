@@ -163,7 +163,9 @@ impl<T> Inside<'_, T> {
     /// Rings for whoever comes next, when a turn could not finish. To leave after this takes
     /// [`leave_ringing`](Self::leave_ringing).
     pub fn ring(&self, calls: Calls) {
-        self.turnstile.ring(calls);
+        if !calls.is_empty() {
+            self.turnstile.ring(calls);
+        }
     }
 
     /// Leaves, unless somebody has rung since the calls were last taken.
