@@ -73,9 +73,10 @@ impl Engine {
         let Self { qps, tables, .. } = self;
         let Some(way) = entry.way.as_ref().filter(|_| is_local) else { return 0 };
         let Some(peer) = qps.get(entry.peer) else { return 0 };
-        let back = peer.way.as_ref().is_some_and(|back| {
-            back.route.remote == way.route.local && back.route.local == way.route.remote
-        });
+        let back = peer
+            .way
+            .as_ref()
+            .is_some_and(|back| back.route.remote == way.route.local && back.route.local == way.route.remote);
         if !back {
             return 0;
         }

@@ -88,7 +88,8 @@ impl<D: Direct> Ends<'_, D> {
                 self.write(number, remote, length)?;
                 // Only the length is looked at from here on.
                 let (rkey, address) = (remote.rkey, remote.address);
-                self.responder.inbound.message = Message::Write { rkey, address, remaining: 0, total: length };
+                self.responder.inbound.message =
+                    Message::Write { rkey, address, remaining: 0, total: length };
                 self.finish(Some(imm), None, solicited);
                 Some(())
             }

@@ -1,0 +1,135 @@
+//! Two connected queue pairs for the tests of the device.
+#![allow(dead_code, unreachable_pub, reason = "not every test file uses everything")]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferroce_device::memory::Allocation;
+use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
+use ferroce_transport::{
+    Access, AttributeMask, Attributes, Caps, Completion, Data, DomainId, Remote, SendFlags, SendOp,
+    SendRequest, Sge, State,
+};
+use ferroce_wire::{Lkey, PathMtu, Psn, Rkey, Service};
+
+/// How long a test waits for anything before it gives up.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub const OPEN: Access =
+    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
+/// One end: a device, a queue pair, and a megabyte of memory.
+pub struct Side {
+    pub nic: Nic,
+    pub domain: DomainId,
+    pub qp: Arc<Qp>,
+    pub cq: Arc<CompletionQueue>,
+    pub memory: Arc<Allocation>,
+    pub keys: (Lkey, Rkey),
+    pub gid: usize,
+}
+
+/// What the peer has to know.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer {
+    pub qpn: ferroce_wire::Qpn,
+    pub gid: ferroce_wire::Gid,
+    pub memory: u64,
+    pub rkey: Rkey,
+}
+
+/// A device that has this address only.
+pub fn device(address: [u8; 4]) -> Nic {
+    Nic::open(Config { address: Some(IpAddr::from(address)), ..Config::new("lo") }).expect("a device on lo")
+}
+
+impl Side {
+    pub fn new(nic: &Nic, address: [u8; 4], path: PathPolicy) -> Self {
+        Self::with(nic, address, path, 64)
+    }
+
+    pub fn with(nic: &Nic, address: [u8; 4], path: PathPolicy, depth: u32) -> Self {
+        let domain = nic.create_domain().expect("a protection domain");
+        let cq = CompletionQueue::new(nic, depth * 4, None).expect("a completion queue");
+        let caps =
+            Caps { max_send: depth, max_receive: depth, max_send_sge: 4, max_receive_sge: 4, max_inline: 64 };
+        let spec = QpSpec {
+            service: Service::Rc,
+            domain,
+            send_cq: &cq,
+            receive_cq: &cq,
+            shared_queue: None,
+            caps,
+            signal_all: false,
+            path: Some(path),
+        };
+        let qp = Qp::new(nic, &spec).expect("a queue pair");
+        let memory = Allocation::zeroed(1 << 20).expect("memory");
+        let keys =
+            nic.register(domain, &memory, (0, memory.len()), memory.address(), OPEN).expect("a region");
+        let gid = nic.gid_index(address.into()).expect("a GID");
+        Self { nic: nic.clone(), domain, qp, cq, memory, keys, gid }
+    }
+
+    pub fn address(&self) -> Peer {
+        let gid = self.nic.gid(self.gid).expect("a GID");
+        Peer { qpn: self.qp.qpn(), gid, memory: self.memory.address(), rkey: self.keys.1 }
+    }
+
+    pub fn connect(&self, peer: &Peer) {
+        self.connect_with(peer, 14, 7);
+    }
+
+    pub fn connect_with(&self, peer: &Peer, timeout: u8, retries: u8) {
+        let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(OPEN);
+        self.qp.modify(&init, None).expect("INIT");
+        let rtr = Attributes::to(State::Rtr)
+            .with(AttributeMask::AV)
+            .with_path_mtu(PathMtu::B4096)
+            .with_dest_qpn(peer.qpn)
+            .with_rq_psn(Psn::new(0xff_fff0))
+            .with_max_dest_rd_atomic(16)
+            .with_min_rnr_timer(1);
+        self.qp.modify(&rtr, Some(&AddressVector::new(peer.gid, self.gid))).expect("RTR");
+        let rts = Attributes::to(State::Rts)
+            .with_timeout(timeout)
+            .with_retry_count(retries)
+            .with_rnr_retry(7)
+            .with_sq_psn(Psn::new(0xff_fff0))
+            .with_max_rd_atomic(16);
+        self.qp.modify(&rts, None).expect("RTS");
+    }
+
+    pub fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge { address: self.memory.address() + offset, length, lkey: self.keys.0 }
+    }
+
+    /// Waits for one completion.
+    pub fn completion(&self) -> Completion {
+        let mut found = [WorkCompletion::EMPTY];
+        assert_eq!(self.cq.wait(&mut found, Some(PATIENCE)), 1, "nothing completed on {:?}", self.qp.query());
+        found[0].completion
+    }
+
+    /// Polls for one completion without ever sleeping.
+    pub fn polled_completion(&self) -> Completion {
+        let mut found = [WorkCompletion::EMPTY];
+        let end = ferroce_device::now() + PATIENCE;
+        while self.cq.poll(&mut found) == 0 {
+            assert!(ferroce_device::now() < end, "nothing completed on {:?}", self.qp.query());
+        }
+        found[0].completion
+    }
+}
+
+impl Peer {
+    pub const fn at(&self, offset: u64) -> Remote {
+        Remote { address: self.memory + offset, rkey: self.rkey }
+    }
+}
+
+/// A request that gives a completion.
+pub const fn signaled<'a>(id: u64, op: SendOp, sges: &'a [Sge]) -> SendRequest<'a> {
+    SendRequest { id, op, data: Data::Gather(sges), flags: SendFlags::SIGNALED, dest: None }
+}

@@ -1,0 +1,148 @@
+//! Many messages, many threads: nothing hangs, nothing is lost or done twice.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{Side, device, signaled};
+use ferroce_device::PathPolicy;
+use ferroce_transport::{ReceiveRequest, SendOp, Status};
+
+/// Messages go to and fro; each side checks what it got.
+fn ping_pong(a: &Side, b: &Side, rounds: u64, wait: bool) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| play(a, true, rounds, wait));
+        scope.spawn(|| play(b, false, rounds, wait));
+    });
+}
+
+fn play(side: &Side, starts: bool, rounds: u64, wait: bool) {
+    const SEND: u64 = u64::MAX;
+    let (out, into) = (side.sge(0, 64), side.sge(4096, 64));
+    let post_receive =
+        |round| side.qp.post_receive(&[ReceiveRequest { id: round, sges: &[into] }]).expect("room");
+    let (mut sent, mut received) = (0, 0);
+    post_receive(0);
+    let send = |round: u64, sent: &mut u64, received: &mut u64| {
+        // The last message must have left before its bytes are changed.
+        while *sent < round {
+            next(side, wait, SEND, sent, received);
+        }
+        side.memory.write(0, &round.to_le_bytes()).expect("inside");
+        side.qp.post_send(&[signaled(SEND, SendOp::Send, &[out])]).expect("room");
+    };
+    for round in 0..rounds {
+        if starts {
+            send(round, &mut sent, &mut received);
+        }
+        while received <= round {
+            next(side, wait, SEND, &mut sent, &mut received);
+        }
+        assert_eq!(side.memory.load_u64(4096), Ok(round));
+        post_receive(round + 1);
+        if !starts {
+            send(round, &mut sent, &mut received);
+        }
+    }
+    while sent < rounds {
+        next(side, wait, SEND, &mut sent, &mut received);
+    }
+}
+
+fn next(side: &Side, wait: bool, send: u64, sent: &mut u64, received: &mut u64) {
+    let done = if wait { side.completion() } else { side.polled_completion() };
+    assert_eq!(done.status, Status::Success);
+    if done.id == send {
+        *sent += 1;
+    } else {
+        assert_eq!(done.id, *received);
+        *received += 1;
+    }
+}
+
+fn two_hosts(net: u8) -> (Side, Side) {
+    let (one, other) = ([127, 0, net, 1], [127, 0, net, 2]);
+    let a = Side::new(&device(one), one, PathPolicy::Prefer);
+    let b = Side::new(&device(other), other, PathPolicy::Prefer);
+    a.connect(&b.address());
+    b.connect(&a.address());
+    (a, b)
+}
+
+#[test]
+fn ping_pong_by_polling() {
+    let (a, b) = two_hosts(21);
+    ping_pong(&a, &b, 20_000, false);
+}
+
+#[test]
+fn ping_pong_by_waiting() {
+    let (a, b) = two_hosts(22);
+    ping_pong(&a, &b, 5_000, true);
+}
+
+#[test]
+fn threads_that_post_to_one_queue_pair_lose_nothing() {
+    let (a, b) = two_hosts(23);
+    many_posters(&a, &b);
+}
+
+#[test]
+fn threads_that_post_to_one_local_queue_pair_lose_nothing() {
+    let address = [127, 0, 24, 1];
+    let nic = device(address);
+    let a = Side::new(&nic, address, PathPolicy::Require);
+    let b = Side::new(&nic, address, PathPolicy::Require);
+    a.connect(&b.address());
+    b.connect(&a.address());
+    many_posters(&a, &b);
+}
+
+/// Four threads add one to a counter of the peer, each through the same queue pair.
+fn many_posters(a: &Side, b: &Side) {
+    const EACH: u64 = 3_000;
+    let target = b.address();
+    let outstanding = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for thread in 0..4_u64 {
+            let (outstanding, a) = (&outstanding, &a);
+            scope.spawn(move || {
+                let into = a.sge(thread * 8, 8);
+                for _ in 0..EACH {
+                    while outstanding.fetch_add(1, Ordering::SeqCst) >= 48 {
+                        outstanding.fetch_sub(1, Ordering::SeqCst);
+                        std::thread::yield_now();
+                    }
+                    let add = SendOp::FetchAdd { remote: target.at(0), add: 1 };
+                    a.qp.post_send(&[signaled(thread, add, &[into])]).expect("room");
+                }
+            });
+        }
+        let mut done = [0_u64; 4];
+        while done != [EACH; 4] {
+            let completion = a.completion();
+            assert_eq!(completion.status, Status::Success);
+            done[usize::try_from(completion.id).expect("small")] += 1;
+            outstanding.fetch_sub(1, Ordering::SeqCst);
+        }
+    });
+    assert_eq!(b.memory.load_u64(0), Ok(4 * EACH));
+}
+
+#[test]
+fn a_stream_of_large_writes_arrives_whole() {
+    let (a, b) = two_hosts(25);
+    let target = b.address();
+    let half = 1_u32 << 19;
+    for round in 0..200_u64 {
+        let byte = u8::try_from(round % 251).expect("small");
+        a.memory.fill(0, half as usize, byte).expect("inside");
+        a.qp.post_send(&[signaled(round, SendOp::Write(target.at(0)), &[a.sge(0, half)])]).expect("room");
+        let done = a.completion();
+        assert_eq!((done.id, done.status), (round, Status::Success));
+        let mut seen = vec![0; half as usize];
+        b.memory.read(0, &mut seen).expect("inside");
+        assert!(seen.iter().all(|seen| *seen == byte), "round {round}");
+    }
+}
