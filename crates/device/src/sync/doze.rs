@@ -1,13 +1,9 @@
 //! How a driver sleeps without missing a call, and is woken without a system call too many.
 
-use std::fmt;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-use thiserror::Error;
-
 use super::prim::{AtomicU32, fence};
+use crate::descriptor::EventFd;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
@@ -80,66 +76,6 @@ impl<A: Alarm> Doze<A> {
     }
 }
 
-/// An eventfd: an [`Alarm`] to sleep on with `epoll` or `poll`, together with sockets. It is readable
-/// while it sounds.
-pub struct EventFd(OwnedFd);
-
-/// Why there is no eventfd.
-#[derive(Debug, Error)]
-pub enum EventFdError {
-    /// The kernel refused.
-    #[error("the kernel gave no eventfd ({0}), one per engine is needed; raise the limit of open files")]
-    Refused(#[source] io::Error),
-}
-
-impl EventFd {
-    /// One that is silent, and is closed when another program is executed.
-    ///
-    /// # Errors
-    /// The kernel gives none, as when too many files are open.
-    pub fn new() -> Result<Self, EventFdError> {
-        // SAFETY: the call takes numbers only.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(EventFdError::Refused(io::Error::last_os_error()));
-        }
-        // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
-    }
-}
-
-impl Alarm for EventFd {
-    fn sound(&self) {
-        let one = 1_u64;
-        let from = &raw const one;
-        // Raw, because the function of the C library may end a thread that was cancelled. It cannot fail:
-        // the counter has room for more wakes than will ever be.
-        // SAFETY: `one` has the eight bytes that are read and outlives the call; the descriptor is ours.
-        unsafe { libc::syscall(libc::SYS_write, self.0.as_raw_fd(), from, size_of::<u64>()) };
-    }
-
-    fn silence(&self) {
-        let mut count = 0_u64;
-        let into = &raw mut count;
-        // Reading takes the whole counter. If it was zero this fails at once, which is silence too.
-        // SAFETY: `count` has room for the eight bytes that are written and outlives the call; the
-        // descriptor is ours.
-        unsafe { libc::syscall(libc::SYS_read, self.0.as_raw_fd(), into, size_of::<u64>()) };
-    }
-}
-
-impl AsFd for EventFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl fmt::Debug for EventFd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EventFd").field(&self.0.as_raw_fd()).finish()
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 pub(super) mod tests {
     use std::time::Duration;
@@ -148,12 +84,7 @@ pub(super) mod tests {
 
     /// Waits until the alarm sounds, at most so long; says whether it does.
     pub(crate) fn sounds(alarm: &EventFd, within: Duration) -> bool {
-        let mut poll = libc::pollfd { fd: alarm.as_fd().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let milliseconds = i32::try_from(within.as_millis()).expect("less than a month");
-        // SAFETY: one entry is passed, and it outlives the call.
-        let ready = unsafe { libc::poll(&raw mut poll, 1, milliseconds) };
-        assert!(ready >= 0, "poll: {}", io::Error::last_os_error());
-        ready == 1
+        alarm.wait(Some(within)).expect("an eventfd can be waited for")
     }
 
     #[test]

@@ -26,6 +26,6 @@ pub mod ring;
 mod stress;
 mod turnstile;
 
-pub use doze::{Alarm, Doze, EventFd, EventFdError};
+pub use doze::{Alarm, Doze};
 pub use mailbox::Mailbox;
 pub use turnstile::{Calls, Inside, Turnstile};

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use super::doze::tests::sounds;
 use super::ring;
-use super::{Calls, Doze, EventFd, Inside, Mailbox, Turnstile};
+use super::{Calls, Doze, Inside, Mailbox, Turnstile};
+use crate::descriptor::EventFd;
 
 const POSTERS: usize = 3;
 const EACH: u64 = 20_000;

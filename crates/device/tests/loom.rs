@@ -1,0 +1,312 @@
+//! The meeting places of `ferroce_device::sync` under every interleaving:
+//! `RUSTFLAGS="--cfg loom" cargo test -p ferroce-device --test loom --release`
+#![cfg(loom)]
+#![expect(clippy::unwrap_used, reason = "a test may end so, in its helpers too")]
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+use ferroce_device::sync::{Alarm, Calls, Doze, Inside, Mailbox, Turnstile, ring};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicBool;
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+
+/// Runs a model with at most so many pre-emptions in one run, which keeps it short. The environment
+/// (`LOOM_MAX_PREEMPTIONS`) has the last word.
+fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.check(body);
+}
+
+/// A count that loom watches: two hands on it at once end the model.
+#[derive(Default)]
+struct Watched {
+    count: Cell<u32>,
+    watch: UnsafeCell<()>,
+}
+
+impl Watched {
+    fn add(&self) {
+        self.watch.with_mut(|_| self.count.set(self.count.get() + 1));
+    }
+
+    fn get(&self) -> u32 {
+        self.watch.with(|_| self.count.get())
+    }
+}
+
+/// Stands in for the eventfd: who sleeps on it for ever is a deadlock, which loom reports.
+#[derive(Default)]
+struct Gong {
+    sounding: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gong {
+    fn sleep(&self) {
+        let mut sounding = self.sounding.lock().unwrap();
+        while !*sounding {
+            sounding = self.changed.wait(sounding).unwrap();
+        }
+    }
+}
+
+impl Alarm for Gong {
+    fn sound(&self) {
+        *self.sounding.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn silence(&self) {
+        *self.sounding.lock().unwrap() = false;
+    }
+}
+
+/// The engine of these models: how often each item was worked on.
+struct Engine {
+    queue: VecDeque<usize>,
+    done: [Watched; 2],
+}
+
+struct World {
+    turnstile: Turnstile<Engine>,
+    mailbox: Mailbox<usize>,
+    doze: Doze<Gong>,
+    all_done: Gong,
+    over: AtomicBool,
+}
+
+impl World {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            turnstile: Turnstile::new(Engine { queue: VecDeque::new(), done: Default::default() }),
+            mailbox: Mailbox::with_capacity(2),
+            doze: Doze::new(Gong::default()),
+            all_done: Gong::default(),
+            over: AtomicBool::new(false),
+        })
+    }
+
+    /// What a poster does. True if it has left work behind and the driver has to come.
+    fn post(&self, item: usize, rounds: usize) -> bool {
+        self.mailbox.push(item);
+        self.turnstile.ring(Calls::POSTED);
+        match self.turnstile.try_enter() {
+            Some(inside) => self.work(inside, rounds),
+            None => false,
+        }
+    }
+
+    fn work<'a>(&'a self, mut inside: Inside<'a, Engine>, rounds: usize) -> bool {
+        for _ in 0..rounds {
+            self.turn(&mut inside);
+            match inside.leave() {
+                Ok(()) => return false,
+                Err(still) => inside = still,
+            }
+        }
+        !inside.leave_ringing().is_empty()
+    }
+
+    fn turn(&self, inside: &mut Inside<'_, Engine>) {
+        if !inside.take_calls().contains(Calls::POSTED) {
+            return;
+        }
+        let engine = &mut **inside;
+        self.mailbox.take(&mut engine.queue);
+        let mut any = false;
+        for item in engine.queue.drain(..) {
+            engine.done[item].add();
+            any = true;
+        }
+        if any && engine.done.iter().all(|done| done.get() > 0) {
+            self.all_done.sound();
+        }
+    }
+
+    /// What the driver does until it is told to stop.
+    fn drive(&self) {
+        loop {
+            self.doze.going_to_sleep();
+            if self.over.load(Relaxed) {
+                return;
+            }
+            if !self.turnstile.is_ringing().is_empty()
+                && let Some(inside) = self.turnstile.try_enter()
+            {
+                self.doze.awake(false);
+                if self.work(inside, 2) {
+                    self.doze.wake_if_asleep();
+                }
+                continue;
+            }
+            self.doze.alarm().sleep();
+            self.doze.awake(true);
+        }
+    }
+
+    fn check_all_done_once(&self) {
+        assert!(self.mailbox.is_empty(), "a post was left behind");
+        let inside = self.turnstile.try_enter().expect("everybody has left");
+        assert_eq!([inside.done[0].get(), inside.done[1].get()], [1, 1]);
+    }
+}
+
+/// Two posters come while somebody is inside; whoever leaves calls behind says so.
+fn posters_with_one_inside(rounds: usize) {
+    let world = World::new();
+    let holder = world.turnstile.try_enter().expect("nobody else is there");
+    let posters = [0, 1].map(|item| {
+        let world = Arc::clone(&world);
+        thread::spawn(move || world.post(item, rounds))
+    });
+    let mut owed = world.work(holder, rounds);
+    for poster in posters {
+        owed |= poster.join().unwrap();
+    }
+    if owed && let Some(inside) = world.turnstile.try_enter() {
+        assert!(!world.work(inside, 1), "nobody is left to ring");
+    }
+    world.check_all_done_once();
+}
+
+#[test]
+fn no_post_is_lost_while_somebody_is_inside() {
+    model(5, || posters_with_one_inside(2));
+}
+
+#[test]
+fn no_post_is_lost_when_everybody_leaves_at_once() {
+    model(5, || posters_with_one_inside(1));
+}
+
+/// Nobody but the protocol wakes the driver before everything is done: a call that is lost leaves
+/// everybody asleep.
+fn posters_with_a_driver(rounds: usize) {
+    let world = World::new();
+    let driver = thread::spawn({
+        let world = Arc::clone(&world);
+        move || world.drive()
+    });
+    let post = move |world: &World, item| {
+        if world.post(item, rounds) {
+            world.doze.wake_if_asleep();
+        }
+    };
+    let poster = thread::spawn({
+        let world = Arc::clone(&world);
+        move || post(&world, 0)
+    });
+    post(&world, 1);
+    world.all_done.sleep();
+    poster.join().unwrap();
+    world.over.store(true, Relaxed);
+    world.doze.wake_if_asleep();
+    driver.join().unwrap();
+    world.check_all_done_once();
+}
+
+#[test]
+fn a_driver_that_dozes_hears_what_posters_leave() {
+    model(3, || posters_with_a_driver(1));
+}
+
+#[test]
+fn a_driver_that_dozes_hears_what_patient_posters_leave() {
+    model(3, || posters_with_a_driver(2));
+}
+
+/// A poster that never enters itself: only the announcement of sleep and the bell meet.
+#[test]
+fn a_driver_that_falls_asleep_hears_the_bell() {
+    model(5, || {
+        let world = World::new();
+        let driver = thread::spawn({
+            let world = Arc::clone(&world);
+            move || world.drive()
+        });
+        for item in [0, 1] {
+            world.mailbox.push(item);
+            world.turnstile.ring(Calls::POSTED);
+            world.doze.wake_if_asleep();
+        }
+        world.all_done.sleep();
+        world.over.store(true, Relaxed);
+        world.doze.wake_if_asleep();
+        driver.join().unwrap();
+        world.check_all_done_once();
+    });
+}
+
+#[test]
+fn one_at_a_time_is_inside() {
+    model(4, || {
+        let turnstile = Arc::new(Turnstile::new(Watched::default()));
+        let others = [0, 1].map(|_| {
+            let turnstile = Arc::clone(&turnstile);
+            thread::spawn(move || {
+                let inside = turnstile.enter();
+                inside.add();
+                inside.leave().expect("nobody rings");
+            })
+        });
+        let tried = turnstile.try_enter().is_some_and(|inside| {
+            inside.add();
+            true
+        });
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(turnstile.enter().get(), 2 + u32::from(tried));
+    });
+}
+
+#[test]
+fn records_cross_a_small_ring_whole_and_in_order() {
+    model(3, || {
+        let (mut producer, mut consumer) = ring::channel::<2>(2);
+        let gauge = consumer.gauge();
+        let writer = thread::spawn(move || {
+            for index in 1..=3_u64 {
+                while producer.push([index, !index]).is_err() {
+                    thread::yield_now();
+                }
+            }
+        });
+        for index in 1..=3_u64 {
+            let record = loop {
+                match consumer.pop() {
+                    Some(record) => break record,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(record, [index, !index], "in order and whole");
+        }
+        writer.join().unwrap();
+        assert!(gauge.is_empty());
+    });
+}
+
+#[test]
+fn a_mailbox_that_was_filled_is_not_empty_to_who_is_told() {
+    model(5, || {
+        let mailbox = Arc::new(Mailbox::with_capacity(2));
+        let pusher = thread::spawn({
+            let mailbox = Arc::clone(&mailbox);
+            move || {
+                mailbox.push(1);
+                mailbox.push(2);
+            }
+        });
+        let mut taken = VecDeque::new();
+        mailbox.take(&mut taken);
+        let early = taken.len();
+        pusher.join().unwrap();
+        assert_eq!(mailbox.is_empty(), early == 2);
+        mailbox.take(&mut taken);
+        assert_eq!(taken, [1, 2]);
+    });
+}
