@@ -8,7 +8,7 @@ use crate::clock::{Stopwatch, Took};
 use crate::fuzz;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
-use crate::shell::Cmd;
+use crate::shell::{Cmd, target_dir};
 use crate::{setup, sim};
 
 /// Property-test cases in one minute, roughly, on a small machine.
@@ -64,6 +64,18 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         run: Box::new(|| sim::run_with(&["--planted"])),
     });
     entries.push(Entry {
+        name: "loom".into(),
+        shows: "no order of threads loses a call, a wake or a completion, with more pre-emptions",
+        minutes: 3,
+        run: Box::new(|| crate::test::loom_models(None)),
+    });
+    entries.push(Entry {
+        name: "sanitizer".into(),
+        shows: "AddressSanitizer finds nothing in the tests of the device and of the verbs",
+        minutes: 6,
+        run: Box::new(address_sanitizer),
+    });
+    entries.push(Entry {
         name: "properties wire".into(),
         shows: "what the wire crate promises holds for many more random values",
         minutes,
@@ -74,6 +86,15 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     Ok(entries)
+}
+
+/// The device's and the verbs' tests under AddressSanitizer. The sanitizer is not stable: the one
+/// variable lets a stable compiler have it. An explicit target keeps it away from build scripts.
+fn address_sanitizer() -> Result<()> {
+    let target = "x86_64-unknown-linux-gnu";
+    let line = format!("test -p ferroce-device -p ferroce-verbs --tests --target {target} --target-dir");
+    let cmd = Cmd::cargo(&line).arg(target_dir().join("sanitizer"));
+    cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").run()
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

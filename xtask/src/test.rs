@@ -39,6 +39,7 @@ const PARTS: &[Part] = &[
     },
     Part { name: "tests", shows: "unit, property, golden and documentation tests pass", run: tests },
     Part { name: "sim", shows: "2,000 seeded runs with faults break no guarantee", run: simulate },
+    Part { name: "loom", shows: "no order of threads loses a call, a wake or a completion", run: loom },
     Part { name: "no-std", shows: "the wire crate builds without the standard library", run: no_std::check },
     Part { name: "docs", shows: "the documentation builds without a warning", run: docs },
     Part { name: "tidy", shows: "the repository keeps its own rules", run: tidy::check_repository },
@@ -127,6 +128,23 @@ fn tests() -> Result<String> {
 fn simulate() -> Result<String> {
     sim::run_with(&["--seeds", "2000"])?;
     Ok("2,000 seeds".into())
+}
+
+/// The short form: orders with at most two switches of threads that nothing forces.
+fn loom() -> Result<String> {
+    loom_models(Some(2))?;
+    Ok("at most 2 pre-emptions".into())
+}
+
+/// Checks the device's bell, lock, mail and rings under every order of threads, or those with at most
+/// so many pre-emptions. Without a number each model has its own bound.
+pub(crate) fn loom_models(preemptions: Option<u32>) -> Result<()> {
+    let cmd = Cmd::cargo("test -p ferroce-device --test loom --target-dir");
+    let mut cmd = cmd.arg(target_dir().join("loom")).env("RUSTFLAGS", "--cfg loom");
+    if let Some(preemptions) = preemptions {
+        cmd = cmd.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());
+    }
+    cmd.run()
 }
 
 fn docs() -> Result<String> {

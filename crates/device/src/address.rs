@@ -135,6 +135,8 @@ const DATAGRAM_LABEL: u32 = 0x1_2345;
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
+        // Datagrams that are posted still need the way: a turn without anything else sends them.
+        self.nic.control(|_| ());
         self.nic.control(|engine| engine.handles.try_remove(self.number as usize));
     }
 }

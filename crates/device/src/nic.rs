@@ -204,6 +204,12 @@ impl Nic {
         self.control(|engine| engine.counters)
     }
 
+    /// A number that nobody outside can guess, such as the PSN that a connection begins with.
+    #[must_use]
+    pub fn random_u32(&self) -> u32 {
+        self.control(|engine| engine.random.next_u32())
+    }
+
     /// Whether two handles are of the same device.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -317,6 +323,8 @@ impl Nic {
         let shared = self.shared();
         let mut inside = shared.turnstile.enter();
         inside.tables.now = clock::now();
+        // Work that met a busy engine was posted before this.
+        inside.take_mail(&shared.mail);
         let result = action(&mut inside);
         shared.turn_and_leave(inside, Reason::Posted);
         result

@@ -1,0 +1,190 @@
+//! What became of work.
+
+use ferroce_device::WorkCompletion;
+use ferroce_transport::{Status, Time, WorkKind};
+use ferroce_wire::{Qpn, Rkey};
+use thiserror::Error;
+
+/// The end of one work request.
+///
+/// [`result`](Self::result) says whether it went well; [`classify`](Self::classify) sorts it by what it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The program's name for the request.
+    pub id: u64,
+    /// How it ended.
+    pub status: Status,
+    /// What it was. Of a failed request this is not reliable on other devices.
+    pub kind: WorkKind,
+    /// Bytes received or read. A datagram counts the 40 bytes of its header too.
+    pub byte_len: u32,
+    /// Immediate data that came along.
+    pub imm: Option<u32>,
+    /// A key of ours that the peer took out of use.
+    pub invalidated: Option<Rkey>,
+    /// The queue pair it is about.
+    pub qpn: Qpn,
+    /// The queue pair that sent a datagram.
+    pub source_qp: Option<Qpn>,
+    /// Whether the sender asked for an event.
+    pub solicited: bool,
+    /// When the device noted it, on the clock of the device.
+    pub time: Time,
+}
+
+impl Completion {
+    /// What an array is filled with before it is polled into.
+    pub const EMPTY: Self = Self {
+        id: 0,
+        status: Status::Success,
+        kind: WorkKind::Send,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        qpn: Qpn::SMI,
+        source_qp: None,
+        solicited: false,
+        time: Time::ZERO,
+    };
+
+    /// Itself if the work was done, else why not.
+    ///
+    /// # Errors
+    /// The status, and what to do about it.
+    pub const fn result(&self) -> Result<&Self, WorkError> {
+        match self.status {
+            Status::Success => Ok(self),
+            status => Err(WorkError { id: self.id, qpn: self.qpn, kind: self.kind, status }),
+        }
+    }
+
+    /// Whether the work was done.
+    #[must_use]
+    pub const fn is_success(&self) -> bool {
+        matches!(self.status, Status::Success)
+    }
+
+    /// The completion, sorted by what it was.
+    #[must_use]
+    pub const fn classify(self) -> Classified {
+        if let Err(error) = self.result() {
+            return Classified::Failed(error);
+        }
+        match self.kind {
+            WorkKind::Send => Classified::Sent(self),
+            WorkKind::Write | WorkKind::AtomicWrite => Classified::Wrote(self),
+            WorkKind::Read => Classified::Read(self),
+            WorkKind::CompareSwap | WorkKind::FetchAdd => Classified::Atomic(self),
+            WorkKind::Receive => Classified::Received(self),
+            WorkKind::ReceiveWithImm => Classified::Written(self),
+            WorkKind::BindWindow | WorkKind::LocalInvalidate => Classified::Local(self),
+        }
+    }
+}
+
+impl From<WorkCompletion> for Completion {
+    fn from(WorkCompletion { completion, time }: WorkCompletion) -> Self {
+        Self {
+            id: completion.id,
+            status: completion.status,
+            kind: completion.kind,
+            byte_len: completion.byte_len,
+            imm: completion.imm.map(|imm| imm.0),
+            invalidated: completion.invalidated,
+            qpn: completion.qpn,
+            source_qp: completion.source_qp,
+            solicited: completion.solicited,
+            time,
+        }
+    }
+}
+
+/// A completion by what it was: all but [`Failed`](Self::Failed) went well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Classified {
+    /// A message or datagram of ours left; on a reliable connection it arrived.
+    Sent(Completion),
+    /// A WRITE of ours is in the peer's memory.
+    Wrote(Completion),
+    /// A READ brought its bytes.
+    Read(Completion),
+    /// An atomic brought what was there before.
+    Atomic(Completion),
+    /// A message of the peer arrived in a receive of ours.
+    Received(Completion),
+    /// The peer wrote into our memory, and says so with immediate data.
+    Written(Completion),
+    /// Work without packets, such as binding a memory window.
+    Local(Completion),
+    /// It did not go well.
+    Failed(WorkError),
+}
+
+/// Work that failed: which, why, and what to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("work {id} ({kind:?}) of queue pair {qpn}: {status}; {}", self.next_step())]
+pub struct WorkError {
+    /// The program's name for the request.
+    pub id: u64,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// What it was.
+    pub kind: WorkKind,
+    /// Why it failed.
+    pub status: Status,
+}
+
+impl WorkError {
+    /// What to do about it, in a few words.
+    #[must_use]
+    pub const fn next_step(&self) -> &'static str {
+        match self.status {
+            Status::Success => "nothing is wrong",
+            Status::LocalLength => "post longer receives, or send less at once",
+            Status::LocalQpOperation => "see whether the request fits the queue pair's limits",
+            Status::LocalProtection => {
+                "see whether the region was deregistered too early, or lacks LOCAL_WRITE for what is received"
+            }
+            Status::Flushed => "look at the first failure of this queue pair, then reset and connect it again",
+            Status::WindowBind => "see whether the region allows windows to be bound",
+            Status::BadResponse => "see whether the peer speaks RoCEv2 as the IBA has it",
+            Status::LocalAccess => "do not deregister memory that a peer is writing",
+            Status::RemoteInvalidRequest => {
+                "see whether the peer's receive is long enough and its queue pair allows this operation"
+            }
+            Status::RemoteAccess => {
+                "see whether the peer's region is still registered, has this range and allows this access"
+            }
+            Status::RemoteOperation => "look at the peer's own completions and events",
+            Status::RetryExceeded => {
+                "see whether the peer is up, its queue pair connected to this one, and port 4791 open"
+            }
+            Status::RnrRetryExceeded => "have the peer post receives sooner, or raise rnr_retry",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_work_and_the_next_step() {
+        let failed =
+            Completion { id: 5, status: Status::RetryExceeded, qpn: Qpn::new(0x11), ..Completion::EMPTY };
+        let error = failed.result().unwrap_err();
+        assert_eq!(failed.classify(), Classified::Failed(error));
+        let text = error.to_string();
+        assert!(text.starts_with("work 5 (Send) of queue pair 0x000011: retry exceeded"), "{text}");
+        assert!(text.contains("see whether the peer is up"), "{text}");
+    }
+
+    #[test]
+    fn every_kind_has_its_class() {
+        let of = |kind| Completion { kind, ..Completion::EMPTY }.classify();
+        assert!(matches!(of(WorkKind::Send), Classified::Sent(_)));
+        assert!(matches!(of(WorkKind::AtomicWrite), Classified::Wrote(_)));
+        assert!(matches!(of(WorkKind::FetchAdd), Classified::Atomic(_)));
+        assert!(matches!(of(WorkKind::ReceiveWithImm), Classified::Written(_)));
+    }
+}

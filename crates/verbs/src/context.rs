@@ -1,0 +1,232 @@
+//! An open device.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ferroce_device::discovery::{self, DeviceInfo, Opening};
+use ferroce_device::fabric::faults::FaultPlan;
+use ferroce_device::{Config, DeviceCounters, Nic, PathPolicy};
+use ferroce_wire::Gid;
+
+use crate::completion_channel::CompletionChannel;
+use crate::completion_queue::CompletionQueue;
+use crate::error::{CreateError, OpenError};
+use crate::events::Events;
+use crate::port::{DeviceAttributes, Port};
+use crate::protection_domain::ProtectionDomain;
+
+/// The devices that programs may open: the loopback interface, or what the user named in `FERROCE_NETDEV`.
+///
+/// # Errors
+/// The list in `FERROCE_NETDEV` is wrong, or names what is not there.
+pub fn devices() -> Result<Vec<DeviceInfo>, OpenError> {
+    let all = discovery::interfaces().map_err(OpenError::Interfaces)?;
+    let wanted = std::env::var("FERROCE_NETDEV").unwrap_or_default();
+    Ok(discovery::select(all, &Opening::parse(&wanted)?)?)
+}
+
+/// An open device: everything else is made from it. Clones are the same device.
+///
+/// It closes when the last handle and the last object made from it are gone, in any order.
+#[derive(Clone)]
+pub struct Context {
+    nic: Nic,
+}
+
+impl Context {
+    /// Opens a device by its name (`ferroce_lo`) or that of its interface (`lo`), as the environment
+    /// wants it: see [`ContextBuilder`].
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn open(name: &str) -> Result<Self, OpenError> {
+        Self::builder(name).open()
+    }
+
+    /// Opens a device in a particular way.
+    #[must_use]
+    pub fn builder(name: &str) -> ContextBuilder {
+        ContextBuilder { name: name.to_owned(), changes: Vec::new() }
+    }
+
+    /// What the device is, and how much of everything it has.
+    #[must_use]
+    pub fn query(&self) -> DeviceAttributes {
+        DeviceAttributes::of(self.nic.info())
+    }
+
+    /// What its port is like now.
+    #[must_use]
+    pub fn port(&self) -> Port {
+        Port::of(&self.nic)
+    }
+
+    /// The index of an address in the GID table. On the loopback device every address of 127.0.0.0/8
+    /// gets one when it is asked for.
+    #[must_use]
+    pub fn gid_index(&self, address: impl Into<IpAddr>) -> Option<usize> {
+        self.nic.gid_index(address.into())
+    }
+
+    /// The GID at an index.
+    #[must_use]
+    pub fn gid(&self, index: usize) -> Option<Gid> {
+        self.nic.gid(index)
+    }
+
+    /// Bytes of the receive buffer that the kernel granted.
+    #[must_use]
+    pub fn receive_buffer(&self) -> usize {
+        self.nic.receive_buffer()
+    }
+
+    /// Events that are not completions.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        Events::new(self.nic.clone())
+    }
+
+    /// What happened to the device so far.
+    #[must_use]
+    pub fn counters(&self) -> DeviceCounters {
+        self.nic.counters()
+    }
+
+    /// A protection domain: memory regions and queue pairs work together within one.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn protection_domain(&self) -> Result<ProtectionDomain, CreateError> {
+        ProtectionDomain::new(&self.nic)
+    }
+
+    /// A queue for this many completions.
+    ///
+    /// # Errors
+    /// What was asked and what is allowed.
+    pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, CreateError> {
+        ferroce_device::CompletionQueue::new(&self.nic, capacity, None).map(CompletionQueue::new)
+    }
+
+    /// A channel, on which completion queues announce completions.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn completion_channel(&self) -> Result<CompletionChannel, CreateError> {
+        CompletionChannel::new(&self.nic)
+    }
+
+    /// The device itself, for what this API does not have.
+    #[must_use]
+    pub const fn as_device(&self) -> &Nic {
+        &self.nic
+    }
+}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        self.nic.is_same(&other.nic)
+    }
+}
+
+impl Eq for Context {}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({})", self.nic.info().name)
+    }
+}
+
+/// How a device is opened. What is not said here is taken from the environment
+/// (`FERROCE_ADDRESS`, `FERROCE_PATH`, `FERROCE_FAULTS`, `FERROCE_PCAP`, `FERROCE_RCVBUF`,
+/// `FERROCE_GSO`, `FERROCE_GRO`), and then from common sense.
+///
+/// A process has a device once: opening it again gives the same one, and must be done with the
+/// same settings.
+#[derive(Debug)]
+#[must_use = "a builder opens nothing until `open`"]
+pub struct ContextBuilder {
+    name: String,
+    changes: Vec<Change>,
+}
+
+/// What the program wants otherwise than the environment.
+#[derive(Debug)]
+enum Change {
+    Address(IpAddr),
+    Path(PathPolicy),
+    Faults(FaultPlan),
+    Capture(PathBuf),
+    ReceiveBuffer(usize),
+    Segmentation(bool),
+    Coalescing(bool),
+}
+
+impl ContextBuilder {
+    fn with(mut self, change: Change) -> Self {
+        self.changes.push(change);
+        self
+    }
+
+    /// Only this address of the interface, so that others can be a device of their own.
+    pub fn address(self, address: impl Into<IpAddr>) -> Self {
+        self.with(Change::Address(address.into()))
+    }
+
+    /// Whether queue pairs of this process meet directly.
+    pub fn path(self, policy: PathPolicy) -> Self {
+        self.with(Change::Path(policy))
+    }
+
+    /// Faults to inject into everything that is sent.
+    pub fn faults(self, plan: FaultPlan) -> Self {
+        self.with(Change::Faults(plan))
+    }
+
+    /// A file for all packets, for Wireshark to read.
+    pub fn capture(self, file: impl Into<PathBuf>) -> Self {
+        self.with(Change::Capture(file.into()))
+    }
+
+    /// Bytes of the socket's receive buffer to ask for.
+    pub fn receive_buffer(self, bytes: usize) -> Self {
+        self.with(Change::ReceiveBuffer(bytes))
+    }
+
+    /// Whether the kernel may cut runs of packets apart.
+    pub fn segmentation(self, on: bool) -> Self {
+        self.with(Change::Segmentation(on))
+    }
+
+    /// Whether the kernel may hand over runs of packets as one.
+    pub fn coalescing(self, on: bool) -> Self {
+        self.with(Change::Coalescing(on))
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// What is missing, and what to do.
+    pub fn open(self) -> Result<Context, OpenError> {
+        let offered = devices()?;
+        let wanted = offered.iter().find(|info| info.interface == self.name || info.name == self.name);
+        let Some(info) = wanted else {
+            let offered = offered.into_iter().map(|info| info.name).collect();
+            return Err(OpenError::NotOffered { name: self.name, offered });
+        };
+        let mut config = Config::from_env(&info.interface)?;
+        for change in self.changes {
+            match change {
+                Change::Address(address) => config.address = Some(address),
+                Change::Path(policy) => config.path = policy,
+                Change::Faults(plan) => config.faults = Some(plan),
+                Change::Capture(file) => config.capture = Some(file),
+                Change::ReceiveBuffer(bytes) => config.receive_buffer = bytes,
+                Change::Segmentation(on) => config.segmentation = on,
+                Change::Coalescing(on) => config.coalescing = on,
+            }
+        }
+        Ok(Context { nic: Nic::open(config)? })
+    }
+}

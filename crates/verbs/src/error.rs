@@ -1,0 +1,265 @@
+//! Why something was refused: closed lists. Each says what was given, what is allowed and what to do.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ferroce_device::QpError;
+use ferroce_wire::{Gid, Qpn, Service};
+use thiserror::Error;
+
+pub use ferroce_device::discovery::DiscoveryError;
+pub use ferroce_device::memory::{AccessError, MemoryError};
+pub use ferroce_device::{AddressError, CreateError, SettingError};
+
+/// Why a device could not be opened, or devices not be listed.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// The interfaces of this machine cannot be listed.
+    #[error("the operating system did not list its interfaces: {0}")]
+    Interfaces(#[source] io::Error),
+    /// The device is not among those that the user opened for RDMA.
+    #[error(
+        "{name:?} is not offered as a device; {offered:?} are. Memory is exposed to whoever can send to a \
+         device, so name its interface in FERROCE_NETDEV first"
+    )]
+    NotOffered {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        offered: Vec<String>,
+    },
+    /// The list in `FERROCE_NETDEV` is wrong.
+    #[error("FERROCE_NETDEV: {0}")]
+    Discovery(#[from] DiscoveryError),
+    /// A variable of the environment does not mean anything.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// The device refused.
+    #[error(transparent)]
+    Device(#[from] ferroce_device::OpenError),
+}
+
+/// Why a queue pair could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum BuildError {
+    /// A queue completes nowhere.
+    #[error(
+        "the {queue} queue has no completion queue; name one with completion_queue, send_queue or \
+         receive_queue"
+    )]
+    NoCompletionQueue {
+        /// Send or receive.
+        queue: &'static str,
+    },
+    /// The address is not of this device.
+    #[error("the device does not have the address {address}; it has {has:?}")]
+    ForeignAddress {
+        /// What was asked for.
+        address: IpAddr,
+        /// The GID table.
+        has: Vec<Gid>,
+    },
+    /// The device refused.
+    #[error(transparent)]
+    Create(#[from] CreateError),
+    /// The new queue pair could not be moved to INIT.
+    #[error(transparent)]
+    Modify(#[from] QpError),
+}
+
+/// Why a queue pair could not be brought to work.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ConnectError {
+    /// The method is for another service.
+    #[error("queue pair {qpn} is {}: use {instead}", service.name())]
+    WrongService {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Its service.
+        service: Service,
+        /// The method for it.
+        instead: &'static str,
+    },
+    /// A step was refused. The queue pair is in the state that it had reached.
+    #[error("queue pair {qpn} cannot be connected: {error}")]
+    Refused {
+        /// The queue pair.
+        qpn: Qpn,
+        /// Why.
+        #[source]
+        error: QpError,
+    },
+}
+
+/// Who refused work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostTarget {
+    /// A queue pair.
+    QueuePair(Qpn),
+    /// A shared receive queue, by its number.
+    SharedReceiveQueue(u32),
+}
+
+impl fmt::Display for PostTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::QueuePair(qpn) => write!(f, "queue pair {qpn}"),
+            Self::SharedReceiveQueue(number) => write!(f, "shared receive queue {number}"),
+        }
+    }
+}
+
+/// Why work was not taken. Nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum PostError {
+    /// The queue refused it.
+    #[error("{by}: {error}")]
+    Refused {
+        /// Which.
+        by: PostTarget,
+        /// Why.
+        #[source]
+        error: ferroce_transport::PostError,
+    },
+    /// A local slice reaches beyond its region.
+    #[error("bytes {start}..{end} are not inside a memory region of {size} bytes; slice what is inside")]
+    OutsideRegion {
+        /// First byte.
+        start: usize,
+        /// The byte after the last.
+        end: usize,
+        /// Bytes of the region.
+        size: usize,
+    },
+    /// A remote slice reaches beyond its region.
+    #[error("bytes {start}..{end} are not inside a remote region of {size} bytes; slice what is inside")]
+    OutsideRemote {
+        /// First byte.
+        start: u64,
+        /// The byte after the last.
+        end: u64,
+        /// Bytes of the region.
+        size: u64,
+    },
+    /// The remote slice has no room for the bytes, or not as many as are wanted.
+    #[error("{local} bytes here, but the remote slice has {remote}; make the two fit")]
+    RemoteTooShort {
+        /// Bytes of the local pieces.
+        local: u64,
+        /// Bytes of the remote slice.
+        remote: u64,
+    },
+    /// A slice longer than any message.
+    #[error("a piece of {len} bytes is longer than any message; post several of at most 2147483648 bytes")]
+    PieceTooLong {
+        /// Bytes of the piece.
+        len: usize,
+    },
+    /// More pieces than any queue pair takes.
+    #[error("{given} pieces; no request takes more than {allowed}")]
+    TooManyPieces {
+        /// Pieces given.
+        given: usize,
+        /// Pieces allowed.
+        allowed: u32,
+    },
+    /// The memory region belongs to another protection domain.
+    #[error(
+        "{by} cannot use a memory region of another protection domain; register the memory in the domain of \
+         the queue too"
+    )]
+    OtherDomain {
+        /// Which queue.
+        by: PostTarget,
+    },
+    /// The address handle belongs to another device.
+    #[error("queue pair {qpn} cannot use an address handle of another device; make one from its own")]
+    OtherDevice {
+        /// The queue pair.
+        qpn: Qpn,
+    },
+    /// Immediate data or a key to invalidate, on an operation that carries none.
+    #[error("{what} goes with {allowed}, not with {operation}")]
+    NotCarried {
+        /// What was given.
+        what: &'static str,
+        /// What carries it.
+        allowed: &'static str,
+        /// What was asked for.
+        operation: &'static str,
+    },
+    /// Work of one queue pair in the batch of another.
+    #[error("work of queue pair {work} cannot go into a batch of queue pair {batch}")]
+    OtherQueuePair {
+        /// Of the work.
+        work: Qpn,
+        /// Of the batch.
+        batch: Qpn,
+    },
+}
+
+/// Why a batch was not taken whole: the first `taken` requests are posted, the next one was refused,
+/// and the rest was not looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("{taken} of {given} requests were posted, then: {error}")]
+pub struct BatchError {
+    /// Requests that were posted, and will complete.
+    pub taken: usize,
+    /// Requests in the batch.
+    pub given: usize,
+    /// Why the next was refused.
+    #[source]
+    pub error: PostError,
+}
+
+/// Why waiting ended without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WaitError {
+    /// The time is over.
+    #[error("nothing within {0:?}; wait longer, or see whether the work was posted and signaled")]
+    TimedOut(Duration),
+    /// The completion queue was too small: completions are lost and its queue pairs in error.
+    #[error("the completion queue for {capacity} completions was overrun; make it larger and poll sooner")]
+    Overrun {
+        /// What it holds.
+        capacity: u32,
+    },
+    /// The operating system does not let us wait.
+    #[error("the operating system refused to wait: {0}")]
+    System(io::ErrorKind),
+}
+
+/// Why text or bytes are no address of a queue pair, or no remote region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ParseAddressError {
+    /// The number of bytes is wrong.
+    #[error("{given} bytes, {needed} needed; send what to_bytes gives")]
+    Length {
+        /// Bytes given.
+        given: usize,
+        /// Bytes needed.
+        needed: usize,
+    },
+    /// A part does not mean anything.
+    #[error("the {part} cannot be read; the form is QPN/PSN/MTU@ADDRESS, such as 0x0112ab/0x3c51d2/4096@192.0.2.1")]
+    Part {
+        /// Which.
+        part: &'static str,
+    },
+}
+
+/// Why a datagram's header cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum HeaderError {
+    /// The forty bytes are not inside the region.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// The bytes are no header.
+    #[error("no datagram header at offset {offset}: give the offset at which the receive began")]
+    NotThere {
+        /// Where.
+        offset: usize,
+    },
+}

@@ -1,0 +1,123 @@
+//! Parts of our own memory, as work names them.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use ferroce_device::Limits;
+use ferroce_transport::Sge;
+
+use crate::error::{PostError, PostTarget};
+use crate::memory::resolve;
+use crate::memory_region::MemoryRegion;
+use crate::protection_domain::Domain;
+
+/// A part of a memory region. It borrows the region, which so outlives the posting of work.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "a slice does nothing until work that names it is posted"]
+pub struct LocalSlice<'a> {
+    region: &'a MemoryRegion,
+    start: usize,
+    end: usize,
+}
+
+impl<'a> LocalSlice<'a> {
+    pub(crate) const fn new(region: &'a MemoryRegion, start: usize, end: usize) -> Self {
+        Self { region, start, end }
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.end.saturating_sub(self.start)
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part of this part.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
+        let (start, end) = resolve(&range, self.len());
+        Self {
+            region: self.region,
+            start: self.start.saturating_add(start),
+            end: self.start.saturating_add(end),
+        }
+    }
+
+    /// As the device wants it, if it is inside its region and the region in this domain.
+    pub(crate) fn to_sge(self, domain: &Arc<Domain>, by: PostTarget) -> Result<Sge, PostError> {
+        let Self { region, start, end } = self;
+        let size = region.len();
+        if start > end || end > size {
+            return Err(PostError::OutsideRegion { start, end, size });
+        }
+        if !Arc::ptr_eq(region.domain(), domain) {
+            return Err(PostError::OtherDomain { by });
+        }
+        let len = end - start;
+        let length = u32::try_from(len).map_err(|_| PostError::PieceTooLong { len })?;
+        Ok(Sge { address: region.address() + start as u64, length, lkey: region.lkey() })
+    }
+}
+
+/// The pieces of a request: one [`LocalSlice`], a list of them, or a whole region.
+///
+/// Nobody names this type: methods take whatever turns into it.
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'a>(List<'a>);
+
+#[derive(Clone, Copy, Debug)]
+enum List<'a> {
+    One(LocalSlice<'a>),
+    Many(&'a [LocalSlice<'a>]),
+}
+
+impl<'a> Pieces<'a> {
+    /// Hands the pieces to `use_them` as the device wants them.
+    pub(crate) fn with_sges<R>(
+        &self,
+        domain: &Arc<Domain>,
+        by: PostTarget,
+        use_them: impl FnOnce(&[Sge]) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
+        match self.0 {
+            List::One(slice) => use_them(&[slice.to_sge(domain, by)?]),
+            List::Many(slices) => {
+                let mut sges = [Sge::default(); Limits::SGE as usize];
+                let (given, allowed) = (slices.len(), Limits::SGE);
+                let room = sges.get_mut(..given).ok_or(PostError::TooManyPieces { given, allowed })?;
+                for (place, slice) in room.iter_mut().zip(slices) {
+                    *place = slice.to_sge(domain, by)?;
+                }
+                use_them(room)
+            }
+        }
+    }
+}
+
+impl<'a> From<LocalSlice<'a>> for Pieces<'a> {
+    fn from(slice: LocalSlice<'a>) -> Self {
+        Self(List::One(slice))
+    }
+}
+
+impl<'a> From<&'a [LocalSlice<'a>]> for Pieces<'a> {
+    fn from(slices: &'a [LocalSlice<'a>]) -> Self {
+        Self(List::Many(slices))
+    }
+}
+
+impl<'a, const N: usize> From<&'a [LocalSlice<'a>; N]> for Pieces<'a> {
+    fn from(slices: &'a [LocalSlice<'a>; N]) -> Self {
+        Self(List::Many(slices))
+    }
+}
+
+impl<'a> From<&'a MemoryRegion> for Pieces<'a> {
+    fn from(region: &'a MemoryRegion) -> Self {
+        region.slice(..).into()
+    }
+}

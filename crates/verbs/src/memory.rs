@@ -1,0 +1,113 @@
+//! Memory that can be registered.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use ferroce_device::memory::{Allocation, MemoryError};
+
+/// Memory that peers may read and write while the program uses it, so it is copied in and out and
+/// never borrowed. Clones are the same memory; it is freed with the last of them and of its regions.
+///
+/// It is made from a `Vec<u8>` or a `Box<[u8]>`, and turns back into one.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Allocation>);
+
+impl Memory {
+    /// Bytes of zeros, from the beginning of a page.
+    ///
+    /// # Errors
+    /// The system has no memory to give.
+    pub fn zeroed(len: usize) -> Result<Self, MemoryError> {
+        Allocation::zeroed(len).map(Self)
+    }
+
+    /// The bytes back, if they came from a `Vec` or a `Box` and this is the last handle: no clone
+    /// and no region of it is left.
+    ///
+    /// # Errors
+    /// The memory itself.
+    pub fn into_boxed(self) -> Result<Box<[u8]>, Self> {
+        self.0.into_boxed().map_err(Self)
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The address of the first byte, as work and peers use it.
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.0.address()
+    }
+
+    /// The memory as the device knows it, for what this API does not have.
+    #[must_use]
+    pub const fn as_device(&self) -> &Arc<Allocation> {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Memory {
+    fn from(bytes: Vec<u8>) -> Self {
+        bytes.into_boxed_slice().into()
+    }
+}
+
+impl From<Box<[u8]>> for Memory {
+    fn from(bytes: Box<[u8]>) -> Self {
+        Self(Allocation::from_boxed(bytes))
+    }
+}
+
+impl From<Arc<Allocation>> for Memory {
+    fn from(allocation: Arc<Allocation>) -> Self {
+        Self(allocation)
+    }
+}
+
+/// First byte and the one after the last, of something with `len` bytes. Not checked.
+pub(crate) fn resolve(range: &impl RangeBounds<usize>, len: usize) -> (usize, usize) {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.saturating_add(1),
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len.max(start),
+    };
+    (start, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_mean_what_they_mean_elsewhere() {
+        assert_eq!(resolve(&.., 10), (0, 10));
+        assert_eq!(resolve(&(3..), 10), (3, 10));
+        assert_eq!(resolve(&(3..=5), 10), (3, 6));
+        assert_eq!(resolve(&(..4), 10), (0, 4));
+        assert_eq!(resolve(&(12..), 10), (12, 12));
+        assert_eq!(resolve(&(0..=usize::MAX), 10), (0, usize::MAX));
+    }
+
+    #[test]
+    fn a_vector_comes_back() {
+        let memory = Memory::from(vec![1, 2, 3]);
+        let other = memory.clone();
+        let memory = memory.into_boxed().unwrap_err();
+        drop(other);
+        assert_eq!(*memory.into_boxed().unwrap(), [1, 2, 3]);
+    }
+}

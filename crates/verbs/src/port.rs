@@ -1,0 +1,92 @@
+//! What a device and its port are like.
+
+use ferroce_device::discovery::DeviceInfo;
+use ferroce_device::{Limits, Nic};
+use ferroce_wire::{Gid, PKey, PathMtu};
+
+/// What a device is, and how much of everything it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAttributes {
+    /// Its name, such as `ferroce_lo`.
+    pub name: String,
+    /// Its network interface.
+    pub interface: String,
+    /// Its number in the world.
+    pub node_guid: u64,
+    /// Requests of a queue.
+    pub max_queue_depth: u32,
+    /// Pieces of a request.
+    pub max_sge: u32,
+    /// Bytes of an inline request.
+    pub max_inline: u32,
+    /// Completions of a completion queue.
+    pub max_completions: u32,
+    /// Queue pairs.
+    pub max_queue_pairs: usize,
+    /// Completion queues.
+    pub max_completion_queues: usize,
+    /// Shared receive queues.
+    pub max_shared_receive_queues: usize,
+    /// Address handles.
+    pub max_address_handles: usize,
+    /// Protection domains.
+    pub max_protection_domains: usize,
+    /// Memory regions.
+    pub max_memory_regions: usize,
+    /// READs and atomics under way on each side of a queue pair.
+    pub max_read_depth: u8,
+}
+
+impl DeviceAttributes {
+    pub(crate) fn of(info: &DeviceInfo) -> Self {
+        Self {
+            name: info.name.clone(),
+            interface: info.interface.clone(),
+            node_guid: info.node_guid(),
+            max_queue_depth: Limits::QUEUE_DEPTH,
+            max_sge: Limits::SGE,
+            max_inline: Limits::INLINE,
+            max_completions: Limits::COMPLETIONS,
+            max_queue_pairs: Limits::QUEUE_PAIRS,
+            max_completion_queues: Limits::COMPLETION_QUEUES,
+            max_shared_receive_queues: Limits::SHARED_QUEUES,
+            max_address_handles: Limits::ADDRESS_HANDLES,
+            max_protection_domains: Limits::DOMAINS,
+            max_memory_regions: ferroce_device::memory::MAX_REGIONS,
+            max_read_depth: Limits::READ_DEPTH,
+        }
+    }
+}
+
+/// Whether a port carries packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// The interface was down when the device was opened.
+    Down,
+    /// It does.
+    Active,
+}
+
+/// What the port of a device is like. A device has one, with the number 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Whether it carries packets.
+    pub state: PortState,
+    /// The largest payload of a packet.
+    pub active_mtu: PathMtu,
+    /// Its addresses; an index into this table is a GID index.
+    pub gids: Vec<Gid>,
+    /// Its partition keys.
+    pub pkeys: Vec<PKey>,
+}
+
+impl Port {
+    pub(crate) fn of(nic: &Nic) -> Self {
+        Self {
+            state: if nic.info().up { PortState::Active } else { PortState::Down },
+            active_mtu: nic.active_mtu(),
+            gids: nic.gids(),
+            pkeys: (0..).map_while(|index| nic.pkey(index)).collect(),
+        }
+    }
+}

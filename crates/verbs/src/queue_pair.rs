@@ -1,0 +1,228 @@
+//! Queue pairs: where work is posted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use ferroce_device::{AddressVector, PathChoice, Qp, QpError, QpState};
+use ferroce_transport::{Attributes, Counters, DatagramDest, State};
+use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
+
+use crate::address_handle::AddressHandle;
+use crate::batch::Batch;
+use crate::completion_queue::CompletionQueue;
+use crate::error::PostError;
+use crate::local_slice::Pieces;
+use crate::protection_domain::Domain;
+use crate::receive::Receive;
+use crate::remote::RemoteSlice;
+use crate::work::{Bytes, Operation, Work};
+
+/// A queue pair: a send queue, a receive queue, and the protocol between it and its peer.
+///
+/// It holds its completion queues, its domain and its shared receive queue, so these may be dropped in
+/// any order. Dropping it ends it: work under way is forgotten without completions.
+///
+/// Work is described and then posted: `qp.write(local, remote).id(5).post()?`. Nothing waits; what
+/// became of the work is told by the completion queue.
+pub struct QueuePair {
+    device: Arc<Qp>,
+    domain: Arc<Domain>,
+    /// The first PSN that it sends.
+    pub(crate) psn: AtomicU32,
+    pub(crate) gid_index: usize,
+    pub(crate) gid: Gid,
+}
+
+impl QueuePair {
+    pub(crate) const fn new(
+        device: Arc<Qp>,
+        domain: Arc<Domain>,
+        psn: u32,
+        (gid_index, gid): (usize, Gid),
+    ) -> Self {
+        Self { device, domain, psn: AtomicU32::new(psn), gid_index, gid }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn qpn(&self) -> Qpn {
+        self.device.qpn()
+    }
+
+    /// Its service.
+    #[must_use]
+    pub fn service(&self) -> Service {
+        self.device.service()
+    }
+
+    /// Where its sends complete.
+    #[must_use]
+    pub fn send_completions(&self) -> CompletionQueue {
+        CompletionQueue::new(Arc::clone(self.device.send_cq()))
+    }
+
+    /// Where its receives complete.
+    #[must_use]
+    pub fn receive_completions(&self) -> CompletionQueue {
+        CompletionQueue::new(Arc::clone(self.device.receive_cq()))
+    }
+
+    /// A message into a receive of the peer.
+    pub fn send<'a>(&'a self, from: impl Into<Pieces<'a>>) -> Work<'a> {
+        Work::new(self, Operation::Send, Bytes::Pieces(from.into()))
+    }
+
+    /// The same with bytes that need not be registered: they are copied when posted. How many
+    /// are possible was said when the queue pair was made.
+    pub const fn send_inline<'a>(&'a self, bytes: &'a [u8]) -> Work<'a> {
+        Work::new(self, Operation::Send, Bytes::Inline(bytes))
+    }
+
+    /// A datagram to a queue pair elsewhere, which must show its Q_Key.
+    pub fn send_to<'a>(
+        &'a self,
+        address: &'a AddressHandle,
+        qpn: Qpn,
+        qkey: QKey,
+        from: impl Into<Pieces<'a>>,
+    ) -> Work<'a> {
+        self.addressed(self.send(from), address, qpn, qkey)
+    }
+
+    /// The same with bytes that need not be registered.
+    pub fn send_inline_to<'a>(
+        &'a self,
+        address: &'a AddressHandle,
+        qpn: Qpn,
+        qkey: QKey,
+        bytes: &'a [u8],
+    ) -> Work<'a> {
+        self.addressed(self.send_inline(bytes), address, qpn, qkey)
+    }
+
+    /// Our memory into the peer's.
+    pub fn write<'a>(&'a self, from: impl Into<Pieces<'a>>, to: impl Into<RemoteSlice>) -> Work<'a> {
+        Work::new(self, Operation::Write(to.into()), Bytes::Pieces(from.into()))
+    }
+
+    /// Bytes that need not be registered into the peer's memory.
+    pub fn write_inline<'a>(&'a self, bytes: &'a [u8], to: impl Into<RemoteSlice>) -> Work<'a> {
+        Work::new(self, Operation::Write(to.into()), Bytes::Inline(bytes))
+    }
+
+    /// The peer's memory into ours: as many bytes as our pieces have.
+    pub fn read<'a>(&'a self, into: impl Into<Pieces<'a>>, from: impl Into<RemoteSlice>) -> Work<'a> {
+        Work::new(self, Operation::Read(from.into()), Bytes::Pieces(into.into()))
+    }
+
+    /// Stores `swap` into eight bytes of the peer if `compare` is there, all at once. What was there
+    /// comes into our eight bytes, as a number of this machine.
+    pub fn compare_swap<'a>(
+        &'a self,
+        before: impl Into<Pieces<'a>>,
+        at: impl Into<RemoteSlice>,
+        compare: u64,
+        swap: u64,
+    ) -> Work<'a> {
+        let operation = Operation::CompareSwap { remote: at.into(), compare, swap };
+        Work::new(self, operation, Bytes::Pieces(before.into()))
+    }
+
+    /// Adds to eight bytes of the peer, all at once. What was there comes into our eight bytes, as a
+    /// number of this machine.
+    pub fn fetch_add<'a>(
+        &'a self,
+        before: impl Into<Pieces<'a>>,
+        at: impl Into<RemoteSlice>,
+        add: u64,
+    ) -> Work<'a> {
+        let operation = Operation::FetchAdd { remote: at.into(), add };
+        Work::new(self, operation, Bytes::Pieces(before.into()))
+    }
+
+    /// Eight bytes into the peer's memory, all at once.
+    pub fn atomic_write<'a>(&'a self, from: impl Into<Pieces<'a>>, to: impl Into<RemoteSlice>) -> Work<'a> {
+        Work::new(self, Operation::AtomicWrite(to.into()), Bytes::Pieces(from.into()))
+    }
+
+    /// The same with bytes that need not be registered.
+    pub fn atomic_write_inline<'a>(&'a self, bytes: &'a [u8; 8], to: impl Into<RemoteSlice>) -> Work<'a> {
+        Work::new(self, Operation::AtomicWrite(to.into()), Bytes::Inline(bytes))
+    }
+
+    /// Takes a key of our own out of use, in order with other work. No packet is sent.
+    pub const fn local_invalidate(&self, rkey: Rkey) -> Work<'_> {
+        Work::new(self, Operation::LocalInvalidate(rkey), Bytes::Inline(&[]))
+    }
+
+    /// Several requests with one doorbell.
+    pub const fn batch(&self) -> Batch<'_> {
+        Batch::new(self)
+    }
+
+    /// A receive, to be posted: the next message goes into these pieces.
+    pub fn receive<'a>(&'a self, into: impl Into<Pieces<'a>>) -> Receive<'a> {
+        Receive::on_queue_pair(self, into.into())
+    }
+
+    /// Changes attributes and state as the program wants it; `address` goes with
+    /// [`AttributeMask::AV`](crate::AttributeMask::AV).
+    ///
+    /// # Errors
+    /// What was given and what is allowed; nothing has changed.
+    pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
+        self.device.modify(attributes, address)
+    }
+
+    /// Everything that is known of it.
+    ///
+    /// # Errors
+    /// It is gone, which cannot be while this handle exists.
+    pub fn query(&self) -> Result<QpState, QpError> {
+        self.device.query()
+    }
+
+    /// Its state.
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.query().map_or(State::Err, |known| known.attributes.state)
+    }
+
+    /// Which way its packets take, and why; nothing before it is connected.
+    #[must_use]
+    pub fn path(&self) -> Option<PathChoice> {
+        self.query().ok().and_then(|known| known.path)
+    }
+
+    /// What happened to it so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.query().map_or_else(|_| Counters::default(), |known| known.counters)
+    }
+
+    /// The queue pair as the device knows it, for what this API does not have. It takes the bare
+    /// requests of the IBA, and checks each key itself.
+    #[must_use]
+    pub const fn as_device(&self) -> &Arc<Qp> {
+        &self.device
+    }
+
+    pub(crate) const fn domain(&self) -> &Arc<Domain> {
+        &self.domain
+    }
+
+    fn addressed<'a>(&self, work: Work<'a>, address: &AddressHandle, qpn: Qpn, qkey: QKey) -> Work<'a> {
+        let device = address.as_device();
+        if !device.nic().is_same(&self.domain.nic) {
+            return work.refuse(PostError::OtherDevice { qpn: self.qpn() });
+        }
+        work.to(DatagramDest { handle: device.number(), qpn, qkey })
+    }
+}
+
+impl fmt::Debug for QueuePair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "QueuePair({} {})", self.service().name(), self.qpn())
+    }
+}
