@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::error::SettingError;
-use crate::fabric::PORT;
 use crate::fabric::faults::FaultPlan;
 use crate::path::PathPolicy;
 
@@ -15,8 +14,6 @@ pub struct Config {
     pub interface: String,
     /// Only this address of it, so that other processes can have the others (`FERROCE_ADDRESS`).
     pub address: Option<IpAddr>,
-    /// The UDP port: 4791, but for tests.
-    pub port: u16,
     /// Whether queue pairs of this process meet directly (`FERROCE_PATH`).
     pub path: PathPolicy,
     /// Faults to inject (`FERROCE_FAULTS`).
@@ -38,7 +35,6 @@ impl Config {
         Self {
             interface: interface.to_owned(),
             address: None,
-            port: PORT,
             path: PathPolicy::Prefer,
             faults: None,
             capture: None,

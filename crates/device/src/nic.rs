@@ -107,11 +107,8 @@ impl Nic {
     pub fn open(config: Config) -> Result<Self, OpenError> {
         let mut open = lock(&OPEN);
         loop {
-            let same = |other: &Config| {
-                other.interface == config.interface
-                    && other.address == config.address
-                    && other.port == config.port
-            };
+            let same =
+                |other: &Config| other.interface == config.interface && other.address == config.address;
             let Some((known, running)) = open.iter().find(|(known, _)| same(known)) else { break };
             let same_settings = *known == config;
             match running.upgrade() {
@@ -451,7 +448,6 @@ impl Running {
         };
         let udp = UdpFabric::open(&UdpConfig {
             address: config.address,
-            port: config.port,
             receive_buffer: config.receive_buffer,
             segmentation: config.segmentation,
             coalescing: config.coalescing,

@@ -145,7 +145,9 @@ impl WorkError {
             Status::LocalProtection => {
                 "see whether the region was deregistered too early, or lacks LOCAL_WRITE for what is received"
             }
-            Status::Flushed => "look at the first failure of this queue pair, then reset and connect it again",
+            Status::Flushed => {
+                "look at the first failure of this queue pair, then reset and connect it again"
+            }
             Status::WindowBind => "see whether the region allows windows to be bound",
             Status::BadResponse => "see whether the peer speaks RoCEv2 as the IBA has it",
             Status::LocalAccess => "do not deregister memory that a peer is writing",

@@ -243,7 +243,9 @@ pub enum ParseAddressError {
         needed: usize,
     },
     /// A part does not mean anything.
-    #[error("the {part} cannot be read; the form is QPN/PSN/MTU@ADDRESS, such as 0x0112ab/0x3c51d2/4096@192.0.2.1")]
+    #[error(
+        "the {part} cannot be read; the form is QPN/PSN/MTU@ADDRESS, such as 0x0112ab/0x3c51d2/4096@192.0.2.1"
+    )]
     Part {
         /// Which.
         part: &'static str,

@@ -33,8 +33,8 @@ pub use completion_queue::{CompletionQueue, NextCompletion};
 pub use connect::ConnectOptions;
 pub use context::{Context, ContextBuilder, devices};
 pub use error::{
-    AccessError, AddressError, BatchError, BuildError, ConnectError, CreateError, DiscoveryError, HeaderError,
-    MemoryError, OpenError, ParseAddressError, PostError, PostTarget, SettingError, WaitError,
+    AccessError, AddressError, BatchError, BuildError, ConnectError, CreateError, DiscoveryError,
+    HeaderError, MemoryError, OpenError, ParseAddressError, PostError, PostTarget, SettingError, WaitError,
 };
 pub use events::Events;
 pub use local_slice::{LocalSlice, Pieces};

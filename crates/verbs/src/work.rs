@@ -153,11 +153,9 @@ impl<'a> Work<'a> {
         }
         match self.bytes {
             Bytes::Inline(bytes) => use_it(&self.request(Data::Inline(bytes), bytes.len() as u64)?),
-            Bytes::Pieces(pieces) => {
-                pieces.with_sges(self.queue_pair.domain(), self.target(), |sges| {
-                    use_it(&self.request(Data::Gather(sges), total(sges))?)
-                })
-            }
+            Bytes::Pieces(pieces) => pieces.with_sges(self.queue_pair.domain(), self.target(), |sges| {
+                use_it(&self.request(Data::Gather(sges), total(sges))?)
+            }),
         }
     }
 
@@ -180,9 +178,7 @@ impl Operation {
             (Self::CompareSwap { remote, compare, swap }, Extra::Nothing) => {
                 SendOp::CompareSwap { remote: to(remote)?, compare, swap }
             }
-            (Self::FetchAdd { remote, add }, Extra::Nothing) => {
-                SendOp::FetchAdd { remote: to(remote)?, add }
-            }
+            (Self::FetchAdd { remote, add }, Extra::Nothing) => SendOp::FetchAdd { remote: to(remote)?, add },
             (Self::AtomicWrite(remote), Extra::Nothing) => SendOp::AtomicWrite(to(remote)?),
             (Self::LocalInvalidate(rkey), Extra::Nothing) => SendOp::LocalInvalidate(rkey),
             (operation, Extra::Imm(_)) => {

@@ -70,7 +70,10 @@ fn a_part_has_offsets_and_addresses_of_its_own() {
     assert_eq!((a.done().kind, a.done().kind), (WorkKind::Write, WorkKind::Write));
     assert_eq!(part.to_vec(..4).unwrap(), b"part");
     let whole = b.pd.register(memory, Access::empty()).unwrap();
-    assert_eq!((whole.to_vec(64..68).unwrap(), whole.to_vec(132..136).unwrap()), (b"part".into(), b"zero".into()));
+    assert_eq!(
+        (whole.to_vec(64..68).unwrap(), whole.to_vec(132..136).unwrap()),
+        (b"part".into(), b"zero".into())
+    );
     assert_eq!(
         part.write_at(61, b"four"),
         Err(AccessError::OutOfBounds { offset: 61, len: 4, size: 64 }),

@@ -33,7 +33,8 @@ fn everything_may_go_to_other_threads() {
 fn the_order_of_dropping_does_not_matter() {
     let (a, b) = wire(NET);
     let srq = b.pd.shared_receive_queue(4, 1).unwrap();
-    let last = b.pd.queue_pair(Service::Rc).completion_queue(&b.cq).shared_receive_queue(&srq).build().unwrap();
+    let last =
+        b.pd.queue_pair(Service::Rc).completion_queue(&b.cq).shared_receive_queue(&srq).build().unwrap();
     srq.receive(&b.region).id(1).post().unwrap();
     a.qp.reset().unwrap();
     connect(&a.qp, &last);
@@ -105,7 +106,8 @@ fn a_queue_pair_can_be_connected_again() {
         a.qp.reset().unwrap();
         b.qp.reset().unwrap();
         assert_eq!(a.qp.local_address().qpn, before.qpn);
-        let options = ConnectOptions { path_mtu: Some(PathMtu::B256), source_port: Some(50_000), ..Default::default() };
+        let options =
+            ConnectOptions { path_mtu: Some(PathMtu::B256), source_port: Some(50_000), ..Default::default() };
         a.qp.connect_with(&b.qp.local_address(), &options).unwrap();
         b.qp.connect_with(&a.qp.local_address(), &options).unwrap();
         a.qp.write(&a.region, b.region.remote()).id(id).post().unwrap();
@@ -121,10 +123,14 @@ fn each_service_has_its_way_to_work() {
     let context = open([127, 0, NET, 1]);
     let (rc, ud) = (End::new(&context, Service::Rc), End::new(&context, Service::Ud));
     let error = ud.qp.connect(&rc.qp.local_address()).unwrap_err();
-    assert_eq!(error.to_string(), format!("queue pair {} is UD: use activate, which lets it send to everybody", ud.qp.qpn()));
+    assert_eq!(
+        error.to_string(),
+        format!("queue pair {} is UD: use activate, which lets it send to everybody", ud.qp.qpn())
+    );
     let error = rc.qp.activate(QKey(1)).unwrap_err();
     assert!(matches!(error, ConnectError::WrongService { service: Service::Rc, .. }));
-    let required = rc.pd.queue_pair(Service::Rc).completion_queue(&rc.cq).path(PathPolicy::Require).build().unwrap();
+    let required =
+        rc.pd.queue_pair(Service::Rc).completion_queue(&rc.cq).path(PathPolicy::Require).build().unwrap();
     let elsewhere = End::new(&open([127, 0, NET, 2]), Service::Rc);
     let error = required.connect(&elsewhere.qp.local_address()).unwrap_err();
     assert!(error.to_string().contains("the local path is required"), "{error}");

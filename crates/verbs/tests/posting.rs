@@ -47,7 +47,8 @@ fn the_queue_pair_says_why_it_refuses() {
     let qp = pd.queue_pair(Service::Rc).completion_queue(&cq).max_inline(4).build().unwrap();
     assert_eq!(qp.state(), State::Init);
     let error = qp.send_inline(b"early").post().unwrap_err();
-    let wanted = format!("queue pair {}: a queue pair in INIT takes no sends; move it to RTS first", qp.qpn());
+    let wanted =
+        format!("queue pair {}: a queue pair in INIT takes no sends; move it to RTS first", qp.qpn());
     assert_eq!(error.to_string(), wanted);
     let peer = pd.queue_pair(Service::Rc).completion_queue(&cq).build().unwrap();
     connect(&qp, &peer);

@@ -9,10 +9,8 @@ use ferroce_verbs::*;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// All that memory can be used for.
-pub(crate) const OPEN: Access = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
+pub(crate) const OPEN: Access =
+    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
 /// One end: everything that a program needs for one queue pair.
 #[derive(Debug)]
