@@ -236,13 +236,14 @@ impl Qp {
                 }
                 _ => None,
             };
+            let mut left = None;
             let Engine { qps, tables, windows, .. } = engine;
             let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
             let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
             let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
-                windows.leave(std::mem::replace(&mut entry.window, WindowId::NONE));
+                left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
             }
@@ -257,6 +258,10 @@ impl Qp {
             }
             let rules = entry.machine.rules();
             engine.after(index_of(self.qpn));
+            if let Some(window) = left {
+                engine.call_waiting(window);
+                engine.windows.leave(window);
+            }
             Ok(rules)
         })?;
         *lock(&self.shared.rules) = rules;
@@ -469,9 +474,11 @@ impl Engine {
         let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
         // Cannot fail: every state leads to RESET. It gives back what it had under way.
         let _ = entry.machine.modify(&Attributes::to(State::Reset), windows.get(entry.window), &mut host);
-        windows.leave(entry.window);
+        let window = entry.window;
         tables.memory.unbind_all_of(qpn);
         let entry = qps.remove(qpn);
+        self.call_waiting(window);
+        self.windows.leave(window);
         self.release_unused_regions();
         entry
     }

@@ -36,7 +36,7 @@ use outgoing::Port;
 use qps::{Entry, QpTable, Way};
 use timers::Timers;
 use verify::Verifier;
-use windows::Windows;
+use windows::{WindowId, Windows};
 
 /// Datagrams that one look at the socket takes in.
 const INBOX: usize = 16;
@@ -282,6 +282,8 @@ impl Engine {
             // Cannot fail: every state leads to ERR.
             let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
         }
+        // Others may have waited for what this one has no longer under way.
+        let window = entry.window;
         let left = entry.machine.sends_waiting();
         if left < entry.counted {
             entry.shared.sends_retired(entry.counted - left);
@@ -296,6 +298,19 @@ impl Engine {
         if entry.machine.owes_ack() && !entry.owing {
             entry.owing = true;
             owing.push(index);
+        }
+        self.call_waiting(window);
+    }
+
+    /// Queues those that found no room in a window, if there is room again.
+    pub(crate) fn call_waiting(&mut self, window: WindowId) {
+        while let Some(index) = self.windows.next_waiting(window) {
+            if let Some(entry) = self.qps.by_index(index)
+                && !entry.queued
+            {
+                entry.queued = true;
+                self.ready.push(index);
+            }
         }
     }
 
