@@ -7,7 +7,7 @@ use crate::clock::Stopwatch;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
-use crate::{no_std, setup, sim, tidy};
+use crate::{interop, no_std, setup, sim, tidy};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -40,6 +40,11 @@ const PARTS: &[Part] = &[
     Part { name: "tests", shows: "unit, property, golden and documentation tests pass", run: tests },
     Part { name: "sim", shows: "2,000 seeded runs with faults break no guarantee", run: simulate },
     Part { name: "loom", shows: "no order of threads loses a call, a wake or a completion", run: loom },
+    Part {
+        name: "interop",
+        shows: "we and the Linux kernel understand each other, both ways",
+        run: interop::check,
+    },
     Part { name: "no-std", shows: "the wire crate builds without the standard library", run: no_std::check },
     Part { name: "docs", shows: "the documentation builds without a warning", run: docs },
     Part { name: "tidy", shows: "the repository keeps its own rules", run: tidy::check_repository },
