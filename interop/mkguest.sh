@@ -84,6 +84,8 @@ for applet in $("$ROOT/bin/busybox" --list); do
   case $applet in busybox | ip | tc | sh) ;; *) ln -s /bin/busybox "$ROOT/bin/$applet" ;; esac
 done
 ln -s /usr/bin/dash "$ROOT/bin/sh"
+# The kernel calls it by this name.
+ln -s /bin/busybox "$ROOT/sbin/modprobe"
 echo 'root:x:0:0:root:/:/bin/sh' >"$ROOT/etc/passwd"
 echo '127.0.0.1 localhost' >"$ROOT/etc/hosts"
 
