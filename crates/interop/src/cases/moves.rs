@@ -5,7 +5,7 @@ use ferroce_verbs::{Service, Status, WorkKind};
 use crate::Result;
 use crate::far::WITH_INV;
 use crate::lab::Lab;
-use crate::pair::{Asks, Pair, Verb, check};
+use crate::pair::{Asks, Pair, PairSpec, Verb, check};
 
 pub(super) fn send(lab: &mut Lab, asks: Asks) -> Result<()> {
     plain(lab, asks, Verb::Send)
@@ -47,10 +47,22 @@ pub(super) fn multi(lab: &mut Lab, asks: Asks) -> Result<()> {
     each(lab.shared()?, asks, &verbs, &[mtu + 1, 2 * mtu, 3 * mtu + 5, 100_003])
 }
 
-pub(super) fn large(lab: &mut Lab, asks: Asks) -> Result<()> {
+pub(super) fn large_send(lab: &mut Lab, asks: Asks) -> Result<()> {
+    large(lab, asks, Verb::Send)
+}
+
+pub(super) fn large_write(lab: &mut Lab, asks: Asks) -> Result<()> {
+    large(lab, asks, Verb::Write)
+}
+
+pub(super) fn large_read(lab: &mut Lab, asks: Asks) -> Result<()> {
+    large(lab, asks, Verb::Read)
+}
+
+fn large(lab: &Lab, asks: Asks, verb: Verb) -> Result<()> {
     let size = 16 << 20;
-    let mut pair = Pair::new(&lab.context, crate::pair::PairSpec { size, ..lab.spec(Service::Rc) })?;
-    each(&mut pair, asks, &[Verb::Write, Verb::Read, Verb::Send], &[size])
+    let mut pair = Pair::new(&lab.context, PairSpec { size, ..lab.spec(Service::Rc) })?;
+    pair.transfer(asks, verb, size)
 }
 
 /// Enough packets that some of them meet whatever the weather is.
