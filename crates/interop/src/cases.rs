@@ -18,6 +18,13 @@ pub(crate) struct Case {
     pub(crate) run: fn(&mut Lab, Asks) -> Result<()>,
 }
 
+impl Case {
+    /// Whether the kernel should take every packet of ours.
+    pub(crate) fn is_accounted(&self) -> bool {
+        self.weather == Weather::Fair && self.name != "wrong_qpn"
+    }
+}
+
 /// What happens to packets on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Weather {

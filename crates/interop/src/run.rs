@@ -1,28 +1,29 @@
 //! The order of things: for each MTU and each weather all cases, in both families and both directions.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ferroce_verbs::{Context, PathPolicy};
 
+use crate::alone;
 use crate::cases::{CASES, Case, Weather};
 use crate::far::Far;
 use crate::lab::{Family, Lab, Link};
 use crate::pair::Asks;
 use crate::table::{Cell, Column, Table};
+use crate::totals::Totals;
 use crate::{Args, Result};
 
 /// Our device, named by its interface in the namespace.
 const BRIDGE: &str = "br0";
 /// What leads from there to the guest.
-const TAP: &str = "tap1";
+pub(crate) const TAP: &str = "tap1";
 
 /// Runs all cases that are wanted.
 pub(crate) fn run(args: &Args) -> Result<Table> {
     let mut table = Table::default();
-    let mut totals = Totals::default();
+    let mut totals = Totals::new(args.guest)?;
     for link in Link::ALL {
         if args.mtu.is_some_and(|mtu| mtu != link.mtu()) {
             continue;
@@ -42,8 +43,10 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
                 lab.switch(family);
                 for case in &wanted {
                     for asks in [Asks::We, Asks::Kernel] {
+                        totals.begin(&lab)?;
                         let wrong = (case.run)(&mut lab, asks).err().map(|error| error.to_string());
                         let column = Column { link, family, asks };
+                        totals.end(&lab, case.is_accounted())?;
                         progress(case, column, wrong.as_deref());
                         if wrong.is_some() {
                             lab.forget();
@@ -55,8 +58,9 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
             totals.add(&lab);
         }
     }
-    totals.ask_the_kernel(args.guest)?;
-    table.notes = totals.notes();
+    table.wrong = totals.wrong();
+    table.notes = totals.notes()?;
+    table.notes.extend(alone::differences(args.guest)?);
     Ok(table)
 }
 
@@ -128,58 +132,3 @@ impl Drop for Netem {
     }
 }
 
-/// What both sides counted in the whole run.
-#[derive(Default)]
-struct Totals {
-    ours: BTreeMap<&'static str, u64>,
-    kernels: BTreeMap<String, u64>,
-    bad_icrc_logged: u64,
-}
-
-impl Totals {
-    fn add(&mut self, lab: &Lab) {
-        for (name, value) in lab.counters().iter() {
-            *self.ours.entry(name).or_default() += value;
-        }
-    }
-
-    /// The kernel says in its log that an ICRC is wrong, and counts the rest.
-    fn ask_the_kernel(&mut self, guest: IpAddr) -> Result<()> {
-        let mut far = Far::connect(guest)?;
-        let (_, count) = {
-            far.start("dmesg | grep -c 'bad ICRC'")?;
-            far.finish()?
-        };
-        self.bad_icrc_logged = count.trim().parse().unwrap_or_default();
-        let counters = far.run("cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep -H . *")?;
-        for line in counters.lines() {
-            if let Some((name, value)) = line.split_once(':') {
-                self.kernels.insert(name.to_owned(), value.parse().unwrap_or_default());
-            }
-        }
-        Ok(())
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let ours = |name: &str| self.ours.get(name).copied().unwrap_or_default();
-        let kernels = |name: &str| self.kernels.get(name).copied().unwrap_or_default();
-        vec![
-            format!(
-                "We sent {} packets and received {}, {} of them with a wrong ICRC and {} malformed. ",
-                ours("packets_sent"),
-                ours("packets_received"),
-                ours("icrc_errors"),
-                ours("malformed") + ours("unknown_opcode"),
-            ) + &format!(
-                "The kernel took {} of ours, and noted {} with a wrong ICRC. ",
-                kernels("rcvd_pkts"),
-                self.bad_icrc_logged
-            ) + &format!(
-                "It saw {} requests twice and {} out of order, and had to repeat {} times.",
-                kernels("duplicate_request"),
-                kernels("out_of_seq_request"),
-                kernels("completer_retry_err"),
-            ),
-        ]
-    }
-}

@@ -34,6 +34,8 @@ pub(crate) struct Table {
     cells: Vec<Cell>,
     /// What both sides counted.
     pub(crate) notes: Vec<String>,
+    /// What is wrong with the run as a whole.
+    pub(crate) wrong: Vec<String>,
 }
 
 /// Between these lines of the documentation the table is kept.
@@ -101,7 +103,7 @@ impl Table {
                 "wrong": wrong,
             })
         });
-        json!({ "cells": cells.collect::<Vec<_>>(), "notes": self.notes })
+        json!({ "cells": cells.collect::<Vec<_>>(), "notes": self.notes, "wrong": self.wrong })
     }
 
     /// Puts the table into a Markdown file, between its two markers.
