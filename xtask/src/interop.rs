@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// List the cases
     #[arg(long)]
     list: bool,
+    /// What takes long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000, as `cargo xtask test` has it
+    #[arg(long, conflicts_with = "long")]
+    short: bool,
     /// Ten times as many rounds with the kernel's own tools
     #[arg(long)]
     long: bool,
@@ -45,13 +48,13 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let program = build()?;
     if args.list {
-        return Cmd::new(&program).arg("--list").run();
+        return Cmd::new(&build()?).arg("--list").run();
     }
     if let Some(missing) = missing() {
         bail!("interop: {missing}");
     }
+    let program = build()?;
     let watch = Stopwatch::start();
     let image = image::ready(&target_dir().join("interop"))?;
     let mut world = World::create()?;
@@ -77,8 +80,13 @@ pub(crate) fn check() -> Result<String> {
         ensure!(!setup::skipping_is_failing(), "{missing}");
         return Ok(format!("SKIPPED: {missing}"));
     }
-    run(&Args::default())?;
+    run(&Args { short: true, ..Args::default() })?;
     Ok("against the kernel in a guest".into())
+}
+
+/// The long form, for the soak.
+pub(crate) fn long() -> Result<()> {
+    run(&Args { long: true, ..Args::default() })
 }
 
 /// What stands in the way, and what to do about it.
@@ -109,7 +117,7 @@ fn pass_on(args: &Args) -> Vec<String> {
     if args.write_docs {
         add("--write-docs", &docs().to_string_lossy());
     }
-    for (on, name) in [(args.long, "--long"), (args.json, "--json")] {
+    for (on, name) in [(args.short, "--short"), (args.long, "--long"), (args.json, "--json")] {
         words.extend(on.then(|| name.to_owned()));
     }
     words

@@ -78,7 +78,9 @@ pub(crate) fn missing_for_guest() -> Option<String> {
     let needed = PACKAGES.iter().filter(|package| package.why == GUEST);
     let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
     if !is_debian_like(&os_release()) || !on_path("apt-get") {
-        return Some("the guest is made from Debian packages: run it on Debian or one of its children".into());
+        return Some(
+            "the guest is made from Debian packages: run it on Debian or one of its children".into(),
+        );
     }
     (!missing.is_empty()).then(|| request(&missing))
 }

@@ -13,7 +13,7 @@ use crate::Result;
 const PORT: u16 = 18600;
 
 /// How long an answer may take: longer than any wait that is asked for.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// One conversation with the far side, which serves it in a process of its own with one queue pair.
 pub(crate) struct Far {
@@ -61,6 +61,11 @@ impl Far {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    /// Waits longer for answers.
+    pub(crate) fn be_patient(&mut self, limit: Duration) -> Result<()> {
+        Ok(self.stream.get_ref().set_read_timeout(Some(limit))?)
     }
 
     /// Runs a command in the guest and gives its output; anything but success is an error.

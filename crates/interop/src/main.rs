@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// List the cases
     #[arg(long)]
     list: bool,
+    /// Cases that take long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000
+    #[arg(long)]
+    short: bool,
     /// Ten times as many rounds with the kernel's own tools
     #[arg(long)]
     long: bool,

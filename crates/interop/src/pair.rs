@@ -225,7 +225,11 @@ impl Pair {
             let done = self.far_done(id, kind)?;
             check("bytes that the kernel received", done.byte_len, (len + head) as u64)?;
             if verb.has_imm() {
-                check("immediate data at the kernel", (done.flags & WITH_IMM, done.extra), (WITH_IMM, imm(id).into()))?;
+                check(
+                    "immediate data at the kernel",
+                    (done.flags & WITH_IMM, done.extra),
+                    (WITH_IMM, imm(id).into()),
+                )?;
             }
             if head > 0 {
                 check("a header at the kernel", done.flags & GRH, GRH)?;

@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use ferroce_verbs::{
     Access, AddressHandle, AddressVector, CompletionQueue, ConnectOptions, MemoryRegion, PathMtu,
-    ProtectionDomain, Psn, QpAddress, QueuePair, Qpn, Service, WorkKind,
+    ProtectionDomain, Psn, QpAddress, Qpn, QueuePair, Service, WorkKind,
 };
 
 use crate::Result;
 use crate::far::{gid_from_hex, gid_to_hex};
-use crate::lab::Lab;
+use crate::lab::{Family, Lab};
 use crate::pair::{Asks, HEADER, LIMIT, QKEY};
 
 /// Where the tools listen.
@@ -48,14 +48,18 @@ fn game(lab: &Lab, asks: Asks, service: Service, rounds: u32) -> Result<()> {
     let mut far = lab.far()?;
     let (index, mtu, size) = (lab.family.far_gid_index(), lab.link.path_mtu().bytes(), table.size);
     let mtu = if service == Service::Ud { String::new() } else { format!("-m {mtu}") };
+    let limit = if lab.long { 600 } else { 170 };
+    far.be_patient(Duration::from_secs(limit + 10))?;
     let tool = format!(
-        "timeout 170 ibv_{}_pingpong -d rxe0 -g {index} -s {size} {mtu} -n {rounds}",
+        "timeout {limit} ibv_{}_pingpong -d rxe0 -g {index} -s {size} {mtu} -n {rounds}",
         service.name().to_lowercase()
     );
     match asks {
         Asks::We => {
             far.start(&tool)?;
-            lab.far()?.run(&format!("while ! ss -ltn | grep -q ':{PORT} '; do usleep 20000; done"))?;
+            lab.far()?.run(&format!(
+                "for i in $(seq 1500); do ss -ltn | grep -q ':{PORT} ' && exit 0; usleep 20000; done; exit 1"
+            ))?;
             let mut stream = TcpStream::connect((lab.guest, PORT))?;
             stream.set_read_timeout(Some(LIMIT))?;
             stream.write_all(&hello(&table.near.local_address()))?;
@@ -65,9 +69,12 @@ fn game(lab: &Lab, asks: Asks, service: Service, rounds: u32) -> Result<()> {
             table.play(rounds, true)?;
         }
         Asks::Kernel => {
-            let listener = TcpListener::bind((crate::lab::Family::V4.near(), PORT))?;
-            far.start(&format!("{tool} {}", crate::lab::Family::V4.near()))?;
+            let us = Family::V4.near();
+            let listener = TcpListener::bind((us, PORT))?;
+            // A tool that ends before it has called is followed by a call of nobody, so that we do not wait.
+            far.start(&format!("{tool} {us}; ended=$?; nc -w 1 {us} {PORT}; exit $ended"))?;
             let (mut stream, _) = listener.accept()?;
+            drop(listener);
             stream.set_read_timeout(Some(LIMIT))?;
             let peer = read_hello(&mut stream)?;
             table.join(lab, &peer)?;
@@ -138,7 +145,10 @@ impl Table {
             }
             let limit = Duration::from_secs(30);
             let done = self.queue.wait(limit).map_err(|error| {
-                format!("{error}; {sent} sent and {received} received of {rounds}, {:?}", self.near.counters())
+                format!(
+                    "{error}; {sent} sent and {received} received of {rounds}, {:?}",
+                    self.near.counters()
+                )
             })?;
             match done.result()?.kind {
                 WorkKind::Receive => {

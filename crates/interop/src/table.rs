@@ -155,7 +155,10 @@ mod tests {
     #[test]
     fn only_what_ran_is_in_the_table() {
         let text = table().markdown();
-        assert!(text.starts_with("| case | shows | IPv6, 1024, the kernel asks |\n|---|---|---|\n"), "{text}");
+        assert!(
+            text.starts_with("| case | shows | IPv6, 1024, the kernel asks |\n|---|---|---|\n"),
+            "{text}"
+        );
         assert!(text.contains("| `send` | RC SEND | ok |\n"), "{text}");
         assert!(text.contains("| `read` | RC RDMA READ | FAILED |\n"), "{text}");
         assert_eq!(text.lines().count(), 4);

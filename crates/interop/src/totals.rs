@@ -79,7 +79,8 @@ impl Totals {
     /// For people.
     pub(crate) fn notes(&mut self) -> Result<Vec<String>> {
         let counters = self.far.run("cd /sys/class/infiniband/rxe0/ports/1/hw_counters && grep -H . *")?;
-        let kernels: BTreeMap<&str, &str> = counters.lines().filter_map(|line| line.split_once(':')).collect();
+        let kernels: BTreeMap<&str, &str> =
+            counters.lines().filter_map(|line| line.split_once(':')).collect();
         let kernels = |name: &str| kernels.get(name).copied().unwrap_or("0");
         let bad = self.ours("malformed") + self.ours("unknown_opcode");
         Ok(vec![
@@ -90,7 +91,7 @@ impl Totals {
                 self.ours("icrc_errors"),
             ),
             format!(
-                "Of {} packets that we sent in fair weather to queue pairs that exist, the kernel refused {}.",
+                "Of {} packets that we sent in fair weather to queue pairs that stayed well, the kernel refused {}.",
                 self.sent, self.refused
             ),
             format!(
