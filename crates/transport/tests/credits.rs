@@ -118,7 +118,7 @@ fn an_ack_without_progress_brings_credits() {
 fn our_responder_tells_how_many_receives_wait() {
     let mut pair = pair(|_| {});
     let credits = |pair: &Pair| match pair.sent.last().unwrap().packet().body {
-        ferroce_wire::Body::RcResponse(Response::Acknowledge(aeth)) => aeth.syndrome,
+        Body::RcResponse(Response::Acknowledge(aeth)) => aeth.syndrome,
         ref other => panic!("{other:?}"),
     };
     for receives in 0..6 {
