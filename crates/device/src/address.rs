@@ -97,17 +97,19 @@ impl AddressHandle {
     pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
         let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL)?;
         let policy = if nic.has_middleware() { PathPolicy::Forbid } else { nic.config().path };
-        let handle = Handle { way, ours, policy };
         let number = nic.control(|engine| {
             if engine.handles.len() >= Limits::ADDRESS_HANDLES {
-                return Err(CreateError::TooMany {
-                    what: "address handles",
-                    allowed: Limits::ADDRESS_HANDLES,
-                });
+                let allowed = Limits::ADDRESS_HANDLES;
+                return Err(CreateError::TooMany { what: "address handles", allowed });
             }
-            Ok(engine.handles.insert(handle))
+            // Work that outlives its handle must not go where a later one leads.
+            engine.handles_made = engine.handles_made.wrapping_add(1);
+            let entry = engine.handles.vacant_entry();
+            let place = u32::try_from(entry.key()).unwrap_or(0) & PLACE;
+            let number = place | engine.handles_made << PLACE.count_ones();
+            entry.insert(Handle { number, way, ours, policy });
+            Ok(number)
         })?;
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
         Ok(Arc::new(Self { nic: nic.clone(), number, vector }))
     }
 
@@ -130,6 +132,14 @@ impl AddressHandle {
     }
 }
 
+/// The bits of a handle's number that say where it is.
+const PLACE: u32 = 0xf_ffff;
+
+/// Where the handle of this number is, if it is still there.
+pub(crate) const fn place_of(number: u32) -> usize {
+    (number & PLACE) as usize
+}
+
 /// The flow label of datagrams whose handle gives none.
 const DATAGRAM_LABEL: u32 = 0x1_2345;
 
@@ -137,7 +147,7 @@ impl Drop for AddressHandle {
     fn drop(&mut self) {
         // Datagrams that are posted still need the way: a turn without anything else sends them.
         self.nic.control(|_| ());
-        self.nic.control(|engine| engine.handles.try_remove(self.number as usize));
+        self.nic.control(|engine| engine.handles.try_remove(place_of(self.number)));
     }
 }
 

@@ -110,6 +110,10 @@ pub(crate) struct CqShared {
     wakers: Mutex<Vec<Waker>>,
     waited_for: AtomicBool,
     overrun: AtomicBool,
+    /// It is gone: no event for it may reach the channel any more.
+    closed: AtomicBool,
+    /// How many completion queues of the device somebody sleeps for.
+    slept_for: Arc<AtomicU32>,
 }
 
 impl CqShared {
@@ -118,6 +122,7 @@ impl CqShared {
         capacity: u32,
         consumer: Consumer<WORDS>,
         channel: Option<Arc<Channel>>,
+        slept_for: Arc<AtomicU32>,
     ) -> Self {
         Self {
             id,
@@ -128,6 +133,24 @@ impl CqShared {
             wakers: Mutex::new(Vec::new()),
             waited_for: AtomicBool::new(false),
             overrun: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            slept_for,
+        }
+    }
+
+    /// The program has given it up.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.disarm();
+        self.wake_all();
+        if let Some(channel) = &self.channel {
+            channel.forget(self.id);
+        }
+    }
+
+    fn disarm(&self) {
+        if self.armed.swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT {
+            self.slept_for.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -158,7 +181,9 @@ impl CqShared {
             Notify::Solicited => ARMED_SOLICITED,
         };
         // Asking for more replaces asking for less, and not the other way round (IBA 11.4.2.2).
-        self.armed.fetch_max(wanted, Ordering::SeqCst);
+        if self.armed.fetch_max(wanted, Ordering::SeqCst) == ARMED_NOT {
+            self.slept_for.fetch_add(1, Ordering::SeqCst);
+        }
         // From here on the engine sees that we ask, or we see what it added.
         fence(Ordering::SeqCst);
     }
@@ -169,14 +194,18 @@ impl CqShared {
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }
-        self.waited_for.store(true, Ordering::SeqCst);
+        if !self.waited_for.swap(true, Ordering::SeqCst) {
+            self.slept_for.fetch_add(1, Ordering::SeqCst);
+        }
         fence(Ordering::SeqCst);
     }
 
     fn wake_all(&self) {
         let wakers = {
             let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-            self.waited_for.store(false, Ordering::SeqCst);
+            if self.waited_for.swap(false, Ordering::SeqCst) {
+                self.slept_for.fetch_sub(1, Ordering::SeqCst);
+            }
             std::mem::take(&mut *wakers)
         };
         for waker in wakers {
@@ -219,9 +248,9 @@ impl CqSide {
         let shared = &self.shared;
         let armed = shared.armed.load(Ordering::SeqCst);
         if armed == ARMED_ANY || (armed == ARMED_SOLICITED && solicited) {
-            shared.armed.store(ARMED_NOT, Ordering::SeqCst);
-            if let Some(channel) = &shared.channel {
-                wakes.push(Wake::Channel(Arc::clone(channel), shared.id));
+            shared.disarm();
+            if shared.channel.is_some() {
+                wakes.push(Wake::Channel(Arc::clone(shared)));
             }
         }
         if shared.waited_for.load(Ordering::SeqCst) {
@@ -233,14 +262,18 @@ impl CqSide {
 /// Somebody to be woken after the engine was left.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    Channel(Arc<Channel>, CqId),
+    Channel(Arc<CqShared>),
     Waiters(Arc<CqShared>),
 }
 
 impl Wake {
     pub(crate) fn run(self) {
         match self {
-            Self::Channel(channel, cq) => channel.push(cq),
+            Self::Channel(shared) => {
+                if let Some(channel) = &shared.channel {
+                    channel.push(&shared);
+                }
+            }
             Self::Waiters(shared) => shared.wake_all(),
         }
     }
@@ -265,10 +298,13 @@ impl Channel {
         Ok(Arc::new(channel))
     }
 
-    fn push(&self, cq: CqId) {
+    fn push(&self, cq: &CqShared) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back(cq);
-        self.ready.signal();
+        // Under the lock, which `forget` takes after the queue was closed.
+        if !cq.closed.load(Ordering::SeqCst) {
+            waiting.push_back(cq.id);
+            self.ready.signal();
+        }
     }
 
     /// The completion queue of the oldest event, if there is one. A queue must be armed again

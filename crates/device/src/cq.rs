@@ -38,7 +38,13 @@ impl CompletionQueue {
             }
             let entry = cqs.vacant_entry();
             let id = CqId(u32::try_from(entry.key()).unwrap_or(u32::MAX));
-            let shared = Arc::new(CqShared::new(id, capacity, consumer, channel.cloned()));
+            let shared = Arc::new(CqShared::new(
+                id,
+                capacity,
+                consumer,
+                channel.cloned(),
+                nic.shared().driver.slept_for(),
+            ));
             entry.insert(CqSide::new(producer, Arc::clone(&shared)));
             Ok(shared)
         })?;
@@ -153,8 +159,8 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         let id = self.shared.id;
         self.nic.control(|engine| engine.tables.cqs.try_remove(id.0 as usize));
+        self.shared.close();
         if let Some(channel) = self.shared.channel() {
-            channel.forget(id);
             channel.users.fetch_sub(1, Ordering::Relaxed);
         }
     }

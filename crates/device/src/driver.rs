@@ -51,6 +51,10 @@ pub(crate) struct Driver {
     empty_polls: AtomicU32,
     /// Completions at which it may be armed again.
     permissions: AtomicU32,
+    /// How many completion queues somebody sleeps for: then it must not be parked.
+    slept_for: Arc<AtomicU32>,
+    /// The kernel, or a container around us, has no sleep that is exact to the nanosecond.
+    coarse: AtomicBool,
     /// How often programs had looked when it was last armed at a completion.
     armed_at: AtomicU64,
 }
@@ -67,6 +71,8 @@ impl Driver {
             armed: AtomicBool::new(true),
             arming: Mutex::new(()),
             armed_at: AtomicU64::new(0),
+            slept_for: Arc::default(),
+            coarse: AtomicBool::new(false),
             wakes_at: AtomicU64::new(u64::MAX),
             empty_polls: AtomicU32::new(0),
             permissions: AtomicU32::new(0),
@@ -109,6 +115,16 @@ impl Driver {
         }
     }
 
+    /// The count of completion queues that somebody sleeps for.
+    pub(crate) fn slept_for(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.slept_for)
+    }
+
+    /// Whether it leaves the sockets to programs that poll.
+    pub(crate) fn is_parked(&self) -> bool {
+        !self.armed.load(Ordering::Relaxed)
+    }
+
     /// A poll found nothing, or something.
     pub(crate) fn polled(&self, empty: bool, looks: u64) {
         if !empty {
@@ -122,7 +138,8 @@ impl Driver {
         }
         let empty = self.empty_polls.load(Ordering::Relaxed) + 1;
         self.empty_polls.store(empty, Ordering::Relaxed);
-        if empty >= PARK_AFTER && self.armed.load(Ordering::Relaxed) {
+        let nobody_sleeps = self.slept_for.load(Ordering::SeqCst) == 0;
+        if empty >= PARK_AFTER && self.armed.load(Ordering::Relaxed) && nobody_sleeps {
             self.park();
         }
     }
@@ -158,6 +175,9 @@ impl Driver {
 
     /// Sleeps until a socket or the bell wakes it, or the time has come.
     fn sleep(&self, until: Option<Time>) {
+        if self.coarse.load(Ordering::Relaxed) {
+            return self.sleep_by_milliseconds(until);
+        }
         let mut event = libc::epoll_event { events: 0, u64: 0 };
         let limit = until.map(|until| timespec(clock::until(until)));
         let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -173,7 +193,9 @@ impl Driver {
                 0_usize,
             )
         };
-        if ready < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
+        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // Not known here, or not allowed in this container.
+            self.coarse.store(true, Ordering::Relaxed);
             self.sleep_by_milliseconds(until);
         }
     }

@@ -10,8 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ferroce_transport::{Access, DomainId, MAX_RESOURCES, Time};
-use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
+use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
 
+use crate::address::connection_label;
 use crate::clock;
 use crate::completion::Wake;
 use crate::config::Config;
@@ -56,6 +57,9 @@ impl Limits {
     /// READs and atomics under way on each side of a queue pair.
     pub const READ_DEPTH: u8 = MAX_RESOURCES;
 }
+
+/// The flow label of everything on loopback that was given none.
+const LOOPBACK_LABEL: u32 = 0x1_2345;
 
 /// Parcels that the mailbox has room for before it grows.
 const MAIL: usize = 256;
@@ -252,14 +256,14 @@ impl Nic {
         unused
     }
 
-    pub(crate) fn check_domain(&self, domain: DomainId) -> Result<(), CreateError> {
-        let known = lock(&self.running.domains).users.contains_key(&domain.0);
-        if known { Ok(()) } else { Err(CreateError::UnknownDomain) }
-    }
-
-    pub(crate) fn use_domain(&self, domain: DomainId) {
-        if let Some(users) = lock(&self.running.domains).users.get_mut(&domain.0) {
-            *users += 1;
+    /// Counts one more object of a protection domain, if there is such a domain.
+    pub(crate) fn use_domain(&self, domain: DomainId) -> Result<(), CreateError> {
+        match lock(&self.running.domains).users.get_mut(&domain.0) {
+            Some(users) => {
+                *users += 1;
+                Ok(())
+            }
+            None => Err(CreateError::UnknownDomain),
         }
     }
 
@@ -282,12 +286,16 @@ impl Nic {
         iova: u64,
         access: Access,
     ) -> Result<(Lkey, Rkey), CreateError> {
-        self.check_domain(domain)?;
+        self.use_domain(domain)?;
         let memory = Arc::clone(memory);
         let spec = RegionSpec { domain, access, iova, memory, offset, len };
-        let keys = self.control(|engine| engine.tables.memory.register(spec))?;
-        self.use_domain(domain);
-        Ok((keys.lkey, keys.rkey))
+        match self.control(|engine| engine.tables.memory.register(spec)) {
+            Ok(keys) => Ok((keys.lkey, keys.rkey)),
+            Err(error) => {
+                self.leave_domain(domain);
+                Err(error.into())
+            }
+        }
     }
 
     /// Deregisters a region at once: work that names it fails from now on, and nothing touches
@@ -297,7 +305,7 @@ impl Nic {
     /// There is no such region, or a window is bound to it.
     pub fn deregister(&self, domain: DomainId, lkey: Lkey) -> Result<(), CreateError> {
         let memory = self.control(|engine| {
-            engine.leaving.retain(|leaving| *leaving != lkey);
+            engine.leaving.retain(|leaving| leaving.lkey != lkey);
             engine.tables.memory.deregister(lkey)
         })?;
         // The memory is given back outside of the engine: it may be large.
@@ -309,10 +317,15 @@ impl Nic {
     /// Deregisters a region as soon as no posted work names it.
     pub fn release(&self, domain: DomainId, lkey: Lkey) {
         self.control(|engine| {
-            engine.leaving.push(lkey);
-            engine.release_unused_regions();
+            engine.release_region(lkey);
         });
         self.leave_domain(domain);
+    }
+
+    /// The flow label of a connection that was given none. On loopback there is one way only, and
+    /// one socket to send from is enough.
+    pub(crate) fn label_of(&self, ours: Qpn, theirs: Qpn) -> u32 {
+        if self.running.info.loopback { LOOPBACK_LABEL } else { connection_label(ours, theirs) }
     }
 
     /// Whether packets pass middleware that must see all of them.
@@ -376,9 +389,11 @@ impl Shared {
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
-        let turned = inside.turn(clock::now(), Reason::Polled, &self.mail);
-        inside.ring(left_over(turned));
+        let mut turned = inside.turn(clock::now(), Reason::Polled, &self.mail);
         self.driver.polled(turned.received == 0, looks);
+        // Who polls comes back for the rest, and wants to see first what is there.
+        turned.more &= !self.driver.is_parked();
+        inside.ring(left_over(turned));
         self.leave(inside);
     }
 
@@ -519,13 +534,16 @@ fn with_middleware(udp: Box<dyn Fabric>, config: &Config) -> Result<Box<dyn Fabr
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let mut open = lock(&OPEN);
         self.shared.driver.stop();
         if let Some(thread) = lock(&self.thread).take() {
-            // A driver that panicked has said so already.
-            drop(thread.join());
+            // A waker may have held the last handle, and the driver may have called it: then we are
+            // the driver, and will end by ourselves. One that panicked has said so already.
+            if thread.thread().id() != std::thread::current().id() {
+                drop(thread.join());
+            }
         }
         self.shared.turnstile.enter().port.close();
+        let mut open = lock(&OPEN);
         // Only this one: others may be on their way here, with their sockets still open.
         open.retain(|(_, running)| !std::ptr::eq(running.as_ptr(), self));
         CLOSED.notify_all();

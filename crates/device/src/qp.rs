@@ -9,7 +9,7 @@ use ferroce_transport::{
 };
 use ferroce_wire::{Qpn, Service};
 
-use crate::address::{AddressVector, connection_label};
+use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
 use crate::engine::host::View;
 use crate::engine::qps::{Entry, index_of, slot_of};
@@ -110,49 +110,54 @@ impl Qp {
             None => caps,
         };
         let (send_cq, receive_cq) = (spec.send_cq.id(), spec.receive_cq.id());
-        let (qpn, shared) = nic.control(|engine| {
-            if engine.qps.count() >= Limits::QUEUE_PAIRS {
-                return Err(CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS });
-            }
-            let too_many = CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS };
+        nic.use_domain(spec.domain)?;
+        // Its queues may be large: they are made before anybody has to wait.
+        let mut machine = QueuePair::new(QpConfig {
+            qpn: Qpn::SMI,
+            service: spec.service,
+            domain: spec.domain,
+            caps,
+            signal_all: spec.signal_all,
+            shared_queue: spec.shared_queue.map(|queue| queue.id()),
+        });
+        machine.limit_datagrams(nic.active_mtu());
+        let shared = Arc::new(QpShared {
+            domain: spec.domain,
+            caps,
+            rules: Mutex::new(machine.rules()),
+            sends: AtomicU32::new(0),
+            receives: AtomicU32::new(0),
+        });
+        let mut entry = Box::new(Entry {
+            machine,
+            send_cq,
+            receive_cq,
+            window: WindowId::NONE,
+            way: None,
+            path: None,
+            peer: Qpn::SMI,
+            queued: false,
+            waiting: false,
+            owing: false,
+            scheduled: None,
+            counted: 0,
+            counted_receives: 0,
+            overrun: false,
+            shared: Arc::clone(&shared),
+        });
+        let qpn = nic.control(|engine| {
             let Engine { qps, random, .. } = engine;
-            let qpn = qps.deal(random).ok_or(too_many)?;
-            let mut machine = QueuePair::new(QpConfig {
-                qpn,
-                service: spec.service,
-                domain: spec.domain,
-                caps,
-                signal_all: spec.signal_all,
-                shared_queue: spec.shared_queue.map(|queue| queue.id()),
-            });
-            machine.limit_datagrams(nic.active_mtu());
-            let shared = Arc::new(QpShared {
-                domain: spec.domain,
-                caps,
-                rules: Mutex::new(machine.rules()),
-                sends: AtomicU32::new(0),
-                receives: AtomicU32::new(0),
-            });
-            let entry = Entry {
-                machine,
-                send_cq,
-                receive_cq,
-                window: WindowId::NONE,
-                way: None,
-                path: None,
-                peer: Qpn::SMI,
-                queued: false,
-                owing: false,
-                scheduled: None,
-                counted: 0,
-                counted_receives: 0,
-                overrun: false,
-                shared: Arc::clone(&shared),
-            };
-            engine.qps.insert(qpn, Box::new(entry));
-            Ok((qpn, shared))
-        })?;
-        nic.use_domain(spec.domain);
+            let qpn = if qps.count() < Limits::QUEUE_PAIRS { qps.deal(random) } else { None };
+            if let Some(qpn) = qpn {
+                entry.machine.set_number(qpn);
+                qps.insert(qpn, entry);
+            }
+            qpn
+        });
+        let Some(qpn) = qpn else {
+            nic.leave_domain(spec.domain);
+            return Err(CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS });
+        };
         Ok(Arc::new(Self {
             nic: nic.clone(),
             qpn,
@@ -219,13 +224,13 @@ impl Qp {
             (true, address) => address,
             (false, _) => None,
         };
-        let label = connection_label(self.qpn, attributes.dest_qpn);
+        let label = self.nic.label_of(self.qpn, attributes.dest_qpn);
         let resolved = address.map(|address| address.resolve(&self.nic, label)).transpose()?;
         let has_state = attributes.mask.contains(AttributeMask::STATE);
         let to_rtr = has_state && attributes.state == State::Rtr;
         let to_reset = has_state && attributes.state == State::Reset;
         let connected = matches!(self.service, Service::Rc | Service::Uc);
-        let rules = self.nic.control(|engine| {
+        self.nic.control(|engine| {
             let mut peer = attributes.dest_qpn;
             let slot = engine.qps.slot();
             let path = match resolved {
@@ -251,6 +256,8 @@ impl Qp {
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
+                entry.waiting = false;
+                host.tables.memory.unbind_all_of(self.qpn);
             }
             if let Some((way, _)) = resolved {
                 entry.way = Some(way);
@@ -265,15 +272,15 @@ impl Qp {
                 }
                 left = Some(before);
             }
-            let rules = entry.machine.rules();
+            // Still inside, so that the last change is the last to be written down.
+            *lock(&self.shared.rules) = entry.machine.rules();
             engine.after(index_of(self.qpn));
             if let Some(window) = left {
                 engine.call_waiting(window);
                 engine.windows.leave(window);
             }
-            Ok(rules)
+            Ok(())
         })?;
-        *lock(&self.shared.rules) = rules;
         let mut kept = lock(&self.address);
         if to_reset {
             *kept = None;
@@ -351,14 +358,14 @@ impl Qp {
         let depth = self.shared.caps.max_send;
         for (index, request) in requests.iter().enumerate() {
             // In here the count is exact: what is in the machine, and what is on its way to it.
-            let full = self.shared.sends.fetch_add(1, Ordering::Relaxed) >= depth;
+            let full = !reserve(&self.shared.sends, depth);
             let posted = if full {
                 inside.check_send(self.qpn, request).and(Err(PostError::QueueFull { what: "send", depth }))
             } else {
                 inside.post_send(self.qpn, request)
             };
             if let Err(error) = posted {
-                self.shared.sends_retired(1);
+                self.shared.sends_retired(u32::from(!full));
                 result = Err((first + index, error));
                 break;
             }
@@ -377,9 +384,8 @@ impl Qp {
                 result = Err((index, error));
                 break;
             }
-            if self.shared.sends.fetch_add(1, Ordering::Relaxed) >= rules.caps.max_send {
+            if !reserve(&self.shared.sends, rules.caps.max_send) {
                 // Full, as far as is known out here. Whether it still is, can be seen inside.
-                self.shared.sends_retired(1);
                 return self.post_sends_inside(shared.turnstile.enter(), &requests[index..], index);
             }
             shared.mail.push(Parcel::Send(self.qpn, SendParcel::new(request)));
@@ -412,7 +418,7 @@ impl Qp {
         let mut result = Ok(());
         let depth = self.shared.caps.max_receive;
         for (index, request) in requests.iter().enumerate() {
-            let full = self.shared.receives.fetch_add(1, Ordering::Relaxed) >= depth;
+            let full = !reserve(&self.shared.receives, depth);
             let posted = if full {
                 inside
                     .check_receive(self.qpn, request)
@@ -421,7 +427,7 @@ impl Qp {
                 inside.post_receive(self.qpn, request)
             };
             if let Err(error) = posted {
-                self.shared.receives_retired(1);
+                self.shared.receives_retired(u32::from(!full));
                 result = Err((first + index, error));
                 break;
             }
@@ -440,8 +446,7 @@ impl Qp {
                 result = Err((index, error));
                 break;
             }
-            if self.shared.receives.fetch_add(1, Ordering::Relaxed) >= rules.caps.max_receive {
-                self.shared.receives_retired(1);
+            if !reserve(&self.shared.receives, rules.caps.max_receive) {
                 return self.post_receives_inside(shared.turnstile.enter(), &requests[index..], index);
             }
             shared.mail.push(Parcel::Receive(self.qpn, ReceiveParcel::new(request)));
@@ -449,6 +454,12 @@ impl Qp {
         shared.bell_posted();
         result
     }
+}
+
+/// Takes a place in a queue of this depth; false, and nothing changed, if there is none.
+fn reserve(used: &AtomicU32, depth: u32) -> bool {
+    let one_more = |used: u32| (used < depth).then_some(used + 1);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
 }
 
 /// Whether a queue pair like this can be.
@@ -478,7 +489,7 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
         }
         Some(_) => {}
     }
-    nic.check_domain(spec.domain)
+    Ok(())
 }
 
 impl Drop for Qp {
@@ -504,7 +515,7 @@ impl Engine {
         let entry = qps.remove(qpn);
         self.call_waiting(window);
         self.windows.leave(window);
-        self.release_unused_regions();
+        self.release_regions();
         entry
     }
 }

@@ -58,10 +58,10 @@ impl SharedQueue {
     pub fn new(nic: &Nic, domain: DomainId, depth: u32, max_sge: u32) -> Result<Arc<Self>, CreateError> {
         CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
         CreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
-        nic.check_domain(domain)?;
         let waiting = Arc::new(AtomicU32::new(0));
         let queue = ReceiveQueue::new(depth, max_sge as usize);
         let side = SrqSide { queue, limit: 0, waiting: Arc::clone(&waiting) };
+        nic.use_domain(domain)?;
         let id = nic.control(|engine| {
             if engine.tables.srqs.len() >= Limits::SHARED_QUEUES {
                 return Err(CreateError::TooMany {
@@ -70,8 +70,8 @@ impl SharedQueue {
                 });
             }
             Ok(engine.tables.srqs.insert(side))
-        })?;
-        nic.use_domain(domain);
+        });
+        let id = id.inspect_err(|_| nic.leave_domain(domain))?;
         let id = SharedQueueId(u32::try_from(id).unwrap_or(u32::MAX));
         Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, max_sge, waiting }))
     }
@@ -168,7 +168,7 @@ impl Drop for SharedQueue {
     fn drop(&mut self) {
         self.nic.control(|engine| {
             engine.tables.srqs.try_remove(self.id.0 as usize);
-            engine.release_unused_regions();
+            engine.release_regions();
         });
         self.nic.leave_domain(self.domain);
     }

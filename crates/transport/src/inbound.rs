@@ -21,6 +21,15 @@ pub(crate) struct Inbound {
     /// The receive that the arriving message has taken, if `taken`.
     receive: Receive,
     taken: bool,
+    /// How many were taken so far.
+    takes: u32,
+}
+
+/// Which receives name some memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReceiveMark {
+    queued: Option<u32>,
+    taken: Option<u32>,
 }
 
 /// The message that is arriving.
@@ -53,12 +62,27 @@ pub(crate) enum Fault {
 
 impl Inbound {
     pub(crate) fn new(queue: ReceiveQueue, max_sge: usize) -> Self {
-        Self { message: Message::None, queue, receive: Receive::with_capacity(max_sge), taken: false }
+        Self {
+            message: Message::None,
+            queue,
+            receive: Receive::with_capacity(max_sge),
+            taken: false,
+            takes: 0,
+        }
     }
 
-    /// Whether a receive that waits, or was taken, names memory of this key.
-    pub(crate) fn uses(&self, lkey: Lkey) -> bool {
-        self.queue.uses(lkey) || (self.taken && self.receive.sges().iter().any(|sge| sge.lkey == lkey))
+    /// The last receive that names memory of this key: its number in the queue, or that of the one
+    /// that was taken, which is counted apart.
+    pub(crate) fn last_use(&self, lkey: Lkey) -> Option<ReceiveMark> {
+        let taken = self.taken && self.receive.sges().iter().any(|sge| sge.lkey == lkey);
+        let queued = self.queue.last_use(lkey);
+        (taken || queued.is_some()).then_some(ReceiveMark { queued, taken: taken.then_some(self.takes) })
+    }
+
+    /// Whether it has not come to its end.
+    pub(crate) fn still_has(&self, mark: ReceiveMark) -> bool {
+        mark.queued.is_some_and(|number| self.queue.has(number))
+            || (self.taken && mark.taken == Some(self.takes))
     }
 
     /// Whether a packet of a SEND may come now (IBA 9.7.4.1.3).
@@ -97,6 +121,7 @@ impl Inbound {
             Some(shared) => host.take_shared(shared, &mut self.receive),
             None => self.queue.pop_into(&mut self.receive),
         };
+        self.takes = self.takes.wrapping_add(u32::from(self.taken));
         if self.taken { Ok(()) } else { Err(Fault::NoReceive) }
     }
 

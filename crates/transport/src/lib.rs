@@ -14,7 +14,8 @@
 //!
 //! What the device promises: time never runs backwards; a packet from
 //! [`poll_transmit`](QueuePair::poll_transmit) is put together, payload included, before the
-//! next call; all queue pairs that send to the same receiver share one [`Window`]; it calls
+//! next call; all queue pairs that send to the same receiver share one [`Window`], and one that
+//! found it full is asked for packets again when another has made room; it calls
 //! with packets before it calls with time, so that an answer that waits in a socket is seen
 //! before its absence is judged.
 //!
@@ -48,7 +49,7 @@ pub use completion::{Completion, Event, Status, WorkKind};
 pub use counters::Counters;
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
 pub use posting::{PostError, PostRules};
-pub use qp::{Caps, QpConfig, QueuePair};
+pub use qp::{Caps, Hold, QpConfig, QueuePair};
 pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};
 pub use rc::resources::MAX_RESOURCES;

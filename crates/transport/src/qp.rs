@@ -6,7 +6,7 @@ use crate::completion::{Event, Status, WorkKind};
 use crate::connection::{Connection, Context, Failed};
 use crate::counters::Counters;
 use crate::host::{DomainId, Host, SharedQueueId};
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, ReceiveMark};
 use crate::posting::{PostError, PostRules};
 use crate::queue::{ReceiveQueue, SendQueue};
 use crate::rc::direct::{Direct, Ends};
@@ -50,6 +50,15 @@ pub struct QpConfig {
     pub signal_all: bool,
     /// Where receives come from, if not from its own queue.
     pub shared_queue: Option<SharedQueueId>,
+}
+
+/// How far the queues of a queue pair have to go until a piece of memory is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// The last send request that names it.
+    send: Option<u32>,
+    /// The last receive requests that name it.
+    receive: Option<ReceiveMark>,
 }
 
 /// A queue pair.
@@ -117,6 +126,11 @@ impl QueuePair {
         };
         let (service, state) = (config.service, State::Reset);
         Self { connection, service, caps, state, counters: Counters::default(), established: false, machine }
+    }
+
+    /// Gives it another number, before anybody knows it by the first.
+    pub const fn set_number(&mut self, qpn: Qpn) {
+        self.connection.qpn = qpn;
     }
 
     /// Sets how long a datagram may be: those have no path MTU of their own, only their port's.
@@ -324,19 +338,29 @@ impl QueuePair {
         }
     }
 
-    /// Whether posted work names memory of this key.
+    /// How far the queues have to go until no work that is posted now names memory of this key. It
+    /// looks at all of it; `None` if none does.
     #[must_use]
-    pub fn uses(&self, lkey: Lkey) -> bool {
-        let sends = match &self.machine {
-            Machine::Rc { requester, .. } => &requester.queue,
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => &sender.queue,
-        };
-        let inbound = match &self.machine {
-            Machine::Rc { responder, .. } => &responder.inbound,
-            Machine::Uc { receiver, .. } => &receiver.inbound,
-            Machine::Ud { inbound, .. } => inbound,
-        };
-        sends.uses(lkey) || inbound.uses(lkey)
+    pub fn hold_on(&self, lkey: Lkey) -> Option<Hold> {
+        let (sends, inbound) = self.queues();
+        let hold = Hold { send: sends.last_use(lkey), receive: inbound.last_use(lkey) };
+        (hold != Hold::default()).then_some(hold)
+    }
+
+    /// Whether the queues have not gone that far yet.
+    #[must_use]
+    pub fn holds(&self, hold: &Hold) -> bool {
+        let (sends, inbound) = self.queues();
+        hold.send.is_some_and(|number| sends.get(number).is_some())
+            || hold.receive.is_some_and(|number| inbound.still_has(number))
+    }
+
+    const fn queues(&self) -> (&SendQueue, &Inbound) {
+        match &self.machine {
+            Machine::Rc { requester, responder } => (&requester.queue, &responder.inbound),
+            Machine::Uc { sender, receiver } => (&sender.queue, &receiver.inbound),
+            Machine::Ud { sender, inbound } => (&sender.queue, inbound),
+        }
     }
 
     /// Receive requests that are posted and not taken.
@@ -434,7 +458,13 @@ impl QueuePair {
             self.counters.wrong_state += 1;
             return;
         }
-        self.establish(host);
+        let of_connection = matches!(
+            (self.service, &packet.body),
+            (Service::Rc, Body::RcRequest(_) | Body::RcResponse(_)) | (Service::Uc, Body::Uc(_))
+        );
+        if of_connection {
+            self.establish(host);
+        }
         let (machine, mut cx) = self.split(now, window, host);
         let info =
             RequestInfo { psn: packet.psn, ack_request: packet.ack_request, solicited: packet.solicited };
@@ -552,9 +582,15 @@ impl QueuePair {
     }
 
     /// Does posted work directly at `peer`, which is in the same process and connected to this
-    /// queue pair; at most `limit` messages, and how many. What cannot be done directly is left
-    /// for [`poll_transmit`](Self::poll_transmit).
-    pub fn execute_directly<D: Direct>(&mut self, peer: &mut Self, direct: &mut D, limit: u32) -> u32 {
+    /// queue pair; at most `limit` messages, and no more after so many `bytes`. How many messages.
+    /// What cannot be done directly is left for [`poll_transmit`](Self::poll_transmit).
+    pub fn execute_directly<D: Direct>(
+        &mut self,
+        peer: &mut Self,
+        direct: &mut D,
+        limit: u32,
+        bytes: u64,
+    ) -> u32 {
         let together = self.state == State::Rts
             && peer.state.handles_requests()
             && peer.connection.dest_qpn == self.connection.qpn
@@ -574,7 +610,12 @@ impl QueuePair {
         let mut ends = Ends { requester, asking, responder, answering, direct };
         let mut done = 0;
         if ends.are_idle() {
-            while done < limit && ends.next() {
+            let mut moved = 0;
+            while done < limit
+                && moved < bytes
+                && let Some(length) = ends.next()
+            {
+                moved += u64::from(length);
                 done += 1;
             }
         }

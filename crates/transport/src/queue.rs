@@ -148,10 +148,10 @@ impl SendQueue {
         &self.sges[slot * self.max_sge..][..usize::from(self.work[slot].sges)]
     }
 
-    /// Whether a posted request names memory of this key.
-    pub(crate) fn uses(&self, lkey: Lkey) -> bool {
-        let numbers = (0..self.len()).map(|ahead| self.head.wrapping_add(ahead));
-        numbers.into_iter().any(|number| self.sges(number).iter().any(|sge| sge.lkey == lkey))
+    /// The number of the last posted request that names memory of this key.
+    pub(crate) fn last_use(&self, lkey: Lkey) -> Option<u32> {
+        let mut numbers = (0..self.len()).rev().map(|ahead| self.head.wrapping_add(ahead));
+        numbers.find(|number| self.sges(*number).iter().any(|sge| sge.lkey == lkey))
     }
 
     /// The bytes of an inline request.
@@ -242,14 +242,20 @@ impl ReceiveQueue {
         self.head == self.tail
     }
 
-    /// Whether a waiting request names memory of this key.
+    /// The number of the last waiting request that names memory of this key. It looks at all of them.
     #[must_use]
-    pub fn uses(&self, lkey: Lkey) -> bool {
-        (0..self.len()).any(|ahead| {
-            let slot = self.head.wrapping_add(ahead) as usize & (self.ids.len() - 1);
+    pub fn last_use(&self, lkey: Lkey) -> Option<u32> {
+        (0..self.len()).rev().map(|ahead| self.head.wrapping_add(ahead)).find(|number| {
+            let slot = *number as usize & (self.ids.len() - 1);
             let sges = &self.sges[slot * self.max_sge..][..usize::from(self.ids[slot].1)];
             sges.iter().any(|sge| sge.lkey == lkey)
         })
+    }
+
+    /// Whether the request with this number waits.
+    #[must_use]
+    pub const fn has(&self, number: u32) -> bool {
+        number.wrapping_sub(self.head) < self.len()
     }
 
     /// Appends a request. False, and nothing changed, if the queue is full or the request has too many pieces.

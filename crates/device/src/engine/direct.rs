@@ -12,6 +12,9 @@ use crate::path::Path;
 /// Messages of one queue pair before the next has its turn.
 const BURST: u32 = 1024;
 
+/// Bytes after which the next has its turn.
+const BURST_BYTES: u64 = 4 << 20;
+
 /// The device around two queue pairs of it.
 struct Meeting<'a> {
     tables: &'a mut Tables,
@@ -53,19 +56,21 @@ fn open(tables: &Tables, spot: Spot, length: u32, write: bool) -> Result<Place<'
 }
 
 impl Engine {
-    /// Does what a queue pair has posted directly at its peer, as far as that is possible.
-    pub(super) fn execute_directly(&mut self, index: u16) {
-        let Some(mut entry) = self.qps.take_out(index) else { return };
+    /// Does what a queue pair has posted directly at its peer, as far as that is possible. How many
+    /// messages.
+    pub(super) fn execute_directly(&mut self, index: u16) -> usize {
+        let Some(mut entry) = self.qps.take_out(index) else { return 0 };
         let done = self.meet_peer(&mut entry);
         let peer = entry.peer;
         self.qps.put_back(index, entry);
         if done > 0 {
             self.counters.local_messages += u64::from(done);
             self.note(index_of(peer));
-            if done == BURST {
+            if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() > 0) {
                 self.after(index);
             }
         }
+        done as usize
     }
 
     fn meet_peer(&mut self, entry: &mut Entry) -> u32 {
@@ -87,6 +92,6 @@ impl Engine {
             answering: (peer.send_cq, peer.receive_cq),
             answering_overrun: &mut peer.overrun,
         };
-        entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST)
+        entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST, BURST_BYTES)
     }
 }

@@ -64,11 +64,6 @@ impl Tables {
             }
         }
     }
-
-    /// Whether completions were added that nobody was told of yet.
-    pub(crate) const fn is_settled(&self) -> bool {
-        self.touched.is_empty()
-    }
 }
 
 /// The device as one queue pair sees it during one call.

@@ -4,9 +4,8 @@ use std::net::IpAddr;
 
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
-use ferroce_wire::{Grh, Packet, ParseError};
+use ferroce_wire::{Grh, Packet, ParseError, Service};
 
-use super::outgoing::is_connected;
 use super::qps::{index_of, slot_of};
 use super::verify::Ends;
 use super::{Engine, view};
@@ -121,7 +120,7 @@ impl Engine {
             .way
             .as_ref()
             .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
-        if is_connected(&packet.body) && !from_peer {
+        if entry.machine.service() != Service::Ud && !from_peer {
             counters.wrong_peer += 1;
             return;
         }

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
+use ferroce_transport::{Acks, Hold, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
 use ferroce_wire::{Lkey, Qpn};
 use slab::Slab;
 
@@ -33,7 +33,7 @@ use crate::path::PathPolicy;
 use crate::random::Random;
 use host::{Tables, View};
 use outgoing::Port;
-use qps::{Entry, QpTable, Way};
+use qps::{QpTable, Way};
 use timers::Timers;
 use verify::Verifier;
 use windows::{WindowId, Windows};
@@ -67,6 +67,7 @@ pub(crate) struct Engine {
     pub(crate) tables: Tables,
     pub(crate) windows: Windows,
     pub(crate) handles: Slab<Handle>,
+    pub(crate) handles_made: u32,
     pub(crate) random: Random,
     pub(crate) counters: DeviceCounters,
     pub(crate) port: Port,
@@ -80,8 +81,9 @@ pub(crate) struct Engine {
     mail: VecDeque<Parcel>,
     /// A packet on the local path.
     scratch: Box<[u8]>,
-    /// Regions that nobody holds any more, but posted work may still name.
-    pub(crate) leaving: Vec<Lkey>,
+    pub(crate) leaving: Vec<Leaving>,
+    /// Somebody is in a turn. If it is so when one begins, the last one panicked.
+    turning: bool,
     /// The socket failed.
     broken: bool,
 }
@@ -89,6 +91,8 @@ pub(crate) struct Engine {
 /// An address handle: where datagrams go.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle {
+    /// The number that work calls it by: its place, and how often the place was used before.
+    pub(crate) number: u32,
     pub(crate) way: Way,
     /// The address is of this device.
     pub(crate) ours: bool,
@@ -130,6 +134,7 @@ impl Engine {
             tables: Tables::new(memory, events),
             windows: Windows::new(),
             handles: Slab::new(),
+            handles_made: 0,
             random,
             counters: DeviceCounters::default(),
             port: Port::new(fabric),
@@ -141,6 +146,7 @@ impl Engine {
             mail: VecDeque::new(),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
             leaving: Vec::new(),
+            turning: false,
             broken: false,
         }
     }
@@ -148,6 +154,9 @@ impl Engine {
     /// Goes round once.
     pub(crate) fn turn(&mut self, now: Time, reason: Reason, mail: &Mail) -> Turned {
         self.tables.now = now;
+        if std::mem::replace(&mut self.turning, true) && !self.broken {
+            self.give_up();
+        }
         self.take_mail(mail);
         let mut turned = Turned::default();
         match reason {
@@ -185,6 +194,7 @@ impl Engine {
         self.release_regions();
         self.tables.settle();
         turned.unsent = !self.ready.is_empty();
+        self.turning = false;
         turned
     }
 
@@ -315,7 +325,7 @@ impl Engine {
 
     /// Queues those that found no room in a window, if there is room again.
     pub(crate) fn call_waiting(&mut self, window: WindowId) {
-        while let Some(index) = self.windows.next_waiting(window) {
+        for index in self.windows.called(window) {
             if let Some(entry) = self.qps.by_index(index)
                 && !entry.queued
             {
@@ -386,25 +396,79 @@ impl Engine {
         Turned { received, more, unsent: false }
     }
 
-    /// Deregisters regions whose last posted work is done.
-    fn release_regions(&mut self) {
-        if self.leaving.is_empty() || self.tables.is_settled() {
-            return;
-        }
-        self.release_unused_regions();
+    /// Deregisters a region as soon as no posted work names it.
+    pub(crate) fn release_region(&mut self, lkey: Lkey) {
+        self.leaving.push(Leaving { lkey, sends: Vec::new(), shared: Vec::new() });
+        self.release_regions();
     }
 
-    /// Deregisters those leaving regions that no posted work names.
-    pub(crate) fn release_unused_regions(&mut self) {
+    /// Deregisters those leaving regions that no posted work names any more.
+    pub(crate) fn release_regions(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
         let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.retain(|lkey| self.is_in_use(*lkey) || self.tables.memory.deregister(*lkey).is_err());
+        leaving.retain_mut(|region| {
+            self.is_held(region) || self.mark(region) || {
+                // A window may be bound to it: then it stays until that is gone.
+                self.tables.memory.deregister(region.lkey).is_err()
+                    && self.tables.memory.region(region.lkey).is_some()
+            }
+        });
         self.leaving = leaving;
     }
 
-    fn is_in_use(&self, lkey: Lkey) -> bool {
-        self.qps.iter().any(|entry: &Entry| entry.machine.uses(lkey))
-            || self.tables.srqs.iter().any(|(_, side)| side.queue.uses(lkey))
+    /// Whether work that was seen to name a region is still posted.
+    fn is_held(&mut self, region: &Leaving) -> bool {
+        let Self { qps, tables, .. } = self;
+        let waits =
+            |(index, hold): &(u16, Hold)| qps.by_index(*index).is_some_and(|entry| entry.machine.holds(hold));
+        let queued = |(queue, number): &(usize, u32)| {
+            tables.srqs.get(*queue).is_some_and(|side| side.queue.has(*number))
+        };
+        region.sends.iter().any(waits) || region.shared.iter().any(queued)
     }
+
+    /// Looks at all posted work for this region; whether any names it.
+    fn mark(&self, region: &mut Leaving) -> bool {
+        let lkey = region.lkey;
+        let holds = self
+            .qps
+            .iter()
+            .filter_map(|entry| Some((qps::index_of(entry.machine.qpn()), entry.machine.hold_on(lkey)?)));
+        region.sends.clear();
+        region.sends.extend(holds);
+        let shared = self.tables.srqs.iter();
+        region.shared.clear();
+        region.shared.extend(shared.filter_map(|(queue, side)| Some((queue, side.queue.last_use(lkey)?))));
+        !region.sends.is_empty() || !region.shared.is_empty()
+    }
+
+    /// A turn panicked and did not come to its end: nothing here can be trusted. All work fails.
+    fn give_up(&mut self) {
+        self.broken = true;
+        self.port.close();
+        self.inbox = Inbox::new(INBOX);
+        self.scratch = vec![0; ferroce_wire::MAX_PACKET_LEN].into();
+        self.tables.events.push(AsyncEvent::DeviceFatal);
+        let indices: Vec<u16> = self.qps.iter().map(|entry| qps::index_of(entry.machine.qpn())).collect();
+        for index in indices {
+            if let Some(entry) = self.qps.by_index(index) {
+                entry.overrun = true;
+            }
+            self.note(index);
+        }
+    }
+}
+
+/// A region that nobody holds any more, but posted work may still name.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    pub(crate) lkey: Lkey,
+    /// How far queue pairs have to go until their work does not.
+    sends: Vec<(u16, Hold)>,
+    /// The same of shared receive queues.
+    shared: Vec<(usize, u32)>,
 }
 
 /// The device as one queue pair sees it.

@@ -5,11 +5,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use ferroce_transport::{Access, Accessor, Acks, Destination, PayloadSource, Transmit};
-use ferroce_wire::{Body, Flow, ICRC_LEN, Packet};
+use ferroce_wire::{Flow, ICRC_LEN, Packet};
 
 use super::incoming::Sender;
 use super::qps::Way;
 use super::{Engine, MAX_BURST, MAX_PACKETS, view};
+use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::Tables;
 use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
@@ -194,9 +195,7 @@ impl Engine {
         let is_local = path.is_some_and(|choice| choice.path == Path::Local);
         // Nothing is saved by holding back an acknowledgement that costs no system call.
         let acks = if is_local { Acks::Send } else { acks };
-        if is_local {
-            self.execute_directly(index);
-        }
+        let direct = if is_local { self.execute_directly(index) } else { 0 };
         let blocked = |engine: &mut Self| {
             engine.qps.by_index(index).map_or(0, |entry| entry.machine.counters().window_waits)
         };
@@ -205,10 +204,14 @@ impl Engine {
         while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold) {
             sent += 1;
         }
-        if blocked(self) > before
-            && let Some(entry) = self.qps.by_index(index)
-        {
-            self.windows.wait(entry.window, index);
+        let is_blocked = blocked(self) > before;
+        if let Some(entry) = self.qps.by_index(index) {
+            if is_blocked {
+                entry.waiting = true;
+                self.windows.wait(entry.window, index, sent > 0);
+            } else if std::mem::take(&mut entry.waiting) {
+                self.windows.leave_queue(entry.window, index);
+            }
         }
         if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send) {
             sent += 1;
@@ -221,7 +224,7 @@ impl Engine {
             self.ready.push(index);
         }
         self.note(index);
-        sent
+        sent + direct
     }
 
     /// Sends one packet, if the queue pair has one.
@@ -239,12 +242,12 @@ impl Engine {
                 let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
                 (entry.way.as_mut(), is_local)
             }
-            Destination::Datagram(handle) => match handles.get_mut(handle as usize) {
-                None => (None, false),
-                Some(handle) => {
+            Destination::Datagram(number) => match handles.get_mut(place_of(number)) {
+                Some(handle) if handle.number == number => {
                     let ours = handle.ours && super::qps::slot_of(transmit.packet.dest_qp) == slot;
                     (Some(&mut handle.way), ours && handle.policy != PathPolicy::Forbid)
                 }
+                _ => (None, false),
             },
         };
         let Some(way) = way else {
@@ -273,9 +276,4 @@ impl Engine {
             Err(_) => self.counters.malformed += 1,
         }
     }
-}
-
-/// Whether a packet belongs to a connection, whose peer is known.
-pub(super) const fn is_connected<P>(body: &Body<P>) -> bool {
-    matches!(body, Body::RcRequest(_) | Body::RcResponse(_) | Body::Uc(_))
 }

@@ -42,6 +42,8 @@ pub(crate) struct Entry {
     pub(crate) peer: Qpn,
     /// It stands in the list of those that may have something to send.
     pub(crate) queued: bool,
+    /// It waits for room in its window.
+    pub(crate) waiting: bool,
     /// It stands in the list of those that owe an acknowledgement.
     pub(crate) owing: bool,
     /// Its earliest entry among the timers.

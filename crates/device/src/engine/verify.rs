@@ -17,7 +17,7 @@ const REACH: u16 = 4096;
 const SOURCES: usize = 1024;
 
 /// Flows that are kept hashed.
-const FLOWS: usize = 16;
+const FLOWS: usize = 64;
 
 /// Checks packets and remembers what it needs for the next one.
 #[derive(Debug)]
@@ -31,6 +31,18 @@ pub(crate) struct Verifier {
 pub(crate) struct Ends {
     pub(crate) source: (IpAddr, u16),
     pub(crate) local: IpAddr,
+}
+
+impl Ends {
+    /// Where its flow is kept.
+    fn slot(&self) -> usize {
+        let low = |address: IpAddr| match address {
+            IpAddr::V4(ip) => ip.octets()[3],
+            IpAddr::V6(ip) => ip.octets()[15],
+        };
+        let (address, port) = self.source;
+        usize::from(port ^ u16::from(low(address)) ^ u16::from(low(self.local)) << 3) % FLOWS
+    }
 }
 
 impl Verifier {
@@ -51,7 +63,7 @@ impl Verifier {
     }
 
     fn flow(&mut self, ends: &Ends) -> Option<Flow> {
-        let slot = usize::from(ends.source.1) % FLOWS;
+        let slot = ends.slot();
         match &self.flows[slot] {
             Some((known, flow)) if known == ends => Some(*flow),
             _ => {

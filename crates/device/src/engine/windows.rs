@@ -15,6 +15,9 @@ struct Receiver {
     slot: u8,
 }
 
+/// Queue pairs that are called at once when there is room.
+const CALLED: usize = 16;
+
 /// The windows of a device.
 #[derive(Debug)]
 pub(crate) struct Windows {
@@ -98,22 +101,34 @@ impl Windows {
         Some([&mut one.window, &mut other.window])
     }
 
-    /// A queue pair found no room: it waits until less is under way than now, by whomever.
-    pub(crate) fn wait(&mut self, id: WindowId, index: u16) {
+    /// A queue pair found no room: it waits until less is under way than now, by whomever. If it has
+    /// sent something, its turn is over and it goes to the end; else it keeps its place.
+    pub(crate) fn wait(&mut self, id: WindowId, index: u16, has_sent: bool) {
         let shared = &mut self.all[id.0];
         shared.blocked_at = shared.window.in_flight();
-        if !shared.waiting.contains(&index) {
+        let place = shared.waiting.iter().position(|waiting| *waiting == index);
+        if let Some(place) = place.filter(|_| has_sent) {
+            shared.waiting.remove(place);
+        }
+        if has_sent || place.is_none() {
             shared.waiting.push_back(index);
         }
     }
 
-    /// Takes off the queue pair that has waited longest, if there is room again.
-    pub(crate) fn next_waiting(&mut self, id: WindowId) -> Option<u16> {
-        let shared = &mut self.all[id.0];
-        if shared.waiting.is_empty() || shared.window.in_flight() >= shared.blocked_at {
-            return None;
+    /// A queue pair does not wait for room any more.
+    pub(crate) fn leave_queue(&mut self, id: WindowId, index: u16) {
+        let waiting = &mut self.all[id.0].waiting;
+        if let Some(place) = waiting.iter().position(|waiting| *waiting == index) {
+            waiting.remove(place);
         }
-        shared.waiting.pop_front()
+    }
+
+    /// Those that have waited longest, if there is room again: as many as could use it. They keep
+    /// their places until they have sent something.
+    pub(crate) fn called(&self, id: WindowId) -> impl Iterator<Item = u16> {
+        let shared = &self.all[id.0];
+        let has_room = shared.window.in_flight() < shared.blocked_at;
+        shared.waiting.iter().copied().take(if has_room { CALLED } else { 0 })
     }
 }
 
@@ -125,13 +140,18 @@ mod tests {
     fn whoever_found_no_room_is_called_when_another_makes_some() {
         let mut windows = Windows::new();
         let id = windows.join(IpAddr::from([127, 0, 0, 2]), Qpn::new(0x01_0005));
+        let called = |windows: &Windows| windows.called(id).collect::<Vec<_>>();
+        for index in [7, 8, 9] {
+            windows.wait(id, index, false);
+        }
+        assert_eq!(called(&windows), [], "nothing has changed since");
         windows.all[id.0].blocked_at = 5;
-        windows.all[id.0].waiting.push_back(7);
-        assert_eq!(windows.next_waiting(id), Some(7), "nothing is under way");
-        windows.wait(id, 9);
-        windows.wait(id, 9);
-        assert_eq!(windows.next_waiting(id), None, "nothing has changed since");
-        assert_eq!(windows.all[id.0].waiting, [9]);
+        assert_eq!(called(&windows), [7, 8, 9], "less is under way");
+        windows.wait(id, 7, true);
+        windows.wait(id, 8, false);
+        assert_eq!(windows.all[id.0].waiting, [8, 9, 7], "who has sent goes to the end");
+        windows.leave_queue(id, 9);
+        assert_eq!(windows.all[id.0].waiting, [8, 7]);
     }
 
     #[test]

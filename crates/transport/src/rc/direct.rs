@@ -62,13 +62,12 @@ impl<D: Direct> Ends<'_, D> {
     }
 
     /// Does the next message, if there is one and nothing speaks against it.
-    pub(crate) fn next(&mut self) -> bool {
+    /// Its length.
+    pub(crate) fn next(&mut self) -> Option<u32> {
         let number = self.requester.cursor.work;
-        let Some(work) = self.requester.queue.get(number) else { return false };
+        let work = self.requester.queue.get(number)?;
         let (id, op, flags, length, packets) = (work.id, work.op, work.flags, work.length, work.packets);
-        if self.execute(number, op, length, flags).is_none() {
-            return false;
-        }
+        self.execute(number, op, length, flags)?;
         self.responder.passed_directly(packets);
         self.requester.passed_directly(packets);
         if flags.contains(SendFlags::SIGNALED) || self.asking.signal_all {
@@ -76,7 +75,7 @@ impl<D: Direct> Ends<'_, D> {
             completion.byte_len = length;
             self.direct.requester().complete_send(completion);
         }
-        true
+        Some(length)
     }
 
     fn execute(&mut self, number: u32, op: SendOp, length: u32, flags: SendFlags) -> Option<()> {
