@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let watch = Stopwatch::start();
     let image = image::ready(&target_dir().join("interop"))?;
     let mut world = World::create()?;
-    let guest = Guest::boot(&image, &world)?;
+    let mut guest = Guest::boot(&image, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
     let result = Cmd::new("ip")
         .args(["netns", "exec", world.namespace(), &program, "--guest", world::GUEST])
@@ -67,6 +67,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .args(pass_on(args))
         .env("FERROCE_NETDEV", world::BRIDGE)
         .run();
+    if result.is_err() {
+        say!("interop: {}", guest.obituary(&world));
+    }
     if args.keep {
         world.keep();
         say!("{}", how_to_use(&world, &guest, &program));

@@ -18,7 +18,7 @@ pub(super) struct Guest {
     pub(super) pid: u32,
     pub(super) kernel: String,
     pub(super) accelerator: &'static str,
-    _qemu: Child,
+    qemu: Child,
 }
 
 /// How long a guest may take to boot: ten times what it takes with software emulation on a slow machine.
@@ -45,7 +45,7 @@ impl Guest {
             .process_group(0)
             .spawn()
             .context("`ip netns exec` could not be started")?;
-        let mut guest = Self { pid: qemu.id(), kernel: String::new(), accelerator, _qemu: qemu };
+        let mut guest = Self { pid: qemu.id(), kernel: String::new(), accelerator, qemu };
         ours.set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
         let mut line = String::new();
         let why = match BufReader::new(ours).read_line(&mut line) {
@@ -61,6 +61,15 @@ impl Guest {
             None => bail!("the guest did not boot: {why}{line}{}", last_words(world.run_dir())),
         }
         Ok(guest)
+    }
+
+    /// What there is to say about a guest after a failure: whether it still runs, and its last words.
+    pub(super) fn obituary(&mut self, world: &World) -> String {
+        let state = match self.qemu.try_wait() {
+            Ok(None) => "still runs",
+            Ok(Some(_)) | Err(_) => "has ended",
+        };
+        format!("the guest {state}; its console:{}", last_words(world.run_dir()))
     }
 }
 
