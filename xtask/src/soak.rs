@@ -76,6 +76,16 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         run: Box::new(address_sanitizer),
     });
     entries.push(Entry {
+        name: "processes".into(),
+        shows: "processes that sleep, spin, stop and die, devices that come and go, and hostile packets, for long",
+        minutes: minutes * 2,
+        run: Box::new(move || {
+            let tests = "--test processes --test lifecycle --test hostile";
+            let cmd = Cmd::cargo(&format!("test -p ferroce-device -p ferroce-verbs {tests}"));
+            cmd.env("FERROCE_SOAK", minutes.to_string()).run()
+        }),
+    });
+    entries.push(Entry {
         name: "properties wire".into(),
         shows: "what the wire crate promises holds for many more random values",
         minutes,
