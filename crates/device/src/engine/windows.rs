@@ -1,6 +1,6 @@
 //! Windows: one for each receiver that queue pairs send to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use ferroce_transport::Window;
@@ -29,14 +29,14 @@ struct Shared {
     receiver: Option<Receiver>,
     users: u32,
     /// Queue pairs that found no room, and how much was under way when the last of them did.
-    waiting: Vec<u16>,
+    waiting: VecDeque<u16>,
     blocked_at: u32,
 }
 
 impl Shared {
     fn new(receiver: Option<Receiver>) -> Self {
         let users = u32::from(receiver.is_some());
-        Self { window: Window::new(), receiver, users, waiting: Vec::new(), blocked_at: 0 }
+        Self { window: Window::new(), receiver, users, waiting: VecDeque::new(), blocked_at: 0 }
     }
 }
 
@@ -92,22 +92,28 @@ impl Windows {
         &mut self.all[id.0].window
     }
 
+    /// Two different windows at once.
+    pub(crate) fn two(&mut self, one: WindowId, other: WindowId) -> Option<[&mut Window; 2]> {
+        let [one, other] = self.all.get_disjoint_mut([one.0, other.0]).ok()?;
+        Some([&mut one.window, &mut other.window])
+    }
+
     /// A queue pair found no room: it waits until less is under way than now, by whomever.
     pub(crate) fn wait(&mut self, id: WindowId, index: u16) {
         let shared = &mut self.all[id.0];
         shared.blocked_at = shared.window.in_flight();
         if !shared.waiting.contains(&index) {
-            shared.waiting.push(index);
+            shared.waiting.push_back(index);
         }
     }
 
-    /// Takes off one queue pair that waits, if there is room again.
+    /// Takes off the queue pair that has waited longest, if there is room again.
     pub(crate) fn next_waiting(&mut self, id: WindowId) -> Option<u16> {
         let shared = &mut self.all[id.0];
         if shared.waiting.is_empty() || shared.window.in_flight() >= shared.blocked_at {
             return None;
         }
-        shared.waiting.pop()
+        shared.waiting.pop_front()
     }
 }
 
@@ -120,7 +126,7 @@ mod tests {
         let mut windows = Windows::new();
         let id = windows.join(IpAddr::from([127, 0, 0, 2]), Qpn::new(0x01_0005));
         windows.all[id.0].blocked_at = 5;
-        windows.all[id.0].waiting.push(7);
+        windows.all[id.0].waiting.push_back(7);
         assert_eq!(windows.next_waiting(id), Some(7), "nothing is under way");
         windows.wait(id, 9);
         windows.wait(id, 9);
