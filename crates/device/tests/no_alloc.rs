@@ -35,8 +35,9 @@ impl Ends {
 
     fn connected(places: [(Nic, [u8; 4]); 2], path: PathPolicy) -> Self {
         let sides = places.map(|(nic, address)| Side::new(&nic, address, path));
-        sides[0].connect(&sides[1].address());
-        sides[1].connect(&sides[0].address());
+        // Patient: a machine that is busy may leave this one thread without a core for long.
+        sides[0].connect_with(&sides[1].address(), 17, 7);
+        sides[1].connect_with(&sides[0].address(), 17, 7);
         Self { sides }
     }
 
@@ -83,7 +84,12 @@ impl Ends {
         while left != [0; 2] {
             for (side, left) in self.sides.iter().zip(&mut left) {
                 let count = side.cq.poll(&mut found);
-                assert!(found[..count].iter().all(|done| done.completion.status == Status::Success));
+                let failed = found[..count].iter().find(|done| done.completion.status != Status::Success);
+                assert!(
+                    failed.is_none(),
+                    "{failed:?}: {:?}",
+                    self.sides.each_ref().map(|side| side.qp.query())
+                );
                 *left -= count;
             }
             assert!(ferroce_device::now() < end, "{left:?} are missing");
