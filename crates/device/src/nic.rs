@@ -62,7 +62,7 @@ impl Limits {
 const LOOPBACK_LABEL: u32 = 0x1_2345;
 
 /// Parcels that the mailbox has room for before it grows.
-const MAIL: usize = 256;
+pub(crate) const MAIL: usize = 256;
 
 /// Times that a thread which leaves the engine goes round again because others have rung.
 const ROUNDS: usize = 3;

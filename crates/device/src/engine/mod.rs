@@ -29,6 +29,7 @@ use crate::event::{AsyncEvent, EventQueue};
 use crate::fabric::{Fabric, Inbox};
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
+use crate::nic::MAIL;
 use crate::path::PathPolicy;
 use crate::random::Random;
 use host::{Tables, View};
@@ -76,6 +77,8 @@ pub(crate) struct Engine {
     timers: Timers,
     /// Queue pairs that may have something to send.
     ready: Vec<u16>,
+    /// The room of that list while it is worked through, so that none has to be made anew.
+    spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     owing: Vec<u16>,
     mail: VecDeque<Parcel>,
@@ -142,8 +145,9 @@ impl Engine {
             verifier: Verifier::new(),
             timers: Timers::default(),
             ready: Vec::new(),
+            spare: Vec::new(),
             owing: Vec::new(),
-            mail: VecDeque::new(),
+            mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
             leaving: Vec::new(),
             turning: false,

@@ -174,16 +174,15 @@ impl Engine {
         // Packets that stay in this process make others ready: go on until none is.
         let mut budget = MAX_PACKETS;
         while !self.ready.is_empty() && budget > 0 {
-            let mut ready = std::mem::take(&mut self.ready);
+            let spare = std::mem::take(&mut self.spare);
+            let mut ready = std::mem::replace(&mut self.ready, spare);
             for index in ready.drain(..) {
                 if let Some(entry) = self.qps.by_index(index) {
                     entry.queued = false;
                     budget = budget.saturating_sub(self.transmit_one(index, acks));
                 }
             }
-            if self.ready.is_empty() {
-                self.ready = ready;
-            }
+            self.spare = ready;
         }
     }
 
