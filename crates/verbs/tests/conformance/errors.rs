@@ -3,7 +3,7 @@
 use ferroce_transport::{Bind, SendOp, Sge};
 use ferroce_verbs::*;
 
-use super::rig::{OPEN, Rig, pattern};
+use super::rig::{OPEN, Rig, pattern, until};
 
 /// Posts each request on a connection of its own, and expects this status and a queue pair in error.
 fn each_fails(rig: &Rig, requests: &[(SendOp, Sge)], status: Status) {
@@ -160,6 +160,7 @@ pub(crate) fn flush_ends_both_queues(rig: &Rig) {
         // The peer has no receive, so these wait.
         a.qp.send_inline(b"waits").id(id).post().unwrap();
     }
+    until(|| b.qp.counters().rnr_sent > 0);
     a.qp.flush().unwrap();
     assert_eq!(a.qp.state(), State::Err);
     for id in 0..5 {
