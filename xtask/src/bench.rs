@@ -1,6 +1,10 @@
 //! `cargo xtask bench`: the only source of performance figures.
 
-use anyhow::Result;
+mod json;
+mod nic;
+mod table;
+
+use anyhow::{Result, bail};
 
 use crate::say::say;
 use crate::shell::Cmd;
@@ -11,6 +15,21 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
+    /// Only this package: wire, transport or device
+    #[arg(long)]
+    only: Option<String>,
+    /// Device: one short look at every figure; it shows that all work, and little more
+    #[arg(long)]
+    quick: bool,
+    /// Device: print JSON instead of a table (and run nothing else)
+    #[arg(long)]
+    json: bool,
+    /// Device: keep each process on a core of its own
+    #[arg(long)]
+    pin: bool,
+    /// Device: how often every figure is measured
+    #[arg(long)]
+    repeats: Option<usize>,
     /// Handed to the benchmarks, for example a filter
     #[arg(last = true)]
     rest: Vec<String>,
@@ -22,17 +41,32 @@ struct Bench {
 }
 
 const BENCHES: &[Bench] = &[
-    Bench { package: "ferroce-wire", shows: "parse, emit and ICRC per packet" },
-    Bench { package: "ferroce-transport", shows: "requester and responder per packet" },
+    Bench { package: "wire", shows: "parse, emit and ICRC per packet" },
+    Bench { package: "transport", shows: "requester and responder per packet" },
+    Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    for Bench { package, shows } in BENCHES {
-        say!("{package}: {shows}");
+    let only = if args.json { Some(nic::PACKAGE) } else { args.only.as_deref() };
+    let chosen =
+        |bench: &&Bench| only.is_none_or(|only| bench.package == only.trim_start_matches("ferroce-"));
+    let benches: Vec<&Bench> = BENCHES.iter().filter(chosen).collect();
+    if benches.is_empty() {
+        let known: Vec<_> = BENCHES.iter().map(|bench| bench.package).collect();
+        bail!("{:?} has no benchmarks; use one of: {}", only.unwrap_or_default(), known.join(", "));
+    }
+    for Bench { package, shows } in benches {
+        if !args.json {
+            say!("ferroce-{package}: {shows}");
+        }
         if args.list {
             continue;
         }
-        let mut cmd = Cmd::cargo("bench").args(["-p", package]);
+        if *package == nic::PACKAGE {
+            nic::run(args)?;
+            continue;
+        }
+        let mut cmd = Cmd::cargo("bench -p").arg(format!("ferroce-{package}"));
         if !args.rest.is_empty() {
             cmd = cmd.arg("--").args(&args.rest);
         }

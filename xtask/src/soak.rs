@@ -76,6 +76,12 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         run: Box::new(address_sanitizer),
     });
     entries.push(Entry {
+        name: "miri".into(),
+        shows: "Miri finds no undefined behaviour in registered memory and in what threads meet at",
+        minutes: 5,
+        run: Box::new(miri),
+    });
+    entries.push(Entry {
         name: "properties wire".into(),
         shows: "what the wire crate promises holds for many more random values",
         minutes,
@@ -95,6 +101,18 @@ fn address_sanitizer() -> Result<()> {
     let line = format!("test -p ferroce-device -p ferroce-verbs --tests --target {target} --target-dir");
     let cmd = Cmd::cargo(&line).arg(target_dir().join("sanitizer"));
     cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").run()
+}
+
+/// The parts of the device that Miri can run. It comes with nightly toolchains only: where it is not
+/// installed, this says so.
+fn miri() -> Result<()> {
+    let installed = Cmd::cargo("miri --version").captured().is_ok_and(|(works, _)| works);
+    if !installed {
+        say!("SKIPPED: miri is not installed; `rustup component add miri` on a nightly toolchain brings it");
+        return Ok(());
+    }
+    let cmd = Cmd::cargo("miri test -p ferroce-device --lib --target-dir").arg(target_dir().join("miri"));
+    cmd.args(["memory::", "sync::ring", "sync::mailbox"]).run()
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

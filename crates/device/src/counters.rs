@@ -37,6 +37,8 @@ counters! {
     send_unreachable,
     /// Packets given up because their memory or address handle was gone.
     send_refused,
+    /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
+    receive_dropped,
     /// Arrived packets with a wrong ICRC.
     icrc_errors,
     /// Arrived packets with an opcode that nobody knows.

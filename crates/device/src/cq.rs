@@ -82,7 +82,6 @@ impl CompletionQueue {
     pub fn poll(&self, into: &mut [WorkCompletion]) -> usize {
         let taken = self.shared.take(into);
         if taken > 0 || into.is_empty() {
-            self.nic.shared().count_call();
             return taken;
         }
         self.nic.shared().poll_turn();
@@ -98,7 +97,7 @@ impl CompletionQueue {
     /// Takes completions off, waiting for the first until the time is over; for ever without one.
     pub fn wait(&self, into: &mut [WorkCompletion], timeout: Option<Duration>) -> usize {
         let deadline = timeout.map(|timeout| clock::now() + timeout);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = THIS_THREAD.with(Waker::clone);
         loop {
             let taken = self.poll(into);
             if taken > 0 || into.is_empty() {
@@ -134,6 +133,11 @@ impl CompletionQueue {
 )]
 fn park_for(left: Duration) {
     std::thread::park_timeout(left);
+}
+
+thread_local! {
+    /// Wakes this thread. Always the same one, so that a queue keeps one of it at most.
+    static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
 }
 
 /// A waker that wakes a thread.

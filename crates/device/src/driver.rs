@@ -8,8 +8,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use ferroce_transport::Time;
 use crate::clock;
 use crate::descriptor::{EventFd, owned, timespec};
 use crate::engine::Reason;
-use crate::nic::{Shared, left_over};
+use crate::event::AsyncEvent;
+use crate::nic::{Shared, left_over, lock};
 use crate::sync::{Calls, Doze};
 
 /// Polls that found nothing before the driver is parked.
@@ -31,7 +33,7 @@ const TICK: Duration = Duration::from_millis(1);
 const QUIET_TICKS: u32 = 16;
 
 /// Completions after which the driver is armed at once, when a program was found gone.
-const PERMISSIONS: u32 = 256;
+const PERMISSIONS: u32 = 16;
 
 /// What other threads see of the driver.
 #[derive(Debug)]
@@ -40,14 +42,17 @@ pub(crate) struct Driver {
     sockets: Vec<RawFd>,
     doze: Doze<EventFd>,
     stop: AtomicBool,
-    /// The sockets wake it.
+    /// The sockets wake it. Changed only together with what epoll knows, under the lock.
     armed: AtomicBool,
+    arming: Mutex<()>,
     /// When it wakes by itself, in nanoseconds; `u64::MAX` for never.
     wakes_at: AtomicU64,
     /// Polls in a row that found nothing.
     empty_polls: AtomicU32,
     /// Completions at which it may be armed again.
     permissions: AtomicU32,
+    /// How often programs had looked when it was last armed at a completion.
+    armed_at: AtomicU64,
 }
 
 impl Driver {
@@ -60,6 +65,8 @@ impl Driver {
             doze: Doze::new(EventFd::new()?),
             stop: AtomicBool::new(false),
             armed: AtomicBool::new(true),
+            arming: Mutex::new(()),
+            armed_at: AtomicU64::new(0),
             wakes_at: AtomicU64::new(u64::MAX),
             empty_polls: AtomicU32::new(0),
             permissions: AtomicU32::new(0),
@@ -92,18 +99,23 @@ impl Driver {
     /// The engine was left and has to be turned at this time: sees to it that somebody will.
     pub(crate) fn needed_at(&self, time: Option<Time>) {
         let Some(time) = time else { return };
-        if time.nanos() < self.wakes_at.load(Ordering::SeqCst) {
-            self.wakes_at.store(time.nanos(), Ordering::SeqCst);
+        // A parked driver looks once a tick anyway, and the program that polls runs the timers itself.
+        let parked = !self.armed.load(Ordering::SeqCst);
+        let time = if parked { time + TICK } else { time }.nanos();
+        if time < self.wakes_at.load(Ordering::SeqCst)
+            && self.wakes_at.fetch_min(time, Ordering::SeqCst) > time
+        {
             self.wake();
         }
     }
 
     /// A poll found nothing, or something.
-    pub(crate) fn polled(&self, empty: bool) {
+    pub(crate) fn polled(&self, empty: bool, looks: u64) {
         if !empty {
             self.empty_polls.store(0, Ordering::Relaxed);
             if !self.armed.load(Ordering::Relaxed) && self.permissions.load(Ordering::Relaxed) > 0 {
                 self.permissions.fetch_sub(1, Ordering::Relaxed);
+                self.armed_at.store(looks, Ordering::Relaxed);
                 self.arm();
             }
             return;
@@ -116,20 +128,23 @@ impl Driver {
     }
 
     fn park(&self) {
-        self.armed.store(false, Ordering::SeqCst);
-        for socket in &self.sockets {
-            // The descriptor is registered as long as the driver lives.
-            drop(self.control(libc::EPOLL_CTL_MOD, *socket, 0));
-        }
+        self.set_armed(false, 0);
         // From now on it has to look by itself.
-        self.needed_at(Some(clock::now() + TICK));
+        self.needed_at(Some(clock::now()));
     }
 
     fn arm(&self) {
-        self.armed.store(true, Ordering::SeqCst);
-        for socket in &self.sockets {
-            // Whatever is in the socket already is reported as if it had just come.
-            drop(self.control(libc::EPOLL_CTL_MOD, *socket, libc::EPOLLIN | libc::EPOLLET));
+        // Whatever is in the socket already is reported as if it had just come.
+        self.set_armed(true, libc::EPOLLIN | libc::EPOLLET);
+    }
+
+    fn set_armed(&self, armed: bool, events: libc::c_int) {
+        let _both = lock(&self.arming);
+        if self.armed.swap(armed, Ordering::SeqCst) != armed {
+            for socket in &self.sockets {
+                // The descriptor is registered as long as the driver lives.
+                drop(self.control(libc::EPOLL_CTL_MOD, *socket, events));
+            }
         }
     }
 
@@ -177,7 +192,12 @@ impl Driver {
 /// Starts the driver thread of a device. It takes no signals: they are the program's.
 pub(crate) fn spawn(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
     let _blocked = Signals::block_all();
-    std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || drive(&shared))
+    std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || {
+        if catch_unwind(AssertUnwindSafe(|| drive(&shared))).is_err() {
+            // The panic has said why. Programs that poll can still go on.
+            shared.events.push(AsyncEvent::DeviceFatal);
+        }
+    })
 }
 
 /// All signals blocked in this thread, until it is dropped.
@@ -205,13 +225,13 @@ impl Drop for Signals {
 
 /// What the driver remembers between two looks.
 struct Watch {
-    calls: u64,
+    looks: u64,
     quiet: u32,
 }
 
 fn drive(shared: &Shared) {
     let driver = &shared.driver;
-    let mut watch = Watch { calls: 0, quiet: QUIET_TICKS };
+    let mut watch = Watch { looks: 0, quiet: QUIET_TICKS };
     while !driver.stop.load(Ordering::SeqCst) {
         // Whoever needs the engine turned from now on says so here, also while we look.
         driver.wakes_at.store(u64::MAX, Ordering::SeqCst);
@@ -231,16 +251,16 @@ fn drive(shared: &Shared) {
 /// Sees whether the engine has to be turned, does it, and says when to look again.
 fn look(shared: &Shared, watch: &mut Watch) -> Option<Time> {
     let driver = &shared.driver;
-    let calls = shared.calls.load(Ordering::Relaxed);
-    let called = calls != watch.calls;
-    watch.calls = calls;
-    watch.quiet = if called { 0 } else { watch.quiet.saturating_add(1) };
+    let looks = shared.looks.load(Ordering::Relaxed);
+    let looked = looks != watch.looks;
+    watch.looks = looks;
+    watch.quiet = if looked { 0 } else { watch.quiet.saturating_add(1) };
     let parked = !driver.armed.load(Ordering::SeqCst);
-    if parked && !called {
+    if parked && !looked {
         driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
         driver.arm();
     }
-    let wanted = if parked && called { None } else { turn_now(shared) };
+    let wanted = if parked && looked { None } else { turn_now(shared) };
     let parked = !driver.armed.load(Ordering::SeqCst);
     let tick = (parked || watch.quiet < QUIET_TICKS).then(|| clock::now() + TICK);
     [wanted, tick].into_iter().flatten().min()
@@ -253,9 +273,11 @@ fn turn_now(shared: &Shared) -> Option<Time> {
         return None;
     };
     inside.take_calls();
+    // Only if no program has looked since is it right that the driver is armed.
+    let gone = shared.looks.load(Ordering::Relaxed) == shared.driver.armed_at.load(Ordering::Relaxed);
     let turned = inside.turn(clock::now(), Reason::Driver, &shared.mail);
     inside.ring(left_over(turned));
-    if turned.received > 0 && shared.driver.permissions.load(Ordering::Relaxed) > 0 {
+    if gone && turned.received > 0 && shared.driver.permissions.load(Ordering::Relaxed) > 0 {
         shared.driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
     }
     let next = inside.wants_to_run_at();

@@ -29,10 +29,27 @@ pub(crate) struct SendParcel {
     data: Contents,
 }
 
+/// Most inline data are short and need no memory of their own either.
 #[derive(Debug)]
 enum Contents {
     Pieces(Pieces),
+    Short([u8; SHORT], usize),
     Inline(Box<[u8]>),
+}
+
+const SHORT: usize = 128;
+
+impl Contents {
+    fn inline(bytes: &[u8]) -> Self {
+        let mut short = [0; SHORT];
+        match short.get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                Self::Short(short, bytes.len())
+            }
+            None => Self::Inline(bytes.into()),
+        }
+    }
 }
 
 /// A list of pieces. Most are short and need no memory of their own.
@@ -67,7 +84,7 @@ impl SendParcel {
         let SendRequest { id, op, data, flags, dest } = *request;
         let data = match data {
             Data::Gather(sges) => Contents::Pieces(Pieces::new(sges)),
-            Data::Inline(bytes) => Contents::Inline(bytes.into()),
+            Data::Inline(bytes) => Contents::inline(bytes),
         };
         Self { id, op, flags, dest, data }
     }
@@ -75,6 +92,7 @@ impl SendParcel {
     pub(crate) fn request(&self) -> SendRequest<'_> {
         let data = match &self.data {
             Contents::Pieces(pieces) => Data::Gather(pieces.get()),
+            Contents::Short(bytes, len) => Data::Inline(&bytes[..*len]),
             Contents::Inline(bytes) => Data::Inline(bytes),
         };
         SendRequest { id: self.id, op: self.op, data, flags: self.flags, dest: self.dest }

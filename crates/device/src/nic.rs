@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use ferroce_transport::{Access, DomainId, MAX_RESOURCES, Time};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
@@ -23,7 +24,7 @@ use crate::event::{AsyncEvent, EventQueue};
 use crate::fabric::Fabric;
 use crate::fabric::capture::Capture;
 use crate::fabric::faults::Faults;
-use crate::fabric::udp::{UdpConfig, UdpFabric};
+use crate::fabric::udp::{self, UdpConfig, UdpFabric};
 use crate::mail::{Mail, Parcel};
 use crate::memory::{Allocation, RegionSpec};
 use crate::random::Random;
@@ -73,8 +74,8 @@ pub(crate) struct Shared {
     pub(crate) turnstile: Turnstile<Engine>,
     pub(crate) mail: Mail,
     pub(crate) driver: Driver,
-    /// Calls of the library: the driver steps back while they go on.
-    pub(crate) calls: AtomicU64,
+    /// Looks that programs took at the sockets: the driver steps back while they go on.
+    pub(crate) looks: AtomicU64,
     pub(crate) events: Arc<EventQueue>,
 }
 
@@ -113,7 +114,12 @@ impl Nic {
             let same_settings = *known == config;
             match running.upgrade() {
                 Some(running) if same_settings => return Ok(Self { running }),
-                Some(_) => return Err(OpenError::OtherSettings { interface: config.interface }),
+                Some(running) => {
+                    // It may be the last handle by now, and closing takes the list.
+                    drop(open);
+                    drop(running);
+                    return Err(OpenError::OtherSettings { interface: config.interface });
+                }
                 // It is closing just now: the port is free when it has closed.
                 None => open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner),
             }
@@ -198,7 +204,10 @@ impl Nic {
     /// What happened to the device.
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
-        self.control(|engine| engine.counters)
+        self.control(|engine| DeviceCounters {
+            receive_dropped: engine.port.fabric.dropped(),
+            ..engine.counters
+        })
     }
 
     /// A number that nobody outside can guess, such as the PSN that a connection begins with.
@@ -330,7 +339,6 @@ impl Nic {
     /// Posts work that needs no turn: does it in the engine if it is free, else leaves a parcel.
     pub(crate) fn post(&self, direct: impl FnOnce(&mut Engine), parcel: impl FnOnce() -> Parcel) {
         let shared = self.shared();
-        shared.count_call();
         match shared.turnstile.try_enter() {
             Some(mut inside) => {
                 inside.take_mail(&shared.mail);
@@ -352,11 +360,6 @@ impl fmt::Debug for Nic {
 }
 
 impl Shared {
-    pub(crate) fn count_call(&self) {
-        // Not exact: that it changes is enough.
-        self.calls.store(self.calls.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-    }
-
     /// Mail was left because the engine was busy: the one inside sees the bell when leaving,
     /// and if it has just left, this thread goes in itself.
     pub(crate) fn bell_posted(&self) {
@@ -368,12 +371,14 @@ impl Shared {
 
     /// Somebody looked for completions and found none.
     pub(crate) fn poll_turn(&self) {
-        self.count_call();
         let Some(mut inside) = self.turnstile.try_enter() else { return };
+        // Only whoever is inside counts.
+        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
         let turned = inside.turn(clock::now(), Reason::Polled, &self.mail);
         inside.ring(left_over(turned));
-        self.driver.polled(turned.received == 0);
+        self.driver.polled(turned.received == 0, looks);
         self.leave(inside);
     }
 
@@ -446,7 +451,7 @@ impl Running {
                 GidTable::restricted_to(address)
             }
         };
-        let udp = UdpFabric::open(&UdpConfig {
+        let udp = open_socket(&UdpConfig {
             address: config.address,
             receive_buffer: config.receive_buffer,
             segmentation: config.segmentation,
@@ -464,7 +469,7 @@ impl Running {
             turnstile: Turnstile::new(engine),
             mail: Mail::with_capacity(MAIL),
             driver,
-            calls: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             events,
         });
         let thread = driver::spawn(Arc::clone(&shared)).map_err(system("a driver thread"))?;
@@ -482,6 +487,24 @@ impl Running {
 
 /// The slot of the one engine. Slot 0 is for the general services and strays.
 const SLOT: u8 = 1;
+
+/// Opens the socket. A child of this process that has not yet become another program may hold a
+/// copy of one that was closed a moment ago, so a port that is taken is tried for a while.
+#[expect(clippy::disallowed_methods, reason = "there is nothing to wait for but time")]
+fn open_socket(config: &UdpConfig) -> Result<UdpFabric, udp::OpenError> {
+    let give_up = clock::now() + PORT_PATIENCE;
+    loop {
+        match UdpFabric::open(config) {
+            Err(udp::OpenError::PortTaken { .. }) if clock::now() < give_up => {
+                std::thread::sleep(PORT_PATIENCE / 50);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// How long a port that is taken is tried.
+const PORT_PATIENCE: Duration = Duration::from_millis(50);
 
 fn with_middleware(udp: Box<dyn Fabric>, config: &Config) -> Result<Box<dyn Fabric>, OpenError> {
     let mut fabric = udp;
@@ -503,7 +526,8 @@ impl Drop for Running {
             drop(thread.join());
         }
         self.shared.turnstile.enter().port.close();
-        open.retain(|(_, running)| running.strong_count() > 0);
+        // Only this one: others may be on their way here, with their sockets still open.
+        open.retain(|(_, running)| !std::ptr::eq(running.as_ptr(), self));
         CLOSED.notify_all();
     }
 }
@@ -519,3 +543,6 @@ impl AsFd for Nic {
         self.events().as_fd()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -26,6 +26,7 @@ use crate::sync::Inside;
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) domain: DomainId,
+    caps: Caps,
     rules: Mutex<PostRules>,
     /// Sends that are posted and, as far as is known here, not done.
     sends: AtomicU32,
@@ -127,6 +128,7 @@ impl Qp {
             machine.limit_datagrams(nic.active_mtu());
             let shared = Arc::new(QpShared {
                 domain: spec.domain,
+                caps,
                 rules: Mutex::new(machine.rules()),
                 sends: AtomicU32::new(0),
                 receives: AtomicU32::new(0),
@@ -224,10 +226,13 @@ impl Qp {
         let to_reset = has_state && attributes.state == State::Reset;
         let connected = matches!(self.service, Service::Rc | Service::Uc);
         let rules = self.nic.control(|engine| {
+            let mut peer = attributes.dest_qpn;
             let slot = engine.qps.slot();
             let path = match resolved {
-                Some((_, ours)) if to_rtr && connected => {
-                    let choice = self.choose_path(ours, attributes.dest_qpn, slot);
+                Some((_, ours)) if connected => {
+                    let known = engine.qps.get(self.qpn).map_or(Qpn::SMI, |entry| entry.peer);
+                    peer = if to_rtr { attributes.dest_qpn } else { known };
+                    let choice = self.choose_path(ours, peer, slot);
                     if self.policy == PathPolicy::Require && choice.path != Path::Local {
                         return Err(QpError::NotLocal(choice));
                     }
@@ -236,13 +241,14 @@ impl Qp {
                 }
                 _ => None,
             };
+            let mut left = None;
             let Engine { qps, tables, windows, .. } = engine;
             let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
             let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
             let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
-                windows.leave(std::mem::replace(&mut entry.window, WindowId::NONE));
+                left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
             }
@@ -251,12 +257,20 @@ impl Qp {
             }
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
-                entry.peer = attributes.dest_qpn;
-                windows.leave(entry.window);
-                entry.window = windows.join(way.route.remote, attributes.dest_qpn);
+                entry.peer = peer;
+                let next = windows.join(way.route.remote, peer);
+                let before = std::mem::replace(&mut entry.window, next);
+                if let Some([before, next]) = windows.two(before, next) {
+                    entry.machine.move_to_window(before, next);
+                }
+                left = Some(before);
             }
             let rules = entry.machine.rules();
             engine.after(index_of(self.qpn));
+            if let Some(window) = left {
+                engine.call_waiting(window);
+                engine.windows.leave(window);
+            }
             Ok(rules)
         })?;
         *lock(&self.shared.rules) = rules;
@@ -318,7 +332,6 @@ impl Qp {
     /// How many were taken, and why the next was not.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         let shared = self.nic.shared();
-        shared.count_call();
         match shared.turnstile.try_enter() {
             Some(inside) => self.post_sends_inside(inside, requests, 0),
             None => self.mail_sends(requests),
@@ -335,9 +348,16 @@ impl Qp {
         inside.tables.now = crate::clock::now();
         inside.take_mail(&shared.mail);
         let mut result = Ok(());
+        let depth = self.shared.caps.max_send;
         for (index, request) in requests.iter().enumerate() {
-            self.shared.sends.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = inside.post_send(self.qpn, request) {
+            // In here the count is exact: what is in the machine, and what is on its way to it.
+            let full = self.shared.sends.fetch_add(1, Ordering::Relaxed) >= depth;
+            let posted = if full {
+                inside.check_send(self.qpn, request).and(Err(PostError::QueueFull { what: "send", depth }))
+            } else {
+                inside.post_send(self.qpn, request)
+            };
+            if let Err(error) = posted {
                 self.shared.sends_retired(1);
                 result = Err((first + index, error));
                 break;
@@ -374,7 +394,6 @@ impl Qp {
     /// How many were taken, and why the next was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
         let shared = self.nic.shared();
-        shared.count_call();
         match shared.turnstile.try_enter() {
             Some(inside) => self.post_receives_inside(inside, requests, 0),
             None => self.mail_receives(requests),
@@ -391,9 +410,17 @@ impl Qp {
         inside.tables.now = crate::clock::now();
         inside.take_mail(&shared.mail);
         let mut result = Ok(());
+        let depth = self.shared.caps.max_receive;
         for (index, request) in requests.iter().enumerate() {
-            self.shared.receives.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = inside.post_receive(self.qpn, request) {
+            let full = self.shared.receives.fetch_add(1, Ordering::Relaxed) >= depth;
+            let posted = if full {
+                inside
+                    .check_receive(self.qpn, request)
+                    .and(Err(PostError::QueueFull { what: "receive", depth }))
+            } else {
+                inside.post_receive(self.qpn, request)
+            };
+            if let Err(error) = posted {
                 self.shared.receives_retired(1);
                 result = Err((first + index, error));
                 break;
@@ -443,6 +470,9 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
             CreateError::check("receive requests", caps.max_receive, 0_u32, Limits::QUEUE_DEPTH)?;
             CreateError::check("pieces of a receive", caps.max_receive_sge, 0_u32, Limits::SGE)?;
         }
+        Some(queue) if !queue.nic().is_same(nic) => {
+            return Err(CreateError::OtherDevice { what: "shared receive queue" });
+        }
         Some(queue) if queue.domain() != spec.domain => {
             return Err(CreateError::OtherDomain { what: "shared receive queue" });
         }
@@ -469,9 +499,11 @@ impl Engine {
         let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
         // Cannot fail: every state leads to RESET. It gives back what it had under way.
         let _ = entry.machine.modify(&Attributes::to(State::Reset), windows.get(entry.window), &mut host);
-        windows.leave(entry.window);
+        let window = entry.window;
         tables.memory.unbind_all_of(qpn);
         let entry = qps.remove(qpn);
+        self.call_waiting(window);
+        self.windows.leave(window);
         self.release_unused_regions();
         entry
     }

@@ -82,6 +82,12 @@ impl SharedQueue {
         self.id
     }
 
+    /// The device.
+    #[must_use]
+    pub const fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
     /// Its protection domain.
     #[must_use]
     pub const fn domain(&self) -> DomainId {

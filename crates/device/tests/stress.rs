@@ -146,3 +146,35 @@ fn a_stream_of_large_writes_arrives_whole() {
         assert!(seen.iter().all(|seen| *seen == byte), "round {round}");
     }
 }
+
+/// Eight streams into one receiver share one window, and a stream that found it full has nothing
+/// under way that would call it back: the others' answers must.
+#[test]
+fn queue_pairs_that_share_a_window_do_not_wait_for_ever() {
+    let (one, other) = ([127, 0, 26, 1], [127, 0, 26, 2]);
+    let (left, right) = (device(one), device(other));
+    let pairs: Vec<_> = (0..8)
+        .map(|_| {
+            let a = Side::new(&left, one, PathPolicy::Prefer);
+            let b = Side::new(&right, other, PathPolicy::Prefer);
+            a.connect(&b.address());
+            b.connect(&a.address());
+            (a, b)
+        })
+        .collect();
+    for round in 0..10 {
+        for (a, b) in &pairs {
+            for part in 0..8_u32 {
+                let (at, from) =
+                    (b.address().at(u64::from(part) << 16), a.sge(u64::from(part) << 16, 1 << 16));
+                a.qp.post_send(&[signaled(round, SendOp::Write(at), &[from])]).expect("room");
+            }
+        }
+        for (a, _) in &pairs {
+            for _ in 0..8 {
+                let done = a.completion();
+                assert_eq!((done.id, done.status), (round, Status::Success));
+            }
+        }
+    }
+}

@@ -349,6 +349,14 @@ impl QueuePair {
         }
     }
 
+    /// Counts what is under way in another window from now on: the peer has moved.
+    pub const fn move_to_window(&self, from: &mut Window, to: &mut Window) {
+        if let Machine::Rc { requester, .. } = &self.machine {
+            from.change_in_flight(requester.in_flight, 0);
+            to.change_in_flight(0, requester.in_flight);
+        }
+    }
+
     /// Posts a send request.
     ///
     /// # Errors

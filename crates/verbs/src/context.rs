@@ -45,7 +45,6 @@ impl Context {
     }
 
     /// Opens a device in a particular way.
-    #[must_use]
     pub fn builder(name: &str) -> ContextBuilder {
         ContextBuilder { name: name.to_owned(), changes: Vec::new() }
     }

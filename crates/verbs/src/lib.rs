@@ -1,4 +1,59 @@
-//! The safe verbs API.
+//! The safe verbs API: RDMA without `unsafe`.
+//!
+//! # The life of one RDMA WRITE
+//!
+//! ```
+//! # use std::time::Duration;
+//! # use ferroce_verbs::{Access, Context, Service};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let context = Context::builder("ferroce_lo").address([127, 0, 41, 1]).open()?;
+//! let pd = context.protection_domain()?;
+//! let cq = context.completion_queue(16)?;
+//! let ann = pd.queue_pair(Service::Rc).completion_queue(&cq).build()?;
+//! let bob = pd.queue_pair(Service::Rc).completion_queue(&cq).build()?;
+//! ann.connect(&bob.local_address())?;
+//! bob.connect(&ann.local_address())?;
+//! let source = pd.register(b"ten lines".to_vec(), Access::empty())?;
+//! let target = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+//! ann.write(&source, target.remote()).id(5).post()?;
+//! cq.wait(Duration::from_secs(5))?.result()?;
+//! assert_eq!(target.to_vec(..9)?, b"ten lines");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! 1. A [`Context`] is an open device: here the loopback interface, with one address of its own.
+//! 2. A [`ProtectionDomain`] holds what may work together: queue pairs and memory.
+//! 3. A [`CompletionQueue`] is where finished work is reported.
+//! 4. A [`QueuePair`] is one end of a connection. Each end gives its [`QpAddress`] to the other one
+//!    over any channel there is, and connects to what it got.
+//! 5. A [`MemoryRegion`] is memory that work can name. Its [`RemoteRegion`] is what a peer must know to
+//!    reach it; it goes to the peer like the address.
+//! 6. [`QueuePair::write`] describes the work, and [`Work::post`] hands it to the device, which goes on by
+//!    itself: it sends packets, and sends them again until the peer has acknowledged them.
+//! 7. The [`Completion`] says that the bytes are in the peer's memory. The peer's program has not
+//!    noticed: that is what RDMA is.
+//!
+//! # What the types see to
+//!
+//! - **Posting needs no `unsafe`.** Work names parts of regions ([`LocalSlice`]), and these borrow the
+//!   region, so a region cannot go before the work is posted. After that, the device holds the memory
+//!   until the work is done: see [`MemoryRegion`].
+//! - **Memory is a place, not a slice.** Peers write it at any moment, so the program copies in and out.
+//! - **The order of dropping does not matter.** Objects hold what they need.
+//! - **Every object may be used by many threads.**
+//! - **Errors say what to do.** A refused request has changed nothing; work that failed later is a
+//!   [`WorkError`] with the next step.
+//!
+//! # Ways to hear of completions
+//!
+//! | way | for |
+//! |---|---|
+//! | [`CompletionQueue::poll`] | the lowest latency: never waits |
+//! | [`CompletionQueue::wait`] | a thread of its own: sleeps, with a time limit |
+//! | [`CompletionQueue::next`] | async programs, on any runtime |
+//! | [`CompletionChannel`] | many queues, or a poll loop with other descriptors |
+//! | [`Poller`] | a function that is called for each completion |
 #![forbid(unsafe_code)]
 
 mod address_handle;

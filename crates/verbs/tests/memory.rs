@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::thread;
+
 use common::*;
 use ferroce_verbs::*;
 
@@ -26,6 +28,26 @@ fn a_dropped_region_stays_until_its_work_is_done() {
         let bytes = memory.into_boxed().expect("the device let go of it");
         assert_eq!(&bytes[..16], b"late but welcome");
     }
+}
+
+/// Work that meets a busy device waits in the mail, and holds its memory there too.
+#[test]
+fn posted_work_holds_its_memory_however_busy_the_device_is() {
+    let context = open([127, 0, NET, 4]);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let (a, b) = (End::new(&context, Service::Rc), End::new(&context, Service::Rc));
+                connect(&a.qp, &b.qp);
+                for id in 0..500 {
+                    let region = a.pd.register(vec![7; 16], Access::empty()).unwrap();
+                    a.qp.write(&region, b.region.remote()).id(id).post().unwrap();
+                    drop(region);
+                    assert_eq!(a.done().id, id);
+                }
+            });
+        }
+    });
 }
 
 #[test]

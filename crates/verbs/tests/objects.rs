@@ -190,3 +190,21 @@ fn a_shared_queue_that_runs_low_raises_an_event() {
     let error = qp.receive(&region).post().unwrap_err();
     assert!(error.to_string().ends_with("post them there"), "{error}");
 }
+
+#[test]
+fn faults_are_injected_where_they_are_asked_for() {
+    let plan = FaultPlan::parse("loss=0.02,seed=7").unwrap();
+    let faulty = Context::builder("lo").address([127, 0, NET, 7]).faults(plan).open().unwrap();
+    let (a, b) = (End::new(&faulty, Service::Rc), End::new(&faulty, Service::Rc));
+    let options = ConnectOptions { path_mtu: Some(PathMtu::B256), ..Default::default() };
+    a.qp.connect_with(&b.qp.local_address(), &options).unwrap();
+    b.qp.connect_with(&a.qp.local_address(), &options).unwrap();
+    assert_eq!(a.qp.path().unwrap().reason, PathReason::Middleware);
+    a.region.fill(.., 0x5a).unwrap();
+    for id in 0..20 {
+        a.qp.write(&a.region, b.region.remote()).id(id).post().unwrap();
+    }
+    assert!((0..20).all(|id| a.done().id == id));
+    assert_eq!(b.region.to_vec(..).unwrap(), vec![0x5a; 8192]);
+    assert!(a.qp.counters().retransmitted > 0);
+}

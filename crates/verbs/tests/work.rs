@@ -1,4 +1,5 @@
 //! Every operation, over both paths.
+#![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod common;
 

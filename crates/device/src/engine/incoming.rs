@@ -60,6 +60,11 @@ impl Engine {
     pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8]) -> usize {
         let ends = Ends { source: datagram.source, local: datagram.local };
         let congested = datagram.traffic_class & 3 == 3;
+        if bytes.is_empty() {
+            self.counters.packets_received += 1;
+            self.counters.malformed += 1;
+            return 1;
+        }
         let mut packets = 0;
         for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
             packets += 1;

@@ -36,7 +36,7 @@ use outgoing::Port;
 use qps::{Entry, QpTable, Way};
 use timers::Timers;
 use verify::Verifier;
-use windows::Windows;
+use windows::{WindowId, Windows};
 
 /// Datagrams that one look at the socket takes in.
 const INBOX: usize = 16;
@@ -228,6 +228,16 @@ impl Engine {
         self.mail = parcels;
     }
 
+    /// What a send request would be refused for, beside a full queue.
+    pub(crate) fn check_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        self.qps.get(qpn).map_or(Ok(()), |entry| entry.machine.rules().check_send(request).map(drop))
+    }
+
+    /// The same for a receive request.
+    pub(crate) fn check_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        self.qps.get(qpn).map_or(Ok(()), |entry| entry.machine.rules().check_receive(request))
+    }
+
     /// Posts a send request. `transmit` has to follow.
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let Self { qps, tables, .. } = self;
@@ -263,12 +273,14 @@ impl Engine {
     /// Does what has to be done after every call of a machine: it may have something to send,
     /// want to be called later, or have failed.
     pub(crate) fn after(&mut self, index: u16) {
-        let Some(entry) = self.qps.by_index(index) else { return };
-        if !entry.queued {
+        // Those that waited for what this one has no longer under way come before it.
+        self.note(index);
+        if let Some(entry) = self.qps.by_index(index)
+            && !entry.queued
+        {
             entry.queued = true;
             self.ready.push(index);
         }
-        self.note(index);
     }
 
     /// As [`after`](Self::after), when there is nothing to send.
@@ -282,6 +294,7 @@ impl Engine {
             // Cannot fail: every state leads to ERR.
             let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
         }
+        let window = entry.window;
         let left = entry.machine.sends_waiting();
         if left < entry.counted {
             entry.shared.sends_retired(entry.counted - left);
@@ -296,6 +309,19 @@ impl Engine {
         if entry.machine.owes_ack() && !entry.owing {
             entry.owing = true;
             owing.push(index);
+        }
+        self.call_waiting(window);
+    }
+
+    /// Queues those that found no room in a window, if there is room again.
+    pub(crate) fn call_waiting(&mut self, window: WindowId) {
+        while let Some(index) = self.windows.next_waiting(window) {
+            if let Some(entry) = self.qps.by_index(index)
+                && !entry.queued
+            {
+                entry.queued = true;
+                self.ready.push(index);
+            }
         }
     }
 
@@ -331,9 +357,9 @@ impl Engine {
                 if now.since(wanted) > LATE {
                     self.counters.late_timers += 1;
                     entry.machine.restart_timers(now, window, &mut view);
-                } else {
-                    entry.machine.handle_timeout(now, window, &mut view);
                 }
+                // What is due now is so by our own clock: a wait for a receiver, or a timer in time.
+                entry.machine.handle_timeout(now, window, &mut view);
             }
             self.after(index);
         }

@@ -197,9 +197,18 @@ impl Engine {
         if is_local {
             self.execute_directly(index);
         }
+        let blocked = |engine: &mut Self| {
+            engine.qps.by_index(index).map_or(0, |entry| entry.machine.counters().window_waits)
+        };
+        let before = blocked(self);
         let mut sent = 0;
         while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold) {
             sent += 1;
+        }
+        if blocked(self) > before
+            && let Some(entry) = self.qps.by_index(index)
+        {
+            self.windows.wait(entry.window, index);
         }
         if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send) {
             sent += 1;

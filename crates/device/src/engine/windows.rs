@@ -1,6 +1,6 @@
 //! Windows: one for each receiver that queue pairs send to.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use ferroce_transport::Window;
@@ -28,6 +28,16 @@ struct Shared {
     window: Window,
     receiver: Option<Receiver>,
     users: u32,
+    /// Queue pairs that found no room, and how much was under way when the last of them did.
+    waiting: VecDeque<u16>,
+    blocked_at: u32,
+}
+
+impl Shared {
+    fn new(receiver: Option<Receiver>) -> Self {
+        let users = u32::from(receiver.is_some());
+        Self { window: Window::new(), receiver, users, waiting: VecDeque::new(), blocked_at: 0 }
+    }
 }
 
 /// Which window a queue pair uses.
@@ -41,8 +51,7 @@ impl WindowId {
 
 impl Windows {
     pub(crate) fn new() -> Self {
-        let nobody = Shared { window: Window::new(), receiver: None, users: 0 };
-        Self { all: vec![nobody], by_receiver: HashMap::new(), free: Vec::new() }
+        Self { all: vec![Shared::new(None)], by_receiver: HashMap::new(), free: Vec::new() }
     }
 
     /// The window of the receiver of this queue pair there.
@@ -52,7 +61,7 @@ impl Windows {
             self.all[index].users += 1;
             return WindowId(index);
         }
-        let shared = Shared { window: Window::new(), receiver: Some(receiver), users: 1 };
+        let shared = Shared::new(Some(receiver));
         let index = match self.free.pop() {
             Some(index) => {
                 self.all[index] = shared;
@@ -82,11 +91,48 @@ impl Windows {
     pub(crate) fn get(&mut self, id: WindowId) -> &mut Window {
         &mut self.all[id.0].window
     }
+
+    /// Two different windows at once.
+    pub(crate) fn two(&mut self, one: WindowId, other: WindowId) -> Option<[&mut Window; 2]> {
+        let [one, other] = self.all.get_disjoint_mut([one.0, other.0]).ok()?;
+        Some([&mut one.window, &mut other.window])
+    }
+
+    /// A queue pair found no room: it waits until less is under way than now, by whomever.
+    pub(crate) fn wait(&mut self, id: WindowId, index: u16) {
+        let shared = &mut self.all[id.0];
+        shared.blocked_at = shared.window.in_flight();
+        if !shared.waiting.contains(&index) {
+            shared.waiting.push_back(index);
+        }
+    }
+
+    /// Takes off the queue pair that has waited longest, if there is room again.
+    pub(crate) fn next_waiting(&mut self, id: WindowId) -> Option<u16> {
+        let shared = &mut self.all[id.0];
+        if shared.waiting.is_empty() || shared.window.in_flight() >= shared.blocked_at {
+            return None;
+        }
+        shared.waiting.pop_front()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_found_no_room_is_called_when_another_makes_some() {
+        let mut windows = Windows::new();
+        let id = windows.join(IpAddr::from([127, 0, 0, 2]), Qpn::new(0x01_0005));
+        windows.all[id.0].blocked_at = 5;
+        windows.all[id.0].waiting.push_back(7);
+        assert_eq!(windows.next_waiting(id), Some(7), "nothing is under way");
+        windows.wait(id, 9);
+        windows.wait(id, 9);
+        assert_eq!(windows.next_waiting(id), None, "nothing has changed since");
+        assert_eq!(windows.all[id.0].waiting, [9]);
+    }
 
     #[test]
     fn queue_pairs_of_one_receiver_share_a_window_and_the_last_gives_it_back() {

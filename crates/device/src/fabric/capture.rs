@@ -121,6 +121,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         Ok(())
     }
 
+    fn dropped(&self) -> u64 {
+        self.inner.dropped()
+    }
+
     fn holds_packets(&self) -> bool {
         self.inner.holds_packets()
     }

@@ -163,6 +163,10 @@ impl<F: Fabric> Fabric for Faults<F> {
         self.way.inner.receive(inbox)
     }
 
+    fn dropped(&self) -> u64 {
+        self.way.inner.dropped()
+    }
+
     fn holds_packets(&self) -> bool {
         self.held.iter().any(|held| held.steps > 0) || self.way.inner.holds_packets()
     }

@@ -73,6 +73,11 @@ pub trait Fabric: Send {
     /// The socket is beyond use.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()>;
 
+    /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
+    fn dropped(&self) -> u64 {
+        0
+    }
+
     /// Whether packets are kept back that leave only with later calls.
     fn holds_packets(&self) -> bool {
         false
@@ -101,6 +106,10 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
         (**self).receive(inbox)
+    }
+
+    fn dropped(&self) -> u64 {
+        (**self).dropped()
     }
 
     fn holds_packets(&self) -> bool {

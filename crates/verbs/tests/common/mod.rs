@@ -1,5 +1,6 @@
 //! Two hosts in one process: each has a device with an address of its own, so packets go over sockets.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 use std::time::Duration;
 

@@ -140,15 +140,13 @@ impl UdpFabric {
     pub const fn uses_coalescing(&self) -> bool {
         self.coalescing
     }
-
-    /// Datagrams that were dropped because they came cut, or without their destination.
-    #[must_use]
-    pub const fn dropped(&self) -> u64 {
-        self.receiving.dropped()
-    }
 }
 
 impl Fabric for UdpFabric {
+    fn dropped(&self) -> u64 {
+        self.receiving.dropped()
+    }
+
     fn coalesces(&self) -> bool {
         self.uses_segmentation()
     }
