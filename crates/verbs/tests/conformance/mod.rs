@@ -3,6 +3,8 @@
 //! A case is a function over a [`Rig`](rig::Rig): two hosts and the way between them. All cases run
 //! over every setup; where packets get lost, a case waits for what has to arrive in the end.
 
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
+
 pub(crate) mod rig;
 
 pub(crate) mod datagrams;

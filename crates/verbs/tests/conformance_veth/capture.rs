@@ -23,7 +23,7 @@ impl Capture {
     /// Starts it, and returns when it captures.
     pub(crate) fn start(_: &Network, family: Family) -> Self {
         let mut program = far_command("dumpcap")
-            .args(["-q", "-P", "-B", "64", "-i", far_interface(), "-f", "udp", "-w", "-"])
+            .args(["-q", "-P", "-B", "128", "-s", "10000", "-i", far_interface(), "-f", "udp", "-w", "-"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -79,6 +79,7 @@ impl Capture {
 }
 
 fn is_probe(frame: &[u8], word: &[u8]) -> bool {
-    // A frame may have been padded to the shortest that Ethernet has.
-    frame.len() < 100 && frame.windows(word.len()).any(|part| part == word)
+    let is_v4 = frame[12..14] == [0x08, 0x00];
+    let udp = if is_v4 { 14 + 20 } else { 14 + 40 };
+    frame[udp + 2..udp + 4] == DISCARD.to_be_bytes() && frame[udp + 8..].starts_with(word)
 }

@@ -13,25 +13,43 @@ use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 /// tshark's mistakes; no other one can be met here.)
 const UNKNOWN_TO_TSHARK: &str = "29";
 
+/// Protocols that tshark guesses from the bytes of a message; ours are none of them.
+const GUESSES: [&str; 15] = [
+    "eth_over_ib",
+    "fc_infiniband",
+    "iser_ib_private",
+    "iser_infiniband",
+    "lnet_ib",
+    "lnet_ib_cm_private",
+    "mellanox_eoib",
+    "nvme_rdma",
+    "nvme_rdma_cm_private",
+    "rpcrdma_infiniband",
+    "sdp_ib_private",
+    "sdp_infiniband",
+    "smb_direct_infiniband",
+    "smcr_infiniband",
+    "drbd_rdma",
+];
+
 /// Judges all frames of a link.
 pub(crate) fn judge(link: &str, frames: &[Vec<u8>]) {
-    assert!(!frames.is_empty());
     judge_ourselves(frames);
     judge_with_tshark(link, frames);
 }
 
 /// Every frame is a packet whose ICRC is right with the identification that it really has.
 fn judge_ourselves(frames: &[Vec<u8>]) {
-    let mut identifications = 0;
     for (number, bytes) in (1..).zip(frames) {
         let frame = Frame::parse_ethernet(bytes).unwrap_or_else(|error| panic!("frame {number}: {error}"));
         assert!(frame.icrc.is_right(), "frame {number}: {frame:?}");
-        if let Ip::V4(ip) = frame.ip {
-            identifications += usize::from(ip.id > 0);
-        }
     }
-    let is_v4 = frames[0][12..14] == [0x08, 0x00];
-    assert!(!is_v4 || identifications > 100, "runs were cut apart: {identifications} later segments");
+}
+
+/// Frames of IPv4 whose identification shows that they are later segments of a run.
+pub(crate) fn later_segments(frames: &[Vec<u8>]) -> usize {
+    let is_later = |frame: &Frame<'_>| matches!(frame.ip, Ip::V4(ip) if ip.id > 0);
+    frames.iter().filter_map(|bytes| Frame::parse_ethernet(bytes).ok()).filter(is_later).count()
 }
 
 /// tshark calls every frame RoCEv2, and complains about none.
@@ -42,6 +60,7 @@ fn judge_with_tshark(link: &str, frames: &[Vec<u8>]) {
         .args(["-n", "-r"])
         .arg(&path)
         .args(["-T", "fields", "-E", "separator=|"])
+        .args(GUESSES.iter().flat_map(|guess| ["--disable-heuristic", guess]))
         .args(["-e", "_ws.col.Protocol", "-e", "infiniband.bth.opcode", "-e", "_ws.expert.message"])
         .args(["-e", "_ws.col.Info"])
         .output()
