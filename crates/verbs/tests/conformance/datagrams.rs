@@ -196,3 +196,35 @@ pub(crate) fn datagram_longer_than_the_mtu(rig: &Rig) {
     assert_eq!(a.qp.state(), State::Rts);
     assert!(a.sends.poll_one().is_none());
 }
+
+pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
+    let (a, b) = rig.ud(QKEY);
+    let index = rig.a.context.gid_index(rig.a.address).unwrap();
+    let vector = AddressVector {
+        traffic_class: 0x28,
+        hop_limit: 33,
+        ..AddressVector::new(rig.b.address.into(), index)
+    };
+    let there = rig.a.pd.address_handle(&vector).unwrap();
+    post_receives(rig, &b);
+    deliver(rig, &a, &b, || {
+        a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"marked").post().unwrap();
+    });
+    let header = DatagramHeader::read(&b.region, 0).unwrap();
+    assert_eq!((header.traffic_class, header.hop_limit), (0x28, 33));
+}
+
+pub(crate) fn datagrams_go_to_many(rig: &Rig) {
+    let (a, first) = rig.ud(QKEY);
+    let (_, second) = rig.ud(QKEY);
+    let (_, third) = rig.ud(QKEY);
+    let there = rig.a.handle_to(&rig.b);
+    for (name, end) in (b'0'..).zip([&first, &second, &third]) {
+        post_receives(rig, end);
+        let got = deliver(rig, &a, end, || {
+            a.qp.send_inline_to(&there, end.qp.qpn(), QKEY, &[name]).post().unwrap();
+        });
+        assert_eq!((got.byte_len, got.qpn), (41, end.qp.qpn()));
+        assert_eq!(end.region.load_u8(40), Ok(name));
+    }
+}

@@ -153,3 +153,32 @@ pub(crate) fn deregistering_what_is_read(rig: &Rig) {
         assert!(bytes[LEN..].iter().all(|byte| *byte == 0));
     }
 }
+
+pub(crate) fn deregistering_a_receive_under_load(rig: &Rig) {
+    for after in [0, 3, 10] {
+        let (a, b) = rig.rc_with(&Shape::depth(64));
+        let (part, whole) = with_margins(&b.pd);
+        a.region.fill(.., 0x33).unwrap();
+        for _ in 0..32 {
+            b.qp.receive(&part).post().unwrap();
+        }
+        for _ in 0..32 {
+            a.qp.send(a.region.slice(..LEN)).post().unwrap();
+        }
+        for _ in 0..after {
+            b.received();
+        }
+        drop(part.deregister().unwrap());
+        let at_once = whole.to_vec(..).unwrap();
+        let failure = first_failure(|| b.receive_ended(), 32 - after);
+        assert!(matches!(failure, None | Some(Status::LocalProtection)), "{failure:?}");
+        let refused = first_failure(|| a.ended(), 32);
+        match (failure, refused) {
+            (None, None) | (Some(_), Some(Status::RemoteOperation)) => {}
+            (Some(_), Some(Status::RetryExceeded)) if rig.is_lossy() => {}
+            other => panic!("{other:?}"),
+        }
+        assert!(whole.to_vec(..).unwrap() == at_once, "nothing is written after deregistration");
+        margins_are_untouched(&whole);
+    }
+}

@@ -173,3 +173,20 @@ pub(crate) fn more_reads_than_the_depth(rig: &Rig) {
     let found: Vec<u64> = (0..50).map(|place| a.region.load_u64(8 * place).unwrap()).collect();
     assert!(found.iter().copied().eq(0..50), "each was done once: {found:?}");
 }
+
+pub(crate) fn a_send_tells_of_the_writes_before_it(rig: &Rig) {
+    let (a, b) = rig.rc();
+    for round in 0..20_u32 {
+        let bytes = pattern(30_000, round);
+        a.region.write_at(0, &bytes).unwrap();
+        b.qp.receive(&[]).post().unwrap();
+        a.qp.write(a.region.slice(..15_000), b.region.remote()).post().unwrap();
+        a.qp.write(a.region.slice(15_000..30_000), b.region.remote().slice(15_000..)).post().unwrap();
+        a.qp.send(&[]).post().unwrap();
+        b.received();
+        assert!(b.region.to_vec(..30_000).unwrap() == bytes, "round {round}");
+        for _ in 0..3 {
+            a.sent();
+        }
+    }
+}

@@ -138,3 +138,17 @@ pub(crate) fn last_receive_reached(rig: &Rig) {
     a.sent();
     assert_eq!(other.received().id, 6);
 }
+
+pub(crate) fn receives_posted_one_by_one(rig: &Rig) {
+    let (a, b) = rig.rc();
+    for id in 0..30_u8 {
+        a.qp.send_inline(&[id; 9]).id(id.into()).post().unwrap();
+    }
+    // One receive at a time: the sender has a credit for one message, or has to wait for it.
+    for id in 0..30_u8 {
+        b.qp.receive(b.region.slice(..16)).id(id.into()).post().unwrap();
+        assert_eq!(b.received().id, u64::from(id));
+        assert_eq!(b.region.to_vec(..9).unwrap(), [id; 9]);
+        assert_eq!(a.sent().id, u64::from(id));
+    }
+}

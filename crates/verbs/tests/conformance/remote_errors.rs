@@ -142,7 +142,6 @@ pub(crate) fn peer_is_gone(rig: &Rig) {
         options.retry_count = 2;
     });
     let (a, b) = rig.rc_with(&shape);
-    a.still_works(&b);
     let remote = b.region.remote();
     drop(b.qp);
     for id in 0..3 {
