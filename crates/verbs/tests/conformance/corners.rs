@@ -8,7 +8,7 @@ use super::rig::{End, Rig, SOON, Shape, pattern, until};
 
 pub(crate) fn two_threads_post_at_once(rig: &Rig) {
     const EACH: u64 = 200;
-    let (a, b) = rig.rc_with(&Shape::depth(64));
+    let (a, b) = rig.rc_with(&Shape { completions: 512, ..Shape::depth(64) });
     let post = |thread: u64| {
         for round in 0..EACH {
             let place = b.region.remote().slice(8 * (thread * EACH + round)..);

@@ -54,6 +54,7 @@ macro_rules! all_cases {
             states: attributes_come_back work_waits_for_its_state draining_is_told
                 first_packet_establishes reset_and_connect_again illegal_changes_change_nothing;
             refused: bad_sends_change_nothing bad_receives_change_nothing full_queues_say_so
+                a_place_is_free_when_its_completion_is_polled
                 each_service_refuses_what_it_cannot limits_are_named;
             memory: dropped_region_stays_until_done deregistering_the_target_under_load
                 deregistering_the_source_under_load deregistering_what_is_read

@@ -3,7 +3,7 @@
 use ferroce_transport::{Bind, SendOp};
 use ferroce_verbs::*;
 
-use super::rig::{End, OPEN, Rig, Shape};
+use super::rig::{End, OPEN, Rig, Shape, until};
 
 /// What was refused must leave no trace: no completion, no byte, no state.
 fn nothing_happened(a: &End, b: &End) {
@@ -138,6 +138,27 @@ pub(crate) fn full_queues_say_so(rig: &Rig) {
         assert_eq!(b.received().byte_len, 6);
     }
     // There is room again.
+    a.still_works(&b);
+}
+
+/// A request is under way until its completion was taken off: that is why a completion queue as large as the
+/// queues that complete into it never overruns.
+pub(crate) fn a_place_is_free_when_its_completion_is_polled(rig: &Rig) {
+    let (a, b) = rig.rc_with(&Shape { completions: 16, ..Shape::depth(8) });
+    let remote = b.region.remote();
+    b.region.fill(100..108, 0x22).unwrap();
+    for id in 0..7 {
+        a.qp.write_inline(b"x", remote).id(id).post().unwrap();
+    }
+    a.qp.read(a.region.slice(..8), remote.slice(100..108)).id(7).post().unwrap();
+    // When its bytes are here, all are done, but nobody has been told.
+    until(|| a.region.load_u8(7) == Ok(0x22));
+    let full = RefusedError::QueueFull { what: "send", depth: 8 };
+    assert_eq!(a.qp.write_inline(b"x", remote).post().map_err(why), Err(full));
+    assert!(!a.sends.is_overrun());
+    for id in 0..8 {
+        assert_eq!(a.sent().id, id);
+    }
     a.still_works(&b);
 }
 

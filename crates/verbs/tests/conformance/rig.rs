@@ -200,6 +200,7 @@ impl Rig {
 pub(crate) struct Shape {
     pub(crate) options: ConnectOptions,
     pub(crate) depth: u32,
+    pub(crate) completions: u32,
     pub(crate) signal_all: bool,
     pub(crate) region: usize,
 }
@@ -208,7 +209,7 @@ impl Default for Shape {
     fn default() -> Self {
         // A short RNR wait keeps cases quick.
         let options = ConnectOptions { min_rnr_timer: 1, ..ConnectOptions::default() };
-        Self { options, depth: 128, signal_all: true, region: REGION }
+        Self { options, depth: 128, completions: 256, signal_all: true, region: REGION }
     }
 }
 
@@ -234,9 +235,8 @@ impl Host {
     }
 
     pub(crate) fn end_in(&self, pd: &ProtectionDomain, service: Service, shape: &Shape) -> End {
-        let capacity = shape.depth.max(1) * 2;
-        let sends = self.context.completion_queue(capacity).unwrap();
-        let receives = self.context.completion_queue(capacity).unwrap();
+        let sends = self.context.completion_queue(shape.completions).unwrap();
+        let receives = self.context.completion_queue(shape.completions).unwrap();
         let qp = pd
             .queue_pair(service)
             .send_queue(&sends, shape.depth)
