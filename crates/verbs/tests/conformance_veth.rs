@@ -73,7 +73,11 @@ fn run_all(network: &Network, family: Family, wanted: &str, failed: &mut Vec<Str
     let judged = catch_unwind(AssertUnwindSafe(|| {
         judge::judge(&link, &frames);
         // A last acknowledgement may leave after the counters were read.
-        assert!(!complete || frames.len() as u64 >= sent, "{} frames, but {sent} packets were sent", frames.len());
+        assert!(
+            !complete || frames.len() as u64 >= sent,
+            "{} frames, but {sent} packets were sent",
+            frames.len()
+        );
         if wanted.is_empty() && family == Family::V4 {
             assert!(judge::later_segments(&frames) > 100, "runs were cut apart");
         }

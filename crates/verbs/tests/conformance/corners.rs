@@ -134,7 +134,10 @@ pub(crate) fn a_queue_pair_may_be_its_own_peer(rig: &Rig) {
     a.qp.send(a.region.slice(..9)).post().unwrap();
     a.qp.write(a.region.slice(..9), a.region.remote().slice(200..)).post().unwrap();
     a.qp.read(a.region.slice(300..309), a.region.remote().slice(200..)).post().unwrap();
-    assert_eq!([a.sent().kind, a.sent().kind, a.sent().kind], [WorkKind::Send, WorkKind::Write, WorkKind::Read]);
+    assert_eq!(
+        [a.sent().kind, a.sent().kind, a.sent().kind],
+        [WorkKind::Send, WorkKind::Write, WorkKind::Read]
+    );
     assert_eq!(a.received().byte_len, 9);
     for at in [100, 200, 300] {
         assert_eq!(a.region.to_vec(at..at + 9).unwrap(), b"to myself");
@@ -167,7 +170,14 @@ pub(crate) fn one_completion_queue_for_all(rig: &Rig) {
     let region = rig.a.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     let pairs: Vec<(QueuePair, End)> = (0..3)
         .map(|_| {
-            let qp = rig.a.pd.queue_pair(Service::Rc).completion_queue(&cq).address(rig.a.address).build().unwrap();
+            let qp = rig
+                .a
+                .pd
+                .queue_pair(Service::Rc)
+                .completion_queue(&cq)
+                .address(rig.a.address)
+                .build()
+                .unwrap();
             let peer = rig.b.end(Service::Rc, &Shape::default());
             rig.connect(&qp, &peer.qp, &Shape::default().options);
             (qp, peer)

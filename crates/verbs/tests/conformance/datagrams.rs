@@ -48,7 +48,11 @@ pub(crate) fn datagram_arrives_with_its_header(rig: &Rig) {
     assert_eq!((header.source, header.dest), (rig.a.address.into(), rig.b.address.into()));
     assert_eq!(header.traffic_class & !3, 0);
     let is_v4 = rig.a.address.is_ipv4();
-    assert_eq!(b.region.to_vec(..20).unwrap().iter().all(|byte| *byte == 0), is_v4, "an IPv4 header has 20 bytes");
+    assert_eq!(
+        b.region.to_vec(..20).unwrap().iter().all(|byte| *byte == 0),
+        is_v4,
+        "an IPv4 header has 20 bytes"
+    );
 
     // The header is enough for an answer.
     let index = rig.b.context.gid_index(rig.b.address).unwrap();
@@ -119,9 +123,14 @@ pub(crate) fn datagram_with_the_wrong_qkey(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = rig.a.handle_to(&rig.b);
     post_receives(rig, &b);
-    dropped(rig, &a, || b.qp.counters().wrong_qkey, || {
-        a.qp.send_inline_to(&there, b.qp.qpn(), QKey(QKEY.0 + 1), b"let me in").post().unwrap();
-    });
+    dropped(
+        rig,
+        &a,
+        || b.qp.counters().wrong_qkey,
+        || {
+            a.qp.send_inline_to(&there, b.qp.qpn(), QKey(QKEY.0 + 1), b"let me in").post().unwrap();
+        },
+    );
     assert!(b.receives.poll_one().is_none());
     assert_eq!(b.region.to_vec(..100).unwrap(), [0; 100]);
     let got = deliver(rig, &a, &b, || {
@@ -144,9 +153,14 @@ pub(crate) fn datagrams_use_their_own_qkey(rig: &Rig) {
 pub(crate) fn datagram_without_receive(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = rig.a.handle_to(&rig.b);
-    dropped(rig, &a, || b.qp.counters().no_receive, || {
-        a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"too early").post().unwrap();
-    });
+    dropped(
+        rig,
+        &a,
+        || b.qp.counters().no_receive,
+        || {
+            a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"too early").post().unwrap();
+        },
+    );
     post_receives(rig, &b);
     let got = deliver(rig, &a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"now").post().unwrap();
@@ -159,9 +173,14 @@ pub(crate) fn datagram_to_nobody(rig: &Rig) {
     let there = rig.a.handle_to(&rig.b);
     let gone = b.qp.qpn();
     drop(b.qp);
-    dropped(rig, &a, || rig.counters().1.unknown_qp, || {
-        a.qp.send_inline_to(&there, gone, QKEY, b"hello?").post().unwrap();
-    });
+    dropped(
+        rig,
+        &a,
+        || rig.counters().1.unknown_qp,
+        || {
+            a.qp.send_inline_to(&there, gone, QKEY, b"hello?").post().unwrap();
+        },
+    );
     assert_eq!(a.qp.state(), State::Rts, "nobody says anything");
 }
 

@@ -41,7 +41,10 @@ pub(crate) fn channel_reports_any(rig: &Rig) {
         b.receives.arm(Notify::Any);
         assert!(b.receives.poll_one().is_none());
         a.qp.send_inline(b"news").post().unwrap();
-        assert!(ferroce_device::wait_readable(channel.as_fd(), Some(SOON)).unwrap(), "its driver runs by itself");
+        assert!(
+            ferroce_device::wait_readable(channel.as_fd(), Some(SOON)).unwrap(),
+            "its driver runs by itself"
+        );
         assert_eq!(channel.wait(SOON).unwrap(), b.receives);
         assert_eq!(b.received().id, id);
         a.sent();

@@ -26,7 +26,10 @@ pub(crate) fn send_with_immediate(rig: &Rig) {
         a.qp.send_inline(b"with a number").imm(imm).solicited().post().unwrap();
         assert_eq!(a.sent().kind, WorkKind::Send);
         let got = b.received();
-        assert_eq!((got.kind, got.byte_len, got.imm, got.solicited), (WorkKind::Receive, 13, Some(imm), true));
+        assert_eq!(
+            (got.kind, got.byte_len, got.imm, got.solicited),
+            (WorkKind::Receive, 13, Some(imm), true)
+        );
     }
 }
 
@@ -81,7 +84,11 @@ pub(crate) fn compare_and_swap(rig: &Rig) {
     let (first, second) = (a.sent(), a.sent());
     assert_eq!((first.id, first.kind, first.byte_len), (1, WorkKind::CompareSwap, 8));
     assert_eq!((second.id, second.kind), (2, WorkKind::CompareSwap));
-    assert_eq!((a.region.load_u64(0), a.region.load_u64(8)), (Ok(40), Ok(u64::MAX)), "the second found another");
+    assert_eq!(
+        (a.region.load_u64(0), a.region.load_u64(8)),
+        (Ok(40), Ok(u64::MAX)),
+        "the second found another"
+    );
     assert_eq!(b.region.load_u64(4096), Ok(u64::MAX));
     assert_eq!((b.region.load_u64(4088), b.region.load_u64(4104)), (Ok(0), Ok(0)));
 }
@@ -142,9 +149,11 @@ pub(crate) fn gather_and_scatter(rig: &Rig) {
     let bytes = pattern(20_000, 6);
     a.region.write_at(0, &bytes).unwrap();
     // Pieces that are empty, odd, and longer than a packet.
-    let from = [a.region.slice(1..1), a.region.slice(100..103), a.region.slice(5000..14_001), a.region.slice(0..1)];
+    let from =
+        [a.region.slice(1..1), a.region.slice(100..103), a.region.slice(5000..14_001), a.region.slice(0..1)];
     let wanted = [&bytes[100..103], &bytes[5000..14_001], &bytes[0..1]].concat();
-    let into = [b.region.slice(10..15), b.region.slice(20..20), b.region.slice(1000..9000), b.region.slice(9500..)];
+    let into =
+        [b.region.slice(10..15), b.region.slice(20..20), b.region.slice(1000..9000), b.region.slice(9500..)];
     let scattered = || {
         let parts = [b.region.to_vec(10..15), b.region.to_vec(1000..9000), b.region.to_vec(9500..10_500)];
         parts.map(Result::unwrap).concat()
@@ -162,9 +171,11 @@ pub(crate) fn gather_and_scatter(rig: &Rig) {
     assert_eq!(b.region.to_vec(3 + wanted.len()..10_000).unwrap(), vec![0; 10_000 - 3 - wanted.len()]);
 
     b.region.write_at(30_000, &bytes).unwrap();
-    let into = [a.region.slice(40_000..40_007), a.region.slice(50_000..60_000), a.region.slice(41_000..41_001)];
+    let into =
+        [a.region.slice(40_000..40_007), a.region.slice(50_000..60_000), a.region.slice(41_000..41_001)];
     a.qp.read(&into, b.region.remote().slice(30_000..)).post().unwrap();
     assert_eq!(a.sent().byte_len, 10_008);
-    let parts = [a.region.to_vec(40_000..40_007), a.region.to_vec(50_000..60_000), a.region.to_vec(41_000..41_001)];
+    let parts =
+        [a.region.to_vec(40_000..40_007), a.region.to_vec(50_000..60_000), a.region.to_vec(41_000..41_001)];
     assert_eq!(parts.map(Result::unwrap).concat(), bytes[..10_008]);
 }

@@ -3,7 +3,7 @@
 use ferroce_transport::{Remote, SendOp};
 use ferroce_verbs::*;
 
-use super::rig::{End, OPEN, Rig, Shape};
+use super::rig::{End, OPEN, Rig, Shape, until};
 
 /// Every request that reaches for a peer's memory.
 fn reaching(remote: Remote) -> [SendOp; 5] {
@@ -151,6 +151,7 @@ pub(crate) fn peer_is_gone(rig: &Rig) {
     assert_eq!((first.id, first.status), (0, Status::RetryExceeded));
     assert_eq!((second.status, third.status), (Status::Flushed, Status::Flushed));
     assert_eq!(a.qp.state(), State::Err);
+    until(|| rig.counters().1.unknown_qp > 0);
 }
 
 pub(crate) fn peer_never_posts_a_receive(rig: &Rig) {

@@ -12,10 +12,8 @@ use ferroce_verbs::*;
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// All that memory can be used for.
-pub(crate) const OPEN: Access = Access::LOCAL_WRITE
-    .union(Access::REMOTE_WRITE)
-    .union(Access::REMOTE_READ)
-    .union(Access::REMOTE_ATOMIC);
+pub(crate) const OPEN: Access =
+    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
 
 /// Bytes of an end's region.
 pub(crate) const REGION: usize = 64 << 10;
@@ -67,8 +65,7 @@ pub(crate) struct Host {
 impl Rig {
     /// Opens the devices of a setup. `number` tells cases apart.
     pub(crate) fn open(setup: Setup, number: usize) -> Self {
-        let turn =
-            (setup == Setup::WireV6).then(|| V6.lock().unwrap_or_else(PoisonError::into_inner));
+        let turn = (setup == Setup::WireV6).then(|| V6.lock().unwrap_or_else(PoisonError::into_inner));
         let net = 60 + setup as u8;
         let address = |side: u8| {
             let number = u8::try_from(number).unwrap();
@@ -85,7 +82,8 @@ impl Rig {
                 Setup::Local => builder.path(PathPolicy::Require),
                 Setup::WireV6 => builder.path(PathPolicy::Forbid),
                 Setup::WireFaults => {
-                    let plan = FaultPlan { loss: 0.02, dup: 0.02, reorder: 0.02, seed, ..FaultPlan::default() };
+                    let plan =
+                        FaultPlan { loss: 0.02, dup: 0.02, reorder: 0.02, seed, ..FaultPlan::default() };
                     builder.faults(plan)
                 }
                 Setup::WireSmallBuffer => builder.receive_buffer(212_992),
@@ -134,7 +132,10 @@ impl Rig {
             };
             assert_eq!(odd(&before), odd(&now), "odd packets: {now:?}");
             if self.path() == Path::Local {
-                assert_eq!((before.packets_sent, before.packets_received), (now.packets_sent, now.packets_received));
+                assert_eq!(
+                    (before.packets_sent, before.packets_received),
+                    (now.packets_sent, now.packets_received)
+                );
             }
         }
         let received = |c: &(DeviceCounters, DeviceCounters)| c.0.packets_received + c.1.packets_received;

@@ -107,7 +107,10 @@ pub(crate) fn uc_messages_come_whole_or_not_at_all(rig: &Rig) {
         let number = got.result().unwrap().imm.unwrap();
         let start = 16_000 * usize::try_from(got.id).unwrap();
         assert_eq!(got.byte_len as usize, LEN);
-        assert!(b.region.to_vec(start..start + LEN).unwrap() == pattern(LEN, number), "message {number} is whole");
+        assert!(
+            b.region.to_vec(start..start + LEN).unwrap() == pattern(LEN, number),
+            "message {number} is whole"
+        );
         b.qp.receive(b.region.slice(start..start + LEN)).id(got.id).post().unwrap();
     }
     assert_eq!((a.qp.state(), b.qp.state()), (State::Rts, State::Rts));
