@@ -282,7 +282,7 @@ pub(crate) struct End {
 impl End {
     /// The next completion of a send, which must be a success.
     pub(crate) fn sent(&self) -> Completion {
-        *self.ended().result().unwrap()
+        self.expect(&self.ended())
     }
 
     /// The next completion of a send.
@@ -292,7 +292,11 @@ impl End {
 
     /// The next completion of a receive, which must be a success.
     pub(crate) fn received(&self) -> Completion {
-        *self.receive_ended().result().unwrap()
+        self.expect(&self.receive_ended())
+    }
+
+    fn expect(&self, completion: &Completion) -> Completion {
+        *completion.result().unwrap_or_else(|error| panic!("{error}: {:?}", self.qp.counters()))
     }
 
     /// The next completion of a receive.
