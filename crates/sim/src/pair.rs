@@ -365,6 +365,25 @@ impl Pair {
         self.put((self.now, 0), Datagram { from, slot: 0, to, bytes, fault: None });
     }
 
+    /// Sends one packet of a side, as a device does that has much else to do. False if none is ready.
+    pub fn send_one(&mut self, side: Side) -> bool {
+        let datagram = self.nodes[side.index()].transmit(self.now, 0, self.setup.acks);
+        self.collect(side);
+        let any = datagram.is_some();
+        if let Some(datagram) = datagram {
+            self.leave(side, datagram);
+        }
+        any
+    }
+
+    /// Lets the next packet arrive, before anything is sent. False if none is under way.
+    pub fn receive_one(&mut self) -> bool {
+        let Some(((at, _), datagram)) = self.link.pop_first() else { return false };
+        self.now = self.now.max(at);
+        self.arrive(&datagram);
+        true
+    }
+
     /// Does the next thing: sends what is ready; else lets the next packet arrive or the next timer
     /// run out, whichever comes first. False if there is nothing to do: the pair is at rest.
     pub fn step(&mut self) -> bool {

@@ -367,6 +367,9 @@ impl Run<'_> {
             self.doom(host, key);
             remote.rkey = Rkey(key);
             draft.message.allow(Status::RemoteAccess);
+            // Part of the answer may have been lost before the key was: a repeated READ is not
+            // refused then, because the peer may have its answer, but it is not answered either.
+            draft.message.allow(Status::RetryExceeded);
         } else if len > 0 && self.now_and_then(self.plan.chaos.bad_requests) {
             self.note(Fault::BadRequest, end);
             draft.message.allow(Status::RemoteAccess);

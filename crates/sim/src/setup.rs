@@ -128,6 +128,7 @@ impl Built {
                 shared,
                 cause: None,
                 disturbances: 0,
+                failed: false,
                 silence: false,
                 retry_count: plan.retry_count,
                 rnr_retry: plan.rnr_retry,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{SendOp, Status};
-use ferroce_wire::{Aeth, CreditCode, Imm, Msn, Response, Syndrome};
+use ferroce_wire::{Aeth, Body, CreditCode, Imm, Msn, Packet, Psn, Response, Syndrome};
 
 fn ack_with(credits: CreditCode, msn: u32) -> Response<&'static [u8]> {
     Response::Acknowledge(Aeth { syndrome: Syndrome::Ack(credits), msn: Msn::new(msn) })
@@ -118,7 +118,7 @@ fn an_ack_without_progress_brings_credits() {
 fn our_responder_tells_how_many_receives_wait() {
     let mut pair = pair(|_| {});
     let credits = |pair: &Pair| match pair.sent.last().unwrap().packet().body {
-        ferroce_wire::Body::RcResponse(Response::Acknowledge(aeth)) => aeth.syndrome,
+        Body::RcResponse(Response::Acknowledge(aeth)) => aeth.syndrome,
         ref other => panic!("{other:?}"),
     };
     for receives in 0..6 {
@@ -185,4 +185,25 @@ fn no_credit_is_no_deadlock() {
     assert_sends(&mut pair, Side::A, &ends);
     assert_receives(&mut pair, Side::B, &ends);
     assert_at_peace(&mut pair);
+}
+
+/// The peer ran out of receives while a message was half sent, and no packet of it has asked for an
+/// answer yet: its next packet must, or both would wait for each other (until a probe).
+#[test]
+fn a_credit_that_ends_in_the_middle_of_a_message_is_asked_for() {
+    let mut pair = pair(|_| {});
+    cut_both(&mut pair);
+    post_write(&mut pair, 0, 1);
+    post_message(&mut pair, 1, 8192);
+    for _ in 0..3 {
+        assert!(pair.send_one(Side::A));
+    }
+    pair.sent.clear();
+    let ack = Body::RcResponse(ack_with(CreditCode::at_most(0), 1));
+    pair.inject(Side::A, &Packet::new(Pair::qpn(Side::A), Psn::new(START), ack));
+    assert!(pair.receive_one());
+    pair.run_for(Duration::from_micros(1));
+    let lines = wire_of(&pair, Side::A);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("A SEND Middle") && lines[0].ends_with("ask"), "{lines:?}");
 }

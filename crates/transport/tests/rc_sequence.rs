@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::*;
 use ferroce_sim::{Pair, Side, Verdict};
 use ferroce_transport::{SendOp, Status};
-use ferroce_wire::{PathMtu, Psn};
+use ferroce_wire::{NakCode, PathMtu, Psn};
 
 /// NAK sequence error: one for a gap, and sending goes back to the PSN that it names.
 #[test]
@@ -303,4 +305,27 @@ fn psns_wrap_under_loss_of_any_packet() {
             }
         }
     }
+}
+
+/// A packet that is missing once more after everything was sent again is not helped by sending
+/// everything again: one packet at a time, until there is progress. Otherwise two busy hosts with small
+/// buffers drown each other in repeats and nothing ever gets through.
+#[test]
+fn a_packet_that_is_missing_twice_is_sent_alone() {
+    let mut pair = pair(|setup| setup.retry_count = 7);
+    cut_both(&mut pair);
+    post_write(&mut pair, 1, 8192);
+    pair.step();
+    for _ in 0..2 {
+        pair.sent.clear();
+        inject_response(&mut pair, START, nak(NakCode::SequenceError, 0));
+        pair.skip(Duration::from_millis(2));
+    }
+    let lines = wire_of(&pair, Side::A);
+    assert!(lines.iter().all(|line| line == "A WRITE First 10 ask"), "{lines:?}");
+    // One answer, and everything flows again.
+    pair.sent.clear();
+    inject_response(&mut pair, START, ack(0));
+    let lines = wire_of(&pair, Side::A);
+    assert_eq!(lines.last().map(String::as_str), Some("A WRITE Last 17 ask"), "{lines:?}");
 }

@@ -51,6 +51,8 @@ pub struct End {
     pub cause: Option<Cause>,
     /// Packets of this connection that the network lost, held back or doubled, in either direction.
     pub disturbances: u32,
+    /// Whether it was ever in error, in this life or one before.
+    pub failed: bool,
     /// Whether silence of the peer is explained: it was away, cut off or reset.
     pub silence: bool,
     /// How often a lost packet is sent again.
@@ -263,6 +265,7 @@ impl Model {
             end.messages.clear();
             (end.completed, end.cursor, end.disturbances, end.doubled) = (0, 0, 0, 0);
             (end.silence, end.draining, end.gone) = (false, false, false);
+            end.failed |= end.cause.is_some();
             end.cause = None;
         }
     }

@@ -3,7 +3,7 @@
 use ferroce_transport::SendOp;
 use ferroce_wire::Service;
 
-use super::model::Model;
+use super::model::{End, Model};
 use super::placement::check_content;
 use super::{Violation, broken};
 use crate::memory::first_difference;
@@ -97,12 +97,17 @@ impl Model {
 
     /// `no-needless-repeats`: on a network that loses, doubles and reorders nothing, with room for
     /// everything and hosts that are never away, no packet is sent twice, no timer of the
-    /// transport runs out and nothing is refused.
+    /// transport runs out and nothing is refused, between two ends that never failed.
     ///
     /// # Errors
     /// It does not hold.
     pub fn check_no_repeats(&self, hosts: &[HostState], rnr: bool) -> Result<(), Violation> {
         for (by, end) in self.ends.iter().enumerate().filter(|(_, end)| end.service == Service::Rc) {
+            // Whoever is in error answers nothing, and nobody who asks can know.
+            let has_failed = |end: &End| end.failed || end.cause.is_some();
+            if has_failed(end) || end.peer.is_some_and(|peer| has_failed(&self.ends[peer])) {
+                continue;
+            }
             let counters = hosts[end.at.host].node.queue_pair(end.at.slot).counters();
             let never = [
                 ("timeouts", counters.timeouts),

@@ -44,6 +44,8 @@ pub(crate) struct Requester {
     pub(crate) in_flight: u32,
     /// Work that failed here; it completes when everything before it has.
     pub(crate) blocked: Option<(u32, Status)>,
+    /// Whether the packet before the cursor asked for an acknowledgement.
+    pub(crate) asked: bool,
     /// The last message for which the responder has a receive, if it counts them.
     pub(crate) credit_limit: Option<Msn>,
     pub(crate) retry: Retry,
@@ -82,6 +84,7 @@ impl Requester {
             reads: 0,
             in_flight: 0,
             blocked: None,
+            asked: false,
             credit_limit: None,
             retry: Retry::default(),
             draining: false,
@@ -251,8 +254,9 @@ impl Requester {
             cx.counters.depth_waits += 1;
             return false;
         }
-        // IBA 9.7.7.2.5: without credit one packet at a time, to learn of new credits.
-        if self.is_limited(work) && self.una != self.cursor.psn {
+        // IBA 9.7.7.2.5: without credit one packet at a time, to learn of new credits. The credit may
+        // have ended in the middle of a message: then its next packet is the one that asks.
+        if self.is_limited(work) && self.una != self.cursor.psn && self.asked {
             cx.counters.credit_waits += 1;
             return false;
         }
@@ -290,6 +294,7 @@ impl Requester {
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
             || self.retry.is_cautious();
+        self.asked = chosen.packet.ack_request;
         self.cursor.psn += packets;
         if ends {
             self.cursor.work = self.cursor.work.wrapping_add(1);

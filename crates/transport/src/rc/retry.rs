@@ -25,8 +25,9 @@ pub(crate) struct Retry {
     rnr_until: Option<Time>,
     probe: Probe,
     probe_doublings: u32,
-    /// The peer has been silent for a whole time-out: one packet at a time, until it answers,
-    /// so that a dead peer does not hold the window of its neighbours.
+    /// The peer has been silent for a whole time-out, or the same packet was missing twice: one packet
+    /// at a time until there is progress, so that a dead peer does not hold the window of its
+    /// neighbours, and a drowning one can catch its breath.
     cautious: bool,
     last_rewind: Option<(Psn, Time)>,
     /// A packet that asked for an acknowledgement, and when it was sent.
@@ -170,6 +171,8 @@ impl Requester {
             self.spend_retry(cx)?;
         }
         let deadline = self.retry.ack_deadline;
+        // Twice without a step forward: what is sent at once drowns what matters.
+        self.retry.cautious |= repeated.is_some();
         self.retry.last_rewind = Some((psn, cx.now));
         cx.window.on_loss(cx.now);
         self.go_back(psn, cx);
