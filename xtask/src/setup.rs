@@ -19,6 +19,7 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "tshark", binary: "tshark", why: "judges our frames" },
     Package { name: "g++", binary: CXX, why: "compiles libFuzzer for the fuzz targets" },
+    Package { name: "iproute2", binary: "ip", why: "joins network namespaces for the conformance suite" },
 ];
 
 /// What cargo's build scripts call a C++ compiler.
