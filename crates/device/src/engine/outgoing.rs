@@ -232,7 +232,7 @@ impl Engine {
         let slot = qps.slot();
         let Some(entry) = qps.by_index(index) else { return false };
         let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
-        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let now = host.tables.now;
         let window = windows.get(entry.window);
         let Some(transmit) = entry.machine.poll_transmit(now, acks, window, &mut host) else { return false };
