@@ -19,8 +19,8 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "tshark", binary: "tshark", why: "judges our frames" },
     Package { name: "g++", binary: CXX, why: "compiles libFuzzer for the fuzz targets" },
+    Package { name: "iproute2", binary: "ip", why: "joins network namespaces, also that of the guest" },
     Package { name: "qemu-system-x86", binary: "qemu-system-x86_64", why: GUEST },
-    Package { name: "iproute2", binary: "ip", why: GUEST },
     Package { name: "gcc", binary: "gcc", why: GUEST },
     Package { name: "libibverbs-dev", binary: "/usr/include/infiniband/verbs.h", why: GUEST },
     Package { name: "binutils", binary: "readelf", why: GUEST },
@@ -75,7 +75,7 @@ pub(crate) fn skipping_is_failing() -> bool {
 
 /// What is missing for the guest of the interoperability tests, if anything is.
 pub(crate) fn missing_for_guest() -> Option<String> {
-    let needed = PACKAGES.iter().filter(|package| package.why == GUEST);
+    let needed = PACKAGES.iter().filter(|package| package.why == GUEST || package.name == "iproute2");
     let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
     if !is_debian_like(&os_release()) || !on_path("apt-get") {
         return Some(

@@ -4,7 +4,8 @@
 //! Nobody is woken while the engine is at work: the engine notes whom to wake, and whoever ran
 //! it does the waking after having left.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +15,7 @@ use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::{Imm, Qpn, Rkey};
 
 use crate::descriptor::EventFd;
+use crate::qp::QpShared;
 use crate::sync::ring::{Consumer, Producer};
 
 /// Number of a completion queue of a device.
@@ -97,12 +99,50 @@ const ARMED_NOT: u8 = 0;
 const ARMED_SOLICITED: u8 = 1;
 const ARMED_ANY: u8 = 2;
 
+/// Where completions are taken off, and who is to be told that they were.
+#[derive(Debug)]
+struct Taking {
+    consumer: Consumer<WORDS>,
+    /// The queue pairs that complete here, by number.
+    owners: HashMap<u32, Arc<QpShared>, BuildHasherDefault<ByNumber>>,
+}
+
+impl Taking {
+    fn tell(&self, qpn: Qpn, sends: u32, receives: u32) {
+        if sends + receives > 0
+            && let Some(shared) = self.owners.get(&qpn.get())
+        {
+            shared.heard(sends, receives);
+        }
+    }
+}
+
+/// Queue pair numbers are dealt at random: they need no hashing, only spreading.
+#[derive(Debug, Default)]
+struct ByNumber(u64);
+
+impl Hasher for ByNumber {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0 << 8 | u64::from(*byte);
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// The side of a completion queue that programs see.
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) id: CqId,
     pub(crate) capacity: u32,
-    consumer: Mutex<Consumer<WORDS>>,
+    taking: Mutex<Taking>,
     /// Whether the program asked for an event on its channel, and for which completions.
     armed: AtomicU8,
     channel: Option<Arc<Channel>>,
@@ -117,7 +157,7 @@ pub(crate) struct CqShared {
 }
 
 impl CqShared {
-    pub(crate) const fn new(
+    pub(crate) fn new(
         id: CqId,
         capacity: u32,
         consumer: Consumer<WORDS>,
@@ -127,7 +167,7 @@ impl CqShared {
         Self {
             id,
             capacity,
-            consumer: Mutex::new(consumer),
+            taking: Mutex::new(Taking { consumer, owners: HashMap::default() }),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
             wakers: Mutex::new(Vec::new()),
@@ -156,14 +196,36 @@ impl CqShared {
 
     /// Takes completions off, oldest first; how many.
     pub(crate) fn take(&self, into: &mut [WorkCompletion]) -> usize {
-        let mut consumer = self.consumer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut taken = 0;
+        // Completions of one queue pair mostly come together: it is told once of all of them.
+        let (mut of, mut sends, mut receives) = (Qpn::SMI, 0, 0);
         for place in into {
-            let Some(words) = consumer.pop() else { break };
+            let Some(words) = taking.consumer.pop() else { break };
             *place = decode(&words);
             taken += 1;
+            let completion = &place.completion;
+            if completion.qpn != of {
+                taking.tell(of, sends, receives);
+                (of, sends, receives) = (completion.qpn, 0, 0);
+            }
+            match completion.kind {
+                WorkKind::Receive | WorkKind::ReceiveWithImm => receives += 1,
+                _ => sends += 1,
+            }
         }
+        taking.tell(of, sends, receives);
         taken
+    }
+
+    pub(crate) fn enroll(&self, qpn: Qpn, shared: &Arc<QpShared>) {
+        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        taking.owners.insert(qpn.get(), Arc::clone(shared));
+    }
+
+    pub(crate) fn strike(&self, qpn: Qpn) {
+        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        taking.owners.remove(&qpn.get());
     }
 
     pub(crate) fn is_overrun(&self) -> bool {

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion};
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic};
+use crate::qp::QpShared;
 use crate::sync::ring;
 
 /// A completion queue.
@@ -82,6 +83,16 @@ impl CompletionQueue {
     #[must_use]
     pub fn is_overrun(&self) -> bool {
         self.shared.is_overrun()
+    }
+
+    /// Counts what the program takes of this queue pair's completions.
+    pub(crate) fn enroll(&self, qpn: Qpn, shared: &Arc<QpShared>) {
+        self.shared.enroll(qpn, shared);
+    }
+
+    /// The queue pair is gone.
+    pub(crate) fn strike(&self, qpn: Qpn) {
+        self.shared.strike(qpn);
     }
 
     /// Takes completions off, oldest first; how many. Finding none, it lets the device work for a moment.

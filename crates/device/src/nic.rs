@@ -27,7 +27,7 @@ use crate::fabric::capture::Capture;
 use crate::fabric::faults::Faults;
 use crate::fabric::udp::{self, UdpConfig, UdpFabric};
 use crate::mail::{Mail, Parcel};
-use crate::memory::{Allocation, RegionSpec};
+use crate::memory::{Allocation, RegionSpec, WindowKind};
 use crate::random::Random;
 use crate::sync::{Calls, Inside, Turnstile};
 
@@ -62,7 +62,7 @@ impl Limits {
 const LOOPBACK_LABEL: u32 = 0x1_2345;
 
 /// Parcels that the mailbox has room for before it grows.
-const MAIL: usize = 256;
+pub(crate) const MAIL: usize = 256;
 
 /// Times that a thread which leaves the engine goes round again because others have rung.
 const ROUNDS: usize = 3;
@@ -326,6 +326,31 @@ impl Nic {
     /// one socket to send from is enough.
     pub(crate) fn label_of(&self, ours: Qpn, theirs: Qpn) -> u32 {
         if self.running.info.loopback { LOOPBACK_LABEL } else { connection_label(ours, theirs) }
+    }
+
+    /// A memory window that opens nothing yet. Type 2 windows are bound by work of a queue pair.
+    ///
+    /// # Errors
+    /// There is no such domain, or there are too many windows.
+    pub fn allocate_window(&self, domain: DomainId, kind: WindowKind) -> Result<Rkey, CreateError> {
+        self.use_domain(domain)?;
+        let key = self.control(|engine| engine.tables.memory.allocate_window(domain, kind));
+        Ok(key.inspect_err(|_| self.leave_domain(domain))?)
+    }
+
+    /// Gives a memory window back; from now on its key opens nothing.
+    ///
+    /// # Errors
+    /// There is no such window.
+    pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
+        self.control(|engine| {
+            engine.tables.memory.free_window(window)?;
+            // A region may have waited for it.
+            engine.release_regions();
+            Ok::<_, CreateError>(())
+        })?;
+        self.leave_domain(domain);
+        Ok(())
     }
 
     /// Whether packets pass middleware that must see all of them.

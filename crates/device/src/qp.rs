@@ -12,7 +12,7 @@ use ferroce_wire::{Qpn, Service};
 use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
 use crate::engine::host::View;
-use crate::engine::qps::{Entry, index_of, slot_of};
+use crate::engine::qps::{Entry, Tally, index_of, slot_of};
 use crate::engine::windows::WindowId;
 use crate::engine::{Engine, Reason};
 use crate::error::{CreateError, QpError};
@@ -27,22 +27,47 @@ use crate::sync::Inside;
 pub(crate) struct QpShared {
     pub(crate) domain: DomainId,
     caps: Caps,
+    /// Its receives come from a shared queue, which counts them itself.
+    from_shared_queue: bool,
     rules: Mutex<PostRules>,
-    /// Sends that are posted and, as far as is known here, not done.
+    /// Sends that have a place in the queue: posted, and the program has not heard of their end.
     sends: AtomicU32,
     /// The same for receives.
     receives: AtomicU32,
 }
 
 impl QpShared {
-    /// So many sends are done.
+    /// So many sends have given up their places.
     pub(crate) fn sends_retired(&self, count: u32) {
-        self.sends.fetch_sub(count, Ordering::Relaxed);
+        release(&self.sends, count);
+    }
+
+    /// The program has taken so many completions of sends and receives.
+    pub(crate) fn heard(&self, sends: u32, receives: u32) {
+        release(&self.sends, sends);
+        if !self.from_shared_queue {
+            release(&self.receives, receives);
+        }
+    }
+
+    /// Everything was reset: all places are free.
+    fn forget(&self) {
+        self.sends.store(0, Ordering::Relaxed);
+        self.receives.store(0, Ordering::Relaxed);
     }
 
     /// So many receives were taken.
     pub(crate) fn receives_retired(&self, count: u32) {
-        self.receives.fetch_sub(count, Ordering::Relaxed);
+        release(&self.receives, count);
+    }
+}
+
+/// Gives back places. Completions from before a reset may say so twice.
+fn release(used: &AtomicU32, count: u32) {
+    if count > 0 {
+        let less = |used: u32| Some(used.saturating_sub(count));
+        // Cannot fail: the closure always has an answer.
+        let _ = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
@@ -124,6 +149,7 @@ impl Qp {
         let shared = Arc::new(QpShared {
             domain: spec.domain,
             caps,
+            from_shared_queue: spec.shared_queue.is_some(),
             rules: Mutex::new(machine.rules()),
             sends: AtomicU32::new(0),
             receives: AtomicU32::new(0),
@@ -142,7 +168,7 @@ impl Qp {
             scheduled: None,
             counted: 0,
             counted_receives: 0,
-            overrun: false,
+            tally: Tally::default(),
             shared: Arc::clone(&shared),
         });
         let qpn = nic.control(|engine| {
@@ -154,6 +180,10 @@ impl Qp {
             }
             qpn
         });
+        if let Some(qpn) = qpn {
+            spec.send_cq.enroll(qpn, &shared);
+            spec.receive_cq.enroll(qpn, &shared);
+        }
         let Some(qpn) = qpn else {
             nic.leave_domain(spec.domain);
             return Err(CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS });
@@ -250,13 +280,16 @@ impl Qp {
             let Engine { qps, tables, windows, .. } = engine;
             let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
             let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
-            let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
+            let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
                 entry.waiting = false;
+                entry.counted = 0;
+                entry.counted_receives = 0;
+                entry.shared.forget();
                 host.tables.memory.unbind_all_of(self.qpn);
             }
             if let Some((way, _)) = resolved {
@@ -497,6 +530,8 @@ impl Drop for Qp {
         let entry = self.nic.control(|engine| engine.remove_qp(self.qpn));
         // Its queues are given back outside of the engine: they may be large.
         drop(entry);
+        self.send_cq.strike(self.qpn);
+        self.receive_cq.strike(self.qpn);
         self.nic.leave_domain(self.shared.domain);
     }
 }
@@ -507,7 +542,7 @@ impl Engine {
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(qpn)?;
         let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
-        let mut host = View { tables, send_cq, receive_cq, overrun: &mut entry.overrun };
+        let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
         // Cannot fail: every state leads to RESET. It gives back what it had under way.
         let _ = entry.machine.modify(&Attributes::to(State::Reset), windows.get(entry.window), &mut host);
         let window = entry.window;

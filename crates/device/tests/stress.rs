@@ -73,13 +73,13 @@ fn two_hosts(net: u8) -> (Side, Side) {
 #[test]
 fn ping_pong_by_polling() {
     let (a, b) = two_hosts(21);
-    ping_pong(&a, &b, 20_000, false);
+    ping_pong(&a, &b, 5_000, false);
 }
 
 #[test]
 fn ping_pong_by_waiting() {
     let (a, b) = two_hosts(22);
-    ping_pong(&a, &b, 5_000, true);
+    ping_pong(&a, &b, 2_000, true);
 }
 
 #[test]

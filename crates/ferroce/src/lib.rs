@@ -25,3 +25,8 @@
 #![forbid(unsafe_code)]
 
 pub use ferroce_verbs::*;
+
+/// The example of the README, so that it compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -125,6 +125,11 @@ impl Inbound {
         if self.taken { Ok(()) } else { Err(Fault::NoReceive) }
     }
 
+    /// Whether a message has taken a receive and not ended.
+    pub(crate) const fn has_taken(&self) -> bool {
+        self.taken
+    }
+
     /// The receive that was taken.
     pub(crate) const fn taken_receive(&self) -> &Receive {
         &self.receive

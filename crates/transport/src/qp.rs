@@ -363,6 +363,12 @@ impl QueuePair {
         }
     }
 
+    /// Receive requests of its own queue that a message has taken and not ended.
+    #[must_use]
+    pub fn receives_taken(&self) -> u32 {
+        u32::from(self.connection.shared_queue.is_none() && self.queues().1.has_taken())
+    }
+
     /// Receive requests that are posted and not taken.
     #[must_use]
     pub const fn receives_waiting(&self) -> u32 {

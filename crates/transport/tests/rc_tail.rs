@@ -136,3 +136,23 @@ fn a_long_round_trip_is_not_taken_for_loss() {
     assert_eq!((counters.probes, counters.rewinds, counters.retransmitted), (0, 0, 0));
     assert_at_peace(&mut pair);
 }
+
+/// A slow peer answers what it was asked before the probe after the probe was sent. An answer for a packet
+/// that had asked for one, and is not the probe's own, is not the probe's: nothing is sent again.
+#[test]
+fn late_answers_are_not_taken_for_the_answer_to_a_probe() {
+    let mut pair = impatient();
+    cut_both(&mut pair);
+    for id in 0..8 {
+        post_write(&mut pair, id, 10);
+    }
+    pair.run_for(Duration::from_micros(1500));
+    assert_eq!(pair.counters(Side::A).probes, 1);
+    pair.sent.clear();
+    for done in 2..=8 {
+        inject_response(&mut pair, START + done - 1, ack(done));
+    }
+    assert_eq!(wire_of(&pair, Side::A), [""; 0]);
+    assert_eq!(pair.counters(Side::A).rewinds, 0);
+    assert_sends(&mut pair, Side::A, &(0..8).map(|id| (id, Status::Success, 10)).collect::<Vec<_>>());
+}

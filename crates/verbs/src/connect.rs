@@ -16,7 +16,8 @@ use crate::queue_pair::QueuePair;
 pub struct ConnectOptions {
     /// Payload of a full packet; without it, what both devices can carry.
     pub path_mtu: Option<PathMtu>,
-    /// How long to wait for an acknowledgement: 4.096 us * 2^timeout, for ever if 0.
+    /// How long to wait for an acknowledgement: 4.096 us * 2^timeout, for ever if 0. A packet that is
+    /// lost is found much earlier; this is how long a peer may be kept from its processor. 16 is 0.27 s.
     pub timeout: u8,
     /// How often to try again after silence, up to 7.
     pub retry_count: u8,
@@ -52,7 +53,7 @@ impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
             path_mtu: None,
-            timeout: 14,
+            timeout: 16,
             retry_count: 7,
             rnr_retry: 7,
             min_rnr_timer: 12,

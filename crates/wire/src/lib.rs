@@ -79,8 +79,3 @@ pub use packet::{
 };
 pub use payload_rule::PayloadRule;
 pub use print::Long;
-
-/// The example of the README, so that it compiles and runs.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -3,7 +3,7 @@
 use ferroce_transport::{Access, Denied, Direct, Sge, Spot};
 
 use super::host::{Tables, View};
-use super::qps::{Entry, index_of};
+use super::qps::{Entry, Tally, index_of};
 use super::{Engine, view};
 use crate::completion::CqId;
 use crate::memory::Place;
@@ -19,9 +19,9 @@ const BURST_BYTES: u64 = 4 << 20;
 struct Meeting<'a> {
     tables: &'a mut Tables,
     asking: (CqId, CqId),
-    asking_overrun: &'a mut bool,
+    asking_tally: &'a mut Tally,
     answering: (CqId, CqId),
-    answering_overrun: &'a mut bool,
+    answering_tally: &'a mut Tally,
 }
 
 impl Direct for Meeting<'_> {
@@ -31,11 +31,11 @@ impl Direct for Meeting<'_> {
         Self: 'a;
 
     fn requester(&mut self) -> View<'_> {
-        view(self.tables, self.asking.0, self.asking.1, self.asking_overrun)
+        view(self.tables, self.asking.0, self.asking.1, self.asking_tally)
     }
 
     fn responder(&mut self) -> View<'_> {
-        view(self.tables, self.answering.0, self.answering.1, self.answering_overrun)
+        view(self.tables, self.answering.0, self.answering.1, self.answering_tally)
     }
 
     fn copy(&mut self, from: Spot, to: Spot, len: u32) -> Result<(), Denied> {
@@ -88,9 +88,9 @@ impl Engine {
         let mut meeting = Meeting {
             tables,
             asking: (entry.send_cq, entry.receive_cq),
-            asking_overrun: &mut entry.overrun,
+            asking_tally: &mut entry.tally,
             answering: (peer.send_cq, peer.receive_cq),
-            answering_overrun: &mut peer.overrun,
+            answering_tally: &mut peer.tally,
         };
         entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST, BURST_BYTES)
     }

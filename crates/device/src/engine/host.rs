@@ -11,6 +11,7 @@ use ferroce_wire::{Lkey, Qpn, Rkey};
 use slab::Slab;
 
 use crate::completion::{CqId, CqSide, Wake};
+use crate::engine::qps::Tally;
 use crate::event::{AsyncEvent, EventQueue};
 use crate::memory::MemoryTable;
 use crate::srq::SrqSide;
@@ -71,16 +72,16 @@ pub(crate) struct View<'a> {
     pub(crate) tables: &'a mut Tables,
     pub(crate) send_cq: CqId,
     pub(crate) receive_cq: CqId,
-    /// A completion did not fit: the queue pair has to go into error.
-    pub(crate) overrun: &'a mut bool,
+    /// What is added to its completion queues.
+    pub(crate) tally: &'a mut Tally,
 }
 
 impl View<'_> {
     fn complete(&mut self, cq: CqId, completion: &Completion) {
-        if self.tables.complete(cq, completion) || *self.overrun {
+        if self.tables.complete(cq, completion) || self.tally.overrun {
             return;
         }
-        *self.overrun = true;
+        self.tally.overrun = true;
         self.tables.events.push(AsyncEvent::CompletionQueueOverrun(cq));
     }
 }
@@ -143,10 +144,12 @@ impl Host for View<'_> {
     }
 
     fn complete_send(&mut self, completion: Completion) {
+        self.tally.sends += 1;
         self.complete(self.send_cq, &completion);
     }
 
     fn complete_receive(&mut self, completion: Completion) {
+        self.tally.receives += 1;
         self.complete(self.receive_cq, &completion);
     }
 

@@ -126,7 +126,7 @@ impl Engine {
         }
         let now = tables.now;
         let window = windows.get(entry.window);
-        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let prefix;
         let prefix = if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
             prefix = sender.prefix(packet.len());

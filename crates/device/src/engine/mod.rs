@@ -29,11 +29,12 @@ use crate::event::{AsyncEvent, EventQueue};
 use crate::fabric::{Fabric, Inbox};
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
+use crate::nic::MAIL;
 use crate::path::PathPolicy;
 use crate::random::Random;
 use host::{Tables, View};
 use outgoing::Port;
-use qps::{QpTable, Way};
+use qps::{QpTable, Tally, Way};
 use timers::Timers;
 use verify::Verifier;
 use windows::{WindowId, Windows};
@@ -76,6 +77,8 @@ pub(crate) struct Engine {
     timers: Timers,
     /// Queue pairs that may have something to send.
     ready: Vec<u16>,
+    /// The room of that list while it is worked through, so that none has to be made anew.
+    spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     owing: Vec<u16>,
     mail: VecDeque<Parcel>,
@@ -142,8 +145,9 @@ impl Engine {
             verifier: Verifier::new(),
             timers: Timers::default(),
             ready: Vec::new(),
+            spare: Vec::new(),
             owing: Vec::new(),
-            mail: VecDeque::new(),
+            mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
             leaving: Vec::new(),
             turning: false,
@@ -252,7 +256,7 @@ impl Engine {
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
-        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let posted = entry.machine.post_send(request, &mut view);
         if posted.is_ok() {
             entry.counted += 1;
@@ -265,7 +269,7 @@ impl Engine {
     pub(crate) fn post_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
-        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let posted = entry.machine.post_receive(request, &mut view);
         if posted.is_ok() {
             entry.counted_receives += 1;
@@ -297,24 +301,26 @@ impl Engine {
     fn note(&mut self, index: u16) {
         let Self { qps, tables, windows, timers, owing, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
-        if std::mem::take(&mut entry.overrun) {
-            let mut ignored = true;
+        if std::mem::take(&mut entry.tally.overrun) {
+            let mut ignored = Tally { overrun: true, ..Tally::default() };
             let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);
             let error = ferroce_transport::Attributes::to(State::Err);
             // Cannot fail: every state leads to ERR.
             let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
         }
         let window = entry.window;
-        let left = entry.machine.sends_waiting();
-        if left < entry.counted {
-            entry.shared.sends_retired(entry.counted - left);
-            entry.counted = left;
-        }
-        let left = entry.machine.receives_waiting();
-        if left < entry.counted_receives {
-            entry.shared.receives_retired(entry.counted_receives - left);
-            entry.counted_receives = left;
-        }
+        // Work that told the program of its end keeps its place until the program has heard it, so that
+        // a completion queue as large as its queues never overflows. The rest is free at once.
+        let told = std::mem::take(&mut entry.tally);
+        let done = entry.counted - entry.machine.sends_waiting().min(entry.counted);
+        entry.counted -= done;
+        entry.shared.sends_retired(done.saturating_sub(told.sends));
+        // A receive that was taken ends with a completion, sooner or later, unless it was reset.
+        let (taken, reset) = (entry.machine.receives_taken(), entry.machine.state() == State::Reset);
+        let left = entry.machine.receives_waiting() + taken;
+        let done = entry.counted_receives - left.min(entry.counted_receives);
+        entry.counted_receives -= done;
+        entry.shared.receives_retired(if reset { done.saturating_sub(told.receives) } else { 0 });
         timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
         if entry.machine.owes_ack() && !entry.owing {
             entry.owing = true;
@@ -363,7 +369,7 @@ impl Engine {
             let Some(wanted) = entry.machine.poll_timeout() else { continue };
             if wanted <= now {
                 let window = windows.get(entry.window);
-                let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+                let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
                 if now.since(wanted) > LATE {
                     self.counters.late_timers += 1;
                     entry.machine.restart_timers(now, window, &mut view);
@@ -454,7 +460,7 @@ impl Engine {
         let indices: Vec<u16> = self.qps.iter().map(|entry| qps::index_of(entry.machine.qpn())).collect();
         for index in indices {
             if let Some(entry) = self.qps.by_index(index) {
-                entry.overrun = true;
+                entry.tally.overrun = true;
             }
             self.note(index);
         }
@@ -476,7 +482,7 @@ fn view<'a>(
     tables: &'a mut Tables,
     send_cq: crate::completion::CqId,
     receive_cq: crate::completion::CqId,
-    overrun: &'a mut bool,
+    tally: &'a mut Tally,
 ) -> View<'a> {
-    View { tables, send_cq, receive_cq, overrun }
+    View { tables, send_cq, receive_cq, tally }
 }

@@ -174,16 +174,15 @@ impl Engine {
         // Packets that stay in this process make others ready: go on until none is.
         let mut budget = MAX_PACKETS;
         while !self.ready.is_empty() && budget > 0 {
-            let mut ready = std::mem::take(&mut self.ready);
+            let spare = std::mem::take(&mut self.spare);
+            let mut ready = std::mem::replace(&mut self.ready, spare);
             for index in ready.drain(..) {
                 if let Some(entry) = self.qps.by_index(index) {
                     entry.queued = false;
                     budget = budget.saturating_sub(self.transmit_one(index, acks));
                 }
             }
-            if self.ready.is_empty() {
-                self.ready = ready;
-            }
+            self.spare = ready;
         }
     }
 
@@ -233,7 +232,7 @@ impl Engine {
         let slot = qps.slot();
         let Some(entry) = qps.by_index(index) else { return false };
         let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
-        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.overrun);
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let now = host.tables.now;
         let window = windows.get(entry.window);
         let Some(transmit) = entry.machine.poll_transmit(now, acks, window, &mut host) else { return false };

@@ -52,9 +52,20 @@ pub(crate) struct Entry {
     pub(crate) counted: u32,
     /// Receives in the machine, as far as `shared` knows.
     pub(crate) counted_receives: u32,
-    /// A completion queue had no room: it must go into error.
-    pub(crate) overrun: bool,
+    /// What the last calls of the machine added to completion queues.
+    pub(crate) tally: Tally,
     pub(crate) shared: Arc<QpShared>,
+}
+
+/// Completions of a queue pair that the engine has not taken note of yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Of sends: their places are free when the program has seen them.
+    pub(crate) sends: u32,
+    /// The same of receives.
+    pub(crate) receives: u32,
+    /// A completion queue had no room: the queue pair must go into error.
+    pub(crate) overrun: bool,
 }
 
 /// The way to a peer, ready for sealing packets.

@@ -7,9 +7,19 @@ use ferroce_transport::Time;
 
 /// A heap of times. An entry may be earlier than what its queue pair wants by now: then it is
 /// put back when it comes up, which is cheaper than moving it with every packet.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Timers {
     heap: BinaryHeap<Reverse<(Time, u16)>>,
+}
+
+/// Entries that there is room for before the heap has to grow: a queue pair can have some dozens that
+/// were overtaken and have not come up yet.
+const ROOM: usize = 1024;
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::with_capacity(ROOM) }
+    }
 }
 
 impl Timers {

@@ -44,8 +44,8 @@ pub(crate) struct Requester {
     pub(crate) in_flight: u32,
     /// Work that failed here; it completes when everything before it has.
     pub(crate) blocked: Option<(u32, Status)>,
-    /// Whether the packet before the cursor asked for an acknowledgement.
-    pub(crate) asked: bool,
+    /// From this packet on up to the cursor every one has asked for an acknowledgement.
+    pub(crate) asked_from: Option<Psn>,
     /// The last message for which the responder has a receive, if it counts them.
     pub(crate) credit_limit: Option<Msn>,
     pub(crate) retry: Retry,
@@ -84,7 +84,7 @@ impl Requester {
             reads: 0,
             in_flight: 0,
             blocked: None,
-            asked: false,
+            asked_from: None,
             credit_limit: None,
             retry: Retry::default(),
             draining: false,
@@ -256,7 +256,7 @@ impl Requester {
         }
         // IBA 9.7.7.2.5: without credit one packet at a time, to learn of new credits. The credit may
         // have ended in the middle of a message: then its next packet is the one that asks.
-        if self.is_limited(work) && self.una != self.cursor.psn && self.asked {
+        if self.is_limited(work) && self.una != self.cursor.psn && self.asked_from.is_some() {
             cx.counters.credit_waits += 1;
             return false;
         }
@@ -294,7 +294,8 @@ impl Requester {
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
             || self.retry.is_cautious();
-        self.asked = chosen.packet.ack_request;
+        let asked = chosen.packet.ack_request.then_some(chosen.packet.psn);
+        self.asked_from = asked.map(|psn| self.asked_from.unwrap_or(psn));
         self.cursor.psn += packets;
         if ends {
             self.cursor.work = self.cursor.work.wrapping_add(1);

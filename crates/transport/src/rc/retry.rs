@@ -139,10 +139,20 @@ impl Requester {
     pub(crate) fn probe_found_loss(&self, acknowledged: Psn) -> bool {
         match self.retry.probe {
             Probe::Sent { psn, sent_before } => {
-                !acknowledged.is_before(psn) && sent_before.is_after(acknowledged.next())
+                // An answer that a packet before the probe asked for is late, and says nothing.
+                let is_its_own = acknowledged == psn || !self.was_asked_for(acknowledged);
+                !acknowledged.is_before(psn) && sent_before.is_after(acknowledged.next()) && is_its_own
             }
             Probe::Idle | Probe::Due => false,
         }
+    }
+
+    /// Whether the packet of this PSN, which is under way, asked for an acknowledgement when it was
+    /// first sent: the last of its message does, and others when the window was nearly full.
+    fn was_asked_for(&self, acknowledged: Psn) -> bool {
+        let work = self.queue.get(self.locate(acknowledged).work);
+        let ends = work.is_some_and(|work| work.first_psn + work.packets == acknowledged.next());
+        ends || self.asked_from.is_some_and(|from| !acknowledged.is_before(from))
     }
 
     /// Goes back to the oldest packet after a probe; costs no retry.
@@ -196,6 +206,7 @@ impl Requester {
     fn go_back<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) {
         cx.counters.rewinds += 1;
         self.cursor = self.locate(psn);
+        self.asked_from = None;
         self.recount(cx);
         self.retry.timed = None;
         self.retry.probe = Probe::Idle;

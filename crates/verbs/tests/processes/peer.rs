@@ -1,0 +1,132 @@
+//! The other process, and how the two are connected.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferroce_verbs::*;
+
+use crate::child::{Other, listen, tell};
+use crate::common::{End, SOON, open};
+
+/// The word that atomics count in.
+pub(crate) const WORD: usize = 8000;
+
+/// The byte that a spinning target looks at, and what it waits for.
+pub(crate) const LAST: usize = 8191;
+pub(crate) const SEEN: u8 = 0xa5;
+
+/// An end here, connected to one in another process.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) end: End,
+    pub(crate) remote: RemoteRegion,
+    pub(crate) other: Other,
+}
+
+impl Link {
+    /// A new process in this role, at the second address, and an end here at the first one.
+    pub(crate) fn start(role: &str, net: u8, [here, there]: [u8; 2], options: &ConnectOptions) -> Self {
+        let end = End::new(&open([127, 0, net, here]), Service::Rc);
+        Self::with(end, role, [127, 0, net, there], options)
+    }
+
+    /// A new process for an end that is there already.
+    pub(crate) fn with(end: End, role: &str, there: [u8; 4], options: &ConnectOptions) -> Self {
+        let there = std::net::Ipv4Addr::from(there).to_string();
+        let mut other = Other::start("the_other_process", role, &[("FERROCE_ADDRESS", &there)]);
+        let peer: QpAddress = other.hear().parse().unwrap();
+        let remote = RemoteRegion::from_bytes(&from_hex(&other.hear())).unwrap();
+        end.qp.connect_with(&peer, options).unwrap();
+        other.say(&end.qp.local_address().to_string());
+        other.say(&to_hex(&end.region.remote().to_bytes()));
+        assert_eq!(other.hear(), "connected");
+        Self { end, remote, other }
+    }
+}
+
+/// The life of the other process.
+pub(crate) fn play(role: &str) {
+    let context = Context::open("lo").unwrap();
+    let end = End::new(&context, Service::Rc);
+    tell(&end.qp.local_address().to_string());
+    tell(&to_hex(&end.region.remote().to_bytes()));
+    let peer = listen().parse().unwrap();
+    let remote = RemoteRegion::from_bytes(&from_hex(&listen())).unwrap();
+    end.qp.connect_with(&peer, &impatient()).unwrap();
+    if role == "rest" {
+        write_and_poll(&end, &remote);
+    }
+    tell("connected");
+    match role {
+        "sleep" | "rest" => {
+            assert_eq!(listen(), "wake up");
+            tell(&end.region.load_u64(WORD).unwrap().to_string());
+        }
+        "spin" => {
+            while end.region.load_u8(LAST).unwrap() != SEEN {
+                std::hint::spin_loop();
+            }
+            tell("seen");
+        }
+        "stream" => stream(&end, &remote),
+        other => panic!("no such role: {other}"),
+    }
+}
+
+/// How the other process is connected: 268 ms of silence, once, and it gives up.
+fn impatient() -> ConnectOptions {
+    ConnectOptions { timeout: 16, retry_count: 0, ..Default::default() }
+}
+
+/// Works for a while without ever sleeping, so that the driver steps back.
+fn write_and_poll(end: &End, remote: &RemoteRegion) {
+    for id in 0..200 {
+        end.qp.write(end.region.slice(..64), remote.slice(4000..4064)).id(id).post().unwrap();
+        let done = loop {
+            if let Some(done) = end.cq.poll_one() {
+                break done;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!((done.id, done.status), (id, Status::Success));
+    }
+}
+
+/// Messages of a stream, so that it is one however slow the machine.
+pub(crate) const AT_LEAST: u64 = 300;
+
+/// Writes to the peer until told that it is enough, and says how it went.
+fn stream(end: &End, remote: &RemoteRegion) {
+    let enough = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&enough);
+    let listener = std::thread::spawn(move || {
+        listen();
+        told.store(true, Ordering::SeqCst);
+    });
+    let (mut posted, mut done, mut errors) = (0_u64, 0_u64, 0_u64);
+    loop {
+        while (posted < AT_LEAST || !enough.load(Ordering::SeqCst)) && posted - done < 4 {
+            let work = end.qp.write(end.region.slice(..4000), remote.slice(4000..8000));
+            work.id(posted).post().unwrap();
+            posted += 1;
+        }
+        if done == posted {
+            break;
+        }
+        let completion = end.cq.wait(SOON).unwrap();
+        errors += u64::from(!completion.is_success());
+        done += 1;
+    }
+    listener.join().unwrap();
+    tell(&format!("{errors} errors of {done}"));
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().map(|c| u8::try_from(c.to_digit(16).expect("a digit")).expect("small")).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
