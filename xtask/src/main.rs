@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod clock;
 mod fuzz;
+mod interop;
 mod no_std;
 mod report;
 mod say;
@@ -46,6 +47,8 @@ enum Command {
     /// Simulate queue pairs over bad links, one run per seed
     #[command(long_about = sim::ABOUT)]
     Sim(sim::Args),
+    /// Meet the Linux kernel's soft-RoCE, which runs in a guest
+    Interop(interop::Args),
     /// Run the benchmarks
     Bench(bench::Args),
 }
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Interop(args) => interop::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

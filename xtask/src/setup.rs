@@ -11,7 +11,7 @@ use crate::shell::{Cmd, on_path};
 /// A Debian package some test needs.
 struct Package {
     name: &'static str,
-    /// If this program is on the path, the package counts as there.
+    /// If this program is on the path, or this file is there, the package counts as there.
     binary: &'static str,
     why: &'static str,
 }
@@ -19,15 +19,27 @@ struct Package {
 const PACKAGES: &[Package] = &[
     Package { name: "tshark", binary: "tshark", why: "judges our frames" },
     Package { name: "g++", binary: CXX, why: "compiles libFuzzer for the fuzz targets" },
-    Package { name: "iproute2", binary: "ip", why: "joins network namespaces for the conformance suite" },
+    Package { name: "iproute2", binary: "ip", why: "joins network namespaces, also that of the guest" },
+    Package { name: "qemu-system-x86", binary: "qemu-system-x86_64", why: GUEST },
+    Package { name: "gcc", binary: "gcc", why: GUEST },
+    Package { name: "libibverbs-dev", binary: "/usr/include/infiniband/verbs.h", why: GUEST },
+    Package { name: "binutils", binary: "readelf", why: GUEST },
+    Package { name: "kmod", binary: "depmod", why: GUEST },
+    Package { name: "cpio", binary: "cpio", why: GUEST },
+    Package { name: "zstd", binary: "zstd", why: GUEST },
 ];
+
+/// Why many of them are needed.
+const GUEST: &str = "for the guest whose kernel we interoperate with";
 
 /// What cargo's build scripts call a C++ compiler.
 const CXX: &str = "c++";
 
 /// Makes sure the packages are there. Returns a note for the report, or why the tests cannot run.
 pub(crate) fn run() -> Result<String> {
-    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !on_path(package.binary)).collect();
+    // What the guest needs is for those who ask for it: `cargo xtask interop` names what is missing.
+    let needed = PACKAGES.iter().filter(|package| package.why != GUEST);
+    let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
     if missing.is_empty() {
         return Ok("everything is here".into());
     }
@@ -61,6 +73,18 @@ pub(crate) fn require_all() -> &'static str {
 /// Whether a missing program must fail what needs it.
 pub(crate) fn skipping_is_failing() -> bool {
     must_not_skip(is_ci(), is_root(), is_debian_like(&os_release()))
+}
+
+/// What is missing for the guest of the interoperability tests, if anything is.
+pub(crate) fn missing_for_guest() -> Option<String> {
+    let needed = PACKAGES.iter().filter(|package| package.why == GUEST || package.name == "iproute2");
+    let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
+    if !is_debian_like(&os_release()) || !on_path("apt-get") {
+        return Some(
+            "the guest is made from Debian packages: run it on Debian or one of its children".into(),
+        );
+    }
+    (!missing.is_empty()).then(|| request(&missing))
 }
 
 /// Whether C++ can be compiled here.
@@ -114,7 +138,7 @@ fn is_ci() -> bool {
     env::var_os("CI").is_some_and(|value| !value.is_empty())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     matches!(Cmd::new("id").arg("-u").captured(), Ok((true, id)) if id.trim() == "0")
 }
 

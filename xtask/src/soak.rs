@@ -58,6 +58,12 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         run: Box::new(move || sim::run_with(&["--seeds", &(SEEDS_PER_MINUTE * minutes).to_string()])),
     });
     entries.push(Entry {
+        name: "interop".into(),
+        shows: "we and the Linux kernel understand each other for 10,000 rounds of its own tools",
+        minutes: 15,
+        run: Box::new(crate::interop::long),
+    });
+    entries.push(Entry {
         name: "planted".into(),
         shows: "the simulator finds every bug that was planted on purpose",
         minutes: 5,

@@ -7,13 +7,13 @@ use crate::clock::Stopwatch;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
-use crate::{no_std, setup, sim, tidy};
+use crate::{interop, no_std, setup, sim, tidy};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only this part; repeat for several
-    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
+    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(parts().map(|part| part.name)))]
     only: Vec<String>,
     /// List the parts and what each shows
     #[arg(long)]
@@ -45,15 +45,28 @@ const PARTS: &[Part] = &[
     Part { name: "tidy", shows: "the repository keeps its own rules", run: tidy::check_repository },
 ];
 
+/// Parts that run only when they are named: they need much more of the machine.
+const BY_NAME: &[Part] = &[Part {
+    name: "interop",
+    shows: "we and the Linux kernel understand each other, both ways",
+    run: interop::check,
+}];
+
+/// All of them.
+fn parts() -> impl Iterator<Item = &'static Part> {
+    PARTS.iter().chain(BY_NAME)
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
-        for part in PARTS {
+        for part in parts() {
             say!("{:10} {}", part.name, part.shows);
         }
         return Ok(());
     }
-    let wanted = |part: &&Part| args.only.is_empty() || args.only.iter().any(|name| name == part.name);
-    let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
+    let named = |part: &&Part| args.only.iter().any(|name| name == part.name);
+    let parts: Vec<&Part> =
+        if args.only.is_empty() { PARTS.iter().collect() } else { parts().filter(named).collect() };
     let total = Stopwatch::start();
     let table = run_parts(&parts);
     say!("\n{table}");

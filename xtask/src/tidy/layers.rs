@@ -25,7 +25,7 @@ const ORDER: &[&str] = &[
 ];
 
 /// Crates for tests: they may know the whole house, and the house knows them only in its tests.
-const DEV_ONLY: &[&str] = &["testkit", "sim"];
+const DEV_ONLY: &[&str] = &["testkit", "sim", "interop"];
 
 /// Packages from outside that only some crates may use.
 struct Outsider {

@@ -1,0 +1,124 @@
+//! All cases, in the order in which they run.
+
+mod errors;
+mod moves;
+
+use ferroce_verbs::FaultPlan;
+
+use crate::Result;
+use crate::lab::Lab;
+use crate::pair::Asks;
+use crate::pingpong;
+
+/// One thing that we and the kernel do together, in both directions.
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    pub(crate) shows: &'static str,
+    pub(crate) weather: Weather,
+    pub(crate) run: fn(&mut Lab, Asks) -> Result<()>,
+}
+
+impl Case {
+    /// Whether it takes seconds.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.name.starts_with("large") || self.name.contains("pingpong")
+    }
+
+    /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
+    /// case. Where it is not, a packet that is sent once more meets nobody.
+    pub(crate) fn is_accounted(&self) -> bool {
+        let ends_badly = ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn"].contains(&self.name);
+        self.weather == Weather::Fair && !ends_badly && !self.name.contains("pingpong")
+    }
+}
+
+/// What happens to packets on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weather {
+    /// Nothing.
+    Fair,
+    /// What the guest sends is lost or doubled.
+    Theirs(&'static str),
+    /// What we send is lost, doubled, held back or damaged.
+    Ours(&'static str),
+}
+
+impl Weather {
+    /// All that occur, in an order that opens our device seldom.
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Fair, THEIR_LOSS, THEIR_REPEATS, OUR_LOSS, OUR_REPEATS, OUR_DAMAGE];
+
+    /// For our device.
+    pub(crate) fn faults(self) -> Result<Option<FaultPlan>> {
+        match self {
+            Self::Ours(plan) => Ok(Some(FaultPlan::parse(plan)?)),
+            Self::Fair | Self::Theirs(_) => Ok(None),
+        }
+    }
+}
+
+const THEIR_LOSS: Weather = Weather::Theirs("loss 2%");
+const THEIR_REPEATS: Weather = Weather::Theirs("duplicate 20%");
+const OUR_LOSS: Weather = Weather::Ours("loss=0.02,seed=5");
+const OUR_REPEATS: Weather = Weather::Ours("dup=0.2,reorder=0.05,seed=5");
+const OUR_DAMAGE: Weather = Weather::Ours("corrupt=0.02,seed=5");
+
+const fn fair(name: &'static str, shows: &'static str, run: fn(&mut Lab, Asks) -> Result<()>) -> Case {
+    Case { name, shows, weather: Weather::Fair, run }
+}
+
+const fn foul(name: &'static str, shows: &'static str, weather: Weather) -> Case {
+    Case { name, shows, weather, run: moves::much }
+}
+
+/// In the order of the table.
+pub(crate) const CASES: &[Case] = &[
+    fair("send", "RC SEND", moves::send),
+    fair("send_imm", "RC SEND with immediate data", moves::send_imm),
+    fair("send_inv", "RC SEND with invalidation", moves::send_inv),
+    fair("write", "RC RDMA WRITE", moves::write),
+    fair("write_imm", "RC RDMA WRITE with immediate data", moves::write_imm),
+    fair("read", "RC RDMA READ", moves::read),
+    fair("cas", "RC compare and swap", moves::compare_swap),
+    fair("faa", "RC fetch and add", moves::fetch_add),
+    fair("zero", "RC messages of no bytes", moves::zero),
+    fair("odd", "RC messages of 1, 2, 3, 5 and 1001 bytes", moves::odd),
+    fair("multi", "RC messages of several packets", moves::multi),
+    fair("large_send", "RC SEND of 16 MiB", moves::large_send),
+    fair("large_write", "RC RDMA WRITE of 16 MiB", moves::large_write),
+    fair("large_read", "RC RDMA READ of 16 MiB", moves::large_read),
+    fair("uc", "UC SEND and WRITE, with and without immediate data", moves::uc),
+    fair("ud", "UD SEND with and without immediate data, with GRH", moves::ud),
+    fair("bad_rkey_write", "a WRITE with a wrong key is refused", errors::bad_rkey_write),
+    fair("bad_rkey_read", "a READ with a wrong key is refused", errors::bad_rkey_read),
+    fair("rnr", "a SEND waits for a receive that comes late", errors::rnr),
+    fair("wrong_qpn", "nobody answers for a queue pair that is not there", errors::wrong_qpn),
+    foul("their_loss", "the guest's netem loses 2 %", THEIR_LOSS),
+    foul("their_repeats", "the guest's netem doubles 20 %", THEIR_REPEATS),
+    foul("our_loss", "we lose 2 %", OUR_LOSS),
+    foul("our_repeats", "we double 20 % and hold back 5 %", OUR_REPEATS),
+    foul("our_damage", "we flip a bit in 2 % of the packets", OUR_DAMAGE),
+    fair("rc_pingpong", "ibv_rc_pingpong", pingpong::rc),
+    fair("uc_pingpong", "ibv_uc_pingpong", pingpong::uc),
+    fair("ud_pingpong", "ibv_ud_pingpong", pingpong::ud),
+    Case {
+        name: "rc_pingpong_loss",
+        shows: "ibv_rc_pingpong while the guest loses 2 %",
+        weather: THEIR_LOSS,
+        run: pingpong::rc_with_loss,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_weather_is_visited() {
+        for (index, case) in CASES.iter().enumerate() {
+            assert!(CASES[..index].iter().all(|other| other.name != case.name), "{}", case.name);
+            assert!(Weather::ALL.contains(&case.weather), "{}", case.name);
+            assert!(case.weather.faults().is_ok(), "{}", case.name);
+        }
+    }
+}

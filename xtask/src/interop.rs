@@ -1,0 +1,162 @@
+//! `cargo xtask interop`: our stack against the Linux kernel's soft-RoCE, which runs in a guest.
+
+mod image;
+mod vm;
+mod world;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail, ensure};
+
+use crate::clock::Stopwatch;
+use crate::say::say;
+use crate::setup;
+use crate::shell::{Cmd, root, target_dir};
+use vm::Guest;
+use world::World;
+
+/// Options of `cargo xtask interop`.
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Leave guest and namespace as they are afterwards, and say how to use and end them
+    #[arg(long)]
+    keep: bool,
+    /// Only the cases for this MTU of the link: 1500 or 9000
+    #[arg(long, value_name = "BYTES", value_parser = ["1500", "9000"])]
+    mtu: Option<String>,
+    /// Only cases whose name contains this; repeat for several
+    #[arg(long, value_name = "CASE")]
+    only: Vec<String>,
+    /// List the cases
+    #[arg(long)]
+    list: bool,
+    /// What takes long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000, as `cargo xtask test` has it
+    #[arg(long, conflicts_with = "long")]
+    short: bool,
+    /// Ten times as many rounds with the kernel's own tools
+    #[arg(long)]
+    long: bool,
+    /// Print the results as JSON
+    #[arg(long)]
+    json: bool,
+    /// Put the table into docs/interop.md
+    #[arg(long)]
+    write_docs: bool,
+    /// Write all packets of the run into this file
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.list {
+        return Cmd::new(&build()?).arg("--list").run();
+    }
+    if let Some(missing) = missing() {
+        bail!("interop: {missing}");
+    }
+    let program = build()?;
+    let watch = Stopwatch::start();
+    let image = image::ready(&target_dir().join("interop"))?;
+    let mut world = World::create()?;
+    let mut guest = Guest::boot(&image, &world)?;
+    say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
+    let result = Cmd::new("ip")
+        .args(["netns", "exec", world.namespace(), &program, "--guest", world::GUEST])
+        .arg("--versions")
+        .arg(image.join("versions"))
+        .args(pass_on(args))
+        .env("FERROCE_NETDEV", world::BRIDGE)
+        .run();
+    if result.is_err() {
+        say!("interop: {}", guest.obituary(&world));
+    }
+    if args.keep {
+        world.keep();
+        say!("{}", how_to_use(&world, &guest, &program));
+    }
+    result
+}
+
+/// As part of `cargo xtask test`: where it cannot run, the rule of [`setup`] decides whether that is a failure.
+pub(crate) fn check() -> Result<String> {
+    if let Some(missing) = missing() {
+        ensure!(!setup::skipping_is_failing(), "{missing}");
+        return Ok(format!("SKIPPED: {missing}"));
+    }
+    run(&Args { short: true, ..Args::default() })?;
+    Ok("against the kernel in a guest".into())
+}
+
+/// The long form, for the soak.
+pub(crate) fn long() -> Result<()> {
+    run(&Args { long: true, ..Args::default() })
+}
+
+/// What stands in the way, and what to do about it.
+fn missing() -> Option<String> {
+    if !setup::is_root() {
+        return Some("the guest needs a network namespace and a tap device: run it as root".into());
+    }
+    setup::missing_for_guest()
+}
+
+fn build() -> Result<String> {
+    Cmd::cargo("build --quiet -p ferroce-interop").run()?;
+    Ok(target_dir().join("debug/ferroce-interop").to_string_lossy().into_owned())
+}
+
+fn pass_on(args: &Args) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut add = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
+    if let Some(mtu) = &args.mtu {
+        add("--mtu", mtu);
+    }
+    for case in &args.only {
+        add("--only", case);
+    }
+    if let Some(file) = &args.pcap {
+        add("--pcap", &file.to_string_lossy());
+    }
+    if args.write_docs {
+        add("--write-docs", &docs().to_string_lossy());
+    }
+    for (on, name) in [(args.short, "--short"), (args.long, "--long"), (args.json, "--json")] {
+        words.extend(on.then(|| name.to_owned()));
+    }
+    words
+}
+
+fn docs() -> PathBuf {
+    root().join(Path::new("docs/interop.md"))
+}
+
+fn how_to_use(world: &World, guest: &Guest, program: &str) -> String {
+    let (namespace, pid) = (world.namespace(), guest.pid);
+    let inside = format!("ip netns exec {namespace} env FERROCE_NETDEV={} {program}", world::BRIDGE);
+    format!(
+        "interop: the guest stays up (process {pid}, console in {})\n  \
+         a command in it:  {inside} --guest {guest_address} --run 'ibv_devinfo'\n  \
+         some cases again: {inside} --guest {guest_address} --only write\n  \
+         the end of it:    kill {pid}; ip netns del {namespace}; rm -r {run}",
+        world.run_dir().join("console").display(),
+        guest_address = world::GUEST,
+        run = world.run_dir().display(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_reach_the_program() {
+        let args = Args {
+            mtu: Some("9000".into()),
+            only: vec!["write".into(), "read".into()],
+            json: true,
+            ..Args::default()
+        };
+        assert_eq!(pass_on(&args).join(" "), "--mtu 9000 --only write --only read --json");
+        assert!(pass_on(&Args::default()).is_empty());
+    }
+}

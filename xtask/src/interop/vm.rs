@@ -1,0 +1,130 @@
+//! The guest: QEMU with the image, on the tap device of the run's network.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::world::{GUEST, MTU, TAP, World};
+
+/// A guest that runs. The [`World`] it was booted in ends it.
+pub(super) struct Guest {
+    pub(super) pid: u32,
+    pub(super) kernel: String,
+    pub(super) accelerator: &'static str,
+    qemu: Child,
+}
+
+/// How long a guest may take to boot: ten times what it takes with software emulation on a slow machine.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Lines of the console that are shown when it does not boot.
+const TAIL: usize = 15;
+
+impl Guest {
+    /// Starts it and waits until it says that it is ready.
+    pub(super) fn boot(image: &Path, world: &World) -> Result<Self> {
+        // The guest's virtio-serial port is QEMU's standard input: a socket whose other end is ours. It ends
+        // with QEMU, so nobody waits for a guest that died.
+        let (ours, theirs) = UnixStream::pair().context("making a pair of sockets")?;
+        let console = world.run_dir().join("console");
+        let complaints = fs::File::create(world.run_dir().join("qemu.log")).context("making qemu.log")?;
+        let accelerator = if kvm_works() { "KVM" } else { "software emulation" };
+        let qemu = Command::new("ip")
+            .args(["netns", "exec", world.namespace(), "qemu-system-x86_64"])
+            .args(machine(image, &console, accelerator == "KVM"))
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(complaints)
+            .process_group(0)
+            .spawn()
+            .context("`ip netns exec` could not be started")?;
+        let mut guest = Self { pid: qemu.id(), kernel: String::new(), accelerator, qemu };
+        ours.set_read_timeout(Some(PATIENCE)).context("setting a time limit")?;
+        let mut line = String::new();
+        let why = match BufReader::new(ours).read_line(&mut line) {
+            Ok(0) => "QEMU ended".to_owned(),
+            Ok(_) => String::new(),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                format!("it was not ready after {} s", PATIENCE.as_secs())
+            }
+            Err(error) => error.to_string(),
+        };
+        match line.trim().strip_prefix("ready ") {
+            Some(kernel) => guest.kernel = kernel.to_owned(),
+            None => bail!("the guest did not boot: {why}{line}{}", last_words(world.run_dir())),
+        }
+        Ok(guest)
+    }
+
+    /// What there is to say about a guest after a failure: whether it still runs, and its last words.
+    pub(super) fn obituary(&mut self, world: &World) -> String {
+        let state = match self.qemu.try_wait() {
+            Ok(None) => "still runs",
+            Ok(Some(_)) | Err(_) => "has ended",
+        };
+        format!("the guest {state}; its console:{}", last_words(world.run_dir()))
+    }
+}
+
+/// Software emulation is enough; where the processor helps, it is faster.
+fn kvm_works() -> bool {
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let helps = processor.split_whitespace().any(|flag| flag == "vmx" || flag == "svm");
+    helps && fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+/// QEMU's options. One processor is enough, and leaves the others to whoever else works here.
+fn machine(image: &Path, console: &Path, kvm: bool) -> Vec<String> {
+    let accelerator = if kvm { "kvm" } else { "tcg" };
+    let fixed = format!(
+        "-nodefaults -no-user-config -no-reboot -display none -M q35 -cpu max -smp 1 -m 768 -accel {accelerator} \
+         -chardev socket,id=ready,fd=0 -device virtio-serial-pci -device virtserialport,chardev=ready,name=ready \
+         -device virtio-rng-pci -netdev tap,id=wire,ifname={TAP},script=no,downscript=no \
+         -device virtio-net-pci,netdev=wire,mac=52:54:00:77:00:02,host_mtu=9000,romfile="
+    );
+    let mut words: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
+    let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
+    add("-kernel", image.join("vmlinuz").display().to_string());
+    add("-initrd", image.join("initramfs.zst").display().to_string());
+    add("-serial", format!("file:{}", console.display()));
+    let line = format!(
+        "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on tsc=reliable \
+         g.ip={GUEST}/24 g.ip6=fd77::2/64 g.mtu={MTU}"
+    );
+    add("-append", line);
+    words
+}
+
+/// What QEMU complained about, and the end of the console.
+fn last_words(run_dir: &Path) -> String {
+    let mut text = String::new();
+    for name in ["qemu.log", "console"] {
+        let whole = fs::read(run_dir.join(name)).unwrap_or_default();
+        let whole = String::from_utf8_lossy(&whole);
+        let lines: Vec<&str> = whole.lines().collect();
+        for line in &lines[lines.len().saturating_sub(TAIL)..] {
+            text.push_str("\n  ");
+            text.push_str(line.trim_end());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machine_is_small_and_on_our_tap() {
+        let words = machine(Path::new("/i"), Path::new("/c"), false).join(" ");
+        assert!(words.contains("-smp 1 ") && words.contains("-accel tcg "), "{words}");
+        assert!(words.contains(&format!("ifname={TAP},")) && words.contains("-kernel /i/vmlinuz"), "{words}");
+    }
+}
