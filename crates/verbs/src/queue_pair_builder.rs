@@ -147,6 +147,7 @@ impl<'a> QueuePairBuilder<'a> {
             caps: self.caps,
             signal_all: self.signal_all,
             path: self.path,
+            engine: None,
         };
         if let Some(queue) = self.shared_queue
             && !Arc::ptr_eq(queue.domain(), self.domain)

@@ -22,19 +22,20 @@ fn work_in_the_mail_holds_its_memory() {
         caps: Caps { max_send: 1, max_receive: 1, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 },
         signal_all: true,
         path: None,
+        engine: None,
     };
     let qp = Qp::new(&nic, &spec).unwrap();
     let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(Access::REMOTE_WRITE);
     qp.modify(&init, None).unwrap();
     let memory = Allocation::zeroed(64).unwrap();
     let (lkey, _) = nic.register(domain, &memory, (0, 64), 0, Access::LOCAL_WRITE).unwrap();
-    let is_registered = || nic.control(|engine| engine.tables.memory.region(lkey).is_some());
+    let is_registered = || nic.engines().control(0, |engine| engine.tables.memory.region(lkey).is_some());
 
     // The engine is busy, so the work waits in the mail; and whoever was busy leaves it there.
-    let busy = nic.shared().turnstile.enter();
+    let busy = nic.engines().station(0).turnstile.enter();
     let sge = Sge { address: 0, length: 64, lkey };
     qp.post_receive(&[ReceiveRequest { id: 1, sges: &[sge] }]).unwrap();
-    assert!(!nic.shared().mail.is_empty());
+    assert!(!nic.engines().station(0).mail.is_empty());
     assert!(!busy.leave_ringing().is_empty());
 
     nic.release(domain, lkey);

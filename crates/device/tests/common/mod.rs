@@ -63,6 +63,7 @@ impl Side {
             caps,
             signal_all: false,
             path: Some(path),
+            engine: None,
         };
         let qp = Qp::new(nic, &spec).expect("a queue pair");
         let memory = Allocation::zeroed(1 << 20).expect("memory");

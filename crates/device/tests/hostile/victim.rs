@@ -155,6 +155,7 @@ fn unreliable(side: &Side, service: Service) -> Arc<Qp> {
         caps,
         signal_all: true,
         path: None,
+        engine: None,
     };
     Qp::new(&side.nic, &spec).expect("a queue pair")
 }
