@@ -212,8 +212,12 @@ impl Driver {
 pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandle<()>> {
     let _blocked = Signals::block_all();
     std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || {
-        if catch_unwind(AssertUnwindSafe(|| drive(&engines, index))).is_err() {
-            // The panic has said why. Programs that poll can still go on.
+        // A panic has said why, and the next turn fails all work of the engine. Should that panic too,
+        // it is left alone.
+        for _ in 0..2 {
+            if catch_unwind(AssertUnwindSafe(|| drive(&engines, index))).is_ok() {
+                return;
+            }
             engines.events.push(AsyncEvent::DeviceFatal);
         }
     })
@@ -297,7 +301,7 @@ fn turn_now(engines: &Engines, index: usize) -> Option<Time> {
     inside.take_calls();
     // Only if no program has looked since is it right that the driver is armed.
     let gone = station.looks.load(Ordering::Relaxed) == station.driver.armed_at.load(Ordering::Relaxed);
-    let turned = inside.turn(clock::now(), Reason::Driver, engines);
+    let (inside, turned) = engines.turn(index, inside, Reason::Driver);
     inside.ring(left_over(turned));
     if gone && turned.received > 0 && station.driver.permissions.load(Ordering::Relaxed) > 0 {
         station.driver.permissions.store(PERMISSIONS, Ordering::Relaxed);

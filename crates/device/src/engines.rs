@@ -199,7 +199,7 @@ impl Engines {
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
-        let mut turned = inside.turn(clock::now(), Reason::Polled, self);
+        let (inside, mut turned) = self.turn(index, inside, Reason::Polled);
         station.driver.polled(turned.received == 0, looks);
         // Who polls comes back for the rest, and wants to see first what is there.
         turned.more &= !station.driver.is_parked();
@@ -230,9 +230,24 @@ impl Engines {
         // What the driver rang for must not be lost because work was posted.
         let arrived = inside.take_calls().contains(Calls::ARRIVED);
         let reason = if arrived { Reason::Driver } else { reason };
-        let turned = inside.turn(clock::now(), reason, self);
+        let (inside, turned) = self.turn(index, inside, reason);
         inside.ring(left_over(turned));
         self.step_out(index, inside, after);
+    }
+
+    /// Turns an engine.
+    pub(crate) fn turn<'a>(
+        &self,
+        index: usize,
+        inside: Inside<'a, Engine>,
+        reason: Reason,
+    ) -> (Inside<'a, Engine>, Turned) {
+        let guard = WakeOnPanic(&self.stations[index].driver);
+        // Of a panic the driver hears when the engine was left.
+        let mut inside = inside;
+        let turned = inside.turn(clock::now(), reason, self);
+        std::mem::forget(guard);
+        (inside, turned)
     }
 
     /// Leaves an engine, going round again if somebody rang. What is to be done outside is noted.
@@ -246,11 +261,11 @@ impl Engines {
                     driver.needed_at(next);
                     return;
                 }
-                Err(again) => {
-                    inside = again;
-                    let calls = inside.take_calls();
+                Err(mut again) => {
+                    let calls = again.take_calls();
                     let reason = if calls.contains(Calls::ARRIVED) { Reason::Driver } else { Reason::Posted };
-                    let turned = inside.turn(clock::now(), reason, self);
+                    let (turned_inside, turned) = self.turn(index, again, reason);
+                    inside = turned_inside;
                     inside.ring(left_over(turned));
                 }
             }
@@ -300,6 +315,18 @@ impl Engines {
             let station = next(&mut after.errands);
             station.turnstile.ring(Calls::POSTED);
             station.driver.wake();
+        }
+    }
+}
+
+/// Sends the driver if this thread panics in an engine: whoever turns it next fails all its work, and
+/// those who wait for it should not wait for ever.
+pub(crate) struct WakeOnPanic<'a>(pub(crate) &'a Driver);
+
+impl Drop for WakeOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.wake();
         }
     }
 }

@@ -7,7 +7,7 @@ use super::host::{Tables, View};
 use super::qps::{Entry, Tally, index_of, slot_of};
 use super::{Engine, view};
 use crate::completion::CqId;
-use crate::engines::{Engines, Station};
+use crate::engines::{Engines, Station, WakeOnPanic};
 use crate::memory::Place;
 use crate::path::Path;
 
@@ -94,6 +94,7 @@ impl Engine {
             return 0;
         }
         let station = around.station(there);
+        let _guard = WakeOnPanic(&station.driver);
         let Some(mut other) = station.turnstile.try_enter() else { return 0 };
         // If a turn of it has panicked, whoever turns it next sees to that.
         let done = if other.turning { 0 } else { self.meet_in(entry, &mut other, station, around) };

@@ -37,6 +37,10 @@ pub(crate) enum Setup {
     WireNoCoalescing,
     /// One device on `::1` that must not use the direct way.
     WireV6,
+    /// Two queue pairs in two engines of one device, which must meet directly.
+    EnginesLocal,
+    /// The same over the network.
+    EnginesWire,
     /// Two devices that the caller opened.
     Given,
 }
@@ -72,7 +76,7 @@ impl Rig {
             IpAddr::from([127, 0, net, 2 * number + side])
         };
         let (first, second) = match setup {
-            Setup::Local => (address(1), address(1)),
+            Setup::Local | Setup::EnginesLocal | Setup::EnginesWire => (address(1), address(1)),
             Setup::WireV6 => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
             _ => (address(1), address(2)),
         };
@@ -81,6 +85,8 @@ impl Rig {
             let builder = match setup {
                 Setup::Local => builder.path(PathPolicy::Require),
                 Setup::WireV6 => builder.path(PathPolicy::Forbid),
+                Setup::EnginesLocal => builder.engines(2).path(PathPolicy::Require),
+                Setup::EnginesWire => builder.engines(2).path(PathPolicy::Forbid),
                 Setup::WireFaults => {
                     let plan =
                         FaultPlan { loss: 0.02, dup: 0.02, reorder: 0.02, seed, ..FaultPlan::default() };
@@ -110,7 +116,10 @@ impl Rig {
 
     /// The way that packets must take here.
     pub(crate) fn path(&self) -> Path {
-        if self.setup == Setup::Local { Path::Local } else { Path::Wire }
+        match self.setup {
+            Setup::Local | Setup::EnginesLocal => Path::Local,
+            _ => Path::Wire,
+        }
     }
 
     /// Whether packets get lost here.
