@@ -287,8 +287,15 @@ impl Engines {
             wake.run();
         }
         if after.let_go {
-            self.control_all(|all| all.release_regions());
+            self.release_regions();
         }
+    }
+
+    /// Deregisters those leaving regions that no posted work names any more.
+    pub(crate) fn release_regions(&self) {
+        self.control_all(|all| {
+            all.release_regions();
+        });
     }
 
     /// Calls on the engines that were left something. They may have something for others in turn: that

@@ -335,7 +335,7 @@ impl Nic {
     pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
         self.change_memory(|table| table.free_window(window))?;
         // A region may have waited for it.
-        self.engines().control_all(|all| all.release_regions());
+        self.engines().release_regions();
         self.leave_domain(domain);
         Ok(())
     }

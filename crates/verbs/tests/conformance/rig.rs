@@ -64,6 +64,8 @@ pub(crate) struct Host {
     pub(crate) pd: ProtectionDomain,
     /// Which of the device's addresses queue pairs have.
     pub(crate) address: IpAddr,
+    /// The engine of its ends, where it matters.
+    engine: Option<usize>,
 }
 
 impl Rig {
@@ -107,11 +109,12 @@ impl Rig {
 
     /// Hosts on devices that are open.
     pub(crate) fn of(a: (Context, IpAddr), b: (Context, IpAddr), setup: Setup) -> Self {
-        let host = |(context, address): (Context, IpAddr)| {
+        let apart = matches!(setup, Setup::EnginesLocal | Setup::EnginesWire);
+        let host = |(context, address): (Context, IpAddr), engine| {
             let pd = context.protection_domain().unwrap();
-            Host { context, pd, address }
+            Host { context, pd, address, engine: apart.then_some(engine) }
         };
-        Self { a: host(a), b: host(b), setup, quiet: Cell::new(false), _turn: None }
+        Self { a: host(a, 0), b: host(b, 1), setup, quiet: Cell::new(false), _turn: None }
     }
 
     /// The way that packets must take here.
@@ -247,14 +250,17 @@ impl Host {
     pub(crate) fn end_in(&self, pd: &ProtectionDomain, service: Service, shape: &Shape) -> End {
         let sends = self.context.completion_queue(shape.completions).unwrap();
         let receives = self.context.completion_queue(shape.completions).unwrap();
-        let qp = pd
+        let builder = pd
             .queue_pair(service)
             .send_queue(&sends, shape.depth)
             .receive_queue(&receives, shape.depth)
             .signal_all(shape.signal_all)
-            .address(self.address)
-            .build()
-            .unwrap();
+            .address(self.address);
+        let builder = match self.engine {
+            Some(engine) => builder.engine(engine),
+            None => builder,
+        };
+        let qp = builder.build().unwrap();
         let region = pd.allocate(shape.region, OPEN).unwrap();
         End { qp, sends, receives, region, pd: pd.clone() }
     }
