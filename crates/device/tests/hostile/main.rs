@@ -9,7 +9,11 @@ mod attacker;
 mod peer;
 mod victim;
 
+use std::net::SocketAddr;
+
 use attacker::{Attacker, TAIL, every_opcode};
+use common::Side;
+use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, now};
 use ferroce_testkit::samples::Numbers;
 use ferroce_wire::{Body, Packet, Psn, Qpn};
 use rand_core::Rng;
@@ -182,6 +186,46 @@ fn a_flood_of_notifications_ends_nothing() {
     attacker.settle();
     assert_eq!(counted(&victim, "wrong_peer"), 3000);
     victim.still_works();
+}
+
+/// The kernel steers a run of packets by the first of them. Those for another engine are handed on to it, and
+/// what is for no engine at all is counted.
+#[test]
+fn a_run_for_two_engines_reaches_both() {
+    let address = [127, 0, NET, 60];
+    let config = Config { address: Some(address.into()), engines: 2, ..Config::new("lo") };
+    let nic = Nic::open(config).expect("a device on lo");
+    let sides = [0, 1].map(|engine| {
+        let cq = CompletionQueue::new(&nic, 64, None).expect("a completion queue");
+        Side::into_queue(&nic, address, PathPolicy::Forbid, (16, Some(engine)), &cq)
+    });
+    let source = SocketAddr::new([127, 0, NET, 61].into(), 50_123);
+    let mut attacker = Attacker::at(source, &nic, address.into(), 9);
+    // Queue pairs without a peer take no packet from anybody, and that is counted where they live.
+    let [first, second] = sides.each_ref().map(|side| side.qp.qpn());
+    let nobody = Qpn::new(0x7f_0005);
+    let mut run = Vec::new();
+    for (place, qpn) in (0..).zip([first, second, nobody, first, second]) {
+        let packet: Packet<&[u8]> =
+            Packet { dest_qp: qpn, ..Packet::new(Qpn::GSI, Psn::new(0), Body::Congestion) };
+        run.extend(attacker.sealed_at(&packet, place));
+    }
+    let segment = run.len() / 5;
+    attacker.send_run(&run, segment);
+    let end = now() + common::PATIENCE;
+    while nic.counters().wrong_peer < 4 {
+        assert!(now() < end, "{:?}", nic.counters());
+        std::thread::yield_now();
+    }
+    let counters = nic.counters();
+    assert_eq!((counters.forwarded, counters.unknown_qp, counters.packets_received), (2, 1, 5));
+    // A packet on its own comes to the right engine at once.
+    let packet: Packet<&[u8]> =
+        Packet { dest_qp: second, ..Packet::new(Qpn::GSI, Psn::new(0), Body::Congestion) };
+    let bytes = attacker.sealed(&packet);
+    attacker.send(&bytes);
+    attacker.settle();
+    assert_eq!((nic.counters().forwarded, nic.counters().wrong_peer), (2, 5));
 }
 
 /// The sample numbers with the queue pair, so that nothing but the sender is wrong.
