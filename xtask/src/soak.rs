@@ -83,10 +83,10 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
     });
     entries.push(Entry {
         name: "processes".into(),
-        shows: "processes that sleep, spin, stop and die, devices that come and go, and hostile packets, for long",
+        shows: "processes that sleep, spin, stop and die, devices that come and go, many threads, hostile packets, for long",
         minutes: minutes * 2,
         run: Box::new(move || {
-            let tests = "--test processes --test lifecycle --test hostile";
+            let tests = "--test processes --test lifecycle --test hostile --test engines";
             let cmd = Cmd::cargo(&format!("test -p ferroce-device -p ferroce-verbs {tests}"));
             cmd.env("FERROCE_SOAK", minutes.to_string()).run()
         }),
