@@ -267,8 +267,8 @@ fn the_engines_of_a_device_share_a_file() {
     for round in 0..50 {
         for (from, to) in [(0, 1), (1, 0)] {
             let target = sides[to].address().at(0);
-            let work = signaled(round, SendOp::Write(target), &[sides[from].sge(0, 10_000)]);
-            sides[from].qp.post_send(&[work]).expect("room");
+            let piece = [sides[from].sge(0, 10_000)];
+            sides[from].qp.post_send(&[signaled(round, SendOp::Write(target), &piece)]).expect("room");
         }
         for side in &sides {
             assert_eq!(side.completion().status, Status::Success);
