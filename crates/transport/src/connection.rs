@@ -102,6 +102,8 @@ impl SendOp {
             Self::Read(_) => WorkKind::Read,
             Self::CompareSwap { .. } => WorkKind::CompareSwap,
             Self::FetchAdd { .. } => WorkKind::FetchAdd,
+            Self::MaskedCompareSwap { .. } => WorkKind::MaskedCompareSwap,
+            Self::MaskedFetchAdd { .. } => WorkKind::MaskedFetchAdd,
             Self::AtomicWrite(_) => WorkKind::AtomicWrite,
             Self::BindWindow(_) => WorkKind::BindWindow,
             Self::LocalInvalidate(_) => WorkKind::LocalInvalidate,

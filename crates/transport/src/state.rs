@@ -157,7 +157,7 @@ pub fn check(
     limits: &Limits,
 ) -> Result<State, ModifyError> {
     let given = attributes.mask;
-    if service == Service::Cnp {
+    if matches!(service, Service::Cnp | Service::RcOwn | Service::XrcOwn) {
         return Err(ModifyError::NotAQueuePair { service });
     }
     if given.contains(AttributeMask::CUR_STATE) && attributes.current_state != current {

@@ -5,17 +5,30 @@ mod common;
 
 use common::*;
 use ferroce_sim::{Pair, Side};
-use ferroce_transport::{Access, DomainId, Event, Remote, SendOp, State, Status};
+use ferroce_transport::{Access, DomainId, Event, MaskedAdd, MaskedSwap, Remote, SendOp, State, Status};
 use ferroce_wire::Rkey;
 
 type Make = fn(Remote) -> SendOp;
 
+const EVERYTHING: MaskedSwap =
+    MaskedSwap { compare: 0, compare_mask: u64::MAX, swap: 1, swap_mask: u64::MAX };
+
 /// Everything that reaches for remote memory, and the access that it needs.
-const REACHES: [(&str, Make, Access); 5] = [
+const REACHES: [(&str, Make, Access); 7] = [
     ("WRITE", SendOp::Write, Access::REMOTE_WRITE),
     ("READ", SendOp::Read, Access::REMOTE_READ),
     ("compare and swap", |remote| SendOp::CompareSwap { remote, compare: 0, swap: 1 }, Access::REMOTE_ATOMIC),
     ("fetch and add", |remote| SendOp::FetchAdd { remote, add: 1 }, Access::REMOTE_ATOMIC),
+    (
+        "masked compare and swap",
+        |remote| SendOp::MaskedCompareSwap { remote, swap: EVERYTHING },
+        Access::REMOTE_ATOMIC,
+    ),
+    (
+        "masked fetch and add",
+        |remote| SendOp::MaskedFetchAdd { remote, add: MaskedAdd { add: 1, boundaries: 0 } },
+        Access::REMOTE_ATOMIC,
+    ),
     ("ATOMIC WRITE", SendOp::AtomicWrite, Access::REMOTE_WRITE),
 ];
 

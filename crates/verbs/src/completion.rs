@@ -74,7 +74,10 @@ impl Completion {
             WorkKind::Send => Classified::Sent(self),
             WorkKind::Write | WorkKind::AtomicWrite => Classified::Wrote(self),
             WorkKind::Read => Classified::Read(self),
-            WorkKind::CompareSwap | WorkKind::FetchAdd => Classified::Atomic(self),
+            WorkKind::CompareSwap
+            | WorkKind::FetchAdd
+            | WorkKind::MaskedCompareSwap
+            | WorkKind::MaskedFetchAdd => Classified::Atomic(self),
             WorkKind::Receive => Classified::Received(self),
             WorkKind::ReceiveWithImm => Classified::Written(self),
             WorkKind::BindWindow | WorkKind::LocalInvalidate => Classified::Local(self),

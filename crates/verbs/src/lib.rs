@@ -113,7 +113,7 @@ pub use ferroce_device::{
     QpError, QpState,
 };
 pub use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, Counters, DomainId, Event, ModifyError,
+    Access, AttributeMask, Attributes, Caps, Counters, DomainId, Event, MaskedAdd, MaskedSwap, ModifyError,
     PostError as RefusedError, SharedQueueId, State, Status, Time, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

@@ -171,7 +171,7 @@ impl Requester {
             return self.miss_answer(cx);
         }
         let Some(&work) = self.queue.get(self.queue.head()) else { return Ok(()) };
-        if !matches!(work.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+        if !work.op.is_atomic() {
             return Err(self.fail_oldest(Status::BadResponse, cx));
         }
         self.place_answer(0, &original.to_ne_bytes(), cx)?;

@@ -58,7 +58,7 @@ fn listed(service: Service) -> Vec<Listed> {
              SQD SQD: / PKEY_INDEX QKEY
              SQE RTS: / CUR_STATE QKEY"
         }
-        Service::Cnp => "",
+        Service::Cnp | Service::RcOwn | Service::XrcOwn => "",
     };
     let everywhere = State::ALL.into_iter().flat_map(|from| [(from, State::Reset), (from, State::Err)]);
     let nothing = AttributeMask::empty();

@@ -28,7 +28,7 @@ macro_rules! all_cases {
     ($then:ident! $($given:tt)*) => {
         $then! { $($given)*;
             operations: send_arrives send_with_immediate write_arrives write_with_immediate read_brings
-                compare_and_swap fetch_and_add atomic_write inline_forms gather_and_scatter;
+                compare_and_swap fetch_and_add masked_compare_and_swap masked_fetch_and_add atomic_write inline_forms gather_and_scatter;
             sizes: many_lengths zero_length_needs_no_key path_mtu_256 one_mebibyte;
             order: completions_come_in_posting_order unsignaled_work_is_silent a_batch_is_one_list
                 sends_arrive_in_order a_read_after_a_write_sees_it a_fence_waits_for_reads
