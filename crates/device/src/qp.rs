@@ -7,7 +7,7 @@ use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
 };
-use ferroce_wire::{Qpn, Service};
+use ferroce_wire::{PathMtu, Qpn, Service};
 
 use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
@@ -271,7 +271,8 @@ impl Qp {
                     if self.policy == PathPolicy::Require && choice.path != Path::Local {
                         return Err(QpError::NotLocal(choice));
                     }
-                    self.check_mtu(attributes, choice)?;
+                    let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
+                    self.check_mtu(attributes, known, choice)?;
                     Some(choice)
                 }
                 _ => None,
@@ -338,11 +339,20 @@ impl Qp {
         }
     }
 
-    fn check_mtu(&self, attributes: &Attributes, choice: PathChoice) -> Result<(), QpError> {
+    /// Packets of the path MTU must fit the interface, if they use it: also those of a queue pair that
+    /// met its peer in this process before.
+    fn check_mtu(
+        &self,
+        attributes: &Attributes,
+        known: Option<PathMtu>,
+        choice: PathChoice,
+    ) -> Result<(), QpError> {
         let most = self.nic.active_mtu().bytes();
-        let given = attributes.path_mtu.bytes();
         let asked = attributes.mask.contains(AttributeMask::PATH_MTU);
-        if asked && given > most && choice.path == Path::Wire {
+        let given = if asked { Some(attributes.path_mtu) } else { known };
+        if let Some(given) = given.map(PathMtu::bytes).filter(|given| *given > most)
+            && choice.path == Path::Wire
+        {
             return Err(QpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
         }
         Ok(())

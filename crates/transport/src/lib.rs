@@ -33,6 +33,7 @@ mod connection;
 mod counters;
 mod host;
 mod inbound;
+mod pacing;
 pub mod planted;
 mod posting;
 mod qp;

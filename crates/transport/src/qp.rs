@@ -10,6 +10,7 @@ use crate::connection::{Connection, Context};
 use crate::counters::Counters;
 use crate::host::{DomainId, SharedQueueId};
 use crate::inbound::{Inbound, ReceiveMark};
+use crate::pacing::Pacer;
 use crate::queue::{ReceiveQueue, SendQueue};
 use crate::rc::requester::Requester;
 use crate::rc::resources::MAX_RESOURCES;
@@ -71,6 +72,7 @@ pub struct QueuePair {
     caps: Caps,
     state: State,
     counters: Counters,
+    pacer: Pacer,
     /// Whether a packet has arrived since RTR.
     established: bool,
     machine: Machine,
@@ -125,7 +127,16 @@ impl QueuePair {
             max_dest_rd_atomic: 0,
         };
         let (service, state) = (config.service, State::Reset);
-        Self { connection, service, caps, state, counters: Counters::default(), established: false, machine }
+        Self {
+            connection,
+            service,
+            caps,
+            state,
+            counters: Counters::default(),
+            pacer: Pacer::default(),
+            established: false,
+            machine,
+        }
     }
 
     /// Gives it another number, before anybody knows it by the first.
@@ -177,7 +188,7 @@ impl QueuePair {
         window: &'a mut Window,
         host: &'a mut H,
     ) -> (&'a mut Machine, Context<'a, H>) {
-        let Self { connection, counters, machine, .. } = self;
-        (machine, Context { now, connection, counters, window, host })
+        let Self { connection, counters, pacer, machine, .. } = self;
+        (machine, Context { now, connection, counters, pacer, window, host })
     }
 }

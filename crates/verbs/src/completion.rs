@@ -1,6 +1,8 @@
 //! What became of work.
 
-use ferroce_device::WorkCompletion;
+use std::time::SystemTime;
+
+use ferroce_device::{ClockReading, WorkCompletion};
 use ferroce_transport::{Status, Time, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 use thiserror::Error;
@@ -56,6 +58,13 @@ impl Completion {
             Status::Success => Ok(self),
             status => Err(WorkError { id: self.id, qpn: self.qpn, kind: self.kind, status }),
         }
+    }
+
+    /// When it ended, on the wall's clock as it was read together with the device's
+    /// ([`Context::clock`](crate::Context::clock)).
+    #[must_use]
+    pub fn wall_time(&self, clock: &ClockReading) -> SystemTime {
+        clock.wall_at(self.time)
     }
 
     /// Whether the work was done.

@@ -85,6 +85,7 @@ impl Engine {
         if !back {
             return 0;
         }
+        let now = tables.now;
         let mut meeting = Meeting {
             tables,
             asking: (entry.send_cq, entry.receive_cq),
@@ -92,6 +93,6 @@ impl Engine {
             answering: (peer.send_cq, peer.receive_cq),
             answering_tally: &mut peer.tally,
         };
-        entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST, BURST_BYTES)
+        entry.machine.execute_directly(&mut peer.machine, &mut meeting, now, (BURST, BURST_BYTES))
     }
 }

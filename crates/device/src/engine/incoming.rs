@@ -6,10 +6,11 @@ use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
 use ferroce_wire::{Grh, Packet, ParseError, Service};
 
-use super::qps::{index_of, slot_of};
+use super::qps::{Entry, index_of, slot_of};
 use super::verify::Ends;
 use super::{Engine, view};
 use crate::fabric::{Received, Route};
+use crate::path::Path;
 
 /// Where a packet comes from, and how it came.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Sender {
     traffic_class: u8,
     hop_limit: u8,
     identification: u16,
+    /// It came over the network, not from a queue pair of this process.
+    from_wire: bool,
 }
 
 impl Sender {
@@ -30,6 +33,7 @@ impl Sender {
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
             identification: 0,
+            from_wire: false,
         }
     }
 
@@ -92,6 +96,7 @@ impl Engine {
             traffic_class: datagram.traffic_class,
             hop_limit: datagram.hop_limit,
             identification,
+            from_wire: true,
         };
         self.deliver(&sender, &packet);
     }
@@ -124,6 +129,15 @@ impl Engine {
             counters.wrong_peer += 1;
             return;
         }
+        // Between two that meet in this process no packet goes over the network: whoever sent this one
+        // is not the peer.
+        let peer = entry.peer;
+        let is_local = |entry: &Entry| entry.path.is_some_and(|choice| choice.path == Path::Local);
+        if sender.from_wire && is_local(entry) && qps.get(peer).is_none_or(|peer| is_local(peer)) {
+            counters.wrong_path += 1;
+            return;
+        }
+        let Some(entry) = qps.by_index(index) else { return };
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);

@@ -173,14 +173,14 @@ impl QueuePair {
     }
 
     /// Does posted work directly at `peer`, which is in the same process and connected to this
-    /// queue pair; at most `limit` messages, and no more after so many `bytes`. How many messages.
+    /// queue pair; at most `limit` messages, and no more after so many bytes. How many messages.
     /// What cannot be done directly is left for [`poll_transmit`](Self::poll_transmit).
     pub fn execute_directly<D: Direct>(
         &mut self,
         peer: &mut Self,
         direct: &mut D,
-        limit: u32,
-        bytes: u64,
+        now: Time,
+        (limit, bytes): (u32, u64),
     ) -> u32 {
         let together = self.state == State::Rts
             && peer.state.handles_requests()
@@ -204,10 +204,12 @@ impl QueuePair {
             let mut moved = 0;
             while done < limit
                 && moved < bytes
+                && self.pacer.allows(now)
                 && let Some(length) = ends.next()
             {
                 moved += u64::from(length);
                 done += 1;
+                self.counters.rate_waits += u64::from(self.pacer.spend(u64::from(length), now));
             }
         }
         self.counters.direct_requests += u64::from(done);
@@ -217,6 +219,8 @@ impl QueuePair {
 
     /// Does what is due at this time.
     pub fn handle_timeout<H: Host>(&mut self, now: Time, window: &mut Window, host: &mut H) {
+        // Forgets a pause that is over: what waited for it is sent when packets are asked for.
+        self.pacer.allows(now);
         let (machine, mut cx) = self.split(now, window, host);
         if let Machine::Rc { requester, .. } = machine
             && requester.handle_timeout(&mut cx) == Err(Failed)
@@ -228,10 +232,13 @@ impl QueuePair {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
-        match &self.machine {
+        let retry = match &self.machine {
             Machine::Rc { requester, .. } => requester.retry.next_deadline(),
             Machine::Uc { .. } | Machine::Ud { .. } => None,
-        }
+        };
+        // A pause matters only to those who have something to send.
+        let pause = self.pacer.resume_at().filter(|_| self.sends_waiting() > 0);
+        [retry, pause].into_iter().flatten().min()
     }
 
     /// Gives all timers their full time again: for a device that was kept from running, so

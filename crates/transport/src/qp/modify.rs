@@ -12,7 +12,7 @@ use crate::window::Window;
 impl QueuePair {
     /// Its attributes as they are now: those of its service and state mean something.
     #[must_use]
-    pub const fn attributes(&self) -> Attributes {
+    pub fn attributes(&self) -> Attributes {
         let connection = &self.connection;
         let (sq_psn, rq_psn) = match &self.machine {
             Machine::Rc { requester, responder } => (requester.next_psn, responder.expected),
@@ -31,8 +31,10 @@ impl QueuePair {
             .with_max_rd_atomic(connection.max_rd_atomic)
             .with_max_dest_rd_atomic(connection.max_dest_rd_atomic)
             .with_min_rnr_timer(connection.min_rnr_timer.code())
-            .with_dest_qpn(connection.dest_qpn);
+            .with_dest_qpn(connection.dest_qpn)
+            .with_rate_limit(self.pacer.rate());
         now.current_state = self.state;
+        now.draining = self.state == State::Sqd && !self.is_drained();
         now
     }
 
@@ -47,21 +49,20 @@ impl QueuePair {
         host: &mut H,
     ) -> Result<(), ModifyError> {
         let next = state::check(self.service, self.state, attributes, &Self::LIMITS)?;
+        self.check_possible(attributes)?;
         self.set_attributes(attributes);
         let previous = core::mem::replace(&mut self.state, next);
         match next {
-            State::Reset => self.clear(window),
+            State::Reset => {
+                self.pacer.set_rate(0);
+                self.clear(window);
+            }
             State::Rtr => {
                 self.established = false;
                 match &mut self.machine {
                     Machine::Rc { responder, .. } => responder.start_at(attributes.rq_psn, &self.connection),
                     Machine::Uc { receiver, .. } => receiver.start_at(attributes.rq_psn),
                     Machine::Ud { .. } => {}
-                }
-            }
-            State::Sqd if attributes.mask.contains(AttributeMask::MAX_DEST_RD_ATOMIC) => {
-                if let Machine::Rc { responder, .. } = &mut self.machine {
-                    responder.resources.reset(attributes.max_dest_rd_atomic);
                 }
             }
             State::Rts if previous == State::Rtr => match &mut self.machine {
@@ -73,10 +74,54 @@ impl QueuePair {
                 self.set_draining(true, attributes.notify_drained);
                 self.report_drained(window, host);
             }
+            State::Sqd => self.renew(attributes.mask),
             State::Err => self.flush_all(window, host),
-            State::Init | State::Sqd | State::Sqe => {}
+            State::Init | State::Sqe => {}
         }
         Ok(())
+    }
+
+    /// What is legal by the table, but not here, or not yet.
+    fn check_possible(&self, attributes: &Attributes) -> Result<(), ModifyError> {
+        let given = attributes.mask;
+        let unknown = given.intersection(AttributeMask::ALT_PATH.union(AttributeMask::PATH_MIG_STATE));
+        if !unknown.is_empty() {
+            return Err(ModifyError::NotSupported { attributes: unknown });
+        }
+        if given.contains(AttributeMask::PORT) && attributes.port != 1 {
+            return Err(ModifyError::NoSuchPort { given: attributes.port });
+        }
+        if given.contains(AttributeMask::PKEY_INDEX) && attributes.pkey_index != 0 {
+            return Err(ModifyError::NoSuchPKey { given: attributes.pkey_index });
+        }
+        // IBA 10.3.1.5: nothing changes under messages that are still on their way.
+        let changes = given.difference(AttributeMask::STATE.union(AttributeMask::CUR_STATE));
+        let leaves =
+            given.contains(AttributeMask::STATE) && matches!(attributes.state, State::Reset | State::Err);
+        if self.state == State::Sqd && !changes.is_empty() && !leaves && !self.is_drained() {
+            return Err(ModifyError::Draining { attributes: changes });
+        }
+        Ok(())
+    }
+
+    /// Whether every message that was begun is done.
+    fn is_drained(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.is_between_messages(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.is_between_messages(),
+        }
+    }
+
+    /// The machines take over what was changed in SQD.
+    fn renew(&mut self, changed: AttributeMask) {
+        if let Machine::Rc { requester, responder } = &mut self.machine {
+            if changed.intersects(AttributeMask::RETRY_CNT.union(AttributeMask::RNR_RETRY)) {
+                requester.retry.begin(&self.connection);
+            }
+            if changed.contains(AttributeMask::MAX_DEST_RD_ATOMIC) {
+                responder.resources.resize(self.connection.max_dest_rd_atomic);
+            }
+        }
     }
 
     fn set_attributes(&mut self, attributes: &Attributes) {
@@ -97,6 +142,9 @@ impl QueuePair {
         set(AttributeMask::MAX_QP_RD_ATOMIC, &|c| c.max_rd_atomic = attributes.max_rd_atomic);
         set(AttributeMask::MAX_DEST_RD_ATOMIC, &|c| c.max_dest_rd_atomic = attributes.max_dest_rd_atomic);
         set(AttributeMask::DEST_QPN, &|c| c.dest_qpn = attributes.dest_qpn);
+        if mask.contains(AttributeMask::RATE_LIMIT) {
+            self.pacer.set_rate(attributes.rate_limit);
+        }
     }
 
     fn set_draining(&mut self, on: bool, notify: bool) {

@@ -191,6 +191,7 @@ impl Requester {
         let packets = packets_at_once(&work, done);
         let mut chosen = self.build(number, &work, done, packets, cx).ok()?;
         chosen.packet.ack_request = true;
+        cx.pacer.spend(chosen.packet.len() as u64, cx.now);
         cx.counters.probes += 1;
         cx.counters.retransmitted += 1;
         self.retry.probe_sent(self.una, self.cursor.psn, cx);
@@ -219,6 +220,9 @@ impl Requester {
             self.choose_read_chunk(number, cx);
             let Some(&work) = self.queue.get(number) else { return Ok(None) };
             let packets = packets_at_once(&work, done);
+            if !cx.pacer.allows(cx.now) {
+                return Ok(None);
+            }
             let cost = cost(&work, done, packets, cx.connection);
             if !cx.window.allows(cost) {
                 cx.counters.window_waits += 1;
@@ -291,7 +295,11 @@ impl Requester {
             self.reads += 1;
         }
         let ends = packets_between(work.first_psn, self.cursor.psn) + packets == work.packets;
+        // What comes before a pause is acknowledged in it: the peer's silence must not be taken for loss.
+        let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
+        cx.counters.rate_waits += u64::from(pauses);
         chosen.packet.ack_request = ends
+            || pauses
             || work.op.is_read_or_atomic()
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
