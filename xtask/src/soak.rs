@@ -92,6 +92,15 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "spray".into(),
+        shows: "live queue pairs stand 60,000 lies a second and keep half their speed",
+        minutes: minutes.min(2) + 1,
+        run: Box::new(move || {
+            let cmd = Cmd::cargo("test -p ferroce-device --test spray -- --nocapture --test-threads 1");
+            cmd.env("FERROCE_SOAK", minutes.to_string()).run()
+        }),
+    });
+    entries.push(Entry {
         name: "miri".into(),
         shows: "Miri finds no undefined behaviour in registered memory and in what threads meet at",
         minutes: 5,

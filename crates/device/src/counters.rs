@@ -15,6 +15,12 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
+
+        impl std::ops::AddAssign for DeviceCounters {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
     };
 }
 
@@ -29,7 +35,7 @@ counters! {
     local_messages,
     /// System calls made for sending.
     send_calls,
-    /// Packets lost here because the socket had no room.
+    /// Packets lost here because the socket, or another engine of this process, had no room.
     send_no_room,
     /// Packets longer than the interface carries.
     send_too_long,
@@ -47,6 +53,8 @@ counters! {
     malformed,
     /// Arrived packets for a queue pair that does not exist.
     unknown_qp,
+    /// Arrived packets for a queue pair of another engine of this process, handed on to it.
+    forwarded,
     /// Arrived packets of a connection that do not come from its peer.
     wrong_peer,
     /// Packets that arrived over the network for a queue pair that meets its peer in this process.

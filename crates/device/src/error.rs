@@ -76,6 +76,14 @@ pub enum SettingError {
         /// What it is.
         given: String,
     },
+    /// `FERROCE_ENGINES`, or what a program asked for.
+    #[error("FERROCE_ENGINES: {given:?} is no number of engines; between 1 and {most} are possible")]
+    Engines {
+        /// What it is.
+        given: String,
+        /// The most.
+        most: usize,
+    },
     /// A variable that is on or off.
     #[error("{name}: {given:?} is neither 1 (on) nor 0 (off)")]
     Switch {

@@ -66,6 +66,8 @@ counters! {
     nak_fatal_received,
     /// Requests after a gap, dropped.
     out_of_sequence,
+    /// Requests so far ahead that no peer can have sent them, dropped without a word.
+    implausible,
     /// Requests that had been received already.
     duplicate_requests,
     /// Duplicate READs executed again.

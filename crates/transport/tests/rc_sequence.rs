@@ -45,6 +45,24 @@ fn a_gap_gives_one_nak_and_sending_goes_back_to_it() {
     assert_at_peace(&mut pair);
 }
 
+/// What no peer can have under way is a forgery: answering it would have the peer send everything again.
+#[test]
+fn a_request_from_the_far_future_is_dropped_without_a_word() {
+    let mut pair = pair(|_| {});
+    cut_both(&mut pair);
+    for ahead in [1 << 20, (1 << 20) + 1, (1 << 23) - 1] {
+        inject_request(&mut pair, START + ahead, send_only(&[1; 64]));
+    }
+    assert_eq!((pair.counters(Side::B).implausible, pair.counters(Side::B).out_of_sequence), (3, 0));
+    pair.step();
+    assert_eq!(wire_of(&pair, Side::B), [""; 0], "nobody is told");
+    inject_request(&mut pair, START + (1 << 20) - 1, send_only(&[1; 64]));
+    pair.step();
+    assert_eq!((pair.counters(Side::B).implausible, pair.counters(Side::B).out_of_sequence), (3, 1));
+    assert_eq!(wire_of(&pair, Side::B), ["B NAK PSN Sequence Error 10 msn=0"]);
+    assert_at_peace(&mut pair);
+}
+
 /// A second gap in what was sent again is named by a NAK of its own.
 #[test]
 fn each_gap_has_its_own_nak() {

@@ -6,15 +6,16 @@ use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
 use ferroce_wire::{Grh, Packet, ParseError, Service};
 
-use super::qps::{Entry, index_of, slot_of};
+use super::qps::{index_of, slot_of};
 use super::verify::Ends;
 use super::{Engine, view};
+use crate::engines::Engines;
 use crate::fabric::{Received, Route};
 use crate::path::Path;
 
 /// Where a packet comes from, and how it came.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sender {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
     remote: IpAddr,
     local: IpAddr,
     traffic_class: u8,
@@ -60,7 +61,7 @@ impl Sender {
 
 impl Engine {
     /// Takes in a datagram, or several that arrived as one; how many packets.
-    pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8]) -> usize {
+    pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8], around: &Engines) -> usize {
         let ends = Ends { source: datagram.source, local: datagram.local };
         let congested = datagram.traffic_class & 3 == 3;
         if bytes.is_empty() {
@@ -73,12 +74,18 @@ impl Engine {
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
-            self.take_packet(datagram, &ends, place, packet);
+            self.take_packet(datagram, &ends, (place, packet), around);
         }
         packets
     }
 
-    fn take_packet(&mut self, datagram: &Received, ends: &Ends, place: usize, bytes: &[u8]) {
+    fn take_packet(
+        &mut self,
+        datagram: &Received,
+        ends: &Ends,
+        (place, bytes): (usize, &[u8]),
+        around: &Engines,
+    ) {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {
@@ -98,7 +105,7 @@ impl Engine {
             identification,
             from_wire: true,
         };
-        self.deliver(&sender, &packet);
+        self.deliver(&sender, &packet, bytes, around);
     }
 
     fn count_malformed(&mut self, error: &ParseError) {
@@ -108,14 +115,19 @@ impl Engine {
         }
     }
 
-    /// Hands a packet to its queue pair.
-    pub(super) fn deliver(&mut self, sender: &Sender, packet: &Packet<&[u8]>) {
+    /// Hands a packet to its queue pair. `bytes` are the packet as it came.
+    pub(super) fn deliver(
+        &mut self,
+        sender: &Sender,
+        packet: &Packet<&[u8]>,
+        bytes: &[u8],
+        around: &Engines,
+    ) {
+        if slot_of(packet.dest_qp) != self.qps.slot() {
+            return self.forward(sender, packet, bytes, around);
+        }
         let Self { qps, tables, windows, counters, .. } = self;
         let index = index_of(packet.dest_qp);
-        if slot_of(packet.dest_qp) != qps.slot() {
-            counters.unknown_qp += 1;
-            return;
-        }
         let Some(entry) = qps.by_index(index) else {
             counters.unknown_qp += 1;
             return;
@@ -131,13 +143,11 @@ impl Engine {
         }
         // Between two that meet in this process no packet goes over the network: whoever sent this one
         // is not the peer.
-        let peer = entry.peer;
-        let is_local = |entry: &Entry| entry.path.is_some_and(|choice| choice.path == Path::Local);
-        if sender.from_wire && is_local(entry) && qps.get(peer).is_none_or(|peer| is_local(peer)) {
+        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+        if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
             counters.wrong_path += 1;
             return;
         }
-        let Some(entry) = qps.by_index(index) else { return };
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -150,5 +160,30 @@ impl Engine {
         };
         entry.machine.handle_packet(now, packet, prefix, window, &mut host);
         self.after(index);
+    }
+    /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
+    /// come to the wrong engine.
+    fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
+        match around.of(packet.dest_qp) {
+            None => self.counters.unknown_qp += 1,
+            Some(there) => {
+                self.counters.forwarded += 1;
+                self.send_to_engine(there, sender, bytes, around);
+            }
+        }
+    }
+
+    /// Leaves a packet for another engine of this process; false if that has no room.
+    pub(super) fn send_to_engine(
+        &mut self,
+        there: usize,
+        sender: &Sender,
+        bytes: &[u8],
+        around: &Engines,
+    ) -> bool {
+        self.errands |= 1 << there;
+        let taken = around.station(there).freight.push(sender, bytes);
+        self.counters.send_no_room += u64::from(!taken);
+        taken
     }
 }

@@ -50,8 +50,20 @@ impl Side {
     }
 
     pub fn with(nic: &Nic, address: [u8; 4], path: PathPolicy, depth: u32) -> Self {
-        let domain = nic.create_domain().expect("a protection domain");
         let cq = CompletionQueue::new(nic, depth * 4, None).expect("a completion queue");
+        Self::into_queue(nic, address, path, (depth, None), &cq)
+    }
+
+    /// An end that completes into a queue which others may use too, and lives in a certain engine.
+    pub fn into_queue(
+        nic: &Nic,
+        address: [u8; 4],
+        path: PathPolicy,
+        (depth, engine): (u32, Option<usize>),
+        cq: &Arc<CompletionQueue>,
+    ) -> Self {
+        let domain = nic.create_domain().expect("a protection domain");
+        let cq = Arc::clone(cq);
         let caps =
             Caps { max_send: depth, max_receive: depth, max_send_sge: 4, max_receive_sge: 4, max_inline: 64 };
         let spec = QpSpec {
@@ -63,6 +75,7 @@ impl Side {
             caps,
             signal_all: false,
             path: Some(path),
+            engine,
         };
         let qp = Qp::new(nic, &spec).expect("a queue pair");
         let memory = Allocation::zeroed(1 << 20).expect("memory");
@@ -134,4 +147,35 @@ impl Peer {
 /// A request that gives a completion.
 pub const fn signaled<'a>(id: u64, op: SendOp, sges: &'a [Sge]) -> SendRequest<'a> {
     SendRequest { id, op, data: Data::Gather(sges), flags: SendFlags::SIGNALED, dest: None }
+}
+
+/// A small queue pair of another service in the same domain.
+pub fn unreliable(side: &Side, service: Service) -> Arc<Qp> {
+    let cq = CompletionQueue::new(&side.nic, 64, None).expect("a completion queue");
+    let caps = Caps { max_send: 4, max_receive: 4, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 };
+    let spec = QpSpec {
+        service,
+        domain: side.domain,
+        send_cq: &cq,
+        receive_cq: &cq,
+        shared_queue: None,
+        caps,
+        signal_all: true,
+        path: None,
+        engine: None,
+    };
+    Qp::new(&side.nic, &spec).expect("a queue pair")
+}
+
+/// Connects a UC queue pair of `side` with one that `peer` may have.
+pub fn connect_uc(qp: &Qp, peer: &Side, side: &Side) {
+    let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(OPEN);
+    qp.modify(&init, None).expect("INIT");
+    let rtr = Attributes::to(State::Rtr)
+        .with(AttributeMask::AV)
+        .with_path_mtu(PathMtu::B4096)
+        .with_dest_qpn(peer.qp.qpn())
+        .with_rq_psn(Psn::new(0xff_fff0));
+    qp.modify(&rtr, Some(&AddressVector::new(peer.address().gid, side.gid))).expect("RTR");
+    qp.modify(&Attributes::to(State::Rts).with_sq_psn(Psn::new(0)), None).expect("RTS");
 }

@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferroce_device::memory::Allocation;
-use ferroce_device::{AddressVector, CompletionQueue, DeviceCounters, Nic, PathPolicy, Qp, QpSpec};
-use ferroce_transport::{AttributeMask, Attributes, Caps, SendOp, State, Status};
-use ferroce_wire::{PathMtu, Psn, QKey, Qpn, Rkey, Service};
+use ferroce_device::{DeviceCounters, Nic, PathPolicy, Qp};
+use ferroce_transport::{Attributes, SendOp, State, Status};
+use ferroce_wire::{Psn, QKey, Qpn, Rkey, Service};
 
-use crate::common::{OPEN, Side, device, signaled};
+use crate::common::{OPEN, Side, connect_uc, device, signaled, unreliable};
 
 /// Bytes of the watched memory: the middle third is registered.
 const THIRD: usize = 4096;
@@ -141,34 +141,6 @@ impl Victim {
             assert_eq!(qp.query().expect("it is there").attributes.state, State::Rts);
         }
     }
-}
-
-fn unreliable(side: &Side, service: Service) -> Arc<Qp> {
-    let cq = CompletionQueue::new(&side.nic, 64, None).expect("a completion queue");
-    let caps = Caps { max_send: 4, max_receive: 4, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 };
-    let spec = QpSpec {
-        service,
-        domain: side.domain,
-        send_cq: &cq,
-        receive_cq: &cq,
-        shared_queue: None,
-        caps,
-        signal_all: true,
-        path: None,
-    };
-    Qp::new(&side.nic, &spec).expect("a queue pair")
-}
-
-fn connect_uc(qp: &Qp, peer: &Side, side: &Side) {
-    let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(OPEN);
-    qp.modify(&init, None).expect("INIT");
-    let rtr = Attributes::to(State::Rtr)
-        .with(AttributeMask::AV)
-        .with_path_mtu(PathMtu::B4096)
-        .with_dest_qpn(peer.qp.qpn())
-        .with_rq_psn(Psn::new(0xff_fff0));
-    qp.modify(&rtr, Some(&AddressVector::new(peer.address().gid, side.gid))).expect("RTR");
-    qp.modify(&Attributes::to(State::Rts).with_sq_psn(Psn::new(0)), None).expect("RTS");
 }
 
 fn activate(qp: &Qp) {

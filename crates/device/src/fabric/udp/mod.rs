@@ -86,12 +86,24 @@ impl UdpFabric {
     /// # Errors
     /// The port is taken, the interface or the address does not exist, or the system refuses.
     pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
-        let binding = Binding {
-            interface: config.interface.clone(),
-            address: config.address,
-            send_buffer: config.send_buffer,
-        };
+        let binding = binding(config);
         let main = Socket::open(&binding, config.port)?;
+        Self::over(main, binding, config)
+    }
+
+    /// Opens a socket for each of `count` slots, from `first` on. All are bound to the same port, and the
+    /// kernel gives each packet to the one whose slot its queue pair number begins with; the first also
+    /// gets what is for no slot of these.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); the port must be a certain one if there are several.
+    pub fn open_group(config: &UdpConfig, first: u8, count: usize) -> Result<Vec<Self>, OpenError> {
+        let group = Socket::open_group(&binding(config), config.port, first, count)?;
+        group.into_iter().map(|main| Self::over(main, binding(config), config)).collect()
+    }
+
+    /// Makes the rest around the socket that receives.
+    fn over(main: Socket, binding: Binding, config: &UdpConfig) -> Result<Self, OpenError> {
         let refused = |step, source| {
             let interface = config.interface.clone();
             OpenError::System { step, interface, port: config.port, source }
@@ -140,6 +152,10 @@ impl UdpFabric {
     pub const fn uses_coalescing(&self) -> bool {
         self.coalescing
     }
+}
+
+fn binding(config: &UdpConfig) -> Binding {
+    Binding { interface: config.interface.clone(), address: config.address, send_buffer: config.send_buffer }
 }
 
 impl Fabric for UdpFabric {

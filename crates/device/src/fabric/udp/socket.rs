@@ -44,12 +44,43 @@ pub(super) struct Socket {
 impl Socket {
     /// Opens a socket and binds it; port 0 lets the system choose.
     pub(super) fn open(binding: &Binding, port: u16) -> Result<Self, OpenError> {
+        Self::open_beside(binding, port, false)
+    }
+
+    /// Opens several on one port. Packets for slot `first + i` go to socket `i`, the rest to the first.
+    pub(super) fn open_group(
+        binding: &Binding,
+        port: u16,
+        first: u8,
+        count: usize,
+    ) -> Result<Vec<Self>, OpenError> {
+        let refused = |step, error| refusal(binding, port, step, error);
+        // The first is bound alone, so that it is refused if another program has the port, and only then
+        // lets others in. Their order is the order of binding.
+        let mut sockets = vec![Self::open(binding, port)?];
+        if count > 1 {
+            let share = sockets[0].set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+            share.map_err(|error| refused("share the port between engines", error))?;
+            for _ in 1..count {
+                sockets.push(Self::open_beside(binding, port, true)?);
+            }
+            let steered = sockets[0].steer(first, count);
+            steered.map_err(|error| refused("steer packets to engines", error))?;
+        }
+        Ok(sockets)
+    }
+
+    fn open_beside(binding: &Binding, port: u16, others: bool) -> Result<Self, OpenError> {
         let refused = |step, error| refusal(binding, port, step, error);
         let socket = Self::new(binding.address).map_err(|error| refused("open a UDP socket", error))?;
         socket.bind_to_device(&binding.interface).map_err(|error| refused("bind to the interface", error))?;
         socket.set_paths(binding.address.is_some()).map_err(|error| refused("set path options", error))?;
         // A refusal leaves the system's usual size, which works.
         let _ = socket.set_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, binding.send_buffer);
+        if others {
+            let share = socket.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
+            share.map_err(|error| refused("share the port between engines", error))?;
+        }
         socket.bind(binding.address, port).map_err(|error| refused("bind to the port", error))?;
         Ok(socket)
     }
@@ -171,6 +202,30 @@ impl Socket {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops)?;
         }
         Ok(())
+    }
+
+    /// Has the kernel choose among the sockets of the port by the slot: the first byte of the destination
+    /// queue pair, which is the sixth of the payload.
+    fn steer(&self, first: u8, count: usize) -> io::Result<()> {
+        let op = |code: u32| u16::try_from(code).unwrap_or(0);
+        let step = |code, k| libc::sock_filter { code: op(code), jt: 0, jf: 0, k };
+        let count = u32::try_from(count).unwrap_or(1);
+        let mut program = [
+            step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 5),
+            step(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K, u32::from(first)),
+            // A slot before the first is a very large number by now.
+            libc::sock_filter { jt: 1, ..step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, count) },
+            step(libc::BPF_RET | libc::BPF_A, 0),
+            step(libc::BPF_RET | libc::BPF_K, 0),
+        ];
+        let program = libc::sock_fprog { len: 5, filter: program.as_mut_ptr() };
+        let from = (&raw const program).cast::<c_void>();
+        let len = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
+        let name = libc::SO_ATTACH_REUSEPORT_CBPF;
+        // SAFETY: `from` points to a description of that length, and that to as many steps as it says; all of
+        // it lives on this stack, and the kernel copies it during the call.
+        let result = unsafe { libc::setsockopt(self.raw(), libc::SOL_SOCKET, name, from, len) };
+        outcome(result)
     }
 
     fn bind(&self, address: Option<IpAddr>, port: u16) -> io::Result<()> {
