@@ -56,12 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-fn print(
-    out: &mut impl Write,
-    open: &[DeviceInfo],
-    closed: &[&DeviceInfo],
-    verbose: bool,
-) -> io::Result<()> {
+fn print(out: &mut impl Write, open: &[DeviceInfo], closed: &[&DeviceInfo], verbose: bool) -> io::Result<()> {
     for info in open {
         print_device(out, info)?;
     }
@@ -110,9 +105,7 @@ fn print_device(out: &mut impl Write, info: &DeviceInfo) -> io::Result<()> {
 }
 
 fn to_json(info: &DeviceInfo) -> Value {
-    let gid = |address: &std::net::IpAddr| {
-        json!({ "gid": Gid::from(*address).to_string(), "address": address.to_string() })
-    };
+    let gid = |address: &std::net::IpAddr| json!({ "gid": Gid::from(*address).to_string(), "address": address.to_string() });
     json!({
         "name": info.name,
         "interface": info.interface,

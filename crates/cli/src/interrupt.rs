@@ -1,5 +1,6 @@
 //! Ctrl-C: asked for once, a measurement ends and shows what it has; asked for twice, all ends.
 
+use std::io::{self, IsTerminal};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -42,7 +43,9 @@ pub(crate) fn listen() -> anyhow::Result<()> {
     let wait = move || {
         for _ in signals.forever() {
             if ASKED.swap(true, Ordering::SeqCst) || !PATIENT.load(Ordering::SeqCst) {
-                eprintln!("\nferroce: interrupted; nothing more is done");
+                // What the terminal shows of the key, and perhaps half a line, stays above.
+                let above = if io::stderr().is_terminal() { "\n" } else { "" };
+                eprintln!("{above}ferroce: interrupted; nothing more is done");
                 process::exit(1);
             }
         }

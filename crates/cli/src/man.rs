@@ -35,7 +35,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             out.flush()?;
         }
         Some(dir) => {
-            fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
             write_page(dir, "ferroce", &command)?;
             for part in command.get_subcommands().filter(|part| part.get_name() != "help") {
                 write_page(dir, &format!("ferroce-{}", part.get_name()), part)?;

@@ -111,6 +111,8 @@ pub(crate) fn parse_size(text: &str) -> Result<usize, String> {
 /// Three figures that matter: 1.23, 12.3, 123.
 pub(crate) fn figure(value: f64) -> String {
     match value {
+        _ if value > 0.0 && value < 0.000_995 => format!("{value:.6}"),
+        _ if value > 0.0 && value < 0.00995 => format!("{value:.5}"),
         _ if value < 0.0995 => format!("{value:.3}"),
         _ if value < 9.995 => format!("{value:.2}"),
         _ if value < 99.95 => format!("{value:.1}"),
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn figures_keep_three_digits() {
-        let figures = [0.0, 0.012, 1.234, 9.999, 12.34, 99.99, 1234.5].map(figure);
-        assert_eq!(figures, ["0.000", "0.012", "1.23", "10.0", "12.3", "100", "1234"]);
+        let figures = [0.0, 0.001_234, 0.012, 1.234, 9.999, 12.34, 99.99, 1234.5].map(figure);
+        assert_eq!(figures, ["0.000", "0.00123", "0.012", "1.23", "10.0", "12.3", "100", "1234"]);
     }
 }

@@ -58,10 +58,10 @@ impl End {
                 .build()
         };
         let qps = (0..task.qps).map(build).collect::<Result<_, _>>()?;
-        let all =
-            Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+        let all = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
         let bytes = bytes(task, side);
-        let region = pd.allocate(bytes, all).with_context(|| format!("cannot have {bytes} bytes of memory"))?;
+        let region =
+            pd.allocate(bytes, all).with_context(|| format!("cannot have {bytes} bytes of memory"))?;
         // Every page is there before anything is measured.
         region.fill(.., 0)?;
         Ok(Self { cq, qps, region })

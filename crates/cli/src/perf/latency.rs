@@ -192,12 +192,7 @@ impl<'a> PingPong<'a> {
     }
 
     /// Waits for a message in the way of the target; `false` if none will come.
-    pub(crate) fn wait(
-        &mut self,
-        message: u64,
-        how: Target,
-        watch: &mut Watch<'_>,
-    ) -> anyhow::Result<bool> {
+    pub(crate) fn wait(&mut self, message: u64, how: Target, watch: &mut Watch<'_>) -> anyhow::Result<bool> {
         if self.spins() {
             let (_, into) = outgoing_and_incoming(self.task.size);
             let last = into + self.task.size - 1;
@@ -231,9 +226,7 @@ impl<'a> PingPong<'a> {
         let spins = self.spins();
         match &mut self.pattern {
             None => Ok(()),
-            Some(pattern) if spins => {
-                pattern.check_but_last(&self.end.region, into, message, stamp(message))
-            }
+            Some(pattern) if spins => pattern.check_but_last(&self.end.region, into, message, stamp(message)),
             Some(pattern) => pattern.check(&self.end.region, into, message),
         }
     }

@@ -209,8 +209,12 @@ impl Talk {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             read => read.context("cannot hear the other end")?,
         };
-        ensure!(text.pop() == Some(b'\n'), "the other end broke off in the middle of a line, or said too much");
-        let text = String::from_utf8(text).map_err(|_| anyhow!("the other end said something that is no text"))?;
+        ensure!(
+            text.pop() == Some(b'\n'),
+            "the other end broke off in the middle of a line, or said too much"
+        );
+        let text =
+            String::from_utf8(text).map_err(|_| anyhow!("the other end said something that is no text"))?;
         Line::parse(text.trim_end_matches('\r')).map(Some)
     }
 

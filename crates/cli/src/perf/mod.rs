@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::ArgGroup;
+use ferroce::ContextBuilder;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::{parse_size, size};
@@ -283,11 +284,7 @@ fn bar(rows: usize, json: bool) -> ProgressBar {
 }
 
 /// Measures between two threads of this process.
-fn both_ends(
-    args: &Args,
-    tasks: &[Task],
-    add: &mut dyn FnMut(Row) -> io::Result<()>,
-) -> anyhow::Result<()> {
+fn both_ends(args: &Args, tasks: &[Task], add: &mut dyn FnMut(Row) -> io::Result<()>) -> anyhow::Result<()> {
     let way = args.path.unwrap_or(Way::Wire);
     let (near, far) = two_places(way)?;
     between(&near, &far, |talk| args.measure_all(talk, &near, tasks, add))
@@ -317,29 +314,42 @@ pub(crate) fn between<T>(
 
 /// Two network cards on loopback, or one that is both ends.
 pub(crate) fn two_places(way: Way) -> anyhow::Result<(Place, Place)> {
-    let place = |part: u8| {
-        let nice = IpAddr::from([127, 0, 0, 2 + part]);
-        let open = |address: IpAddr| ferroce::Context::builder(addresses::LOOPBACK).address(address).open();
-        let (context, address) = addresses::first_free([nice].into_iter().chain(addresses::own(part)), open)?;
-        anyhow::Ok(Place { context, address })
+    let near = place([127, 0, 0, 2].into(), 0, |builder| builder)?;
+    let far = match way {
+        Way::Local => near.clone(),
+        Way::Wire => place([127, 0, 0, 3].into(), 1, |builder| builder)?,
     };
-    let near = place(0)?;
-    let far = if way == Way::Local { near.clone() } else { place(1)? };
     Ok((near, far))
+}
+
+/// A network card on this address of loopback, or on one that no other process has if it is taken.
+pub(crate) fn place(
+    wanted: IpAddr,
+    part: u8,
+    with: impl Fn(ContextBuilder) -> ContextBuilder,
+) -> anyhow::Result<Place> {
+    let open = |address: IpAddr| with(ferroce::Context::builder(addresses::LOOPBACK).address(address)).open();
+    let (context, address) = addresses::first_free([wanted].into_iter().chain(addresses::own(part)), open)?;
+    Ok(Place { context, address })
 }
 
 /// Is the target for others.
 fn serve(args: &Args) -> anyhow::Result<()> {
     let listener = session::listen(args.bind, args.port)?;
     let address = listener.local_addr()?;
-    tell(args, &format!("listening at {address}; now run: ferroce perf VERB --connect {} --port {}", address.ip(), address.port()))?;
+    tell(
+        args,
+        &format!(
+            "listening at {address}; now run: ferroce perf VERB --connect {} --port {}",
+            address.ip(),
+            address.port()
+        ),
+    )?;
     loop {
         let (stream, peer) = listener.accept().context("cannot accept a connection")?;
-        let served = Talk::new(stream)
-            .context("cannot talk to the other end")
-            .and_then(|mut talk| {
-                session::serve(&mut talk, |talk| Place::beside(talk, args.address, Side::Target))
-            });
+        let served = Talk::new(stream).context("cannot talk to the other end").and_then(|mut talk| {
+            session::serve(&mut talk, |talk| Place::beside(talk, args.address, Side::Target))
+        });
         match served {
             Ok(rows) => tell(args, &format!("{peer}: {rows} measured"))?,
             Err(error) if args.forever => eprintln!("ferroce: {peer}: {error:#}"),

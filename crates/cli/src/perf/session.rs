@@ -95,7 +95,9 @@ pub(crate) fn measure(
 ) -> anyhow::Result<Row> {
     let end = End::new(&place.context, place.address, task, Side::Initiator)?;
     talk.say(&Line::Run(*task, end.card()))?;
-    let Line::Ready(other) = talk.expect()? else { bail!("the other end is not ready; it said something else") };
+    let Line::Ready(other) = talk.expect()? else {
+        bail!("the other end is not ready; it said something else")
+    };
     end.connect(&other)?;
     let run = match task.measure {
         Measure::Latency => latency::measure,

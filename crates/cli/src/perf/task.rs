@@ -88,11 +88,7 @@ impl Task {
         let Self { verb, measure, size, qps, depth, target, .. } = *self;
         ensure!((1..=Self::MAX_SIZE).contains(&size), "messages have 1 byte to 1 GiB, not {size} bytes");
         ensure!((1..=Self::MAX_QPS).contains(&qps), "1 to {} queue pairs, not {qps}", Self::MAX_QPS);
-        ensure!(
-            (1..=Self::MAX_DEPTH).contains(&depth),
-            "a depth of 1 to {}, not {depth}",
-            Self::MAX_DEPTH
-        );
+        ensure!((1..=Self::MAX_DEPTH).contains(&depth), "a depth of 1 to {}, not {depth}", Self::MAX_DEPTH);
         let memory = size.saturating_mul(qps).saturating_mul(2);
         ensure!(
             memory <= Self::MAX_MEMORY,
