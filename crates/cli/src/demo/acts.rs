@@ -46,33 +46,34 @@ pub(crate) fn every_verb(stage: &mut Stage, pair: &Pair) -> anyhow::Result<()> {
     stage.step("SEND", "a message into a receive that bob has posted")?;
     receive(stage, bob, 10)?;
     let from = ann.put(0, b"hello, bob")?;
-    run(stage, ann, 1, "SEND 10 B", ann.qp.send(from), "")?;
+    let what = format!("SEND 10 B from 0x{:x}, lkey {}", ann.region.address(), ann.region.lkey());
+    run(stage, ann, 1, &what, ann.qp.send(from))?;
     received(stage, bob)?;
 
     stage.step("SEND with imm", "the same, with four bytes beside it")?;
     receive(stage, bob, 11)?;
-    run(stage, ann, 2, "SEND 10 B, immediate 0x2a", ann.qp.send(from).imm(42), "")?;
+    run(stage, ann, 2, "SEND 10 B, immediate 0x2a", ann.qp.send(from).imm(42))?;
     received(stage, bob)?;
 
     stage.step("WRITE", "into bob's memory; his program does not notice")?;
     let there = bob.region.remote().slice(SHELF as u64..SHELF as u64 + 12);
     let from = ann.put(64, b"on the shelf")?;
     let what = format!("WRITE 12 B to {}", place(&bob.region, SHELF));
-    run(stage, ann, 3, &what, ann.qp.write(from, there), "")?;
+    run(stage, ann, 3, &what, ann.qp.write(from, there))?;
     let text = bob.text(SHELF, 12)?;
     ensure!(text == "on the shelf", "bob's memory has {text:?}");
     stage.shown(&format!("bob's memory: {text:?}"), json!({ "memory": text }))?;
 
     stage.step("WRITE with imm", "the same, and bob hears of it")?;
     receive(stage, bob, 12)?;
-    run(stage, ann, 4, "WRITE 12 B, immediate 0x2a", ann.qp.write(from, there).imm(42), "")?;
+    run(stage, ann, 4, "WRITE 12 B, immediate 0x2a", ann.qp.write(from, there).imm(42))?;
     received(stage, bob)?;
 
     stage.step("READ", "bob's memory into ann's; again he does not notice")?;
-    bob.put(SHELF, b"bob's secret")?;
+    bob.region.write_at(SHELF, b"bob's secret")?;
     let what = format!("READ 12 B from {}", place(&bob.region, SHELF));
     let into = ann.region.slice(128..140);
-    run(stage, ann, 5, &what, ann.qp.read(into, there), "")?;
+    run(stage, ann, 5, &what, ann.qp.read(into, there))?;
     let text = ann.text(128, 12)?;
     ensure!(text == "bob's secret", "ann read {text:?}");
     stage.shown(&format!("ann's memory: {text:?}"), json!({ "memory": text }))?;
@@ -89,20 +90,20 @@ fn atomics(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::Result<()> {
     bob.region.store_u64(COUNTER, 7)?;
 
     stage.step("COMPARE & SWAP", "eight bytes: if 7 is there, store 40")?;
-    run(stage, ann, 6, "COMPARE AND SWAP 7 -> 40", ann.qp.compare_swap(before, word, 7, 40), "")?;
+    run(stage, ann, 6, "COMPARE AND SWAP 7 -> 40", ann.qp.compare_swap(before, word, 7, 40))?;
     let (was, is) = (brought()?, bob.region.load_u64(COUNTER)?);
     ensure!((was, is) == (7, 40), "it was {was} and is {is}");
     stage.shown(&format!("it was {was}, and is {is}"), json!({ "was": was, "is": is }))?;
 
     stage.step("FETCH & ADD", "add 2, and tell what was there")?;
-    run(stage, ann, 7, "FETCH AND ADD 2", ann.qp.fetch_add(before, word, 2), "")?;
+    run(stage, ann, 7, "FETCH AND ADD 2", ann.qp.fetch_add(before, word, 2))?;
     let (was, is) = (brought()?, bob.region.load_u64(COUNTER)?);
     ensure!((was, is) == (40, 42), "it was {was} and is {is}");
     stage.shown(&format!("it was {was}, and is {is}"), json!({ "was": was, "is": is }))?;
 
     stage.step("ATOMIC WRITE", "eight bytes, never seen half")?;
     let bytes = 4711_u64.to_ne_bytes();
-    run(stage, ann, 8, "ATOMIC WRITE 8 B", ann.qp.atomic_write_inline(&bytes, word), "")?;
+    run(stage, ann, 8, "ATOMIC WRITE 8 B", ann.qp.atomic_write_inline(&bytes, word))?;
     let is = bob.region.load_u64(COUNTER)?;
     ensure!(is == 4711, "bob's counter is {is}");
     stage.shown(&format!("bob's counter: {is}"), json!({ "is": is }))?;
@@ -127,7 +128,7 @@ fn datagram(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::Result<()> {
     let text = ann.put(320, b"post card")?;
     let work = from.send_to(&address, to.qpn(), QKEY, text);
     let what = format!("UD SEND 9 B to {}", to.qpn());
-    run(stage, ann, 9, &what, work, "")?;
+    run(stage, ann, 9, &what, work)?;
     let done = bob.done()?;
     done.result()?;
     let header = DatagramHeader::read(&bob.region, RECEIVE)?;
@@ -196,7 +197,7 @@ pub(crate) fn loss(stage: &mut Stage, Pair { ann: eve, bob: joe }: &Pair) -> any
     let from = eve.put(0, &pattern)?;
     let packets = BYTES / eve.context().port().active_mtu.bytes();
     let what = format!("WRITE 1 MiB, in {packets} packets");
-    run(stage, eve, 40, &what, eve.qp.write(from, joe.region.remote().slice(..BYTES as u64)), "")?;
+    run(stage, eve, 40, &what, eve.qp.write(from, joe.region.remote().slice(..BYTES as u64)))?;
     ensure!(joe.region.to_vec(..BYTES)? == pattern, "joe has other bytes than eve sent");
     let counters = eve.qp.counters();
     ensure!(counters.retransmitted > 0, "nothing was lost, although it was to be");
@@ -215,7 +216,7 @@ pub(crate) fn paths(stage: &mut Stage, Pair { ann, .. }: &Pair) -> anyhow::Resul
     let before = ann.context().counters();
     let from = tim.ann.put(0, b"hello, tim")?;
     let there = tim.bob.region.remote().slice(..10);
-    run(stage, &tim.ann, 50, "WRITE 10 B", tim.ann.qp.write(from, there), "")?;
+    run(stage, &tim.ann, 50, "WRITE 10 B", tim.ann.qp.write(from, there))?;
     let text = tim.bob.text(0, 10)?;
     ensure!(text == "hello, tim", "tim's memory has {text:?}");
     let sent = ann.context().counters().packets_sent - before.packets_sent;
@@ -226,27 +227,18 @@ pub(crate) fn paths(stage: &mut Stage, Pair { ann, .. }: &Pair) -> anyhow::Resul
 
 /// Where to go from here.
 pub(crate) fn farewell(stage: &mut Stage) -> anyhow::Result<()> {
-    stage.note("")?;
-    Ok(stage.note("More: ferroce perf --help, ferroce devices, and the examples of the crate ferroce")?)
+    Ok(stage.end("Now try: ferroce perf write --lat, ferroce devices, ferroce --help")?)
 }
 
 /// Posts work, waits for its completion and shows both.
-fn run(
-    stage: &mut Stage,
-    host: &Host,
-    id: u64,
-    what: &str,
-    work: Work<'_>,
-    result: &str,
-) -> anyhow::Result<Completion> {
+fn run(stage: &mut Stage, host: &Host, id: u64, what: &str, work: Work<'_>) -> anyhow::Result<()> {
     stage.posted(host.name, id, what)?;
     let start = now();
     work.id(id).post()?;
     let done = host.done()?;
     let took = now().since(start);
     done.result()?;
-    stage.completed(host.name, &done, result, Some(took))?;
-    Ok(done)
+    Ok(stage.completed(host.name, &done, "", Some(took))?)
 }
 
 fn receive(stage: &mut Stage, host: &Host, id: u64) -> anyhow::Result<()> {

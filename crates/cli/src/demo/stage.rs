@@ -98,6 +98,12 @@ impl Stage {
         self.line(&format!("   {text}"))
     }
 
+    /// The last word.
+    pub(crate) fn end(&mut self, text: &str) -> io::Result<()> {
+        self.line("")?;
+        self.line(text)
+    }
+
     /// Something that was shown to be so.
     pub(crate) fn shown(&mut self, text: &str, facts: Value) -> io::Result<()> {
         self.events.push(json!({ "kind": "shown", "text": text, "facts": facts }));

@@ -151,14 +151,18 @@ fn attend(talk: &mut Talk, attendant: Attendant<'_>) -> anyhow::Result<()> {
     let word = Word::default();
     let stream = talk.stream().try_clone().context("cannot listen and work at once")?;
     let (attended, heard) = thread::scope(|scope| {
-        let hearing = scope.spawn(|| {
+        let listen = || {
             let heard = talk.hear(None);
             if let Ok(Some(Line::Done(messages))) = heard {
                 word.messages.store(messages, Ordering::Release);
             }
             word.over.store(true, Ordering::Release);
             heard
-        });
+        };
+        let hearing = match thread::Builder::new().name("listening".into()).spawn_scoped(scope, listen) {
+            Ok(hearing) => hearing,
+            Err(error) => return (Err(anyhow!("cannot start a thread: {error}")), Ok(None)),
+        };
         let attended = attendant.attend(&word);
         if let Err(error) = &attended {
             // Said at once: the initiator may wait for something that never comes.
