@@ -24,8 +24,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[command(name = "ferroce", version, arg_required_else_help = true)]
 #[command(after_help = AFTER_HELP, after_long_help = AFTER_HELP)]
 struct Cli {
-    /// Colours: auto means on a terminal, unless NO_COLOR is set
+    /// Colours: auto, always or never; auto means on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    #[arg(hide_possible_values = true, display_order = 900)]
     color: output::Color,
 
     #[command(subcommand)]

@@ -34,7 +34,7 @@ pub(crate) fn introduce(stage: &mut Stage, pair: &Pair) -> anyhow::Result<()> {
         stage.note(&text)?;
     }
     let path = pair.ann.qp.path().context("they are connected")?;
-    stage.note(&format!("path {path}: RoCEv2 in UDP datagrams"))?;
+    stage.note(&format!("path {path}"))?;
     Ok(())
 }
 
@@ -193,7 +193,7 @@ pub(crate) fn not_ready(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::
 pub(crate) fn loss(stage: &mut Stage, Pair { ann: eve, bob: joe }: &Pair) -> anyhow::Result<()> {
     const BYTES: usize = 1 << 20;
     stage.section(&format!("Loss: two more cards, and {:.0} % of their packets vanish", LOSS * 100.0))?;
-    let pattern: Vec<u8> = (0..BYTES).map(|i| (i / 7 + i / 4096) as u8).collect();
+    let pattern: Vec<u8> = (0..BYTES).map(|i| (i / 7 + i / 4096).to_le_bytes()[0]).collect();
     let from = eve.put(0, &pattern)?;
     let packets = BYTES / eve.context().port().active_mtu.bytes();
     let what = format!("WRITE 1 MiB, in {packets} packets");

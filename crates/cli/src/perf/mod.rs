@@ -259,7 +259,7 @@ impl Args {
             }
             bar.set_message(name);
             let base = 1000 * index as u64;
-            let mut tick = |share: f64| bar.set_position(base + (share.clamp(0.0, 1.0) * 1000.0) as u64);
+            let mut tick = |share: f64| bar.set_position(base + thousandths(share));
             let row = session::measure(talk, place, task, self.limit(), &mut tick);
             let row = match row {
                 Ok(row) => row,
@@ -273,6 +273,11 @@ impl Args {
         bar.finish_and_clear();
         Ok(())
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]
+fn thousandths(share: f64) -> u64 {
+    (share.clamp(0.0, 1.0) * 1000.0) as u64
 }
 
 /// A bar on the terminal; nothing elsewhere.

@@ -3,9 +3,11 @@
 use anyhow::{bail, ensure};
 use ferroce::MemoryRegion;
 
+use super::task::slot;
+
 /// Messages with different contents before they begin again; a prime, so that it
 /// meets no other cycle.
-const CYCLE: u64 = 251;
+const CYCLE: usize = 251;
 
 /// What messages of one size contain.
 #[derive(Debug)]
@@ -22,12 +24,12 @@ impl Pattern {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             state.to_be_bytes()[0]
         };
-        let bytes = (0..size + CYCLE as usize).map(|_| next()).collect();
+        let bytes = (0..size + CYCLE).map(|_| next()).collect();
         Self { bytes, seen: vec![0; size] }
     }
 
     fn of(&self, message: u64) -> &[u8] {
-        let start = (message % CYCLE) as usize;
+        let start = slot(message, CYCLE);
         &self.bytes[start..start + self.seen.len()]
     }
 
@@ -61,7 +63,7 @@ impl Pattern {
         last: u8,
     ) -> anyhow::Result<()> {
         let Some(end) = self.seen.len().checked_sub(1) else { return Ok(()) };
-        let start = (message % CYCLE) as usize;
+        let start = slot(message, CYCLE);
         let kept = std::mem::replace(&mut self.bytes[start + end], last);
         let found = self.check(region, offset, message);
         self.bytes[start + end] = kept;

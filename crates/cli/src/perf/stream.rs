@@ -9,7 +9,7 @@ use ferroce_device::now;
 use super::end::{End, Watch};
 use super::pattern::{Pattern, check_number};
 use super::report::Figures;
-use super::task::{Limit, Task, Verb};
+use super::task::{Limit, Task, Verb, slot};
 use crate::interrupt;
 
 /// Completions that one look takes off.
@@ -166,7 +166,7 @@ impl<'a> Stream<'a> {
     /// Where a message is, here and there.
     #[inline]
     fn place(&self, index: usize, message: u64) -> usize {
-        (index * self.slots + (message % self.slots as u64) as usize) * self.task.size
+        (index * self.slots + slot(message, self.slots)) * self.task.size
     }
 
     /// Takes completions off; how many messages they speak for.

@@ -10,7 +10,7 @@ use ferroce::{Completion, RemoteRegion, WaitError};
 use super::end::{End, Watch, receive_slots};
 use super::latency::PingPong;
 use super::pattern::Pattern;
-use super::task::{Target, Task, Verb};
+use super::task::{Target, Task, Verb, slot};
 
 /// Completions that one look takes off.
 const CHUNK: usize = 32;
@@ -148,7 +148,7 @@ impl<'a> Receiver<'a> {
 
     fn note(&mut self, done: &Completion) -> anyhow::Result<()> {
         let done = done.result()?;
-        let index = done.id as usize;
+        let index = slot(done.id, self.came.len());
         let message = self.came[index];
         ensure!(
             done.byte_len as usize == self.task.size,
@@ -157,7 +157,7 @@ impl<'a> Receiver<'a> {
             self.task.size
         );
         if let Some(pattern) = &mut self.pattern {
-            let slot = index * self.slots + (message % self.slots as u64) as usize;
+            let slot = index * self.slots + slot(message, self.slots);
             pattern.check(&self.end.region, slot * self.task.size, message)?;
         }
         self.came[index] += 1;
@@ -165,7 +165,7 @@ impl<'a> Receiver<'a> {
     }
 
     fn post(&self, index: usize, message: u64) -> anyhow::Result<()> {
-        let slot = index * self.slots + (message % self.slots as u64) as usize;
+        let slot = index * self.slots + slot(message, self.slots);
         let at = slot * self.task.size;
         let here = self.end.region.slice(at..at + self.task.size);
         Ok(self.end.qps[index].receive(here).id(index as u64).post()?)

@@ -153,6 +153,13 @@ impl Task {
     }
 }
 
+/// Which of so many buffers a message takes.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the rest is smaller than a number of buffers")]
+pub(crate) const fn slot(message: u64, slots: usize) -> usize {
+    (message % slots as u64) as usize
+}
+
 /// Names as the command line and the other end know them.
 macro_rules! names {
     ($($type:ident { $($case:ident = $name:literal,)* })*) => {$(
