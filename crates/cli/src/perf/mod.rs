@@ -305,7 +305,7 @@ pub(crate) fn between<T>(
     let (mut talk, mut other) = session::both_ends()?;
     thread::scope(|scope| {
         let far = far.clone();
-        let serving = move || session::serve(&mut other, |_| Ok(far));
+        let serving = move || session::serve(&mut other, |_| Ok(far), |_| Ok(()));
         let target =
             thread::Builder::new().name("target".into()).spawn_scoped(scope, serving).context("no thread")?;
         let found = work(&mut talk);
@@ -340,6 +340,9 @@ pub(crate) fn place(
 
 /// Is the target for others.
 fn serve(args: &Args) -> anyhow::Result<()> {
+    if !args.bind.is_loopback() && !args.bind.is_unspecified() {
+        session::device_with(args.bind)?;
+    }
     let listener = session::listen(args.bind, args.port)?;
     let address = listener.local_addr()?;
     tell(
@@ -352,9 +355,15 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     )?;
     loop {
         let (stream, peer) = listener.accept().context("cannot accept a connection")?;
-        let served = Talk::new(stream).context("cannot talk to the other end").and_then(|mut talk| {
-            session::serve(&mut talk, |talk| Place::beside(talk, args.address, Side::Target))
-        });
+        let begin = |task: &Task| {
+            let Task { verb, measure, qps, target, .. } = task;
+            let (verb, measure, target) = (verb.name(), measure.name(), target.name());
+            let qps = if *qps == 1 { String::new() } else { format!(" on {qps} queue pairs") };
+            tell(args, &format!("{peer}: {verb} {measure} of {}{qps}, target {target}", size(task.size)))
+        };
+        let place = |talk: &Talk| Place::beside(talk, args.address, Side::Target);
+        let talk = Talk::new(stream).context("cannot talk to the other end");
+        let served = talk.and_then(|mut talk| session::serve(&mut talk, place, begin));
         match served {
             Ok(rows) => tell(args, &format!("{peer}: {rows} measured"))?,
             Err(error) if args.forever => eprintln!("ferroce: {peer}: {error:#}"),

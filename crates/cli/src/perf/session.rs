@@ -1,12 +1,14 @@
 //! The two ends meet: over TCP they agree on what to do, then they do it.
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use ferroce::Context;
+use ferroce::{Context, DeviceInfo};
+use ferroce_device::discovery;
 
 use super::end::{End, Side};
 use super::line::{Line, PATIENCE, Talk};
@@ -36,15 +38,25 @@ impl Place {
             let (context, address) = addresses::open_loopback(wanted, part, |builder| builder)?;
             return Ok(Self { context, address });
         }
-        let devices = ferroce::devices()?;
-        let Some(info) = devices.iter().find(|info| info.addresses.contains(&here)) else {
-            bail!(
-                "the way to the other end is by {here}, and no open device has this address; \
-                 open its interface with FERROCE_NETDEV (ferroce devices lists them)"
-            );
-        };
-        let open = Context::builder(&info.name).address(here).open();
+        let open = Context::builder(&device_with(here)?).address(here).open();
         Ok(Self { context: open.with_context(|| format!("cannot open {here}"))?, address: here })
+    }
+}
+
+/// The open device that has this address, or how to open it.
+pub(crate) fn device_with(address: IpAddr) -> anyhow::Result<String> {
+    let has = |info: &DeviceInfo| info.addresses.contains(&address);
+    if let Some(info) = ferroce::devices()?.into_iter().find(has) {
+        return Ok(info.name);
+    }
+    match discovery::interfaces()?.into_iter().find(has) {
+        Some(DeviceInfo { interface, .. }) => bail!(
+            "no open device has the address {address}; to let peers reach memory by its interface, set \
+             FERROCE_NETDEV={interface}"
+        ),
+        None => bail!(
+            "no interface of this machine has the address {address}; ferroce devices lists what there is"
+        ),
     }
 }
 
@@ -70,7 +82,7 @@ pub(crate) fn connect(host: &str, port: u16) -> anyhow::Result<Talk> {
 pub(crate) fn listen(address: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
     let wanted = SocketAddr::new(address, port);
     TcpListener::bind(wanted).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
+        io::ErrorKind::AddrInUse => {
             anyhow!("{wanted} is taken, perhaps by another server; choose another port with --port")
         }
         _ => anyhow!("cannot listen at {wanted}: {error}"),
@@ -120,10 +132,12 @@ pub(crate) fn measure(
     Ok(Row { task: *task, figures, path: end.path(), counters: end.counters() })
 }
 
-/// Does as the target what an initiator wants, until it hangs up; how many tasks there were.
+/// Does as the target what an initiator wants, until it hangs up; how many tasks there were. `begin` hears
+/// of each.
 pub(crate) fn serve(
     talk: &mut Talk,
     place: impl FnOnce(&Talk) -> anyhow::Result<Place>,
+    mut begin: impl FnMut(&Task) -> io::Result<()>,
 ) -> anyhow::Result<usize> {
     let served = (|| {
         let place = place(talk)?;
@@ -134,6 +148,7 @@ pub(crate) fn serve(
             end.connect(&card)?;
             let attendant = Attendant::new(&task, &end, card.region)?;
             talk.say(&Line::Ready(end.card()))?;
+            begin(&task)?;
             attend(talk, attendant)?;
             tasks += 1;
         }
