@@ -6,12 +6,14 @@
 
 mod alone;
 mod cases;
+mod docs;
 mod far;
 mod lab;
 mod pair;
 mod pattern;
 mod pingpong;
 mod run;
+mod speed;
 mod table;
 mod totals;
 
@@ -62,6 +64,9 @@ pub(crate) struct Args {
     /// Only show what the kernel does with itself where it differs from our expectations
     #[arg(long)]
     alone: bool,
+    /// Only measure, so many times, how fast the kernel's device, we and plain sockets are in the guest
+    #[arg(long, value_name = "REPEATS")]
+    speed: Option<u32>,
     /// Only run a command in the guest
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
@@ -95,6 +100,9 @@ fn start(args: &Args) -> Result<ExitCode> {
         println!("{}", alone::differences(args.guest)?.join("\n"));
         return Ok(ExitCode::SUCCESS);
     }
+    if let Some(repeats) = args.speed {
+        return measure(args, repeats);
+    }
     let mut table = run::run(args)?;
     if let Some(file) = &args.versions {
         let versions = fs::read_to_string(file)?;
@@ -106,7 +114,7 @@ fn start(args: &Args) -> Result<ExitCode> {
         println!("\n{}", table.markdown());
     }
     if let Some(file) = &args.write_docs {
-        table.write_into(file)?;
+        docs::replace(file, "interop table", &table.markdown())?;
     }
     let failures: Vec<_> = table.failures().collect();
     for cell in &failures {
@@ -120,4 +128,14 @@ fn start(args: &Args) -> Result<ExitCode> {
     eprintln!("interop: {} of {} passed", table.len() - failures.len(), table.len());
     let passed = failures.is_empty() && table.wrong.is_empty() && table.len() > 0;
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure(args: &Args, repeats: u32) -> Result<ExitCode> {
+    let speed = speed::Speed::measure(args.guest, repeats)?;
+    let text = speed.markdown()?;
+    println!("\n{text}\n{}", speed.notes());
+    if let Some(file) = &args.write_docs {
+        docs::replace(file, "interop speed", &text)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

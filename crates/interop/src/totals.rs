@@ -109,11 +109,11 @@ impl Totals {
     }
 
     fn account(&mut self, lab: &Lab) -> Result<Account> {
-        let received = self.far.run("cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts")?;
+        let received = self.far.number("/sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts")?;
         let dropped = fs::read_to_string(format!("/sys/class/net/{TAP}/statistics/tx_dropped"))?;
         Ok(Account {
             sent: i64::try_from(lab.counters().packets_sent)?,
-            received: received.trim().parse()?,
+            received: i64::try_from(received)?,
             dropped: dropped.trim().parse()?,
         })
     }

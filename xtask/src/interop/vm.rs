@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -21,6 +21,12 @@ pub(super) struct Guest {
     qemu: Child,
 }
 
+/// What a guest is made of, beside its kernel.
+pub(super) struct Shape {
+    pub(super) initramfs: PathBuf,
+    pub(super) processors: u32,
+}
+
 /// How long a guest may take to boot: ten times what it takes with software emulation on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -29,7 +35,7 @@ const TAIL: usize = 15;
 
 impl Guest {
     /// Starts it and waits until it says that it is ready.
-    pub(super) fn boot(image: &Path, world: &World) -> Result<Self> {
+    pub(super) fn boot(image: &Path, shape: &Shape, world: &World) -> Result<Self> {
         // The guest's virtio-serial port is QEMU's standard input: a socket whose other end is ours. It ends
         // with QEMU, so nobody waits for a guest that died.
         let (ours, theirs) = UnixStream::pair().context("making a pair of sockets")?;
@@ -38,7 +44,7 @@ impl Guest {
         let accelerator = if kvm_works() { "KVM" } else { "software emulation" };
         let qemu = Command::new("ip")
             .args(["netns", "exec", world.namespace(), "qemu-system-x86_64"])
-            .args(machine(image, &console, accelerator == "KVM"))
+            .args(machine(image, shape, &console, accelerator == "KVM"))
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(complaints)
@@ -80,11 +86,12 @@ fn kvm_works() -> bool {
     helps && fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
-/// QEMU's options. One processor is enough, and leaves the others to whoever else works here.
-fn machine(image: &Path, console: &Path, kvm: bool) -> Vec<String> {
+/// QEMU's options.
+fn machine(image: &Path, shape: &Shape, console: &Path, kvm: bool) -> Vec<String> {
+    let Shape { initramfs, processors } = shape;
     let accelerator = if kvm { "kvm" } else { "tcg" };
     let fixed = format!(
-        "-nodefaults -no-user-config -no-reboot -display none -M q35 -cpu max -smp 1 -m 768 -accel {accelerator} \
+        "-nodefaults -no-user-config -no-reboot -display none -M q35 -cpu max -smp {processors} -m 768 -accel {accelerator} \
          -chardev socket,id=ready,fd=0 -device virtio-serial-pci -device virtserialport,chardev=ready,name=ready \
          -device virtio-rng-pci -netdev tap,id=wire,ifname={TAP},script=no,downscript=no \
          -device virtio-net-pci,netdev=wire,mac=52:54:00:77:00:02,host_mtu=9000,romfile="
@@ -92,7 +99,7 @@ fn machine(image: &Path, console: &Path, kvm: bool) -> Vec<String> {
     let mut words: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("-kernel", image.join("vmlinuz").display().to_string());
-    add("-initrd", image.join("initramfs.zst").display().to_string());
+    add("-initrd", initramfs.display().to_string());
     add("-serial", format!("file:{}", console.display()));
     // A kernel that counts timer ticks while its host has no time for it would think that the timer is broken.
     let line = format!(
@@ -124,7 +131,8 @@ mod tests {
 
     #[test]
     fn the_machine_is_small_and_on_our_tap() {
-        let words = machine(Path::new("/i"), Path::new("/c"), false).join(" ");
+        let shape = Shape { initramfs: "/i/initramfs.zst".into(), processors: 1 };
+        let words = machine(Path::new("/i"), &shape, Path::new("/c"), false).join(" ");
         assert!(words.contains("-smp 1 ") && words.contains("-accel tcg "), "{words}");
         assert!(words.contains(&format!("ifname={TAP},")) && words.contains("-kernel /i/vmlinuz"), "{words}");
     }
