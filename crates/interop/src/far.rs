@@ -98,9 +98,9 @@ impl Far {
         }
     }
 
-    /// A number that the guest's kernel shows in a file. No shell is started for it.
-    pub(crate) fn number(&mut self, file: &str) -> Result<u64> {
-        number(&self.ask(&format!("number {file}"), "number", 1)?[0])
+    /// A counter that the guest's kernel shows in a file. No shell is started for it.
+    pub(crate) fn counter(&mut self, file: &str) -> Result<u64> {
+        number(&self.ask(&format!("counter {file}"), "counter", 1)?[0])
     }
 
     /// Makes the queue pair of this conversation and its memory.

@@ -118,9 +118,7 @@ fn start(args: &Args) -> Result<ExitCode> {
     }
     let failures: Vec<_> = table.failures().collect();
     for cell in &failures {
-        let table::Column { link, family, asks } = cell.column;
-        let wrong = cell.wrong.as_deref().unwrap_or_default();
-        eprintln!("FAILED {} ({}, MTU {}, {asks:?} asking): {wrong}", cell.case, family.name(), link.mtu());
+        eprintln!("FAILED {} ({}): {}", cell.case, cell.column, cell.wrong.as_deref().unwrap_or_default());
     }
     for wrong in &table.wrong {
         eprintln!("FAILED {wrong}");

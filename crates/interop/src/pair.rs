@@ -319,7 +319,13 @@ impl Pair {
         Ok(())
     }
 
-    fn header(&self) -> usize {
+    /// Our address.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.spec.near
+    }
+
+    /// Bytes that stand before what arrives.
+    pub(crate) fn header(&self) -> usize {
         if self.spec.service == Service::Ud { HEADER } else { 0 }
     }
 }

@@ -121,7 +121,8 @@ impl Speed {
         let mut far = Far::connect(guest)?;
         far.be_patient(Duration::from_secs(2 * u64::from(LIMIT)))?;
         far.run("sysctl -q -w net.core.rmem_max=4194304 net.core.wmem_max=4194304")?;
-        far.run(&format!("ip link set eth0 mtu 9000 && ip netns add {NAMESPACE}"))?;
+        far.run("ip link set eth0 mtu 9000")?;
+        far.run(&format!("[ -e /run/netns/{NAMESPACE} ] || ip netns add {NAMESPACE}"))?;
         far.run(&format!("ip -n {NAMESPACE} link set lo up"))?;
         let machine = far.run("echo $(nproc) processors, Linux $(uname -r)")?.trim().to_owned();
         let mut speed = Self { samples: BTreeMap::new(), notes: BTreeMap::new(), machine };
@@ -189,8 +190,7 @@ impl Speed {
 /// What to run in the guest, if there is something of the kind.
 fn command(shape: Shape, who: Who) -> Option<String> {
     let (name, size, messages) = (shape.name(), shape.size(), shape.messages());
-    let limited = |line: String| Some(format!("timeout {LIMIT} {line}"));
-    let ours = |line: String| limited(format!("ip netns exec {NAMESPACE} {line}"));
+    let ours = |line: String| Some(format!("ip netns exec {NAMESPACE} timeout {LIMIT} {line}"));
     match (who, shape) {
         (Who::Kernel, _) => {
             let tool = format!("timeout {LIMIT} ib_{name} -d rxe0 -x 1 -m 4096 -s {size} -n {messages} -F");

@@ -1,6 +1,6 @@
 //! What came out: as a table for people, in Markdown for the documentation, and as JSON.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
@@ -23,6 +23,13 @@ pub(crate) struct Column {
     pub(crate) link: Link,
     pub(crate) family: Family,
     pub(crate) asks: Asks,
+}
+
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = if self.asks == Asks::We { "we ask" } else { "the kernel asks" };
+        f.pad(&format!("{} MTU {} {who}", self.family.name(), self.link.mtu()))
+    }
 }
 
 /// All cells of a run.
