@@ -42,6 +42,9 @@ pub(crate) struct Args {
     /// With --speed: how often everything is measured
     #[arg(long, value_name = "TIMES", default_value_t = 5, requires = "speed")]
     repeats: u32,
+    /// Only show how the kernel's device stops sending when its network card lets go of packets late
+    #[arg(long, conflicts_with_all = ["short", "long", "only", "mtu", "pcap", "json", "speed", "write_docs"])]
+    stall: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -68,10 +71,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let early = world.run_dir().join("initramfs");
         image::with_program(&image, &build_speed()?, &early)?;
         // Both ends of what is measured are busy all the time.
-        Shape { initramfs: early, processors: 2 }
+        Shape { initramfs: early, processors: 2, napi_tx: false }
     } else {
         // One processor is enough, and leaves the others to whoever else works here.
-        Shape { initramfs: image.join("initramfs.zst"), processors: 1 }
+        Shape { initramfs: image.join("initramfs.zst"), processors: 1, napi_tx: args.stall }
     };
     let mut guest = Guest::boot(&image, &shape, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
@@ -151,7 +154,9 @@ fn pass_on(args: &Args) -> Vec<String> {
         let page = if args.speed { "docs/performance.md" } else { "docs/interop.md" };
         add("--write-docs", &root().join(page).to_string_lossy());
     }
-    for (on, name) in [(args.short, "--short"), (args.long, "--long"), (args.json, "--json")] {
+    for (on, name) in
+        [(args.short, "--short"), (args.long, "--long"), (args.json, "--json"), (args.stall, "--stall")]
+    {
         words.extend(on.then(|| name.to_owned()));
     }
     words

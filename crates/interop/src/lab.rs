@@ -96,6 +96,11 @@ impl Lab {
         }
     }
 
+    /// Each MTU with one family: where the short form does what takes long.
+    pub(crate) fn is_diagonal(&self) -> bool {
+        (self.link == Link::Usual) == (self.family == Family::V4)
+    }
+
     /// The shared connection is not whole any more.
     pub(crate) fn forget(&mut self) {
         self.shared = None;

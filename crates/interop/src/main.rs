@@ -64,6 +64,9 @@ pub(crate) struct Args {
     /// Only show what the kernel does with itself where it differs from our expectations
     #[arg(long)]
     alone: bool,
+    /// Only let the kernel send much to nobody, and see whether it ever stops
+    #[arg(long)]
+    stall: bool,
     /// Only measure, so many times, how fast the kernel's device, we and plain sockets are in the guest
     #[arg(long, value_name = "REPEATS")]
     speed: Option<u32>,
@@ -98,6 +101,10 @@ fn start(args: &Args) -> Result<ExitCode> {
     }
     if args.alone {
         println!("{}", alone::differences(args.guest)?.join("\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.stall {
+        println!("{}", alone::stall(args.guest)?);
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(repeats) = args.speed {

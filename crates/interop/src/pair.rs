@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ferroce_device::memory::WindowKind;
+use ferroce_transport::{Bind, Data, SendFlags, SendOp, SendRequest};
 use ferroce_verbs::{
     Access, AddressVector, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, PathMtu,
-    ProtectionDomain, QKey, QpAddress, QueuePair, RemoteRegion, Service, Status, WorkKind,
+    ProtectionDomain, QKey, QpAddress, QueuePair, RemoteRegion, Rkey, Service, Status, WorkKind,
 };
 
 use crate::Result;
@@ -22,8 +24,11 @@ pub(crate) const QKEY: QKey = QKey(0x1111_1111);
 pub(crate) const HEADER: usize = 40;
 
 /// All that memory can be used for.
-const OPEN: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+const OPEN: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::BIND_WINDOW);
 
 /// Who asks the other one to do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,6 +200,31 @@ impl Pair {
     pub(crate) fn far_fails(&mut self, status: Status) -> Result<()> {
         let done = self.far.wait(LIMIT)?.ok_or("no completion of the kernel")?;
         check("the kernel's completion says", done.status, u64::from(status.code()))
+    }
+
+    /// Opens a memory window of ours over a part of our region, for this queue pair alone, and gives its key.
+    pub(crate) fn window(&mut self, offset: usize, len: usize) -> Result<Rkey> {
+        let window = self.context.as_device().allocate_window(self.domain.id(), WindowKind::Type2)?;
+        let new_key = Rkey(window.0 & !0xff | window.0.wrapping_add(1) & 0xff);
+        let bind = Bind {
+            window,
+            new_key,
+            region: self.region.lkey(),
+            address: self.region.address() + offset as u64,
+            length: len as u64,
+            access: Access::REMOTE_WRITE,
+        };
+        let id = self.next();
+        let request = SendRequest {
+            id,
+            op: SendOp::BindWindow(bind),
+            data: Data::Inline(&[]),
+            flags: SendFlags::SIGNALED,
+            dest: None,
+        };
+        self.near.as_device().post_send(&[request]).map_err(|(_, error)| error)?;
+        self.near_done(id, WorkKind::BindWindow)?;
+        Ok(new_key)
     }
 
     fn we_push(&mut self, verb: Verb, len: usize) -> Result<()> {

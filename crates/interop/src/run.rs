@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
             let mut lab = Lab::new(context, args.guest, link, args.long);
             for family in Family::ALL {
                 lab.switch(family);
-                let diagonal = (link == Link::Usual) == (family == Family::V4);
+                let diagonal = lab.is_diagonal();
                 for case in wanted.iter().filter(|case| diagonal || !args.short || !case.is_slow()) {
                     for asks in [Asks::We, Asks::Kernel] {
                         totals.begin(&lab)?;

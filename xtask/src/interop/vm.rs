@@ -25,6 +25,8 @@ pub(super) struct Guest {
 pub(super) struct Shape {
     pub(super) initramfs: PathBuf,
     pub(super) processors: u32,
+    /// The network card lets go of a packet when it has left, as is usual, and not when it is queued.
+    pub(super) napi_tx: bool,
 }
 
 /// How long a guest may take to boot: ten times what it takes with software emulation on a slow machine.
@@ -88,7 +90,7 @@ fn kvm_works() -> bool {
 
 /// QEMU's options.
 fn machine(image: &Path, shape: &Shape, console: &Path, kvm: bool) -> Vec<String> {
-    let Shape { initramfs, processors } = shape;
+    let Shape { initramfs, processors, napi_tx } = shape;
     // Emulated, the instruction for carry-less products takes longer than the tables that stand in for it, for the
     // kernel's CRC and for ours.
     let (accelerator, processor) = if kvm { ("kvm", "max") } else { ("tcg", "max,-pclmulqdq") };
@@ -106,7 +108,8 @@ fn machine(image: &Path, shape: &Shape, console: &Path, kvm: bool) -> Vec<String
     // A kernel that counts timer ticks while its host has no time for it would think that the timer is broken.
     let line = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on tsc=reliable no_timer_check \
-         g.ip={GUEST}/24 g.ip6=fd77::2/64 g.mtu={MTU}"
+         g.ip={GUEST}/24 g.ip6=fd77::2/64 g.mtu={MTU} g.napi_tx={}",
+        u8::from(*napi_tx)
     );
     add("-append", line);
     words
@@ -133,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_machine_is_small_and_on_our_tap() {
-        let shape = Shape { initramfs: "/i/initramfs.zst".into(), processors: 1 };
+        let shape = Shape { initramfs: "/i/initramfs.zst".into(), processors: 1, napi_tx: false };
         let words = machine(Path::new("/i"), &shape, Path::new("/c"), false).join(" ");
         assert!(words.contains("-smp 1 ") && words.contains("-accel tcg "), "{words}");
         assert!(words.contains(&format!("ifname={TAP},")) && words.contains("-kernel /i/vmlinuz"), "{words}");

@@ -22,7 +22,7 @@ const ENDS: u32 = 20;
 const A_WHILE: Duration = Duration::from_millis(300);
 
 /// A message that arrived: its number, and the receive that took it.
-type Arrived = (u32, u64);
+type Arrived = (u32, u32);
 
 pub(super) fn kernel_loses(lab: &mut Lab, asks: Asks) -> Result<()> {
     both(lab, asks, asks == Asks::Kernel)
@@ -59,7 +59,7 @@ impl Stream {
     /// Every receive has a place of its own, so that nothing has to be looked at in haste. How many are missing?
     fn run(&mut self) -> Result<usize> {
         for receive in 0..MESSAGES + ENDS {
-            self.receive(receive.into())?;
+            self.receive(receive)?;
         }
         let mut arrived: Vec<Arrived> = Vec::new();
         for number in 0..MESSAGES + ENDS {
@@ -93,12 +93,12 @@ impl Stream {
     }
 
     /// Where a receive puts what it takes.
-    const fn place(&self, receive: u64) -> usize {
+    const fn place(&self, receive: u32) -> usize {
         self.pair.target + receive as usize * (self.len + 64)
     }
 
-    fn receive(&mut self, id: u64) -> Result<()> {
-        let (at, len) = (self.place(id), self.len + self.pair.header());
+    fn receive(&mut self, number: u32) -> Result<()> {
+        let (at, len, id) = (self.place(number), self.len + self.pair.header(), u64::from(number));
         match self.asks {
             Asks::We => self.pair.far.receive(id, at, len),
             Asks::Kernel => Ok(self.pair.near.receive(self.pair.region.slice(at..at + len)).id(id).post()?),
@@ -134,7 +134,7 @@ impl Stream {
             check("the kernel's completion says", done.status, 0)?;
             check("immediate data at the kernel", done.flags & WITH_IMM, WITH_IMM)?;
             check("bytes that the kernel received", done.byte_len, whole as u64)?;
-            return Ok(Some((u32::try_from(done.extra)?, done.id)));
+            return Ok(Some((u32::try_from(done.extra)?, u32::try_from(done.id)?)));
         }
         let done = match self.pair.queue.wait(A_WHILE) {
             Ok(done) => *done.result()?,
@@ -142,6 +142,6 @@ impl Stream {
             Err(error) => return Err(error.into()),
         };
         check("bytes that we received", done.byte_len as usize, whole)?;
-        Ok(Some((done.imm.ok_or("no immediate data at us")?, done.id)))
+        Ok(Some((done.imm.ok_or("no immediate data at us")?, u32::try_from(done.id)?)))
     }
 }
