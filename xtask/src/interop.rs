@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// What takes long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000, as `cargo xtask test` has it
     #[arg(long, conflicts_with = "long")]
     short: bool,
-    /// Ten times as many rounds with the kernel's own tools
+    /// 10,000 rounds with the kernel's own tools
     #[arg(long)]
     long: bool,
     /// Only measure how fast the kernel's device, we and plain sockets are, all in one guest

@@ -74,7 +74,7 @@ pub(crate) struct Lab {
     pub(crate) guest: IpAddr,
     pub(crate) family: Family,
     pub(crate) link: Link,
-    /// Whether to take ten times as many rounds.
+    /// Whether to take many rounds with the kernel's own tools.
     pub(crate) long: bool,
     /// A reliable connection that cases share as long as they leave it whole.
     shared: Option<Pair>,

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     /// Cases that take long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000
     #[arg(long)]
     short: bool,
-    /// Ten times as many rounds with the kernel's own tools
+    /// 10,000 rounds with the kernel's own tools
     #[arg(long)]
     long: bool,
     /// Print the results as JSON

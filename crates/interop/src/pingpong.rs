@@ -27,25 +27,25 @@ const HELLO: usize = "0000:000000:000000:00000000000000000000000000000000\0".len
 const DEPTH: u32 = 64;
 
 pub(crate) fn rc(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Rc, if lab.long { 10_000 } else { 1_000 })
+    game(lab, asks, Service::Rc, rounds(lab, 1_000))
 }
 
 pub(crate) fn uc(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Uc, if lab.long { 10_000 } else { 1_000 })
+    game(lab, asks, Service::Uc, rounds(lab, 1_000))
 }
 
 pub(crate) fn ud(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Ud, if lab.long { 10_000 } else { 1_000 })
+    game(lab, asks, Service::Ud, rounds(lab, 1_000))
 }
 
+/// A lost packet costs a timer of 67 ms.
 pub(crate) fn rc_with_loss(lab: &mut Lab, asks: Asks) -> Result<()> {
-    // A lost packet costs a timer of 67 ms. Where the case would run a second time in the short form, less will do.
-    let rounds = match (lab.long, lab.is_diagonal()) {
-        (true, true) => 10_000,
-        (true, false) => 2_000,
-        (false, _) => 200,
-    };
-    game(lab, asks, Service::Rc, rounds)
+    game(lab, asks, Service::Rc, rounds(lab, 200))
+}
+
+/// In the long form many, once for each family and each MTU.
+fn rounds(lab: &Lab, few: u32) -> u32 {
+    if lab.long && lab.is_diagonal() { 10_000 } else { few }
 }
 
 /// One game. Whoever asks is the client, and plays first.
