@@ -120,14 +120,20 @@ fn last_words(run_dir: &Path) -> String {
     let mut text = String::new();
     for name in ["qemu.log", "console"] {
         let whole = fs::read(run_dir.join(name)).unwrap_or_default();
-        let whole = String::from_utf8_lossy(&whole);
-        let lines: Vec<&str> = whole.lines().collect();
-        for line in &lines[lines.len().saturating_sub(TAIL)..] {
+        for line in telling(&String::from_utf8_lossy(&whole)) {
             text.push_str("\n  ");
-            text.push_str(line.trim_end());
+            text.push_str(line);
         }
     }
     text
+}
+
+/// The last lines, and before them why a kernel gave up: what it says after that is longer.
+fn telling(console: &str) -> Vec<&str> {
+    let lines: Vec<&str> = console.lines().map(str::trim_end).collect();
+    let (before, last) = lines.split_at(lines.len().saturating_sub(TAIL));
+    let why = before.iter().filter(|line| line.contains("Kernel panic") || line.contains("guest: "));
+    why.chain(last).copied().collect()
 }
 
 #[cfg(test)]
@@ -140,5 +146,15 @@ mod tests {
         let words = machine(Path::new("/i"), &shape, Path::new("/c"), false).join(" ");
         assert!(words.contains("-smp 1 ") && words.contains("-accel tcg "), "{words}");
         assert!(words.contains(&format!("ifname={TAP},")) && words.contains("-kernel /i/vmlinuz"), "{words}");
+    }
+    #[test]
+    fn a_kernel_that_gave_up_says_why() {
+        let trace: String = (0..40).map(|n| format!("[ 5.3]  step{n}\r\n")).collect();
+        let console =
+            format!("booting\nguest: no network card\n[ 5.2] Kernel panic - not syncing: no init\n{trace}");
+        let lines = telling(&console);
+        assert_eq!(lines[..2], ["guest: no network card", "[ 5.2] Kernel panic - not syncing: no init"]);
+        assert_eq!((lines.len(), lines[lines.len() - 1]), (2 + TAIL, "[ 5.3]  step39"));
+        assert_eq!(telling("one\ntwo\n"), ["one", "two"]);
     }
 }
