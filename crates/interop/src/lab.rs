@@ -6,7 +6,7 @@ use ferroce_verbs::{Context, DeviceCounters, PathMtu, Service};
 
 use crate::Result;
 use crate::far::Far;
-use crate::pair::{Pair, PairSpec};
+use crate::pair::{NEAR_TIMEOUT, Pair, PairSpec};
 
 /// IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,7 @@ impl Lab {
             size: SIZE,
             retry_count: 7,
             timeout: 14,
+            near_timeout: NEAR_TIMEOUT,
             wrong_qpn: 0,
         }
     }

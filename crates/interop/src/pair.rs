@@ -17,6 +17,10 @@ use crate::pattern::{pattern, sum};
 /// How long one operation may take. Nothing waits so long unless something is wrong.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// How long we wait for an answer of the kernel, eight times: 0.5 s each. The kernel tries for ever; we would give up
+/// after half a second with its 67 ms, and a guest on a busy machine may stand still for longer than that.
+pub(crate) const NEAR_TIMEOUT: u8 = 17;
+
 /// The Q_Key of both sides.
 pub(crate) const QKEY: QKey = QKey(0x1111_1111);
 
@@ -96,7 +100,9 @@ pub(crate) struct PairSpec {
     pub(crate) size: usize,
     /// Retries of both sides; the kernel takes 7 for "for ever".
     pub(crate) retry_count: u8,
+    /// How long the kernel waits for an answer, and how long we do: 4.096 us * 2^timeout.
     pub(crate) timeout: u8,
+    pub(crate) near_timeout: u8,
     /// Bits by which each side's idea of the other's number is wrong.
     pub(crate) wrong_qpn: u32,
 }
@@ -148,7 +154,7 @@ impl Pair {
             let options = ConnectOptions {
                 path_mtu: Some(spec.mtu),
                 retry_count: spec.retry_count,
-                timeout: spec.timeout,
+                timeout: spec.near_timeout,
                 ..ConnectOptions::default()
             };
             near.connect_with(&wrong(peer), &options)?;

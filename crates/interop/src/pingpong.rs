@@ -15,7 +15,7 @@ use ferroce_verbs::{
 use crate::Result;
 use crate::far::{gid_from_hex, gid_to_hex};
 use crate::lab::{Family, Lab};
-use crate::pair::{Asks, HEADER, LIMIT, QKEY};
+use crate::pair::{Asks, HEADER, LIMIT, NEAR_TIMEOUT, QKEY};
 
 /// Where the tools listen.
 const PORT: u16 = 18515;
@@ -38,7 +38,7 @@ pub(crate) fn ud(lab: &mut Lab, asks: Asks) -> Result<()> {
     game(lab, asks, Service::Ud, rounds(lab, 1_000))
 }
 
-/// A lost packet costs a timer of 67 ms.
+/// Some lost packets cost a timer: 67 ms at the kernel, 0.5 s at us.
 pub(crate) fn rc_with_loss(lab: &mut Lab, asks: Asks) -> Result<()> {
     game(lab, asks, Service::Rc, rounds(lab, 200))
 }
@@ -135,9 +135,11 @@ impl Table {
             let handle = self.domain.address_handle(&AddressVector::new(peer.gid, index))?;
             self.peer = Some((handle, peer.qpn));
         } else {
-            // As the tools have it.
-            let options =
-                ConnectOptions { path_mtu: Some(self.mtu), timeout: 14, ..ConnectOptions::default() };
+            let options = ConnectOptions {
+                path_mtu: Some(self.mtu),
+                timeout: NEAR_TIMEOUT,
+                ..ConnectOptions::default()
+            };
             self.near.connect_with(peer, &options)?;
         }
         Ok(())
