@@ -31,6 +31,7 @@ mod posting;
 mod qp;
 mod random;
 mod srq;
+pub mod switchboard;
 pub mod sync;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};

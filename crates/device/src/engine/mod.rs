@@ -16,7 +16,7 @@ pub(crate) mod leaving;
 mod outgoing;
 pub(crate) mod qps;
 mod timers;
-mod verify;
+pub(crate) mod verify;
 pub(crate) mod windows;
 
 use std::collections::VecDeque;
