@@ -38,6 +38,8 @@ mod record_lock;
 mod survey;
 mod suspects;
 mod table;
+#[cfg(test)]
+mod tests;
 mod unix;
 
 pub use error::{Holder, SwitchError};

@@ -24,6 +24,8 @@ struct Plan {
     processes: usize,
     time: Duration,
     leader_lives: Duration,
+    /// How long until all are killed at once.
+    all_live: Duration,
     planted: &'static str,
 }
 
@@ -43,6 +45,7 @@ fn processes_come_and_go() {
         processes: 100,
         time,
         leader_lives: Duration::from_millis(100),
+        all_live: Duration::from_secs(5),
         planted: "",
     };
     let tally = run(&plan);
@@ -62,8 +65,9 @@ fn a_first_socket_that_is_shared_is_found() {
     let plan = Plan {
         address: [127, 0, 60, 2],
         processes: 30,
-        time: Duration::from_secs(20),
+        time: Duration::from_secs(60),
         leader_lives: Duration::from_millis(30),
+        all_live: Duration::from_secs(1),
         planted: "shared-first",
     };
     let found = |tally: &Tally| {
@@ -79,8 +83,9 @@ fn a_slot_that_is_not_drained_is_found() {
     let plan = Plan {
         address: [127, 0, 60, 3],
         processes: 40,
-        time: Duration::from_secs(20),
+        time: Duration::from_secs(60),
         leader_lives: Duration::from_millis(30),
+        all_live: Duration::from_secs(5),
         planted: "no-drain",
     };
     let tally = run_until(&plan, |tally| tally.stale.get() > 20);
@@ -100,7 +105,7 @@ fn run_until(plan: &Plan, enough: impl Fn(&Tally) -> bool) -> Tally {
     let mut dice = crate::random::Random::from_system().unwrap();
     let (begin, mut kill_leader) = (clock::now(), clock::now() + plan.leader_lives);
     let end = begin + plan.time;
-    let mut kill_all = begin + plan.time / 4;
+    let mut kill_all = begin + plan.all_live;
     while clock::now() < end && !enough(&tally) {
         children.retain_mut(|child| child.try_wait().expect("it is our child").is_none());
         for _ in 0..4 {
@@ -123,7 +128,7 @@ fn run_until(plan: &Plan, enough: impl Fn(&Tally) -> bool) -> Tally {
             tally.kills.add(1);
         }
         if clock::now() >= kill_all {
-            kill_all = clock::now() + plan.time / 4;
+            kill_all = clock::now() + plan.all_live;
             for child in &mut children {
                 child.kill().expect("it is our child");
             }
