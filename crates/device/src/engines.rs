@@ -15,6 +15,7 @@ use crate::engine::{Engine, Reason, Turned};
 use crate::event::EventQueue;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
+use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
 /// Parcels that the mailbox has room for before it grows.
@@ -72,6 +73,8 @@ pub(crate) struct Engines {
     pub(crate) events: Arc<EventQueue>,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
+    /// The processes that the port is shared with.
+    pub(crate) member: Arc<Membership>,
 }
 
 /// What is left to do for a thread that has left an engine.
@@ -98,12 +101,12 @@ impl Everywhere<'_> {
 }
 
 impl Engines {
-    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>) -> Self {
+    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>, member: Arc<Membership>) -> Self {
         let mut by_slot = [0; 256];
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        Self { stations: stations.into(), by_slot, events, cq_ids: Mutex::default() }
+        Self { stations: stations.into(), by_slot, events, cq_ids: Mutex::default(), member }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -296,6 +299,13 @@ impl Engines {
         self.control_all(|all| {
             all.release_regions();
         });
+    }
+
+    /// Another process has left packets for an engine: sees to it that somebody takes them. Never waits.
+    pub(crate) fn send_for(&self, index: usize) {
+        let station = &self.stations[index];
+        station.turnstile.ring(Calls::POSTED);
+        station.driver.wake();
     }
 
     /// Calls on the engines that were left something. They may have something for others in turn: that

@@ -23,6 +23,7 @@ mod error;
 mod event;
 pub mod fabric;
 mod mail;
+mod management;
 pub mod memory;
 mod nic;
 mod path;

@@ -11,7 +11,7 @@
 mod direct;
 pub(crate) mod freight;
 pub(crate) mod host;
-mod incoming;
+pub(crate) mod incoming;
 pub(crate) mod leaving;
 mod outgoing;
 pub(crate) mod qps;

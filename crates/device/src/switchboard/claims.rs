@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A service that this process listens for, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct ServiceClaim {
+pub struct ServiceClaim {
     member: Arc<Membership>,
     place: usize,
     owner: u64,

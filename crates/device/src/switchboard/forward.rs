@@ -6,12 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::unix;
 use crate::fabric::Received;
 
-/// Packets of one datagram that belong together: as they came, with where they came from.
+/// Packets that belong together: as they came, with where they came from. Whoever hands them on has checked
+/// their ICRC.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival<'a> {
     /// How they came; its lengths are those of `bytes`.
     pub(crate) received: Received,
-    /// The place of the first of them in the run that arrived.
+    /// The IPv4 identification of the first of them.
     pub(crate) place: usize,
     /// The packets.
     pub(crate) bytes: &'a [u8],

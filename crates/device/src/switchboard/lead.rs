@@ -129,7 +129,6 @@ fn run(inner: &Inner, mut state: State, random: &mut Random) {
 fn elect(inner: &Inner, attempts: u32, random: &mut Random) -> State {
     let name = inner.group.leader_name(inner.uid);
     if let Ok(listener) = Tracked::open(inner.record, || unix::listen(name.as_bytes())) {
-        inner.table.set_leader(std::process::id());
         inner.leads.store(true, Ordering::SeqCst);
         return State::Leading(Box::new(Leading {
             listener,

@@ -18,6 +18,7 @@ use ferroce_wire::{Body, Datagram, Flow, ICRC_LEN, PKey, Packet, Psn, QKey, Qpn}
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};
 use crate::descriptor::EventFd;
+use crate::engine::qps::slot_of as slot_of_qp;
 use crate::engine::verify::{Ends, Verifier};
 use crate::fabric::udp::{Control, Messages, Name, Receiving};
 use crate::fabric::{Inbox, PORT, Received, Route};
@@ -78,7 +79,8 @@ impl MadQueue {
 
     /// Takes in a packet that was checked; false if it is none for queue pair 1.
     pub(super) fn push(&self, arrival: &Arrival<'_>) -> bool {
-        let Some((packet, datagram)) = general_service(arrival.bytes) else { return false };
+        let Ok(packet) = Packet::parse(arrival.bytes) else { return false };
+        let Some(datagram) = general_service(&packet) else { return false };
         let Some(bytes) = datagram.payload.first_chunk() else { return false };
         let Received { source: (remote, _), local, .. } = arrival.received;
         let mut waiting = lock(&self.waiting);
@@ -187,39 +189,35 @@ impl Desk {
     }
 }
 
-/// Hands one packet to the process that it is for.
+/// Hands one packet to the process that it is for, if it arrived as it was sent.
 fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usize, bytes: &[u8]) {
+    let ends = Ends { source: received.source, local: received.local };
+    let packet = Packet::parse(bytes).ok();
+    let checked = packet.and_then(|packet| Some((packet, verifier.check(&ends, bytes, place)?)));
+    let Some((packet, identification)) = checked else {
+        inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
     let received = Received { len: bytes.len(), segment: bytes.len().max(1), ..*received };
-    let arrival = Arrival { received, place, bytes };
-    let Some((_, datagram)) = general_service(bytes) else {
-        // It may be for a slot: then it was part of a run that began with one of ours.
-        let slot = bytes.get(5).copied().unwrap_or(0);
-        if !inner.forward(Kind::Packets, slot, &arrival) {
+    let arrival = Arrival { received, place: identification.into(), bytes };
+    let Some(datagram) = general_service(&packet) else {
+        // If it is for a slot, it was part of a run that began with one for none.
+        if !inner.forward(Kind::Packets, slot_of_qp(packet.dest_qp), &arrival) {
             inner.counts.strays.fetch_add(1, Ordering::Relaxed);
         }
         return;
     };
-    let ends = Ends { source: received.source, local: received.local };
-    if verifier.check(&ends, bytes, place).is_none() {
-        inner.counts.strays.fetch_add(1, Ordering::Relaxed);
-        return;
-    }
     let owner = CmMad::parse(datagram.payload).ok().and_then(|mad| owner(inner, &mad.message));
     if !owner.is_some_and(|slot| inner.forward(Kind::Management, slot, &arrival)) {
         inner.counts.mads_unclaimed.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// A datagram for queue pair 1 with the key that such have (IBA 10.2.5); it is not longer than a management
-/// datagram.
-fn general_service(bytes: &[u8]) -> Option<(Packet<&[u8]>, Datagram<&[u8]>)> {
-    if bytes.len() < ICRC_LEN {
-        return None;
-    }
-    let packet = Packet::parse(bytes).ok()?;
+/// A datagram for queue pair 1 with the key that such have, as long as a management datagram is.
+fn general_service<'a>(packet: &Packet<&'a [u8]>) -> Option<Datagram<&'a [u8]>> {
     match packet.body {
         Body::Ud(datagram) if packet.dest_qp == Qpn::GSI && datagram.deth.qkey == QKey::GSI => {
-            (datagram.payload.len() == MAD_LEN).then_some((packet, datagram))
+            (datagram.payload.len() == MAD_LEN).then_some(datagram)
         }
         _ => None,
     }

@@ -13,6 +13,7 @@ use super::mads::MadQueue;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, SLOTS, join, lead, ports, unix};
 use crate::clock;
+use crate::counters::DeviceCounters;
 use crate::descriptor::EventFd;
 use crate::fabric::udp::Socket;
 use crate::nic::lock;
@@ -117,12 +118,6 @@ impl Membership {
         Ok(member)
     }
 
-    /// The membership that this process has in a group.
-    pub(super) fn of(group: &Group) -> Option<Arc<Self>> {
-        let members = lock(&REGISTRY.get().members);
-        members.iter().find(|known| known.group == *group).and_then(|known| known.member.upgrade())
-    }
-
     /// Takes a free slot.
     pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, SwitchError> {
         if !self.is_ours() {
@@ -162,8 +157,15 @@ impl Membership {
         &self.inner
     }
 
-    pub(super) fn counts(&self) -> &Counts {
-        &self.inner.counts
+    /// Adds what happened here to the counters of a device.
+    pub(crate) fn count_into(&self, counters: &mut DeviceCounters) {
+        let Counts { forwarded, forwarded_in, strays, mads_unclaimed, violations } = &self.inner.counts;
+        counters.forwarded += forwarded.load(Ordering::Relaxed);
+        counters.forwarded_in += forwarded_in.load(Ordering::Relaxed);
+        counters.strays += strays.load(Ordering::Relaxed);
+        counters.mads_unclaimed += mads_unclaimed.load(Ordering::Relaxed);
+        counters.mads_dropped += self.mads_dropped();
+        counters.switch_violations += violations.load(Ordering::Relaxed);
     }
 
     #[cfg(test)]

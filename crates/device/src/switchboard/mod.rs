@@ -26,6 +26,7 @@ mod connections;
 mod error;
 pub(crate) mod fork;
 mod forward;
+mod gate;
 mod group;
 mod join;
 mod lead;
@@ -42,11 +43,13 @@ mod table;
 mod tests;
 mod unix;
 
+pub use claims::ServiceClaim;
 pub use error::{Holder, SwitchError};
 pub(crate) use forward::Arrival;
+pub(crate) use gate::Gate;
 pub use group::Group;
 pub use mads::{Mad, communication_id};
-pub(crate) use membership::{Membership, Sink, Slot};
+pub(crate) use membership::{Membership, Slot};
 pub use survey::{Row, Survey, survey};
 
 /// Slots of a group; slot 0 has no owner.

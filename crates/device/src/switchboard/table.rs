@@ -27,7 +27,6 @@ const CLAIMS_LOCK: u64 = 4096;
 #[repr(C, align(4096))]
 struct Layout {
     magic: AtomicU64,
-    leader: AtomicU32,
     slots: [Entry; SLOTS],
     claims: [Claim; CLAIMS],
 }
@@ -165,15 +164,6 @@ impl Table {
 
     pub(super) fn claims(&self) -> &[Claim; CLAIMS] {
         &self.layout().claims
-    }
-
-    /// The process that said last that it leads.
-    pub(super) fn leader(&self) -> u32 {
-        self.layout().leader.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set_leader(&self, pid: u32) {
-        self.layout().leader.store(pid, Ordering::Relaxed);
     }
 
     /// Locks a slot for this process; false if another has it.

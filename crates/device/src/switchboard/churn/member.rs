@@ -16,7 +16,8 @@ use crate::fabric::udp::{Messages, Name, Receiving, Socket};
 use crate::fabric::{Inbox, PORT, Received, Route};
 use crate::nic::lock;
 use crate::random::Random;
-use crate::switchboard::{Arrival, Group, Membership, SLOTS, Sink, Slot};
+use crate::switchboard::membership::Sink;
+use crate::switchboard::{Arrival, Group, Membership, SLOTS, Slot};
 
 /// After this time a ping is lost.
 const LOST: Duration = Duration::from_secs(3);
