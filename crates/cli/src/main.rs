@@ -1,6 +1,7 @@
 //! The `ferroce` command.
 
 mod decode;
+mod switchboard;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,12 +22,14 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Decode(decode::Args),
+    Switchboard(switchboard::Args),
 }
 
 const AFTER_HELP: &str = "\
 Examples:
   ferroce decode trace.pcap            every header of every RoCEv2 frame
   ferroce decode --short trace.pcap    one line per frame
+  ferroce switchboard                  which processes share a port
   ferroce decode --help                all about one command
 
 Exit codes:
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
     let Cli { command } = Cli::parse();
     let result = match command {
         Command::Decode(args) => decode::run(&args),
+        Command::Switchboard(args) => switchboard::run(&args),
     };
     match result {
         Err(error) if !is_broken_pipe(&error) => {

@@ -46,8 +46,8 @@ pub enum SwitchError {
     },
     /// A program that is no part of a switchboard has the port.
     #[error(
-        "UDP port {PORT} of {group} is taken by {holder}, which is no switchboard; end it, or use another \
-         loopback address with FERROCE_ADDRESS (such as 127.0.0.2)"
+        "UDP port {PORT} of {group} is taken by {holder}, which is no switchboard; end it (`ss -lunp 'sport = \
+         {PORT}'` shows all who have it), or use another loopback address with FERROCE_ADDRESS (such as 127.0.0.2)"
     )]
     Foreign {
         /// Where.

@@ -88,7 +88,16 @@ impl Record {
             // SAFETY: records in the list are never freed.
             let record: &'static Self = unsafe { &*at };
             if !record.used.swap(true, Ordering::AcqRel) {
-                return Ok(record);
+                return match blank() {
+                    Ok(blank) => {
+                        record.blank.store(blank, Ordering::Relaxed);
+                        Ok(record)
+                    }
+                    Err(error) => {
+                        record.used.store(false, Ordering::Release);
+                        Err(error)
+                    }
+                };
             }
             at = record.next;
         }
@@ -96,14 +105,13 @@ impl Record {
     }
 
     fn add() -> io::Result<&'static Self> {
-        // SAFETY: a system call without pointers.
-        let blank = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let blank = blank()?;
         let record = Box::into_raw(Box::new(Self {
             next: RECORDS.load(Ordering::Acquire),
             used: AtomicBool::new(true),
             descriptors: [const { AtomicI32::new(-1) }; MOST],
             map: AtomicPtr::new(ptr::null_mut()),
-            blank: AtomicI32::new(blank.into_raw_fd()),
+            blank: AtomicI32::new(blank),
         }));
         loop {
             // SAFETY: the record is not in the list yet, so this is the only place that knows it.
@@ -141,6 +149,9 @@ impl Record {
     /// Forgets everything: the record may be used by others.
     pub(super) fn release(&self, _: &Held) {
         self.clear();
+        let blank = self.blank.swap(-1, Ordering::Relaxed);
+        // SAFETY: the record made it when it was acquired, and nobody else closes it: it was taken out just now.
+        unsafe { libc::close(blank) };
         self.used.store(false, Ordering::Release);
     }
 
@@ -150,6 +161,12 @@ impl Record {
         }
         self.map.store(ptr::null_mut(), Ordering::Relaxed);
     }
+}
+
+/// What takes the place of a descriptor: it fails where a socket is expected.
+fn blank() -> io::Result<RawFd> {
+    // SAFETY: a system call without pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(IntoRawFd::into_raw_fd)
 }
 
 impl std::fmt::Debug for Record {
@@ -265,6 +282,9 @@ extern "C" fn in_child() {
         if record.used.load(Ordering::Acquire) {
             leave_to_parent(record);
             record.clear();
+            let blank = record.blank.swap(-1, Ordering::Relaxed);
+            // SAFETY: as in `release`. Its copies in the places of the others stay.
+            unsafe { libc::close(blank) };
             record.used.store(false, Ordering::Release);
         }
         at = record.next;

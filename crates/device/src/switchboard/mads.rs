@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
-use ferroce_wire::{Body, Datagram, Flow, ICRC_LEN, PKey, Packet, Psn, QKey, Qpn};
+use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
 
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};

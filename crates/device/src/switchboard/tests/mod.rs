@@ -110,7 +110,7 @@ fn a_foreign_program_on_the_port_is_named() {
     let why = why_not(5);
     let name = std::fs::read_to_string("/proc/self/comm").expect("a name");
     let who = format!("taken by process {} ({})", std::process::id(), name.trim_end());
-    assert!(why.contains(&who) && why.contains("no switchboard; end it"), "{why}");
+    assert!(why.contains(&who) && why.contains("no switchboard; end it (`ss -lunp"), "{why}");
 }
 
 #[test]
