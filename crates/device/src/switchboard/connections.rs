@@ -99,11 +99,7 @@ impl Connections {
         self.all.retain_mut(|connection| {
             let ready = polled.get(place).is_some_and(|entry| entry.revents != 0);
             place += 1;
-            let fate = connection.serve(inner, ready, now);
-            if fate == Fate::Cut {
-                inner.counts.violations.fetch_add(1, Ordering::Relaxed);
-            }
-            fate == Fate::Stays
+            connection.stays(inner, ready, now)
         });
     }
 
@@ -147,13 +143,22 @@ impl Connections {
         let mut connection =
             Connection { socket, peer, state: State::Silent { until: clock::now() + GREETING } };
         // Most have said it by now.
-        if connection.serve(inner, true, clock::now()) == Fate::Stays {
+        if connection.stays(inner, true, clock::now()) {
             self.all.push(connection);
         }
     }
 }
 
 impl Connection {
+    /// Hears it and sees whether its time is over; whether it stays.
+    fn stays(&mut self, inner: &Inner, ready: bool, now: Time) -> bool {
+        let fate = self.serve(inner, ready, now);
+        if fate == Fate::Cut {
+            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+        }
+        fate == Fate::Stays
+    }
+
     fn serve(&mut self, inner: &Inner, ready: bool, now: Time) -> Fate {
         if ready {
             let fate = self.hear(inner);

@@ -178,6 +178,9 @@ impl Desk {
                 return;
             }
             for (received, bytes) in self.inbox.iter() {
+                if bytes.is_empty() {
+                    inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+                }
                 for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
                     sort(&mut self.verifier, inner, received, place, packet);
                 }

@@ -18,6 +18,9 @@ use crate::random::Random;
 /// Bytes of send buffer to ask for.
 const SEND_BUFFER: usize = 4 << 20;
 
+/// Bytes of receive buffer of slot 0, which whoever leads reads.
+const NOBODYS_BUFFER: usize = 1 << 20;
+
 /// Datagrams that are dropped when a slot is taken, at most: a flood must not keep anybody for ever.
 const MOST_DRAINED: usize = 1 << 17;
 
@@ -36,8 +39,9 @@ pub(super) fn create(group: &Group, is_loopback: bool) -> Result<Vec<Socket>, Sw
     for slot in 0..SLOTS {
         let sharing = if slot == 0 { first_sharing() } else { Sharing::Shared };
         let socket = Socket::open(&binding, PORT, sharing)?;
-        // Nobody reads it yet: an owner will ask for more.
-        socket.prepare_to_receive(0).map_err(refused("the options of a socket"))?;
+        // Of the others nobody reads any yet: an owner will ask for more.
+        let buffer = if slot == 0 { NOBODYS_BUFFER } else { 0 };
+        socket.prepare_to_receive(buffer).map_err(refused("the options of a socket"))?;
         match slot {
             0 => socket.share_port().map_err(refused("a shared port"))?,
             // The kernel takes a filter when the group has its second socket.
