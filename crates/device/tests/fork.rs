@@ -1,5 +1,6 @@
 //! A process that forks while its device is at work: it goes on as if nothing had happened, and the child has a
 //! clean start.
+#![allow(unsafe_code, reason = "only the system forks")]
 
 mod common;
 
@@ -79,10 +80,8 @@ fn a_fork_with_traffic_on_both_sides() {
 /// A message that is checked.
 fn write(from: &Side, to: &Peer, number: u64) {
     from.memory.write(0, &number.to_ne_bytes()).expect("inside");
-    let requests = [
-        signaled(1, SendOp::Write(to.at(64)), &[from.sge(0, 8)]),
-        signaled(2, SendOp::Read(to.at(64)), &[from.sge(128, 8)]),
-    ];
+    let (out, into) = ([from.sge(0, 8)], [from.sge(128, 8)]);
+    let requests = [signaled(1, SendOp::Write(to.at(64)), &out), signaled(2, SendOp::Read(to.at(64)), &into)];
     from.qp.post_send(&requests).expect("room");
     for id in [1, 2] {
         let done = from.completion();
