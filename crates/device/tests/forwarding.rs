@@ -115,15 +115,24 @@ impl Datagrams {
             let mut found = [WorkCompletion::EMPTY];
             assert_eq!(self.cq.wait(&mut found, Some(PATIENCE)), 1, "{:?}", self.side.nic.counters());
             let done = found[0].completion;
-            assert_eq!((done.id, done.status, done.byte_len), (id, Status::Success, 40 + LEN as u32));
+            assert_eq!((done.id, done.status, done.byte_len), (id, Status::Success, LEN_AND_GRH));
             let mut seen = [0; LEN];
-            self.side.memory.read(id as usize * 1024 + Grh::LEN, &mut seen).expect("inside");
-            assert_eq!(seen, [run as u8; LEN]);
+            self.side
+                .memory
+                .read(usize::try_from(id).expect("small") * 1024 + Grh::LEN, &mut seen)
+                .expect("inside");
+            assert_eq!(seen, [byte(run); LEN]);
         }
     }
 }
 
 const LEN: usize = 64;
+const LEN_AND_GRH: u32 = 104;
+
+/// What a run consists of.
+fn byte(run: usize) -> u8 {
+    u8::try_from(run).expect("few")
+}
 
 /// Somebody who sends runs as no sender of ours would.
 struct Sender {
@@ -151,7 +160,7 @@ impl Sender {
     fn send(&self, run: usize, targets: &[Qpn]) {
         let mut bytes = Vec::new();
         for (place, target) in targets.iter().enumerate() {
-            let payload = [run as u8; LEN];
+            let payload = [byte(run); LEN];
             let packet = packet(*target, run).map_payload(|_| &payload[..]);
             let start = bytes.len();
             bytes.resize(start + packet.len(), 0);

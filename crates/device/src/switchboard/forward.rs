@@ -47,8 +47,9 @@ pub(super) fn name(token: [u64; 2]) -> [u8; 45] {
     let mut name = *b"ferroce/slot/00000000000000000000000000000000";
     for (word, half) in token.iter().zip(name[13..].chunks_exact_mut(16)) {
         for (at, digit) in half.iter_mut().enumerate() {
-            let nibble = (word >> (60 - 4 * at)) & 0xf;
-            *digit = b"0123456789abcdef"[nibble as usize & 0xf];
+            let byte = word.to_be_bytes()[at / 2];
+            let nibble = if at % 2 == 0 { byte >> 4 } else { byte & 0xf };
+            *digit = b"0123456789abcdef"[usize::from(nibble)];
         }
     }
     name

@@ -18,6 +18,10 @@ use crate::random::Random;
 /// Bytes of send buffer to ask for.
 const SEND_BUFFER: usize = 4 << 20;
 
+/// The number of slots, as wide as it stands in a filter.
+#[expect(clippy::cast_possible_truncation, reason = "it is 128")]
+const SLOTS_WORD: u32 = SLOTS as u32;
+
 /// Bytes of receive buffer of slot 0, which whoever leads reads.
 const NOBODYS_BUFFER: usize = 1 << 20;
 
@@ -74,7 +78,7 @@ fn filter() -> [sock_filter; 6] {
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 4),
         step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0x00ff_ffff),
         step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 16),
-        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SLOTS as u32),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SLOTS_WORD),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
         step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
     ]

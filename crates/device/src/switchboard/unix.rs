@@ -72,7 +72,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 /// Who is at the other end: of a listener's side, who connected; of the other, who listens.
 pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut seen = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut len = size_of::<libc::ucred>() as socklen_t;
+    let mut len = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     let to = (&raw mut seen).cast::<c_void>();
     // SAFETY: `to` and `len` point to a ucred and its size on this stack, which outlive the call.
     let result = unsafe {
@@ -86,7 +86,7 @@ pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 pub(super) fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: c_int = 1;
     let from = (&raw const on).cast::<c_void>();
-    let len = size_of::<c_int>() as socklen_t;
+    let len = socklen_t::try_from(size_of::<c_int>()).unwrap_or(0);
     // SAFETY: `from` points to a number on this stack, which outlives the call.
     let result =
         unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, from, len) };
@@ -251,7 +251,7 @@ fn empty_header() -> libc::msghdr {
 fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, socklen_t)> {
     // SAFETY: an address of C is numbers, for which zero is a value.
     let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
     let Some(room) = address.sun_path.get_mut(1..=name.len()) else {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     };

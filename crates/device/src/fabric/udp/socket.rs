@@ -92,7 +92,7 @@ impl Socket {
         let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
         let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
         let from = (&raw const program).cast::<c_void>();
-        let size = size_of::<libc::sock_fprog>() as socklen_t;
+        let size = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
         // SAFETY: `from` points to a program of that length and, through it, to its steps; both are borrowed for
         // longer than the call, which copies them.
         let result = unsafe {

@@ -24,6 +24,7 @@ const LOST: Duration = Duration::from_secs(3);
 
 /// Bytes of a ping.
 const LEN: usize = 64;
+const SEGMENT: u16 = 64;
 
 /// Runs this process until it is killed, or has lived long enough.
 pub(super) fn live(role: &str) {
@@ -176,7 +177,7 @@ impl Member {
     fn post(&mut self, bytes: &[u8]) {
         let local = self.address;
         let route = Route { local, remote: local, source_port: PORT, traffic_class: 0, hop_limit: 64 };
-        let cut = (bytes.len() > LEN).then_some(LEN as u16);
+        let cut = (bytes.len() > LEN).then_some(SEGMENT);
         self.messages.control(0).describe(&route, cut);
         let name = Name::new(self.socket.family(), local, PORT).expect("a name");
         self.messages.outgoing(0, bytes, name);
