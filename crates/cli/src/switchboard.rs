@@ -29,15 +29,24 @@ Examples:
   ferroce switchboard --json | jq -r '.switchboards[].slots[] | select(.alive) | .pid'";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let surveys = survey(args.interface.as_deref())?;
+    let mut surveys = Vec::new();
+    let mut silent = None;
+    for seen in survey(args.interface.as_deref())? {
+        match seen {
+            Ok(seen) => surveys.push(seen),
+            // One that cannot be asked does not hide the others.
+            Err(error) => silent = silent.or(Some(error)),
+        }
+    }
     let mut out = io::stdout().lock();
     if args.json {
         let all: Vec<Value> = surveys.iter().map(to_json).collect();
         writeln!(out, "{:#}", json!({ "switchboards": all }))?;
-    } else {
+    } else if silent.is_none() || !surveys.is_empty() {
         print(&mut out, &surveys)?;
     }
-    Ok(out.flush()?)
+    out.flush()?;
+    silent.map_or(Ok(()), |error| Err(error.into()))
 }
 
 fn print(out: &mut impl Write, surveys: &[Survey]) -> io::Result<()> {

@@ -48,11 +48,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of a row.
 const ROW: usize = 64;
 
-/// The groups of this user, on one interface or on all, with their slots. No group is no error.
+/// The groups of this user, on one interface or on all, with their slots. No group is no error. Of a group
+/// whose leader does not answer, the error is in its place.
 ///
 /// # Errors
-/// A leader does not answer, or another user sits at its name.
-pub fn survey(interface: Option<&str>) -> Result<Vec<Survey>, SwitchError> {
+/// The system does not tell which groups there are.
+pub fn survey(interface: Option<&str>) -> Result<Vec<Result<Survey, SwitchError>>, SwitchError> {
     let uid = unix::own_uid();
     let text = std::fs::read_to_string("/proc/net/unix").map_err(refused("the list of sockets"))?;
     let names = text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
@@ -64,11 +65,7 @@ pub fn survey(interface: Option<&str>) -> Result<Vec<Survey>, SwitchError> {
     groups.sort_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
     // Every connection to a leader stands in the list with the leader's name.
     groups.dedup();
-    let mut surveys = Vec::new();
-    for group in groups {
-        surveys.extend(ask(group, uid)?);
-    }
-    Ok(surveys)
+    Ok(groups.into_iter().filter_map(|group| ask(group, uid).transpose()).collect())
 }
 
 /// Asks one leader; `None` if there is none any more.

@@ -99,5 +99,5 @@ fn pairs_go_on_while_leaders_die() {
 /// Who leads the processes on an address.
 fn leader(address: [u8; 4]) -> Option<u32> {
     let all = survey(Some("lo")).ok()?;
-    all.into_iter().find(|seen| seen.group.address == Some(address.into())).map(|seen| seen.leader)
+    all.into_iter().flatten().find(|seen| seen.group.address == Some(address.into())).map(|seen| seen.leader)
 }
