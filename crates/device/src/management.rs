@@ -11,7 +11,7 @@ use ferroce_wire::mad::{MAD_LEN, ServiceId};
 
 use crate::descriptor::EventFd;
 use crate::nic::Nic;
-use crate::switchboard::{Mad, ServiceClaim, SwitchError, communication_id};
+use crate::switchboard::{Mad, ServiceClaim, Slot, SwitchError, communication_id};
 
 impl Nic {
     /// Listens for a service until the claim is dropped: requests for it come to this process.
@@ -29,7 +29,7 @@ impl Nic {
     /// are the caller's.
     #[must_use]
     pub fn communication_id(&self, number: u32) -> u32 {
-        communication_id(self.slots().first().map_or(0, |slot| slot.number()), number)
+        communication_id(self.slots().first().map_or(0, Slot::number), number)
     }
 
     /// The next message for this process, waiting for it until the time is over.

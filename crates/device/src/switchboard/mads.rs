@@ -58,7 +58,6 @@ pub const fn communication_id(slot: u8, number: u32) -> u32 {
 }
 
 /// The slot of a communication id.
-#[expect(clippy::cast_possible_truncation, reason = "the top byte is meant")]
 const fn slot_of(communication_id: u32) -> u8 {
     (communication_id >> 24) as u8
 }

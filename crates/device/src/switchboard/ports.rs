@@ -94,18 +94,18 @@ fn check(group: &Group, sockets: &[Socket]) -> Result<(), SwitchError> {
     let sender = Socket::open(&binding, 0, Sharing::Alone)?;
     let to = Name::new(sender.family(), address, PORT)
         .ok_or_else(|| refused("an address")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))?;
-    for slot in 0..SLOTS {
+    for (slot, socket) in sockets.iter().enumerate() {
         let mut probe = [0; 20];
         probe[5] = u8::try_from(slot).unwrap_or(0);
         probe[8..16].copy_from_slice(&mark);
         probe[16] = probe[5];
         send(&sender, &probe, to).map_err(refused("a datagram to itself"))?;
         let end = clock::now() + ARRIVAL;
-        while !arrived(&sockets[slot], &probe) {
+        while !arrived(socket, &probe) {
             // SAFETY: the descriptor is open as long as the socket, which is borrowed here.
-            let fd = unsafe { BorrowedFd::borrow_raw(sockets[slot].raw()) };
+            let fd = unsafe { BorrowedFd::borrow_raw(socket.raw()) };
             wait_readable(fd, Some(clock::until(end))).map_err(refused("a wait"))?;
-            if clock::now() >= end && !arrived(&sockets[slot], &probe) {
+            if clock::now() >= end && !arrived(socket, &probe) {
                 return Err(SwitchError::NotSteered { group: group.clone(), slot });
             }
         }

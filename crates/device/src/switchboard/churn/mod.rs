@@ -122,7 +122,7 @@ fn run_until(plan: &Plan, enough: impl Fn(&Tally) -> bool) -> Tally {
                 tally.leader_kills.add(1);
             }
         }
-        if dice.next_u32() % 3 == 0 && children.len() > 2 {
+        if dice.next_u32().is_multiple_of(3) && children.len() > 2 {
             let victim = dice.next_u32() as usize % children.len();
             children[victim].kill().expect("it is our child");
             tally.kills.add(1);
