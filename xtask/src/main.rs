@@ -10,6 +10,7 @@ mod clock;
 mod fuzz;
 mod install;
 mod interop;
+mod link_abi;
 mod no_std;
 mod picture;
 mod report;
@@ -51,6 +52,8 @@ enum Command {
     Sim(sim::Args),
     /// Meet the Linux kernel's soft-RoCE, which runs in a guest
     Interop(interop::Args),
+    /// Link the drop-in libibverbs.so.1
+    LinkAbi(link_abi::Args),
     /// Run the benchmarks
     Bench(bench::Args),
     /// Install the binary, its manual and its completions
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Interop(args) => interop::run(&args),
+        Command::LinkAbi(args) => link_abi::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Picture => picture::run(),
