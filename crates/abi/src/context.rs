@@ -1,5 +1,7 @@
 //! Open devices.
 
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,6 +22,8 @@ pub(crate) struct Context {
     pub(crate) nic: Nic,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) generation: u32,
+    /// What programs take for the descriptor of a driver.
+    _nowhere: File,
     /// Objects that were made from it and live.
     objects: AtomicU32,
 }
@@ -30,15 +34,16 @@ impl Context {
         let config = Config::from_env(&device.interface).map_err(Refused::invalid)?;
         let nic = Nic::open(config)?;
         let inbox = Inbox::new().map_err(|error| Refused::new(libc::EMFILE, error))?;
+        // Programs may copy the descriptor of the kernel's driver. Ours leads nowhere: there is no driver.
+        let nowhere = File::open("/dev/null").map_err(|error| Refused::new(libc::EMFILE, error))?;
         let mut c = verbs_context::zero();
         fill(&mut c);
         c.context.device = device.as_c();
-        // Nobody may talk to a kernel driver through it: there is none.
-        c.context.cmd_fd = -1;
+        c.context.cmd_fd = nowhere.as_raw_fd();
         c.context.async_fd = inbox.descriptor();
         c.context.num_comp_vectors = 1;
         let generation = fork::generation();
-        let context = given(Self { c, nic, inbox, generation, objects: AtomicU32::new(0) });
+        let context = given(Self { c, nic, inbox, generation, _nowhere: nowhere, objects: AtomicU32::new(0) });
         // SAFETY: it was made just now, and nobody else knows it.
         let made = unsafe { &*context };
         let place = Arc::as_ptr(&made.inbox).addr();

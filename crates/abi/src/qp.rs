@@ -105,7 +105,7 @@ unsafe fn make(wanted: &Wanted) -> Answer<&'static Qp> {
         max_receive: wanted.cap.max_recv_wr,
         max_send_sge: wanted.cap.max_send_sge,
         max_receive_sge: wanted.cap.max_recv_sge,
-        max_inline: wanted.cap.max_inline_data,
+        max_inline: wanted.cap.max_inline_data.max(qp_ex::inline_for(wanted.operations)),
     };
     let qp = ferroce_device::Qp::new(
         &pd.context.nic,

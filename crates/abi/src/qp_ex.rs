@@ -66,6 +66,11 @@ pub(crate) fn check_operations(service: Service, wanted: u64) -> Answer<()> {
     }
 }
 
+/// Inline bytes that these operations need by themselves: the value of an atomic write travels in its request.
+pub(crate) fn inline_for(operations: Option<u64>) -> u32 {
+    if operations.is_some_and(|wanted| wanted & IBV_QP_EX_WITH_ATOMIC_WRITE != 0) { 8 } else { 0 }
+}
+
 pub(crate) fn fill(c: &mut ibv_qp_ex) {
     c.wr_atomic_cmp_swp = Some(atomic_cmp_swp);
     c.wr_atomic_fetch_add = Some(atomic_fetch_add);

@@ -10,6 +10,7 @@ use ferroce_cabi::{
     IBV_QPF_GRH_REQUIRED, IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_device_attr, ibv_device_attr_ex,
     ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_values_ex,
 };
+use ferroce_device::discovery::GidTable;
 use ferroce_device::memory::{MAX_REGIONS, MAX_WINDOWS};
 use ferroce_device::{Limits, Nic};
 use libc::{EINVAL, c_int, c_void, ssize_t};
@@ -136,7 +137,8 @@ fn port_attributes(nic: &Nic) -> ibv_port_attr {
     attr.state = if nic.info().up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
     attr.max_mtu = IBV_MTU_4096;
     attr.active_mtu = c_int::from(nic.active_mtu().code());
-    attr.gid_tbl_len = int(nic.gid_count());
+    // Places of the table; those behind the last address are empty.
+    attr.gid_tbl_len = int(GidTable::MAX_LEN);
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = 1 << 31;
     attr.pkey_tbl_len = 1;
@@ -217,11 +219,13 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     minus_one("ibv_query_gid", answer)
 }
 
+/// The GID at an index; zeros at an empty place of the table.
 fn gid_at(nic: &Nic, index: u32) -> Answer<ibv_gid> {
-    let gid = nic.gid(index as usize).ok_or_else(|| {
-        Refused::invalid(format_args!("GID index {index}: the port has {} GIDs", nic.gid_count()))
-    })?;
-    Ok(ibv_gid { raw: gid.0 })
+    if index as usize >= GidTable::MAX_LEN {
+        let most = GidTable::MAX_LEN;
+        return Err(Refused::invalid(format_args!("GID index {index}: the table has {most} places, from 0")));
+    }
+    Ok(ibv_gid { raw: nic.gid(index as usize).map_or([0; 16], |gid| gid.0) })
 }
 
 fn gid_entry(nic: &Nic, index: u32) -> Answer<ibv_gid_entry> {
@@ -249,11 +253,11 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
         if flags != 0 || to.is_null() {
             return Err(Refused::unsupported(format_args!("flags 0x{flags:x} of a GID query, or no entry")));
         }
-        if port != u32::from(PORT) || index as usize >= context.nic.gid_count() {
-            // What the kernel answers for an entry that is not there.
-            return Err(Refused::new(libc::ENODATA, format_args!("no GID {index} at port {port}")));
-        }
+        check_port(port)?;
         let entry = gid_entry(&context.nic, index)?;
+        if context.nic.gid(index as usize).is_none() {
+            return Err(Refused::new(libc::ENODATA, format_args!("place {index} of the GID table is empty")));
+        }
         // SAFETY: the caller vouches for `size` bytes there.
         unsafe { copy_out(&entry, to.cast(), size) };
         Ok(())
@@ -288,7 +292,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
         }
         Ok(ssize_t::try_from(count).unwrap_or(ssize_t::MAX))
     });
-    answer.unwrap_or_else(|refused| -ssize_t::from(refused.tell("ibv_query_gid_table") as i16))
+    answer.unwrap_or_else(|refused| -(refused.tell("ibv_query_gid_table") as ssize_t))
 }
 
 /// A RoCEv2 GID in the numbers of this private function, which has no name for it: 1 is RoCE v2 there.
