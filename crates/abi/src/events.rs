@@ -160,7 +160,7 @@ const fn kind_of(event: Event) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn ibv_get_async_event(
+pub(crate) unsafe extern "C-unwind" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
@@ -192,14 +192,19 @@ pub(crate) fn wait_for(fd: RawFd) -> Answer<()> {
     }
     let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: the pointer is to an entry that lives during the call. It is a cancellation point: a thread that
-    // ends here holds no lock and owns nothing.
-    match unsafe { libc::poll(&raw mut entry, 1, -1) } {
+    // ends here is unwound through frames that hold no lock and own nothing.
+    match unsafe { poll(&raw mut entry, 1, -1) } {
         -1 => {
             let error = std::io::Error::last_os_error();
             Err(Refused::new(error.raw_os_error().unwrap_or(libc::EINTR), error))
         }
         _ => Ok(()),
     }
+}
+
+unsafe extern "C-unwind" {
+    /// The C library's, which unwinds the thread if it is cancelled while it waits.
+    unsafe fn poll(entries: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
 }
 
 /// Descriptors that C programs see block unless the program says otherwise.
