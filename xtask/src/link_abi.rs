@@ -25,6 +25,9 @@ pub(crate) struct Args {
 /// Symbols that the library must export, with their versions: those of Debian 12, as `nm -D` names them.
 pub(crate) const EXPORTS: &str = "crates/abi/exports.txt";
 
+/// The variable that tells the tests where the library is.
+pub(crate) const FOLDER: &str = "FERROCE_ABI";
+
 /// What programs ask for.
 const SONAME: &str = "libibverbs.so.1";
 /// What programs that load it by hand may ask for.

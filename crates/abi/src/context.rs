@@ -43,7 +43,8 @@ impl Context {
         c.context.async_fd = inbox.descriptor();
         c.context.num_comp_vectors = 1;
         let generation = fork::generation();
-        let context = given(Self { c, nic, inbox, generation, _nowhere: nowhere, objects: AtomicU32::new(0) });
+        let context =
+            given(Self { c, nic, inbox, generation, _nowhere: nowhere, objects: AtomicU32::new(0) });
         // SAFETY: it was made just now, and nobody else knows it.
         let made = unsafe { &*context };
         let place = Arc::as_ptr(&made.inbox).addr();

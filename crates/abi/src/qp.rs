@@ -118,6 +118,7 @@ unsafe fn make(wanted: &Wanted) -> Answer<&'static Qp> {
             caps,
             signal_all: wanted.signal_all,
             path: None,
+            engine: None,
         },
     )?;
     let caps = qp.query()?.caps;

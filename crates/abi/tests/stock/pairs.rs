@@ -34,7 +34,8 @@ impl Pair<'_> {
             }
             let server = server.wait_with_output().unwrap();
             let server_said = said(&server);
-            let both = format!("client: {}\n{client_said}\nserver: {}\n{server_said}", client.status, server.status);
+            let both =
+                format!("client: {}\n{client_said}\nserver: {}\n{server_said}", client.status, server.status);
             assert!(client.status.success() && server.status.success(), "{self}: {both}");
             return (client_said, server_said);
         }

@@ -4,7 +4,13 @@ use crate::library::are_here;
 use crate::pairs::Pair;
 
 const PROGRAMS: &[&str] = &[
-    "ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw",
+    "ib_send_bw",
+    "ib_send_lat",
+    "ib_write_bw",
+    "ib_write_lat",
+    "ib_read_bw",
+    "ib_read_lat",
+    "ib_atomic_bw",
     "ib_atomic_lat",
 ];
 
@@ -17,7 +23,8 @@ fn measures(program: &str, args: &[&str], addresses: [&str; 2], sizes: &[&str]) 
     let (client, _) = Pair { program, args: &args, addresses, variables: &[] }.run();
     for size in sizes {
         let line = client.lines().find(|line| line.split_whitespace().next() == Some(size));
-        let figures = line.map(|line| line.split_whitespace().skip(2).all(|word| word.parse::<f64>().is_ok()));
+        let figures =
+            line.map(|line| line.split_whitespace().skip(2).all(|word| word.parse::<f64>().is_ok()));
         assert_eq!(figures, Some(true), "no figures for {size} bytes: {client}");
     }
 }

@@ -3,8 +3,14 @@
 use crate::library::{are_here, folder, succeeds, with_library};
 use crate::pairs::Pair;
 
-const PROGRAMS: &[&str] =
-    &["ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"];
+const PROGRAMS: &[&str] = &[
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibv_rc_pingpong",
+    "ibv_uc_pingpong",
+    "ibv_ud_pingpong",
+    "ibv_srq_pingpong",
+];
 
 #[test]
 fn the_device_is_listed_and_described() {
