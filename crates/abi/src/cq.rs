@@ -9,6 +9,7 @@ use ferroce_cabi::{
 };
 use ferroce_device::{CompletionQueue, Notify, WorkCompletion};
 use ferroce_transport::Completion;
+use ferroce_wire::Qpn;
 use libc::{c_int, c_uint, c_void};
 
 use crate::channel::CompChannel;
@@ -52,7 +53,7 @@ impl Cq {
 
     pub(crate) fn cq_context(&self) -> *mut c_void {
         // SAFETY: a field of a live object, which programs set before they wait for events.
-        unsafe { (&raw const (*self.c.get()).cq_context).read() }
+        unsafe { (*self.c.get()).cq_context }
     }
 }
 
@@ -229,7 +230,7 @@ fn wc_of(completion: &Completion) -> ibv_wc {
         byte_len: completion.byte_len,
         imm_data: immediate_of(completion),
         qp_num: completion.qpn.get(),
-        src_qp: completion.source_qp.map_or(0, |source| source.get()),
+        src_qp: completion.source_qp.map_or(0, Qpn::get),
         wc_flags: flags_of(completion),
         pkey_index: 0,
         slid: 0,

@@ -7,6 +7,7 @@ use ferroce_cabi::{
 };
 use ferroce_device::WorkCompletion;
 use ferroce_transport::Completion;
+use ferroce_wire::Qpn;
 use libc::{ENOENT, c_int, c_uint};
 
 use crate::cq::{Cq, Wanted, flags_of, immediate_of, make};
@@ -117,9 +118,9 @@ fn advance(cq: &Cq) -> c_int {
     let completion = &one[0].completion;
     let c = cq.c.get();
     // SAFETY: a field of a live object that belongs to the thread that polls.
-    unsafe { (&raw mut (*c).status).write(c_int::from(completion.status.code())) };
+    unsafe { (*c).status = c_int::from(completion.status.code()) };
     // SAFETY: as above.
-    unsafe { (&raw mut (*c).wr_id).write(completion.id) };
+    unsafe { (*c).wr_id = completion.id };
     // SAFETY: as above.
     unsafe { cq.current.get().write(one[0]) };
     0
@@ -163,7 +164,7 @@ fields! {
     read_byte_len: u32 = |completion| completion.byte_len;
     read_imm_data: u32 = immediate_of;
     read_qp_num: u32 = |completion| completion.qpn.get();
-    read_src_qp: u32 = |completion| completion.source_qp.map_or(0, |source| source.get());
+    read_src_qp: u32 = |completion| completion.source_qp.map_or(0, Qpn::get);
     read_wc_flags: c_uint = flags_of;
     read_slid: u32 = |_| 0;
     read_sl: u8 = |_| 0;

@@ -147,10 +147,9 @@ impl Batch<'_> {
         let mut bytes = [0; INLINE];
         let mut used = 0;
         let mut ends = [0; BATCH];
-        for index in 0..self.places.len() {
-            let place = self.places[index];
+        for (index, &place) in self.places.iter().enumerate() {
             // SAFETY: the caller vouches for the list.
-            let inline = unsafe { (&raw const (*place).send_flags).read() } & IBV_SEND_INLINE != 0;
+            let inline = unsafe { (*place).send_flags } & IBV_SEND_INLINE != 0;
             let pieces = if inline { self.pieces_of(index) } else { &[] };
             let len: usize = pieces.iter().map(|piece| piece.length as usize).sum();
             if len > self.qp.caps.max_inline as usize {

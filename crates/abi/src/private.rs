@@ -106,13 +106,13 @@ extern "C" fn ferroce_old_minus_one() -> c_int {
     -1
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(not(test), target_arch = "x86_64"))]
 macro_rules! jump {
     () => {
         "jmp "
     };
 }
-#[cfg(target_arch = "aarch64")]
+#[cfg(all(not(test), target_arch = "aarch64"))]
 macro_rules! jump {
     () => {
         "b "

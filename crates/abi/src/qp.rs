@@ -281,7 +281,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
         known.qp.modify(&attributes, address.as_ref())?;
         if mask.cast_unsigned() & IBV_QP_STATE != 0 {
             // SAFETY: a field of a live object; programs change the state from one thread at a time.
-            unsafe { (&raw mut (*qp).state).write(c_int::from(attributes.state.code())) };
+            unsafe { (*qp).state = c_int::from(attributes.state.code()) };
         }
         Ok(())
     });
@@ -367,7 +367,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         init_attr.qp_type = base.qp_type;
         init_attr.sq_sig_all = c_int::from(known.signal_all);
         // SAFETY: a field of a live object; programs change the state from one thread at a time.
-        unsafe { (&raw mut (*qp).state).write(attr.qp_state) };
+        unsafe { (*qp).state = attr.qp_state };
         Ok(())
     });
     number("ibv_query_qp", answer)

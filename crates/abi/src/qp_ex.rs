@@ -191,9 +191,9 @@ unsafe fn begin<'a>(c: *mut ibv_qp_ex, op: SendOp) -> &'a mut Building {
     // SAFETY: the caller vouches for it.
     let (_, building) = unsafe { at_work(c) };
     // SAFETY: a field that the program sets before it begins a request, in the same thread.
-    let id = unsafe { (&raw const (*c).wr_id).read() };
+    let id = unsafe { (*c).wr_id };
     // SAFETY: as above.
-    let flags = flags_of(unsafe { (&raw const (*c).wr_flags).read() });
+    let flags = flags_of(unsafe { (*c).wr_flags });
     let at = building.pieces.len();
     let contents = Contents::Pieces(at, at);
     building.requests.push(Pending { id, op, flags, dest: None, contents, binds: None });

@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_cabi::{IBV_MW_TYPE_1, IBV_MW_TYPE_2, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
 use ferroce_device::memory::WindowKind;
-use ferroce_transport::{Bind, SendOp};
+use ferroce_transport::{Bind, Data, SendOp, SendRequest};
 use ferroce_wire::{Lkey, Rkey};
 use libc::c_int;
 
 use crate::context::object;
 use crate::domain::Pd;
 use crate::fork;
-use crate::object::{given, lock, taken};
+use crate::object::{given, lock, seen, taken};
+use crate::post::flags_of;
+use crate::qp::Qp;
 use crate::refusal::{Answer, Refused, number, pointer};
 use crate::region::{Mr, access_of};
 
@@ -107,7 +109,30 @@ pub(crate) unsafe fn note_bound(mw: *mut ibv_mw, rkey: u32) {
     }
 }
 
+/// Binds a window of type 1: work like any other, under a key that is made here.
 pub(crate) unsafe extern "C" fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    let _ = (qp, mw, bind);
-    number("ibv_bind_mw", Err(Refused::unsupported("binding a window of type 1")))
+    // SAFETY: the caller passes live objects and a structure of its own.
+    number("ibv_bind_mw", unsafe { bind_by_work(qp, mw, bind) })
+}
+
+/// # Safety
+/// Pointers are null, or to live objects.
+unsafe fn bind_by_work(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *const ibv_mw_bind) -> Answer<()> {
+    // SAFETY: the caller vouches for it.
+    let qp = unsafe { Qp::of(qp) }?;
+    // SAFETY: as above.
+    let window = unsafe { Mw::of(mw) }?;
+    // SAFETY: as above.
+    let bind = unsafe { seen(bind, "binding") }?;
+    let old = window.key.load(Ordering::Relaxed);
+    let key = old & !0xff | (old.wrapping_add(1) & 0xff);
+    // SAFETY: as above.
+    let op = unsafe { bind_of(mw, key, &bind.bind_info) }?;
+    let flags = flags_of(bind.send_flags);
+    let request = SendRequest { id: bind.wr_id, op, data: Data::Gather(&[]), flags, dest: None };
+    qp.qp.post_send(&[request]).map_err(|(_, error)| error)?;
+    window.key.store(key, Ordering::Relaxed);
+    // SAFETY: a field of a live object; the program reads it after this call.
+    unsafe { (*mw).rkey = key };
+    Ok(())
 }

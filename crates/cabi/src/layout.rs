@@ -46,7 +46,7 @@ macro_rules! c_constants {
         /// Every constant with its value, for comparison with the headers.
         #[must_use]
         pub fn constants() -> Vec<(&'static str, i128)> {
-            vec![$($((stringify!($name), $name as i128),)*)*]
+            vec![$($((stringify!($name), i128::from($name)),)*)*]
         }
     };
 }
