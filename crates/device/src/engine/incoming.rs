@@ -151,6 +151,7 @@ impl Engine {
     }
     /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
     /// come to the wrong engine.
+    #[cold]
     fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
         match around.of(packet.dest_qp) {
             None => self.counters.unknown_qp += 1,
@@ -162,6 +163,7 @@ impl Engine {
     }
 
     /// Leaves a packet for another engine of this process; false if that has no room.
+    #[inline(never)]
     pub(super) fn send_to_engine(
         &mut self,
         there: usize,
