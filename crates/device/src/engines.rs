@@ -250,6 +250,7 @@ impl Engines {
         self.finish(after);
     }
 
+    #[inline]
     fn turn_and_step_out(
         &self,
         index: usize,
@@ -266,6 +267,7 @@ impl Engines {
     }
 
     /// Turns an engine.
+    #[inline]
     pub(crate) fn turn<'a>(
         &self,
         index: usize,
@@ -309,6 +311,7 @@ impl Engines {
     }
 
     /// Does what was noted, outside of all engines.
+    #[inline]
     fn finish(&self, mut after: Aftermath) {
         if after.errands != 0 {
             self.run_errands(&mut after);
@@ -337,6 +340,7 @@ impl Engines {
 
     /// Calls on the engines that were left something. They may have something for others in turn: that
     /// goes on for a while, and then the drivers do the rest.
+    #[cold]
     fn run_errands(&self, after: &mut Aftermath) {
         let next = |errands: &mut u32| {
             let index = errands.trailing_zeros() as usize;
@@ -377,6 +381,7 @@ impl Drop for WakeOnPanic<'_> {
 
 impl Engine {
     /// Hands over what is to be done outside.
+    #[inline]
     fn hand_over(&mut self, after: &mut Aftermath) {
         if after.wakes.is_empty() {
             std::mem::swap(&mut after.wakes, &mut self.tables.wakes);

@@ -245,10 +245,17 @@ impl Engine {
     }
 
     /// Takes in what was left for this engine while it was busy: work, and packets of other engines.
+    #[inline]
     fn take_in(&mut self, station: &Station, around: &Engines) {
         if station.freight.is_empty() {
-            return self.take_mail(&station.mail);
+            self.take_mail(&station.mail);
+        } else {
+            self.take_freight(station, around);
         }
+    }
+
+    #[inline(never)]
+    fn take_freight(&mut self, station: &Station, around: &Engines) {
         let mut load = std::mem::take(&mut self.load);
         station.freight.take(&mut load);
         // A receive that was posted before its message was sent must be there for it.
