@@ -8,8 +8,10 @@ use clap::{Parser, Subcommand};
 mod bench;
 mod clock;
 mod fuzz;
+mod install;
 mod interop;
 mod no_std;
+mod picture;
 mod report;
 mod say;
 mod setup;
@@ -51,6 +53,10 @@ enum Command {
     Interop(interop::Args),
     /// Run the benchmarks
     Bench(bench::Args),
+    /// Install the binary, its manual and its completions
+    Install(install::Args),
+    /// Make the picture of the demo anew
+    Picture,
 }
 
 fn main() -> ExitCode {
@@ -63,6 +69,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Interop(args) => interop::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::Picture => picture::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

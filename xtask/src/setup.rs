@@ -37,9 +37,7 @@ const CXX: &str = "c++";
 
 /// Makes sure the packages are there. Returns a note for the report, or why the tests cannot run.
 pub(crate) fn run() -> Result<String> {
-    // What the guest needs is for those who ask for it: `cargo xtask interop` names what is missing.
-    let needed = PACKAGES.iter().filter(|package| package.why != GUEST);
-    let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
+    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !on_path(package.binary)).collect();
     if missing.is_empty() {
         return Ok("everything is here".into());
     }

@@ -67,6 +67,8 @@ counters! {
     switch_violations,
     /// Arrived packets of a connection that do not come from its peer.
     wrong_peer,
+    /// Packets that arrived over the network for a queue pair that meets its peer in this process.
+    wrong_path,
     /// Arrived packets with a congestion mark of the network.
     ecn_marked,
     /// Timers that came up so late that they said nothing about the peer.

@@ -1,5 +1,6 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +16,7 @@ use crate::engine::{Engine, Reason, Turned};
 use crate::event::EventQueue;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
+use crate::nic::lock;
 use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
@@ -71,6 +73,8 @@ pub(crate) struct Engines {
     /// Which engine a slot belongs to: its place plus 1, or 0 for none.
     by_slot: [u8; 256],
     pub(crate) events: Arc<EventQueue>,
+    /// Queue pairs that must not meet their peers directly, although these are in this process.
+    on_wire: Mutex<HashSet<Qpn>>,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
     /// The processes that the port is shared with.
@@ -106,7 +110,8 @@ impl Engines {
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        Self { stations: stations.into(), by_slot, events, cq_ids: Mutex::default(), member }
+        let (on_wire, cq_ids) = (Mutex::default(), Mutex::default());
+        Self { stations: stations.into(), by_slot, events, on_wire, cq_ids, member }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -124,6 +129,21 @@ impl Engines {
     /// The engine that a queue pair number is of, if it is one of this process.
     pub(crate) fn of(&self, qpn: Qpn) -> Option<usize> {
         usize::from(self.by_slot[usize::from(slot_of(qpn))]).checked_sub(1)
+    }
+
+    /// Whether a queue pair of this process sends over the network what its peer here could have directly.
+    pub(crate) fn has_to_use_wire(&self, qpn: Qpn) -> bool {
+        lock(&self.on_wire).contains(&qpn)
+    }
+
+    /// Takes note of it.
+    pub(crate) fn set_uses_wire(&self, qpn: Qpn, uses: bool) {
+        let mut on_wire = lock(&self.on_wire);
+        if uses {
+            on_wire.insert(qpn);
+        } else {
+            on_wire.remove(&qpn);
+        }
     }
 
     /// The engine with the least on it.

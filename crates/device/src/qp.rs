@@ -7,7 +7,7 @@ use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
 };
-use ferroce_wire::{Qpn, Service};
+use ferroce_wire::{PathMtu, Qpn, Service};
 
 use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
@@ -281,7 +281,8 @@ impl Qp {
                     if self.policy == PathPolicy::Require && choice.path != Path::Local {
                         return Err(QpError::NotLocal(choice));
                     }
-                    self.check_mtu(attributes, choice)?;
+                    let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
+                    self.check_mtu(attributes, known, choice)?;
                     Some(choice)
                 }
                 _ => None,
@@ -293,6 +294,7 @@ impl Qp {
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
+                self.nic.engines().set_uses_wire(self.qpn, false);
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
@@ -308,6 +310,7 @@ impl Qp {
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
                 entry.peer = peer;
+                self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer);
                 let before = std::mem::replace(&mut entry.window, next);
                 if let Some([before, next]) = windows.two(before, next) {
@@ -348,11 +351,20 @@ impl Qp {
         }
     }
 
-    fn check_mtu(&self, attributes: &Attributes, choice: PathChoice) -> Result<(), QpError> {
+    /// Packets of the path MTU must fit the interface, if they use it: also those of a queue pair that
+    /// met its peer in this process before.
+    fn check_mtu(
+        &self,
+        attributes: &Attributes,
+        known: Option<PathMtu>,
+        choice: PathChoice,
+    ) -> Result<(), QpError> {
         let most = self.nic.active_mtu().bytes();
-        let given = attributes.path_mtu.bytes();
         let asked = attributes.mask.contains(AttributeMask::PATH_MTU);
-        if asked && given > most && choice.path == Path::Wire {
+        let given = if asked { Some(attributes.path_mtu) } else { known };
+        if let Some(given) = given.map(PathMtu::bytes).filter(|given| *given > most)
+            && choice.path == Path::Wire
+        {
             return Err(QpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
         }
         Ok(())
@@ -449,6 +461,7 @@ impl Drop for Qp {
         }
         let engines = self.nic.engines();
         let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
+        engines.set_uses_wire(self.qpn, false);
         engines.station(self.engine).move_out();
         // Its queues are given back outside of the engine: they may be large.
         drop(entry);

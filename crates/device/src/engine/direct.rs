@@ -146,6 +146,7 @@ fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option
     if !back {
         return 0;
     }
+    let now = tables.now;
     let mut meeting = Meeting {
         tables,
         abroad,
@@ -154,5 +155,5 @@ fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option
         answering: (peer.send_cq, peer.receive_cq),
         answering_tally: &mut peer.tally,
     };
-    entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST, BURST_BYTES)
+    entry.machine.execute_directly(&mut peer.machine, &mut meeting, now, (BURST, BURST_BYTES))
 }

@@ -11,6 +11,7 @@ use super::verify::Ends;
 use super::{Engine, view};
 use crate::engines::Engines;
 use crate::fabric::{Received, Route};
+use crate::path::Path;
 use crate::switchboard::Arrival;
 
 /// Where a packet comes from, and how it came.
@@ -21,6 +22,8 @@ pub(crate) struct Sender {
     traffic_class: u8,
     hop_limit: u8,
     identification: u16,
+    /// It came over the network, not from a queue pair of this process.
+    from_wire: bool,
 }
 
 impl Sender {
@@ -32,6 +35,7 @@ impl Sender {
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
             identification: 0,
+            from_wire: false,
         }
     }
 
@@ -39,7 +43,7 @@ impl Sender {
     pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
         let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;
         let identification = u16::try_from(arrival.place).unwrap_or(0);
-        Self { remote, local, traffic_class, hop_limit, identification }
+        Self { remote, local, traffic_class, hop_limit, identification, from_wire: true }
     }
 
     /// The packet as another process gets it.
@@ -120,6 +124,7 @@ impl Engine {
             traffic_class: datagram.traffic_class,
             hop_limit: datagram.hop_limit,
             identification,
+            from_wire: true,
         };
         self.deliver(&sender, &packet, bytes, around);
     }
@@ -155,6 +160,13 @@ impl Engine {
             .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
         if entry.machine.service() != Service::Ud && !from_peer {
             counters.wrong_peer += 1;
+            return;
+        }
+        // Between two that meet in this process no packet goes over the network: whoever sent this one
+        // is not the peer.
+        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+        if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
+            counters.wrong_path += 1;
             return;
         }
         let now = tables.now;
