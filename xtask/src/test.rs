@@ -7,7 +7,7 @@ use crate::clock::Stopwatch;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
-use crate::{interop, no_std, setup, sim, tidy};
+use crate::{interop, link_abi, no_std, setup, sim, tidy};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
@@ -121,7 +121,10 @@ fn fuzz_check() -> Result<String> {
 
 fn tests() -> Result<String> {
     let (mut passed, mut skipped) = (0, 0);
+    // Stock programs run on the drop-in library, which cargo cannot link.
+    let abi = link_abi::link(false)?;
     let cmd = Cmd::cargo("test --workspace").env(setup::REQUIRE_ALL, setup::require_all());
+    let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
     cmd.run_seeing(|line| {
         passed += tests_passed(line);
         skipped += u64::from(is_skip_notice(line));

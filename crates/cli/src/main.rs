@@ -56,6 +56,7 @@ commands! {
     Demo => demo,
     Devices => devices,
     Perf => perf,
+    Switchboard => switchboard,
     Decode => decode,
     Switchboard => switchboard,
     Completions => completions,

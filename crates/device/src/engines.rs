@@ -160,6 +160,13 @@ impl Engines {
         result
     }
 
+    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
+        let mut inside = self.enter(index);
+        let owes = inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack());
+        self.turn_and_leave(index, inside, if owes { Reason::Driver } else { Reason::Posted });
+    }
+
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
     /// so those who wait here never wait for each other.
     pub(crate) fn control_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R) -> R {

@@ -460,6 +460,8 @@ impl Drop for Qp {
             return;
         }
         let engines = self.nic.engines();
+        // The peer of a program that ends after its last receive would wait for it in vain.
+        engines.send_owed(self.engine, self.qpn);
         let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
         engines.set_uses_wire(self.qpn, false);
         engines.station(self.engine).move_out();
