@@ -58,6 +58,7 @@ commands! {
     Perf => perf,
     Switchboard => switchboard,
     Decode => decode,
+    Switchboard => switchboard,
     Completions => completions,
     Man => man,
 }
