@@ -9,6 +9,7 @@ mod interrupt;
 mod man;
 mod output;
 mod perf;
+mod switchboard;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -55,6 +56,7 @@ commands! {
     Demo => demo,
     Devices => devices,
     Perf => perf,
+    Switchboard => switchboard,
     Decode => decode,
     Completions => completions,
     Man => man,
@@ -67,6 +69,7 @@ Where to begin:
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
+  ferroce switchboard                  which processes share a port
   ferroce help perf                    all about one command
 
 Exit codes:

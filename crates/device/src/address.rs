@@ -95,19 +95,24 @@ impl AddressHandle {
     /// # Errors
     /// The address leads nowhere, or there are too many handles.
     pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL)?;
         let policy = if nic.has_middleware() { PathPolicy::Forbid } else { nic.config().path };
-        let number = nic.control(|engine| {
-            if engine.handles.len() >= Limits::ADDRESS_HANDLES {
-                let allowed = Limits::ADDRESS_HANDLES;
-                return Err(CreateError::TooMany { what: "address handles", allowed });
+        // Every engine has one of its own, at the same place, because each has its own sockets to send from.
+        let number = nic.engines().control_all(|all| {
+            let mut number = 0;
+            for engine in all.inside.iter_mut().map(|inside| &mut **inside) {
+                if engine.handles.len() >= Limits::ADDRESS_HANDLES {
+                    let allowed = Limits::ADDRESS_HANDLES;
+                    return Err(CreateError::TooMany { what: "address handles", allowed });
+                }
+                // Work that outlives its handle must not go where a later one leads.
+                engine.handles_made = engine.handles_made.wrapping_add(1);
+                let entry = engine.handles.vacant_entry();
+                let place = u32::try_from(entry.key()).unwrap_or(0) & PLACE;
+                number = place | engine.handles_made << PLACE.count_ones();
+                entry.insert(Handle { number, way, ours, policy });
             }
-            // Work that outlives its handle must not go where a later one leads.
-            engine.handles_made = engine.handles_made.wrapping_add(1);
-            let entry = engine.handles.vacant_entry();
-            let place = u32::try_from(entry.key()).unwrap_or(0) & PLACE;
-            let number = place | engine.handles_made << PLACE.count_ones();
-            entry.insert(Handle { number, way, ours, policy });
             Ok(number)
         })?;
         Ok(Arc::new(Self { nic: nic.clone(), number, vector }))
@@ -145,9 +150,17 @@ const DATAGRAM_LABEL: u32 = 0x1_2345;
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         // Datagrams that are posted still need the way: a turn without anything else sends them.
-        self.nic.control(|_| ());
-        self.nic.control(|engine| engine.handles.try_remove(place_of(self.number)));
+        let engines = self.nic.engines();
+        engines.control_all(|_| ());
+        engines.control_all(|all| {
+            for engine in &mut all.inside {
+                engine.handles.try_remove(place_of(self.number));
+            }
+        });
     }
 }
 

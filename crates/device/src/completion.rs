@@ -1,6 +1,8 @@
 //! Completion queues and completion channels.
 //!
-//! The engine is the only one that adds completions; any thread may take them off, one at a time.
+//! Each engine has a ring of its own in a completion queue, and is the only one that adds to it; any thread
+//! may take completions off, one thread at a time. Those of one queue pair are all in one ring, and come
+//! out in order.
 //! Nobody is woken while the engine is at work: the engine notes whom to wake, and whoever ran
 //! it does the waking after having left.
 
@@ -16,7 +18,7 @@ use ferroce_wire::{Imm, Qpn, Rkey};
 
 use crate::descriptor::EventFd;
 use crate::qp::QpShared;
-use crate::sync::ring::{Consumer, Producer};
+use crate::sync::ring::{self, Consumer, Producer};
 
 /// Number of a completion queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,18 +104,29 @@ const ARMED_ANY: u8 = 2;
 /// Where completions are taken off, and who is to be told that they were.
 #[derive(Debug)]
 struct Taking {
-    consumer: Consumer<WORDS>,
-    /// The queue pairs that complete here, by number.
-    owners: HashMap<u32, Arc<QpShared>, BuildHasherDefault<ByNumber>>,
+    /// One for each engine that has queue pairs which complete here.
+    rings: Vec<Consumer<WORDS>>,
+    /// The ring to begin with next time: each has its turn.
+    first: usize,
+    owners: Owners,
 }
 
-impl Taking {
-    fn tell(&self, qpn: Qpn, sends: u32, receives: u32) {
-        if sends + receives > 0
-            && let Some(shared) = self.owners.get(&qpn.get())
-        {
-            shared.heard(sends, receives);
-        }
+/// The queue pairs that complete into a queue, by number.
+type Owners = HashMap<u32, Arc<QpShared>, BuildHasherDefault<ByNumber>>;
+
+/// What is taken off, and whom it is of: completions of one queue pair mostly come together, so that it
+/// is told once of all of them.
+struct Heard {
+    of: Qpn,
+    sends: u32,
+    receives: u32,
+}
+
+fn tell(owners: &Owners, heard: &Heard) {
+    if heard.sends + heard.receives > 0
+        && let Some(shared) = owners.get(&heard.of.get())
+    {
+        shared.heard(heard.sends, heard.receives);
     }
 }
 
@@ -154,20 +167,21 @@ pub(crate) struct CqShared {
     closed: AtomicBool,
     /// How many completion queues of the device somebody sleeps for.
     slept_for: Arc<AtomicU32>,
+    /// The engines that have a ring in it, a bit each.
+    engines: AtomicU32,
 }
 
 impl CqShared {
     pub(crate) fn new(
         id: CqId,
         capacity: u32,
-        consumer: Consumer<WORDS>,
         channel: Option<Arc<Channel>>,
         slept_for: Arc<AtomicU32>,
     ) -> Self {
         Self {
             id,
             capacity,
-            taking: Mutex::new(Taking { consumer, owners: HashMap::default() }),
+            taking: Mutex::new(Taking { rings: Vec::new(), first: 0, owners: HashMap::default() }),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
             wakers: Mutex::new(Vec::new()),
@@ -175,7 +189,28 @@ impl CqShared {
             overrun: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             slept_for,
+            engines: AtomicU32::new(0),
         }
+    }
+
+    /// The engines that complete into it, a bit each.
+    pub(crate) fn engines(&self) -> u32 {
+        self.engines.load(Ordering::SeqCst)
+    }
+
+    /// A ring for an engine that is to complete here, if it has none yet. Made outside of the engine: it
+    /// may be large.
+    pub(crate) fn ring_for(&self, engine: usize) -> Option<(Producer<WORDS>, Consumer<WORDS>)> {
+        let is_new = self.engines() & 1 << engine == 0;
+        is_new.then(|| ring::channel(self.capacity as usize))
+    }
+
+    /// An engine begins to complete here, into the other end of this ring. Whether somebody sleeps for it
+    /// already.
+    pub(crate) fn attach(&self, engine: usize, ring: Consumer<WORDS>) -> bool {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner).rings.push(ring);
+        self.engines.fetch_or(1 << engine, Ordering::SeqCst);
+        self.armed.load(Ordering::SeqCst) != ARMED_NOT || self.waited_for.load(Ordering::SeqCst)
     }
 
     /// The program has given it up.
@@ -188,33 +223,40 @@ impl CqShared {
         }
     }
 
-    fn disarm(&self) {
-        if self.armed.swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT {
+    /// Ends the wait for an event; false if nobody waited.
+    fn disarm(&self) -> bool {
+        let was_armed = self.armed.swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT;
+        if was_armed {
             self.slept_for.fetch_sub(1, Ordering::SeqCst);
         }
+        was_armed
     }
 
     /// Takes completions off, oldest first; how many.
     pub(crate) fn take(&self, into: &mut [WorkCompletion]) -> usize {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let taking = &mut *taking;
+        let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
+        let (behind, from) = taking.rings.split_at_mut(taking.first);
         let mut taken = 0;
-        // Completions of one queue pair mostly come together: it is told once of all of them.
-        let (mut of, mut sends, mut receives) = (Qpn::SMI, 0, 0);
-        for place in into {
-            let Some(words) = taking.consumer.pop() else { break };
-            *place = decode(&words);
-            taken += 1;
-            let completion = &place.completion;
-            if completion.qpn != of {
-                taking.tell(of, sends, receives);
-                (of, sends, receives) = (completion.qpn, 0, 0);
-            }
-            match completion.kind {
-                WorkKind::Receive | WorkKind::ReceiveWithImm => receives += 1,
-                _ => sends += 1,
+        for ring in from.iter_mut().chain(behind) {
+            for place in &mut into[taken..] {
+                let Some(words) = ring.pop() else { break };
+                *place = decode(&words);
+                taken += 1;
+                let completion = &place.completion;
+                if completion.qpn != heard.of {
+                    tell(&taking.owners, &heard);
+                    heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
+                }
+                match completion.kind {
+                    WorkKind::Receive | WorkKind::ReceiveWithImm => heard.receives += 1,
+                    _ => heard.sends += 1,
+                }
             }
         }
-        taking.tell(of, sends, receives);
+        tell(&taking.owners, &heard);
+        taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         taken
     }
 
@@ -276,7 +318,7 @@ impl CqShared {
     }
 }
 
-/// The side of a completion queue that the engine sees.
+/// The side of a completion queue that an engine sees.
 #[derive(Debug)]
 pub(crate) struct CqSide {
     producer: Producer<WORDS>,
@@ -310,8 +352,8 @@ impl CqSide {
         let shared = &self.shared;
         let armed = shared.armed.load(Ordering::SeqCst);
         if armed == ARMED_ANY || (armed == ARMED_SOLICITED && solicited) {
-            shared.disarm();
-            if shared.channel.is_some() {
+            // Another engine may have been quicker: one event is enough.
+            if shared.disarm() && shared.channel.is_some() {
                 wakes.push(Wake::Channel(Arc::clone(shared)));
             }
         }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::error::SettingError;
 use crate::fabric::faults::FaultPlan;
+use crate::nic::Limits;
 use crate::path::PathPolicy;
 
 /// How a device is opened. [`Config::from_env`] reads the variables that [`Config`]'s fields name.
@@ -14,6 +15,9 @@ pub struct Config {
     pub interface: String,
     /// Only this address of it, so that other processes can have the others (`FERROCE_ADDRESS`).
     pub address: Option<IpAddr>,
+    /// Engines that the queue pairs are spread over, from 1 to [`Limits::ENGINES`] (`FERROCE_ENGINES`). Each has
+    /// a socket and a driver thread: more than one help a process whose threads use queue pairs of their own.
+    pub engines: usize,
     /// Whether queue pairs of this process meet directly (`FERROCE_PATH`).
     pub path: PathPolicy,
     /// Faults to inject (`FERROCE_FAULTS`).
@@ -35,6 +39,7 @@ impl Config {
         Self {
             interface: interface.to_owned(),
             address: None,
+            engines: 1,
             path: PathPolicy::Prefer,
             faults: None,
             capture: None,
@@ -53,6 +58,13 @@ impl Config {
         if let Some(text) = variable("FERROCE_ADDRESS") {
             let address = text.parse().map_err(|_| SettingError::Address(text.clone()))?;
             config.address = Some(address);
+        }
+        if let Some(given) = variable("FERROCE_ENGINES") {
+            let most = Limits::ENGINES;
+            config.engines = match given.parse() {
+                Ok(engines) if (1..=most).contains(&engines) => engines,
+                _ => return Err(SettingError::Engines { given, most }),
+            };
         }
         if let Some(text) = variable("FERROCE_PATH") {
             config.path = text.parse()?;

@@ -10,11 +10,11 @@ use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::Qpn;
 
 use crate::clock;
-use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion};
+use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WorkCompletion};
+use crate::engine::Engine;
 use crate::error::CreateError;
-use crate::nic::{Limits, Nic};
+use crate::nic::{Limits, Nic, lock};
 use crate::qp::QpShared;
-use crate::sync::ring;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -29,26 +29,18 @@ impl CompletionQueue {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn new(nic: &Nic, capacity: u32, channel: Option<&Arc<Channel>>) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         CreateError::check("completions of a completion queue", capacity, 1_u32, Limits::COMPLETIONS)?;
-        let (producer, consumer) = ring::channel::<WORDS>(capacity as usize);
-        let shared = nic.control(|engine| {
-            let cqs = &mut engine.tables.cqs;
-            if cqs.len() >= Limits::COMPLETION_QUEUES {
+        let id = {
+            let mut ids = lock(&nic.engines().cq_ids);
+            if ids.len() >= Limits::COMPLETION_QUEUES {
                 let allowed = Limits::COMPLETION_QUEUES;
                 return Err(CreateError::TooMany { what: "completion queues", allowed });
             }
-            let entry = cqs.vacant_entry();
-            let id = CqId(u32::try_from(entry.key()).unwrap_or(u32::MAX));
-            let shared = Arc::new(CqShared::new(
-                id,
-                capacity,
-                consumer,
-                channel.cloned(),
-                nic.shared().driver.slept_for(),
-            ));
-            entry.insert(CqSide::new(producer, Arc::clone(&shared)));
-            Ok(shared)
-        })?;
+            CqId(u32::try_from(ids.insert(())).unwrap_or(u32::MAX))
+        };
+        // Engines get their rings with their first queue pairs.
+        let shared = Arc::new(CqShared::new(id, capacity, channel.cloned(), nic.slept_for()));
         if let Some(channel) = channel {
             channel.users.fetch_add(1, Ordering::Relaxed);
         }
@@ -95,20 +87,61 @@ impl CompletionQueue {
         self.shared.strike(qpn);
     }
 
+    /// Has an engine complete into it: to be called before the first queue pair of that engine does.
+    pub(crate) fn attach(&self, engine: usize) {
+        let Some((producer, consumer)) = self.shared.ring_for(engine) else { return };
+        let is_slept_for = self.nic.engines().control(engine, |inside| {
+            let side = || CqSide::new(producer, Arc::clone(&self.shared));
+            // Another thread may have done it since.
+            inside.tables.add_cq(self.shared.id, side) && self.shared.attach(engine, consumer)
+        });
+        if is_slept_for {
+            self.nic.engines().station(engine).driver.expect_sleep();
+        }
+    }
+
+    /// The engines that complete into it; without one, the first, which then has little to do.
+    fn engines(&self) -> impl Iterator<Item = usize> {
+        let mut bits = self.shared.engines().max(1);
+        std::iter::from_fn(move || {
+            let next = (bits != 0).then(|| bits.trailing_zeros() as usize);
+            bits &= bits.wrapping_sub(1);
+            next
+        })
+    }
+
+    /// The program is going to sleep until something completes.
+    fn expect_sleep(&self) {
+        for engine in self.engines() {
+            self.nic.engines().station(engine).driver.expect_sleep();
+        }
+    }
+
     /// Takes completions off, oldest first; how many. Finding none, it lets the device work for a moment.
+    ///
+    /// Completions of one queue pair come in order. So do those of all queue pairs of one engine; between
+    /// engines there is none.
     pub fn poll(&self, into: &mut [WorkCompletion]) -> usize {
+        if !self.nic.is_ours() {
+            return 0;
+        }
         let taken = self.shared.take(into);
         if taken > 0 || into.is_empty() {
             return taken;
         }
-        self.nic.shared().poll_turn();
+        for engine in self.engines() {
+            self.nic.engines().poll_turn(engine);
+        }
         self.shared.take(into)
     }
 
     /// Asks for an event on the channel when a completion is added from now on.
     pub fn arm(&self, notify: Notify) {
+        if !self.nic.is_ours() {
+            return;
+        }
         self.shared.arm(notify);
-        self.nic.shared().driver.expect_sleep();
+        self.expect_sleep();
     }
 
     /// Takes completions off, waiting for the first until the time is over; for ever without one.
@@ -117,7 +150,8 @@ impl CompletionQueue {
         let waker = THIS_THREAD.with(Waker::clone);
         loop {
             let taken = self.poll(into);
-            if taken > 0 || into.is_empty() {
+            // In a forked child nothing will ever come.
+            if taken > 0 || into.is_empty() || !self.nic.is_ours() {
                 return taken;
             }
             let taken = self.poll_or_wake(into, &waker);
@@ -135,11 +169,11 @@ impl CompletionQueue {
     /// Takes completions off; if there are none, has `waker` called when there are.
     pub fn poll_or_wake(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
         let taken = self.poll(into);
-        if taken > 0 {
+        if taken > 0 || !self.nic.is_ours() {
             return taken;
         }
         self.shared.wake_on_completion(waker);
-        self.nic.shared().driver.expect_sleep();
+        self.expect_sleep();
         self.shared.take(into)
     }
 }
@@ -168,8 +202,20 @@ impl Wake for Unpark {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         let id = self.shared.id;
-        self.nic.control(|engine| engine.tables.cqs.try_remove(id.0 as usize));
+        let mut engines = self.shared.engines();
+        while engines != 0 {
+            let engine = engines.trailing_zeros() as usize;
+            engines &= engines - 1;
+            let take = |inside: &mut Engine| inside.tables.cqs.get_mut(id.0 as usize).and_then(Option::take);
+            // It may be large, and is given back outside of the engine.
+            drop(self.nic.engines().control(engine, take));
+        }
+        // Only now may another have its number.
+        lock(&self.nic.engines().cq_ids).try_remove(id.0 as usize);
         self.shared.close();
         if let Some(channel) = self.shared.channel() {
             channel.users.fetch_sub(1, Ordering::Relaxed);

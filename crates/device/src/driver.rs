@@ -19,8 +19,9 @@ use ferroce_transport::Time;
 use crate::clock;
 use crate::descriptor::{EventFd, owned, timespec};
 use crate::engine::Reason;
+use crate::engines::{Engines, left_over};
 use crate::event::AsyncEvent;
-use crate::nic::{Shared, left_over, lock};
+use crate::nic::lock;
 use crate::sync::{Calls, Doze};
 
 /// Polls that found nothing before the driver is parked.
@@ -51,7 +52,7 @@ pub(crate) struct Driver {
     empty_polls: AtomicU32,
     /// Completions at which it may be armed again.
     permissions: AtomicU32,
-    /// How many completion queues somebody sleeps for: then it must not be parked.
+    /// How many completion queues of the device somebody sleeps for: then it must not be parked.
     slept_for: Arc<AtomicU32>,
     /// The kernel, or a container around us, has no sleep that is exact to the nanosecond.
     coarse: AtomicBool,
@@ -60,7 +61,8 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(sockets: &[RawFd]) -> io::Result<Self> {
+    /// `slept_for` is shared by the drivers of a device.
+    pub(crate) fn new(sockets: &[RawFd], slept_for: Arc<AtomicU32>) -> io::Result<Self> {
         // SAFETY: a system call without pointers.
         let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let driver = Self {
@@ -71,7 +73,7 @@ impl Driver {
             armed: AtomicBool::new(true),
             arming: Mutex::new(()),
             armed_at: AtomicU64::new(0),
-            slept_for: Arc::default(),
+            slept_for,
             coarse: AtomicBool::new(false),
             wakes_at: AtomicU64::new(u64::MAX),
             empty_polls: AtomicU32::new(0),
@@ -113,11 +115,6 @@ impl Driver {
         {
             self.wake();
         }
-    }
-
-    /// The count of completion queues that somebody sleeps for.
-    pub(crate) fn slept_for(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.slept_for)
     }
 
     /// Whether it leaves the sockets to programs that poll.
@@ -211,22 +208,26 @@ impl Driver {
     }
 }
 
-/// Starts the driver thread of a device. It takes no signals: they are the program's.
-pub(crate) fn spawn(shared: Arc<Shared>) -> io::Result<JoinHandle<()>> {
+/// Starts the driver thread of an engine. It takes no signals: they are the program's.
+pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandle<()>> {
     let _blocked = Signals::block_all();
     std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || {
-        if catch_unwind(AssertUnwindSafe(|| drive(&shared))).is_err() {
-            // The panic has said why. Programs that poll can still go on.
-            shared.events.push(AsyncEvent::DeviceFatal);
+        // A panic has said why, and the next turn fails all work of the engine. Should that panic too,
+        // it is left alone.
+        for _ in 0..2 {
+            if catch_unwind(AssertUnwindSafe(|| drive(&engines, index))).is_ok() {
+                return;
+            }
+            engines.events.push(AsyncEvent::DeviceFatal);
         }
     })
 }
 
 /// All signals blocked in this thread, until it is dropped.
-struct Signals(libc::sigset_t);
+pub(crate) struct Signals(libc::sigset_t);
 
 impl Signals {
-    fn block_all() -> Self {
+    pub(crate) fn block_all() -> Self {
         // SAFETY: a signal set is plain data, for which all zeroes is a value.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
         let mut old = all;
@@ -251,17 +252,18 @@ struct Watch {
     quiet: u32,
 }
 
-fn drive(shared: &Shared) {
-    let driver = &shared.driver;
+fn drive(engines: &Engines, index: usize) {
+    let station = engines.station(index);
+    let driver = &station.driver;
     let mut watch = Watch { looks: 0, quiet: QUIET_TICKS };
     while !driver.stop.load(Ordering::SeqCst) {
         // Whoever needs the engine turned from now on says so here, also while we look.
         driver.wakes_at.store(u64::MAX, Ordering::SeqCst);
-        let next = look(shared, &mut watch);
+        let next = look(engines, index, &mut watch);
         driver.wakes_at.fetch_min(next.map_or(u64::MAX, Time::nanos), Ordering::SeqCst);
         driver.doze.going_to_sleep();
         // Whoever rings, or needs us earlier, from now on finds us asleep and wakes us.
-        let turned = !shared.turnstile.is_ringing().is_empty() && turn(shared);
+        let turned = !station.turnstile.is_ringing().is_empty() && turn(engines, index);
         if !turned && !driver.stop.load(Ordering::SeqCst) {
             let until = driver.wakes_at.load(Ordering::SeqCst);
             driver.sleep((until != u64::MAX).then(|| Time::from_nanos(until)));
@@ -271,9 +273,10 @@ fn drive(shared: &Shared) {
 }
 
 /// Sees whether the engine has to be turned, does it, and says when to look again.
-fn look(shared: &Shared, watch: &mut Watch) -> Option<Time> {
-    let driver = &shared.driver;
-    let looks = shared.looks.load(Ordering::Relaxed);
+fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
+    let station = engines.station(index);
+    let driver = &station.driver;
+    let looks = station.looks.load(Ordering::Relaxed);
     let looked = looks != watch.looks;
     watch.looks = looks;
     watch.quiet = if looked { 0 } else { watch.quiet.saturating_add(1) };
@@ -282,34 +285,35 @@ fn look(shared: &Shared, watch: &mut Watch) -> Option<Time> {
         driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
         driver.arm();
     }
-    let wanted = if parked && looked { None } else { turn_now(shared) };
+    let wanted = if parked && looked { None } else { turn_now(engines, index) };
     let parked = !driver.armed.load(Ordering::SeqCst);
     let tick = (parked || watch.quiet < QUIET_TICKS).then(|| clock::now() + TICK);
     [wanted, tick].into_iter().flatten().min()
 }
 
 /// Turns the engine, or rings if somebody is inside. Says when it wants to be turned next.
-fn turn_now(shared: &Shared) -> Option<Time> {
-    let Some(mut inside) = shared.turnstile.try_enter() else {
-        shared.turnstile.ring(Calls::ARRIVED);
+fn turn_now(engines: &Engines, index: usize) -> Option<Time> {
+    let station = engines.station(index);
+    let Some(mut inside) = station.turnstile.try_enter() else {
+        station.turnstile.ring(Calls::ARRIVED);
         return None;
     };
     inside.take_calls();
     // Only if no program has looked since is it right that the driver is armed.
-    let gone = shared.looks.load(Ordering::Relaxed) == shared.driver.armed_at.load(Ordering::Relaxed);
-    let turned = inside.turn(clock::now(), Reason::Driver, &shared.mail);
+    let gone = station.looks.load(Ordering::Relaxed) == station.driver.armed_at.load(Ordering::Relaxed);
+    let (inside, turned) = engines.turn(index, inside, Reason::Driver);
     inside.ring(left_over(turned));
-    if gone && turned.received > 0 && shared.driver.permissions.load(Ordering::Relaxed) > 0 {
-        shared.driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
+    if gone && turned.received > 0 && station.driver.permissions.load(Ordering::Relaxed) > 0 {
+        station.driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
     }
     let next = inside.wants_to_run_at();
-    shared.leave(inside);
+    engines.leave(index, inside);
     next
 }
 
 /// Turns the engine because somebody left the bell ringing; false if somebody is inside by now.
-fn turn(shared: &Shared) -> bool {
-    let Some(inside) = shared.turnstile.try_enter() else { return false };
-    shared.turn_and_leave(inside, Reason::Driver);
+fn turn(engines: &Engines, index: usize) -> bool {
+    let Some(inside) = engines.station(index).turnstile.try_enter() else { return false };
+    engines.turn_and_leave(index, inside, Reason::Driver);
     true
 }

@@ -4,32 +4,28 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use ferroce_transport::{Access, DomainId, MAX_RESOURCES, Time};
+use ferroce_transport::{Access, DomainId, MAX_RESOURCES};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
 
 use crate::address::connection_label;
-use crate::clock;
-use crate::completion::Wake;
 use crate::config::Config;
 use crate::counters::DeviceCounters;
 use crate::discovery::{self, DeviceInfo, GidTable, Opening};
 use crate::driver::{self, Driver};
-use crate::engine::{Engine, Reason, Turned};
-use crate::error::{CreateError, OpenError};
+use crate::engine::Engine;
+use crate::engines::{Engines, Station};
+use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
-use crate::fabric::Fabric;
-use crate::fabric::capture::Capture;
-use crate::fabric::faults::Faults;
-use crate::fabric::udp::{self, UdpConfig, UdpFabric};
-use crate::mail::{Mail, Parcel};
-use crate::memory::{Allocation, RegionSpec, WindowKind};
+use crate::memory::{Allocation, MemoryError, MemoryTable, RegionSpec, WindowKind};
+use crate::ports::{Ports, open_ports};
 use crate::random::Random;
-use crate::sync::{Calls, Inside, Turnstile};
+use crate::switchboard::fork::{self, PerProcess};
+use crate::switchboard::{Gate, Membership, Slot};
+use crate::sync::Share;
 
 /// How large the objects of a device may be, and how many it has.
 #[derive(Clone, Copy, Debug)]
@@ -44,11 +40,13 @@ impl Limits {
     pub const INLINE: u32 = 1024;
     /// Completions of a completion queue.
     pub const COMPLETIONS: u32 = 1 << 22;
-    /// Queue pairs.
+    /// Engines.
+    pub const ENGINES: usize = 16;
+    /// Queue pairs of an engine.
     pub const QUEUE_PAIRS: usize = 65_000;
     /// Completion queues.
     pub const COMPLETION_QUEUES: usize = 1 << 16;
-    /// Shared receive queues.
+    /// Shared receive queues of an engine.
     pub const SHARED_QUEUES: usize = 1 << 16;
     /// Address handles.
     pub const ADDRESS_HANDLES: usize = 1 << 20;
@@ -61,37 +59,29 @@ impl Limits {
 /// The flow label of everything on loopback that was given none.
 const LOOPBACK_LABEL: u32 = 0x1_2345;
 
-/// Parcels that the mailbox has room for before it grows.
-pub(crate) const MAIL: usize = 256;
-
-/// Times that a thread which leaves the engine goes round again because others have rung.
-const ROUNDS: usize = 3;
-
 /// An open device. Clones are the same device; it closes when the last of them and of its objects is gone.
 #[derive(Clone)]
 pub struct Nic {
     running: Arc<Running>,
 }
 
-/// What the driver thread and all objects share.
-pub(crate) struct Shared {
-    pub(crate) turnstile: Turnstile<Engine>,
-    pub(crate) mail: Mail,
-    pub(crate) driver: Driver,
-    /// Looks that programs took at the sockets: the driver steps back while they go on.
-    pub(crate) looks: AtomicU64,
-    pub(crate) events: Arc<EventQueue>,
-}
-
-/// A device and its driver thread.
+/// A device and its driver threads.
 struct Running {
-    shared: Arc<Shared>,
+    engines: Arc<Engines>,
+    slept_for: Arc<AtomicU32>,
     config: Config,
     info: DeviceInfo,
     gids: Mutex<GidTable>,
     domains: Mutex<Domains>,
     receive_buffer: usize,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What the engines receive for. The sockets belong to the membership, which goes last.
+    slots: Vec<Slot>,
+    /// Where packets come in that others have forwarded to these slots.
+    _gates: Vec<Arc<Gate>>,
+    member: Arc<Membership>,
+    /// Which process opened it, counted in forks.
+    generation: u32,
 }
 
 #[derive(Debug, Default)]
@@ -101,8 +91,13 @@ struct Domains {
 }
 
 /// The devices that this process has open. Two openings of one interface share a device.
-static OPEN: Mutex<Vec<(Config, Weak<Running>)>> = Mutex::new(Vec::new());
-static CLOSED: Condvar = Condvar::new();
+static OPEN: PerProcess<Open> = PerProcess::new();
+
+#[derive(Default)]
+struct Open {
+    devices: Mutex<Vec<(Config, Weak<Running>)>>,
+    closed: Condvar,
+}
 
 impl Nic {
     /// Opens a device.
@@ -110,7 +105,8 @@ impl Nic {
     /// # Errors
     /// What is missing, and what to do.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let mut open = lock(&OPEN);
+        let Open { devices, closed } = OPEN.get();
+        let mut open = lock(devices);
         loop {
             let same =
                 |other: &Config| other.interface == config.interface && other.address == config.address;
@@ -125,12 +121,34 @@ impl Nic {
                     return Err(OpenError::OtherSettings { interface: config.interface });
                 }
                 // It is closing just now: the port is free when it has closed.
-                None => open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner),
+                None => open = closed.wait(open).unwrap_or_else(PoisonError::into_inner),
             }
         }
         let running = Arc::new(Running::start(config.clone())?);
         open.push((config, Arc::downgrade(&running)));
         Ok(Self { running })
+    }
+
+    /// Whether this process opened it, and not one that it was forked from. If not, everything returns
+    /// errors, and the device has to be opened anew.
+    #[must_use]
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.running.generation == fork::generation()
+    }
+
+    /// Fails in a process that was forked from the one which opened the device: other threads may have been
+    /// in the middle of anything then, so nothing of it is touched.
+    pub(crate) fn check_ours(&self) -> Result<(), CreateError> {
+        if self.is_ours() { Ok(()) } else { Err(CreateError::Forked) }
+    }
+
+    pub(crate) fn member(&self) -> &Arc<Membership> {
+        &self.running.member
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.running.slots
     }
 
     /// What is known of the interface.
@@ -196,28 +214,47 @@ impl Nic {
     /// Events that are not completions.
     #[must_use]
     pub fn next_event(&self) -> Option<AsyncEvent> {
-        self.shared().events.pop()
+        if self.is_ours() { self.engines().events.pop() } else { None }
     }
 
     /// Where to wait for events: readable while some wait.
     #[must_use]
     pub fn events(&self) -> &EventQueue {
-        &self.shared().events
+        &self.engines().events
+    }
+
+    /// How many engines its queue pairs are spread over.
+    #[must_use]
+    pub fn engine_count(&self) -> usize {
+        self.engines().len()
     }
 
     /// What happened to the device.
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
-        self.control(|engine| DeviceCounters {
-            receive_dropped: engine.port.fabric.dropped(),
-            ..engine.counters
-        })
+        let engines = self.engines();
+        let mut sum = DeviceCounters::default();
+        if !self.is_ours() {
+            return sum;
+        }
+        self.member().count_into(&mut sum);
+        for index in 0..engines.len() {
+            sum += engines.control(index, |engine| DeviceCounters {
+                receive_dropped: engine.port.fabric.dropped(),
+                ..engine.counters
+            });
+        }
+        sum
     }
 
     /// A number that nobody outside can guess, such as the PSN that a connection begins with.
     #[must_use]
     pub fn random_u32(&self) -> u32 {
-        self.control(|engine| engine.random.next_u32())
+        if self.is_ours() {
+            return self.engines().control(0, |engine| engine.random.next_u32());
+        }
+        // The parent's generator would give the same numbers there.
+        Random::from_system().map_or(0, |mut random| random.next_u32())
     }
 
     /// Whether two handles are of the same device.
@@ -231,6 +268,7 @@ impl Nic {
     /// # Errors
     /// There are too many.
     pub fn create_domain(&self) -> Result<DomainId, CreateError> {
+        self.check_ours()?;
         let mut domains = lock(&self.running.domains);
         if domains.users.len() >= Limits::DOMAINS {
             return Err(CreateError::TooMany { what: "protection domains", allowed: Limits::DOMAINS });
@@ -248,6 +286,9 @@ impl Nic {
     /// Ends a protection domain. False, and nothing changed, while objects belong to it.
     #[must_use]
     pub fn destroy_domain(&self, domain: DomainId) -> bool {
+        if !self.is_ours() {
+            return true;
+        }
         let mut domains = lock(&self.running.domains);
         let unused = domains.users.get(&domain.0) == Some(&0);
         if unused {
@@ -258,6 +299,7 @@ impl Nic {
 
     /// Counts one more object of a protection domain, if there is such a domain.
     pub(crate) fn use_domain(&self, domain: DomainId) -> Result<(), CreateError> {
+        self.check_ours()?;
         match lock(&self.running.domains).users.get_mut(&domain.0) {
             Some(users) => {
                 *users += 1;
@@ -268,6 +310,9 @@ impl Nic {
     }
 
     pub(crate) fn leave_domain(&self, domain: DomainId) {
+        if !self.is_ours() {
+            return;
+        }
         if let Some(users) = lock(&self.running.domains).users.get_mut(&domain.0) {
             *users = users.saturating_sub(1);
         }
@@ -289,11 +334,11 @@ impl Nic {
         self.use_domain(domain)?;
         let memory = Arc::clone(memory);
         let spec = RegionSpec { domain, access, iova, memory, offset, len };
-        match self.control(|engine| engine.tables.memory.register(spec)) {
+        match self.change_memory(|table| table.register(spec)) {
             Ok(keys) => Ok((keys.lkey, keys.rkey)),
             Err(error) => {
                 self.leave_domain(domain);
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -304,9 +349,10 @@ impl Nic {
     /// # Errors
     /// There is no such region, or a window is bound to it.
     pub fn deregister(&self, domain: DomainId, lkey: Lkey) -> Result<(), CreateError> {
-        let memory = self.control(|engine| {
-            engine.leaving.retain(|leaving| leaving.lkey != lkey);
-            engine.tables.memory.deregister(lkey)
+        self.check_ours()?;
+        let memory = self.engines().control_all(|all| {
+            all.forget_region(lkey);
+            all.memory().deregister(lkey)
         })?;
         // The memory is given back outside of the engine: it may be large.
         drop(memory);
@@ -316,9 +362,10 @@ impl Nic {
 
     /// Deregisters a region as soon as no posted work names it.
     pub fn release(&self, domain: DomainId, lkey: Lkey) {
-        self.control(|engine| {
-            engine.release_region(lkey);
-        });
+        if !self.is_ours() {
+            return;
+        }
+        self.engines().control_all(|all| all.release_region(lkey));
         self.leave_domain(domain);
     }
 
@@ -334,8 +381,8 @@ impl Nic {
     /// There is no such domain, or there are too many windows.
     pub fn allocate_window(&self, domain: DomainId, kind: WindowKind) -> Result<Rkey, CreateError> {
         self.use_domain(domain)?;
-        let key = self.control(|engine| engine.tables.memory.allocate_window(domain, kind));
-        Ok(key.inspect_err(|_| self.leave_domain(domain))?)
+        let key = self.change_memory(|table| table.allocate_window(domain, kind));
+        key.inspect_err(|_| self.leave_domain(domain))
     }
 
     /// Gives a memory window back; from now on its key opens nothing.
@@ -343,12 +390,10 @@ impl Nic {
     /// # Errors
     /// There is no such window.
     pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
-        self.control(|engine| {
-            engine.tables.memory.free_window(window)?;
-            // A region may have waited for it.
-            engine.release_regions();
-            Ok::<_, CreateError>(())
-        })?;
+        self.check_ours()?;
+        self.change_memory(|table| table.free_window(window))?;
+        // A region may have waited for it.
+        self.engines().release_regions();
         self.leave_domain(domain);
         Ok(())
     }
@@ -358,36 +403,21 @@ impl Nic {
         self.running.config.faults.is_some() || self.running.config.capture.is_some()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.running.shared
+    pub(crate) fn engines(&self) -> &Engines {
+        &self.running.engines
     }
 
-    /// Does something in the engine, waiting for it if need be.
-    pub(crate) fn control<R>(&self, action: impl FnOnce(&mut Engine) -> R) -> R {
-        let shared = self.shared();
-        let mut inside = shared.turnstile.enter();
-        inside.tables.now = clock::now();
-        // Work that met a busy engine was posted before this.
-        inside.take_mail(&shared.mail);
-        let result = action(&mut inside);
-        shared.turn_and_leave(inside, Reason::Posted);
-        result
+    /// How many completion queues somebody sleeps for.
+    pub(crate) fn slept_for(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.running.slept_for)
     }
 
-    /// Posts work that needs no turn: does it in the engine if it is free, else leaves a parcel.
-    pub(crate) fn post(&self, direct: impl FnOnce(&mut Engine), parcel: impl FnOnce() -> Parcel) {
-        let shared = self.shared();
-        match shared.turnstile.try_enter() {
-            Some(mut inside) => {
-                inside.take_mail(&shared.mail);
-                direct(&mut inside);
-                shared.leave(inside);
-            }
-            None => {
-                shared.mail.push(parcel());
-                shared.bell_posted();
-            }
-        }
+    /// Changes the memory table, while nobody uses it.
+    fn change_memory<R>(
+        &self,
+        change: impl FnOnce(&mut MemoryTable) -> Result<R, MemoryError>,
+    ) -> Result<R, CreateError> {
+        Ok(self.engines().control_all(|all| change(all.memory()))?)
     }
 }
 
@@ -395,84 +425,6 @@ impl fmt::Debug for Nic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Nic({})", self.running.info.name)
     }
-}
-
-impl Shared {
-    /// Mail was left because the engine was busy: the one inside sees the bell when leaving,
-    /// and if it has just left, this thread goes in itself.
-    pub(crate) fn bell_posted(&self) {
-        self.turnstile.ring(Calls::POSTED);
-        if let Some(inside) = self.turnstile.try_enter() {
-            self.turn_and_leave(inside, Reason::Posted);
-        }
-    }
-
-    /// Somebody looked for completions and found none.
-    pub(crate) fn poll_turn(&self) {
-        let Some(mut inside) = self.turnstile.try_enter() else { return };
-        // Only whoever is inside counts.
-        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
-        self.looks.store(looks, Ordering::Relaxed);
-        inside.take_calls();
-        let mut turned = inside.turn(clock::now(), Reason::Polled, &self.mail);
-        self.driver.polled(turned.received == 0, looks);
-        // Who polls comes back for the rest, and wants to see first what is there.
-        turned.more &= !self.driver.is_parked();
-        inside.ring(left_over(turned));
-        self.leave(inside);
-    }
-
-    pub(crate) fn turn_and_leave(&self, mut inside: Inside<'_, Engine>, reason: Reason) {
-        // What the driver rang for must not be lost because work was posted.
-        let arrived = inside.take_calls().contains(Calls::ARRIVED);
-        let reason = if arrived { Reason::Driver } else { reason };
-        let turned = inside.turn(clock::now(), reason, &self.mail);
-        inside.ring(left_over(turned));
-        self.leave(inside);
-    }
-
-    /// Leaves the engine, going round again if somebody rang, and wakes whoever has to be woken.
-    pub(crate) fn leave(&self, mut inside: Inside<'_, Engine>) {
-        for _ in 0..ROUNDS {
-            let wakes = std::mem::take(&mut inside.tables.wakes);
-            let next = inside.wants_to_run_at();
-            match inside.leave() {
-                Ok(()) => {
-                    self.left(wakes, next);
-                    return;
-                }
-                Err(again) => {
-                    inside = again;
-                    inside.tables.wakes = wakes;
-                    let calls = inside.take_calls();
-                    let reason = if calls.contains(Calls::ARRIVED) { Reason::Driver } else { Reason::Posted };
-                    let turned = inside.turn(clock::now(), reason, &self.mail);
-                    inside.ring(left_over(turned));
-                }
-            }
-        }
-        let wakes = std::mem::take(&mut inside.tables.wakes);
-        let next = inside.wants_to_run_at();
-        if !inside.leave_ringing().is_empty() {
-            self.driver.wake();
-        }
-        self.left(wakes, next);
-    }
-
-    fn left(&self, wakes: Vec<Wake>, next: Option<Time>) {
-        self.driver.needed_at(next);
-        for wake in wakes {
-            wake.run();
-        }
-    }
-}
-
-/// What a turn has left for the next one.
-pub(crate) fn left_over(turned: Turned) -> Calls {
-    let mut calls = Calls::empty();
-    calls.set(Calls::ARRIVED, turned.more);
-    calls.set(Calls::POSTED, turned.unsent);
-    calls
 }
 
 impl Running {
@@ -491,87 +443,75 @@ impl Running {
                 GidTable::restricted_to(address)
             }
         };
-        let udp = open_socket(&UdpConfig {
-            address: config.address,
-            receive_buffer: config.receive_buffer,
-            segmentation: config.segmentation,
-            coalescing: config.coalescing,
-            ..UdpConfig::new(info.interface.clone())
-        })?;
-        let receive_buffer = udp.receive_buffer();
-        let fabric = with_middleware(Box::new(udp), &config)?;
+        let count = config.engines;
+        if !(1..=Limits::ENGINES).contains(&count) {
+            let (given, most) = (count.to_string(), Limits::ENGINES);
+            return Err(SettingError::Engines { given, most }.into());
+        }
+        let Ports { ports, receive_buffer, slots, member } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
-        let random = Random::from_system().map_err(system("random numbers"))?;
-        let driver = Driver::new(fabric.descriptors()).map_err(system("descriptors for the driver"))?;
-        let engine = Engine::new(fabric, SLOT, random, Arc::clone(&events));
-        let shared = Arc::new(Shared {
-            turnstile: Turnstile::new(engine),
-            mail: Mail::with_capacity(MAIL),
-            driver,
-            looks: AtomicU64::new(0),
-            events,
-        });
-        let thread = driver::spawn(Arc::clone(&shared)).map_err(system("a driver thread"))?;
-        Ok(Self {
-            shared,
+        let mut random = Random::from_system().map_err(system("random numbers"))?;
+        let shares = Share::split(MemoryTable::new(random.fork()), count);
+        let slept_for = Arc::default();
+        let mut stations = Vec::with_capacity(count);
+        for ((index, port), memory) in ports.into_iter().enumerate().zip(shares) {
+            let driver = Driver::new(port.1.descriptors(), Arc::clone(&slept_for))
+                .map_err(system("descriptors for the driver"))?;
+            let random = Random::from_system().map_err(system("random numbers"))?;
+            stations
+                .push(Station::new(Engine::new(index, port, memory, random, Arc::clone(&events)), driver));
+        }
+        let engines = Arc::new(Engines::new(stations, events, Arc::clone(&member)));
+        let running = Self {
+            _gates: slots.iter().zip(0..).map(|(slot, index)| Gate::open(slot, &engines, index)).collect(),
+            engines,
+            slept_for,
             config,
             info,
             gids: Mutex::new(gids),
             domains: Mutex::default(),
             receive_buffer,
-            thread: Mutex::new(Some(thread)),
-        })
-    }
-}
-
-/// The slot of the one engine. Slot 0 is for the general services and strays.
-const SLOT: u8 = 1;
-
-/// Opens the socket. A child of this process that has not yet become another program may hold a
-/// copy of one that was closed a moment ago, so a port that is taken is tried for a while.
-#[expect(clippy::disallowed_methods, reason = "there is nothing to wait for but time")]
-fn open_socket(config: &UdpConfig) -> Result<UdpFabric, udp::OpenError> {
-    let give_up = clock::now() + PORT_PATIENCE;
-    loop {
-        match UdpFabric::open(config) {
-            Err(udp::OpenError::PortTaken { .. }) if clock::now() < give_up => {
-                std::thread::sleep(PORT_PATIENCE / 50);
-            }
-            result => return result,
+            threads: Mutex::default(),
+            slots,
+            member,
+            generation: fork::generation(),
+        };
+        for index in 0..count {
+            let thread = driver::spawn(Arc::clone(&running.engines), index);
+            lock(&running.threads).push(thread.map_err(system("a driver thread"))?);
         }
+        Ok(running)
     }
-}
-
-/// How long a port that is taken is tried.
-const PORT_PATIENCE: Duration = Duration::from_millis(50);
-
-fn with_middleware(udp: Box<dyn Fabric>, config: &Config) -> Result<Box<dyn Fabric>, OpenError> {
-    let mut fabric = udp;
-    if let Some(path) = &config.capture {
-        fabric = Box::new(Capture::create(path, fabric)?);
-    }
-    if let Some(plan) = &config.faults {
-        fabric = Box::new(Faults::new(*plan, fabric));
-    }
-    Ok(fabric)
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.driver.stop();
-        if let Some(thread) = lock(&self.thread).take() {
-            // A waker may have held the last handle, and the driver may have called it: then we are
-            // the driver, and will end by ourselves. One that panicked has said so already.
+        if self.generation != fork::generation() {
+            // The threads are the parent's, and so is everything else.
+            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner))
+                .into_iter()
+                .for_each(std::mem::forget);
+            return;
+        }
+        for station in self.engines.iter() {
+            station.driver.stop();
+        }
+        for thread in lock(&self.threads).drain(..) {
+            // A waker may have held the last handle, and a driver may have called it: then we are
+            // that driver, and will end by ourselves. One that panicked has said so already.
             if thread.thread().id() != std::thread::current().id() {
                 drop(thread.join());
             }
         }
-        self.shared.turnstile.enter().port.close();
-        let mut open = lock(&OPEN);
+        for station in self.engines.iter() {
+            station.turnstile.enter().port.close();
+        }
+        let Open { devices, closed } = OPEN.get();
+        let mut open = lock(devices);
         // Only this one: others may be on their way here, with their sockets still open.
         open.retain(|(_, running)| !std::ptr::eq(running.as_ptr(), self));
-        CLOSED.notify_all();
+        closed.notify_all();
     }
 }
 

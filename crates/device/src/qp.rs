@@ -7,33 +7,32 @@ use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
 };
-use ferroce_wire::{Qpn, Service};
+use ferroce_wire::{PathMtu, Qpn, Service};
 
 use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
+use crate::engine::Engine;
 use crate::engine::host::View;
-use crate::engine::qps::{Entry, Tally, index_of, slot_of};
+use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
-use crate::engine::{Engine, Reason};
 use crate::error::{CreateError, QpError};
-use crate::mail::{Parcel, ReceiveParcel, SendParcel};
 use crate::nic::{Limits, Nic, lock};
 use crate::path::{Path, PathChoice, PathPolicy, PathReason};
+use crate::posting::{Addressee, release};
 use crate::srq::SharedQueue;
-use crate::sync::Inside;
 
 /// What posting needs to know of a queue pair without meeting its machine.
 #[derive(Debug)]
 pub(crate) struct QpShared {
     pub(crate) domain: DomainId,
-    caps: Caps,
+    pub(crate) caps: Caps,
     /// Its receives come from a shared queue, which counts them itself.
     from_shared_queue: bool,
-    rules: Mutex<PostRules>,
+    pub(crate) rules: Mutex<PostRules>,
     /// Sends that have a place in the queue: posted, and the program has not heard of their end.
-    sends: AtomicU32,
+    pub(crate) sends: AtomicU32,
     /// The same for receives.
-    receives: AtomicU32,
+    pub(crate) receives: AtomicU32,
 }
 
 impl QpShared {
@@ -62,15 +61,6 @@ impl QpShared {
     }
 }
 
-/// Gives back places. Completions from before a reset may say so twice.
-fn release(used: &AtomicU32, count: u32) {
-    if count > 0 {
-        let less = |used: u32| Some(used.saturating_sub(count));
-        // Cannot fail: the closure always has an answer.
-        let _ = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-}
-
 /// What a queue pair is made of.
 #[derive(Debug)]
 pub struct QpSpec<'a> {
@@ -90,6 +80,9 @@ pub struct QpSpec<'a> {
     pub signal_all: bool,
     /// Whether it may meet its peer in this process; the device's policy if nothing is said.
     pub path: Option<PathPolicy>,
+    /// The engine that it is to live in; if nothing is said, the one with the least on it. A queue pair with
+    /// a shared receive queue lives where that does.
+    pub engine: Option<usize>,
 }
 
 /// A queue pair.
@@ -97,6 +90,8 @@ pub struct QpSpec<'a> {
 pub struct Qp {
     nic: Nic,
     qpn: Qpn,
+    /// The engine that it lives in.
+    engine: usize,
     service: Service,
     policy: PathPolicy,
     shared: Arc<QpShared>,
@@ -171,8 +166,15 @@ impl Qp {
             tally: Tally::default(),
             shared: Arc::clone(&shared),
         });
-        let qpn = nic.control(|engine| {
-            let Engine { qps, random, .. } = engine;
+        let engines = nic.engines();
+        let engine = match spec.shared_queue {
+            Some(queue) => queue.home(),
+            None => spec.engine.unwrap_or_else(|| engines.emptiest()),
+        };
+        spec.send_cq.attach(engine);
+        spec.receive_cq.attach(engine);
+        let qpn = engines.control(engine, |inside| {
+            let Engine { qps, random, .. } = inside;
             let qpn = if qps.count() < Limits::QUEUE_PAIRS { qps.deal(random) } else { None };
             if let Some(qpn) = qpn {
                 entry.machine.set_number(qpn);
@@ -181,6 +183,7 @@ impl Qp {
             qpn
         });
         if let Some(qpn) = qpn {
+            engines.station(engine).settle_in();
             spec.send_cq.enroll(qpn, &shared);
             spec.receive_cq.enroll(qpn, &shared);
         }
@@ -191,6 +194,7 @@ impl Qp {
         Ok(Arc::new(Self {
             nic: nic.clone(),
             qpn,
+            engine,
             service: spec.service,
             policy: spec.path.unwrap_or(nic.config().path),
             shared,
@@ -205,6 +209,12 @@ impl Qp {
     #[must_use]
     pub const fn qpn(&self) -> Qpn {
         self.qpn
+    }
+
+    /// The engine that it lives in.
+    #[must_use]
+    pub const fn engine(&self) -> usize {
+        self.engine
     }
 
     /// Its service.
@@ -248,6 +258,7 @@ impl Qp {
     /// # Errors
     /// What was given and what is allowed; nothing has changed.
     pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
+        self.check_ours()?;
         let given = attributes.mask.contains(AttributeMask::AV);
         let address = match (given, address) {
             (true, None) => return Err(QpError::NoAddress),
@@ -260,18 +271,18 @@ impl Qp {
         let to_rtr = has_state && attributes.state == State::Rtr;
         let to_reset = has_state && attributes.state == State::Reset;
         let connected = matches!(self.service, Service::Rc | Service::Uc);
-        self.nic.control(|engine| {
+        self.nic.engines().control(self.engine, |engine| {
             let mut peer = attributes.dest_qpn;
-            let slot = engine.qps.slot();
             let path = match resolved {
                 Some((_, ours)) if connected => {
                     let known = engine.qps.get(self.qpn).map_or(Qpn::SMI, |entry| entry.peer);
                     peer = if to_rtr { attributes.dest_qpn } else { known };
-                    let choice = self.choose_path(ours, peer, slot);
+                    let choice = self.choose_path(ours, peer);
                     if self.policy == PathPolicy::Require && choice.path != Path::Local {
                         return Err(QpError::NotLocal(choice));
                     }
-                    self.check_mtu(attributes, choice)?;
+                    let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
+                    self.check_mtu(attributes, known, choice)?;
                     Some(choice)
                 }
                 _ => None,
@@ -283,6 +294,7 @@ impl Qp {
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
+                self.nic.engines().set_uses_wire(self.qpn, false);
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
@@ -298,6 +310,7 @@ impl Qp {
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
                 entry.peer = peer;
+                self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer);
                 let before = std::mem::replace(&mut entry.window, next);
                 if let Some([before, next]) = windows.two(before, next) {
@@ -323,7 +336,7 @@ impl Qp {
         Ok(())
     }
 
-    fn choose_path(&self, ours: bool, peer: Qpn, slot: u8) -> PathChoice {
+    fn choose_path(&self, ours: bool, peer: Qpn) -> PathChoice {
         let wire = |reason| PathChoice { path: Path::Wire, reason };
         if self.nic.has_middleware() {
             wire(PathReason::Middleware)
@@ -331,18 +344,27 @@ impl Qp {
             wire(PathReason::Forbidden)
         } else if !ours {
             wire(PathReason::OtherAddress)
-        } else if slot_of(peer) != slot {
+        } else if self.nic.engines().of(peer).is_none() {
             wire(PathReason::OtherProcess)
         } else {
             PathChoice { path: Path::Local, reason: PathReason::PeerIsHere }
         }
     }
 
-    fn check_mtu(&self, attributes: &Attributes, choice: PathChoice) -> Result<(), QpError> {
+    /// Packets of the path MTU must fit the interface, if they use it: also those of a queue pair that
+    /// met its peer in this process before.
+    fn check_mtu(
+        &self,
+        attributes: &Attributes,
+        known: Option<PathMtu>,
+        choice: PathChoice,
+    ) -> Result<(), QpError> {
         let most = self.nic.active_mtu().bytes();
-        let given = attributes.path_mtu.bytes();
         let asked = attributes.mask.contains(AttributeMask::PATH_MTU);
-        if asked && given > most && choice.path == Path::Wire {
+        let given = if asked { Some(attributes.path_mtu) } else { known };
+        if let Some(given) = given.map(PathMtu::bytes).filter(|given| *given > most)
+            && choice.path == Path::Wire
+        {
             return Err(QpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
         }
         Ok(())
@@ -353,8 +375,9 @@ impl Qp {
     /// # Errors
     /// It is gone.
     pub fn query(&self) -> Result<QpState, QpError> {
+        self.check_ours()?;
         let address = *lock(&self.address);
-        self.nic.control(|engine| {
+        self.nic.engines().control(self.engine, |engine| {
             let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
             Ok(QpState {
                 attributes: entry.machine.attributes(),
@@ -371,60 +394,7 @@ impl Qp {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let shared = self.nic.shared();
-        match shared.turnstile.try_enter() {
-            Some(inside) => self.post_sends_inside(inside, requests, 0),
-            None => self.mail_sends(requests),
-        }
-    }
-
-    fn post_sends_inside(
-        &self,
-        mut inside: Inside<'_, Engine>,
-        requests: &[SendRequest<'_>],
-        first: usize,
-    ) -> Result<(), (usize, PostError)> {
-        let shared = self.nic.shared();
-        inside.tables.now = crate::clock::now();
-        inside.take_mail(&shared.mail);
-        let mut result = Ok(());
-        let depth = self.shared.caps.max_send;
-        for (index, request) in requests.iter().enumerate() {
-            // In here the count is exact: what is in the machine, and what is on its way to it.
-            let full = !reserve(&self.shared.sends, depth);
-            let posted = if full {
-                inside.check_send(self.qpn, request).and(Err(PostError::QueueFull { what: "send", depth }))
-            } else {
-                inside.post_send(self.qpn, request)
-            };
-            if let Err(error) = posted {
-                self.shared.sends_retired(u32::from(!full));
-                result = Err((first + index, error));
-                break;
-            }
-        }
-        shared.turn_and_leave(inside, Reason::Posted);
-        result
-    }
-
-    /// Another thread has the engine: it will take in what is left in the mail.
-    fn mail_sends(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let shared = self.nic.shared();
-        let rules = *lock(&self.shared.rules);
-        let mut result = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = rules.check_send(request) {
-                result = Err((index, error));
-                break;
-            }
-            if !reserve(&self.shared.sends, rules.caps.max_send) {
-                // Full, as far as is known out here. Whether it still is, can be seen inside.
-                return self.post_sends_inside(shared.turnstile.enter(), &requests[index..], index);
-            }
-            shared.mail.push(Parcel::Send(self.qpn, SendParcel::new(request)));
-        }
-        shared.bell_posted();
-        result
+        self.addressee()?.post(requests)
     }
 
     /// Posts receives, in order.
@@ -432,71 +402,26 @@ impl Qp {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let shared = self.nic.shared();
-        match shared.turnstile.try_enter() {
-            Some(inside) => self.post_receives_inside(inside, requests, 0),
-            None => self.mail_receives(requests),
-        }
+        self.addressee()?.post(requests)
     }
 
-    fn post_receives_inside(
-        &self,
-        mut inside: Inside<'_, Engine>,
-        requests: &[ReceiveRequest<'_>],
-        first: usize,
-    ) -> Result<(), (usize, PostError)> {
-        let shared = self.nic.shared();
-        inside.tables.now = crate::clock::now();
-        inside.take_mail(&shared.mail);
-        let mut result = Ok(());
-        let depth = self.shared.caps.max_receive;
-        for (index, request) in requests.iter().enumerate() {
-            let full = !reserve(&self.shared.receives, depth);
-            let posted = if full {
-                inside
-                    .check_receive(self.qpn, request)
-                    .and(Err(PostError::QueueFull { what: "receive", depth }))
-            } else {
-                inside.post_receive(self.qpn, request)
-            };
-            if let Err(error) = posted {
-                self.shared.receives_retired(u32::from(!full));
-                result = Err((first + index, error));
-                break;
-            }
+    #[inline]
+    fn addressee(&self) -> Result<Addressee<'_>, (usize, PostError)> {
+        if !self.nic.is_ours() {
+            return Err((0, PostError::OtherProcess));
         }
-        inside.tables.settle();
-        shared.leave(inside);
-        result
+        let engines = self.nic.engines();
+        Ok(Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared })
     }
 
-    fn mail_receives(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let shared = self.nic.shared();
-        let rules = *lock(&self.shared.rules);
-        let mut result = Ok(());
-        for (index, request) in requests.iter().enumerate() {
-            if let Err(error) = rules.check_receive(request) {
-                result = Err((index, error));
-                break;
-            }
-            if !reserve(&self.shared.receives, rules.caps.max_receive) {
-                return self.post_receives_inside(shared.turnstile.enter(), &requests[index..], index);
-            }
-            shared.mail.push(Parcel::Receive(self.qpn, ReceiveParcel::new(request)));
-        }
-        shared.bell_posted();
-        result
+    fn check_ours(&self) -> Result<(), QpError> {
+        if self.nic.is_ours() { Ok(()) } else { Err(QpError::Forked) }
     }
-}
-
-/// Takes a place in a queue of this depth; false, and nothing changed, if there is none.
-fn reserve(used: &AtomicU32, depth: u32) -> bool {
-    let one_more = |used: u32| (used < depth).then_some(used + 1);
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
 }
 
 /// Whether a queue pair like this can be.
 fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
+    nic.check_ours()?;
     if !matches!(spec.service, Service::Rc | Service::Uc | Service::Ud) {
         return Err(CreateError::NoSuchService { given: spec.service.name() });
     }
@@ -504,6 +429,10 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
         if !cq.nic().is_same(nic) {
             return Err(CreateError::OtherDevice { what: "completion queue" });
         }
+    }
+    if let Some(engine) = spec.engine {
+        let last = nic.engine_count() - 1;
+        CreateError::check("as the number of an engine", engine as u64, 0_u64, last as u64)?;
     }
     let caps = &spec.caps;
     CreateError::check("send requests", caps.max_send, 0_u32, Limits::QUEUE_DEPTH)?;
@@ -527,7 +456,15 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
 
 impl Drop for Qp {
     fn drop(&mut self) {
-        let entry = self.nic.control(|engine| engine.remove_qp(self.qpn));
+        if !self.nic.is_ours() {
+            return;
+        }
+        let engines = self.nic.engines();
+        // The peer of a program that ends after its last receive would wait for it in vain.
+        engines.send_owed(self.engine, self.qpn);
+        let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
+        engines.set_uses_wire(self.qpn, false);
+        engines.station(self.engine).move_out();
         // Its queues are given back outside of the engine: they may be large.
         drop(entry);
         self.send_cq.strike(self.qpn);

@@ -39,7 +39,15 @@ impl SrqSide {
     }
 }
 
-/// A queue of receives that several queue pairs take from.
+/// Bits of a shared queue's number that say where in its engine it is; those above say which engine.
+const PLACE_BITS: u32 = 16;
+
+/// Where in its engine the shared queue of this number is.
+pub(crate) const fn place_of(id: SharedQueueId) -> usize {
+    (id.0 & ((1 << PLACE_BITS) - 1)) as usize
+}
+
+/// A queue of receives that several queue pairs take from. It lives in one engine, and so do they.
 #[derive(Debug)]
 pub struct SharedQueue {
     nic: Nic,
@@ -56,13 +64,15 @@ impl SharedQueue {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn new(nic: &Nic, domain: DomainId, depth: u32, max_sge: u32) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
         CreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
         let waiting = Arc::new(AtomicU32::new(0));
         let queue = ReceiveQueue::new(depth, max_sge as usize);
         let side = SrqSide { queue, limit: 0, waiting: Arc::clone(&waiting) };
         nic.use_domain(domain)?;
-        let id = nic.control(|engine| {
+        let home = nic.engines().emptiest();
+        let place = nic.engines().control(home, |engine| {
             if engine.tables.srqs.len() >= Limits::SHARED_QUEUES {
                 return Err(CreateError::TooMany {
                     what: "shared receive queues",
@@ -71,8 +81,9 @@ impl SharedQueue {
             }
             Ok(engine.tables.srqs.insert(side))
         });
-        let id = id.inspect_err(|_| nic.leave_domain(domain))?;
-        let id = SharedQueueId(u32::try_from(id).unwrap_or(u32::MAX));
+        let place = place.inspect_err(|_| nic.leave_domain(domain))?;
+        nic.engines().station(home).settle_in();
+        let id = SharedQueueId(u32::try_from(home << PLACE_BITS | place).unwrap_or(u32::MAX));
         Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, max_sge, waiting }))
     }
 
@@ -86,6 +97,11 @@ impl SharedQueue {
     #[must_use]
     pub const fn nic(&self) -> &Nic {
         &self.nic
+    }
+
+    /// The engine that it lives in.
+    pub(crate) const fn home(&self) -> usize {
+        (self.id.0 >> PLACE_BITS) as usize
     }
 
     /// Its protection domain.
@@ -118,6 +134,9 @@ impl SharedQueue {
     }
 
     fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        if !self.nic.is_ours() {
+            return Err(PostError::OtherProcess);
+        }
         let given = request.sges.len();
         if given > self.max_sge as usize {
             return Err(PostError::TooManyPieces { given, allowed: self.max_sge });
@@ -128,7 +147,8 @@ impl SharedQueue {
         if room.is_err() {
             return Err(PostError::QueueFull { what: "shared receive", depth: self.depth });
         }
-        self.nic.post(
+        self.nic.engines().post(
+            self.home(),
             |engine| {
                 engine.post_shared(self.id, request);
             },
@@ -142,9 +162,10 @@ impl SharedQueue {
     /// # Errors
     /// The limit is larger than the queue.
     pub fn set_limit(&self, limit: u32) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
         CreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth)?;
-        self.nic.control(|engine| {
-            if let Some(side) = engine.tables.srqs.get_mut(self.id.0 as usize) {
+        self.nic.engines().control(self.home(), |engine| {
+            if let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) {
                 side.limit = limit;
             }
         });
@@ -166,10 +187,14 @@ impl SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
-        self.nic.control(|engine| {
-            engine.tables.srqs.try_remove(self.id.0 as usize);
+        if !self.nic.is_ours() {
+            return;
+        }
+        self.nic.engines().control(self.home(), |engine| {
+            engine.tables.srqs.try_remove(place_of(self.id));
             engine.release_regions();
         });
+        self.nic.engines().station(self.home()).move_out();
         self.nic.leave_domain(self.domain);
     }
 }

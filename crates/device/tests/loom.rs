@@ -1,12 +1,13 @@
 //! The meeting places of `ferroce_device::sync` under every interleaving:
 //! `RUSTFLAGS="--cfg loom" cargo test -p ferroce-device --test loom --release`
 #![cfg(loom)]
+#![allow(unsafe_code, reason = "a watched cell is read and written by pointer")]
 #![expect(clippy::unwrap_used, reason = "a test may end so, in its helpers too")]
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use ferroce_device::sync::{Alarm, Calls, Doze, Inside, Mailbox, Turnstile, ring};
+use ferroce_device::sync::{Alarm, Calls, Doze, Inside, Mailbox, Share, Turnstile, ring};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -308,5 +309,107 @@ fn a_mailbox_that_was_filled_is_not_empty_to_who_is_told() {
         assert_eq!(mailbox.is_empty(), early == 2);
         mailbox.take(&mut taken);
         assert_eq!(taken, [1, 2]);
+    });
+}
+
+/// What two engines have in common. Loom ends a model in which somebody writes while others read or write.
+#[derive(Default)]
+struct Common(UnsafeCell<u32>);
+
+// SAFETY: that nobody reads it while another thread writes is what the models below find out.
+unsafe impl Sync for Common {}
+
+#[test]
+fn what_engines_share_is_changed_by_who_is_in_all_of_them() {
+    model(3, || {
+        let shares = Share::split(Common::default(), 2);
+        let engines: Arc<Vec<_>> = Arc::new(shares.into_iter().map(Turnstile::new).collect());
+        let readers = [0, 1].map(|index| {
+            let engines = Arc::clone(&engines);
+            thread::spawn(move || {
+                let inside = engines[index].enter();
+                // SAFETY: the pointer is good as long as the share is borrowed.
+                let seen = inside.0.with(|value| unsafe { *value });
+                inside.leave().expect("nobody rings");
+                seen
+            })
+        });
+        let mut all: Vec<_> = engines.iter().map(Turnstile::enter).collect();
+        let common = Share::all(all.iter_mut().map(|inside| &mut **inside)).expect("both shares");
+        // SAFETY: the pointer is good as long as all shares are borrowed.
+        common.0.with_mut(|value| unsafe { *value += 1 });
+        drop(all);
+        for reader in readers {
+            assert!(reader.join().unwrap() <= 1);
+        }
+        let inside = engines[1].try_enter().expect("everybody has left");
+        // SAFETY: as above.
+        assert_eq!(inside.0.with(|value| unsafe { *value }), 1);
+    });
+}
+
+/// An engine of a device that has two, and what others leave for it.
+struct Station {
+    turnstile: Turnstile<Watched>,
+    freight: Mailbox<()>,
+}
+
+/// Does in one engine what was left for it, until nobody has rung.
+fn take_in<'a>(station: &'a Station, mut inside: Inside<'a, Watched>) {
+    loop {
+        inside.take_calls();
+        let mut load = VecDeque::new();
+        station.freight.take(&mut load);
+        load.drain(..).for_each(|()| inside.add());
+        match inside.leave() {
+            Ok(()) => return,
+            Err(again) => inside = again,
+        }
+    }
+}
+
+/// From inside one engine does something in the other if that is free, and else leaves it there and calls
+/// on it afterwards.
+fn work_across(here: &Station, there: &Station) {
+    let inside = here.turnstile.enter();
+    let errand = match there.turnstile.try_enter() {
+        Some(mut other) => {
+            let mut load = VecDeque::new();
+            there.freight.take(&mut load);
+            load.drain(..).for_each(|()| other.add());
+            other.add();
+            other.take_calls();
+            !other.leave_ringing().is_empty()
+        }
+        None => {
+            there.freight.push(());
+            true
+        }
+    };
+    take_in(here, inside);
+    if errand {
+        there.turnstile.ring(Calls::POSTED);
+        if let Some(inside) = there.turnstile.try_enter() {
+            take_in(there, inside);
+        }
+    }
+}
+
+#[test]
+fn engines_that_want_something_of_each_other_neither_wait_nor_forget() {
+    model(4, || {
+        let station =
+            || Station { turnstile: Turnstile::new(Watched::default()), freight: Mailbox::with_capacity(2) };
+        let stations = Arc::new([station(), station()]);
+        let other = thread::spawn({
+            let stations = Arc::clone(&stations);
+            move || work_across(&stations[1], &stations[0])
+        });
+        work_across(&stations[0], &stations[1]);
+        other.join().unwrap();
+        for station in &*stations {
+            assert!(station.freight.is_empty(), "something was left behind");
+            assert_eq!(station.turnstile.try_enter().expect("everybody has left").get(), 1);
+        }
     });
 }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use ferroce_device::discovery::{self, DeviceInfo, Opening};
 use ferroce_device::fabric::faults::FaultPlan;
-use ferroce_device::{Config, DeviceCounters, Nic, PathPolicy};
+use ferroce_device::{ClockReading, Config, DeviceCounters, Nic, PathPolicy};
+use ferroce_transport::Time;
 use ferroce_wire::Gid;
 
 use crate::completion_channel::CompletionChannel;
@@ -86,6 +87,19 @@ impl Context {
         Events::new(self.nic.clone())
     }
 
+    /// The time on the device's clock, on which completions are timed: nanoseconds since some beginning.
+    #[must_use]
+    pub fn clock_now(&self) -> Time {
+        ferroce_device::now()
+    }
+
+    /// Reads the device's clock together with the wall's, to tell what a time of a completion
+    /// is on the wall. The clocks drift apart and the wall's may be set, so read it again now and then.
+    #[must_use]
+    pub fn clock(&self) -> ClockReading {
+        ClockReading::take()
+    }
+
     /// What happened to the device so far.
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
@@ -138,8 +152,8 @@ impl fmt::Debug for Context {
 }
 
 /// How a device is opened. What is not said here is taken from the environment
-/// (`FERROCE_ADDRESS`, `FERROCE_PATH`, `FERROCE_FAULTS`, `FERROCE_PCAP`, `FERROCE_RCVBUF`,
-/// `FERROCE_GSO`, `FERROCE_GRO`), and then from common sense.
+/// (`FERROCE_ADDRESS`, `FERROCE_ENGINES`, `FERROCE_PATH`, `FERROCE_FAULTS`, `FERROCE_PCAP`,
+/// `FERROCE_RCVBUF`, `FERROCE_GSO`, `FERROCE_GRO`), and then from common sense.
 ///
 /// A process has a device once: opening it again gives the same one, and must be done with the
 /// same settings.
@@ -154,6 +168,7 @@ pub struct ContextBuilder {
 #[derive(Debug)]
 enum Change {
     Address(IpAddr),
+    Engines(usize),
     Path(PathPolicy),
     Faults(FaultPlan),
     Capture(PathBuf),
@@ -171,6 +186,12 @@ impl ContextBuilder {
     /// Only this address of the interface, so that others can be a device of their own.
     pub fn address(self, address: impl Into<IpAddr>) -> Self {
         self.with(Change::Address(address.into()))
+    }
+
+    /// Engines that queue pairs are spread over: more than one help a program whose threads use queue pairs
+    /// of their own.
+    pub fn engines(self, count: usize) -> Self {
+        self.with(Change::Engines(count))
     }
 
     /// Whether queue pairs of this process meet directly.
@@ -218,6 +239,7 @@ impl ContextBuilder {
         for change in self.changes {
             match change {
                 Change::Address(address) => config.address = Some(address),
+                Change::Engines(count) => config.engines = count,
                 Change::Path(policy) => config.path = policy,
                 Change::Faults(plan) => config.faults = Some(plan),
                 Change::Capture(file) => config.capture = Some(file),

@@ -25,6 +25,7 @@ pub struct QueuePairBuilder<'a> {
     shared_queue: Option<&'a SharedReceiveQueue>,
     caps: Caps,
     signal_all: bool,
+    engine: Option<usize>,
     path: Option<PathPolicy>,
     from: From,
     in_reset: bool,
@@ -49,6 +50,7 @@ impl<'a> QueuePairBuilder<'a> {
             shared_queue: None,
             caps,
             signal_all: true,
+            engine: None,
             path: None,
             from: From::Index(0),
             in_reset: false,
@@ -109,6 +111,13 @@ impl<'a> QueuePairBuilder<'a> {
         self
     }
 
+    /// The engine that it lives in, of those that the device has; if nothing is said, the one with the least
+    /// on it.
+    pub const fn engine(mut self, index: usize) -> Self {
+        self.engine = Some(index);
+        self
+    }
+
     /// Which entry of the GID table is its address; the first if nothing is said.
     pub const fn gid_index(mut self, index: usize) -> Self {
         self.from = From::Index(index);
@@ -147,6 +156,7 @@ impl<'a> QueuePairBuilder<'a> {
             caps: self.caps,
             signal_all: self.signal_all,
             path: self.path,
+            engine: self.engine,
         };
         if let Some(queue) = self.shared_queue
             && !Arc::ptr_eq(queue.domain(), self.domain)

@@ -30,6 +30,8 @@ all_cases!(tests! wire_no_offload, WireNoOffload);
 all_cases!(tests! wire_no_segmentation, WireNoSegmentation);
 all_cases!(tests! wire_no_coalescing, WireNoCoalescing);
 all_cases!(tests! wire_v6, WireV6);
+all_cases!(tests! engines_local, EnginesLocal);
+all_cases!(tests! engines_wire, EnginesWire);
 
 #[test]
 fn wire_sixteen_mebibytes() {

@@ -69,6 +69,7 @@ impl End {
                 caps,
                 signal_all: false,
                 path: Some(PathPolicy::Prefer),
+                engine: None,
             },
         )?;
         let memory = Allocation::zeroed(bytes)?;

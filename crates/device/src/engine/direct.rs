@@ -1,11 +1,13 @@
 //! The local path: two queue pairs of one process meet, and work is done without packets.
 
 use ferroce_transport::{Access, Denied, Direct, Sge, Spot};
+use ferroce_wire::Service;
 
 use super::host::{Tables, View};
-use super::qps::{Entry, Tally, index_of};
+use super::qps::{Entry, Tally, index_of, slot_of};
 use super::{Engine, view};
 use crate::completion::CqId;
+use crate::engines::{Engines, Station, WakeOnPanic};
 use crate::memory::Place;
 use crate::path::Path;
 
@@ -18,6 +20,8 @@ const BURST_BYTES: u64 = 4 << 20;
 /// The device around two queue pairs of it.
 struct Meeting<'a> {
     tables: &'a mut Tables,
+    /// Those of the engine of the one that answers, if it is another.
+    abroad: Option<&'a mut Tables>,
     asking: (CqId, CqId),
     asking_tally: &'a mut Tally,
     answering: (CqId, CqId),
@@ -35,7 +39,8 @@ impl Direct for Meeting<'_> {
     }
 
     fn responder(&mut self) -> View<'_> {
-        view(self.tables, self.answering.0, self.answering.1, self.answering_tally)
+        let tables = self.abroad.as_deref_mut().unwrap_or(self.tables);
+        view(tables, self.answering.0, self.answering.1, self.answering_tally)
     }
 
     fn copy(&mut self, from: Spot, to: Spot, len: u32) -> Result<(), Denied> {
@@ -58,14 +63,23 @@ fn open(tables: &Tables, spot: Spot, length: u32, write: bool) -> Result<Place<'
 impl Engine {
     /// Does what a queue pair has posted directly at its peer, as far as that is possible. How many
     /// messages.
-    pub(super) fn execute_directly(&mut self, index: u16) -> usize {
+    pub(super) fn execute_directly(&mut self, index: u16, around: &Engines) -> usize {
         let Some(mut entry) = self.qps.take_out(index) else { return 0 };
-        let done = self.meet_peer(&mut entry);
         let peer = entry.peer;
+        let is_here = slot_of(peer) == self.qps.slot();
+        let done = match (is_here, around.of(peer)) {
+            (false, Some(there)) => self.meet_abroad(&mut entry, there, around),
+            _ => {
+                let Self { qps, tables, .. } = self;
+                qps.get(peer).map_or(0, |peer| meet(&mut entry, peer, tables, None))
+            }
+        };
         self.qps.put_back(index, entry);
         if done > 0 {
             self.counters.local_messages += u64::from(done);
-            self.note(index_of(peer));
+            if is_here {
+                self.note(index_of(peer));
+            }
             if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() > 0) {
                 self.after(index);
             }
@@ -73,25 +87,73 @@ impl Engine {
         done as usize
     }
 
-    fn meet_peer(&mut self, entry: &mut Entry) -> u32 {
-        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
-        let Self { qps, tables, .. } = self;
-        let Some(way) = entry.way.as_ref().filter(|_| is_local) else { return 0 };
-        let Some(peer) = qps.get(entry.peer) else { return 0 };
-        let back = peer
-            .way
-            .as_ref()
-            .is_some_and(|back| back.route.remote == way.route.local && back.route.local == way.route.remote);
-        if !back {
+    /// Meets a peer in another engine, if that is free: nobody ever waits for one engine inside of
+    /// another. If it is not, what is to be done goes there as packets.
+    fn meet_abroad(&mut self, entry: &mut Entry, there: usize, around: &Engines) -> u32 {
+        if entry.machine.sends_waiting() == 0 || entry.machine.service() != Service::Rc {
             return 0;
         }
-        let mut meeting = Meeting {
-            tables,
-            asking: (entry.send_cq, entry.receive_cq),
-            asking_tally: &mut entry.tally,
-            answering: (peer.send_cq, peer.receive_cq),
-            answering_tally: &mut peer.tally,
-        };
-        entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST, BURST_BYTES)
+        let station = around.station(there);
+        let _guard = WakeOnPanic(&station.driver);
+        let Some(mut other) = station.turnstile.try_enter() else { return 0 };
+        // If a turn of it has panicked, whoever turns it next sees to that.
+        let done = if other.turning { 0 } else { self.meet_in(entry, &mut other, station, around) };
+        let wants = other.turning || other.wants_a_visit();
+        if !other.leave_ringing().is_empty() || wants {
+            self.errands |= 1 << there;
+        }
+        done
     }
+
+    fn meet_in(&mut self, entry: &mut Entry, other: &mut Self, station: &Station, around: &Engines) -> u32 {
+        // Should this panic, neither of the two can be trusted.
+        other.turning = true;
+        let (now, wanted) = (self.tables.now.max(other.tables.now), other.timers.next());
+        (self.tables.now, other.tables.now) = (now, now);
+        // What was posted there, and sent there as packets, comes first.
+        other.take_in(station, around);
+        let Self { qps, tables, .. } = &mut *other;
+        let peer = qps.get(entry.peer);
+        let done = peer.map_or(0, |peer| meet(entry, peer, &mut self.tables, Some(tables)));
+        if done > 0 {
+            other.note(index_of(entry.peer));
+        }
+        other.release_regions();
+        other.tables.settle();
+        // They are run when this engine was left.
+        self.tables.wakes.append(&mut other.tables.wakes);
+        other.called_upon |= other.timers.next() != wanted;
+        other.turning = false;
+        done
+    }
+
+    /// Whether it was left in a state that somebody has to see to.
+    fn wants_a_visit(&mut self) -> bool {
+        let called_upon = std::mem::take(&mut self.called_upon);
+        called_upon || !self.ready.is_empty() || self.errands != 0 || self.let_go
+    }
+}
+
+/// Does what one queue pair has posted directly at the other, which may be in another engine (`abroad`).
+/// How many messages.
+fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option<&mut Tables>) -> u32 {
+    let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+    let Some(way) = entry.way.as_ref().filter(|_| is_local) else { return 0 };
+    let back = peer
+        .way
+        .as_ref()
+        .is_some_and(|back| back.route.remote == way.route.local && back.route.local == way.route.remote);
+    if !back {
+        return 0;
+    }
+    let now = tables.now;
+    let mut meeting = Meeting {
+        tables,
+        abroad,
+        asking: (entry.send_cq, entry.receive_cq),
+        asking_tally: &mut entry.tally,
+        answering: (peer.send_cq, peer.receive_cq),
+        answering_tally: &mut peer.tally,
+    };
+    entry.machine.execute_directly(&mut peer.machine, &mut meeting, now, (BURST, BURST_BYTES))
 }

@@ -14,13 +14,17 @@ use crate::completion::{CqId, CqSide, Wake};
 use crate::engine::qps::Tally;
 use crate::event::{AsyncEvent, EventQueue};
 use crate::memory::MemoryTable;
-use crate::srq::SrqSide;
+use crate::srq::{self, SrqSide};
+use crate::sync::Share;
 
-/// Everything that queue pairs share.
+/// Everything that queue pairs of an engine share.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    pub(crate) memory: MemoryTable,
-    pub(crate) cqs: Slab<CqSide>,
+    /// The same for all engines of the device.
+    pub(crate) memory: Share<MemoryTable>,
+    /// The completion queues that queue pairs of this engine complete into, by number.
+    pub(crate) cqs: Vec<Option<CqSide>>,
+    /// The shared receive queues whose home this is.
     pub(crate) srqs: Slab<SrqSide>,
     pub(crate) events: Arc<EventQueue>,
     /// Completion queues that were added to.
@@ -30,10 +34,10 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub(crate) fn new(memory: MemoryTable, events: Arc<EventQueue>) -> Self {
+    pub(crate) fn new(memory: Share<MemoryTable>, events: Arc<EventQueue>) -> Self {
         Self {
             memory,
-            cqs: Slab::new(),
+            cqs: Vec::new(),
             srqs: Slab::new(),
             events,
             touched: Vec::new(),
@@ -44,11 +48,24 @@ impl Tables {
 
     /// Adds a completion; false if it was lost.
     fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
-        let Some(side) = self.cqs.get_mut(cq.0 as usize) else { return true };
+        let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
         if !side.touched {
             self.touched.push(cq);
         }
         side.push(completion, self.now)
+    }
+
+    /// A completion queue gets its first queue pair in this engine; false if it had one.
+    pub(crate) fn add_cq(&mut self, cq: CqId, side: impl FnOnce() -> CqSide) -> bool {
+        let place = cq.0 as usize;
+        if self.cqs.len() <= place {
+            self.cqs.resize_with(place + 1, || None);
+        }
+        let vacant = self.cqs[place].is_none();
+        if vacant {
+            self.cqs[place] = Some(side());
+        }
+        vacant
     }
 
     /// Notes whom to wake for the completions of this turn.
@@ -60,7 +77,7 @@ impl Tables {
         // what was added, or we see here that it is armed.
         fence(Ordering::SeqCst);
         for cq in self.touched.drain(..) {
-            if let Some(side) = self.cqs.get_mut(cq.0 as usize) {
+            if let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) {
                 side.settle(&mut self.wakes);
             }
         }
@@ -116,14 +133,10 @@ impl Host for View<'_> {
     }
 
     fn atomic(&mut self, by: Accessor, rkey: Rkey, address: u64, op: AtomicOp) -> Result<u64, Denied> {
-        let access = match op {
-            AtomicOp::Store(_) => Access::REMOTE_WRITE,
-            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd(_) => Access::REMOTE_ATOMIC,
-        };
         if !address.is_multiple_of(8) {
             return Err(Denied::Misaligned);
         }
-        self.tables.memory.remote(by, rkey, address, 8, access)?.atomic(op)
+        self.tables.memory.remote(by, rkey, address, 8, op.access())?.atomic(op)
     }
 
     fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), Denied> {
@@ -135,7 +148,7 @@ impl Host for View<'_> {
     }
 
     fn take_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
-        let Some(side) = self.tables.srqs.get_mut(queue.0 as usize) else { return false };
+        let Some(side) = self.tables.srqs.get_mut(srq::place_of(queue)) else { return false };
         let taken = side.pop_into(receive);
         if taken && side.reached_limit() {
             self.tables.events.push(AsyncEvent::SharedQueueLimit(queue));

@@ -9,16 +9,21 @@ use ferroce_wire::{Grh, Packet, ParseError, Service};
 use super::qps::{index_of, slot_of};
 use super::verify::Ends;
 use super::{Engine, view};
+use crate::engines::Engines;
 use crate::fabric::{Received, Route};
+use crate::path::Path;
+use crate::switchboard::Arrival;
 
 /// Where a packet comes from, and how it came.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Sender {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sender {
     remote: IpAddr,
     local: IpAddr,
     traffic_class: u8,
     hop_limit: u8,
     identification: u16,
+    /// It came over the network, not from a queue pair of this process.
+    from_wire: bool,
 }
 
 impl Sender {
@@ -30,7 +35,28 @@ impl Sender {
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
             identification: 0,
+            from_wire: false,
         }
+    }
+
+    /// The sender of a packet that another process has checked and forwarded.
+    pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
+        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;
+        let identification = u16::try_from(arrival.place).unwrap_or(0);
+        Self { remote, local, traffic_class, hop_limit, identification, from_wire: true }
+    }
+
+    /// The packet as another process gets it.
+    fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
+        let received = Received {
+            len: bytes.len(),
+            segment: bytes.len().max(1),
+            source: (self.remote, 0),
+            local: self.local,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        };
+        Arrival { received, place: self.identification.into(), bytes }
     }
 
     /// What stands before a datagram in the buffer of its receiver.
@@ -56,7 +82,7 @@ impl Sender {
 
 impl Engine {
     /// Takes in a datagram, or several that arrived as one; how many packets.
-    pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8]) -> usize {
+    pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8], around: &Engines) -> usize {
         let ends = Ends { source: datagram.source, local: datagram.local };
         let congested = datagram.traffic_class & 3 == 3;
         if bytes.is_empty() {
@@ -69,12 +95,18 @@ impl Engine {
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
-            self.take_packet(datagram, &ends, place, packet);
+            self.take_packet(datagram, &ends, (place, packet), around);
         }
         packets
     }
 
-    fn take_packet(&mut self, datagram: &Received, ends: &Ends, place: usize, bytes: &[u8]) {
+    fn take_packet(
+        &mut self,
+        datagram: &Received,
+        ends: &Ends,
+        (place, bytes): (usize, &[u8]),
+        around: &Engines,
+    ) {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {
@@ -92,8 +124,9 @@ impl Engine {
             traffic_class: datagram.traffic_class,
             hop_limit: datagram.hop_limit,
             identification,
+            from_wire: true,
         };
-        self.deliver(&sender, &packet);
+        self.deliver(&sender, &packet, bytes, around);
     }
 
     fn count_malformed(&mut self, error: &ParseError) {
@@ -103,14 +136,19 @@ impl Engine {
         }
     }
 
-    /// Hands a packet to its queue pair.
-    pub(super) fn deliver(&mut self, sender: &Sender, packet: &Packet<&[u8]>) {
+    /// Hands a packet to its queue pair. `bytes` are the packet as it came.
+    pub(super) fn deliver(
+        &mut self,
+        sender: &Sender,
+        packet: &Packet<&[u8]>,
+        bytes: &[u8],
+        around: &Engines,
+    ) {
+        if slot_of(packet.dest_qp) != self.qps.slot() {
+            return self.forward(sender, packet, bytes, around);
+        }
         let Self { qps, tables, windows, counters, .. } = self;
         let index = index_of(packet.dest_qp);
-        if slot_of(packet.dest_qp) != qps.slot() {
-            counters.unknown_qp += 1;
-            return;
-        }
         let Some(entry) = qps.by_index(index) else {
             counters.unknown_qp += 1;
             return;
@@ -122,6 +160,13 @@ impl Engine {
             .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
         if entry.machine.service() != Service::Ud && !from_peer {
             counters.wrong_peer += 1;
+            return;
+        }
+        // Between two that meet in this process no packet goes over the network: whoever sent this one
+        // is not the peer.
+        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+        if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
+            counters.wrong_path += 1;
             return;
         }
         let now = tables.now;
@@ -136,5 +181,30 @@ impl Engine {
         };
         entry.machine.handle_packet(now, packet, prefix, window, &mut host);
         self.after(index);
+    }
+
+    /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
+    /// come to the wrong engine.
+    fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
+        if let Some(there) = around.of(packet.dest_qp) {
+            self.counters.forwarded += 1;
+            self.send_to_engine(there, sender, bytes, around);
+        } else if !around.member.forward(slot_of(packet.dest_qp), &sender.arrival(bytes)) {
+            self.counters.unknown_qp += 1;
+        }
+    }
+
+    /// Leaves a packet for another engine of this process; false if that has no room.
+    pub(super) fn send_to_engine(
+        &mut self,
+        there: usize,
+        sender: &Sender,
+        bytes: &[u8],
+        around: &Engines,
+    ) -> bool {
+        self.errands |= 1 << there;
+        let taken = around.station(there).freight.push(sender, bytes);
+        self.counters.send_no_room += u64::from(!taken);
+        taken
     }
 }

@@ -5,34 +5,41 @@
 //! ```
 //!
 //! Whoever posts work or looks for completions turns the engine; while nobody does, the driver
-//! thread does ([`crate::driver`]).
+//! thread does ([`crate::driver`]). A device may have several ([`crate::engines`]): each has queue pairs
+//! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 
 mod direct;
+pub(crate) mod freight;
 pub(crate) mod host;
-mod incoming;
+pub(crate) mod incoming;
+pub(crate) mod leaving;
 mod outgoing;
 pub(crate) mod qps;
 mod timers;
-mod verify;
+pub(crate) mod verify;
 pub(crate) mod windows;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_transport::{Acks, Hold, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
-use ferroce_wire::{Lkey, Qpn};
+use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
+use ferroce_wire::{Packet, Qpn};
 use slab::Slab;
 
 use crate::counters::DeviceCounters;
+use crate::engines::{Engines, MAIL, Station};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::fabric::{Fabric, Inbox};
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
-use crate::nic::MAIL;
 use crate::path::PathPolicy;
 use crate::random::Random;
+use crate::srq;
+use crate::sync::Share;
+use freight::Load;
 use host::{Tables, View};
+use leaving::Leaving;
 use outgoing::Port;
 use qps::{QpTable, Tally, Way};
 use timers::Timers;
@@ -84,11 +91,26 @@ pub(crate) struct Engine {
     mail: VecDeque<Parcel>,
     /// A packet on the local path.
     scratch: Box<[u8]>,
-    pub(crate) leaving: Vec<Leaving>,
+    /// The packets of other engines that were taken out last.
+    load: Load,
+    leaving: Vec<Leaving>,
+    /// How often regions had lost their last window when the list was last looked at.
+    unbindings: u64,
+    /// Which of the engines of its device it is.
+    index: usize,
+    /// Engines that were left something, a bit each: whoever leaves this one calls on them.
+    pub(crate) errands: u32,
+    /// Another engine was here and has left something to do.
+    called_upon: bool,
+    /// Whoever leaves this one has to see whether leaving regions can go.
+    pub(crate) let_go: bool,
     /// Somebody is in a turn. If it is so when one begins, the last one panicked.
     turning: bool,
     /// The socket failed.
     broken: bool,
+    /// Lets the next turn panic.
+    #[cfg(test)]
+    pub(crate) panics: bool,
 }
 
 /// An address handle: where datagrams go.
@@ -126,12 +148,12 @@ pub(crate) struct Turned {
 
 impl Engine {
     pub(crate) fn new(
-        fabric: Box<dyn Fabric>,
-        slot: u8,
-        mut random: Random,
+        index: usize,
+        (slot, fabric): (u8, Box<dyn Fabric>),
+        memory: Share<MemoryTable>,
+        random: Random,
         events: Arc<EventQueue>,
     ) -> Self {
-        let memory = MemoryTable::new(random.fork());
         Self {
             qps: QpTable::new(slot),
             tables: Tables::new(memory, events),
@@ -149,40 +171,52 @@ impl Engine {
             owing: Vec::new(),
             mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
+            load: Load::default(),
             leaving: Vec::new(),
+            unbindings: 0,
+            index,
+            errands: 0,
+            called_upon: false,
+            let_go: false,
             turning: false,
             broken: false,
+            #[cfg(test)]
+            panics: false,
         }
     }
 
-    /// Goes round once.
-    pub(crate) fn turn(&mut self, now: Time, reason: Reason, mail: &Mail) -> Turned {
-        self.tables.now = now;
+    /// Goes round once. `around` are all engines of the device.
+    pub(crate) fn turn(&mut self, now: Time, reason: Reason, around: &Engines) -> Turned {
+        // Another engine may have been here with a clock that was read later.
+        self.tables.now = now.max(self.tables.now);
         if std::mem::replace(&mut self.turning, true) && !self.broken {
             self.give_up();
         }
-        self.take_mail(mail);
+        #[cfg(test)]
+        assert!(!std::mem::take(&mut self.panics), "a turn that panics on purpose");
+        let station = around.station(self.index);
+        self.take_in(station, around);
         let mut turned = Turned::default();
         match reason {
-            Reason::Posted => self.transmit(Acks::Hold),
+            Reason::Posted => self.transmit(Acks::Hold, around),
             Reason::Polled => {
-                turned = self.receive(mail);
+                turned = self.receive(around);
                 if turned.received == 0 {
                     self.queue_owing();
                     self.run_timers();
-                    self.transmit(Acks::Send);
+                    self.transmit(Acks::Send, around);
                 } else if turned.received > STREAM {
-                    self.transmit(Acks::Send);
+                    self.transmit(Acks::Send, around);
                 } else {
-                    self.transmit(Acks::Hold);
+                    self.transmit(Acks::Hold, around);
                 }
             }
             Reason::Driver => {
                 for _ in 0..MAX_LOOKS {
-                    let look = self.receive(mail);
+                    let look = self.receive(around);
                     turned.received += look.received;
                     turned.more = look.more;
-                    self.transmit(Acks::Send);
+                    self.transmit(Acks::Send, around);
                     if !look.more {
                         break;
                     }
@@ -191,7 +225,7 @@ impl Engine {
                 if !turned.more {
                     self.run_timers();
                 }
-                self.transmit(Acks::Send);
+                self.transmit(Acks::Send, around);
             }
         }
         self.port.flush(&mut self.counters);
@@ -208,6 +242,24 @@ impl Engine {
         let ride = (!self.owing.is_empty()).then(|| self.tables.now + LONGEST_RIDE);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         [self.timers.next(), ride, held].into_iter().flatten().min()
+    }
+
+    /// Takes in what was left for this engine while it was busy: work, and packets of other engines.
+    fn take_in(&mut self, station: &Station, around: &Engines) {
+        if station.freight.is_empty() {
+            return self.take_mail(&station.mail);
+        }
+        let mut load = std::mem::take(&mut self.load);
+        station.freight.take(&mut load);
+        // A receive that was posted before its message was sent must be there for it.
+        self.take_mail(&station.mail);
+        for (sender, bytes) in load.iter() {
+            // Cannot fail: it was parsed, or put together, on the other side.
+            if let Ok(packet) = Packet::parse(bytes) {
+                self.deliver(sender, &packet, bytes, around);
+            }
+        }
+        self.load = load;
     }
 
     /// Takes in what was posted while the engine was busy, in the order in which it was posted.
@@ -242,16 +294,6 @@ impl Engine {
         self.mail = parcels;
     }
 
-    /// What a send request would be refused for, beside a full queue.
-    pub(crate) fn check_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        self.qps.get(qpn).map_or(Ok(()), |entry| entry.machine.rules().check_send(request).map(drop))
-    }
-
-    /// The same for a receive request.
-    pub(crate) fn check_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        self.qps.get(qpn).map_or(Ok(()), |entry| entry.machine.rules().check_receive(request))
-    }
-
     /// Posts a send request. `transmit` has to follow.
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let Self { qps, tables, .. } = self;
@@ -280,7 +322,7 @@ impl Engine {
 
     /// Posts a receive request to a shared queue; false if it is full or has too many pieces.
     pub(crate) fn post_shared(&mut self, queue: SharedQueueId, request: &ReceiveRequest<'_>) -> bool {
-        let side = self.tables.srqs.get_mut(queue.0 as usize);
+        let side = self.tables.srqs.get_mut(srq::place_of(queue));
         side.is_none_or(|side| side.queue.push(request.id, request.sges))
     }
 
@@ -382,7 +424,7 @@ impl Engine {
     }
 
     /// Looks at the socket once.
-    fn receive(&mut self, mail: &Mail) -> Turned {
+    fn receive(&mut self, around: &Engines) -> Turned {
         if self.broken {
             return Turned::default();
         }
@@ -392,68 +434,20 @@ impl Engine {
             self.tables.events.push(AsyncEvent::DeviceFatal);
         }
         // A receive that was posted before its message was sent must be there for it.
-        self.take_mail(mail);
+        self.take_mail(&around.station(self.index).mail);
         let mut received = 0;
         for (datagram, bytes) in inbox.iter() {
-            received += self.take_datagram(datagram, bytes);
+            received += self.take_datagram(datagram, bytes, around);
         }
         let more = inbox.is_full();
         self.inbox = inbox;
         Turned { received, more, unsent: false }
     }
 
-    /// Deregisters a region as soon as no posted work names it.
-    pub(crate) fn release_region(&mut self, lkey: Lkey) {
-        self.leaving.push(Leaving { lkey, sends: Vec::new(), shared: Vec::new() });
-        self.release_regions();
-    }
-
-    /// Deregisters those leaving regions that no posted work names any more.
-    pub(crate) fn release_regions(&mut self) {
-        if self.leaving.is_empty() {
-            return;
-        }
-        let mut leaving = std::mem::take(&mut self.leaving);
-        leaving.retain_mut(|region| {
-            self.is_held(region) || self.mark(region) || {
-                // A window may be bound to it: then it stays until that is gone.
-                self.tables.memory.deregister(region.lkey).is_err()
-                    && self.tables.memory.region(region.lkey).is_some()
-            }
-        });
-        self.leaving = leaving;
-    }
-
-    /// Whether work that was seen to name a region is still posted.
-    fn is_held(&mut self, region: &Leaving) -> bool {
-        let Self { qps, tables, .. } = self;
-        let waits =
-            |(index, hold): &(u16, Hold)| qps.by_index(*index).is_some_and(|entry| entry.machine.holds(hold));
-        let queued = |(queue, number): &(usize, u32)| {
-            tables.srqs.get(*queue).is_some_and(|side| side.queue.has(*number))
-        };
-        region.sends.iter().any(waits) || region.shared.iter().any(queued)
-    }
-
-    /// Looks at all posted work for this region; whether any names it.
-    fn mark(&self, region: &mut Leaving) -> bool {
-        let lkey = region.lkey;
-        let holds = self
-            .qps
-            .iter()
-            .filter_map(|entry| Some((qps::index_of(entry.machine.qpn()), entry.machine.hold_on(lkey)?)));
-        region.sends.clear();
-        region.sends.extend(holds);
-        let shared = self.tables.srqs.iter();
-        region.shared.clear();
-        region.shared.extend(shared.filter_map(|(queue, side)| Some((queue, side.queue.last_use(lkey)?))));
-        !region.sends.is_empty() || !region.shared.is_empty()
-    }
-
     /// A turn panicked and did not come to its end: nothing here can be trusted. All work fails.
     fn give_up(&mut self) {
         self.broken = true;
-        self.port.close();
+        self.port.fail();
         self.inbox = Inbox::new(INBOX);
         self.scratch = vec![0; ferroce_wire::MAX_PACKET_LEN].into();
         self.tables.events.push(AsyncEvent::DeviceFatal);
@@ -465,16 +459,6 @@ impl Engine {
             self.note(index);
         }
     }
-}
-
-/// A region that nobody holds any more, but posted work may still name.
-#[derive(Debug)]
-pub(crate) struct Leaving {
-    pub(crate) lkey: Lkey,
-    /// How far queue pairs have to go until their work does not.
-    sends: Vec<(u16, Hold)>,
-    /// The same of shared receive queues.
-    shared: Vec<(usize, u32)>,
 }
 
 /// The device as one queue pair sees it.

@@ -5,14 +5,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
 use ferroce_transport::{Access, Accessor, Acks, Destination, PayloadSource, Transmit};
-use ferroce_wire::{Flow, ICRC_LEN, Packet};
+use ferroce_wire::{Flow, ICRC_LEN, Packet, Qpn};
 
 use super::incoming::Sender;
-use super::qps::Way;
+use super::qps::{Way, slot_of};
 use super::{Engine, MAX_BURST, MAX_PACKETS, view};
 use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::Tables;
+use crate::engines::Engines;
 use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
 use crate::path::{Path, PathPolicy};
 
@@ -26,16 +27,26 @@ const OUTBOX_RUNS: usize = 64;
 pub(crate) struct Port {
     pub(crate) fabric: Box<dyn Fabric>,
     outbox: Outbox,
+    /// What is not used any more, but kept open: the kernel counts the sockets of a device.
+    failed: Option<Box<dyn Fabric>>,
 }
 
 impl Port {
     pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
-        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS) }
+        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
     pub(crate) fn close(&mut self) {
         self.fabric = Box::new(Closed);
+        self.failed = None;
+    }
+
+    /// Does nothing with the network any more; but its sockets stay, so that those of other engines keep
+    /// their places.
+    pub(crate) fn fail(&mut self) {
+        self.failed = Some(std::mem::replace(&mut self.fabric, Box::new(Closed)));
+        self.outbox.clear();
     }
 
     /// Sends what waits.
@@ -61,7 +72,8 @@ impl Port {
     ) {
         let len = transmit.packet.len();
         let limits = if self.fabric.coalesces() { self.fabric.run_limits() } else { (1, usize::MAX) };
-        let mut place = self.outbox.place(&way.route, len, limits);
+        let slot = slot_of(transmit.packet.dest_qp);
+        let mut place = self.outbox.place(&way.route, slot, len, limits);
         if self.outbox.room(len).is_none() {
             self.flush(counters);
             place = 0;
@@ -80,7 +92,7 @@ impl Port {
         let identification = u16::try_from(place).unwrap_or(0);
         // Cannot fail: every packet has room for a header and an ICRC.
         let _ = way.flow.seal(buffer, identification);
-        self.outbox.commit(&way.route, len, place);
+        self.outbox.commit(&way.route, slot, len, place);
     }
 }
 
@@ -170,7 +182,7 @@ fn fill(payload: &PayloadSource<'_>, by: Accessor, tables: &Tables, mut into: &m
 
 impl Engine {
     /// Lets every queue pair that may have something to send do so.
-    pub(super) fn transmit(&mut self, acks: Acks) {
+    pub(super) fn transmit(&mut self, acks: Acks, around: &Engines) {
         // Packets that stay in this process make others ready: go on until none is.
         let mut budget = MAX_PACKETS;
         while !self.ready.is_empty() && budget > 0 {
@@ -179,7 +191,7 @@ impl Engine {
             for index in ready.drain(..) {
                 if let Some(entry) = self.qps.by_index(index) {
                     entry.queued = false;
-                    budget = budget.saturating_sub(self.transmit_one(index, acks));
+                    budget = budget.saturating_sub(self.transmit_one(index, acks, around));
                 }
             }
             self.spare = ready;
@@ -189,18 +201,18 @@ impl Engine {
     /// Sends what one queue pair has to send. Requests go first, and then, if any packet went the
     /// same way or the caller says so, an acknowledgement that is owed rides behind them. How many
     /// packets.
-    fn transmit_one(&mut self, index: u16, acks: Acks) -> usize {
+    fn transmit_one(&mut self, index: u16, acks: Acks, around: &Engines) -> usize {
         let path = self.qps.by_index(index).and_then(|entry| entry.path);
         let is_local = path.is_some_and(|choice| choice.path == Path::Local);
         // Nothing is saved by holding back an acknowledgement that costs no system call.
         let acks = if is_local { Acks::Send } else { acks };
-        let direct = if is_local { self.execute_directly(index) } else { 0 };
+        let direct = if is_local { self.execute_directly(index, around) } else { 0 };
         let blocked = |engine: &mut Self| {
             engine.qps.by_index(index).map_or(0, |entry| entry.machine.counters().window_waits)
         };
         let before = blocked(self);
         let mut sent = 0;
-        while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold) {
+        while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold, around) {
             sent += 1;
         }
         let is_blocked = blocked(self) > before;
@@ -212,7 +224,7 @@ impl Engine {
                 self.windows.leave_queue(entry.window, index);
             }
         }
-        if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send) {
+        if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send, around) {
             sent += 1;
         }
         if sent >= MAX_BURST
@@ -227,9 +239,8 @@ impl Engine {
     }
 
     /// Sends one packet, if the queue pair has one.
-    fn transmit_packet(&mut self, index: u16, acks: Acks) -> bool {
+    fn transmit_packet(&mut self, index: u16, acks: Acks, around: &Engines) -> bool {
         let Self { qps, tables, windows, port, counters, handles, scratch, .. } = self;
-        let slot = qps.slot();
         let Some(entry) = qps.by_index(index) else { return false };
         let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -243,7 +254,7 @@ impl Engine {
             }
             Destination::Datagram(number) => match handles.get_mut(place_of(number)) {
                 Some(handle) if handle.number == number => {
-                    let ours = handle.ours && super::qps::slot_of(transmit.packet.dest_qp) == slot;
+                    let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
                     (Some(&mut handle.way), ours && handle.policy != PathPolicy::Forbid)
                 }
                 _ => (None, false),
@@ -257,22 +268,27 @@ impl Engine {
             port.add(&transmit, by, way, tables, counters);
             return true;
         }
-        let len = transmit.packet.len();
+        let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
         let sender = Sender::of(&way.route);
         let mut buffer = std::mem::take(scratch);
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
-            self.deliver_local(&sender, &buffer[..len]);
+            self.deliver_local(&sender, dest, &buffer[..len], around);
         }
         self.scratch = buffer;
         true
     }
 
     /// A packet for a queue pair of this process.
-    fn deliver_local(&mut self, sender: &Sender, bytes: &[u8]) {
-        match Packet::parse(bytes) {
-            Ok(packet) => self.deliver(sender, &packet),
-            Err(_) => self.counters.malformed += 1,
+    fn deliver_local(&mut self, sender: &Sender, dest: Qpn, bytes: &[u8], around: &Engines) {
+        match around.of(dest) {
+            Some(there) if slot_of(dest) != self.qps.slot() => {
+                self.send_to_engine(there, sender, bytes, around);
+            }
+            _ => match Packet::parse(bytes) {
+                Ok(packet) => self.deliver(sender, &packet, bytes, around),
+                Err(_) => self.counters.malformed += 1,
+            },
         }
     }
 }

@@ -12,6 +12,7 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{ffi, fs, process};
 
@@ -32,7 +33,8 @@ use file::{Direction, PcapNg};
 #[derive(Debug)]
 pub struct Capture<F> {
     inner: F,
-    file: PcapNg<BufWriter<fs::File>>,
+    /// Shared by the fabrics of a device's engines.
+    file: Arc<Mutex<PcapNg<BufWriter<fs::File>>>>,
 }
 
 /// Why there is no capture.
@@ -48,7 +50,7 @@ pub enum CaptureError {
     },
 }
 
-impl<F: Fabric> Capture<F> {
+impl<F> Capture<F> {
     /// Bytes that are written at once.
     const BUFFER: usize = 256 * 1024;
 
@@ -63,15 +65,26 @@ impl<F: Fabric> Capture<F> {
         let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
         let file = opened.and_then(|file| PcapNg::begin(BufWriter::with_capacity(Self::BUFFER, file)));
         match file {
-            Ok(file) => Ok(Self { inner, file }),
+            Ok(file) => Ok(Self { inner, file: Arc::new(Mutex::new(file)) }),
             Err(source) => Err(CaptureError::Create { path, source }),
         }
     }
 
     /// How many packets are in the file, and how many are missing.
     #[must_use]
-    pub const fn counts(&self) -> CaptureCounts {
-        self.file.counts()
+    pub fn counts(&self) -> CaptureCounts {
+        self.file().counts()
+    }
+
+    /// Writes what passes to and from another fabric into the same file.
+    #[must_use]
+    pub fn around<G>(&self, inner: G) -> Capture<G> {
+        Capture { inner, file: Arc::clone(&self.file) }
+    }
+
+    /// The file. If somebody panicked over it, the rest of it may be odd, but not this process.
+    fn file(&self) -> MutexGuard<'_, PcapNg<BufWriter<fs::File>>> {
+        self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The fabric behind it.
@@ -96,10 +109,11 @@ impl<F: Fabric> Fabric for Capture<F> {
 
     fn send(&mut self, outbox: &mut Outbox) -> Sent {
         if !outbox.is_empty() {
+            let mut file = self.file();
             let now = wall_clock();
             for run in outbox.runs() {
                 for (place, packet) in outbox.packets(run).enumerate() {
-                    self.file.packet(now, Direction::Outbound, outbound(&run.route, place), packet);
+                    file.packet(now, Direction::Outbound, outbound(&run.route, place), packet);
                 }
             }
         }
@@ -109,13 +123,14 @@ impl<F: Fabric> Fabric for Capture<F> {
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
         self.inner.receive(inbox)?;
         if inbox.is_empty() {
-            self.file.flush();
+            self.file().flush();
             return Ok(());
         }
+        let mut file = self.file();
         let now = wall_clock();
         for (received, bytes) in inbox.iter() {
             for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
-                self.file.packet(now, Direction::Inbound, inbound(received, place, packet), packet);
+                file.packet(now, Direction::Inbound, inbound(received, place, packet), packet);
             }
         }
         Ok(())

@@ -205,7 +205,8 @@ impl<F: Fabric> Way<F> {
             return;
         };
         copy(packet, flipped, room);
-        self.outbox.commit(route, packet.len(), 0);
+        // Each is a run of its own, so it does not matter whom they are for.
+        self.outbox.commit(route, 0, packet.len(), 0);
     }
 
     fn send(&mut self) {

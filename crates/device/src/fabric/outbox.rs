@@ -27,6 +27,8 @@ pub struct Run {
     pub segment: usize,
     /// Packets.
     pub packets: usize,
+    /// The slot of the queue pairs that they are for. The kernel steers a run by its first packet.
+    pub slot: u8,
 }
 
 impl Outbox {
@@ -67,12 +69,14 @@ impl Outbox {
         self.bytes.get_mut(self.used..self.used + len)
     }
 
-    /// The place in its run that a packet of `len` bytes to `route` will have: 0 begins a new run.
+    /// The place in its run that a packet of `len` bytes to this slot behind `route` will have: 0 begins
+    /// a new run.
     #[must_use]
-    pub fn place(&self, route: &Route, len: usize, limits: (usize, usize)) -> usize {
+    pub fn place(&self, route: &Route, slot: u8, len: usize, limits: (usize, usize)) -> usize {
         match self.runs.last() {
             Some(run)
                 if run.route == *route
+                    && run.slot == slot
                     && len <= run.segment
                     && run.len == run.segment * run.packets
                     && run.packets < limits.0
@@ -85,13 +89,13 @@ impl Outbox {
     }
 
     /// Takes the packet that was written into [`room`](Self::room), at its [`place`](Self::place).
-    pub fn commit(&mut self, route: &Route, len: usize, place: usize) {
+    pub fn commit(&mut self, route: &Route, slot: u8, len: usize, place: usize) {
         match self.runs.last_mut() {
             Some(run) if place > 0 => {
                 run.len += len;
                 run.packets += 1;
             }
-            _ => self.runs.push(Run { route: *route, start: self.used, len, segment: len, packets: 1 }),
+            _ => self.runs.push(Run { route: *route, start: self.used, len, segment: len, packets: 1, slot }),
         }
         self.used += len;
     }

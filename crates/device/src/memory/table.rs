@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ferroce_transport::{Access, Accessor, Denied, DomainId, Sge};
 use ferroce_wire::{Lkey, Qpn, Rkey};
@@ -13,7 +14,7 @@ use super::allocation::Allocation;
 use super::error::MemoryError;
 use super::keys::{Spread, handle, with_next_tag};
 use super::place::Place;
-use super::windows::Window;
+use super::windows::{Window, WindowState};
 
 /// Regions that a device may have.
 pub const MAX_REGIONS: usize = 1 << 20;
@@ -24,7 +25,11 @@ pub const MAX_WINDOWS: usize = 1 << 20;
 /// What lets peers change memory.
 pub(super) const PEER_WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC);
 
-/// What the engine looks keys up in. It has one owner and no locks.
+/// What engines look keys up in.
+///
+/// All engines of a device read it at the same time; regions come and go only while nobody does, which
+/// is what `&mut self` says here, so using one takes no lock. What work binds and invalidates while others
+/// read are windows, and those have locks of their own.
 ///
 /// A key is a random handle of 24 bits and a tag of 8: a peer cannot guess keys from its own, and
 /// a new tag makes the old key worthless. Every region holds its [`Allocation`], so a [`Place`]
@@ -34,7 +39,9 @@ pub struct MemoryTable {
     /// By handle.
     pub(super) entries: HashMap<u32, Entry, BuildHasherDefault<Spread>>,
     /// Type 2 windows that are bound, by the queue pair that they belong to.
-    pub(super) owned: BTreeSet<(Qpn, u32)>,
+    pub(super) owned: Mutex<BTreeSet<(Qpn, u32)>>,
+    /// How often a region has lost its last window.
+    pub(super) unbindings: AtomicU64,
     pub(super) counts: Counts,
     random: ChaCha8Rng,
 }
@@ -77,7 +84,7 @@ pub struct Counts {
 /// What a handle stands for.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The whole key: the handle and its present tag.
+    /// The whole key of a region, the handle and its tag; of a window the one that it began with.
     pub(super) key: u32,
     pub(super) domain: DomainId,
     pub(super) kind: Kind,
@@ -101,7 +108,7 @@ pub(super) struct Region {
     memory: Arc<Allocation>,
     offset: usize,
     /// Windows that are bound to it.
-    pub(super) windows: u32,
+    pub(super) windows: AtomicU32,
 }
 
 // SAFETY: `first` points into `memory`, which may be shared between threads and moves with it.
@@ -113,7 +120,13 @@ impl MemoryTable {
     /// An empty table that draws its keys from `random`.
     #[must_use]
     pub fn new(random: ChaCha8Rng) -> Self {
-        Self { entries: HashMap::default(), owned: BTreeSet::new(), counts: Counts::default(), random }
+        Self {
+            entries: HashMap::default(),
+            owned: Mutex::default(),
+            unbindings: AtomicU64::new(0),
+            counts: Counts::default(),
+            random,
+        }
     }
 
     /// Makes a region.
@@ -209,14 +222,19 @@ impl MemoryTable {
         if len == 0 {
             return Ok(Place::EMPTY);
         }
-        let entry = self.find(rkey.0)?;
+        let entry = self.entries.get(&handle(rkey.0)).ok_or(Denied::UnknownKey)?;
         let region = match &entry.kind {
-            Kind::Region(region) => {
+            Kind::Region(region) if entry.key == rkey.0 => {
                 check(entry.domain == by.domain, region.access.contains(access))?;
                 region
             }
+            Kind::Region(_) => return Err(Denied::UnknownKey),
             Kind::Window(window) => {
-                self.behind(window, entry.domain == by.domain, by.qpn, (address, len), access)?
+                let state = *window.lock();
+                if state.key != rkey.0 {
+                    return Err(Denied::UnknownKey);
+                }
+                self.behind(&state, entry.domain == by.domain, by.qpn, (address, len), access)?
             }
         };
         region.place(address, len, access.intersects(PEER_WRITES))
@@ -237,7 +255,7 @@ impl MemoryTable {
     /// The region behind a window that allows this; `own` says whether the domains agree.
     fn behind(
         &self,
-        window: &Window,
+        window: &WindowState,
         own: bool,
         qpn: Qpn,
         (address, len): (u64, u32),
@@ -270,24 +288,31 @@ impl MemoryTable {
 
     #[inline]
     pub(super) fn find(&self, key: u32) -> Result<&Entry, Denied> {
-        self.entries.get(&handle(key)).filter(|entry| entry.key == key).ok_or(Denied::UnknownKey)
+        let has_key = |entry: &&Entry| match &entry.kind {
+            Kind::Region(_) => entry.key == key,
+            Kind::Window(window) => window.lock().key == key,
+        };
+        self.entries.get(&handle(key)).filter(has_key).ok_or(Denied::UnknownKey)
     }
 
     #[inline]
     pub(super) fn find_region(&self, key: u32) -> Result<(DomainId, &Region), Denied> {
-        match self.find(key)? {
-            Entry { domain, kind: Kind::Region(region), .. } => Ok((*domain, region)),
-            Entry { kind: Kind::Window(_), .. } => Err(Denied::UnknownKey),
+        // A window is not even looked at: it may be held still by who asks.
+        match self.entries.get(&handle(key)) {
+            Some(Entry { key: whole, domain, kind: Kind::Region(region) }) if *whole == key => {
+                Ok((*domain, region))
+            }
+            _ => Err(Denied::UnknownKey),
         }
     }
 
     /// The key of a region that has no windows.
     fn free_of_windows(&self, lkey: Lkey) -> Result<u32, MemoryError> {
         let key = lkey.0;
-        match self.find_region(key) {
-            Ok((_, Region { windows: 0, .. })) => Ok(key),
-            Ok((_, Region { windows, .. })) => Err(MemoryError::InUse { windows: *windows }),
-            Err(_) => Err(MemoryError::UnknownKey { key }),
+        let (_, region) = self.find_region(key).map_err(|_| MemoryError::UnknownKey { key })?;
+        match region.windows.load(Ordering::Relaxed) {
+            0 => Ok(key),
+            windows => Err(MemoryError::InUse { windows }),
         }
     }
 
@@ -322,7 +347,7 @@ impl Region {
             return Err(MemoryError::ReadOnly { access });
         }
         let first = memory.as_ptr().wrapping_add(offset);
-        Ok(Self { access, iova, len, first, memory, offset, windows: 0 })
+        Ok(Self { access, iova, len, first, memory, offset, windows: AtomicU32::new(0) })
     }
 
     /// The range at this address, if it is inside. Without LOCAL_WRITE it cannot be written,

@@ -1,5 +1,9 @@
 //! Memory windows: a part of a region, opened for a while under a key of its own.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use ferroce_transport::{Access, Accessor, Bind, Denied, DomainId};
 use ferroce_wire::{Lkey, Qpn, Rkey};
 
@@ -17,10 +21,29 @@ pub enum WindowKind {
 }
 
 /// A memory window.
-#[derive(Clone, Copy, Debug)]
+///
+/// Work of a queue pair binds and invalidates windows while other engines read the table: so what
+/// changes has a lock, and only those pay for it who come through a window. All work that can use a type
+/// 2 window, or change it once it is bound, is of one queue pair, and so of one engine.
+#[derive(Debug)]
 pub(super) struct Window {
     pub(super) kind: WindowKind,
+    state: Mutex<WindowState>,
+}
+
+/// What changes about a window.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WindowState {
+    /// The whole key: the handle and its present tag.
+    pub(super) key: u32,
     pub(super) bound: Option<Bound>,
+}
+
+impl Window {
+    /// As it is now, held still.
+    pub(super) fn lock(&self) -> MutexGuard<'_, WindowState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a window opens.
@@ -45,8 +68,8 @@ impl MemoryTable {
             return Err(MemoryError::TooManyWindows { limit: MAX_WINDOWS });
         }
         let key = self.unused_key();
-        let kind = Kind::Window(Window { kind, bound: None });
-        self.entries.insert(handle(key), Entry { key, domain, kind });
+        let state = Mutex::new(WindowState { key, bound: None });
+        self.entries.insert(handle(key), Entry { key, domain, kind: Kind::Window(Window { kind, state }) });
         self.counts.windows += 1;
         Ok(Rkey(key))
     }
@@ -57,8 +80,9 @@ impl MemoryTable {
     /// There is no such window.
     pub fn free_window(&mut self, rkey: Rkey) -> Result<(), MemoryError> {
         let key = rkey.0;
-        self.find_window(key).map_err(|_| MemoryError::UnknownKey { key })?;
-        self.set(key, key, None);
+        let (_, _, mut state) = self.find_window(key).map_err(|_| MemoryError::UnknownKey { key })?;
+        self.set(handle(key), &mut state, key, None);
+        drop(state);
         self.entries.remove(&handle(key));
         self.counts.windows -= 1;
         Ok(())
@@ -69,13 +93,13 @@ impl MemoryTable {
     ///
     /// # Errors
     /// Why not; the window is as before.
-    pub fn bind(&mut self, by: Accessor, bind: &Bind) -> Result<(), Denied> {
-        let (domain, window) = self.find_window(bind.window.0)?;
-        let fits = window.kind == WindowKind::Type2
+    pub fn bind(&self, by: Accessor, bind: &Bind) -> Result<(), Denied> {
+        let (domain, kind, mut state) = self.find_window(bind.window.0)?;
+        let fits = kind == WindowKind::Type2
             && handle(bind.window.0) == handle(bind.new_key.0)
-            && window.bound.is_none_or(|bound| bound.owner == Some(by.qpn));
-        let bound = self.bound(by.domain == domain, fits, bind, Some(by.qpn))?;
-        self.set(bind.window.0, bind.new_key.0, (bind.length > 0).then_some(bound));
+            && state.bound.is_none_or(|bound| bound.owner == Some(by.qpn));
+        let bound = self.bound((domain, by.domain == domain), fits, bind, Some(by.qpn))?;
+        self.set(handle(bind.window.0), &mut state, bind.new_key.0, (bind.length > 0).then_some(bound));
         Ok(())
     }
 
@@ -92,17 +116,17 @@ impl MemoryTable {
         (address, length): (u64, u64),
         access: Access,
     ) -> Result<Rkey, Denied> {
-        let (owner, present) = self.find_window(window.0)?;
+        let (owner, kind, mut state) = self.find_window(window.0)?;
         let new_key = Rkey(with_next_tag(window.0));
-        let fits = present.kind == WindowKind::Type1;
+        let fits = kind == WindowKind::Type1;
         let bound = if length == 0 {
             check(owner == domain, fits)?;
             None
         } else {
             let bind = Bind { window, new_key, region, address, length, access };
-            Some(self.bound(owner == domain, fits, &bind, None)?)
+            Some(self.bound((owner, owner == domain), fits, &bind, None)?)
         };
-        self.set(window.0, new_key.0, bound);
+        self.set(handle(window.0), &mut state, new_key.0, bound);
         Ok(new_key)
     }
 
@@ -112,36 +136,57 @@ impl MemoryTable {
     /// # Errors
     /// There is no such window, it is not bound for this queue pair, or the key is one that cannot
     /// be taken out of use this way.
-    pub fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), Denied> {
+    pub fn invalidate(&self, by: Accessor, rkey: Rkey) -> Result<(), Denied> {
         let entry = self.find(rkey.0)?;
-        let Kind::Window(window) = entry.kind else { return Err(Denied::NotPermitted) };
+        let Kind::Window(window) = &entry.kind else { return Err(Denied::NotPermitted) };
         if entry.domain != by.domain {
             return Err(Denied::WrongDomain);
         }
-        match window.bound {
+        let mut state = window.lock();
+        match state.bound {
+            // It may have been bound anew since it was found.
+            _ if state.key != rkey.0 => return Err(Denied::UnknownKey),
             Some(Bound { owner: Some(owner), .. }) if owner == by.qpn => {}
             Some(Bound { owner: Some(_), .. }) => return Err(Denied::WrongDomain),
             Some(Bound { owner: None, .. }) | None => return Err(Denied::NotPermitted),
         }
-        self.set(rkey.0, rkey.0, None);
+        self.set(handle(rkey.0), &mut state, rkey.0, None);
         Ok(())
     }
 
     /// Unbinds every type 2 window of a queue pair, as destroying or resetting it does.
-    pub fn unbind_all_of(&mut self, qpn: Qpn) {
-        while let Some(&(_, window)) = self.owned.range((qpn, 0)..=(qpn, u32::MAX)).next() {
-            self.owned.remove(&(qpn, window));
-            if let Some(key) = self.entries.get(&window).map(|entry| entry.key) {
-                self.set(key, key, None);
+    pub fn unbind_all_of(&self, qpn: Qpn) {
+        let next = || self.owned().range((qpn, 0)..=(qpn, u32::MAX)).next().copied();
+        while let Some((_, id)) = next() {
+            match self.entries.get(&id) {
+                Some(Entry { kind: Kind::Window(window), .. }) => {
+                    let mut state = window.lock();
+                    let key = state.key;
+                    self.set(id, &mut state, key, None);
+                }
+                _ => {
+                    self.owned().remove(&(qpn, id));
+                }
             }
         }
     }
 
-    /// What a window is to open, after all checks; `own` and `fits` are what the caller has found out
-    /// about the window.
-    fn bound(&self, own: bool, fits: bool, bind: &Bind, owner: Option<Qpn>) -> Result<Bound, Denied> {
+    /// How often a region has lost its last window: who waits for that looks again when it changes.
+    #[must_use]
+    pub fn unbindings(&self) -> u64 {
+        self.unbindings.load(Ordering::Relaxed)
+    }
+
+    /// What a window is to open, after all checks; its domain, whether that is the caller's own, and `fits` are
+    /// what the caller has found out about the window.
+    fn bound(
+        &self,
+        (of_window, own): (DomainId, bool),
+        fits: bool,
+        bind: &Bind,
+        owner: Option<Qpn>,
+    ) -> Result<Bound, Denied> {
         let (domain, region) = self.find_region(bind.region.0)?;
-        let of_window = self.find(bind.window.0)?.domain;
         let writes = bind.access.intersects(PEER_WRITES);
         let allows = region.access.contains(Access::BIND_WINDOW)
             && (!writes || region.access.contains(Access::LOCAL_WRITE));
@@ -156,32 +201,44 @@ impl MemoryTable {
         })
     }
 
-    fn find_window(&self, key: u32) -> Result<(DomainId, Window), Denied> {
-        match self.find(key)? {
-            Entry { domain, kind: Kind::Window(window), .. } => Ok((*domain, *window)),
-            Entry { kind: Kind::Region(_), .. } => Err(Denied::UnknownKey),
+    /// The window of this key, held still: its domain, its kind, and its state.
+    fn find_window(&self, key: u32) -> Result<(DomainId, WindowKind, MutexGuard<'_, WindowState>), Denied> {
+        match self.entries.get(&handle(key)) {
+            Some(Entry { domain, kind: Kind::Window(window), .. }) => {
+                let state = window.lock();
+                if state.key == key { Ok((*domain, window.kind, state)) } else { Err(Denied::UnknownKey) }
+            }
+            _ => Err(Denied::UnknownKey),
         }
     }
 
     /// Gives a window its key and what it opens, and keeps the books.
-    fn set(&mut self, key: u32, new_key: u32, bound: Option<Bound>) {
-        let id = handle(key);
-        let Some(Entry { key, kind: Kind::Window(window), .. }) = self.entries.get_mut(&id) else { return };
-        *key = new_key;
-        let before = std::mem::replace(&mut window.bound, bound);
+    fn set(&self, id: u32, state: &mut WindowState, new_key: u32, bound: Option<Bound>) {
+        state.key = new_key;
+        let before = std::mem::replace(&mut state.bound, bound);
         if let Some(Bound { owner, region, .. }) = before {
-            self.owned.remove(&(owner.unwrap_or_default(), id));
-            if let Some(Entry { kind: Kind::Region(region), .. }) = self.entries.get_mut(&region) {
-                region.windows -= 1;
+            if let Some(owner) = owner {
+                self.owned().remove(&(owner, id));
+            }
+            if let Some(Entry { kind: Kind::Region(region), .. }) = self.entries.get(&region)
+                && region.windows.fetch_sub(1, Ordering::Relaxed) == 1
+            {
+                self.unbindings.fetch_add(1, Ordering::Relaxed);
             }
         }
         if let Some(Bound { owner, region, .. }) = bound {
             if let Some(owner) = owner {
-                self.owned.insert((owner, id));
+                self.owned().insert((owner, id));
             }
-            if let Some(Entry { kind: Kind::Region(region), .. }) = self.entries.get_mut(&region) {
-                region.windows += 1;
+            if let Some(Entry { kind: Kind::Region(region), .. }) = self.entries.get(&region) {
+                region.windows.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// The list of windows that belong to queue pairs. Whoever holds a window still may take it, not the
+    /// other way round.
+    pub(super) fn owned(&self) -> MutexGuard<'_, BTreeSet<(Qpn, u32)>> {
+        self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,40 +1,130 @@
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
-use ferroce_transport::{Attributes, Caps, ReceiveRequest, Sge, State};
-use ferroce_wire::Service;
+use ferroce_transport::{
+    AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge,
+    State, Status,
+};
+use ferroce_wire::{Psn, Service};
 
 use super::*;
+use crate::address::AddressVector;
+use crate::completion::WorkCompletion;
 use crate::cq::CompletionQueue;
+use crate::engine::Reason;
 use crate::qp::{Qp, QpSpec};
 
-#[test]
-fn work_in_the_mail_holds_its_memory() {
-    let address = Some(IpAddr::V4(Ipv4Addr::new(127, 0, 48, 1)));
-    let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
-    let domain = nic.create_domain().unwrap();
-    let cq = CompletionQueue::new(&nic, 4, None).unwrap();
+/// A device that has this address of 127.0.48.* only.
+fn device(last: u8, engines: usize) -> Nic {
+    let address = Some(IpAddr::from([127, 0, 48, last]));
+    Nic::open(Config { address, engines, ..Config::new("lo") }).unwrap()
+}
+
+fn queue_pair(nic: &Nic, domain: DomainId, cq: &Arc<CompletionQueue>, engine: usize) -> Arc<Qp> {
     let spec = QpSpec {
         service: Service::Rc,
         domain,
-        send_cq: &cq,
-        receive_cq: &cq,
+        send_cq: cq,
+        receive_cq: cq,
         shared_queue: None,
         caps: Caps { max_send: 1, max_receive: 1, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 },
         signal_all: true,
         path: None,
+        engine: Some(engine),
     };
-    let qp = Qp::new(&nic, &spec).unwrap();
+    let qp = Qp::new(nic, &spec).unwrap();
     let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(Access::REMOTE_WRITE);
     qp.modify(&init, None).unwrap();
+    qp
+}
+
+/// Connects a queue pair to itself.
+fn connect_to_itself(nic: &Nic, qp: &Qp) {
+    let rtr = Attributes::to(State::Rtr)
+        .with(AttributeMask::AV)
+        .with_path_mtu(PathMtu::B1024)
+        .with_dest_qpn(qp.qpn())
+        .with_rq_psn(Psn::new(7))
+        .with_max_dest_rd_atomic(1)
+        .with_min_rnr_timer(1);
+    qp.modify(&rtr, Some(&AddressVector::new(nic.gid(0).unwrap(), 0))).unwrap();
+    let rts = Attributes::to(State::Rts)
+        .with_timeout(14)
+        .with_retry_count(7)
+        .with_rnr_retry(7)
+        .with_sq_psn(Psn::new(7))
+        .with_max_rd_atomic(1);
+    qp.modify(&rts, None).unwrap();
+}
+
+/// Waits for a completion.
+fn completion(cq: &CompletionQueue) -> Completion {
+    let mut found = [WorkCompletion::EMPTY];
+    assert_eq!(cq.wait(&mut found, Some(Duration::from_secs(20))), 1);
+    found[0].completion
+}
+
+#[test]
+fn a_turn_that_panics_breaks_only_its_own_engine() {
+    let nic = device(2, 2);
+    let domain = nic.create_domain().unwrap();
+    let memory = Allocation::zeroed(64).unwrap();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let (lkey, _) = nic.register(domain, &memory, (0, 64), 0, access).unwrap();
+    let sges = [Sge { address: 0, length: 8, lkey }];
+    let receive = ReceiveRequest { id: 1, sges: &sges };
+    let cqs = [0, 1].map(|_| CompletionQueue::new(&nic, 4, None).unwrap());
+    let qps = [0, 1].map(|engine| queue_pair(&nic, domain, &cqs[engine], engine));
+    for qp in &qps {
+        connect_to_itself(&nic, qp);
+        qp.post_receive(&[receive]).unwrap();
+    }
+
+    // Somebody waits for what never comes.
+    let waiter = std::thread::spawn({
+        let cq = Arc::clone(&cqs[1]);
+        move || completion(&cq)
+    });
+    let engines = nic.engines();
+    let mut inside = engines.station(1).turnstile.enter();
+    inside.panics = true;
+    let turn = AssertUnwindSafe(move || engines.turn_and_leave(1, inside, Reason::Posted));
+    assert!(catch_unwind(turn).is_err());
+
+    assert_eq!(waiter.join().unwrap().status, Status::Flushed);
+    assert_eq!(qps[1].query().unwrap().attributes.state, State::Err);
+    assert_eq!(nic.next_event(), Some(AsyncEvent::DeviceFatal));
+    // The other engine, and what they have in common, go on.
+    let send = SendRequest {
+        id: 2,
+        op: SendOp::Send,
+        data: Data::Gather(&sges),
+        flags: SendFlags::empty(),
+        dest: None,
+    };
+    qps[0].post_send(&[send]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(completion(&cqs[0]).status, Status::Success);
+    }
+    nic.deregister(domain, lkey).unwrap();
+}
+
+#[test]
+fn work_in_the_mail_holds_its_memory() {
+    let nic = device(1, 1);
+    let domain = nic.create_domain().unwrap();
+    let cq = CompletionQueue::new(&nic, 4, None).unwrap();
+    let qp = queue_pair(&nic, domain, &cq, 0);
     let memory = Allocation::zeroed(64).unwrap();
     let (lkey, _) = nic.register(domain, &memory, (0, 64), 0, Access::LOCAL_WRITE).unwrap();
-    let is_registered = || nic.control(|engine| engine.tables.memory.region(lkey).is_some());
+    let is_registered = || nic.engines().control(0, |engine| engine.tables.memory.region(lkey).is_some());
 
     // The engine is busy, so the work waits in the mail; and whoever was busy leaves it there.
-    let busy = nic.shared().turnstile.enter();
+    let busy = nic.engines().station(0).turnstile.enter();
     let sge = Sge { address: 0, length: 64, lkey };
     qp.post_receive(&[ReceiveRequest { id: 1, sges: &[sge] }]).unwrap();
-    assert!(!nic.shared().mail.is_empty());
+    assert!(!nic.engines().station(0).mail.is_empty());
     assert!(!busy.leave_ringing().is_empty());
 
     nic.release(domain, lkey);

@@ -15,6 +15,9 @@
 //! The driver announces that it goes to sleep ([`Doze::going_to_sleep`]), looks at the bell once
 //! more, and sleeps. Completions come back over a [`ring`].
 //!
+//! Several engines have a turnstile each. What they have in common is divided into as many [`Share`]s:
+//! whoever is inside one of them may read it, and whoever is inside all of them may change it.
+//!
 //! `tests/loom.rs` runs exactly this under every interleaving; for that, [`prim`] alone decides
 //! whose atomics these are.
 
@@ -22,10 +25,12 @@ mod doze;
 mod mailbox;
 pub mod prim;
 pub mod ring;
+mod share;
 #[cfg(all(test, not(loom)))]
 mod stress;
 mod turnstile;
 
 pub use doze::{Alarm, Doze};
 pub use mailbox::Mailbox;
+pub use share::Share;
 pub use turnstile::{Calls, Inside, Turnstile};

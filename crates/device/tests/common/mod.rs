@@ -50,8 +50,20 @@ impl Side {
     }
 
     pub fn with(nic: &Nic, address: [u8; 4], path: PathPolicy, depth: u32) -> Self {
-        let domain = nic.create_domain().expect("a protection domain");
         let cq = CompletionQueue::new(nic, depth * 4, None).expect("a completion queue");
+        Self::into_queue(nic, address, path, (depth, None), &cq)
+    }
+
+    /// An end that completes into a queue which others may use too, and lives in a certain engine.
+    pub fn into_queue(
+        nic: &Nic,
+        address: [u8; 4],
+        path: PathPolicy,
+        (depth, engine): (u32, Option<usize>),
+        cq: &Arc<CompletionQueue>,
+    ) -> Self {
+        let domain = nic.create_domain().expect("a protection domain");
+        let cq = Arc::clone(cq);
         let caps =
             Caps { max_send: depth, max_receive: depth, max_send_sge: 4, max_receive_sge: 4, max_inline: 64 };
         let spec = QpSpec {
@@ -63,6 +75,7 @@ impl Side {
             caps,
             signal_all: false,
             path: Some(path),
+            engine,
         };
         let qp = Qp::new(nic, &spec).expect("a queue pair");
         let memory = Allocation::zeroed(1 << 20).expect("memory");
@@ -149,6 +162,7 @@ pub fn unreliable(side: &Side, service: Service) -> Arc<Qp> {
         caps,
         signal_all: true,
         path: None,
+        engine: None,
     };
     Qp::new(&side.nic, &spec).expect("a queue pair")
 }

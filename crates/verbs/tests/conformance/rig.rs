@@ -37,6 +37,10 @@ pub(crate) enum Setup {
     WireNoCoalescing,
     /// One device on `::1` that must not use the direct way.
     WireV6,
+    /// Two queue pairs in two engines of one device, which must meet directly.
+    EnginesLocal,
+    /// The same over the network.
+    EnginesWire,
     /// Two devices that the caller opened.
     Given,
 }
@@ -60,6 +64,8 @@ pub(crate) struct Host {
     pub(crate) pd: ProtectionDomain,
     /// Which of the device's addresses queue pairs have.
     pub(crate) address: IpAddr,
+    /// The engine of its ends, where it matters.
+    engine: Option<usize>,
 }
 
 impl Rig {
@@ -72,7 +78,7 @@ impl Rig {
             IpAddr::from([127, 0, net, 2 * number + side])
         };
         let (first, second) = match setup {
-            Setup::Local => (address(1), address(1)),
+            Setup::Local | Setup::EnginesLocal | Setup::EnginesWire => (address(1), address(1)),
             Setup::WireV6 => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
             _ => (address(1), address(2)),
         };
@@ -81,6 +87,8 @@ impl Rig {
             let builder = match setup {
                 Setup::Local => builder.path(PathPolicy::Require),
                 Setup::WireV6 => builder.path(PathPolicy::Forbid),
+                Setup::EnginesLocal => builder.engines(2).path(PathPolicy::Require),
+                Setup::EnginesWire => builder.engines(2).path(PathPolicy::Forbid),
                 Setup::WireFaults => {
                     let plan =
                         FaultPlan { loss: 0.02, dup: 0.02, reorder: 0.02, seed, ..FaultPlan::default() };
@@ -101,16 +109,20 @@ impl Rig {
 
     /// Hosts on devices that are open.
     pub(crate) fn of(a: (Context, IpAddr), b: (Context, IpAddr), setup: Setup) -> Self {
-        let host = |(context, address): (Context, IpAddr)| {
+        let apart = matches!(setup, Setup::EnginesLocal | Setup::EnginesWire);
+        let host = |(context, address): (Context, IpAddr), engine| {
             let pd = context.protection_domain().unwrap();
-            Host { context, pd, address }
+            Host { context, pd, address, engine: apart.then_some(engine) }
         };
-        Self { a: host(a), b: host(b), setup, quiet: Cell::new(false), _turn: None }
+        Self { a: host(a, 0), b: host(b, 1), setup, quiet: Cell::new(false), _turn: None }
     }
 
     /// The way that packets must take here.
     pub(crate) fn path(&self) -> Path {
-        if self.setup == Setup::Local { Path::Local } else { Path::Wire }
+        match self.setup {
+            Setup::Local | Setup::EnginesLocal => Path::Local,
+            _ => Path::Wire,
+        }
     }
 
     /// Whether packets get lost here.
@@ -238,14 +250,17 @@ impl Host {
     pub(crate) fn end_in(&self, pd: &ProtectionDomain, service: Service, shape: &Shape) -> End {
         let sends = self.context.completion_queue(shape.completions).unwrap();
         let receives = self.context.completion_queue(shape.completions).unwrap();
-        let qp = pd
+        let builder = pd
             .queue_pair(service)
             .send_queue(&sends, shape.depth)
             .receive_queue(&receives, shape.depth)
             .signal_all(shape.signal_all)
-            .address(self.address)
-            .build()
-            .unwrap();
+            .address(self.address);
+        let builder = match self.engine {
+            Some(engine) => builder.engine(engine),
+            None => builder,
+        };
+        let qp = builder.build().unwrap();
         let region = pd.allocate(shape.region, OPEN).unwrap();
         End { qp, sends, receives, region, pd: pd.clone() }
     }

@@ -270,7 +270,7 @@ fn windows_go_with_their_queue_pair() {
     table.unbind_all_of(Qpn::new(0));
     table.unbind_all_of(Qpn::new(2));
     assert!(table.deregister(keys.lkey).is_ok());
-    assert!(table.owned.is_empty());
+    assert!(table.owned().is_empty());
 }
 
 #[test]

@@ -1,0 +1,110 @@
+//! Packets from one engine of a process to another.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::incoming::Sender;
+
+/// Bytes of packets that wait for an engine. As with a socket, what comes beyond is lost, and sent again
+/// by those who care.
+const LIMIT: usize = 4 << 20;
+
+/// Where other engines of the process leave packets, in order, to be taken out as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Freight {
+    waiting: Mutex<Load>,
+    /// Whether there is any. Written under the lock only, so it never falls behind.
+    has: AtomicBool,
+}
+
+/// Packets, one behind the other. The room that it has grown to changes hands when it is taken out, so
+/// that packets cost no allocation.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    heads: Vec<(Sender, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl Freight {
+    /// Leaves a packet; false if there is no room. The engine has to be called upon afterwards.
+    pub(crate) fn push(&self, sender: &Sender, packet: &[u8]) -> bool {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.bytes.len() + packet.len() > LIMIT {
+            return false;
+        }
+        waiting.heads.push((*sender, packet.len()));
+        waiting.bytes.extend_from_slice(packet);
+        self.has.store(true, Ordering::Release);
+        true
+    }
+
+    /// Takes everything out, in exchange for an empty load.
+    pub(crate) fn take(&self, into: &mut Load) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        into.clear();
+        std::mem::swap(&mut *waiting, into);
+        self.has.store(false, Ordering::Release);
+    }
+
+    /// Whether there is nothing. Costs one load.
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.has.load(Ordering::Acquire)
+    }
+}
+
+impl Load {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Sender, &[u8])> {
+        let mut rest = &self.bytes[..];
+        self.heads.iter().map_while(move |(sender, len)| {
+            let (packet, after) = rest.split_at_checked(*len)?;
+            rest = after;
+            Some((sender, packet))
+        })
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.heads.clear();
+        self.bytes.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::fabric::Route;
+
+    fn sender(last: u8) -> Sender {
+        let (local, remote) = (IpAddr::from([127, 0, 0, last]), IpAddr::from([127, 0, 0, 1]));
+        Sender::of(&Route { local, remote, source_port: 0, traffic_class: 0, hop_limit: 64 })
+    }
+
+    #[test]
+    fn packets_come_out_as_they_went_in() {
+        let freight = Freight::default();
+        let mut load = Load::default();
+        for round in 0..3 {
+            assert!(freight.is_empty());
+            assert!(freight.push(&sender(round), b"one") && freight.push(&sender(round + 1), b""));
+            assert!(freight.push(&sender(round), b"three"));
+            assert!(!freight.is_empty());
+            freight.take(&mut load);
+            let all: Vec<_> = load.iter().map(|(sender, bytes)| (*sender, bytes)).collect();
+            assert_eq!(
+                all,
+                [(sender(round), &b"one"[..]), (sender(round + 1), b""), (sender(round), b"three")]
+            );
+        }
+    }
+
+    #[test]
+    fn there_is_a_limit() {
+        let freight = Freight::default();
+        let packet = vec![0; 1 << 20];
+        assert!((0..4).all(|_| freight.push(&sender(1), &packet)));
+        assert!(!freight.push(&sender(1), b"x"));
+        freight.take(&mut Load::default());
+        assert!(freight.push(&sender(1), b"x"));
+    }
+}

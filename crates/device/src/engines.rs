@@ -1,0 +1,397 @@
+//! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_wire::Qpn;
+use slab::Slab;
+
+use crate::clock;
+use crate::completion::Wake;
+use crate::driver::Driver;
+use crate::engine::freight::Freight;
+use crate::engine::qps::slot_of;
+use crate::engine::{Engine, Reason, Turned};
+use crate::event::EventQueue;
+use crate::mail::{Mail, Parcel};
+use crate::memory::MemoryTable;
+use crate::nic::lock;
+use crate::switchboard::Membership;
+use crate::sync::{Calls, Inside, Share, Turnstile};
+
+/// Parcels that the mailbox has room for before it grows.
+pub(crate) const MAIL: usize = 256;
+
+/// Times that a thread which leaves the engine goes round again because others have rung.
+const ROUNDS: usize = 3;
+
+/// Engines that a thread calls on after leaving its own, before it sends the drivers.
+const ERRANDS: usize = 16;
+
+/// An engine, and what others can reach of it without being inside.
+pub(crate) struct Station {
+    pub(crate) turnstile: Turnstile<Engine>,
+    pub(crate) mail: Mail,
+    /// Packets from other engines of this process.
+    pub(crate) freight: Freight,
+    pub(crate) driver: Driver,
+    /// Looks that programs took at the sockets: the driver steps back while they go on.
+    pub(crate) looks: AtomicU64,
+    slot: u8,
+    /// Queue pairs and shared receive queues that live here.
+    load: AtomicUsize,
+}
+
+impl Station {
+    pub(crate) fn new(engine: Engine, driver: Driver) -> Self {
+        Self {
+            slot: engine.qps.slot(),
+            turnstile: Turnstile::new(engine),
+            mail: Mail::with_capacity(MAIL),
+            freight: Freight::default(),
+            driver,
+            looks: AtomicU64::new(0),
+            load: AtomicUsize::new(0),
+        }
+    }
+
+    /// One more object lives here.
+    pub(crate) fn settle_in(&self) {
+        self.load.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One less.
+    pub(crate) fn move_out(&self) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// All engines of a device: what its driver threads and its objects share.
+pub(crate) struct Engines {
+    stations: Box<[Station]>,
+    /// Which engine a slot belongs to: its place plus 1, or 0 for none.
+    by_slot: [u8; 256],
+    pub(crate) events: Arc<EventQueue>,
+    /// Queue pairs that must not meet their peers directly, although these are in this process.
+    on_wire: Mutex<HashSet<Qpn>>,
+    /// The numbers of completion queues, which are the same in all engines.
+    pub(crate) cq_ids: Mutex<Slab<()>>,
+    /// The processes that the port is shared with.
+    pub(crate) member: Arc<Membership>,
+}
+
+/// What is left to do for a thread that has left an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Aftermath {
+    wakes: Vec<Wake>,
+    /// Engines to call on, a bit each: they were left something.
+    errands: u32,
+    /// A region may be free that was to be deregistered as soon as it is.
+    let_go: bool,
+}
+
+/// A thread is inside of all engines of a device.
+pub(crate) struct Everywhere<'a> {
+    pub(crate) inside: Vec<Inside<'a, Engine>>,
+}
+
+impl Everywhere<'_> {
+    /// The memory table, to be changed.
+    pub(crate) fn memory(&mut self) -> &mut MemoryTable {
+        let shares = self.inside.iter_mut().map(|engine| &mut engine.tables.memory);
+        Share::all(shares).expect("each engine has a share, and all engines are in here")
+    }
+}
+
+impl Engines {
+    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>, member: Arc<Membership>) -> Self {
+        let mut by_slot = [0; 256];
+        for (place, station) in (1..).zip(&stations) {
+            by_slot[usize::from(station.slot)] = place;
+        }
+        let (on_wire, cq_ids) = (Mutex::default(), Mutex::default());
+        Self { stations: stations.into(), by_slot, events, on_wire, cq_ids, member }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.stations.len()
+    }
+
+    pub(crate) fn station(&self, index: usize) -> &Station {
+        &self.stations[index]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Station> {
+        self.stations.iter()
+    }
+
+    /// The engine that a queue pair number is of, if it is one of this process.
+    pub(crate) fn of(&self, qpn: Qpn) -> Option<usize> {
+        usize::from(self.by_slot[usize::from(slot_of(qpn))]).checked_sub(1)
+    }
+
+    /// Whether a queue pair of this process sends over the network what its peer here could have directly.
+    pub(crate) fn has_to_use_wire(&self, qpn: Qpn) -> bool {
+        lock(&self.on_wire).contains(&qpn)
+    }
+
+    /// Takes note of it.
+    pub(crate) fn set_uses_wire(&self, qpn: Qpn, uses: bool) {
+        let mut on_wire = lock(&self.on_wire);
+        if uses {
+            on_wire.insert(qpn);
+        } else {
+            on_wire.remove(&qpn);
+        }
+    }
+
+    /// The engine with the least on it.
+    pub(crate) fn emptiest(&self) -> usize {
+        let load = |(_, station): &(usize, &Station)| station.load.load(Ordering::Relaxed);
+        self.stations.iter().enumerate().min_by_key(load).map_or(0, |(index, _)| index)
+    }
+
+    /// Does something in an engine, waiting for it if need be.
+    pub(crate) fn control<R>(&self, index: usize, action: impl FnOnce(&mut Engine) -> R) -> R {
+        let mut inside = self.enter(index);
+        let result = action(&mut inside);
+        self.turn_and_leave(index, inside, Reason::Posted);
+        result
+    }
+
+    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
+        let mut inside = self.enter(index);
+        let owes = inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack());
+        self.turn_and_leave(index, inside, if owes { Reason::Driver } else { Reason::Posted });
+    }
+
+    /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
+    /// so those who wait here never wait for each other.
+    pub(crate) fn control_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R) -> R {
+        let mut all = Everywhere { inside: (0..self.len()).map(|index| self.enter(index)).collect() };
+        let result = action(&mut all);
+        let mut after = Aftermath::default();
+        for (index, inside) in all.inside.into_iter().enumerate() {
+            self.turn_and_step_out(index, inside, Reason::Posted, &mut after);
+        }
+        self.finish(after);
+        result
+    }
+
+    /// Enters an engine from outside, waiting if need be.
+    fn enter(&self, index: usize) -> Inside<'_, Engine> {
+        let station = &self.stations[index];
+        let mut inside = station.turnstile.enter();
+        inside.tables.now = clock::now();
+        // Work that met a busy engine was posted before this.
+        inside.take_mail(&station.mail);
+        inside
+    }
+
+    /// Posts work that needs no turn: does it in the engine if it is free, else leaves a parcel.
+    pub(crate) fn post(
+        &self,
+        index: usize,
+        direct: impl FnOnce(&mut Engine),
+        parcel: impl FnOnce() -> Parcel,
+    ) {
+        let station = &self.stations[index];
+        match station.turnstile.try_enter() {
+            Some(mut inside) => {
+                inside.take_mail(&station.mail);
+                direct(&mut inside);
+                self.leave(index, inside);
+            }
+            None => {
+                station.mail.push(parcel());
+                self.bell_posted(index);
+            }
+        }
+    }
+
+    /// Mail was left because the engine was busy: the one inside sees the bell when leaving,
+    /// and if it has just left, this thread goes in itself.
+    pub(crate) fn bell_posted(&self, index: usize) {
+        let turnstile = &self.stations[index].turnstile;
+        turnstile.ring(Calls::POSTED);
+        if let Some(inside) = turnstile.try_enter() {
+            self.turn_and_leave(index, inside, Reason::Posted);
+        }
+    }
+
+    /// Somebody looked for completions and found none.
+    pub(crate) fn poll_turn(&self, index: usize) {
+        let station = &self.stations[index];
+        let Some(mut inside) = station.turnstile.try_enter() else { return };
+        // Only whoever is inside counts.
+        let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
+        station.looks.store(looks, Ordering::Relaxed);
+        inside.take_calls();
+        let (inside, mut turned) = self.turn(index, inside, Reason::Polled);
+        station.driver.polled(turned.received == 0, looks);
+        // Who polls comes back for the rest, and wants to see first what is there.
+        turned.more &= !station.driver.is_parked();
+        inside.ring(left_over(turned));
+        self.leave(index, inside);
+    }
+
+    pub(crate) fn turn_and_leave(&self, index: usize, inside: Inside<'_, Engine>, reason: Reason) {
+        let mut after = Aftermath::default();
+        self.turn_and_step_out(index, inside, reason, &mut after);
+        self.finish(after);
+    }
+
+    /// Leaves an engine, going round again if somebody rang, and wakes whoever has to be woken.
+    pub(crate) fn leave(&self, index: usize, inside: Inside<'_, Engine>) {
+        let mut after = Aftermath::default();
+        self.step_out(index, inside, &mut after);
+        self.finish(after);
+    }
+
+    fn turn_and_step_out(
+        &self,
+        index: usize,
+        mut inside: Inside<'_, Engine>,
+        reason: Reason,
+        after: &mut Aftermath,
+    ) {
+        // What the driver rang for must not be lost because work was posted.
+        let arrived = inside.take_calls().contains(Calls::ARRIVED);
+        let reason = if arrived { Reason::Driver } else { reason };
+        let (inside, turned) = self.turn(index, inside, reason);
+        inside.ring(left_over(turned));
+        self.step_out(index, inside, after);
+    }
+
+    /// Turns an engine.
+    pub(crate) fn turn<'a>(
+        &self,
+        index: usize,
+        inside: Inside<'a, Engine>,
+        reason: Reason,
+    ) -> (Inside<'a, Engine>, Turned) {
+        let guard = WakeOnPanic(&self.stations[index].driver);
+        // Of a panic the driver hears when the engine was left.
+        let mut inside = inside;
+        let turned = inside.turn(clock::now(), reason, self);
+        std::mem::forget(guard);
+        (inside, turned)
+    }
+
+    /// Leaves an engine, going round again if somebody rang. What is to be done outside is noted.
+    fn step_out(&self, index: usize, mut inside: Inside<'_, Engine>, after: &mut Aftermath) {
+        let driver = &self.stations[index].driver;
+        for _ in 0..ROUNDS {
+            inside.hand_over(after);
+            let next = inside.wants_to_run_at();
+            match inside.leave() {
+                Ok(()) => {
+                    driver.needed_at(next);
+                    return;
+                }
+                Err(mut again) => {
+                    let calls = again.take_calls();
+                    let reason = if calls.contains(Calls::ARRIVED) { Reason::Driver } else { Reason::Posted };
+                    let (turned_inside, turned) = self.turn(index, again, reason);
+                    inside = turned_inside;
+                    inside.ring(left_over(turned));
+                }
+            }
+        }
+        inside.hand_over(after);
+        let next = inside.wants_to_run_at();
+        if !inside.leave_ringing().is_empty() {
+            driver.wake();
+        }
+        driver.needed_at(next);
+    }
+
+    /// Does what was noted, outside of all engines.
+    fn finish(&self, mut after: Aftermath) {
+        if after.errands != 0 {
+            self.run_errands(&mut after);
+        }
+        for wake in after.wakes {
+            wake.run();
+        }
+        if after.let_go {
+            self.release_regions();
+        }
+    }
+
+    /// Deregisters those leaving regions that no posted work names any more.
+    pub(crate) fn release_regions(&self) {
+        self.control_all(|all| {
+            all.release_regions();
+        });
+    }
+
+    /// Another process has left packets for an engine: sees to it that somebody takes them. Never waits.
+    pub(crate) fn send_for(&self, index: usize) {
+        let station = &self.stations[index];
+        station.turnstile.ring(Calls::POSTED);
+        station.driver.wake();
+    }
+
+    /// Calls on the engines that were left something. They may have something for others in turn: that
+    /// goes on for a while, and then the drivers do the rest.
+    fn run_errands(&self, after: &mut Aftermath) {
+        let next = |errands: &mut u32| {
+            let index = errands.trailing_zeros() as usize;
+            *errands &= errands.wrapping_sub(1);
+            &self.stations[index]
+        };
+        for _ in 0..ERRANDS {
+            if after.errands == 0 {
+                return;
+            }
+            let index = after.errands.trailing_zeros() as usize;
+            let turnstile = &next(&mut after.errands).turnstile;
+            turnstile.ring(Calls::POSTED);
+            // If somebody is inside, that one hears the bell.
+            if let Some(inside) = turnstile.try_enter() {
+                self.turn_and_step_out(index, inside, Reason::Posted, after);
+            }
+        }
+        while after.errands != 0 {
+            let station = next(&mut after.errands);
+            station.turnstile.ring(Calls::POSTED);
+            station.driver.wake();
+        }
+    }
+}
+
+/// Sends the driver if this thread panics in an engine: whoever turns it next fails all its work, and
+/// those who wait for it should not wait for ever.
+pub(crate) struct WakeOnPanic<'a>(pub(crate) &'a Driver);
+
+impl Drop for WakeOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.wake();
+        }
+    }
+}
+
+impl Engine {
+    /// Hands over what is to be done outside.
+    fn hand_over(&mut self, after: &mut Aftermath) {
+        if after.wakes.is_empty() {
+            std::mem::swap(&mut after.wakes, &mut self.tables.wakes);
+        } else {
+            after.wakes.append(&mut self.tables.wakes);
+        }
+        after.errands |= std::mem::take(&mut self.errands);
+        after.let_go |= std::mem::take(&mut self.let_go);
+    }
+}
+
+/// What a turn has left for the next one.
+pub(crate) fn left_over(turned: Turned) -> Calls {
+    let mut calls = Calls::empty();
+    calls.set(Calls::ARRIVED, turned.more);
+    calls.set(Calls::POSTED, turned.unsent);
+    calls
+}

@@ -1,0 +1,183 @@
+//! How work reaches a queue pair: straight into its engine, or by mail if another thread has that.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferroce_transport::{Caps, PostError, PostRules, ReceiveRequest, SendRequest};
+use ferroce_wire::Qpn;
+
+use crate::clock;
+use crate::engine::{Engine, Reason};
+use crate::engines::Engines;
+use crate::mail::{Parcel, ReceiveParcel, SendParcel};
+use crate::nic::lock;
+use crate::qp::QpShared;
+use crate::sync::Inside;
+
+/// What sends and receives differ in when they are posted.
+pub(crate) trait Work {
+    /// What its queue is called.
+    const QUEUE: &'static str;
+
+    /// Requests that its queue takes.
+    fn depth(caps: &Caps) -> u32;
+
+    /// How many have a place in the queue.
+    fn places(shared: &QpShared) -> &AtomicU32;
+
+    /// What it would be refused for, beside a full queue.
+    fn check(&self, rules: &PostRules) -> Result<(), PostError>;
+
+    /// Hands it to its queue pair.
+    fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError>;
+
+    /// The same work, to be posted by somebody else.
+    fn parcel(&self, qpn: Qpn) -> Parcel;
+
+    /// Leaves the engine when all is posted.
+    fn leave(engines: &Engines, index: usize, inside: Inside<'_, Engine>);
+}
+
+impl Work for SendRequest<'_> {
+    const QUEUE: &'static str = "send";
+
+    fn depth(caps: &Caps) -> u32 {
+        caps.max_send
+    }
+
+    fn places(shared: &QpShared) -> &AtomicU32 {
+        &shared.sends
+    }
+
+    fn check(&self, rules: &PostRules) -> Result<(), PostError> {
+        rules.check_send(self).map(drop)
+    }
+
+    fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError> {
+        engine.post_send(qpn, self)
+    }
+
+    fn parcel(&self, qpn: Qpn) -> Parcel {
+        Parcel::Send(qpn, SendParcel::new(self))
+    }
+
+    /// Sends are begun at once.
+    fn leave(engines: &Engines, index: usize, inside: Inside<'_, Engine>) {
+        engines.turn_and_leave(index, inside, Reason::Posted);
+    }
+}
+
+impl Work for ReceiveRequest<'_> {
+    const QUEUE: &'static str = "receive";
+
+    fn depth(caps: &Caps) -> u32 {
+        caps.max_receive
+    }
+
+    fn places(shared: &QpShared) -> &AtomicU32 {
+        &shared.receives
+    }
+
+    fn check(&self, rules: &PostRules) -> Result<(), PostError> {
+        rules.check_receive(self)
+    }
+
+    fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError> {
+        engine.post_receive(qpn, self)
+    }
+
+    fn parcel(&self, qpn: Qpn) -> Parcel {
+        Parcel::Receive(qpn, ReceiveParcel::new(self))
+    }
+
+    /// Nothing has to be done for them but to tell who waits for those that were flushed.
+    fn leave(engines: &Engines, index: usize, mut inside: Inside<'_, Engine>) {
+        inside.tables.settle();
+        engines.leave(index, inside);
+    }
+}
+
+/// A queue pair, as posting sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Addressee<'a> {
+    pub(crate) engines: &'a Engines,
+    /// Its engine.
+    pub(crate) index: usize,
+    pub(crate) qpn: Qpn,
+    pub(crate) shared: &'a QpShared,
+}
+
+impl Addressee<'_> {
+    /// Posts work, in order. The error says how many were taken, and why the next was not.
+    #[inline]
+    pub(crate) fn post<W: Work>(&self, requests: &[W]) -> Result<(), (usize, PostError)> {
+        match self.engines.station(self.index).turnstile.try_enter() {
+            Some(inside) => self.post_inside(inside, requests, 0),
+            None => self.mail(requests),
+        }
+    }
+
+    #[inline]
+    fn post_inside<W: Work>(
+        &self,
+        mut inside: Inside<'_, Engine>,
+        requests: &[W],
+        first: usize,
+    ) -> Result<(), (usize, PostError)> {
+        inside.tables.now = clock::now().max(inside.tables.now);
+        inside.take_mail(&self.engines.station(self.index).mail);
+        let mut result = Ok(());
+        let depth = W::depth(&self.shared.caps);
+        let places = W::places(self.shared);
+        for (index, request) in requests.iter().enumerate() {
+            // In here the count is exact: what is in the machine, and what is on its way to it.
+            let posted = if reserve(places, depth) {
+                request.post(&mut inside, self.qpn).inspect_err(|_| release(places, 1))
+            } else {
+                let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
+                let full = PostError::QueueFull { what: W::QUEUE, depth };
+                rules.map_or(Ok(()), |rules| request.check(&rules)).and(Err(full))
+            };
+            if let Err(error) = posted {
+                result = Err((first + index, error));
+                break;
+            }
+        }
+        W::leave(self.engines, self.index, inside);
+        result
+    }
+
+    /// Another thread has the engine: it will take in what is left in the mail.
+    fn mail<W: Work>(&self, requests: &[W]) -> Result<(), (usize, PostError)> {
+        let station = self.engines.station(self.index);
+        let rules = *lock(&self.shared.rules);
+        let mut result = Ok(());
+        for (index, request) in requests.iter().enumerate() {
+            if let Err(error) = request.check(&rules) {
+                result = Err((index, error));
+                break;
+            }
+            if !reserve(W::places(self.shared), W::depth(&rules.caps)) {
+                // Full, as far as is known out here. Whether it still is, can be seen inside.
+                return self.post_inside(station.turnstile.enter(), &requests[index..], index);
+            }
+            station.mail.push(request.parcel(self.qpn));
+        }
+        self.engines.bell_posted(self.index);
+        result
+    }
+}
+
+/// Takes a place in a queue of this depth; false, and nothing changed, if there is none.
+fn reserve(used: &AtomicU32, depth: u32) -> bool {
+    let one_more = |used: u32| (used < depth).then_some(used + 1);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+}
+
+/// Gives back places. Completions from before a reset may say so twice.
+pub(crate) fn release(used: &AtomicU32, count: u32) {
+    if count > 0 {
+        let less = |used: u32| Some(used.saturating_sub(count));
+        // Cannot fail: the closure always has an answer.
+        let _ = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+}
