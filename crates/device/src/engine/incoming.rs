@@ -38,6 +38,16 @@ impl Sender {
         }
     }
 
+    /// The address that it was sent to.
+    pub(super) const fn local(&self) -> IpAddr {
+        self.local
+    }
+
+    /// Whether it was sent to a multicast group.
+    pub(super) const fn is_to_group(&self) -> bool {
+        self.local.is_multicast()
+    }
+
     /// What stands before a datagram in the buffer of its receiver.
     fn prefix(&self, packet_len: usize) -> [u8; Grh::LEN] {
         let mut bytes = [0; Grh::LEN];
