@@ -52,7 +52,7 @@ pub(crate) fn dropped_region_stays_for_shared_receives(rig: &Rig) {
     // A queue of another size holds it no less.
     srq.resize(4).unwrap();
     for part in 0..4_u8 {
-        a.qp.send_inline(&[part + 1; 100]).post().unwrap();
+        a.qp.send_inline(&[part + 1; 60]).post().unwrap();
         a.sent();
         assert_eq!(b.received().id, u64::from(part));
     }
