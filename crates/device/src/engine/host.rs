@@ -88,13 +88,13 @@ impl Tables {
         // what was added, or we see here that it is armed.
         fence(Ordering::SeqCst);
         for cq in self.touched.drain(..) {
-            if let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) {
-                if let Some(again) = side.settle(self.now, &mut self.wakes) {
-                    // An event is put off once, however many completions come until then.
-                    if !self.put_off.iter().any(|(_, known)| *known == cq) {
-                        self.put_off.push((again, cq));
-                    }
-                }
+            let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { continue };
+            let again = side.settle(self.now, &mut self.wakes);
+            // An event is put off once, however many completions come until then.
+            if let Some(again) = again
+                && !self.put_off.iter().any(|(_, known)| *known == cq)
+            {
+                self.put_off.push((again, cq));
             }
         }
     }
