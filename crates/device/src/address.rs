@@ -120,6 +120,7 @@ impl AddressHandle {
     /// # Errors
     /// The address leads nowhere, or there are too many handles.
     pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         let to = if vector.gid.ip().is_multicast() { To::Group } else { To::Host };
         let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL, to)?;
         let policy = if nic.has_middleware() { PathPolicy::Forbid } else { nic.config().path };
@@ -175,6 +176,9 @@ const DATAGRAM_LABEL: u32 = 0x1_2345;
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         // Datagrams that are posted still need the way: a turn without anything else sends them.
         let engines = self.nic.engines();
         engines.control_all(|_| ());

@@ -19,6 +19,7 @@ use crate::event::EventQueue;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
 use crate::nic::{Limits, lock};
+use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
 /// Parcels that the mailbox has room for before it grows.
@@ -80,6 +81,8 @@ pub(crate) struct Engines {
     groups: Mutex<HashMap<IpAddr, Vec<Qpn>>>,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
+    /// The processes that the port is shared with.
+    pub(crate) member: Arc<Membership>,
 }
 
 /// What is left to do for a thread that has left an engine.
@@ -106,19 +109,13 @@ impl Everywhere<'_> {
 }
 
 impl Engines {
-    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>) -> Self {
+    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>, member: Arc<Membership>) -> Self {
         let mut by_slot = [0; 256];
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        Self {
-            stations: stations.into(),
-            by_slot,
-            events,
-            on_wire: Mutex::default(),
-            groups: Mutex::default(),
-            cq_ids: Mutex::default(),
-        }
+        let (on_wire, groups, cq_ids) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { stations: stations.into(), by_slot, events, on_wire, groups, cq_ids, member }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -214,6 +211,13 @@ impl Engines {
         let result = action(&mut inside);
         self.turn_and_leave(index, inside, Reason::Posted);
         result
+    }
+
+    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
+        let mut inside = self.enter(index);
+        let owes = inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack());
+        self.turn_and_leave(index, inside, if owes { Reason::Driver } else { Reason::Posted });
     }
 
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
@@ -375,6 +379,13 @@ impl Engines {
         self.control_all(|all| {
             all.release_regions();
         });
+    }
+
+    /// Another process has left packets for an engine: sees to it that somebody takes them. Never waits.
+    pub(crate) fn send_for(&self, index: usize) {
+        let station = &self.stations[index];
+        station.turnstile.ring(Calls::POSTED);
+        station.driver.wake();
     }
 
     /// Calls on the engines that were left something. They may have something for others in turn: that

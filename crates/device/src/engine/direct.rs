@@ -130,7 +130,7 @@ impl Engine {
     /// Whether it was left in a state that somebody has to see to.
     fn wants_a_visit(&mut self) -> bool {
         let called_upon = std::mem::take(&mut self.called_upon);
-        called_upon || !self.ready.is_empty() || !self.owing.is_empty() || self.errands != 0 || self.let_go
+        called_upon || !self.ready.is_empty() || self.errands != 0 || self.let_go
     }
 }
 
