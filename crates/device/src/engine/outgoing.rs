@@ -122,6 +122,8 @@ impl Fabric for Closed {
         Ok(())
     }
 
+    fn show_marks(&mut self) {}
+
     fn descriptors(&self) -> &[RawFd] {
         &[]
     }

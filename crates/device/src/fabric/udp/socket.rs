@@ -85,27 +85,35 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Asks for what must be known about each datagram that comes, and for room to keep them.
-    pub(super) fn prepare_to_receive(&self, buffer: usize) -> io::Result<()> {
+    /// Asks for what must be known about each datagram that comes, and for room to keep them. Its
+    /// destination is known without asking where the socket has one address.
+    pub(super) fn prepare_to_receive(&self, buffer: usize, any_address: bool) -> io::Result<()> {
         match self.family {
+            _ if !any_address => {}
             Family::V4 => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
             // It tells mapped addresses for IPv4 too: IP_PKTINFO would tell them twice.
             Family::V6 => self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
         }
-        // Nice to have: without these, marks read as 0, a datagram over IPv6 without a checksum is not
-        // seen (the ICRC guards it), and groups that other programs have joined are.
-        for (name, value) in [(libc::IP_RECVTOS, 1), (libc::IP_RECVTTL, 1), (libc::IP_MULTICAST_ALL, 0)] {
-            let _ = self.set(libc::IPPROTO_IP, name, value);
-        }
+        // Nice to have: without these, groups that other programs have joined are seen, and a datagram over
+        // IPv6 without a checksum is not (the ICRC guards it).
+        let _ = self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         if self.family == Family::V6 {
-            let wishes =
-                [(libc::IPV6_RECVTCLASS, 1), (libc::IPV6_RECVHOPLIMIT, 1), (libc::IPV6_MULTICAST_ALL, 0)];
-            for (name, value) in wishes {
-                let _ = self.set(libc::IPPROTO_IPV6, name, value);
-            }
+            let _ = self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
             let _ = self.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
         }
         self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, buffer)
+    }
+
+    /// Asks for traffic class and hop limit of each datagram. Without them they read as 0.
+    pub(super) fn show_marks(&self) {
+        for name in [libc::IP_RECVTOS, libc::IP_RECVTTL] {
+            let _ = self.set(libc::IPPROTO_IP, name, 1);
+        }
+        if self.family == Family::V6 {
+            for name in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+                let _ = self.set(libc::IPPROTO_IPV6, name, 1);
+            }
+        }
     }
 
     /// Keeps next to nothing of what may come: nobody will read it.
