@@ -179,6 +179,10 @@ impl Qp {
             if let Some(qpn) = qpn {
                 entry.machine.set_number(qpn);
                 qps.insert(qpn, entry);
+                if spec.service == Service::Ud {
+                    // What comes with a datagram is shown to its receiver.
+                    inside.port.fabric.show_marks();
+                }
             }
             qpn
         });

@@ -131,6 +131,8 @@ pub(crate) enum Reason {
     Posted,
     /// Somebody looked for completions and found none.
     Polled,
+    /// The same, and will look again at once: the driver was sent to rest for it.
+    Watched,
     /// Nobody else does.
     Driver,
 }
@@ -199,8 +201,8 @@ impl Engine {
         let mut turned = Turned::default();
         match reason {
             Reason::Posted => self.transmit(Acks::Hold, around),
-            Reason::Polled => {
-                turned = self.receive(around);
+            Reason::Polled | Reason::Watched => {
+                turned = self.receive(around, reason);
                 if turned.received == 0 {
                     self.queue_owing();
                     self.run_timers();
@@ -213,7 +215,7 @@ impl Engine {
             }
             Reason::Driver => {
                 for _ in 0..MAX_LOOKS {
-                    let look = self.receive(around);
+                    let look = self.receive(around, reason);
                     turned.received += look.received;
                     turned.more = look.more;
                     self.transmit(Acks::Send, around);
@@ -424,12 +426,17 @@ impl Engine {
     }
 
     /// Looks at the socket once.
-    fn receive(&mut self, around: &Engines) -> Turned {
+    fn receive(&mut self, around: &Engines, reason: Reason) -> Turned {
         if self.broken {
             return Turned::default();
         }
         let mut inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
-        if self.port.fabric.receive(&mut inbox).is_err() {
+        let fabric = &mut self.port.fabric;
+        let looked = match reason {
+            Reason::Watched => fabric.receive_next(&mut inbox),
+            Reason::Posted | Reason::Polled | Reason::Driver => fabric.receive(&mut inbox),
+        };
+        if looked.is_err() {
             self.broken = true;
             self.tables.events.push(AsyncEvent::DeviceFatal);
         }
