@@ -77,7 +77,8 @@ MODDIR=$STAGE/lib/modules/$VERSION
 depmod -b "${MODDIR%/lib/modules/*}" "$VERSION"
 
 # The skeleton. Debian's busybox runs its own applets before PATH, and its ip knows too little: the shell is dash.
-mkdir -p "$ROOT"/{bin,sbin,dev,proc,sys,run,tmp,etc/libibverbs.d,root,usr/bin,usr/sbin,usr/lib/x86_64-linux-gnu,lib64,lib}
+mkdir -p "$ROOT"/{bin,sbin,dev,proc,sys,run,tmp,etc/libibverbs.d,root,usr/bin,usr/sbin,usr/lib/x86_64-linux-gnu,lib64,lib,var}
+ln -s ../run "$ROOT/var/run"
 ln -s ../usr/lib/x86_64-linux-gnu "$ROOT/lib/x86_64-linux-gnu"
 cp "$(ls "$STAGE"/{usr/bin,bin}/busybox 2>/dev/null | head -1)" "$ROOT/bin/busybox"
 for applet in $("$ROOT/bin/busybox" --list); do
@@ -107,6 +108,7 @@ for file in "$STAGE"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so; do
 done
 cp "$STAGE/etc/libibverbs.d/rxe.driver" "$ROOT/etc/libibverbs.d/"
 gcc -O2 -Wall -Wextra -o "$ROOT/usr/bin/peer" "$HERE/peer.c" -libverbs
+gcc -O2 -Wall -Wextra -o "$ROOT/usr/bin/raw" "$HERE/raw.c"
 install -m 755 "$HERE/init" "$ROOT/init"
 
 # Modules with what they need, without their symbols for debugging.
@@ -124,7 +126,7 @@ find "$ROOT/lib/modules" -name '*.ko' -exec strip --strip-debug {} +
 
 cp "$STAGE/boot/vmlinuz-$VERSION" "$OUT/vmlinuz"
 (cd "$ROOT" && find . -print0 | LC_ALL=C sort -z | cpio --null -o -H newc --quiet) | zstd -q -f -10 -o "$OUT/initramfs.zst"
-for p in "$KERNEL" libibverbs1 ibverbs-utils iproute2; do
+for p in "$KERNEL" libibverbs1 ibverbs-utils perftest iperf3 iproute2; do
   deb=$(ls "$DEBS/$p"_*.deb | tail -1)
   echo "$p $(dpkg-deb -f "$deb" Version)"
 done >"$OUT/versions"

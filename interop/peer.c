@@ -21,6 +21,7 @@
  *   wait MILLISECONDS                    "wc ID STATUS OPCODE LEN FLAGS IMM-OR-KEY SOURCE-QPN", or "none"
  *   window OFFSET LEN                    binds a type 2 memory window: "window RKEY"
  *   state                                "state N", as enum ibv_qp_state
+ *   counter FILE                         "counter N": what a file of the kernel says, and has not said before
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -295,6 +296,18 @@ static int window(uint64_t offset, uint64_t len)
 	return answer("window 0x%x", mw->rkey);
 }
 
+static int counter(const char *name)
+{
+	uint64_t value;
+	/* Whoever asks twice in the same tick of the kernel's clock hears the same. */
+	usleep(8000);
+	FILE *file = fopen(name, "r");
+	int found = file && fscanf(file, "%" SCNu64, &value) == 1;
+	if (file)
+		fclose(file);
+	return found ? answer("counter %" PRIu64, value) : answer("error no number in %s", name);
+}
+
 static int obey(char *line)
 {
 	char *word[WORDS], *rest;
@@ -312,6 +325,8 @@ static int obey(char *line)
 	if (!count)
 		return 0;
 	const char *verb = word[0];
+	if (!strcmp(verb, "counter") && count == 2)
+		return counter(word[1]);
 	if (!strcmp(verb, "qp") && count == 6) {
 		gid_index = n[2], retry_count = n[4], timeout = n[5];
 		return make(word[1], n[3]);

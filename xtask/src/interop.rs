@@ -4,7 +4,7 @@ mod image;
 mod vm;
 mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
 
@@ -12,7 +12,7 @@ use crate::clock::Stopwatch;
 use crate::say::say;
 use crate::setup;
 use crate::shell::{Cmd, root, target_dir};
-use vm::Guest;
+use vm::{Guest, Shape};
 use world::World;
 
 /// Options of `cargo xtask interop`.
@@ -33,13 +33,22 @@ pub(crate) struct Args {
     /// What takes long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000, as `cargo xtask test` has it
     #[arg(long, conflicts_with = "long")]
     short: bool,
-    /// Ten times as many rounds with the kernel's own tools
+    /// 10,000 rounds with the kernel's own tools
     #[arg(long)]
     long: bool,
+    /// Only measure how fast the kernel's device, we and plain sockets are, all in one guest
+    #[arg(long, conflicts_with_all = ["short", "long", "only", "mtu", "pcap", "json"])]
+    speed: bool,
+    /// With --speed: how often everything is measured
+    #[arg(long, value_name = "TIMES", default_value_t = 5, requires = "speed")]
+    repeats: u32,
+    /// Only show how the kernel's device stops sending when its network card lets go of packets late
+    #[arg(long, conflicts_with_all = ["short", "long", "only", "mtu", "pcap", "json", "speed", "write_docs"])]
+    stall: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
-    /// Put the table into docs/interop.md
+    /// Put the table into docs/interop.md, or that of --speed into docs/performance.md
     #[arg(long)]
     write_docs: bool,
     /// Write all packets of the run into this file
@@ -58,7 +67,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let watch = Stopwatch::start();
     let image = image::ready(&target_dir().join("interop"))?;
     let mut world = World::create()?;
-    let mut guest = Guest::boot(&image, &world)?;
+    let shape = if args.speed {
+        let early = world.run_dir().join("initramfs");
+        image::with_program(&image, &build_speed()?, &early)?;
+        // Both ends of what is measured are busy all the time.
+        Shape { initramfs: early, processors: 2, napi_tx: false }
+    } else {
+        // One processor is enough, and leaves the others to whoever else works here.
+        Shape { initramfs: image.join("initramfs.zst"), processors: 1, napi_tx: args.stall }
+    };
+    let mut guest = Guest::boot(&image, &shape, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
     let result = Cmd::new("ip")
         .args(["netns", "exec", world.namespace(), &program, "--guest", world::GUEST])
@@ -105,6 +123,18 @@ fn build() -> Result<String> {
     Ok(target_dir().join("debug/ferroce-interop").to_string_lossy().into_owned())
 }
 
+/// What is measured in the guest: with all that it needs inside, so that it does not matter whose libraries are there.
+fn build_speed() -> Result<PathBuf> {
+    let dir = target_dir().join("interop/build");
+    let target = "x86_64-unknown-linux-gnu";
+    Cmd::cargo("build --quiet --release -p ferroce-interop --bin ferroce-speed --target")
+        .args([target, "--target-dir"])
+        .arg(&dir)
+        .env("RUSTFLAGS", "-C target-feature=+crt-static")
+        .run()?;
+    Ok(dir.join(target).join("release/ferroce-speed"))
+}
+
 fn pass_on(args: &Args) -> Vec<String> {
     let mut words = Vec::new();
     let mut add = |name: &str, value: &str| words.extend([name.to_owned(), value.to_owned()]);
@@ -117,17 +147,19 @@ fn pass_on(args: &Args) -> Vec<String> {
     if let Some(file) = &args.pcap {
         add("--pcap", &file.to_string_lossy());
     }
-    if args.write_docs {
-        add("--write-docs", &docs().to_string_lossy());
+    if args.speed {
+        add("--speed", &args.repeats.to_string());
     }
-    for (on, name) in [(args.short, "--short"), (args.long, "--long"), (args.json, "--json")] {
+    if args.write_docs {
+        let page = if args.speed { "docs/performance.md" } else { "docs/interop.md" };
+        add("--write-docs", &root().join(page).to_string_lossy());
+    }
+    for (on, name) in
+        [(args.short, "--short"), (args.long, "--long"), (args.json, "--json"), (args.stall, "--stall")]
+    {
         words.extend(on.then(|| name.to_owned()));
     }
     words
-}
-
-fn docs() -> PathBuf {
-    root().join(Path::new("docs/interop.md"))
 }
 
 fn how_to_use(world: &World, guest: &Guest, program: &str) -> String {

@@ -7,9 +7,13 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod clock;
+mod conformance;
 mod fuzz;
+mod install;
 mod interop;
+mod link_abi;
 mod no_std;
+mod picture;
 mod report;
 mod say;
 mod setup;
@@ -49,8 +53,16 @@ enum Command {
     Sim(sim::Args),
     /// Meet the Linux kernel's soft-RoCE, which runs in a guest
     Interop(interop::Args),
+    /// Run rdma-core's own test suite on the drop-in library
+    Conformance(conformance::Args),
+    /// Link the drop-in libibverbs.so.1
+    LinkAbi(link_abi::Args),
     /// Run the benchmarks
     Bench(bench::Args),
+    /// Install the binary, its manual and its completions
+    Install(install::Args),
+    /// Make the picture of the demo anew
+    Picture,
 }
 
 fn main() -> ExitCode {
@@ -62,7 +74,11 @@ fn main() -> ExitCode {
         Command::Soak(args) => soak::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Interop(args) => interop::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
+        Command::LinkAbi(args) => link_abi::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Install(args) => install::run(&args),
+        Command::Picture => picture::run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -21,25 +21,37 @@ const PACKAGES: &[Package] = &[
     Package { name: "g++", binary: CXX, why: "compiles libFuzzer for the fuzz targets" },
     Package { name: "iproute2", binary: "ip", why: "joins network namespaces, also that of the guest" },
     Package { name: "qemu-system-x86", binary: "qemu-system-x86_64", why: GUEST },
-    Package { name: "gcc", binary: "gcc", why: GUEST },
-    Package { name: "libibverbs-dev", binary: "/usr/include/infiniband/verbs.h", why: GUEST },
-    Package { name: "binutils", binary: "readelf", why: GUEST },
+    Package { name: "gcc", binary: "gcc", why: "links the drop-in library" },
+    Package {
+        name: "libibverbs-dev",
+        binary: "/usr/include/infiniband/verbs.h",
+        why: "knows the layouts of C structures",
+    },
+    Package { name: "binutils", binary: "readelf", why: "names the symbols of libraries" },
+    Package { name: "ibverbs-utils", binary: "ibv_rc_pingpong", why: STOCK },
+    Package { name: "perftest", binary: "ib_write_bw", why: STOCK },
+    Package { name: "python3-pyverbs", binary: "/usr/share/doc/rdma-core/tests/run_tests.py", why: STOCK },
+    Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },
 ];
 
+/// Programs that know nothing of us.
+const STOCK: &str = "runs on the drop-in library";
+
 /// Why many of them are needed.
 const GUEST: &str = "for the guest whose kernel we interoperate with";
+
+/// What the guest needs beside that.
+const FOR_GUEST_TOO: &[&str] = &["iproute2", "gcc", "libibverbs-dev", "binutils"];
 
 /// What cargo's build scripts call a C++ compiler.
 const CXX: &str = "c++";
 
 /// Makes sure the packages are there. Returns a note for the report, or why the tests cannot run.
 pub(crate) fn run() -> Result<String> {
-    // What the guest needs is for those who ask for it: `cargo xtask interop` names what is missing.
-    let needed = PACKAGES.iter().filter(|package| package.why != GUEST);
-    let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
+    let missing: Vec<&Package> = PACKAGES.iter().filter(|package| !on_path(package.binary)).collect();
     if missing.is_empty() {
         return Ok("everything is here".into());
     }
@@ -77,7 +89,8 @@ pub(crate) fn skipping_is_failing() -> bool {
 
 /// What is missing for the guest of the interoperability tests, if anything is.
 pub(crate) fn missing_for_guest() -> Option<String> {
-    let needed = PACKAGES.iter().filter(|package| package.why == GUEST || package.name == "iproute2");
+    let needed =
+        PACKAGES.iter().filter(|package| package.why == GUEST || FOR_GUEST_TOO.contains(&package.name));
     let missing: Vec<&Package> = needed.filter(|package| !on_path(package.binary)).collect();
     if !is_debian_like(&os_release()) || !on_path("apt-get") {
         return Some(

@@ -83,10 +83,10 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
     });
     entries.push(Entry {
         name: "processes".into(),
-        shows: "processes that sleep, spin, stop and die, devices that come and go, and hostile packets, for long",
+        shows: "processes that sleep, spin, stop and die, devices that come and go, many threads, hostile packets, for long",
         minutes: minutes * 2,
         run: Box::new(move || {
-            let tests = "--test processes --test lifecycle --test hostile";
+            let tests = "--test processes --test lifecycle --test hostile --test engines";
             let cmd = Cmd::cargo(&format!("test -p ferroce-device -p ferroce-verbs {tests}"));
             cmd.env("FERROCE_SOAK", minutes.to_string()).run()
         }),
@@ -98,6 +98,16 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         run: Box::new(move || {
             let cmd = Cmd::cargo("test -p ferroce-device --test spray -- --nocapture --test-threads 1");
             cmd.env("FERROCE_SOAK", minutes.to_string()).run()
+        }),
+    });
+    entries.push(Entry {
+        name: "switchboard".into(),
+        shows: "100 processes come and go on one port while leaders die: nothing is misdelivered, pairs go on",
+        minutes: minutes * 3,
+        run: Box::new(move || {
+            let soak = |line: &str| Cmd::cargo(line).env("FERROCE_SOAK", minutes.to_string()).run();
+            soak("test -p ferroce-device --lib switchboard::")?;
+            soak("test -p ferroce-verbs --test neighbours")
         }),
     });
     entries.push(Entry {

@@ -7,13 +7,13 @@ use crate::clock::Stopwatch;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
-use crate::{interop, no_std, setup, sim, tidy};
+use crate::{interop, link_abi, no_std, setup, sim, tidy};
 
 /// Options of `cargo xtask test`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Run only this part; repeat for several
-    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(parts().map(|part| part.name)))]
+    #[arg(long, value_name = "PART", value_parser = PossibleValuesParser::new(PARTS.iter().map(|part| part.name)))]
     only: Vec<String>,
     /// List the parts and what each shows
     #[arg(long)]
@@ -43,30 +43,22 @@ const PARTS: &[Part] = &[
     Part { name: "no-std", shows: "the wire crate builds without the standard library", run: no_std::check },
     Part { name: "docs", shows: "the documentation builds without a warning", run: docs },
     Part { name: "tidy", shows: "the repository keeps its own rules", run: tidy::check_repository },
+    Part {
+        name: "interop",
+        shows: "we and the Linux kernel understand each other, both ways",
+        run: interop::check,
+    },
 ];
-
-/// Parts that run only when they are named: they need much more of the machine.
-const BY_NAME: &[Part] = &[Part {
-    name: "interop",
-    shows: "we and the Linux kernel understand each other, both ways",
-    run: interop::check,
-}];
-
-/// All of them.
-fn parts() -> impl Iterator<Item = &'static Part> {
-    PARTS.iter().chain(BY_NAME)
-}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.list {
-        for part in parts() {
+        for part in PARTS {
             say!("{:10} {}", part.name, part.shows);
         }
         return Ok(());
     }
     let named = |part: &&Part| args.only.iter().any(|name| name == part.name);
-    let parts: Vec<&Part> =
-        if args.only.is_empty() { PARTS.iter().collect() } else { parts().filter(named).collect() };
+    let parts: Vec<&Part> = PARTS.iter().filter(|part| args.only.is_empty() || named(part)).collect();
     let total = Stopwatch::start();
     let table = run_parts(&parts);
     say!("\n{table}");
@@ -129,7 +121,10 @@ fn fuzz_check() -> Result<String> {
 
 fn tests() -> Result<String> {
     let (mut passed, mut skipped) = (0, 0);
+    // Stock programs run on the drop-in library, which cargo cannot link.
+    let abi = link_abi::link(false)?;
     let cmd = Cmd::cargo("test --workspace").env(setup::REQUIRE_ALL, setup::require_all());
+    let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
     cmd.run_seeing(|line| {
         passed += tests_passed(line);
         skipped += u64::from(is_skip_notice(line));

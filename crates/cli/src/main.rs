@@ -1,33 +1,76 @@
-//! The `ferroce` command.
+//! The `ferroce` command: one file per command, and one line for each in the table below.
 
+mod addresses;
+mod completions;
 mod decode;
+mod demo;
+mod devices;
+mod interrupt;
+mod man;
+mod output;
+mod perf;
+mod switchboard;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
-/// RDMA on every machine: tools around RoCEv2.
+/// RDMA on every machine: a RoCEv2 network card in userspace, and tools around it.
 ///
-/// RoCEv2 is RDMA over ordinary networks: the InfiniBand transport in UDP datagrams
-/// to port 4791.
+/// RDMA lets one program read and write the memory of another one over the network, without
+/// waking it: a network card does the work. RoCEv2 is RDMA over ordinary networks, in UDP datagrams to
+/// port 4791. Ferroce is such a card made of software: no hardware, no kernel module, no root.
 #[derive(Debug, Parser)]
-#[command(name = "ferroce", version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(name = "ferroce", version, arg_required_else_help = true)]
+#[command(after_help = AFTER_HELP, after_long_help = AFTER_HELP)]
 struct Cli {
+    /// Colours: auto, always or never; auto means on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "WHEN")]
+    #[arg(hide_possible_values = true, display_order = 900)]
+    color: output::Color,
+
     #[command(subcommand)]
     command: Command,
 }
 
-#[derive(Debug, Subcommand)]
-enum Command {
-    Decode(decode::Args),
+/// Writes down each command once: its name, the module with its `Args` and `run`.
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident => $module:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        enum Command {
+            $($(#[$doc])* $name($module::Args),)*
+        }
+
+        impl Command {
+            fn run(&self) -> anyhow::Result<()> {
+                match self {
+                    $(Self::$name(args) => $module::run(args),)*
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    Demo => demo,
+    Devices => devices,
+    Perf => perf,
+    Switchboard => switchboard,
+    Decode => decode,
+    Completions => completions,
+    Man => man,
 }
 
 const AFTER_HELP: &str = "\
-Examples:
-  ferroce decode trace.pcap            every header of every RoCEv2 frame
-  ferroce decode --short trace.pcap    one line per frame
-  ferroce decode --help                all about one command
+Where to begin:
+  ferroce demo                         everything once, explained, in a few seconds
+  ferroce devices                      which network cards there are, and how to open more
+  ferroce perf write --lat             how long a small write takes on this machine
+  ferroce perf send --bw --path wire   how much goes through, as UDP packets
+  ferroce decode --short trace.pcap    what others put on the wire, one line per frame
+  ferroce switchboard                  which processes share a port
+  ferroce help perf                    all about one command
 
 Exit codes:
   0  done
@@ -35,11 +78,9 @@ Exit codes:
   2  the command line is wrong";
 
 fn main() -> ExitCode {
-    let Cli { command } = Cli::parse();
-    let result = match command {
-        Command::Decode(args) => decode::run(&args),
-    };
-    match result {
+    let Cli { color, command } = Cli::parse();
+    output::set_color(color);
+    match command.run() {
         Err(error) if !is_broken_pipe(&error) => {
             // Nobody is left to tell when standard error is gone too.
             let _ = writeln!(io::stderr(), "ferroce: {error:#}");
@@ -49,8 +90,21 @@ fn main() -> ExitCode {
     }
 }
 
+/// The command line's definition: what completions and man pages are made from.
+fn definition() -> clap::Command {
+    Cli::command()
+}
+
 /// Whether the reader of our output went away, as `head` does when it has seen enough.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::definition().debug_assert();
+    }
 }

@@ -2,8 +2,8 @@
 //! frames, on every format and link type, and on files that are broken.
 #![expect(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use serde_json::Value;
 
@@ -13,10 +13,13 @@ mod broken;
 mod build;
 #[path = "decode/formats.rs"]
 mod formats;
+#[path = "decode/golden.rs"]
+mod golden;
 #[path = "decode/odd.rs"]
 mod odd;
 #[path = "decode/run.rs"]
 mod run;
+use golden::golden;
 use run::{decode, ferroce};
 
 /// The folder of captures of the Linux kernel's soft-RoCE.
@@ -120,19 +123,6 @@ fn the_short_form_is_golden() {
         text += &format!("== {name}: {}{}", out.stderr, out.stdout);
     }
     golden("short.txt", &text);
-}
-
-#[track_caller]
-fn golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, text).unwrap();
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    for (line, (seen, expected)) in (1..).zip(text.lines().zip(expected.lines())) {
-        assert_eq!(seen, expected, "line {line} of {name}; UPDATE_GOLDEN=1 rewrites it");
-    }
-    assert_eq!(text.len(), expected.len(), "length of {name}; UPDATE_GOLDEN=1 rewrites it");
 }
 
 #[test]

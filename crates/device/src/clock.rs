@@ -1,7 +1,7 @@
 //! The clock: the one place that asks what time it is.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use ferroce_transport::Time;
 
@@ -15,8 +15,93 @@ pub fn now() -> Time {
     Time::from_nanos(1) + start.elapsed()
 }
 
+/// Milliseconds since 1970, for people to read.
+#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+pub(crate) fn wall_millis() -> u64 {
+    let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(0)
+}
+
+/// Lets a moment pass, where there is nothing to wait for but time.
+#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// How long from now until `later`; nothing if it has passed.
 #[must_use]
 pub fn until(later: Time) -> Duration {
     later.since(now())
+}
+
+/// The device's clock and the wall's, read together: what one time is in terms of the other.
+///
+/// The device's clock only goes forward; the wall's may be set. A reading that was taken near a time
+/// says best what the wall showed then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReading {
+    /// The device's clock, on which completions are timed.
+    pub device: Time,
+    /// The wall's clock at that time.
+    pub wall: SystemTime,
+    /// By how much the two may have been read apart.
+    pub uncertainty: Duration,
+}
+
+impl ClockReading {
+    /// How often it tries to read both without being interrupted.
+    const TRIES: usize = 4;
+
+    /// Reads both clocks.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+    pub fn take() -> Self {
+        let once = || {
+            let before = now();
+            let wall = SystemTime::now();
+            let between = now().since(before);
+            Self { device: before + between / 2, wall, uncertainty: between / 2 }
+        };
+        let first = once();
+        (1..Self::TRIES)
+            .map(|_| once())
+            .fold(first, |best, other| if other.uncertainty < best.uncertainty { other } else { best })
+    }
+
+    /// What the wall's clock showed, or will show, at a time of the device.
+    #[must_use]
+    pub fn wall_at(&self, time: Time) -> SystemTime {
+        if time >= self.device {
+            self.wall + time.since(self.device)
+        } else {
+            self.wall - self.device.since(time)
+        }
+    }
+
+    /// The device's time at a time of the wall's clock; its beginning, for all that was before.
+    #[must_use]
+    pub fn device_at(&self, wall: SystemTime) -> Time {
+        match wall.duration_since(self.wall) {
+            Ok(after) => self.device + after,
+            Err(before) => Time::ZERO + self.device.since(Time::ZERO + before.duration()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_come_back_from_the_wall() {
+        let reading = ClockReading::take();
+        for nanos in [1, 999, 1_000_000_007, reading.device.nanos(), reading.device.nanos() + 5_000_000_000] {
+            let time = Time::from_nanos(nanos);
+            assert_eq!(reading.device_at(reading.wall_at(time)), time);
+        }
+        let long_ago = reading.wall - Duration::from_secs(1 << 32);
+        assert_eq!(reading.device_at(long_ago), Time::ZERO);
+        let later = ClockReading::take();
+        assert!(later.device >= reading.device);
+    }
 }

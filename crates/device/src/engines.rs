@@ -1,5 +1,6 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +16,8 @@ use crate::engine::{Engine, Reason, Turned};
 use crate::event::EventQueue;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
+use crate::nic::lock;
+use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
 /// Parcels that the mailbox has room for before it grows.
@@ -70,8 +73,12 @@ pub(crate) struct Engines {
     /// Which engine a slot belongs to: its place plus 1, or 0 for none.
     by_slot: [u8; 256],
     pub(crate) events: Arc<EventQueue>,
+    /// Queue pairs that must not meet their peers directly, although these are in this process.
+    on_wire: Mutex<HashSet<Qpn>>,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
+    /// The processes that the port is shared with.
+    pub(crate) member: Arc<Membership>,
 }
 
 /// What is left to do for a thread that has left an engine.
@@ -98,12 +105,13 @@ impl Everywhere<'_> {
 }
 
 impl Engines {
-    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>) -> Self {
+    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>, member: Arc<Membership>) -> Self {
         let mut by_slot = [0; 256];
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        Self { stations: stations.into(), by_slot, events, cq_ids: Mutex::default() }
+        let (on_wire, cq_ids) = (Mutex::default(), Mutex::default());
+        Self { stations: stations.into(), by_slot, events, on_wire, cq_ids, member }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -123,6 +131,21 @@ impl Engines {
         usize::from(self.by_slot[usize::from(slot_of(qpn))]).checked_sub(1)
     }
 
+    /// Whether a queue pair of this process sends over the network what its peer here could have directly.
+    pub(crate) fn has_to_use_wire(&self, qpn: Qpn) -> bool {
+        lock(&self.on_wire).contains(&qpn)
+    }
+
+    /// Takes note of it.
+    pub(crate) fn set_uses_wire(&self, qpn: Qpn, uses: bool) {
+        let mut on_wire = lock(&self.on_wire);
+        if uses {
+            on_wire.insert(qpn);
+        } else {
+            on_wire.remove(&qpn);
+        }
+    }
+
     /// The engine with the least on it.
     pub(crate) fn emptiest(&self) -> usize {
         let load = |(_, station): &(usize, &Station)| station.load.load(Ordering::Relaxed);
@@ -135,6 +158,13 @@ impl Engines {
         let result = action(&mut inside);
         self.turn_and_leave(index, inside, Reason::Posted);
         result
+    }
+
+    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
+        let mut inside = self.enter(index);
+        let owes = inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack());
+        self.turn_and_leave(index, inside, if owes { Reason::Driver } else { Reason::Posted });
     }
 
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
@@ -297,6 +327,13 @@ impl Engines {
         self.control_all(|all| {
             all.release_regions();
         });
+    }
+
+    /// Another process has left packets for an engine: sees to it that somebody takes them. Never waits.
+    pub(crate) fn send_for(&self, index: usize) {
+        let station = &self.stations[index];
+        station.turnstile.ring(Calls::POSTED);
+        station.driver.wake();
     }
 
     /// Calls on the engines that were left something. They may have something for others in turn: that

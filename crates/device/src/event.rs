@@ -1,8 +1,9 @@
 //! Events that are not completions, and where a program hears of them.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ferroce_transport::{Event, SharedQueueId};
 use ferroce_wire::Qpn;
@@ -25,10 +26,20 @@ pub enum AsyncEvent {
 }
 
 /// Events that nobody has fetched yet.
-#[derive(Debug)]
 pub struct EventQueue {
     waiting: Mutex<VecDeque<AsyncEvent>>,
     ready: EventFd,
+    /// Takes events over, if there is one.
+    router: OnceLock<Box<Router>>,
+}
+
+type Router = dyn Fn(AsyncEvent) + Send + Sync;
+
+impl fmt::Debug for EventQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let routed = self.router.get().is_some();
+        f.debug_struct("EventQueue").field("routed", &routed).finish_non_exhaustive()
+    }
 }
 
 impl EventQueue {
@@ -36,10 +47,23 @@ impl EventQueue {
     pub const LIMIT: usize = 4096;
 
     pub(crate) fn new() -> std::io::Result<Self> {
-        Ok(Self { waiting: Mutex::default(), ready: EventFd::new()? })
+        Ok(Self { waiting: Mutex::default(), ready: EventFd::new()?, router: OnceLock::new() })
+    }
+
+    /// Has `router` called with every event from now on, instead of keeping them here. The first stays.
+    ///
+    /// It is called by the engine: it must neither call the device nor wait for anybody who does.
+    pub fn route(&self, router: impl Fn(AsyncEvent) + Send + Sync + 'static) {
+        if self.router.get().is_none() {
+            // Whoever was faster has set one that is as good.
+            let _ = self.router.set(Box::new(router));
+        }
     }
 
     pub(crate) fn push(&self, event: AsyncEvent) {
+        if let Some(router) = self.router.get() {
+            return router(event);
+        }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() == Self::LIMIT {
             waiting.pop_front();

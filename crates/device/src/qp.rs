@@ -7,7 +7,7 @@ use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
 };
-use ferroce_wire::{Qpn, Service};
+use ferroce_wire::{PathMtu, Qpn, Service};
 
 use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
@@ -262,6 +262,7 @@ impl Qp {
     /// # Errors
     /// What was given and what is allowed; nothing has changed.
     pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
+        self.check_ours()?;
         let given = attributes.mask.contains(AttributeMask::AV);
         let address = match (given, address) {
             (true, None) => return Err(QpError::NoAddress),
@@ -284,7 +285,8 @@ impl Qp {
                     if self.policy == PathPolicy::Require && choice.path != Path::Local {
                         return Err(QpError::NotLocal(choice));
                     }
-                    self.check_mtu(attributes, choice)?;
+                    let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
+                    self.check_mtu(attributes, known, choice)?;
                     Some(choice)
                 }
                 _ => None,
@@ -296,6 +298,7 @@ impl Qp {
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
+                self.nic.engines().set_uses_wire(self.qpn, false);
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
@@ -311,6 +314,7 @@ impl Qp {
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
                 entry.peer = peer;
+                self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer);
                 let before = std::mem::replace(&mut entry.window, next);
                 if let Some([before, next]) = windows.two(before, next) {
@@ -351,11 +355,20 @@ impl Qp {
         }
     }
 
-    fn check_mtu(&self, attributes: &Attributes, choice: PathChoice) -> Result<(), QpError> {
+    /// Packets of the path MTU must fit the interface, if they use it: also those of a queue pair that
+    /// met its peer in this process before.
+    fn check_mtu(
+        &self,
+        attributes: &Attributes,
+        known: Option<PathMtu>,
+        choice: PathChoice,
+    ) -> Result<(), QpError> {
         let most = self.nic.active_mtu().bytes();
-        let given = attributes.path_mtu.bytes();
         let asked = attributes.mask.contains(AttributeMask::PATH_MTU);
-        if asked && given > most && choice.path == Path::Wire {
+        let given = if asked { Some(attributes.path_mtu) } else { known };
+        if let Some(given) = given.map(PathMtu::bytes).filter(|given| *given > most)
+            && choice.path == Path::Wire
+        {
             return Err(QpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
         }
         Ok(())
@@ -366,6 +379,7 @@ impl Qp {
     /// # Errors
     /// It is gone.
     pub fn query(&self) -> Result<QpState, QpError> {
+        self.check_ours()?;
         let address = *lock(&self.address);
         self.nic.engines().control(self.engine, |engine| {
             let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
@@ -384,7 +398,7 @@ impl Qp {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        self.addressee().post(requests)
+        self.addressee()?.post(requests)
     }
 
     /// Posts receives, in order.
@@ -392,17 +406,26 @@ impl Qp {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        self.addressee().post(requests)
+        self.addressee()?.post(requests)
     }
 
-    fn addressee(&self) -> Addressee<'_> {
+    #[inline]
+    fn addressee(&self) -> Result<Addressee<'_>, (usize, PostError)> {
+        if !self.nic.is_ours() {
+            return Err((0, PostError::OtherProcess));
+        }
         let engines = self.nic.engines();
-        Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared }
+        Ok(Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared })
+    }
+
+    fn check_ours(&self) -> Result<(), QpError> {
+        if self.nic.is_ours() { Ok(()) } else { Err(QpError::Forked) }
     }
 }
 
 /// Whether a queue pair like this can be.
 fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
+    nic.check_ours()?;
     if !matches!(spec.service, Service::Rc | Service::Uc | Service::Ud) {
         return Err(CreateError::NoSuchService { given: spec.service.name() });
     }
@@ -437,8 +460,14 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         let engines = self.nic.engines();
+        // The peer of a program that ends after its last receive would wait for it in vain.
+        engines.send_owed(self.engine, self.qpn);
         let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
+        engines.set_uses_wire(self.qpn, false);
         engines.station(self.engine).move_out();
         // Its queues are given back outside of the engine: they may be large.
         drop(entry);

@@ -1,5 +1,6 @@
 //! What a capture file shows of the packets that passed.
 
+mod common;
 mod pipe;
 
 use std::fs::{self, File};
@@ -8,9 +9,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
+use common::{Side, signaled};
 use ferroce_device::fabric::capture::{Capture, CaptureError};
 use ferroce_device::fabric::{Fabric, Inbox, Outbox, Received, Route};
+use ferroce_device::{Config, Nic, PathPolicy};
 use ferroce_testkit::judge;
+use ferroce_transport::{SendOp, Status};
 use ferroce_wire::net::Ip;
 use ferroce_wire::{Captured, Frame};
 use pcap_file::DataLink;
@@ -243,4 +247,41 @@ fn tshark_takes_every_frame_for_rocev2() {
     // RoCEv2 allows a UDP checksum of 0 over IPv6, since it has the ICRC; tshark does not know that.
     let shown = String::from_utf8_lossy(&output.stdout).replace("Illegal checksum value (0)", "");
     assert_eq!(shown, out.concat() + &back.concat());
+}
+
+/// Two engines of a device write into one file, whole packets one after the other.
+#[test]
+fn the_engines_of_a_device_share_a_file() {
+    let path = folder("engines").join("both.pcapng");
+    let address = [127, 0, 72, 1];
+    let config = Config {
+        address: Some(address.into()),
+        engines: 2,
+        capture: Some(path.clone()),
+        ..Config::new("lo")
+    };
+    let nic = Nic::open(config).expect("a device on lo");
+    let sides = [0, 1].map(|_| Side::new(&nic, address, PathPolicy::Prefer));
+    sides[0].connect(&sides[1].address());
+    sides[1].connect(&sides[0].address());
+    for round in 0..50 {
+        for (from, to) in [(0, 1), (1, 0)] {
+            let target = sides[to].address().at(0);
+            let piece = [sides[from].sge(0, 10_000)];
+            sides[from].qp.post_send(&[signaled(round, SendOp::Write(target), &piece)]).expect("room");
+        }
+        for side in &sides {
+            assert_eq!(side.completion().status, Status::Success);
+        }
+    }
+    let counters = nic.counters();
+    drop((sides, nic));
+    let frames = frames(&path);
+    let way = |wanted| frames.iter().filter(|(direction, _)| *direction == wanted).count() as u64;
+    // A few acknowledgements may have followed.
+    assert!(way(OUTBOUND) >= counters.packets_sent && way(INBOUND) >= counters.packets_received);
+    for slot in [1, 2] {
+        // Behind 20 bytes of IP and 8 of UDP, the sixth byte of a packet is the slot of its queue pair.
+        assert!(frames.iter().any(|(_, frame)| frame[28 + 5] == slot), "engine {slot} is missing");
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use allocation_counter::measure;
 use common::{Side, device, signaled};
-use ferroce_device::{Nic, PathPolicy, WorkCompletion};
+use ferroce_device::{Config, Nic, PathPolicy, WorkCompletion};
 use ferroce_transport::{Data, ReceiveRequest, SendFlags, SendOp, SendRequest, Status};
 use ferroce_wire::Imm;
 
@@ -31,6 +31,14 @@ impl Ends {
     fn in_the_process(net: u8) -> Self {
         let (nic, address) = (device([127, 0, net, 3]), [127, 0, net, 3]);
         Self::connected([(nic.clone(), address), (nic, address)], PathPolicy::Require)
+    }
+
+    /// Two engines of one device.
+    fn between_engines(last: u8, path: PathPolicy) -> Self {
+        let address = [127, 0, 98, last];
+        let config = Config { address: Some(address.into()), engines: 2, ..Config::new("lo") };
+        let nic = Nic::open(config).expect("a device on lo");
+        Self::connected([(nic.clone(), address), (nic, address)], path)
     }
 
     fn connected(places: [(Nic, [u8; 4]); 2], path: PathPolicy) -> Self {
@@ -115,6 +123,16 @@ fn nothing_allocates_over_the_wire() {
 #[test]
 fn nothing_allocates_in_the_process() {
     Ends::in_the_process(97).count();
+}
+
+/// The two ends live in two engines, because each new queue pair goes where fewest are.
+#[test]
+fn nothing_allocates_between_engines() {
+    for (last, path) in [(4, PathPolicy::Require), (5, PathPolicy::Forbid)] {
+        let ends = Ends::between_engines(last, path);
+        assert_ne!(ends.sides[0].qp.engine(), ends.sides[1].qp.engine());
+        ends.count();
+    }
 }
 
 /// Another thread is inside of the engine most of the time, so that work is left in the mail.

@@ -3,8 +3,9 @@
 //! Both sides are `interop/peer.c` on the guest's one device, so no packet of ours is involved.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
-use ferroce_verbs::{PathMtu, QpAddress, RemoteRegion, Service, Status};
+use ferroce_verbs::{Gid, PathMtu, Psn, QpAddress, Qpn, RemoteRegion, Service, Status};
 
 use crate::Result;
 use crate::far::{Far, FarCompletion, FarSpec};
@@ -36,6 +37,48 @@ fn invalidate_region(guest: IpAddr) -> Result<String> {
         "Two queue pairs of the kernel, SEND with invalidation of a region: the sender has {}, the receiver {}.",
         status(sent),
         status(received),
+    ))
+}
+
+/// SENDs of many packets over UC, to a queue pair that is not there: nobody answers and nobody needs to. Each is done when
+/// its last packet was handed to the network card, so nothing can hold it up but the kernel itself.
+pub(crate) fn stall(guest: IpAddr) -> Result<String> {
+    let (messages, len, patience) = (400, 128 << 10, Duration::from_secs(10));
+    let nobody = QpAddress {
+        qpn: Qpn::new(0xbad),
+        psn: Psn::new(0),
+        mtu: PathMtu::B1024,
+        gid: Gid::from(std::net::Ipv4Addr::new(10, 77, 0, 1)),
+    };
+    let spec = FarSpec {
+        service: Service::Uc,
+        gid_index: Family::V4.far_gid_index(),
+        len,
+        retry_count: 7,
+        timeout: 14,
+    };
+    let mut stopped = 0;
+    let mut far = None;
+    for number in 0..messages {
+        let mut sender = match far.take() {
+            Some(far) => far,
+            None => {
+                let mut far = Far::connect(guest)?;
+                far.create(&spec)?;
+                far.join(&nobody, PathMtu::B1024)?;
+                far
+            }
+        };
+        sender.post(number, "send", (0, len), &[])?;
+        match sender.wait(patience)? {
+            Some(_) => far = Some(sender),
+            // It stays as it is; a new one goes on.
+            None => stopped += 1,
+        }
+    }
+    Ok(format!(
+        "A queue pair of the kernel, {messages} UC SENDs of {len} bytes to nobody: {stopped} were not done after {} s.",
+        patience.as_secs()
     ))
 }
 

@@ -2,6 +2,7 @@
 
 mod errors;
 mod moves;
+mod unreliable;
 
 use ferroce_verbs::FaultPlan;
 
@@ -21,7 +22,7 @@ pub(crate) struct Case {
 impl Case {
     /// Whether it takes seconds.
     pub(crate) fn is_slow(&self) -> bool {
-        self.name.starts_with("large") || self.name.contains("pingpong")
+        ["large", "pingpong", "unreliable"].iter().any(|word| self.name.contains(word))
     }
 
     /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
@@ -98,6 +99,18 @@ pub(crate) const CASES: &[Case] = &[
     foul("our_loss", "we lose 2 %", OUR_LOSS),
     foul("our_repeats", "we double 20 % and hold back 5 %", OUR_REPEATS),
     foul("our_damage", "we flip a bit in 2 % of the packets", OUR_DAMAGE),
+    Case {
+        name: "their_loss_unreliable",
+        shows: "UC and UD while the guest loses 2 %: what arrives is whole",
+        weather: THEIR_LOSS,
+        run: unreliable::kernel_loses,
+    },
+    Case {
+        name: "our_loss_unreliable",
+        shows: "UC and UD while we lose 2 %: what arrives is whole",
+        weather: OUR_LOSS,
+        run: unreliable::we_lose,
+    },
     fair("rc_pingpong", "ibv_rc_pingpong", pingpong::rc),
     fair("uc_pingpong", "ibv_uc_pingpong", pingpong::uc),
     fair("ud_pingpong", "ibv_ud_pingpong", pingpong::ud),

@@ -88,14 +88,19 @@ impl Far {
         let mut output = String::new();
         loop {
             let line = self.hear()?;
-            if let Some(text) = line.strip_prefix("| ") {
-                writeln!(output, "{text}")?;
+            if let Some(text) = line.strip_prefix('|') {
+                writeln!(output, "{}", text.strip_prefix(' ').unwrap_or(text))?;
             } else if let Some(status) = line.strip_prefix("exit ") {
                 return Ok((status.parse()?, output));
             } else {
                 return Err(format!("{line:?} from the far side instead of a command's output").into());
             }
         }
+    }
+
+    /// A counter that the guest's kernel shows in a file. No shell is started for it.
+    pub(crate) fn counter(&mut self, file: &str) -> Result<u64> {
+        number(&self.ask(&format!("counter {file}"), "counter", 1)?[0])
     }
 
     /// Makes the queue pair of this conversation and its memory.

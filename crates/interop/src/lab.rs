@@ -6,7 +6,7 @@ use ferroce_verbs::{Context, DeviceCounters, PathMtu, Service};
 
 use crate::Result;
 use crate::far::Far;
-use crate::pair::{Pair, PairSpec};
+use crate::pair::{NEAR_TIMEOUT, Pair, PairSpec};
 
 /// IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) struct Lab {
     pub(crate) guest: IpAddr,
     pub(crate) family: Family,
     pub(crate) link: Link,
-    /// Whether to take ten times as many rounds.
+    /// Whether to take many rounds with the kernel's own tools.
     pub(crate) long: bool,
     /// A reliable connection that cases share as long as they leave it whole.
     shared: Option<Pair>,
@@ -96,6 +96,11 @@ impl Lab {
         }
     }
 
+    /// Each MTU with one family: where the short form does what takes long.
+    pub(crate) fn is_diagonal(&self) -> bool {
+        (self.link == Link::Usual) == (self.family == Family::V4)
+    }
+
     /// The shared connection is not whole any more.
     pub(crate) fn forget(&mut self) {
         self.shared = None;
@@ -112,6 +117,7 @@ impl Lab {
             size: SIZE,
             retry_count: 7,
             timeout: 14,
+            near_timeout: NEAR_TIMEOUT,
             wrong_qpn: 0,
         }
     }

@@ -6,12 +6,14 @@
 
 mod alone;
 mod cases;
+mod docs;
 mod far;
 mod lab;
 mod pair;
 mod pattern;
 mod pingpong;
 mod run;
+mod speed;
 mod table;
 mod totals;
 
@@ -44,7 +46,7 @@ pub(crate) struct Args {
     /// Cases that take long only over IPv4 with MTU 1500 and over IPv6 with MTU 9000
     #[arg(long)]
     short: bool,
-    /// Ten times as many rounds with the kernel's own tools
+    /// 10,000 rounds with the kernel's own tools
     #[arg(long)]
     long: bool,
     /// Print the results as JSON
@@ -62,6 +64,12 @@ pub(crate) struct Args {
     /// Only show what the kernel does with itself where it differs from our expectations
     #[arg(long)]
     alone: bool,
+    /// Only let the kernel send much to nobody, and see whether it ever stops
+    #[arg(long)]
+    stall: bool,
+    /// Only measure, so many times, how fast the kernel's device, we and plain sockets are in the guest
+    #[arg(long, value_name = "REPEATS")]
+    speed: Option<u32>,
     /// Only run a command in the guest
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
@@ -95,6 +103,13 @@ fn start(args: &Args) -> Result<ExitCode> {
         println!("{}", alone::differences(args.guest)?.join("\n"));
         return Ok(ExitCode::SUCCESS);
     }
+    if args.stall {
+        println!("{}", alone::stall(args.guest)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(repeats) = args.speed {
+        return measure(args, repeats);
+    }
     let mut table = run::run(args)?;
     if let Some(file) = &args.versions {
         let versions = fs::read_to_string(file)?;
@@ -106,13 +121,11 @@ fn start(args: &Args) -> Result<ExitCode> {
         println!("\n{}", table.markdown());
     }
     if let Some(file) = &args.write_docs {
-        table.write_into(file)?;
+        docs::replace(file, "interop table", &table.markdown())?;
     }
     let failures: Vec<_> = table.failures().collect();
     for cell in &failures {
-        let table::Column { link, family, asks } = cell.column;
-        let wrong = cell.wrong.as_deref().unwrap_or_default();
-        eprintln!("FAILED {} ({}, MTU {}, {asks:?} asking): {wrong}", cell.case, family.name(), link.mtu());
+        eprintln!("FAILED {} ({}): {}", cell.case, cell.column, cell.wrong.as_deref().unwrap_or_default());
     }
     for wrong in &table.wrong {
         eprintln!("FAILED {wrong}");
@@ -120,4 +133,14 @@ fn start(args: &Args) -> Result<ExitCode> {
     eprintln!("interop: {} of {} passed", table.len() - failures.len(), table.len());
     let passed = failures.is_empty() && table.wrong.is_empty() && table.len() > 0;
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn measure(args: &Args, repeats: u32) -> Result<ExitCode> {
+    let speed = speed::Speed::measure(args.guest, repeats)?;
+    let text = speed.markdown()?;
+    println!("\n{text}\n{}", speed.notes());
+    if let Some(file) = &args.write_docs {
+        docs::replace(file, "interop speed", &text)?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -3,9 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ferroce_device::memory::WindowKind;
+use ferroce_transport::{Bind, Data, SendFlags, SendOp, SendRequest};
 use ferroce_verbs::{
     Access, AddressVector, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, PathMtu,
-    ProtectionDomain, QKey, QpAddress, QueuePair, RemoteRegion, Service, Status, WorkKind,
+    ProtectionDomain, QKey, QpAddress, QueuePair, RemoteRegion, Rkey, Service, Status, WorkKind,
 };
 
 use crate::Result;
@@ -15,6 +17,10 @@ use crate::pattern::{pattern, sum};
 /// How long one operation may take. Nothing waits so long unless something is wrong.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
+/// How long we wait for an answer of the kernel, eight times: 0.5 s each. The kernel tries for ever; we would give up
+/// after half a second with its 67 ms, and a guest on a busy machine may stand still for longer than that.
+pub(crate) const NEAR_TIMEOUT: u8 = 17;
+
 /// The Q_Key of both sides.
 pub(crate) const QKEY: QKey = QKey(0x1111_1111);
 
@@ -22,8 +28,11 @@ pub(crate) const QKEY: QKey = QKey(0x1111_1111);
 pub(crate) const HEADER: usize = 40;
 
 /// All that memory can be used for.
-const OPEN: Access =
-    Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+const OPEN: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC)
+    .union(Access::BIND_WINDOW);
 
 /// Who asks the other one to do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +100,9 @@ pub(crate) struct PairSpec {
     pub(crate) size: usize,
     /// Retries of both sides; the kernel takes 7 for "for ever".
     pub(crate) retry_count: u8,
+    /// How long the kernel waits for an answer, and how long we do: 4.096 us * 2^timeout.
     pub(crate) timeout: u8,
+    pub(crate) near_timeout: u8,
     /// Bits by which each side's idea of the other's number is wrong.
     pub(crate) wrong_qpn: u32,
 }
@@ -143,7 +154,7 @@ impl Pair {
             let options = ConnectOptions {
                 path_mtu: Some(spec.mtu),
                 retry_count: spec.retry_count,
-                timeout: spec.timeout,
+                timeout: spec.near_timeout,
                 ..ConnectOptions::default()
             };
             near.connect_with(&wrong(peer), &options)?;
@@ -195,6 +206,31 @@ impl Pair {
     pub(crate) fn far_fails(&mut self, status: Status) -> Result<()> {
         let done = self.far.wait(LIMIT)?.ok_or("no completion of the kernel")?;
         check("the kernel's completion says", done.status, u64::from(status.code()))
+    }
+
+    /// Opens a memory window of ours over a part of our region, for this queue pair alone, and gives its key.
+    pub(crate) fn window(&mut self, offset: usize, len: usize) -> Result<Rkey> {
+        let window = self.context.as_device().allocate_window(self.domain.id(), WindowKind::Type2)?;
+        let new_key = Rkey(window.0 & !0xff | window.0.wrapping_add(1) & 0xff);
+        let bind = Bind {
+            window,
+            new_key,
+            region: self.region.lkey(),
+            address: self.region.address() + offset as u64,
+            length: len as u64,
+            access: Access::REMOTE_WRITE,
+        };
+        let id = self.next();
+        let request = SendRequest {
+            id,
+            op: SendOp::BindWindow(bind),
+            data: Data::Inline(&[]),
+            flags: SendFlags::SIGNALED,
+            dest: None,
+        };
+        self.near.as_device().post_send(&[request]).map_err(|(_, error)| error)?;
+        self.near_done(id, WorkKind::BindWindow)?;
+        Ok(new_key)
     }
 
     fn we_push(&mut self, verb: Verb, len: usize) -> Result<()> {
@@ -319,7 +355,13 @@ impl Pair {
         Ok(())
     }
 
-    fn header(&self) -> usize {
+    /// Our address.
+    pub(crate) const fn address(&self) -> IpAddr {
+        self.spec.near
+    }
+
+    /// Bytes that stand before what arrives.
+    pub(crate) fn header(&self) -> usize {
         if self.spec.service == Service::Ud { HEADER } else { 0 }
     }
 }

@@ -15,7 +15,7 @@ use ferroce_verbs::{
 use crate::Result;
 use crate::far::{gid_from_hex, gid_to_hex};
 use crate::lab::{Family, Lab};
-use crate::pair::{Asks, HEADER, LIMIT, QKEY};
+use crate::pair::{Asks, HEADER, LIMIT, NEAR_TIMEOUT, QKEY};
 
 /// Where the tools listen.
 const PORT: u16 = 18515;
@@ -27,19 +27,25 @@ const HELLO: usize = "0000:000000:000000:00000000000000000000000000000000\0".len
 const DEPTH: u32 = 64;
 
 pub(crate) fn rc(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Rc, if lab.long { 10_000 } else { 1_000 })
+    game(lab, asks, Service::Rc, rounds(lab, 1_000))
 }
 
 pub(crate) fn uc(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Uc, if lab.long { 10_000 } else { 1_000 })
+    game(lab, asks, Service::Uc, rounds(lab, 1_000))
 }
 
 pub(crate) fn ud(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Ud, if lab.long { 10_000 } else { 1_000 })
+    game(lab, asks, Service::Ud, rounds(lab, 1_000))
 }
 
+/// Some lost packets cost a timer: 67 ms at the kernel, 0.5 s at us.
 pub(crate) fn rc_with_loss(lab: &mut Lab, asks: Asks) -> Result<()> {
-    game(lab, asks, Service::Rc, if lab.long { 2_000 } else { 200 })
+    game(lab, asks, Service::Rc, rounds(lab, 200))
+}
+
+/// In the long form many, once for each family and each MTU.
+fn rounds(lab: &Lab, few: u32) -> u32 {
+    if lab.long && lab.is_diagonal() { 10_000 } else { few }
 }
 
 /// One game. Whoever asks is the client, and plays first.
@@ -48,7 +54,7 @@ fn game(lab: &Lab, asks: Asks, service: Service, rounds: u32) -> Result<()> {
     let mut far = lab.far()?;
     let (index, mtu, size) = (lab.family.far_gid_index(), lab.link.path_mtu().bytes(), table.size);
     let mtu = if service == Service::Ud { String::new() } else { format!("-m {mtu}") };
-    let limit = if lab.long { 600 } else { 170 };
+    let limit = if lab.long { 1200 } else { 170 };
     far.be_patient(Duration::from_secs(limit + 10))?;
     let tool = format!(
         "timeout {limit} ibv_{}_pingpong -d rxe0 -g {index} -s {size} {mtu} -n {rounds}",
@@ -129,7 +135,11 @@ impl Table {
             let handle = self.domain.address_handle(&AddressVector::new(peer.gid, index))?;
             self.peer = Some((handle, peer.qpn));
         } else {
-            let options = ConnectOptions { path_mtu: Some(self.mtu), ..ConnectOptions::default() };
+            let options = ConnectOptions {
+                path_mtu: Some(self.mtu),
+                timeout: NEAR_TIMEOUT,
+                ..ConnectOptions::default()
+            };
             self.near.connect_with(peer, &options)?;
         }
         Ok(())

@@ -41,13 +41,13 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
             let mut lab = Lab::new(context, args.guest, link, args.long);
             for family in Family::ALL {
                 lab.switch(family);
-                let diagonal = (link == Link::Usual) == (family == Family::V4);
+                let diagonal = lab.is_diagonal();
                 for case in wanted.iter().filter(|case| diagonal || !args.short || !case.is_slow()) {
                     for asks in [Asks::We, Asks::Kernel] {
                         totals.begin(&lab)?;
                         let wrong = (case.run)(&mut lab, asks).err().map(|error| error.to_string());
                         let column = Column { link, family, asks };
-                        totals.end(&lab, case.is_accounted())?;
+                        totals.end(&lab, case, column)?;
                         progress(case, column, wrong.as_deref());
                         if wrong.is_some() {
                             lab.forget();
@@ -69,10 +69,8 @@ fn is_wanted(args: &Args, case: &Case) -> bool {
     args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part.as_str()))
 }
 
-fn progress(case: &Case, Column { link, family, asks }: Column, wrong: Option<&str>) {
-    let who = if asks == Asks::We { "we ask" } else { "the kernel asks" };
-    let how = wrong.unwrap_or("ok");
-    eprintln!("{:18} {} MTU {} {who:15} {how}", case.name, family.name(), link.mtu());
+fn progress(case: &Case, column: Column, wrong: Option<&str>) {
+    eprintln!("{:22} {column:32} {}", case.name, wrong.unwrap_or("ok"));
 }
 
 fn open(weather: Weather, capture: Option<PathBuf>) -> Result<Context> {

@@ -1,12 +1,9 @@
 //! What came out: as a table for people, in Markdown for the documentation, and as JSON.
 
-use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
+use std::fmt::{self, Write as _};
 
 use serde_json::{Value, json};
 
-use crate::Result;
 use crate::cases::CASES;
 use crate::lab::{Family, Link};
 use crate::pair::Asks;
@@ -28,6 +25,13 @@ pub(crate) struct Column {
     pub(crate) asks: Asks,
 }
 
+impl fmt::Display for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let who = if self.asks == Asks::We { "we ask" } else { "the kernel asks" };
+        f.pad(&format!("{} MTU {} {who}", self.family.name(), self.link.mtu()))
+    }
+}
+
 /// All cells of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
@@ -37,10 +41,6 @@ pub(crate) struct Table {
     /// What is wrong with the run as a whole.
     pub(crate) wrong: Vec<String>,
 }
-
-/// Between these lines of the documentation the table is kept.
-const BEGIN: &str = "<!-- interop table: begin -->";
-const END: &str = "<!-- interop table: end -->";
 
 impl Table {
     pub(crate) fn push(&mut self, cell: Cell) {
@@ -106,13 +106,6 @@ impl Table {
         json!({ "cells": cells.collect::<Vec<_>>(), "notes": self.notes, "wrong": self.wrong })
     }
 
-    /// Puts the table into a Markdown file, between its two markers.
-    pub(crate) fn write_into(&self, file: &Path) -> Result<()> {
-        let text = fs::read_to_string(file)?;
-        fs::write(file, between(&text, &self.markdown())?)?;
-        Ok(())
-    }
-
     fn columns(&self) -> Vec<Column> {
         let mut columns: Vec<Column> = Vec::new();
         for link in Link::ALL {
@@ -130,14 +123,6 @@ impl Table {
 fn add(text: &mut String, more: &str) {
     // Writing to a string does not fail.
     let _ = text.write_str(more);
-}
-
-/// The text with what stands between the markers replaced.
-fn between(text: &str, table: &str) -> Result<String> {
-    let missing = |marker| format!("the file has no line {marker:?}: add it where the table shall stand");
-    let (before, rest) = text.split_once(BEGIN).ok_or_else(|| missing(BEGIN))?;
-    let (_, after) = rest.split_once(END).ok_or_else(|| missing(END))?;
-    Ok(format!("{before}{BEGIN}\n\n{}\n\n{END}{after}", table.trim_end()))
 }
 
 #[cfg(test)]
@@ -163,14 +148,5 @@ mod tests {
         assert!(text.contains("| `read` | RC RDMA READ | FAILED |\n"), "{text}");
         assert_eq!(text.lines().count(), 4);
         assert_eq!(table().json()["cells"][1]["wrong"], "late");
-    }
-
-    #[test]
-    fn the_table_replaces_the_one_before() {
-        let text = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        let once = between(&text, "new\n").unwrap();
-        assert_eq!(once, format!("a\n{BEGIN}\n\nnew\n\n{END}\nb\n"));
-        assert_eq!(between(&once, "new\n").unwrap(), once);
-        assert!(between("a", "b").unwrap_err().to_string().contains("add it where"));
     }
 }

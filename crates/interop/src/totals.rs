@@ -5,9 +5,11 @@ use std::fs;
 use std::net::IpAddr;
 
 use crate::Result;
+use crate::cases::Case;
 use crate::far::Far;
 use crate::lab::Lab;
 use crate::run::TAP;
+use crate::table::Column;
 
 /// Counters of both sides.
 ///
@@ -17,9 +19,9 @@ pub(crate) struct Totals {
     far: Far,
     ours: BTreeMap<&'static str, u64>,
     begun: Account,
-    /// Packets of ours in fair weather, and those of them that the kernel did not take.
+    /// Packets of ours in fair weather, and cases in which the kernel did not take as many.
     sent: i64,
-    refused: i64,
+    refused: Vec<String>,
 }
 
 /// What was counted at one moment.
@@ -28,12 +30,14 @@ struct Account {
     sent: i64,
     received: i64,
     dropped: i64,
+    /// Packets of the kernel whose ICRC was wrong.
+    damaged: u64,
 }
 
 impl Totals {
     pub(crate) fn new(guest: IpAddr) -> Result<Self> {
         let far = Far::connect(guest)?;
-        Ok(Self { far, ours: BTreeMap::new(), begun: Account::default(), sent: 0, refused: 0 })
+        Ok(Self { far, ours: BTreeMap::new(), begun: Account::default(), sent: 0, refused: Vec::new() })
     }
 
     /// A case begins.
@@ -42,14 +46,23 @@ impl Totals {
         Ok(())
     }
 
-    /// It ended; `accounted`: every packet of ours should have been taken.
-    pub(crate) fn end(&mut self, lab: &Lab, accounted: bool) -> Result<()> {
+    /// It ended.
+    pub(crate) fn end(&mut self, lab: &Lab, case: &Case, column: Column) -> Result<()> {
         let (then, now) = (self.begun, self.account(lab)?);
+        if now.damaged > then.damaged {
+            self.refused.push(format!(
+                "{} ({column}): {} with a wrong ICRC at us",
+                case.name,
+                now.damaged - then.damaged
+            ));
+        }
         // What the wire had no room for may have been anybody's.
-        if accounted && now.dropped == then.dropped {
-            let sent = now.sent - then.sent;
+        if case.is_accounted() && now.dropped == then.dropped {
+            let (sent, received) = (now.sent - then.sent, now.received - then.received);
             self.sent += sent;
-            self.refused += sent - (now.received - then.received);
+            if sent != received {
+                self.refused.push(format!("{} ({column}): the kernel took {received} of {sent}", case.name));
+            }
         }
         Ok(())
     }
@@ -70,10 +83,7 @@ impl Totals {
                 wrong.push(format!("our counter {name} is {count}: the kernel sends no such packets"));
             }
         }
-        if self.refused != 0 {
-            let (refused, sent) = (self.refused, self.sent);
-            wrong.push(format!("the kernel did not take {refused} of {sent} packets of ours"));
-        }
+        wrong.extend(self.refused.iter().map(|case| format!("packets that were refused: {case}")));
         wrong
     }
 
@@ -92,8 +102,9 @@ impl Totals {
                 self.ours("icrc_errors"),
             ),
             format!(
-                "Of {} packets that we sent in fair weather to queue pairs that stayed well, the kernel refused {}.",
-                self.sent, self.refused
+                "Of {} packets that we sent in fair weather to queue pairs that stayed well, the kernel took {}.",
+                self.sent,
+                if self.refused.is_empty() { "all" } else { "not as many" },
             ),
             format!(
                 "In the whole run the kernel saw {} requests twice and {} out of order, and sent again {} times.",
@@ -108,13 +119,21 @@ impl Totals {
         self.ours.get(name).copied().unwrap_or_default()
     }
 
+    /// What both sides have counted when nothing is on the wire. The question goes the same way as our packets, so the
+    /// answer counts all that were sent before it; if meanwhile we sent more, it is asked again.
     fn account(&mut self, lab: &Lab) -> Result<Account> {
-        let received = self.far.run("cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts")?;
-        let dropped = fs::read_to_string(format!("/sys/class/net/{TAP}/statistics/tx_dropped"))?;
-        Ok(Account {
-            sent: i64::try_from(lab.counters().packets_sent)?,
-            received: received.trim().parse()?,
-            dropped: dropped.trim().parse()?,
-        })
+        loop {
+            let sent = lab.counters().packets_sent;
+            let received = self.far.counter("/sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts")?;
+            if lab.counters().packets_sent == sent {
+                let dropped = fs::read_to_string(format!("/sys/class/net/{TAP}/statistics/tx_dropped"))?;
+                return Ok(Account {
+                    sent: i64::try_from(sent)?,
+                    received: i64::try_from(received)?,
+                    dropped: dropped.trim().parse()?,
+                    damaged: lab.counters().icrc_errors,
+                });
+            }
+        }
     }
 }

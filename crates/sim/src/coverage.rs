@@ -103,7 +103,7 @@ impl Coverage {
 fn wanted_opcodes() -> impl Iterator<Item = Opcode> {
     Opcode::all().filter(|opcode| {
         let info = opcode.info();
-        let ours = matches!(info.service, Service::Rc | Service::Uc | Service::Ud);
+        let ours = matches!(info.service, Service::Rc | Service::RcOwn | Service::Uc | Service::Ud);
         // FLUSH is known on the wire, but no work request asks for it.
         ours && info.operation != ferroce_wire::Operation::Flush
             && (info.role == Role::Request || info.service == Service::Rc)

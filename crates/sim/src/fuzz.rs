@@ -100,6 +100,8 @@ enum Work {
     AtomicWrite,
     Bind,
     LocalInvalidate,
+    MaskedCompareSwap,
+    MaskedFetchAdd,
 }
 
 /// A change of state.

@@ -289,6 +289,7 @@ const fn pair_plan(caps: Caps) -> PairPlan {
         late_receives: false,
         outstanding: 4,
         pace: 1000,
+        rate_limits: [0; 2],
     }
 }
 

@@ -2,8 +2,8 @@
 //! everything that it was asked to do.
 
 use ferroce_transport::{
-    Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, Receive, ReceiveQueue, Sge,
-    SharedQueueId,
+    Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, MaskedAdd, MaskedSwap,
+    Receive, ReceiveQueue, Sge, SharedQueueId,
 };
 use ferroce_wire::{Lkey, Qpn, Rkey};
 
@@ -113,11 +113,7 @@ impl Host for Device {
     }
 
     fn atomic(&mut self, by: Accessor, rkey: Rkey, address: u64, op: AtomicOp) -> Result<u64, Denied> {
-        let access = match op {
-            AtomicOp::Store(_) => Access::REMOTE_WRITE,
-            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd(_) => Access::REMOTE_ATOMIC,
-        };
-        self.memory.check_remote(by.domain, by.qpn, rkey, (address, 8), access)?;
+        self.memory.check_remote(by.domain, by.qpn, rkey, (address, 8), op.access())?;
         if !address.is_multiple_of(8) {
             return Err(Denied::Misaligned);
         }
@@ -161,9 +157,10 @@ impl Host for Device {
     }
 }
 
-/// What an atomic leaves where it found `original`.
+/// What an atomic leaves where it found `original`. Masked ones go bit by bit here, so that the
+/// formulas of the transport have something to be compared with.
 #[must_use]
-pub(crate) const fn applied(original: u64, op: AtomicOp) -> u64 {
+pub(crate) fn applied(original: u64, op: AtomicOp) -> u64 {
     match op {
         AtomicOp::CompareSwap { compare, swap } => {
             if original == compare {
@@ -173,6 +170,62 @@ pub(crate) const fn applied(original: u64, op: AtomicOp) -> u64 {
             }
         }
         AtomicOp::FetchAdd(add) => original.wrapping_add(add),
+        AtomicOp::MaskedCompareSwap(MaskedSwap { compare, compare_mask, swap, swap_mask }) => {
+            let mut bit = 0;
+            let mut next = 0;
+            while bit < 64 {
+                let chosen = |word: u64| word >> bit & 1;
+                if chosen(compare_mask) == 1 && chosen(original) != chosen(compare) {
+                    return original;
+                }
+                next |= (if chosen(swap_mask) == 1 { chosen(swap) } else { chosen(original) }) << bit;
+                bit += 1;
+            }
+            next
+        }
+        AtomicOp::MaskedFetchAdd(MaskedAdd { add, boundaries }) => {
+            let (mut bit, mut carry, mut next) = (0, 0, 0);
+            while bit < 64 {
+                let sum = (original >> bit & 1) + (add >> bit & 1) + carry;
+                next |= (sum & 1) << bit;
+                carry = if boundaries >> bit & 1 == 1 { 0 } else { sum >> 1 };
+                bit += 1;
+            }
+            next
+        }
         AtomicOp::Store(bytes) => u64::from_ne_bytes(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_formulas_of_masked_atomics_do_what_bit_by_bit_does(words: [u64; 5], sparse: u64) {
+            let [original, first, second, third, fourth] = words;
+            // Often something is found: then most bits agree, or few are asked about.
+            let swap = MaskedSwap { compare: first, compare_mask: second & third, swap: fourth, swap_mask: third };
+            let close = MaskedSwap { compare: original ^ (first & second & third & fourth & sparse), ..swap };
+            for op in [swap, close].map(AtomicOp::MaskedCompareSwap) {
+                prop_assert_eq!(op.applied(original), applied(original, op));
+            }
+            for boundaries in [first, first & sparse, 0, u64::MAX, 0x8080_8080_8080_8080, 1 << 63] {
+                let op = AtomicOp::MaskedFetchAdd(MaskedAdd { add: second, boundaries });
+                prop_assert_eq!(op.applied(original), applied(original, op));
+            }
+        }
+    }
+
+    #[test]
+    fn a_carry_stops_at_a_boundary_and_nowhere_else() {
+        let add = |original, add, boundaries| MaskedAdd { add, boundaries }.applied(original);
+        assert_eq!(add(0xff_ff, 0x01_01, 0x80_80), 0);
+        assert_eq!(add(0x00_ff, 0x00_01, 0x80_80), 0);
+        assert_eq!(add(0x00_ff, 0x00_01, 0), 0x01_00);
+        assert_eq!(add(u64::MAX, 1, 1 << 63), 0);
+        assert_eq!(add(0b11, 0b11, u64::MAX), 0, "fields of one bit each: exclusive or");
     }
 }

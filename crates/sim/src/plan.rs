@@ -63,6 +63,8 @@ pub struct PairPlan {
     pub outstanding: usize,
     /// Longest pause between posts, in nanoseconds.
     pub pace: u64,
+    /// How fast each end may send, in kilobits per second; 0 is without a limit.
+    pub rate_limits: [u32; 2],
 }
 
 /// Faults beside those of the network, each on or off.
@@ -228,5 +230,9 @@ fn pair(dice: &mut Dice, hosts: usize, index: u64, clean: bool, timeout: u8) -> 
         late_receives: !clean && dice.one_in(3),
         outstanding: dice.pick(&[1, 4, 16, 32]),
         pace: dice.log_between(200, 200_000),
+        rate_limits: [(); 2].map(|()| match dice.below(6) {
+            0 => u32::try_from(dice.log_between(50_000, 20_000_000)).unwrap_or(0),
+            _ => 0,
+        }),
     }
 }

@@ -1,6 +1,8 @@
 //! One work request: chosen, its memory granted, written down, posted.
 
-use ferroce_transport::{Access, Data, DatagramDest, Remote, SendFlags, SendOp, SendRequest, Sge, Status};
+use ferroce_transport::{
+    Access, Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge, Status,
+};
 use ferroce_wire::{Imm, Lkey, QKey, Rkey, Service};
 
 use crate::check::grants::Owner;
@@ -23,12 +25,20 @@ enum Kind {
     ReadBack,
     CompareSwap,
     FetchAdd,
+    MaskedCompareSwap,
+    MaskedFetchAdd,
     AtomicWrite,
     Bind,
     LocalInvalidate,
 }
 
-const RELIABLE: [Kind; 20] = [
+impl Kind {
+    const fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd | Self::MaskedCompareSwap | Self::MaskedFetchAdd)
+    }
+}
+
+const RELIABLE: [Kind; 22] = [
     Kind::Send,
     Kind::Send,
     Kind::Send,
@@ -47,6 +57,8 @@ const RELIABLE: [Kind; 20] = [
     Kind::CompareSwap,
     Kind::FetchAdd,
     Kind::FetchAdd,
+    Kind::MaskedCompareSwap,
+    Kind::MaskedFetchAdd,
     Kind::AtomicWrite,
     Kind::Bind,
 ];
@@ -182,7 +194,8 @@ impl Run<'_> {
             _ => plan.rdma_max,
         };
         let len = match kind {
-            Kind::CompareSwap | Kind::FetchAdd | Kind::AtomicWrite => 8,
+            kind if kind.is_atomic() => 8,
+            Kind::AtomicWrite => 8,
             Kind::Bind | Kind::LocalInvalidate => 0,
             _ => self.length(end, max),
         };
@@ -232,7 +245,9 @@ impl Run<'_> {
             }
             Kind::Read => self.draft_read(end, &mut draft),
             Kind::ReadBack => self.draft_read_back(end, &mut draft),
-            Kind::CompareSwap | Kind::FetchAdd => self.draft_atomic(end, kind, &mut draft),
+            Kind::CompareSwap | Kind::FetchAdd | Kind::MaskedCompareSwap | Kind::MaskedFetchAdd => {
+                self.draft_atomic(end, kind, &mut draft)
+            }
             Kind::Bind => self.draft_bind(end, &mut draft),
             Kind::LocalInvalidate => {
                 draft.message.op = SendOp::LocalInvalidate(Rkey(self.ends[end].window_key));
@@ -430,11 +445,22 @@ impl Run<'_> {
                 }
             }
         }
+        // Half of those that compare find what they look for.
+        let now = self.watch.model.cells.get(&(host, cell)).copied().unwrap_or(0);
         draft.message.op = match kind {
             Kind::FetchAdd => SendOp::FetchAdd { remote, add: self.dice.word() },
+            Kind::MaskedFetchAdd => {
+                let boundaries = self.dice.word() & self.dice.word() & self.dice.word();
+                SendOp::MaskedFetchAdd { remote, add: MaskedAdd { add: self.dice.word(), boundaries } }
+            }
+            Kind::MaskedCompareSwap => {
+                let compare_mask = self.dice.word() & self.dice.word();
+                let compare = if self.dice.one_in(2) { now } else { self.dice.word() };
+                let (swap, swap_mask) = (self.dice.word(), self.dice.word());
+                let swap = MaskedSwap { compare, compare_mask, swap, swap_mask };
+                SendOp::MaskedCompareSwap { remote, swap }
+            }
             _ => {
-                // Half of them find what they look for.
-                let now = self.watch.model.cells.get(&(host, cell)).copied().unwrap_or(0);
                 let compare = if self.dice.one_in(2) { now } else { self.dice.below(3) };
                 SendOp::CompareSwap { remote, compare, swap: self.dice.below(1 << 40) }
             }
@@ -445,10 +471,7 @@ impl Run<'_> {
     /// Memory for the bytes: to be sent, or to be filled by the answer.
     fn draft_data(&mut self, end: usize, number: usize, draft: &mut Draft) -> bool {
         let len = draft.message.len;
-        let answer = matches!(
-            draft.message.op,
-            SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-        );
+        let answer = draft.message.op.is_atomic() || matches!(draft.message.op, SendOp::Read(_));
         let inline_max = self.pair_plan(end).caps.max_inline;
         if !answer && len <= inline_max && self.dice.one_in(2) {
             let mut bytes = vec![0; len as usize];
@@ -505,7 +528,9 @@ const fn remote(op: &SendOp) -> Option<Remote> {
         | SendOp::Read(remote)
         | SendOp::AtomicWrite(remote)
         | SendOp::CompareSwap { remote, .. }
-        | SendOp::FetchAdd { remote, .. } => Some(remote),
+        | SendOp::FetchAdd { remote, .. }
+        | SendOp::MaskedCompareSwap { remote, .. }
+        | SendOp::MaskedFetchAdd { remote, .. } => Some(remote),
         _ => None,
     }
 }

@@ -175,6 +175,7 @@ pub(crate) fn transitions(plan: &PairPlan, side: usize, psns: [u32; 2], peer: Qp
     let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1);
     let rtr = Attributes::to(State::Rtr);
     let rts = Attributes::to(State::Rts).with_sq_psn(Psn::new(psns[side]));
+    let rts = rts.with_rate_limit(plan.rate_limits[side]);
     let connected = rtr
         .with(AttributeMask::AV)
         .with_path_mtu(plan.mtu)

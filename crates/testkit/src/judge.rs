@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Set by `cargo xtask test`, which has already decided: `1` if skipping is failing, `0` if not.
@@ -22,12 +23,26 @@ pub fn is_here(program: &str) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
+    or_skipped(found, program)
+}
+
+/// Whether a file is there, such as a header or a program that knows no `--version`. If it is not, says so
+/// on standard error.
+///
+/// # Panics
+/// As [`is_here`].
+#[must_use]
+pub fn has_file(path: &str) -> bool {
+    or_skipped(Path::new(path).exists(), path)
+}
+
+fn or_skipped(found: bool, what: &str) -> bool {
     if !found {
         let advice = "`cargo xtask setup` installs it";
-        assert!(!skipping_is_failing(), "{program} is missing: {advice}");
+        assert!(!skipping_is_failing(), "{what} is missing: {advice}");
         // `eprintln!` would be captured, and shown only if the test failed. `cargo xtask test`
         // counts these lines, so each is written whole.
-        let notice = format!("SKIPPED: {program} is missing; {advice}\n");
+        let notice = format!("SKIPPED: {what} is missing; {advice}\n");
         let _ = io::stderr().write_all(notice.as_bytes());
     }
     found

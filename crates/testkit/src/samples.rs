@@ -2,9 +2,9 @@
 
 use ferroce_wire::header::{Feth, FlushPlacement, FlushScope};
 use ferroce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Body, Datagram, Deth, Imm, Msn, Opcode, Operation, PKey, Packet, PathMtu,
-    PayloadLen, PayloadRule, Psn, QKey, Qpn, ReadSegment, Request, Response, Reth, Rkey, Role, Segment,
-    SendTail, Service, Srqn, Syndrome, UcRequest,
+    Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Body, Datagram, Deth, Imm, Msn, Opcode, Operation, PKey,
+    Packet, PathMtu, PayloadLen, PayloadRule, Psn, QKey, Qpn, ReadSegment, Request, Response, Reth, Rkey,
+    Role, Segment, SendTail, Service, Srqn, Syndrome, UcRequest,
 };
 use proptest::prelude::*;
 
@@ -82,12 +82,16 @@ pub fn packet(opcode: Opcode, payload: usize, numbers: &Numbers) -> Packet<Paylo
 fn body(opcode: Opcode, payload: PayloadLen, n: &Numbers) -> Body<PayloadLen> {
     let info = opcode.info();
     match (info.service, info.role) {
-        (Service::Rc, Role::Request) => Body::RcRequest(request(info.operation, payload, n)),
-        (Service::Rc, Role::Response) => Body::RcResponse(response(info.operation, payload, n)),
-        (Service::Xrc, Role::Request) => {
+        (Service::Rc | Service::RcOwn, Role::Request) => Body::RcRequest(request(info.operation, payload, n)),
+        (Service::Rc | Service::RcOwn, Role::Response) => {
+            Body::RcResponse(response(info.operation, payload, n))
+        }
+        (Service::Xrc | Service::XrcOwn, Role::Request) => {
             Body::XrcRequest(Srqn::new(n.words[5]), request(info.operation, payload, n))
         }
-        (Service::Xrc, Role::Response) => Body::XrcResponse(response(info.operation, payload, n)),
+        (Service::Xrc | Service::XrcOwn, Role::Response) => {
+            Body::XrcResponse(response(info.operation, payload, n))
+        }
         (Service::Uc, _) => Body::Uc(uc_request(info.operation, payload, n)),
         (Service::Ud, _) => Body::Ud(Datagram {
             deth: Deth { qkey: QKey(n.words[2]), source_qp: Qpn::new(n.words[3]) },
@@ -113,6 +117,8 @@ fn request(operation: Operation, payload: PayloadLen, n: &Numbers) -> Request<Pa
         Operation::ReadRequest => Request::Read(reth(n)),
         Operation::CompareSwap => Request::CompareSwap(atomic(n)),
         Operation::FetchAdd => Request::FetchAdd(atomic(n)),
+        Operation::MaskedCompareSwap => Request::MaskedCompareSwap(atomic(n), masks(n)),
+        Operation::MaskedFetchAdd => Request::MaskedFetchAdd(atomic(n), masks(n)),
         Operation::AtomicWrite => Request::AtomicWrite(reth(n), n.operand),
         Operation::Flush => Request::Flush(feth(n), reth(n)),
         write => Request::Write(write_segment(write, n), payload),
@@ -165,6 +171,11 @@ const fn reth(n: &Numbers) -> Reth {
 
 const fn atomic(n: &Numbers) -> AtomicEth {
     AtomicEth { address: n.wide[0], rkey: Rkey(n.words[2]), swap_or_add: n.wide[1], compare: n.wide[2] }
+}
+
+/// Other numbers than those of the operands.
+const fn masks(n: &Numbers) -> AtomicMasks {
+    AtomicMasks { swap_or_add: n.wide[1].rotate_left(20), compare: n.wide[2].rotate_left(20) }
 }
 
 const fn aeth(n: &Numbers) -> Aeth {

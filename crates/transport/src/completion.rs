@@ -111,6 +111,10 @@ pub enum WorkKind {
     LocalInvalidate = 6,
     /// ATOMIC WRITE.
     AtomicWrite = 9,
+    /// Masked compare and swap. `ibv_wc_opcode` has no number for it: this one is our own.
+    MaskedCompareSwap = 100,
+    /// Masked fetch and add; its number is our own too.
+    MaskedFetchAdd = 101,
     /// A SEND arrived.
     Receive = 128,
     /// An RDMA WRITE with immediate data arrived.
@@ -136,6 +140,8 @@ impl WorkKind {
             5 => Self::BindWindow,
             6 => Self::LocalInvalidate,
             9 => Self::AtomicWrite,
+            100 => Self::MaskedCompareSwap,
+            101 => Self::MaskedFetchAdd,
             128 => Self::Receive,
             129 => Self::ReceiveWithImm,
             _ => return None,

@@ -7,6 +7,7 @@ use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer};
 use crate::completion::{Completion, Status, WorkKind};
 use crate::counters::Counters;
 use crate::host::{Accessor, DomainId, Host, SharedQueueId};
+use crate::pacing::Pacer;
 use crate::time::Time;
 use crate::window::Window;
 use crate::work::{Access, SendOp};
@@ -79,6 +80,7 @@ pub(crate) struct Context<'a, H> {
     pub(crate) now: Time,
     pub(crate) connection: &'a Connection,
     pub(crate) counters: &'a mut Counters,
+    pub(crate) pacer: &'a mut Pacer,
     pub(crate) window: &'a mut Window,
     pub(crate) host: &'a mut H,
 }
@@ -102,6 +104,8 @@ impl SendOp {
             Self::Read(_) => WorkKind::Read,
             Self::CompareSwap { .. } => WorkKind::CompareSwap,
             Self::FetchAdd { .. } => WorkKind::FetchAdd,
+            Self::MaskedCompareSwap { .. } => WorkKind::MaskedCompareSwap,
+            Self::MaskedFetchAdd { .. } => WorkKind::MaskedFetchAdd,
             Self::AtomicWrite(_) => WorkKind::AtomicWrite,
             Self::BindWindow(_) => WorkKind::BindWindow,
             Self::LocalInvalidate(_) => WorkKind::LocalInvalidate,

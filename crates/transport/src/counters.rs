@@ -100,6 +100,8 @@ counters! {
     depth_waits,
     /// Requests that waited for the window.
     window_waits,
+    /// Packets and messages that waited for the rate limit.
+    rate_waits,
     /// Messages done directly at a peer in the same process.
     direct_requests,
     /// Messages of a peer in the same process done directly here.

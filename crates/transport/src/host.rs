@@ -5,7 +5,7 @@ use thiserror::Error;
 
 use crate::completion::{Completion, Event};
 use crate::queue::Receive;
-use crate::work::{Access, Bind, Sge};
+use crate::work::{Access, Bind, MaskedAdd, MaskedSwap, Sge};
 
 /// A protection domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -56,8 +56,39 @@ pub enum AtomicOp {
     },
     /// Add, wrapping around.
     FetchAdd(u64),
+    /// Store some bits if some others are found.
+    MaskedCompareSwap(MaskedSwap),
+    /// Add to several fields, each wrapping around.
+    MaskedFetchAdd(MaskedAdd),
     /// Store these bytes in this order, at once.
     Store([u8; 8]),
+}
+
+impl AtomicOp {
+    /// What it leaves where it found `original`.
+    #[must_use]
+    pub const fn applied(&self, original: u64) -> u64 {
+        match *self {
+            Self::CompareSwap { compare, swap } if compare == original => swap,
+            Self::CompareSwap { .. } => original,
+            Self::FetchAdd(add) => original.wrapping_add(add),
+            Self::MaskedCompareSwap(swap) => swap.applied(original),
+            Self::MaskedFetchAdd(add) => add.applied(original),
+            Self::Store(bytes) => u64::from_ne_bytes(bytes),
+        }
+    }
+
+    /// What a peer must be allowed to do it.
+    #[must_use]
+    pub const fn access(&self) -> Access {
+        match self {
+            Self::Store(_) => Access::REMOTE_WRITE,
+            Self::CompareSwap { .. }
+            | Self::FetchAdd(_)
+            | Self::MaskedCompareSwap(_)
+            | Self::MaskedFetchAdd(_) => Access::REMOTE_ATOMIC,
+        }
+    }
 }
 
 /// The device around a queue pair: its memory, where completions and events go, and

@@ -33,6 +33,7 @@ mod connection;
 mod counters;
 mod host;
 mod inbound;
+mod pacing;
 pub mod planted;
 mod posting;
 mod qp;
@@ -58,5 +59,6 @@ pub use time::Time;
 pub use transmit::{Acks, Destination, Gather, PayloadSource, Transmit};
 pub use window::{Window, true_size};
 pub use work::{
-    Access, Bind, Data, DatagramDest, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Access, Bind, Data, DatagramDest, MaskedAdd, MaskedSwap, ReceiveRequest, Remote, SendFlags, SendOp,
+    SendRequest, Sge,
 };

@@ -21,6 +21,9 @@ pub enum PostError {
         /// What would be needed.
         needed: &'static str,
     },
+    /// The device belongs to the process that this one was forked from.
+    #[error("the device was opened before a fork, and belongs to the parent; open it anew")]
+    OtherProcess,
     /// The queue is full.
     #[error("the {what} queue is full: {depth} requests wait; poll for completions first")]
     QueueFull {
@@ -129,7 +132,8 @@ impl PostRules {
         }
         let length = self.check_data(request)?;
         let needed = match op {
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => 8,
+            op if op.is_atomic() => 8,
+            SendOp::AtomicWrite(_) => 8,
             SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => 0,
             _ => {
                 let allowed = if self.service == Service::Ud { self.mtu_bytes() } else { MAX_MESSAGE };
@@ -152,12 +156,7 @@ impl PostRules {
                 Err(PostError::TooManyPieces { given: sges.len(), allowed: self.caps.max_send_sge })
             }
             Data::Gather(sges) => Ok(sges.iter().map(|sge| u64::from(sge.length)).sum()),
-            Data::Inline(_)
-                if matches!(
-                    request.op,
-                    SendOp::Read(_) | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }
-                ) =>
-            {
+            Data::Inline(_) if request.op.is_atomic() || matches!(request.op, SendOp::Read(_)) => {
                 Err(PostError::InlineAnswer)
             }
             Data::Inline(bytes) if bytes.len() > self.caps.max_inline as usize => {

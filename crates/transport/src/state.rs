@@ -144,8 +144,8 @@ pub struct Limits {
 /// Without [`AttributeMask::STATE`] it stays where it is. Only fields whose bit is set are looked at.
 ///
 /// Not judged here, because the answer is not in the attributes: whether a port, a P_Key index or
-/// an address exists, and whether a queue pair in SQD has drained, as a change of its attributes
-/// requires (IBA 10.3.1.5).
+/// an address exists, whether there is a second path, and whether a queue pair in SQD has drained, as
+/// a change of its attributes requires (IBA 10.3.1.5).
 ///
 /// # Errors
 ///
@@ -157,7 +157,7 @@ pub fn check(
     limits: &Limits,
 ) -> Result<State, ModifyError> {
     let given = attributes.mask;
-    if service == Service::Cnp {
+    if matches!(service, Service::Cnp | Service::RcOwn | Service::XrcOwn) {
         return Err(ModifyError::NotAQueuePair { service });
     }
     if given.contains(AttributeMask::CUR_STATE) && attributes.current_state != current {
@@ -258,6 +258,30 @@ pub enum ModifyError {
         surplus: AttributeMask,
         /// All that is allowed beside STATE.
         allowed: AttributeMask,
+    },
+    /// Attributes that are legal, but that this device does not have.
+    #[error("{attributes} is not supported: a queue pair has one path, and no other to migrate to")]
+    NotSupported {
+        /// Which.
+        attributes: AttributeMask,
+    },
+    /// There is no such port.
+    #[error("port {given} does not exist; the device has port 1")]
+    NoSuchPort {
+        /// What was given.
+        given: u8,
+    },
+    /// There is no such P_Key.
+    #[error("P_Key index {given} does not exist; the port has one P_Key, at index 0")]
+    NoSuchPKey {
+        /// What was given.
+        given: u16,
+    },
+    /// The queue pair is in SQD, and messages that it had begun are not done.
+    #[error("{attributes} cannot change while the send queue drains; wait for its event, or ask again")]
+    Draining {
+        /// What was to be changed.
+        attributes: AttributeMask,
     },
     /// An attribute is larger than its field, or than the device can do.
     #[error("{attribute} is {given}; at most {max} is allowed")]

@@ -70,6 +70,12 @@ impl Sender {
         }
     }
 
+    /// Whether every message that was begun has left.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        let head = self.queue.get(self.queue.head());
+        self.sent == 0 || head.is_none_or(|work| self.sent == work.packets)
+    }
+
     fn finish<H: Host>(&mut self, status: Status, cx: &mut Context<'_, H>) {
         self.sent = 0;
         let Some(work) = self.queue.pop() else { return };
@@ -101,8 +107,13 @@ impl Sender {
                 self.execute_locally(&work, cx)?;
                 continue;
             }
+            if !cx.pacer.allows(cx.now) {
+                return Ok(None);
+            }
             return match self.build(number, &work, cx) {
                 Ok(chosen) => {
+                    let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
+                    cx.counters.rate_waits += u64::from(pauses);
                     self.sent += 1;
                     self.next_psn = self.next_psn.next();
                     cx.counters.requests_sent += 1;

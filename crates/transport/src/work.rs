@@ -54,12 +54,73 @@ pub enum SendOp {
         /// What is added.
         add: u64,
     },
+    /// Compare some bits of eight bytes of the peer and swap some. Only a peer of our own make knows it:
+    /// another drops it unseen, and the request ends as [`RetryExceeded`](crate::Status::RetryExceeded).
+    MaskedCompareSwap {
+        /// Where.
+        remote: Remote,
+        /// What must be there, and what is stored then.
+        swap: MaskedSwap,
+    },
+    /// Add to the fields of eight bytes of the peer. Only a peer of our own make knows it, as above.
+    MaskedFetchAdd {
+        /// Where.
+        remote: Remote,
+        /// What is added to which fields.
+        add: MaskedAdd,
+    },
     /// Eight bytes into the peer's memory at once.
     AtomicWrite(Remote),
     /// Give a memory window this range of a region. No packet.
     BindWindow(Bind),
     /// Take a key of our own out of use. No packet.
     LocalInvalidate(Rkey),
+}
+
+/// The operands of a masked compare and swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskedSwap {
+    /// What must be there.
+    pub compare: u64,
+    /// The bits that are compared; the others may be anything.
+    pub compare_mask: u64,
+    /// What is stored then.
+    pub swap: u64,
+    /// The bits that are stored; the others stay.
+    pub swap_mask: u64,
+}
+
+impl MaskedSwap {
+    /// What it leaves where it found `original`.
+    #[must_use]
+    pub const fn applied(&self, original: u64) -> u64 {
+        if (original ^ self.compare) & self.compare_mask == 0 {
+            original & !self.swap_mask | self.swap & self.swap_mask
+        } else {
+            original
+        }
+    }
+}
+
+/// The operands of a masked fetch and add: several sums side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskedAdd {
+    /// What is added.
+    pub add: u64,
+    /// The highest bit of each field. A carry out of it is lost instead of going on to the next
+    /// field; without any, all eight bytes are one field.
+    pub boundaries: u64,
+}
+
+impl MaskedAdd {
+    /// What it leaves where it found `original`.
+    #[must_use]
+    pub const fn applied(&self, original: u64) -> u64 {
+        // Without the highest bits no field overflows into the next; those are added last, without carry.
+        let Self { add, boundaries } = *self;
+        let below = (original & !boundaries).wrapping_add(add & !boundaries);
+        below ^ ((original ^ add) & boundaries)
+    }
 }
 
 /// What a memory window is bound to.
@@ -84,9 +145,18 @@ impl SendOp {
     /// against the READ and atomic depth, and a fence waits for them.
     #[must_use]
     pub const fn is_read_or_atomic(&self) -> bool {
+        self.is_atomic() || matches!(self, Self::Read(_) | Self::AtomicWrite(_))
+    }
+
+    /// Whether the answer is the value that was there before.
+    #[must_use]
+    pub const fn is_atomic(&self) -> bool {
         matches!(
             self,
-            Self::Read(_) | Self::CompareSwap { .. } | Self::FetchAdd { .. } | Self::AtomicWrite(_)
+            Self::CompareSwap { .. }
+                | Self::FetchAdd { .. }
+                | Self::MaskedCompareSwap { .. }
+                | Self::MaskedFetchAdd { .. }
         )
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use common::*;
 use ferroce_sim::{Pair, Setup, Side, Verdict};
 use ferroce_transport::{
-    Acks, AttributeMask, Attributes, Data, Event, QpConfig, ReceiveQueue, ReceiveRequest, SendFlags, SendOp,
-    SharedQueueId, State, Status, WorkKind,
+    Acks, AttributeMask, Attributes, Data, Event, ModifyError, QpConfig, ReceiveQueue, ReceiveRequest,
+    SendFlags, SendOp, SharedQueueId, State, Status, WorkKind,
 };
 use ferroce_wire::{Body, Packet, Psn, Qpn, Request, Segment, Service};
 
@@ -86,6 +86,61 @@ fn sqd_with_nothing_under_way_is_drained_at_once() {
     pair.run();
     assert_events(&mut pair, &[], &[]);
     assert_states(&pair, State::Sqd, State::Rts);
+}
+
+/// Nothing changes under messages that are on their way; once they are done, everything that SQD allows.
+#[test]
+fn sqd_takes_new_attributes_only_when_it_has_drained() {
+    const LONG: u32 = 300 * 1024;
+    let mut pair = pair(|_| {});
+    post_write(&mut pair, 1, LONG);
+    pair.step();
+    drain(&mut pair, Side::A);
+    assert!(pair.queue_pair(Side::A).attributes().draining);
+    let changes = [
+        Attributes::to(State::Sqd).with_timeout(3),
+        Attributes::new().with_max_rd_atomic(1),
+        Attributes::to(State::Rts).with_min_rnr_timer(3),
+        Attributes::to(State::Sqd).with(AttributeMask::AV),
+    ];
+    let before = pair.queue_pair(Side::A).attributes();
+    for change in &changes {
+        let refused = pair.modify(Side::A, change);
+        assert!(matches!(refused, Err(ModifyError::Draining { .. })), "{refused:?}");
+    }
+    assert_eq!(pair.queue_pair(Side::A).attributes(), before);
+    pair.run();
+    assert_events(&mut pair, &[Event::SendQueueDrained], &[]);
+    for change in &changes {
+        pair.modify(Side::A, change).unwrap();
+        if change.state == State::Rts {
+            pair.modify(Side::A, &Attributes::to(State::Sqd)).unwrap();
+        }
+    }
+    let after = pair.queue_pair(Side::A).attributes();
+    assert_eq!((after.timeout, after.max_rd_atomic, after.min_rnr_timer, after.draining), (3, 1, 3, false));
+    resume(&mut pair, Side::A);
+    post_write(&mut pair, 2, 10);
+    pair.run();
+    assert_sends(&mut pair, Side::A, &[(1, Status::Success, LONG), (2, Status::Success, 10)]);
+}
+
+/// Another depth of the responder takes effect in SQD, and what a peer may ask for again is kept.
+#[test]
+fn sqd_keeps_answers_over_a_change_of_depth() {
+    let mut pair = pair(|_| {});
+    set_word(&mut pair, Side::B, 0, 5);
+    post_add(&mut pair, 1, (0, 0), 1);
+    lose(&mut pair, Side::B, &[0]);
+    pair.step();
+    pair.run_for(Duration::from_micros(100));
+    assert_eq!(word(&mut pair, Side::B, 0), 6);
+    drain(&mut pair, Side::B);
+    pair.modify(Side::B, &Attributes::to(State::Sqd).with_max_dest_rd_atomic(1)).unwrap();
+    pair.run();
+    assert_sends(&mut pair, Side::A, &[(1, Status::Success, 8)]);
+    assert_eq!((word(&mut pair, Side::A, 0), word(&mut pair, Side::B, 0)), (5, 6));
+    assert_eq!(pair.counters(Side::B).duplicate_atomics, 1);
 }
 
 /// Packets that are lost while draining are sent again.

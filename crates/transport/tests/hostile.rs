@@ -94,7 +94,12 @@ fn aimed(
             at(reth);
             reth.length = if aim.length % 4 == 0 { aim.length } else { 8 };
         }
-        Body::RcRequest(Request::CompareSwap(eth) | Request::FetchAdd(eth)) => atomic(eth),
+        Body::RcRequest(
+            Request::CompareSwap(eth)
+            | Request::FetchAdd(eth)
+            | Request::MaskedCompareSwap(eth, _)
+            | Request::MaskedFetchAdd(eth, _),
+        ) => atomic(eth),
         Body::Ud(Datagram { deth, .. }) => *deth = Deth { qkey: Pair::QKEY, ..*deth },
         _ => {}
     }

@@ -5,17 +5,30 @@ mod common;
 
 use common::*;
 use ferroce_sim::{Pair, Side};
-use ferroce_transport::{Access, DomainId, Event, Remote, SendOp, State, Status};
+use ferroce_transport::{Access, DomainId, Event, MaskedAdd, MaskedSwap, Remote, SendOp, State, Status};
 use ferroce_wire::Rkey;
 
 type Make = fn(Remote) -> SendOp;
 
+const EVERYTHING: MaskedSwap =
+    MaskedSwap { compare: 0, compare_mask: u64::MAX, swap: 1, swap_mask: u64::MAX };
+
 /// Everything that reaches for remote memory, and the access that it needs.
-const REACHES: [(&str, Make, Access); 5] = [
+const REACHES: [(&str, Make, Access); 7] = [
     ("WRITE", SendOp::Write, Access::REMOTE_WRITE),
     ("READ", SendOp::Read, Access::REMOTE_READ),
     ("compare and swap", |remote| SendOp::CompareSwap { remote, compare: 0, swap: 1 }, Access::REMOTE_ATOMIC),
     ("fetch and add", |remote| SendOp::FetchAdd { remote, add: 1 }, Access::REMOTE_ATOMIC),
+    (
+        "masked compare and swap",
+        |remote| SendOp::MaskedCompareSwap { remote, swap: EVERYTHING },
+        Access::REMOTE_ATOMIC,
+    ),
+    (
+        "masked fetch and add",
+        |remote| SendOp::MaskedFetchAdd { remote, add: MaskedAdd { add: 1, boundaries: 0 } },
+        Access::REMOTE_ATOMIC,
+    ),
     ("ATOMIC WRITE", SendOp::AtomicWrite, Access::REMOTE_WRITE),
 ];
 
@@ -111,7 +124,7 @@ fn a_region_of_another_protection_domain_is_a_remote_access_error() {
 /// IBA 9.7.4.1.4: a queue pair that was not opened for this kind of request has no such request.
 #[test]
 fn a_queue_pair_without_this_permission_gives_an_invalid_request() {
-    for (name, op, needed) in &REACHES[1..4] {
+    for (name, op, needed) in &REACHES[1..6] {
         let mut pair = pair(|setup| setup.access = Access::all().difference(*needed));
         let remote = region(&mut pair, 1, Access::all());
         assert_denied(pair, op(remote), INVALID, name);
@@ -121,7 +134,7 @@ fn a_queue_pair_without_this_permission_gives_an_invalid_request() {
 /// A WRITE of nothing that comes before the refused one would be refused too, so this one stands alone.
 #[test]
 fn a_queue_pair_closed_to_writes_gives_an_invalid_request() {
-    for op in [REACHES[0].1, REACHES[4].1] {
+    for op in [REACHES[0].1, REACHES[6].1] {
         let mut pair = pair(|setup| setup.access = Access::REMOTE_READ | Access::REMOTE_ATOMIC);
         let (op, sge) = (op(pair.remote(Side::B, 0)), pair.sge(Side::A, 0, 8));
         fill(&mut pair, Side::A, 0, 8, 1);

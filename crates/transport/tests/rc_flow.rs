@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use common::*;
 use ferroce_sim::{Pair, Side, Verdict};
-use ferroce_transport::{Acks, Data, SendFlags, SendOp, Status};
+use ferroce_transport::{Acks, Data, MaskedAdd, MaskedSwap, SendFlags, SendOp, Status};
 use ferroce_wire::{Body, Packet, PathMtu, Psn};
 
 /// Both ends are requester and responder at once, and share nothing but the wire.
@@ -136,6 +136,48 @@ fn compare_and_swap_swaps_only_what_it_finds() {
     assert_eq!(found, [10, u64::MAX, u64::MAX, 1 << 63]);
     assert_eq!(word(&mut pair, Side::B, 64), 5, "adding wraps around");
     assert_at_peace(&mut pair);
+}
+
+#[test]
+fn masked_atomics_touch_only_their_bits() {
+    let mut pair = pair(|_| {});
+    set_word(&mut pair, Side::B, 64, 0xaaaa_0000_0000_0011);
+    let remote = pair.remote(Side::B, 64);
+    let swap = MaskedSwap { compare: 0x11, compare_mask: 0xff, swap: u64::MAX, swap_mask: 0xff00 };
+    let add = MaskedAdd { add: 0x0001_0000_0000_01f0, boundaries: 0x8000_0000_0000_0080 };
+    let ops = [
+        SendOp::MaskedCompareSwap { remote, swap },
+        SendOp::MaskedCompareSwap { remote, swap: MaskedSwap { compare: 0x10, ..swap } },
+        SendOp::MaskedFetchAdd { remote, add },
+    ];
+    for (id, op) in (0..).zip(ops) {
+        let sge = pair.sge(Side::A, 8 * id, 8);
+        post(&mut pair, id, op, &[sge]);
+    }
+    pair.run();
+    assert_sends(&mut pair, Side::A, &[0, 1, 2].map(|id| (id, Status::Success, 8)));
+    let found = [0, 8, 16].map(|offset| word(&mut pair, Side::A, offset));
+    assert_eq!(found, [0xaaaa_0000_0000_0011, 0xaaaa_0000_0000_ff11, 0xaaaa_0000_0000_ff11]);
+    // 0x11 + 0xf0 loses its carry; 0xff + 0x01 goes on into the field above.
+    assert_eq!(word(&mut pair, Side::B, 64), 0xaaab_0000_0001_0001);
+    assert_at_peace(&mut pair);
+}
+
+/// A peer of another make does not know the opcode and drops the packet.
+#[test]
+fn a_masked_atomic_to_a_peer_that_knows_none_ends_with_retry_exceeded() {
+    let mut pair = pair(|setup| setup.retry_count = 2);
+    pair.filter(|sent| match sent.packet().opcode().byte() {
+        0xc0.. => Verdict::Drop,
+        _ => Verdict::Deliver,
+    });
+    let (remote, sge) = (pair.remote(Side::B, 64), pair.sge(Side::A, 0, 8));
+    let add = MaskedAdd { add: 1, boundaries: 0 };
+    post_write(&mut pair, 1, 10);
+    post(&mut pair, 2, SendOp::MaskedFetchAdd { remote, add }, &[sge]);
+    pair.run();
+    assert_sends(&mut pair, Side::A, &[(1, Status::Success, 10), (2, Status::RetryExceeded, 0)]);
+    assert_eq!(pair.counters(Side::A).timeouts, 3);
 }
 
 /// A fence holds also when the answer that it waits for is lost.

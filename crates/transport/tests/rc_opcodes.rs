@@ -7,7 +7,7 @@ use common::*;
 use ferroce_sim::{Pair, Side};
 use ferroce_transport::{Event, State, Status};
 use ferroce_wire::header::{FlushPlacement, FlushScope};
-use ferroce_wire::{AtomicEth, Feth, Imm, Request, Reth, Rkey, Segment, SendTail};
+use ferroce_wire::{AtomicEth, AtomicMasks, Feth, Imm, Request, Reth, Rkey, Segment, SendTail};
 
 const FULL: &[u8] = &[0xaa; 1024];
 const REST: &[u8] = &[0xbb; 10];
@@ -23,6 +23,7 @@ fn every_request(pair: &Pair) -> Vec<(Name, Request<&'static [u8]>)> {
     let (two, one) = (reth(pair, 0, 1034), reth(pair, 0, 10));
     let Reth { address, rkey, .. } = one;
     let atomic = AtomicEth { address, rkey, swap_or_add: 1, compare: 0 };
+    let masks = AtomicMasks { swap_or_add: 1, compare: 1 };
     let feth = Feth { placement: FlushPlacement::empty(), scope: FlushScope::Range };
     vec![
         ("SEND First", Request::Send(First(()), FULL)),
@@ -42,6 +43,8 @@ fn every_request(pair: &Pair) -> Vec<(Name, Request<&'static [u8]>)> {
         ("READ Request", Request::Read(one)),
         ("Compare and Swap", Request::CompareSwap(atomic)),
         ("Fetch and Add", Request::FetchAdd(atomic)),
+        ("Masked Compare and Swap", Request::MaskedCompareSwap(atomic, masks)),
+        ("Masked Fetch and Add", Request::MaskedFetchAdd(atomic, masks)),
         ("ATOMIC WRITE", Request::AtomicWrite(reth(pair, 0, 8), [1; 8])),
         ("FLUSH", Request::Flush(feth, one)),
     ]
@@ -61,6 +64,8 @@ fn legal(open: Option<Name>) -> Vec<Name> {
             "READ Request",
             "Compare and Swap",
             "Fetch and Add",
+            "Masked Compare and Swap",
+            "Masked Fetch and Add",
             "ATOMIC WRITE",
         ],
         Some("SEND First") => {
@@ -118,7 +123,7 @@ fn an_unexpected_opcode_in_any_position_is_an_invalid_request() {
             seen += 1;
         }
     }
-    assert_eq!(seen, 8 + 15 + 16);
+    assert_eq!(seen, 8 + 17 + 18);
 }
 
 /// The other half of the table: none of these is refused for its position.

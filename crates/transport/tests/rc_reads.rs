@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use ferroce_sim::{Pair, Side, Verdict};
 use ferroce_transport::{Acks, Event, State, Status};
-use ferroce_wire::{AtomicEth, Body, PathMtu, Psn, ReadSegment, Request, Response, Reth};
+use ferroce_wire::{AtomicEth, AtomicMasks, Body, PathMtu, Psn, ReadSegment, Request, Response, Reth};
 
 /// A READ request that was sent: first PSN, offset in B's memory, length, packets of its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +224,33 @@ fn a_repeated_atomic_after_a_later_request_is_answered_from_the_replay_store() {
         .collect();
     assert_eq!(originals, [(1, 40), (2, 42), (1, 40), (2, 42)]);
     assert_eq!(word(&mut pair, Side::B, 0), 7);
+    assert_eq!(pair.counters(Side::B).duplicate_atomics, 2);
+}
+
+/// The same of masked atomics: they share the places and the order of all others.
+#[test]
+fn a_repeated_masked_atomic_is_answered_from_the_replay_store() {
+    let mut pair = pair(|_| {});
+    cut(&mut pair, Side::A);
+    set_word(&mut pair, Side::B, 0, 0x00ff_0040);
+    let Reth { address, rkey, .. } = reth(&pair, 0, 8);
+    let eth = |swap_or_add, compare| AtomicEth { address, rkey, swap_or_add, compare };
+    let masks = |swap_or_add, compare| AtomicMasks { swap_or_add, compare };
+    let add = Request::MaskedFetchAdd(eth(0x0001_0002, 0), masks(0x0080_8080, 0));
+    let swap = Request::MaskedCompareSwap(eth(0x7777, 0x42), masks(0xff00, 0x00ff));
+    for (psn, request) in [(START, add), (START + 1, swap), (START, add), (START + 1, swap)] {
+        inject_request(&mut pair, psn, request);
+    }
+    let originals: Vec<_> = pair
+        .sent
+        .iter()
+        .filter_map(|sent| match sent.packet().body {
+            Body::RcResponse(Response::AtomicAcknowledge(_, eth)) => Some(eth.original),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(originals, [0x00ff_0040, 0x42, 0x00ff_0040, 0x42]);
+    assert_eq!(word(&mut pair, Side::B, 0), 0x7742);
     assert_eq!(pair.counters(Side::B).duplicate_atomics, 2);
 }
 

@@ -1,6 +1,8 @@
 //! What became of work.
 
-use ferroce_device::WorkCompletion;
+use std::time::SystemTime;
+
+use ferroce_device::{ClockReading, WorkCompletion};
 use ferroce_transport::{Status, Time, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 use thiserror::Error;
@@ -58,6 +60,13 @@ impl Completion {
         }
     }
 
+    /// When it ended, on the wall's clock as it was read together with the device's
+    /// ([`Context::clock`](crate::Context::clock)).
+    #[must_use]
+    pub fn wall_time(&self, clock: &ClockReading) -> SystemTime {
+        clock.wall_at(self.time)
+    }
+
     /// Whether the work was done.
     #[must_use]
     pub const fn is_success(&self) -> bool {
@@ -74,7 +83,10 @@ impl Completion {
             WorkKind::Send => Classified::Sent(self),
             WorkKind::Write | WorkKind::AtomicWrite => Classified::Wrote(self),
             WorkKind::Read => Classified::Read(self),
-            WorkKind::CompareSwap | WorkKind::FetchAdd => Classified::Atomic(self),
+            WorkKind::CompareSwap
+            | WorkKind::FetchAdd
+            | WorkKind::MaskedCompareSwap
+            | WorkKind::MaskedFetchAdd => Classified::Atomic(self),
             WorkKind::Receive => Classified::Received(self),
             WorkKind::ReceiveWithImm => Classified::Written(self),
             WorkKind::BindWindow | WorkKind::LocalInvalidate => Classified::Local(self),

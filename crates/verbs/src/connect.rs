@@ -31,6 +31,8 @@ pub struct ConnectOptions {
     pub max_dest_rd_atomic: u8,
     /// What the peer may do with regions that allow it.
     pub access: Access,
+    /// How fast to send, in kilobits per second; 0 is without a limit.
+    pub rate_limit: u32,
     /// IPv4 type of service or IPv6 traffic class.
     pub traffic_class: u8,
     /// Hops that a packet may take; 0 means 64.
@@ -60,6 +62,7 @@ impl Default for ConnectOptions {
             max_rd_atomic: Limits::READ_DEPTH,
             max_dest_rd_atomic: Limits::READ_DEPTH,
             access: Self::ALL_ACCESS,
+            rate_limit: 0,
             traffic_class: 0,
             hop_limit: 0,
             flow_label: 0,
@@ -121,6 +124,9 @@ impl QueuePair {
                 .with_rnr_retry(options.rnr_retry)
                 .with_max_rd_atomic(options.max_rd_atomic);
         }
+        if options.rate_limit > 0 {
+            rts = rts.with_rate_limit(options.rate_limit);
+        }
         let steps = || {
             self.initialise()?;
             self.modify(&rtr, Some(&address))?;
@@ -164,6 +170,18 @@ impl QueuePair {
     /// The device refused.
     pub fn flush(&self) -> Result<(), QpError> {
         self.modify(&Attributes::to(State::Err), None)
+    }
+
+    /// Limits how fast it sends from now on, in kilobits per second; 0 takes the limit away.
+    ///
+    /// What counts are the bytes of its own requests, from the base transport header to the ICRC; what
+    /// the peer reads is limited by the peer. After a pause it sends at once what the rate gives in
+    /// a millisecond. Between two queue pairs of one process whole messages count, and none is cut.
+    ///
+    /// # Errors
+    /// It is not in RTS.
+    pub fn set_rate_limit(&self, kilobits_per_second: u32) -> Result<(), QpError> {
+        self.modify(&Attributes::to(State::Rts).with_rate_limit(kilobits_per_second), None)
     }
 
     /// From RESET to INIT; in another state it stays.

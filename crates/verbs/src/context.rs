@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use ferroce_device::discovery::{self, DeviceInfo, Opening};
 use ferroce_device::fabric::faults::FaultPlan;
-use ferroce_device::{Config, DeviceCounters, Nic, PathPolicy};
+use ferroce_device::{ClockReading, Config, DeviceCounters, Nic, PathPolicy};
+use ferroce_transport::Time;
 use ferroce_wire::Gid;
 
 use crate::completion_channel::CompletionChannel;
@@ -84,6 +85,19 @@ impl Context {
     #[must_use]
     pub fn events(&self) -> Events {
         Events::new(self.nic.clone())
+    }
+
+    /// The time on the device's clock, on which completions are timed: nanoseconds since some beginning.
+    #[must_use]
+    pub fn clock_now(&self) -> Time {
+        ferroce_device::now()
+    }
+
+    /// Reads the device's clock together with the wall's, to tell what a time of a completion
+    /// is on the wall. The clocks drift apart and the wall's may be set, so read it again now and then.
+    #[must_use]
+    pub fn clock(&self) -> ClockReading {
+        ClockReading::take()
     }
 
     /// What happened to the device so far.

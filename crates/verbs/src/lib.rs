@@ -109,11 +109,11 @@ pub use work::Work;
 pub use ferroce_device::discovery::DeviceInfo;
 pub use ferroce_device::fabric::faults::{FaultPlan, FaultPlanError};
 pub use ferroce_device::{
-    AddressVector, AsyncEvent, CqId, DeviceCounters, Notify, Path, PathChoice, PathPolicy, PathReason,
-    QpError, QpState,
+    AddressVector, AsyncEvent, ClockReading, CqId, DeviceCounters, Notify, Path, PathChoice, PathPolicy,
+    PathReason, QpError, QpState,
 };
 pub use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, Counters, DomainId, Event, ModifyError,
+    Access, AttributeMask, Attributes, Caps, Counters, DomainId, Event, MaskedAdd, MaskedSwap, ModifyError,
     PostError as RefusedError, SharedQueueId, State, Status, Time, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

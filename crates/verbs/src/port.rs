@@ -35,6 +35,10 @@ pub struct DeviceAttributes {
     pub max_memory_regions: usize,
     /// READs and atomics under way on each side of a queue pair.
     pub max_read_depth: u8,
+    /// How fast the clock ticks on which completions are timed, in kilohertz: it counts nanoseconds.
+    pub core_clock_khz: u64,
+    /// The bits of a completion's time that mean something: all of them.
+    pub timestamp_mask: u64,
 }
 
 impl DeviceAttributes {
@@ -54,6 +58,8 @@ impl DeviceAttributes {
             max_protection_domains: Limits::DOMAINS,
             max_memory_regions: ferroce_device::memory::MAX_REGIONS,
             max_read_depth: Limits::READ_DEPTH,
+            core_clock_khz: 1_000_000,
+            timestamp_mask: u64::MAX,
         }
     }
 }

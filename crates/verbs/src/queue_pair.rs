@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use ferroce_device::{AddressVector, PathChoice, Qp, QpError, QpState};
-use ferroce_transport::{Attributes, Counters, DatagramDest, State};
+use ferroce_transport::{Attributes, Counters, DatagramDest, MaskedAdd, MaskedSwap, State};
 use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 
 use crate::address_handle::AddressHandle;
@@ -138,6 +138,34 @@ impl QueuePair {
         add: u64,
     ) -> Work<'a> {
         let operation = Operation::FetchAdd { remote: at.into(), add };
+        Work::new(self, operation, Bytes::Pieces(before.into()))
+    }
+
+    /// Stores some bits into eight bytes of the peer if some of theirs are as expected, all at once.
+    /// What was there comes into our eight bytes, as a number of this machine.
+    ///
+    /// Masked atomics work between two of our own make: the IBA has none, and a peer that does not know
+    /// them drops them, so that the work ends as [`Status::RetryExceeded`](crate::Status::RetryExceeded).
+    pub fn masked_compare_swap<'a>(
+        &'a self,
+        before: impl Into<Pieces<'a>>,
+        at: impl Into<RemoteSlice>,
+        swap: MaskedSwap,
+    ) -> Work<'a> {
+        let operation = Operation::MaskedCompareSwap { remote: at.into(), swap };
+        Work::new(self, operation, Bytes::Pieces(before.into()))
+    }
+
+    /// Adds to several fields of eight bytes of the peer, all at once: no carry goes from one field to
+    /// the next. What was there comes into our eight bytes. Only for peers of our own make, as
+    /// [`masked_compare_swap`](Self::masked_compare_swap).
+    pub fn masked_fetch_add<'a>(
+        &'a self,
+        before: impl Into<Pieces<'a>>,
+        at: impl Into<RemoteSlice>,
+        add: MaskedAdd,
+    ) -> Work<'a> {
+        let operation = Operation::MaskedFetchAdd { remote: at.into(), add };
         Work::new(self, operation, Bytes::Pieces(before.into()))
     }
 

@@ -1,6 +1,8 @@
 //! Work for a send queue, described step by step.
 
-use ferroce_transport::{Data, DatagramDest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use ferroce_transport::{
+    Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use ferroce_wire::{Imm, Rkey};
 
 use crate::error::{PostError, PostTarget};
@@ -34,6 +36,8 @@ pub(crate) enum Operation {
     Read(RemoteSlice),
     CompareSwap { remote: RemoteSlice, compare: u64, swap: u64 },
     FetchAdd { remote: RemoteSlice, add: u64 },
+    MaskedCompareSwap { remote: RemoteSlice, swap: MaskedSwap },
+    MaskedFetchAdd { remote: RemoteSlice, add: MaskedAdd },
     AtomicWrite(RemoteSlice),
     LocalInvalidate(Rkey),
 }
@@ -179,6 +183,12 @@ impl Operation {
                 SendOp::CompareSwap { remote: to(remote)?, compare, swap }
             }
             (Self::FetchAdd { remote, add }, Extra::Nothing) => SendOp::FetchAdd { remote: to(remote)?, add },
+            (Self::MaskedCompareSwap { remote, swap }, Extra::Nothing) => {
+                SendOp::MaskedCompareSwap { remote: to(remote)?, swap }
+            }
+            (Self::MaskedFetchAdd { remote, add }, Extra::Nothing) => {
+                SendOp::MaskedFetchAdd { remote: to(remote)?, add }
+            }
             (Self::AtomicWrite(remote), Extra::Nothing) => SendOp::AtomicWrite(to(remote)?),
             (Self::LocalInvalidate(rkey), Extra::Nothing) => SendOp::LocalInvalidate(rkey),
             (operation, Extra::Imm(_)) => {
@@ -199,6 +209,8 @@ impl Operation {
             Self::Read(_) => "READ",
             Self::CompareSwap { .. } => "COMPARE AND SWAP",
             Self::FetchAdd { .. } => "FETCH AND ADD",
+            Self::MaskedCompareSwap { .. } => "MASKED COMPARE AND SWAP",
+            Self::MaskedFetchAdd { .. } => "MASKED FETCH AND ADD",
             Self::AtomicWrite(_) => "ATOMIC WRITE",
             Self::LocalInvalidate(_) => "LOCAL INVALIDATE",
         }

@@ -66,8 +66,8 @@ pub use captured::{Captured, Note, Notes};
 pub use error::{BufferTooSmall, EmitError, ParseError};
 pub use frame::{Frame, Icrc};
 pub use header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CreditCode, Deth, Feth, Grh, Ieth, Imm, NakCode, ReservedSyndrome,
-    Reth, RnrTimer, Syndrome, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Bth, CreditCode, Deth, Feth, Grh, Ieth, Imm, NakCode,
+    ReservedSyndrome, Reth, RnrTimer, Syndrome, Xrceth,
 };
 pub use icrc::{Digest, Flow, ICRC_LEN, Seed};
 pub use mtu::PathMtu;

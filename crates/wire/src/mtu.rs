@@ -2,9 +2,9 @@
 
 use core::fmt;
 
+use crate::header::{AtomicEth, Bth, Xrceth};
 use crate::icrc::ICRC_LEN;
 use crate::net::{Ipv6, Udp};
-use crate::packet::MAX_HEADER_LEN;
 
 /// The five payload sizes that InfiniBand and RoCE allow for full packets (IBA 9.2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,13 +26,13 @@ impl PathMtu {
     pub const ALL: [Self; 5] = [Self::B256, Self::B512, Self::B1024, Self::B2048, Self::B4096];
 
     /// What an interface must have room for beside the payload: IPv6, UDP, and the longest
-    /// transport headers ([`MAX_HEADER_LEN`]) with the ICRC, 96 bytes.
+    /// transport headers of the IBA with the ICRC, 96 bytes.
     ///
     /// Eight of them are never used: the longest headers end in an AtomicETH, and such a
     /// packet has no payload. The Linux kernel counts them all the same. Both ends of a
     /// link must come to the same path MTU, or one proposes what the other refuses, so
     /// we count as it does.
-    pub const MAX_OVERHEAD: usize = Ipv6::LEN + Udp::LEN + MAX_HEADER_LEN + ICRC_LEN;
+    pub const MAX_OVERHEAD: usize = Ipv6::LEN + Udp::LEN + Bth::LEN + Xrceth::LEN + AtomicEth::LEN + ICRC_LEN;
 
     /// The MTU with this code in a queue pair attribute or a CM message.
     #[must_use]

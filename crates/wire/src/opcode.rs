@@ -9,7 +9,7 @@ use core::fmt;
 use bitflags::bitflags;
 
 use crate::header::{
-    Aeth, AtomicAckEth, AtomicEth, Bth, CNP_RESERVED_LEN, Deth, Feth, Ieth, Imm, Reth, Xrceth,
+    Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Bth, CNP_RESERVED_LEN, Deth, Feth, Ieth, Imm, Reth, Xrceth,
 };
 use crate::payload_rule::PayloadRule;
 
@@ -26,21 +26,26 @@ pub enum Service {
     Cnp = 0b100,
     /// Extended reliable connection (annex A14).
     Xrc = 0b101,
+    /// Requests of our own on a reliable connection, in the range for manufacturers.
+    RcOwn = 0b110,
+    /// The same on an extended reliable connection.
+    XrcOwn = 0b111,
 }
 
 impl Service {
     /// All services with a place in the table.
-    pub const ALL: [Self; 5] = [Self::Rc, Self::Uc, Self::Ud, Self::Cnp, Self::Xrc];
+    pub const ALL: [Self; 7] =
+        [Self::Rc, Self::Uc, Self::Ud, Self::Cnp, Self::Xrc, Self::RcOwn, Self::XrcOwn];
 
     /// The upper-case name that everybody uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Rc => "RC",
+            Self::Rc | Self::RcOwn => "RC",
             Self::Uc => "UC",
             Self::Ud => "UD",
             Self::Cnp => "CNP",
-            Self::Xrc => "XRC",
+            Self::Xrc | Self::XrcOwn => "XRC",
         }
     }
 }
@@ -81,6 +86,8 @@ bitflags! {
         const RETH = 1 << 3;
         /// Remote address, key and operands of an atomic.
         const ATOMIC_ETH = 1 << 4;
+        /// Masks of a masked atomic.
+        const ATOMIC_MASKS = 1 << 10;
         /// Acknowledgement syndrome and message sequence number.
         const AETH = 1 << 5;
         /// The value before an atomic.
@@ -98,12 +105,13 @@ impl Headers {
     /// Their length on the wire together.
     #[must_use]
     pub const fn wire_len(self) -> usize {
-        const LENGTHS: [(Headers, usize); 10] = [
+        const LENGTHS: [(Headers, usize); 11] = [
             (Headers::XRCETH, Xrceth::LEN),
             (Headers::DETH, Deth::LEN),
             (Headers::FETH, Feth::LEN),
             (Headers::RETH, Reth::LEN),
             (Headers::ATOMIC_ETH, AtomicEth::LEN),
+            (Headers::ATOMIC_MASKS, AtomicMasks::LEN),
             (Headers::AETH, Aeth::LEN),
             (Headers::ATOMIC_ACK_ETH, AtomicAckEth::LEN),
             (Headers::IMM_DT, Imm::LEN),
@@ -133,15 +141,18 @@ enum Spoken {
     Everywhere,
     /// A congestion notification.
     Congestion,
+    /// RC and XRC between two of our own make.
+    Own,
 }
 
 impl Spoken {
     const fn includes(self, service: Service) -> bool {
         match service {
-            Service::Rc | Service::Xrc => !matches!(self, Self::Congestion),
+            Service::Rc | Service::Xrc => !matches!(self, Self::Congestion | Self::Own),
             Service::Uc => matches!(self, Self::Connected | Self::Everywhere),
             Service::Ud => matches!(self, Self::Everywhere),
             Service::Cnp => matches!(self, Self::Congestion),
+            Service::RcOwn | Service::XrcOwn => matches!(self, Self::Own),
         }
     }
 }
@@ -248,6 +259,11 @@ operations! {
     /// Tells a sender that its packets met congestion. Its lower five bits are those of SEND
     /// Middle, so that here it is listed by its whole opcode.
     0x81 Congestion "Congestion Notification" Congestion Response Only [CNP] Nothing;
+    /// Compares some bits of eight bytes and swaps some: an addition of our own. The lower five bits
+    /// are those of the compare and swap that everybody knows.
+    0xd3 MaskedCompareSwap "Masked Compare and Swap" Own Request Only [ATOMIC_ETH ATOMIC_MASKS] Nothing;
+    /// Adds to several fields of eight bytes: an addition of our own.
+    0xd4 MaskedFetchAdd "Masked Fetch and Add" Own Request Only [ATOMIC_ETH ATOMIC_MASKS] Nothing;
 }
 
 /// An opcode that exists: a service and an operation that it knows.
@@ -290,7 +306,7 @@ impl Opcode {
     pub const fn new(service: Service, operation: Operation) -> Option<Self> {
         let byte = (service as u8) << 5 | operation.code();
         match &TABLE[byte as usize] {
-            // A congestion notification shares its lower bits with SEND Middle.
+            // What stands at the end of the list shares its lower bits with what everybody knows.
             Some(info) if info.operation as u8 == operation as u8 => Some(Self(byte)),
             _ => None,
         }
@@ -349,7 +365,7 @@ const fn table() -> [Option<OpcodeInfo>; 256] {
 const fn added_by(service: Service, role: Role) -> Headers {
     match (service, role) {
         (Service::Ud, _) => Headers::DETH,
-        (Service::Xrc, Role::Request) => Headers::XRCETH,
+        (Service::Xrc | Service::XrcOwn, Role::Request) => Headers::XRCETH,
         _ => Headers::empty(),
     }
 }
@@ -383,7 +399,9 @@ mod tests {
         assert_eq!(count(Service::Ud), 2);
         assert_eq!(count(Service::Xrc), 25);
         assert_eq!(count(Service::Cnp), 1);
-        assert_eq!(Opcode::all().count(), 65);
+        assert_eq!(count(Service::RcOwn), 2);
+        assert_eq!(count(Service::XrcOwn), 2);
+        assert_eq!(Opcode::all().count(), 69);
     }
 
     #[test]
@@ -398,6 +416,10 @@ mod tests {
         assert_eq!(byte(Service::Cnp, Operation::Congestion), Some(0x81));
         assert_eq!(byte(Service::Xrc, Operation::SendOnly), Some(0xa4));
         assert_eq!(byte(Service::Xrc, Operation::Flush), Some(0xbc));
+        assert_eq!(byte(Service::RcOwn, Operation::MaskedCompareSwap), Some(0xd3));
+        assert_eq!(byte(Service::XrcOwn, Operation::MaskedFetchAdd), Some(0xf4));
+        assert_eq!(byte(Service::Rc, Operation::MaskedCompareSwap), None);
+        assert_eq!(byte(Service::RcOwn, Operation::CompareSwap), None);
         assert_eq!(byte(Service::Uc, Operation::ReadRequest), None);
         assert_eq!(byte(Service::Uc, Operation::SendOnlyInv), None);
         assert_eq!(byte(Service::Ud, Operation::SendFirst), None);

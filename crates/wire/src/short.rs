@@ -5,7 +5,7 @@ use core::fmt;
 use crate::captured::Captured;
 use crate::describe::Value;
 use crate::frame::{Frame, Icrc};
-use crate::header::{Aeth, AtomicEth, Imm, Reth, Syndrome};
+use crate::header::{Aeth, AtomicEth, AtomicMasks, Imm, Reth, Syndrome};
 use crate::mad::{CmMad, CmMessage, CommId, MAD_LEN, MadHeader};
 use crate::num::Qpn;
 use crate::packet::{
@@ -72,11 +72,15 @@ fn short_request<P>(request: &Request<P>, f: &mut fmt::Formatter<'_>) -> fmt::Re
         },
         Request::Write(segment, _) => short_write(segment, f),
         Request::Read(reth) => short_reth(reth, f),
-        Request::CompareSwap(AtomicEth { address, rkey, swap_or_add, compare }) => {
-            write!(f, " va=0x{address:016x} rkey={rkey} compare=0x{compare:x} swap=0x{swap_or_add:x}")
+        Request::CompareSwap(atomic) => short_compare_swap(atomic, f),
+        Request::FetchAdd(atomic) => short_fetch_add(atomic, f),
+        Request::MaskedCompareSwap(atomic, AtomicMasks { swap_or_add, compare }) => {
+            short_compare_swap(atomic, f)?;
+            write!(f, " compare-mask=0x{compare:x} swap-mask=0x{swap_or_add:x}")
         }
-        Request::FetchAdd(AtomicEth { address, rkey, swap_or_add, .. }) => {
-            write!(f, " va=0x{address:016x} rkey={rkey} add=0x{swap_or_add:x}")
+        Request::MaskedFetchAdd(atomic, AtomicMasks { swap_or_add, .. }) => {
+            short_fetch_add(atomic, f)?;
+            write!(f, " boundaries=0x{swap_or_add:x}")
         }
         Request::AtomicWrite(reth, operand) => {
             short_reth(reth, f)?;
@@ -87,6 +91,16 @@ fn short_request<P>(request: &Request<P>, f: &mut fmt::Formatter<'_>) -> fmt::Re
             short_reth(reth, f)
         }
     }
+}
+
+fn short_compare_swap(atomic: &AtomicEth, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let AtomicEth { address, rkey, swap_or_add, compare } = atomic;
+    write!(f, " va=0x{address:016x} rkey={rkey} compare=0x{compare:x} swap=0x{swap_or_add:x}")
+}
+
+fn short_fetch_add(atomic: &AtomicEth, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let AtomicEth { address, rkey, swap_or_add, .. } = atomic;
+    write!(f, " va=0x{address:016x} rkey={rkey} add=0x{swap_or_add:x}")
 }
 
 fn short_response<P>(response: &Response<P>, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@ use crate::say::say;
 use crate::shell::{Cmd, root};
 
 /// What the image is made of, beside the packages.
-const INPUTS: &[&str] = &["mkguest.sh", "init", "peer.c"];
+const INPUTS: &[&str] = &["mkguest.sh", "init", "peer.c", "raw.c"];
 
 /// The directory with `vmlinuz`, `initramfs.zst` and `versions`.
 pub(super) fn ready(dir: &Path) -> Result<PathBuf> {
@@ -28,6 +28,22 @@ pub(super) fn ready(dir: &Path) -> Result<PathBuf> {
     }
     fs::write(&stamp, key).with_context(|| format!("writing {}", stamp.display()))?;
     Ok(dir.to_path_buf())
+}
+
+/// The file system with one more program in it. The kernel unpacks archives that stand one behind the other.
+pub(super) fn with_program(image: &Path, program: &Path, to: &Path) -> Result<()> {
+    let stage = to.with_extension("stage");
+    let bin = stage.join("usr/bin");
+    fs::create_dir_all(&bin).with_context(|| format!("making {}", bin.display()))?;
+    let name = program.file_name().context("a program has a name")?;
+    fs::copy(program, bin.join(name)).with_context(|| format!("copying {}", program.display()))?;
+    let script = r#"cd "$1" && find . | cpio -o -H newc --quiet >"$2" && cat "$3" >>"$2""#;
+    let cmd = Cmd::new("sh").args(["-c", script, "sh"]).arg(&stage).arg(to).arg(image.join("initramfs.zst"));
+    let (made, output) = cmd.captured()?;
+    if !made {
+        bail!("{} could not be put into the guest: {}", program.display(), output.trim());
+    }
+    Ok(())
 }
 
 fn source() -> PathBuf {

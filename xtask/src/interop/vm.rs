@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -21,6 +21,14 @@ pub(super) struct Guest {
     qemu: Child,
 }
 
+/// What a guest is made of, beside its kernel.
+pub(super) struct Shape {
+    pub(super) initramfs: PathBuf,
+    pub(super) processors: u32,
+    /// The network card lets go of a packet when it has left, as is usual, and not when it is queued.
+    pub(super) napi_tx: bool,
+}
+
 /// How long a guest may take to boot: ten times what it takes with software emulation on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -29,7 +37,7 @@ const TAIL: usize = 15;
 
 impl Guest {
     /// Starts it and waits until it says that it is ready.
-    pub(super) fn boot(image: &Path, world: &World) -> Result<Self> {
+    pub(super) fn boot(image: &Path, shape: &Shape, world: &World) -> Result<Self> {
         // The guest's virtio-serial port is QEMU's standard input: a socket whose other end is ours. It ends
         // with QEMU, so nobody waits for a guest that died.
         let (ours, theirs) = UnixStream::pair().context("making a pair of sockets")?;
@@ -38,7 +46,7 @@ impl Guest {
         let accelerator = if kvm_works() { "KVM" } else { "software emulation" };
         let qemu = Command::new("ip")
             .args(["netns", "exec", world.namespace(), "qemu-system-x86_64"])
-            .args(machine(image, &console, accelerator == "KVM"))
+            .args(machine(image, shape, &console, accelerator == "KVM"))
             .stdin(OwnedFd::from(theirs))
             .stdout(Stdio::null())
             .stderr(complaints)
@@ -80,11 +88,14 @@ fn kvm_works() -> bool {
     helps && fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
-/// QEMU's options. One processor is enough, and leaves the others to whoever else works here.
-fn machine(image: &Path, console: &Path, kvm: bool) -> Vec<String> {
-    let accelerator = if kvm { "kvm" } else { "tcg" };
+/// QEMU's options.
+fn machine(image: &Path, shape: &Shape, console: &Path, kvm: bool) -> Vec<String> {
+    let Shape { initramfs, processors, napi_tx } = shape;
+    // Emulated, the instruction for carry-less products takes longer than the tables that stand in for it, for the
+    // kernel's CRC and for ours.
+    let (accelerator, processor) = if kvm { ("kvm", "max") } else { ("tcg", "max,-pclmulqdq") };
     let fixed = format!(
-        "-nodefaults -no-user-config -no-reboot -display none -M q35 -cpu max -smp 1 -m 768 -accel {accelerator} \
+        "-nodefaults -no-user-config -no-reboot -display none -M q35 -cpu {processor} -smp {processors} -m 768 -accel {accelerator} \
          -chardev socket,id=ready,fd=0 -device virtio-serial-pci -device virtserialport,chardev=ready,name=ready \
          -device virtio-rng-pci -netdev tap,id=wire,ifname={TAP},script=no,downscript=no \
          -device virtio-net-pci,netdev=wire,mac=52:54:00:77:00:02,host_mtu=9000,romfile="
@@ -92,12 +103,13 @@ fn machine(image: &Path, console: &Path, kvm: bool) -> Vec<String> {
     let mut words: Vec<String> = fixed.split_whitespace().map(str::to_owned).collect();
     let mut add = |name: &str, value: String| words.extend([name.to_owned(), value]);
     add("-kernel", image.join("vmlinuz").display().to_string());
-    add("-initrd", image.join("initramfs.zst").display().to_string());
+    add("-initrd", initramfs.display().to_string());
     add("-serial", format!("file:{}", console.display()));
     // A kernel that counts timer ticks while its host has no time for it would think that the timer is broken.
     let line = format!(
         "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on tsc=reliable no_timer_check \
-         g.ip={GUEST}/24 g.ip6=fd77::2/64 g.mtu={MTU}"
+         g.ip={GUEST}/24 g.ip6=fd77::2/64 g.mtu={MTU} g.napi_tx={}",
+        u8::from(*napi_tx)
     );
     add("-append", line);
     words
@@ -108,14 +120,20 @@ fn last_words(run_dir: &Path) -> String {
     let mut text = String::new();
     for name in ["qemu.log", "console"] {
         let whole = fs::read(run_dir.join(name)).unwrap_or_default();
-        let whole = String::from_utf8_lossy(&whole);
-        let lines: Vec<&str> = whole.lines().collect();
-        for line in &lines[lines.len().saturating_sub(TAIL)..] {
+        for line in telling(&String::from_utf8_lossy(&whole)) {
             text.push_str("\n  ");
-            text.push_str(line.trim_end());
+            text.push_str(line);
         }
     }
     text
+}
+
+/// The last lines, and before them why a kernel gave up: what it says after that is longer.
+fn telling(console: &str) -> Vec<&str> {
+    let lines: Vec<&str> = console.lines().map(str::trim_end).collect();
+    let (before, last) = lines.split_at(lines.len().saturating_sub(TAIL));
+    let why = before.iter().filter(|line| line.contains("Kernel panic") || line.contains("guest: "));
+    why.chain(last).copied().collect()
 }
 
 #[cfg(test)]
@@ -124,8 +142,19 @@ mod tests {
 
     #[test]
     fn the_machine_is_small_and_on_our_tap() {
-        let words = machine(Path::new("/i"), Path::new("/c"), false).join(" ");
+        let shape = Shape { initramfs: "/i/initramfs.zst".into(), processors: 1, napi_tx: false };
+        let words = machine(Path::new("/i"), &shape, Path::new("/c"), false).join(" ");
         assert!(words.contains("-smp 1 ") && words.contains("-accel tcg "), "{words}");
         assert!(words.contains(&format!("ifname={TAP},")) && words.contains("-kernel /i/vmlinuz"), "{words}");
+    }
+    #[test]
+    fn a_kernel_that_gave_up_says_why() {
+        let trace: String = (0..40).map(|n| format!("[ 5.3]  step{n}\r\n")).collect();
+        let console =
+            format!("booting\nguest: no network card\n[ 5.2] Kernel panic - not syncing: no init\n{trace}");
+        let lines = telling(&console);
+        assert_eq!(lines[..2], ["guest: no network card", "[ 5.2] Kernel panic - not syncing: no init"]);
+        assert_eq!((lines.len(), lines[lines.len() - 1]), (2 + TAIL, "[ 5.3]  step39"));
+        assert_eq!(telling("one\ntwo\n"), ["one", "two"]);
     }
 }

@@ -130,7 +130,7 @@ impl Engine {
     /// Whether it was left in a state that somebody has to see to.
     fn wants_a_visit(&mut self) -> bool {
         let called_upon = std::mem::take(&mut self.called_upon);
-        called_upon || !self.ready.is_empty() || !self.owing.is_empty() || self.errands != 0 || self.let_go
+        called_upon || !self.ready.is_empty() || self.errands != 0 || self.let_go
     }
 }
 
@@ -146,6 +146,7 @@ fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option
     if !back {
         return 0;
     }
+    let now = tables.now;
     let mut meeting = Meeting {
         tables,
         abroad,
@@ -154,5 +155,5 @@ fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option
         answering: (peer.send_cq, peer.receive_cq),
         answering_tally: &mut peer.tally,
     };
-    entry.machine.execute_directly(&mut peer.machine, &mut meeting, BURST, BURST_BYTES)
+    entry.machine.execute_directly(&mut peer.machine, &mut meeting, now, (BURST, BURST_BYTES))
 }

@@ -133,14 +133,10 @@ impl Host for View<'_> {
     }
 
     fn atomic(&mut self, by: Accessor, rkey: Rkey, address: u64, op: AtomicOp) -> Result<u64, Denied> {
-        let access = match op {
-            AtomicOp::Store(_) => Access::REMOTE_WRITE,
-            AtomicOp::CompareSwap { .. } | AtomicOp::FetchAdd(_) => Access::REMOTE_ATOMIC,
-        };
         if !address.is_multiple_of(8) {
             return Err(Denied::Misaligned);
         }
-        self.tables.memory.remote(by, rkey, address, 8, access)?.atomic(op)
+        self.tables.memory.remote(by, rkey, address, 8, op.access())?.atomic(op)
     }
 
     fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), Denied> {

@@ -11,6 +11,8 @@ use super::verify::Ends;
 use super::{Engine, view};
 use crate::engines::Engines;
 use crate::fabric::{Received, Route};
+use crate::path::Path;
+use crate::switchboard::Arrival;
 
 /// Where a packet comes from, and how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub(crate) struct Sender {
     traffic_class: u8,
     hop_limit: u8,
     identification: u16,
+    /// It came over the network, not from a queue pair of this process.
+    from_wire: bool,
 }
 
 impl Sender {
@@ -31,7 +35,28 @@ impl Sender {
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
             identification: 0,
+            from_wire: false,
         }
+    }
+
+    /// The sender of a packet that another process has checked and forwarded.
+    pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
+        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;
+        let identification = u16::try_from(arrival.place).unwrap_or(0);
+        Self { remote, local, traffic_class, hop_limit, identification, from_wire: true }
+    }
+
+    /// The packet as another process gets it.
+    fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
+        let received = Received {
+            len: bytes.len(),
+            segment: bytes.len().max(1),
+            source: (self.remote, 0),
+            local: self.local,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        };
+        Arrival { received, place: self.identification.into(), bytes }
     }
 
     /// What stands before a datagram in the buffer of its receiver.
@@ -89,7 +114,7 @@ impl Engine {
                 return;
             }
         };
-        let Some(identification) = self.verifier.check(ends, bytes, place) else {
+        let Some(identification) = self.verifier.check(ends, bytes, place, self.tables.now) else {
             self.counters.icrc_errors += 1;
             return;
         };
@@ -99,6 +124,7 @@ impl Engine {
             traffic_class: datagram.traffic_class,
             hop_limit: datagram.hop_limit,
             identification,
+            from_wire: true,
         };
         self.deliver(&sender, &packet, bytes, around);
     }
@@ -136,6 +162,13 @@ impl Engine {
             counters.wrong_peer += 1;
             return;
         }
+        // Between two that meet in this process no packet goes over the network: whoever sent this one
+        // is not the peer.
+        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+        if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
+            counters.wrong_path += 1;
+            return;
+        }
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -149,15 +182,15 @@ impl Engine {
         entry.machine.handle_packet(now, packet, prefix, window, &mut host);
         self.after(index);
     }
+
     /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
     /// come to the wrong engine.
     fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
-        match around.of(packet.dest_qp) {
-            None => self.counters.unknown_qp += 1,
-            Some(there) => {
-                self.counters.forwarded += 1;
-                self.send_to_engine(there, sender, bytes, around);
-            }
+        if let Some(there) = around.of(packet.dest_qp) {
+            self.counters.forwarded += 1;
+            self.send_to_engine(there, sender, bytes, around);
+        } else if !around.member.forward(slot_of(packet.dest_qp), &sender.arrival(bytes)) {
+            self.counters.unknown_qp += 1;
         }
     }
 

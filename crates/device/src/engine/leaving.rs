@@ -82,9 +82,10 @@ impl Engine {
     /// Whether work of this engine names the leaving region at this place of the list.
     fn holds(&mut self, place: usize) -> bool {
         let mut leaving = std::mem::take(&mut self.leaving);
-        let region = &mut leaving[place];
-        region.held = self.is_held(region) || self.mark(region);
-        let held = region.held;
+        let held = leaving.get_mut(place).is_some_and(|region| {
+            region.held = self.is_held(region) || self.mark(region);
+            region.held
+        });
         self.leaving = leaving;
         held
     }

@@ -87,6 +87,12 @@ pub(crate) unsafe fn atomic_u64(at: *mut u8, op: AtomicOp) -> u64 {
             }
         }
         AtomicOp::FetchAdd(add) => word.fetch_add(add, Ordering::SeqCst),
+        AtomicOp::MaskedCompareSwap(_) | AtomicOp::MaskedFetchAdd(_) => {
+            let update = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(op.applied(now)));
+            match update {
+                Ok(before) | Err(before) => before,
+            }
+        }
         AtomicOp::Store(bytes) => word.swap(u64::from_ne_bytes(bytes), Ordering::SeqCst),
     }
 }

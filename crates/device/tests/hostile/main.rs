@@ -9,7 +9,11 @@ mod attacker;
 mod peer;
 mod victim;
 
+use std::net::SocketAddr;
+
 use attacker::{Attacker, TAIL, every_opcode};
+use common::Side;
+use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, now};
 use ferroce_testkit::samples::Numbers;
 use ferroce_wire::{Body, Packet, Psn, Qpn};
 use rand_core::Rng;
@@ -36,7 +40,7 @@ fn random_bytes_of_every_length_are_counted_and_dropped() {
         attacker.send(&bytes);
     }
     attacker.settle();
-    let dropped = ["malformed", "unknown_opcode", "icrc_errors", "unknown_qp"];
+    let dropped = ["malformed", "unknown_opcode", "icrc_errors", "unknown_qp", "strays"];
     let dropped: u64 = dropped.iter().map(|name| counted(&victim, name)).sum();
     assert_eq!(dropped, attacker.sent(), "{:?}", victim.counted());
     assert!(counted(&victim, "unknown_opcode") > 1000 && counted(&victim, "malformed") > 100);
@@ -51,7 +55,7 @@ fn a_datagram_without_bytes_is_counted() {
     attacker.send(&[1]);
     attacker.send(&[]);
     attacker.settle();
-    assert_eq!(counted(&victim, "malformed"), 3);
+    assert_eq!(counted(&victim, "strays"), 3);
     victim.still_works();
 }
 
@@ -62,8 +66,8 @@ fn one_wrong_bit_is_a_wrong_icrc() {
     for packet in every_opcode(&mut attacker, victim.rc()) {
         for _ in 0..20 {
             let mut bytes = attacker.sealed(&packet);
-            // Addresses, keys, bytes and the ICRC itself: what is neither opcode nor length.
-            let bit = 40 + attacker.below(bytes.len() * 8 - 40);
+            // Addresses, keys, bytes and the ICRC itself: what is neither opcode nor length nor slot.
+            let bit = 48 + attacker.below(bytes.len() * 8 - 48);
             bytes[bit / 8] ^= 1 << (bit % 8);
             attacker.send(&bytes);
         }
@@ -84,7 +88,8 @@ fn cut_packets_are_counted_and_dropped() {
         }
     }
     attacker.settle();
-    let dropped = counted(&victim, "malformed") + counted(&victim, "icrc_errors");
+    let dropped =
+        ["malformed", "icrc_errors", "strays"].map(|name| counted(&victim, name)).iter().sum::<u64>();
     assert_eq!(dropped, attacker.sent(), "{:?}", victim.counted());
     victim.still_works();
 }
@@ -117,10 +122,11 @@ fn queue_pairs_that_are_not_there_are_counted() {
     let victim = Victim::new([127, 0, NET, 16], [127, 0, NET, 17]);
     let mut attacker = Attacker::new([127, 0, NET, 18], &victim, 6);
     let ours = [victim.rc(), victim.uc(), victim.ud()];
-    let mut numbers = vec![0, 1, 2, 0xff_ffff, 0x00_ffff, 0x01_0000, 0x02_0000];
-    // The same index in other slots is somebody else.
-    numbers.extend(ours.iter().flat_map(|qpn| [qpn.get() & 0xffff, (qpn.get() & 0xffff) | 0x7f_0000]));
-    numbers.extend((0..300).map(|_| attacker.random.next_u32() & 0xff_ffff));
+    let mut numbers = vec![0, 1, 2, 0xff_ffff, 0x00_ffff, 0x80_0000];
+    // The same index in a slot that nobody can own is for nobody.
+    numbers.extend(ours.iter().flat_map(|qpn| [qpn.get() & 0xffff, (qpn.get() & 0xffff) | 0xfe_0000]));
+    let slot = ours[0].get() & 0xff_0000;
+    numbers.extend((0..300).map(|_| slot | attacker.random.next_u32() & 0xffff));
     for qpn in numbers.into_iter().map(Qpn::new).filter(|qpn| !ours.contains(qpn)) {
         let packets = every_opcode(&mut attacker, qpn);
         let packet = &packets[attacker.below(packets.len())];
@@ -128,7 +134,10 @@ fn queue_pairs_that_are_not_there_are_counted() {
         attacker.send(&bytes);
     }
     attacker.settle();
-    assert_eq!(counted(&victim, "unknown_qp"), attacker.sent(), "{:?}", victim.counted());
+    assert!(counted(&victim, "unknown_qp") > 290, "{:?}", victim.counted());
+    let all =
+        ["unknown_qp", "strays", "mads_unclaimed"].map(|name| counted(&victim, name)).iter().sum::<u64>();
+    assert_eq!(all, attacker.sent(), "{:?}", victim.counted());
     victim.still_works();
 }
 
@@ -182,6 +191,46 @@ fn a_flood_of_notifications_ends_nothing() {
     attacker.settle();
     assert_eq!(counted(&victim, "wrong_peer"), 3000);
     victim.still_works();
+}
+
+/// The kernel steers a run of packets by the first of them. Those for another engine are handed on to it, and
+/// what is for no engine at all is counted.
+#[test]
+fn a_run_for_two_engines_reaches_both() {
+    let address = [127, 0, NET, 60];
+    let config = Config { address: Some(address.into()), engines: 2, ..Config::new("lo") };
+    let nic = Nic::open(config).expect("a device on lo");
+    let sides = [0, 1].map(|engine| {
+        let cq = CompletionQueue::new(&nic, 64, None).expect("a completion queue");
+        Side::into_queue(&nic, address, PathPolicy::Forbid, (16, Some(engine)), &cq)
+    });
+    let source = SocketAddr::new([127, 0, NET, 61].into(), 50_123);
+    let mut attacker = Attacker::at(source, &nic, address.into(), 9);
+    // Queue pairs without a peer take no packet from anybody, and that is counted where they live.
+    let [first, second] = sides.each_ref().map(|side| side.qp.qpn());
+    let nobody = Qpn::new(5);
+    let mut run = Vec::new();
+    for (place, qpn) in (0..).zip([first, second, nobody, first, second]) {
+        let packet: Packet<&[u8]> =
+            Packet { dest_qp: qpn, ..Packet::new(Qpn::GSI, Psn::new(0), Body::Congestion) };
+        run.extend(attacker.sealed_at(&packet, place));
+    }
+    let segment = run.len() / 5;
+    attacker.send_run(&run, segment);
+    let end = now() + common::PATIENCE;
+    while nic.counters().wrong_peer < 4 {
+        assert!(now() < end, "{:?}", nic.counters());
+        std::thread::yield_now();
+    }
+    let counters = nic.counters();
+    assert_eq!((counters.forwarded, counters.unknown_qp, counters.packets_received), (2, 1, 5));
+    // A packet on its own comes to the right engine at once.
+    let packet: Packet<&[u8]> =
+        Packet { dest_qp: second, ..Packet::new(Qpn::GSI, Psn::new(0), Body::Congestion) };
+    let bytes = attacker.sealed(&packet);
+    attacker.send(&bytes);
+    attacker.settle();
+    assert_eq!((nic.counters().forwarded, nic.counters().wrong_peer), (2, 5));
 }
 
 /// The sample numbers with the queue pair, so that nothing but the sender is wrong.

@@ -66,7 +66,8 @@ pub(super) fn rnr(lab: &mut Lab, asks: Asks) -> Result<()> {
 
 /// Three retries of 16 ms, and then it is over.
 pub(super) fn wrong_qpn(lab: &mut Lab, asks: Asks) -> Result<()> {
-    let spec = PairSpec { wrong_qpn: 0x800, retry_count: 3, timeout: 12, ..lab.spec(Service::Rc) };
+    let spec =
+        PairSpec { wrong_qpn: 0x800, retry_count: 3, timeout: 12, near_timeout: 12, ..lab.spec(Service::Rc) };
     let unknown = lab.counters().unknown_qp;
     let mut pair = Pair::new(&lab.context, spec)?;
     let id = pair.next();

@@ -97,8 +97,8 @@ pub(super) fn fetch_add(lab: &mut Lab, asks: Asks) -> Result<()> {
     adds(lab.shared()?, asks)
 }
 
-/// To the kernel: a memory window is invalidated, and then opens nothing. From the kernel: our region cannot
-/// be invalidated from afar, and the sender hears so.
+/// A memory window is invalidated, and then opens nothing. From the kernel also: our region cannot be invalidated
+/// from afar, and the sender hears so.
 pub(super) fn send_inv(lab: &mut Lab, asks: Asks) -> Result<()> {
     let mut pair = lab.pair(Service::Rc)?;
     let (id, at) = (pair.next(), pair.target);
@@ -119,6 +119,19 @@ pub(super) fn send_inv(lab: &mut Lab, asks: Asks) -> Result<()> {
             pair.near_fails(Status::RemoteAccess)
         }
         Asks::Kernel => {
+            let key = u64::from(pair.window(at, 64)?.0);
+            let there = [pair.region.address() + at as u64, key];
+            pair.far.post(id, "write", (0, 64), &there)?;
+            pair.far_done(id, WorkKind::Write)?;
+            pair.near.receive(pair.region.slice(..64)).id(id).post()?;
+            pair.far.post(id, "send_inv", (0, 64), &[0, 0, key])?;
+            pair.far_done(id, WorkKind::Send)?;
+            let done = pair.near_done(id, WorkKind::Receive)?;
+            check("the invalidated key", done.invalidated.map(|key| u64::from(key.0)), Some(key))?;
+            pair.far.post(id, "write", (0, 64), &there)?;
+            pair.far_fails(Status::RemoteAccess)?;
+
+            let mut pair = lab.pair(Service::Rc)?;
             pair.near.receive(pair.region.slice(at..at + 64)).id(id).post()?;
             pair.far.post(id, "send_inv", (0, 64), &[0, 0, pair.region.rkey().0.into()])?;
             pair.far_fails(Status::RemoteAccess)

@@ -48,6 +48,8 @@ impl Model {
                 (remote.address, AtomicOp::CompareSwap { compare, swap })
             }
             SendOp::FetchAdd { remote, add } => (remote.address, AtomicOp::FetchAdd(add)),
+            SendOp::MaskedCompareSwap { remote, swap } => (remote.address, AtomicOp::MaskedCompareSwap(swap)),
+            SendOp::MaskedFetchAdd { remote, add } => (remote.address, AtomicOp::MaskedFetchAdd(add)),
             SendOp::AtomicWrite(remote) => (remote.address, AtomicOp::Store(bytes)),
             _ => return broken("atomic-once", format!("message {index} of end {requester} is no atomic")),
         };

@@ -100,7 +100,7 @@ impl Model {
         let whole = match message.op {
             SendOp::Read(_) => message.placed == message.len,
             SendOp::Write(_) => message.len == 0 || message.done,
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } => message.done && message.placed == 8,
+            op if op.is_atomic() => message.done && message.placed == 8,
             _ => message.done,
         };
         if !whole {
@@ -142,6 +142,8 @@ const fn kind(op: &SendOp) -> WorkKind {
         SendOp::Read(_) => WorkKind::Read,
         SendOp::CompareSwap { .. } => WorkKind::CompareSwap,
         SendOp::FetchAdd { .. } => WorkKind::FetchAdd,
+        SendOp::MaskedCompareSwap { .. } => WorkKind::MaskedCompareSwap,
+        SendOp::MaskedFetchAdd { .. } => WorkKind::MaskedFetchAdd,
         SendOp::AtomicWrite(_) => WorkKind::AtomicWrite,
         SendOp::BindWindow(_) => WorkKind::BindWindow,
         SendOp::LocalInvalidate(_) => WorkKind::LocalInvalidate,

@@ -1,8 +1,8 @@
 //! Packets that no machine of ours would send now.
 
 use ferroce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Body, Datagram, Deth, Imm, Msn, Packet, Psn, Qpn, ReadSegment, Request,
-    Response, Reth, Rkey, Segment, SendTail, Syndrome, UcRequest,
+    Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Body, Datagram, Deth, Imm, Msn, Packet, Psn, Qpn,
+    ReadSegment, Request, Response, Reth, Rkey, Segment, SendTail, Syndrome, UcRequest,
 };
 
 use super::HostilePacket;
@@ -65,7 +65,8 @@ where
 fn request(kind: u8, position: u8, reth: Reth, payload: &'static [u8]) -> Request<&'static [u8]> {
     let Reth { address, rkey, length } = reth;
     let atomic = AtomicEth { address, rkey, swap_or_add: u64::from(length), compare: 0 };
-    match kind % 8 {
+    let masks = AtomicMasks { swap_or_add: u64::from(length) << 3, compare: u64::from(position) };
+    match kind % 10 {
         0 => Request::Send(segment(position, (), SendTail::Plain), payload),
         1 => Request::Send(segment(position, (), SendTail::Invalidate(rkey)), payload),
         2 => Request::Write(segment(position, reth, None), payload),
@@ -73,6 +74,8 @@ fn request(kind: u8, position: u8, reth: Reth, payload: &'static [u8]) -> Reques
         4 => Request::Read(reth),
         5 => Request::CompareSwap(atomic),
         6 => Request::FetchAdd(atomic),
+        7 => Request::MaskedCompareSwap(atomic, masks),
+        8 => Request::MaskedFetchAdd(atomic, masks),
         _ => Request::AtomicWrite(reth, [position; 8]),
     }
 }

@@ -1,6 +1,8 @@
 //! Send requests of every kind, in order and out of order.
 
-use ferroce_transport::{Access, Bind, Data, DatagramDest, Remote, SendFlags, SendOp, SendRequest, Sge};
+use ferroce_transport::{
+    Access, Bind, Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
+};
 use ferroce_wire::{Imm, Lkey, Rkey, Service};
 
 use super::Work;
@@ -58,7 +60,11 @@ pub(super) fn post_send(rig: &mut Rig, side: usize, work: Work, shape: &Shape) {
     let op = operation(rig, side, work, shape);
     let odd = u32::from(shape.oddity == Oddity::WrongLength);
     let length = match work {
-        Work::CompareSwap | Work::FetchAdd | Work::AtomicWrite => 8 + odd,
+        Work::CompareSwap
+        | Work::FetchAdd
+        | Work::MaskedCompareSwap
+        | Work::MaskedFetchAdd
+        | Work::AtomicWrite => 8 + odd,
         Work::Bind | Work::LocalInvalidate => odd,
         _ => u32::from(shape.length) % 8192,
     };
@@ -76,7 +82,7 @@ pub(super) fn post_send(rig: &mut Rig, side: usize, work: Work, shape: &Shape) {
         qkey: Pair::QKEY,
     });
     let flags = SendFlags::from_bits_truncate(shape.flags);
-    let answered = matches!(work, Work::Read | Work::CompareSwap | Work::FetchAdd);
+    let answered = op.is_atomic() || matches!(op, SendOp::Read(_));
     let into = if answered { &sges[..count] } else { &[] };
     let signaled = rig.config.signal_all || flags.contains(SendFlags::SIGNALED);
     let waiting = rig.queue_pair(side).sends_waiting();
@@ -117,6 +123,15 @@ fn operation(rig: &Rig, side: usize, work: Work, shape: &Shape) -> SendOp {
         Work::Read => SendOp::Read(remote),
         Work::CompareSwap => SendOp::CompareSwap { remote, compare: 0, swap: u64::from(place) },
         Work::FetchAdd => SendOp::FetchAdd { remote, add: u64::from(place) },
+        Work::MaskedCompareSwap => {
+            let (compare_mask, swap_mask) = (u64::from(shape.length), !u64::from(shape.length) << 8);
+            let swap = MaskedSwap { compare: 0, compare_mask, swap: u64::from(place) << 20, swap_mask };
+            SendOp::MaskedCompareSwap { remote, swap }
+        }
+        Work::MaskedFetchAdd => {
+            let add = MaskedAdd { add: u64::from(place) << 4, boundaries: u64::from(shape.length) };
+            SendOp::MaskedFetchAdd { remote, add }
+        }
         Work::AtomicWrite => SendOp::AtomicWrite(remote),
         Work::Bind => SendOp::BindWindow(Bind {
             window: Rkey(rig.windows[side]),

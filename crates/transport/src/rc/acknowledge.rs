@@ -171,7 +171,7 @@ impl Requester {
             return self.miss_answer(cx);
         }
         let Some(&work) = self.queue.get(self.queue.head()) else { return Ok(()) };
-        if !matches!(work.op, SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+        if !work.op.is_atomic() {
             return Err(self.fail_oldest(Status::BadResponse, cx));
         }
         self.place_answer(0, &original.to_ne_bytes(), cx)?;
@@ -298,12 +298,16 @@ impl Requester {
 
     /// SQD: once every message that was begun is done, the program is told (IBA 10.3.1.5).
     pub(crate) fn report_drained<H: Host>(&mut self, cx: &mut Context<'_, H>) {
-        let between_messages =
-            self.queue.get(self.cursor.work).is_none_or(|work| work.first_psn == self.cursor.psn);
-        if self.draining && !self.drained_reported && self.una == self.high && between_messages {
+        if self.draining && !self.drained_reported && self.is_between_messages() {
             self.drained_reported = true;
             cx.host.event(cx.connection.qpn, Event::SendQueueDrained);
         }
+    }
+
+    /// Whether every message that was begun is done.
+    pub(crate) fn is_between_messages(&self) -> bool {
+        let next = self.queue.get(self.cursor.work);
+        self.una == self.high && next.is_none_or(|work| work.first_psn == self.cursor.psn)
     }
 
     /// The oldest work ends with this status; the rest is for the queue pair to flush.

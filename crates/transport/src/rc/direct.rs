@@ -9,8 +9,9 @@ use ferroce_wire::{Imm, Lkey, Rkey};
 
 use crate::completion::Status;
 use crate::connection::Connection;
-use crate::host::{Accessor, AtomicOp, Denied, DomainId, Host};
+use crate::host::{Accessor, Denied, DomainId, Host};
 use crate::inbound::Message;
+use crate::rc::atomic::Atomic;
 use crate::rc::requester::Requester;
 use crate::rc::responder::Responder;
 use crate::transmit::Gather;
@@ -96,10 +97,10 @@ impl<D: Direct> Ends<'_, D> {
             SendOp::SendImm(imm) => self.send(number, length, Some(imm), None, solicited),
             SendOp::SendInvalidate(rkey) => self.send(number, length, None, Some(rkey), solicited),
             SendOp::Read(remote) => self.read(number, remote, length),
-            SendOp::CompareSwap { remote, compare, swap } => {
-                self.atomic(number, remote, AtomicOp::CompareSwap { compare, swap })
-            }
-            SendOp::FetchAdd { remote, add } => self.atomic(number, remote, AtomicOp::FetchAdd(add)),
+            SendOp::CompareSwap { .. }
+            | SendOp::FetchAdd { .. }
+            | SendOp::MaskedCompareSwap { .. }
+            | SendOp::MaskedFetchAdd { .. } => self.atomic(number, &Atomic::posted(&op)?),
             // Rare enough to go the long way.
             SendOp::AtomicWrite(_) | SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => None,
         }
@@ -156,15 +157,16 @@ impl<D: Direct> Ends<'_, D> {
         Some(())
     }
 
-    fn atomic(&mut self, number: u32, remote: Remote, op: AtomicOp) -> Option<()> {
+    fn atomic(&mut self, number: u32, atomic: &Atomic) -> Option<()> {
+        let Atomic { rkey, address, op } = *atomic;
         let allowed = self.answering.access.contains(Access::REMOTE_ATOMIC);
-        if !allowed || !remote.address.is_multiple_of(8) || !self.responder.resources.has_room() {
+        if !allowed || !address.is_multiple_of(8) || !self.responder.resources.has_room() {
             return None;
         }
         let sges = self.requester.queue.sges(number);
         check_all(&mut self.direct.requester(), self.asking.domain, sges, true)?;
         let by = self.answering.accessor();
-        let original = self.direct.responder().atomic(by, remote.rkey, remote.address, op).ok()?;
+        let original = self.direct.responder().atomic(by, rkey, address, op).ok()?;
         let bytes = original.to_ne_bytes();
         let mut rest = &bytes[..];
         for sge in sges {

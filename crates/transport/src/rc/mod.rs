@@ -4,6 +4,7 @@
 //! everything about answering. They share nothing but the attributes of the connection.
 
 pub(crate) mod acknowledge;
+mod atomic;
 pub(crate) mod direct;
 pub(crate) mod requester;
 pub(crate) mod resources;

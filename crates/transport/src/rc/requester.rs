@@ -12,13 +12,14 @@
 //! `una` is the oldest that is not acknowledged, or the next response packet of a READ;
 //! `cursor` is the next to be sent; going back means moving `cursor` back, and nothing else.
 
-use ferroce_wire::{AtomicEth, Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
+use ferroce_wire::{Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
 
 use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
+use crate::rc::atomic::Atomic;
 use crate::rc::retry::Retry;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::window::{Window, true_size};
@@ -126,7 +127,8 @@ impl Requester {
     pub(crate) fn post(&mut self, request: &SendRequest<'_>, length: u32, connection: &Connection) {
         let packets = match request.op {
             op if op.is_local() => 0,
-            SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } | SendOp::AtomicWrite(_) => 1,
+            op if op.is_atomic() => 1,
+            SendOp::AtomicWrite(_) => 1,
             _ => connection.packets(length),
         };
         if packets > 0 {
@@ -189,6 +191,7 @@ impl Requester {
         let packets = packets_at_once(&work, done);
         let mut chosen = self.build(number, &work, done, packets, cx).ok()?;
         chosen.packet.ack_request = true;
+        cx.pacer.spend(chosen.packet.len() as u64, cx.now);
         cx.counters.probes += 1;
         cx.counters.retransmitted += 1;
         self.retry.probe_sent(self.una, self.cursor.psn, cx);
@@ -217,6 +220,9 @@ impl Requester {
             self.choose_read_chunk(number, cx);
             let Some(&work) = self.queue.get(number) else { return Ok(None) };
             let packets = packets_at_once(&work, done);
+            if !cx.pacer.allows(cx.now) {
+                return Ok(None);
+            }
             let cost = cost(&work, done, packets, cx.connection);
             if !cx.window.allows(cost) {
                 cx.counters.window_waits += 1;
@@ -289,7 +295,11 @@ impl Requester {
             self.reads += 1;
         }
         let ends = packets_between(work.first_psn, self.cursor.psn) + packets == work.packets;
+        // What comes before a pause is acknowledged in it: the peer's silence must not be taken for loss.
+        let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
+        cx.counters.rate_waits += u64::from(pauses);
         chosen.packet.ack_request = ends
+            || pauses
             || work.op.is_read_or_atomic()
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
@@ -363,18 +373,17 @@ impl Requester {
                     is_planted(Bug::ReadRestartAddress) && !done.is_multiple_of(work.read_chunk.max(1));
                 Request::Read(reth(remote, if wrong { offset - u64::from(mtu) } else { offset }, asked))
             }
-            SendOp::CompareSwap { remote, compare, swap } => {
-                Request::CompareSwap(atomic_eth(remote, swap, compare))
-            }
-            SendOp::FetchAdd { remote, add } => Request::FetchAdd(atomic_eth(remote, add, 0)),
             SendOp::AtomicWrite(remote) => {
                 Request::AtomicWrite(reth(remote, 0, 8), self.operand(number, cx)?)
             }
-            op => {
-                let len = rest.min(u64::from(mtu));
-                self.check_gather(number, offset, len, cx)?;
-                data_request(op, work, done, usize::try_from(len).unwrap_or_default())
-            }
+            op => match Atomic::posted(&op).and_then(|atomic| atomic.request()) {
+                Some(atomic) => atomic,
+                None => {
+                    let len = rest.min(u64::from(mtu));
+                    self.check_gather(number, offset, len, cx)?;
+                    data_request(op, work, done, usize::try_from(len).unwrap_or_default())
+                }
+            },
         };
         let psn = work.first_psn + done;
         let mut packet = Packet::new(connection.dest_qpn, psn, Body::RcRequest(body));
@@ -471,10 +480,6 @@ pub(crate) const fn packets_between(first: Psn, psn: Psn) -> u32 {
 #[expect(clippy::cast_possible_truncation, reason = "no message is longer than 2^31")]
 const fn reth(remote: Remote, offset: u64, length: u64) -> Reth {
     Reth { address: remote.address.wrapping_add(offset), rkey: remote.rkey, length: length as u32 }
-}
-
-const fn atomic_eth(remote: Remote, swap_or_add: u64, compare: u64) -> AtomicEth {
-    AtomicEth { address: remote.address, rkey: remote.rkey, swap_or_add, compare }
 }
 
 /// A packet of a SEND or WRITE.

@@ -107,6 +107,21 @@ impl Resources {
         self.may_be_pending = false;
     }
 
+    /// From now on holds `limit` entries: the newest of those it has.
+    pub(crate) fn resize(&mut self, limit: u8) {
+        let mut kept = [None; MAX_RESOURCES as usize];
+        let mut count = 0;
+        let limit = usize::from(limit.min(MAX_RESOURCES));
+        for (place, entry) in kept[..limit].iter_mut().zip(self.oldest_first().rev()) {
+            *place = Some(*entry);
+            count += 1;
+        }
+        kept[..count].reverse();
+        self.entries.copy_from_slice(&kept);
+        self.limit = limit;
+        self.next = count % limit.max(1);
+    }
+
     /// Whether one more may be executed: the oldest answer must have left.
     pub(crate) fn has_room(&self) -> bool {
         let unanswered = |oldest: &Resource| oldest.is_pending() && !oldest.repeated;
@@ -159,6 +174,27 @@ mod tests {
         resources.push(atomic(100, 2));
         let found = resources.find(Psn::new(100)).map(|resource| resource.answer);
         assert!(matches!(found, Some(Answer::Atomic { original: 2, .. })));
+    }
+
+    #[test]
+    fn another_depth_keeps_the_newest_answers_in_their_order() {
+        for (from, to, kept) in [(4, 2, 5..=6), (2, 4, 5..=6), (4, 4, 3..=6), (3, 16, 4..=6)] {
+            let mut resources = Resources::new();
+            resources.reset(from);
+            for psn in 1..=6 {
+                resources.push(atomic(psn, 0));
+            }
+            resources.resize(to);
+            let psns: Vec<u32> = resources.oldest_first().map(|resource| resource.psn.get()).collect();
+            assert_eq!(psns, kept.collect::<Vec<u32>>(), "{from} to {to}");
+            resources.push(atomic(7, 0));
+            assert_eq!(resources.oldest_first().next_back().unwrap().psn, Psn::new(7));
+        }
+        let mut resources = Resources::new();
+        resources.reset(4);
+        resources.push(atomic(1, 0));
+        resources.resize(0);
+        assert!(!resources.has_room() && resources.first_pending().is_none());
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //! it has happened.
 
 use ferroce_wire::{
-    Aeth, AtomicAckEth, AtomicEth, Body, CreditCode, Msn, NakCode, Packet, PayloadLen, PayloadRule, Psn,
-    ReadSegment, Request, Response, Reth, SendTail, Syndrome,
+    Aeth, AtomicAckEth, Body, CreditCode, Msn, NakCode, Packet, PayloadLen, PayloadRule, Psn, ReadSegment,
+    Request, Response, Reth, SendTail, Syndrome,
 };
 
 use crate::completion::{Event, Status};
@@ -17,6 +17,7 @@ use crate::connection::{Connection, Context, Failed};
 use crate::host::{AtomicOp, Denied, Host};
 use crate::inbound::{Fault, Inbound, MAX_MESSAGE, Message};
 use crate::planted::{Bug, is_planted};
+use crate::rc::atomic::Atomic;
 use crate::rc::resources::{Answer, ReadAnswer, Resource, Resources};
 use crate::transmit::{Acks, Destination, PayloadSource, Transmit};
 use crate::work::Access;
@@ -227,22 +228,22 @@ impl Responder {
                     return Ok(());
                 }
             }
-            (Request::CompareSwap(_) | Request::FetchAdd(_), Some(kept)) => {
-                if let Answer::Atomic { pending, .. } = &mut kept.answer {
+            (Request::AtomicWrite(..), Some(kept)) => {
+                if let Answer::Empty { pending } = &mut kept.answer {
                     *pending = true;
-                    if is_planted(Bug::AtomicTwice)
-                        && let Request::FetchAdd(atomic) = request
-                    {
-                        let op = AtomicOp::FetchAdd(atomic.swap_or_add);
-                        cx.host.atomic(cx.connection.accessor(), atomic.rkey, atomic.address, op)?;
-                    }
                     cx.counters.duplicate_atomics += 1;
                     return Ok(());
                 }
             }
-            (Request::AtomicWrite(..), Some(kept)) => {
-                if let Answer::Empty { pending } = &mut kept.answer {
+            (request, Some(kept)) => {
+                if let (Some(atomic), Answer::Atomic { pending, .. }) =
+                    (Atomic::requested(request), &mut kept.answer)
+                {
                     *pending = true;
+                    if is_planted(Bug::AtomicTwice) {
+                        let Atomic { rkey, address, op } = atomic;
+                        cx.host.atomic(cx.connection.accessor(), rkey, address, op)?;
+                    }
                     cx.counters.duplicate_atomics += 1;
                     return Ok(());
                 }
@@ -258,11 +259,7 @@ impl Responder {
         let fits = match request {
             Request::Send(segment, _) => self.inbound.check_send(segment).is_ok(),
             Request::Write(segment, _) => self.inbound.check_write(segment).is_ok(),
-            Request::Read(_)
-            | Request::CompareSwap(_)
-            | Request::FetchAdd(_)
-            | Request::AtomicWrite(..)
-            | Request::Flush(..) => self.inbound.message == Message::None,
+            _ => self.inbound.message == Message::None,
         };
         if fits { Ok(()) } else { Err(Refusal::INVALID) }
     }
@@ -280,17 +277,8 @@ impl Responder {
                 Ok(self.inbound.take_receive(cx)?)
             }
             Request::Send(..) | Request::Write(..) => Ok(()),
-            Request::Read(_)
-            | Request::CompareSwap(_)
-            | Request::FetchAdd(_)
-            | Request::AtomicWrite(..)
-            | Request::Flush(..) => {
-                if self.resources.has_room() {
-                    Ok(())
-                } else {
-                    Err(Refusal::INVALID)
-                }
-            }
+            _ if self.resources.has_room() => Ok(()),
+            _ => Err(Refusal::INVALID),
         }
     }
 
@@ -311,11 +299,7 @@ impl Responder {
             }
             Request::Read(reth) if reth.length > MAX_MESSAGE => return Err(Refusal::INVALID),
             Request::AtomicWrite(reth, _) if reth.length != 8 => return Err(Refusal::INVALID),
-            Request::Read(_)
-            | Request::CompareSwap(_)
-            | Request::FetchAdd(_)
-            | Request::AtomicWrite(..)
-            | Request::Flush(..) => {}
+            _ => {}
         }
         Ok(())
     }
@@ -341,25 +325,20 @@ impl Responder {
                 self.keep(psn, read.packets, Answer::Read(read));
                 Ok(read.packets)
             }
-            Request::CompareSwap(AtomicEth { address, rkey, swap_or_add: swap, compare }) => {
-                let op = AtomicOp::CompareSwap { compare: *compare, swap: *swap };
-                let original = cx.host.atomic(cx.connection.accessor(), *rkey, *address, op)?;
-                self.keep(psn, 1, Answer::Atomic { original, pending: true });
-                Ok(1)
-            }
-            Request::FetchAdd(AtomicEth { address, rkey, swap_or_add: add, .. }) => {
-                let op = AtomicOp::FetchAdd(*add);
-                let original = cx.host.atomic(cx.connection.accessor(), *rkey, *address, op)?;
-                self.keep(psn, 1, Answer::Atomic { original, pending: true });
-                Ok(1)
-            }
             Request::AtomicWrite(reth, operand) => {
                 let op = AtomicOp::Store(*operand);
                 cx.host.atomic(cx.connection.accessor(), reth.rkey, reth.address, op)?;
                 self.keep(psn, 1, Answer::Empty { pending: true });
                 Ok(1)
             }
-            Request::Flush(..) => Err(Refusal::INVALID),
+            atomic => {
+                let Some(Atomic { rkey, address, op }) = Atomic::requested(atomic) else {
+                    return Err(Refusal::INVALID);
+                };
+                let original = cx.host.atomic(cx.connection.accessor(), rkey, address, op)?;
+                self.keep(psn, 1, Answer::Atomic { original, pending: true });
+                Ok(1)
+            }
         }
     }
 
@@ -526,7 +505,10 @@ fn check_allowed(request: &Request<&[u8]>, connection: &Connection) -> Result<()
         Request::Send(..) => return Ok(()),
         Request::Write(..) | Request::AtomicWrite(..) => Access::REMOTE_WRITE,
         Request::Read(_) => Access::REMOTE_READ,
-        Request::CompareSwap(_) | Request::FetchAdd(_) => Access::REMOTE_ATOMIC,
+        Request::CompareSwap(_)
+        | Request::FetchAdd(_)
+        | Request::MaskedCompareSwap(..)
+        | Request::MaskedFetchAdd(..) => Access::REMOTE_ATOMIC,
         // Not among what this device offers.
         Request::Flush(..) => return Err(Refusal::INVALID),
     };
@@ -539,7 +521,10 @@ fn check_key<H: Host>(request: &Request<&[u8]>, cx: &mut Context<'_, H>) -> Resu
     match request {
         Request::Write(segment, _) => Ok(Inbound::check_write_key(segment, cx)?),
         Request::Read(reth) => check_read_key(reth, cx),
-        Request::CompareSwap(atomic) | Request::FetchAdd(atomic) => {
+        Request::CompareSwap(atomic)
+        | Request::FetchAdd(atomic)
+        | Request::MaskedCompareSwap(atomic, _)
+        | Request::MaskedFetchAdd(atomic, _) => {
             check_alignment(atomic.address)?;
             Ok(cx.host.check_remote(by, atomic.rkey, atomic.address, 8, Access::REMOTE_ATOMIC)?)
         }

@@ -54,7 +54,7 @@ bitflags! {
         const CAP = 1 << 19;
         /// The peer's queue pair.
         const DEST_QPN = 1 << 20;
-        /// Bytes per second at most. The value is the device's.
+        /// How fast the queue pair may send.
         const RATE_LIMIT = 1 << 25;
     }
 }
@@ -120,6 +120,13 @@ pub struct Attributes {
     pub dest_qpn: Qpn,
     /// Whether the end of draining raises an event.
     pub notify_drained: bool,
+    /// How fast the queue pair may send, in kilobits per second; 0 is without a limit.
+    ///
+    /// What counts are the bytes of its requests from the base transport header to the ICRC, also when
+    /// they are sent again. Answers to a peer leave at once: a READ is limited by who has it done.
+    pub rate_limit: u32,
+    /// Whether the queue pair is in SQD and messages that it had begun are not done yet. Only told.
+    pub draining: bool,
 }
 
 impl Default for Attributes {
@@ -151,6 +158,8 @@ impl Attributes {
             min_rnr_timer: 0,
             dest_qpn: Qpn::new(0),
             notify_drained: false,
+            rate_limit: 0,
+            draining: false,
         }
     }
 
@@ -200,4 +209,5 @@ setters! {
     with_min_rnr_timer, min_rnr_timer: u8, MIN_RNR_TIMER;
     with_dest_qpn, dest_qpn: Qpn, DEST_QPN;
     with_notify_drained, notify_drained: bool, EN_SQD_ASYNC_NOTIFY;
+    with_rate_limit, rate_limit: u32, RATE_LIMIT;
 }

@@ -58,7 +58,7 @@ fn listed(service: Service) -> Vec<Listed> {
              SQD SQD: / PKEY_INDEX QKEY
              SQE RTS: / CUR_STATE QKEY"
         }
-        Service::Cnp => "",
+        Service::Cnp | Service::RcOwn | Service::XrcOwn => "",
     };
     let everywhere = State::ALL.into_iter().flat_map(|from| [(from, State::Reset), (from, State::Err)]);
     let nothing = AttributeMask::empty();
@@ -246,8 +246,9 @@ fn every_setter_sets_its_own_field_and_bit() {
         .with_max_dest_rd_atomic(10)
         .with_min_rnr_timer(11)
         .with_dest_qpn(Qpn::new(12))
-        .with_notify_drained(true);
-    let device_owned = mask("AV ALT_PATH PATH_MIG_STATE CAP RATE_LIMIT");
+        .with_notify_drained(true)
+        .with_rate_limit(13);
+    let device_owned = mask("AV ALT_PATH PATH_MIG_STATE CAP");
     let expected = Attributes {
         mask: AttributeMask::all().difference(device_owned),
         state: State::Rts,
@@ -267,6 +268,8 @@ fn every_setter_sets_its_own_field_and_bit() {
         min_rnr_timer: 11,
         dest_qpn: Qpn::new(12),
         notify_drained: true,
+        rate_limit: 13,
+        draining: false,
     };
     assert_eq!(all, expected);
     assert_eq!(Attributes::to(State::Rts).with_timeout(4).mask, mask("STATE TIMEOUT"));

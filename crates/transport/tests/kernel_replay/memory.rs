@@ -85,12 +85,7 @@ impl Host for Memory {
         self.check(rkey)?;
         let bytes = self.read(address, 8).try_into().expect("eight bytes");
         let original = u64::from_ne_bytes(bytes);
-        let next = match op {
-            AtomicOp::CompareSwap { compare, swap } if compare == original => swap,
-            AtomicOp::CompareSwap { .. } => original,
-            AtomicOp::FetchAdd(add) => original.wrapping_add(add),
-            AtomicOp::Store(bytes) => u64::from_ne_bytes(bytes),
-        };
+        let next = op.applied(original);
         self.place(address, &next.to_ne_bytes());
         Ok(original)
     }

@@ -82,12 +82,7 @@ impl Host for Fixed {
         let mut word = [0; 8];
         word.copy_from_slice(self.bytes(address, 8));
         let original = u64::from_ne_bytes(word);
-        let next = match op {
-            AtomicOp::CompareSwap { compare, swap } if compare == original => swap,
-            AtomicOp::CompareSwap { .. } => original,
-            AtomicOp::FetchAdd(add) => original.wrapping_add(add),
-            AtomicOp::Store(bytes) => u64::from_ne_bytes(bytes),
-        };
+        let next = op.applied(original);
         self.store(address, &next.to_ne_bytes());
         Ok(original)
     }

@@ -8,11 +8,14 @@ mod host;
 
 use allocation_counter::measure;
 use ferroce_transport::{
-    Access, Acks, AttributeMask, Attributes, Bind, Caps, Counters, Data, DomainId, PayloadSource, QpConfig,
-    QueuePair, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge, State, Time, Window,
+    Access, Acks, AttributeMask, Attributes, Bind, Caps, Counters, Data, DomainId, MaskedAdd, MaskedSwap,
+    PayloadSource, QpConfig, QueuePair, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge, State,
+    Time, Window,
 };
 use ferroce_wire::{Imm, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 use host::Fixed;
+
+const MASKED: MaskedSwap = MaskedSwap { compare: 0, compare_mask: 0, swap: 7, swap_mask: 3 };
 
 /// Rounds whose allocations are counted.
 const ROUNDS: usize = 200;
@@ -192,6 +195,11 @@ impl End {
             (SendOp::SendImm(Imm(7)), Data::Inline(b"inline")),
             (SendOp::Read(there(8192)), Data::Gather(&[here(16384, 5001)])),
             (SendOp::CompareSwap { remote: there(8), compare: 0, swap: 1 }, Data::Gather(&word)),
+            (
+                SendOp::MaskedFetchAdd { remote: there(8), add: MaskedAdd { add: 3, boundaries: 1 } },
+                Data::Gather(&word),
+            ),
+            (SendOp::MaskedCompareSwap { remote: there(8), swap: MASKED }, Data::Gather(&word)),
             (SendOp::FetchAdd { remote: there(16), add: 1 }, Data::Gather(&word)),
             (SendOp::AtomicWrite(there(24)), Data::Gather(&word)),
             (SendOp::WriteImm(there(0), Imm(8)), Data::Gather(&[here(100, 300)])),

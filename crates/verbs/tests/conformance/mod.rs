@@ -28,7 +28,7 @@ macro_rules! all_cases {
     ($then:ident! $($given:tt)*) => {
         $then! { $($given)*;
             operations: send_arrives send_with_immediate write_arrives write_with_immediate read_brings
-                compare_and_swap fetch_and_add atomic_write inline_forms gather_and_scatter;
+                compare_and_swap fetch_and_add masked_compare_and_swap masked_fetch_and_add atomic_write inline_forms gather_and_scatter;
             sizes: many_lengths zero_length_needs_no_key path_mtu_256 one_mebibyte;
             order: completions_come_in_posting_order unsignaled_work_is_silent a_batch_is_one_list
                 sends_arrive_in_order a_read_after_a_write_sees_it a_fence_waits_for_reads
@@ -52,7 +52,9 @@ macro_rules! all_cases {
             unreliable: uc_send uc_write uc_write_with_immediate uc_messages_come_whole_or_not_at_all
                 uc_failed_send_stops_sending;
             states: attributes_come_back work_waits_for_its_state draining_is_told
-                first_packet_establishes reset_and_connect_again illegal_changes_change_nothing;
+                nothing_changes_while_draining what_the_device_does_not_have
+                the_rate_limit_is_kept datagrams_keep_the_rate_limit the_traffic_class_goes_along_and_can_change
+                completions_are_timed first_packet_establishes reset_and_connect_again illegal_changes_change_nothing;
             refused: bad_sends_change_nothing bad_receives_change_nothing full_queues_say_so
                 a_place_is_free_when_its_completion_is_polled
                 each_service_refuses_what_it_cannot limits_are_named;

@@ -93,6 +93,43 @@ pub(crate) fn compare_and_swap(rig: &Rig) {
     assert_eq!((b.region.load_u64(4088), b.region.load_u64(4104)), (Ok(0), Ok(0)));
 }
 
+pub(crate) fn masked_compare_and_swap(rig: &Rig) {
+    let (a, b) = rig.rc();
+    b.region.store_u64(64, 0x1122_3344_5566_7788).unwrap();
+    let word = b.region.remote().slice(64..72);
+    let swap = MaskedSwap { compare: 0x88, compare_mask: 0xff, swap: 0, swap_mask: 0xff << 56 };
+    let other = MaskedSwap { compare: 0x89, ..swap };
+    let never = MaskedSwap { compare_mask: 0, swap_mask: 0, ..swap };
+    for (id, swap) in (1..).zip([swap, other, never]) {
+        let into = a.region.slice(id * 8..id * 8 + 8);
+        a.qp.masked_compare_swap(into, word, swap).id(id as u64).post().unwrap();
+        let done = a.sent();
+        assert_eq!((done.id, done.kind, done.byte_len), (id as u64, WorkKind::MaskedCompareSwap, 8));
+    }
+    let after = 0x0022_3344_5566_7788;
+    let found = [8, 16, 24].map(|at| a.region.load_u64(at).unwrap());
+    assert_eq!(found, [0x1122_3344_5566_7788, after, after]);
+    assert_eq!(b.region.load_u64(64), Ok(after));
+    assert_eq!((b.region.load_u64(56), b.region.load_u64(72)), (Ok(0), Ok(0)));
+}
+
+pub(crate) fn masked_fetch_and_add(rig: &Rig) {
+    let (a, b) = rig.rc();
+    b.region.store_u64(8, 0xffff_ffff_ffff_fffe).unwrap();
+    let word = b.region.remote().slice(8..16);
+    // Four counters of 16 bits side by side; the third and the lowest wrap around, each for itself.
+    let add = MaskedAdd { add: 0x0000_0001_0000_0003, boundaries: 0x8000_8000_8000_8000 };
+    let mut before = 0xffff_ffff_ffff_fffe;
+    for id in 0..3 {
+        a.qp.masked_fetch_add(a.region.slice(..8), word, add).id(id).post().unwrap();
+        let done = a.sent();
+        assert_eq!((done.id, done.kind, done.byte_len), (id, WorkKind::MaskedFetchAdd, 8));
+        assert_eq!(a.region.load_u64(0), Ok(before));
+        before = [0xffff_0000_ffff_0001, 0xffff_0001_ffff_0004, 0xffff_0002_ffff_0007][id as usize];
+    }
+    assert_eq!(b.region.load_u64(8), Ok(0xffff_0002_ffff_0007));
+}
+
 pub(crate) fn fetch_and_add(rig: &Rig) {
     let (a, b) = rig.rc();
     b.region.store_u64(8, u64::MAX - 1).unwrap();

@@ -5,16 +5,32 @@ use ferroce_verbs::*;
 
 use super::rig::{End, OPEN, Rig, Shape, until};
 
+const EVERYTHING: MaskedSwap =
+    MaskedSwap { compare: 0, compare_mask: u64::MAX, swap: 1, swap_mask: u64::MAX };
+
 /// Every request that reaches for a peer's memory.
-fn reaching(remote: Remote) -> [SendOp; 5] {
+fn reaching(remote: Remote) -> [SendOp; 7] {
     [
         SendOp::Write(remote),
         SendOp::Read(remote),
         SendOp::CompareSwap { remote, compare: 0, swap: 1 },
         SendOp::FetchAdd { remote, add: 1 },
+        SendOp::MaskedCompareSwap { remote, swap: EVERYTHING },
+        SendOp::MaskedFetchAdd { remote, add: MaskedAdd { add: 1, boundaries: 0 } },
         SendOp::AtomicWrite(remote),
     ]
 }
+
+/// What a peer must be allowed for each of them.
+const NEEDED: [Access; 7] = [
+    Access::REMOTE_WRITE,
+    Access::REMOTE_READ,
+    Access::REMOTE_ATOMIC,
+    Access::REMOTE_ATOMIC,
+    Access::REMOTE_ATOMIC,
+    Access::REMOTE_ATOMIC,
+    Access::REMOTE_WRITE,
+];
 
 /// Posts a request of eight bytes, which the peer must refuse with this status.
 fn is_refused(rig: &Rig, (a, b): &(End, End), op: SendOp, status: Status) {
@@ -36,7 +52,7 @@ fn untouched(region: &MemoryRegion) {
 }
 
 pub(crate) fn unknown_remote_key(rig: &Rig) {
-    for index in 0..5 {
+    for index in 0..7 {
         let pair = rig.rc();
         let remote = pair.1.at(0);
         let op = reaching(Remote { rkey: Rkey(remote.rkey.0 ^ 0x0100_0000), ..remote })[index];
@@ -46,11 +62,11 @@ pub(crate) fn unknown_remote_key(rig: &Rig) {
 }
 
 pub(crate) fn remote_range_outside(rig: &Rig) {
-    for index in 0..5 {
+    for index in 0..7 {
         let pair = rig.rc();
         let end = pair.1.region.len() as u64;
         let before = 0_u64.wrapping_sub(8);
-        let offset = [end - 7, end - 7, before, end, end][index];
+        let offset = [end - 7, end - 7, before, end, before, end, end][index];
         is_refused(rig, &pair, reaching(pair.1.at(offset))[index], Status::RemoteAccess);
         untouched(&pair.1.region);
     }
@@ -71,8 +87,7 @@ pub(crate) fn remote_range_outside(rig: &Rig) {
 pub(crate) fn remote_key_without_permission(rig: &Rig) {
     use Access as A;
     let all = A::REMOTE_WRITE.union(A::REMOTE_READ).union(A::REMOTE_ATOMIC);
-    let needed = [A::REMOTE_WRITE, A::REMOTE_READ, A::REMOTE_ATOMIC, A::REMOTE_ATOMIC, A::REMOTE_WRITE];
-    for (index, needed) in needed.into_iter().enumerate() {
+    for (index, needed) in NEEDED.into_iter().enumerate() {
         let pair = rig.rc();
         let access = A::LOCAL_WRITE.union(all.difference(needed));
         let region = pair.1.pd.allocate(64, access).unwrap();
@@ -102,9 +117,7 @@ pub(crate) fn remote_key_that_is_gone(rig: &Rig) {
 }
 
 pub(crate) fn queue_pair_without_permission(rig: &Rig) {
-    use Access as A;
-    let needed = [A::REMOTE_WRITE, A::REMOTE_READ, A::REMOTE_ATOMIC, A::REMOTE_ATOMIC, A::REMOTE_WRITE];
-    for (index, needed) in needed.into_iter().enumerate() {
+    for (index, needed) in NEEDED.into_iter().enumerate() {
         let access = ConnectOptions::ALL_ACCESS.difference(needed);
         let pair = rig.rc_with(&Shape::with(|options| options.access = access));
         is_refused(rig, &pair, reaching(pair.1.at(0))[index], Status::RemoteInvalidRequest);
@@ -113,7 +126,7 @@ pub(crate) fn queue_pair_without_permission(rig: &Rig) {
 }
 
 pub(crate) fn misaligned_atomics(rig: &Rig) {
-    for index in 2..5 {
+    for index in 2..7 {
         let pair = rig.rc();
         is_refused(rig, &pair, reaching(pair.1.at(4))[index], Status::RemoteInvalidRequest);
         untouched(&pair.1.region);

@@ -55,6 +55,49 @@ impl Describe for AtomicEth {
     }
 }
 
+/// Masks of a masked atomic, between an [`AtomicEth`] and the end of the request.
+///
+/// Masked atomics are an addition of our own: their opcodes lie in the range that the IBA leaves to
+/// manufacturers (9.2.1), so that only a peer of the same make answers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicMasks {
+    /// Compare and swap: the bits that are stored. Fetch and add: the highest bit of each field,
+    /// beyond which no carry goes.
+    pub swap_or_add: u64,
+    /// The bits that are compared. Unused by fetch and add.
+    pub compare: u64,
+}
+
+impl AtomicMasks {
+    /// Length on the wire.
+    pub const LEN: usize = 16;
+
+    /// Reads the header.
+    #[inline]
+    #[must_use]
+    pub const fn parse(header: &[u8; Self::LEN]) -> Self {
+        Self {
+            swap_or_add: u64::from_be_bytes(field::<0, 8, 16>(header)),
+            compare: u64::from_be_bytes(field::<8, 8, 16>(header)),
+        }
+    }
+
+    /// Writes the header.
+    #[inline]
+    pub const fn emit(&self, header: &mut [u8; Self::LEN]) {
+        put::<0, 8, 16>(header, self.swap_or_add.to_be_bytes());
+        put::<8, 8, 16>(header, self.compare.to_be_bytes());
+    }
+}
+
+impl Describe for AtomicMasks {
+    fn describe(&self, visitor: &mut dyn Visitor) -> fmt::Result {
+        visitor.header("atomicmasks", "Atomic Masks", Self::LEN)?;
+        visitor.field("swap_or_add", "Swap Mask (or Field Boundaries)", Value::hex(self.swap_or_add, 64))?;
+        visitor.field("compare", "Compare Mask", Value::hex(self.compare, 64))
+    }
+}
+
 /// The value that an atomic found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicAckEth {

@@ -11,7 +11,7 @@ mod reth;
 mod xrceth;
 
 pub use aeth::{Aeth, CreditCode, NakCode, ReservedSyndrome, RnrTimer, Syndrome};
-pub use atomic::{AtomicAckEth, AtomicEth};
+pub use atomic::{AtomicAckEth, AtomicEth, AtomicMasks};
 pub use bth::Bth;
 pub use deth::Deth;
 pub use feth::{Feth, FlushPlacement, FlushScope};

@@ -62,6 +62,10 @@ fn describe_request<P>(request: &Request<P>, visitor: &mut dyn Visitor) -> fmt::
         Request::Write(segment, _) => describe_write(segment, visitor),
         Request::Read(reth) => reth.describe(visitor),
         Request::CompareSwap(atomic) | Request::FetchAdd(atomic) => atomic.describe(visitor),
+        Request::MaskedCompareSwap(atomic, masks) | Request::MaskedFetchAdd(atomic, masks) => {
+            atomic.describe(visitor)?;
+            masks.describe(visitor)
+        }
         Request::AtomicWrite(reth, operand) => {
             reth.describe(visitor)?;
             visitor.data(operand.len(), operand)

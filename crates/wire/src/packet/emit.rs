@@ -136,6 +136,10 @@ impl Rest<'_> {
             Request::CompareSwap(atomic) | Request::FetchAdd(atomic) => {
                 self.put(|header| atomic.emit(header));
             }
+            Request::MaskedCompareSwap(atomic, masks) | Request::MaskedFetchAdd(atomic, masks) => {
+                self.put(|header| atomic.emit(header));
+                self.put(|header| masks.emit(header));
+            }
             Request::AtomicWrite(reth, operand) => {
                 self.put(|header| reth.emit(header));
                 self.put(|bytes| *bytes = *operand);

@@ -13,14 +13,14 @@ mod payload;
 pub use payload::{Kept, Payload, PayloadLen};
 
 use crate::error::EmitError;
-use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Imm, Reth, Xrceth};
+use crate::header::{Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Bth, Deth, Feth, Imm, Reth, Xrceth};
 use crate::icrc::ICRC_LEN;
 use crate::num::{PKey, Psn, Qpn, Rkey, Srqn};
 use crate::opcode::{Opcode, OpcodeInfo, Operation, Service};
 use crate::payload_rule::PayloadRule;
 
-/// The longest transport headers: BTH, XRCETH, AtomicETH.
-pub const MAX_HEADER_LEN: usize = Bth::LEN + Xrceth::LEN + AtomicEth::LEN;
+/// The longest transport headers: BTH, XRCETH, AtomicETH and its masks.
+pub const MAX_HEADER_LEN: usize = Bth::LEN + Xrceth::LEN + AtomicEth::LEN + AtomicMasks::LEN;
 
 /// The longest packet, BTH to ICRC: an XRC WRITE with immediate data and 4 KiB.
 pub const MAX_PACKET_LEN: usize = Bth::LEN + Xrceth::LEN + Reth::LEN + Imm::LEN + 4096 + ICRC_LEN;
@@ -81,6 +81,10 @@ pub enum Request<P> {
     CompareSwap(AtomicEth),
     /// Adds to eight bytes of the peer.
     FetchAdd(AtomicEth),
+    /// Compares some bits of eight bytes of the peer and swaps some.
+    MaskedCompareSwap(AtomicEth, AtomicMasks),
+    /// Adds to several fields of eight bytes of the peer.
+    MaskedFetchAdd(AtomicEth, AtomicMasks),
     /// Writes eight bytes of the peer at once.
     AtomicWrite(Reth, [u8; 8]),
     /// Makes earlier writes visible or persistent.
@@ -306,8 +310,14 @@ impl<P> Body<P> {
     #[inline]
     pub const fn opcode(&self) -> Opcode {
         match self {
+            Self::RcRequest(request) if request.is_own() => {
+                Opcode::known(Service::RcOwn, request.operation())
+            }
             Self::RcRequest(request) => Opcode::known(Service::Rc, request.operation()),
             Self::RcResponse(response) => Opcode::known(Service::Rc, response.operation()),
+            Self::XrcRequest(_, request) if request.is_own() => {
+                Opcode::known(Service::XrcOwn, request.operation())
+            }
             Self::XrcRequest(_, request) => Opcode::known(Service::Xrc, request.operation()),
             Self::XrcResponse(response) => Opcode::known(Service::Xrc, response.operation()),
             Self::Uc(request) => Opcode::known(Service::Uc, request.operation()),
@@ -325,6 +335,8 @@ impl<P> Body<P> {
                 Request::Read(_)
                 | Request::CompareSwap(_)
                 | Request::FetchAdd(_)
+                | Request::MaskedCompareSwap(..)
+                | Request::MaskedFetchAdd(..)
                 | Request::AtomicWrite(..)
                 | Request::Flush(..) => None,
             },
@@ -347,6 +359,8 @@ impl<P> Request<P> {
             Self::Read(reth) => Request::Read(reth),
             Self::CompareSwap(atomic) => Request::CompareSwap(atomic),
             Self::FetchAdd(atomic) => Request::FetchAdd(atomic),
+            Self::MaskedCompareSwap(atomic, masks) => Request::MaskedCompareSwap(atomic, masks),
+            Self::MaskedFetchAdd(atomic, masks) => Request::MaskedFetchAdd(atomic, masks),
             Self::AtomicWrite(reth, operand) => Request::AtomicWrite(reth, operand),
             Self::Flush(feth, reth) => Request::Flush(feth, reth),
         }
@@ -368,9 +382,16 @@ impl<P> Request<P> {
             Self::Read(_) => Operation::ReadRequest,
             Self::CompareSwap(_) => Operation::CompareSwap,
             Self::FetchAdd(_) => Operation::FetchAdd,
+            Self::MaskedCompareSwap(..) => Operation::MaskedCompareSwap,
+            Self::MaskedFetchAdd(..) => Operation::MaskedFetchAdd,
             Self::AtomicWrite(..) => Operation::AtomicWrite,
             Self::Flush(..) => Operation::Flush,
         }
+    }
+
+    /// Whether its opcode lies in the range for manufacturers.
+    const fn is_own(&self) -> bool {
+        matches!(self, Self::MaskedCompareSwap(..) | Self::MaskedFetchAdd(..))
     }
 }
 

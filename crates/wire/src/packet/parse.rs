@@ -3,7 +3,7 @@
 use super::{Body, Datagram, Kept, Packet, ReadSegment, Request, Response, Segment, SendTail, UcRequest};
 use crate::bytes::take;
 use crate::error::ParseError;
-use crate::header::{Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Feth, Ieth, Imm, Reth, Xrceth};
+use crate::header::{Aeth, AtomicAckEth, AtomicEth, AtomicMasks, Bth, Deth, Feth, Ieth, Imm, Reth, Xrceth};
 use crate::icrc::ICRC_LEN;
 use crate::opcode::{OpcodeInfo, Operation, Role, Service};
 
@@ -95,19 +95,25 @@ fn payload_len(len: usize, bth: &Bth, info: &OpcodeInfo) -> Result<usize, ParseE
 #[inline]
 fn body<'a>(info: &OpcodeInfo, mut rest: Rest<'a>, payload: &'a [u8]) -> Result<Body<&'a [u8]>, ParseError> {
     Ok(match (info.service, info.role) {
-        (Service::Rc, Role::Request) => Body::RcRequest(request(info.operation, rest, payload)?),
-        (Service::Rc, Role::Response) => Body::RcResponse(response(info.operation, rest, payload)?),
+        (Service::Rc | Service::RcOwn, Role::Request) => {
+            Body::RcRequest(request(info.operation, rest, payload)?)
+        }
+        (Service::Rc | Service::RcOwn, Role::Response) => {
+            Body::RcResponse(response(info.operation, rest, payload)?)
+        }
         (Service::Uc, _) => Body::Uc(uc_request(info.operation, rest, payload)?),
         (Service::Ud, _) => {
             let deth = Deth::parse(rest.take()?);
             let imm = if info.operation == Operation::SendOnlyImm { Some(rest.imm()?) } else { None };
             Body::Ud(Datagram { deth, imm, payload })
         }
-        (Service::Xrc, Role::Request) => {
+        (Service::Xrc | Service::XrcOwn, Role::Request) => {
             let Xrceth(srqn) = Xrceth::parse(rest.take()?);
             Body::XrcRequest(srqn, request(info.operation, rest, payload)?)
         }
-        (Service::Xrc, Role::Response) => Body::XrcResponse(response(info.operation, rest, payload)?),
+        (Service::Xrc | Service::XrcOwn, Role::Response) => {
+            Body::XrcResponse(response(info.operation, rest, payload)?)
+        }
         (Service::Cnp, _) => Body::Congestion,
     })
 }
@@ -131,6 +137,12 @@ fn request<'a>(
         Op::ReadRequest => Request::Read(rest.reth()?),
         Op::CompareSwap => Request::CompareSwap(AtomicEth::parse(rest.take()?)),
         Op::FetchAdd => Request::FetchAdd(AtomicEth::parse(rest.take()?)),
+        Op::MaskedCompareSwap => {
+            Request::MaskedCompareSwap(AtomicEth::parse(rest.take()?), AtomicMasks::parse(rest.take()?))
+        }
+        Op::MaskedFetchAdd => {
+            Request::MaskedFetchAdd(AtomicEth::parse(rest.take()?), AtomicMasks::parse(rest.take()?))
+        }
         Op::AtomicWrite => Request::AtomicWrite(rest.reth()?, *rest.take()?),
         Op::Flush => Request::Flush(Feth::parse(rest.take()?), rest.reth()?),
         write => Request::Write(write_segment(write, rest)?, payload),

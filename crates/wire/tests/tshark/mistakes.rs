@@ -87,6 +87,16 @@ pub(crate) const MISTAKES: &[Mistake] = &[
         kind: Kind::NamelessOpcodes(&[0x1c, 0x1d, 0x81, 0xbc, 0xbd]),
     },
     Mistake {
+        symptom: "masked atomics are an unknown header sequence",
+        because: "they are an addition of our own, in the range that the IBA leaves to manufacturers",
+        kind: Kind::UnknownOpcodes(&[0xd3, 0xd4, 0xf3, 0xf4]),
+    },
+    Mistake {
+        symptom: "masked atomics have no name",
+        because: "they are an addition of our own, in the range that the IBA leaves to manufacturers",
+        kind: Kind::NamelessOpcodes(&[0xd3, 0xd4, 0xf3, 0xf4]),
+    },
+    Mistake {
         symptom: "MRA, SIDR_REQ and SIDR_REP are shown as bytes",
         because: "IBA 12.6.6, 12.11.1 and 12.11.2 define their fields; tshark says itself that it does not \
                   implement them",

@@ -1,0 +1,207 @@
+//! Open devices.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use ferroce_cabi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
+use ferroce_device::{Config, Nic};
+use libc::{c_int, c_void};
+
+use crate::devices::Device;
+use crate::events::{self, Inbox, Subject};
+use crate::object::{Zero, given, seen, taken};
+use crate::refusal::{Answer, Refused, minus_one, pointer};
+use crate::{cq, cq_ex, fork, post, private, qp, query, srq, window};
+
+/// An open device. The C structure comes first, and the part that programs know is its end.
+#[repr(C)]
+pub(crate) struct Context {
+    c: verbs_context,
+    pub(crate) nic: Nic,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) generation: u32,
+    /// What programs take for the descriptor of a driver.
+    _nowhere: File,
+    /// Objects that were made from it and live.
+    objects: AtomicU32,
+}
+
+impl Context {
+    fn open(device: &Device) -> Answer<*mut ibv_context> {
+        fork::watch();
+        let config = Config::from_env(&device.interface).map_err(Refused::invalid)?;
+        let nic = Nic::open(config)?;
+        let inbox = Inbox::new().map_err(|error| Refused::new(libc::EMFILE, error))?;
+        // Programs may copy the descriptor of the kernel's driver. Ours leads nowhere: there is no driver.
+        let nowhere = File::open("/dev/null").map_err(|error| Refused::new(libc::EMFILE, error))?;
+        let mut c = verbs_context::zero();
+        fill(&mut c);
+        c.context.device = device.as_c();
+        c.context.cmd_fd = nowhere.as_raw_fd();
+        c.context.async_fd = inbox.descriptor();
+        c.context.num_comp_vectors = 1;
+        let generation = fork::generation();
+        let context =
+            given(Self { c, nic, inbox, generation, _nowhere: nowhere, objects: AtomicU32::new(0) });
+        // SAFETY: it was made just now, and nobody else knows it.
+        let made = unsafe { &*context };
+        let place = Arc::as_ptr(&made.inbox).addr();
+        events::enroll(&made.nic, Subject::Context(place), &made.inbox, 0, None);
+        Ok(made.as_c())
+    }
+
+    /// The context that a program means.
+    ///
+    /// # Safety
+    /// `context` is null, or one that [`ibv_open_device`] returned and that was not closed.
+    pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Answer<&'a Self> {
+        let whole = context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast::<Self>();
+        // The offset would make something else of a null pointer.
+        let whole = if context.is_null() { std::ptr::null_mut() } else { whole };
+        // SAFETY: the caller vouches for it; ours begin with a `verbs_context`.
+        let context = unsafe { seen(whole, "context") }?;
+        fork::check(context.generation)?;
+        Ok(context)
+    }
+
+    pub(crate) fn as_c(&self) -> *mut ibv_context {
+        (&raw const self.c.context).cast_mut()
+    }
+
+    pub(crate) fn made_one(&self) {
+        self.objects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost_one(&self) {
+        self.objects.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The object behind a pointer of the program, by the context that the C structure names first.
+macro_rules! object {
+    ($type:ident, $c:ident, $what:literal) => {
+        impl $type {
+            /// The object that a program means.
+            ///
+            /// # Safety
+            /// `object` is null, or one that this library made and that was not destroyed.
+            pub(crate) unsafe fn of<'a>(object: *mut ferroce_cabi::$c) -> crate::refusal::Answer<&'a Self> {
+                // SAFETY: the caller vouches for it; ours begin with the C structure.
+                let object = unsafe { crate::object::seen(object.cast::<Self>(), $what) }?;
+                crate::fork::check(object.generation)?;
+                Ok(object)
+            }
+        }
+    };
+}
+
+pub(crate) use object;
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    // SAFETY: the caller passes a device of our list, or null.
+    let device = unsafe { Device::of(device) };
+    pointer("ibv_open_device", device.and_then(Context::open))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    // SAFETY: the caller passes an open context, or null.
+    minus_one("ibv_close_device", unsafe { close(context) })
+}
+
+/// # Safety
+/// As for [`Context::of`], and nobody uses the context any more.
+unsafe fn close(context: *mut ibv_context) -> Answer<()> {
+    // SAFETY: the caller vouches for it.
+    let context = unsafe { Context::of(context) }?;
+    events::strike(&context.nic, Subject::Context(Arc::as_ptr(&context.inbox).addr()));
+    if context.objects.load(Ordering::Relaxed) > 0 {
+        // Its objects still point to it, and keep the device open: it stays until the process ends.
+        return Ok(());
+    }
+    // SAFETY: the caller gives it up, and no object of ours points to it.
+    drop(unsafe { taken(std::ptr::from_ref(context).cast_mut()) });
+    Ok(())
+}
+
+/// Sets every function. What the device does not have refuses.
+fn fill(c: &mut verbs_context) {
+    let (no, none) = (Some(private::refuse as _), Some(private::refuse_pointer as _));
+    c.sz = size_of::<verbs_context>();
+    c.query_port = Some(query::query_port);
+    c.advise_mr = no;
+    c.alloc_null_mr = none;
+    c.read_counters = no;
+    c.attach_counters_point_flow = no;
+    c.create_counters = none;
+    c.destroy_counters = no;
+    c.reg_dm_mr = none;
+    c.alloc_dm = none;
+    c.free_dm = no;
+    c.modify_flow_action_esp = no;
+    c.destroy_flow_action = no;
+    c.create_flow_action_esp = none;
+    c.modify_qp_rate_limit = no;
+    c.alloc_parent_domain = none;
+    c.dealloc_td = no;
+    c.alloc_td = none;
+    c.modify_cq = no;
+    c.post_srq_ops = no;
+    c.destroy_rwq_ind_table = no;
+    c.create_rwq_ind_table = none;
+    c.destroy_wq = no;
+    c.modify_wq = no;
+    c.create_wq = none;
+    c.query_rt_values = Some(query::query_rt_values);
+    c.create_cq_ex = Some(cq_ex::create);
+    c.query_device_ex = Some(query::query_device_ex);
+    c.ibv_destroy_flow = no;
+    c.ABI_placeholder2 = no;
+    c.ibv_create_flow = none;
+    c.ABI_placeholder1 = no;
+    c.open_qp = none;
+    c.create_qp_ex = Some(qp::create_extended);
+    c.get_srq_num = Some(srq::number_of);
+    c.create_srq_ex = Some(srq::create_extended);
+    c.open_xrcd = none;
+    c.close_xrcd = no;
+    // The mark of a context with extended functions in front of it.
+    c.context.abi_compat = std::ptr::without_provenance_mut::<c_void>(usize::MAX);
+    c.context.ops = ibv_context_ops {
+        _compat_query_device: Some(query::ibv_query_device),
+        _compat_query_port: Some(query::ibv_query_port),
+        _compat_alloc_pd: none,
+        _compat_dealloc_pd: none,
+        _compat_reg_mr: none,
+        _compat_rereg_mr: none,
+        _compat_dereg_mr: none,
+        alloc_mw: Some(window::allocate),
+        bind_mw: Some(window::bind),
+        dealloc_mw: Some(window::free),
+        _compat_create_cq: none,
+        poll_cq: Some(cq::poll),
+        req_notify_cq: Some(cq::request_notification),
+        _compat_cq_event: none,
+        _compat_resize_cq: none,
+        _compat_destroy_cq: none,
+        _compat_create_srq: none,
+        _compat_modify_srq: none,
+        _compat_query_srq: none,
+        _compat_destroy_srq: none,
+        post_srq_recv: Some(post::post_shared),
+        _compat_create_qp: none,
+        _compat_query_qp: none,
+        _compat_modify_qp: none,
+        _compat_destroy_qp: none,
+        post_send: Some(post::post_send),
+        post_recv: Some(post::post_receive),
+        _compat_create_ah: none,
+        _compat_destroy_ah: none,
+        _compat_attach_mcast: none,
+        _compat_detach_mcast: none,
+        _compat_async_event: none,
+    };
+}

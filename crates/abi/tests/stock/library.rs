@@ -1,0 +1,96 @@
+//! The library under test, and programs that are run with it.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Where the library is, set by `cargo xtask test`. Without it the library is linked here.
+const FOLDER: &str = "FERROCE_ABI";
+
+/// Seconds after which a program hangs.
+const PATIENCE: &str = "60";
+
+/// The folder of the library, in a place that every user may read.
+pub(crate) fn folder() -> &'static Path {
+    static COPY: OnceLock<PathBuf> = OnceLock::new();
+    COPY.get_or_init(|| {
+        let linked = env::var_os(FOLDER).map_or_else(link, PathBuf::from);
+        let copy = env::temp_dir().join(format!("ferroce-abi-{}", std::process::id()));
+        fs::create_dir_all(&copy).unwrap();
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+        for name in ["libibverbs.so.1", "libibverbs.so"] {
+            let from = linked.join(name);
+            fs::copy(&from, copy.join(name)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
+        }
+        copy
+    })
+}
+
+fn link() -> PathBuf {
+    let status = Command::new(env!("CARGO"))
+        .args(["xtask", "link-abi"])
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "`cargo xtask link-abi` failed");
+    // The test binary is in <target>/<profile>/deps.
+    let binary = env::current_exe().unwrap();
+    binary.ancestors().nth(2).unwrap().join("abi")
+}
+
+/// A program with our library, on a loopback address of its own, that is ended when it hangs.
+pub(crate) fn with_library(program: impl AsRef<OsStr>, address: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command
+        .args(["-k", "5", PATIENCE])
+        .arg(program)
+        .env("LD_LIBRARY_PATH", folder())
+        .env("FERROCE_ADDRESS", address)
+        .env("FERROCE_LOG", "warn")
+        .env_remove("FERROCE_FAULTS")
+        .env_remove("FERROCE_PCAP")
+        .env_remove("FERROCE_PATH")
+        .env_remove("FERROCE_NETDEV")
+        .stdin(Stdio::null());
+    command
+}
+
+/// What a program said on both outputs.
+pub(crate) fn said(output: &Output) -> String {
+    let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+/// Runs a program to its end, which must be a good one.
+pub(crate) fn succeeds(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    let said = said(&output);
+    assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
+    said
+}
+
+/// Compiles a C program of `tests/c`.
+pub(crate) fn compiled(name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
+    // Beside the library, where every user may run it.
+    let binary = folder().join(name);
+    let output = Command::new("gcc")
+        .args(["-Wall", "-Werror", "-D_GNU_SOURCE", "-o"])
+        .arg(&binary)
+        .arg(&source)
+        .args(["-libverbs", "-lpthread", "-ldl"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    binary
+}
+
+/// Whether the packages with foreign programs are there.
+pub(crate) fn are_here(programs: &[&str]) -> bool {
+    programs.iter().all(|program| ferroce_testkit::judge::has_file(&format!("/usr/bin/{program}")))
+}

@@ -1,0 +1,9 @@
+//! Programs that know nothing of us, on our library: those of Debian's packages, and C programs compiled here.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod library;
+mod pairs;
+mod perftest;
+mod pingpong;
+mod programs;
+mod pyverbs;

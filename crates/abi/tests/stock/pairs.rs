@@ -1,0 +1,76 @@
+//! A server and a client, each a process.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+
+use crate::library::{said, with_library};
+
+/// How often a client is started until its server listens.
+const TRIES: usize = 200;
+
+/// A program that is started twice: as a server, and as a client that is told where the server is.
+pub(crate) struct Pair<'a> {
+    /// The program.
+    pub(crate) program: &'a str,
+    /// Its arguments, for both.
+    pub(crate) args: &'a [&'a str],
+    /// Addresses of the server's and the client's device.
+    pub(crate) addresses: [&'a str; 2],
+    /// Variables of both.
+    pub(crate) variables: &'a [(&'a str, &'a str)],
+}
+
+impl Pair<'_> {
+    /// Runs both to their ends, which must be good ones, and returns what the client and the server said.
+    pub(crate) fn run(&self) -> (String, String) {
+        let port = free_port().to_string();
+        let server = self.started(0, &port, None);
+        for _ in 0..TRIES {
+            let client = self.started(1, &port, Some("127.0.0.1")).wait_with_output().unwrap();
+            let client_said = said(&client);
+            // It begins anew if the server does not listen yet.
+            if !client.status.success() && is_too_early(&client_said) {
+                continue;
+            }
+            let server = server.wait_with_output().unwrap();
+            let server_said = said(&server);
+            let both =
+                format!("client: {}\n{client_said}\nserver: {}\n{server_said}", client.status, server.status);
+            assert!(client.status.success() && server.status.success(), "{self}: {both}");
+            return (client_said, server_said);
+        }
+        let server = ended(server);
+        panic!("{self}: the server never listened: {server}");
+    }
+
+    fn started(&self, side: usize, port: &str, server: Option<&str>) -> Child {
+        let mut command = with_library(self.program, self.addresses[side]);
+        command.args(self.args).args(["-p", port]).args(server);
+        command.envs(self.variables.iter().copied());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+impl std::fmt::Display for Pair<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.program, self.args.join(" "))
+    }
+}
+
+fn is_too_early(said: &str) -> bool {
+    ["Couldn't connect", "Unable to init the socket connection", "Connection refused"]
+        .iter()
+        .any(|words| said.contains(words))
+}
+
+fn ended(mut server: Child) -> String {
+    // `timeout` hands the signal on.
+    let _ = Command::new("kill").arg(server.id().to_string()).status();
+    let _ = server.wait();
+    server.wait_with_output().map(|output| said(&output)).unwrap_or_default()
+}
+
+/// A TCP port that was free just now, for the exchange of queue pair numbers.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

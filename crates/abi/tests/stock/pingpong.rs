@@ -1,0 +1,75 @@
+//! The examples of rdma-core: `ibv_devices`, `ibv_devinfo` and the pingpongs.
+
+use crate::library::{are_here, folder, succeeds, with_library};
+use crate::pairs::Pair;
+
+const PROGRAMS: &[&str] = &[
+    "ibv_devices",
+    "ibv_devinfo",
+    "ibv_rc_pingpong",
+    "ibv_uc_pingpong",
+    "ibv_ud_pingpong",
+    "ibv_srq_pingpong",
+];
+
+#[test]
+fn the_device_is_listed_and_described() {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    let listed = succeeds(with_library("ibv_devices", "127.0.88.1"));
+    assert!(listed.contains("ferroce_lo"), "{listed}");
+    let mut command = with_library("ibv_devinfo", "127.0.88.1");
+    command.arg("-v");
+    let described = succeeds(command);
+    for words in ["ferroce_lo", "ATOMIC_GLOB", "PORT_ACTIVE", "Ethernet", "::ffff:127.0.88.1, RoCE v2"] {
+        assert!(described.contains(words), "{words}: {described}");
+    }
+    // The same through LD_PRELOAD, which every child inherits.
+    let mut command = with_library("sh", "127.0.88.1");
+    command.args(["-c", "ls / > /dev/null && ibv_devices"]);
+    command.env_remove("LD_LIBRARY_PATH").env("LD_PRELOAD", folder().join("libibverbs.so.1"));
+    assert!(succeeds(command).contains("ferroce_lo"));
+}
+
+fn pingpong(program: &str, args: &[&str], addresses: [&str; 2], variables: &[(&str, &str)]) {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    let args = [&["-g", "0", "-n", "200"], args].concat();
+    let (client, _) = Pair { program, args: &args, addresses, variables }.run();
+    assert!(client.contains("200 iters in"), "{client}");
+}
+
+#[test]
+fn rc_pingpong_validates_its_contents() {
+    pingpong("ibv_rc_pingpong", &["-c"], ["127.0.88.2", "127.0.88.3"], &[]);
+}
+
+#[test]
+fn rc_pingpong_waits_for_events() {
+    pingpong("ibv_rc_pingpong", &["-c", "-e"], ["127.0.88.4", "127.0.88.5"], &[]);
+}
+
+#[test]
+fn rc_pingpong_posts_by_the_extended_form_and_reads_timestamps() {
+    pingpong("ibv_rc_pingpong", &["-N", "-t"], ["127.0.88.6", "127.0.88.7"], &[]);
+}
+
+#[test]
+fn rc_pingpong_survives_a_bad_link() {
+    let faults = [("FERROCE_FAULTS", "loss=0.02,dup=0.01,reorder=0.02,seed=1")];
+    pingpong("ibv_rc_pingpong", &["-c", "-s", "65536"], ["127.0.88.8", "127.0.88.9"], &faults);
+}
+
+#[test]
+fn uc_and_ud_pingpong() {
+    pingpong("ibv_uc_pingpong", &[], ["127.0.88.10", "127.0.88.11"], &[]);
+    pingpong("ibv_ud_pingpong", &["-s", "2048", "-e"], ["127.0.88.10", "127.0.88.11"], &[]);
+}
+
+#[test]
+fn srq_pingpong() {
+    pingpong("ibv_srq_pingpong", &[], ["127.0.88.12", "127.0.88.13"], &[]);
+    pingpong("ibv_srq_pingpong", &["-e"], ["127.0.88.12", "127.0.88.13"], &[]);
+}

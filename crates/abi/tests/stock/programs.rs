@@ -1,0 +1,104 @@
+//! C programs of our own.
+
+use std::fs;
+use std::process::Command;
+
+use ferroce_testkit::judge;
+
+use crate::library::{are_here, compiled, folder, succeeds, with_library};
+
+fn can_compile() -> bool {
+    judge::is_here("gcc") && judge::has_file("/usr/include/infiniband/verbs.h")
+}
+
+#[test]
+fn functions_are_found_by_name_and_version() {
+    if !can_compile() {
+        return;
+    }
+    let program = compiled("versions");
+    for name in ["libibverbs.so.1", "libibverbs.so"] {
+        let mut command = with_library(&program, "127.0.88.30");
+        command.arg(name);
+        assert_eq!(succeeds(command).trim(), "ferroce_lo");
+    }
+}
+
+#[test]
+fn every_mistake_gets_its_error_number_and_a_line_that_says_why() {
+    if !can_compile() {
+        return;
+    }
+    let said = succeeds(with_library(compiled("mistakes"), "127.0.88.31"));
+    assert!(said.contains("0 surprises"), "{said}");
+    for line in [
+        "ferroce: ibv_query_port: port 2: the device has one, with the number 1",
+        "ferroce: ibv_create_qp: queue pairs of type 8: not supported",
+        "ferroce: ibv_post_recv: 2 pieces, at most 1 allowed",
+        "ferroce: ibv_destroy_cq: queue pairs still complete into the queue",
+    ] {
+        assert!(said.lines().any(|told| told == line), "{line}\n{said}");
+    }
+}
+
+#[test]
+fn nothing_is_said_unless_it_is_asked_for() {
+    if !can_compile() {
+        return;
+    }
+    let mut command = with_library(compiled("mistakes"), "127.0.88.32");
+    command.env_remove("FERROCE_LOG");
+    assert_eq!(succeeds(command), "0 surprises\n");
+}
+
+#[test]
+fn children_of_a_fork_get_errors_and_do_not_hang() {
+    if !can_compile() {
+        return;
+    }
+    let said = succeeds(with_library(compiled("children"), "127.0.88.33"));
+    assert!(said.contains("as it should be"), "{said}");
+}
+
+#[test]
+fn a_user_without_any_right_has_a_device() {
+    if !can_compile() || !are_here(&["setpriv"]) {
+        return;
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let root = status.lines().any(|line| line.split_whitespace().take(2).eq(["Uid:", "0"]));
+    let program = compiled("mistakes");
+    let command = if root {
+        let mut command = with_library("setpriv", "127.0.88.34");
+        // The loader forgets the path of libraries where rights change, so it is set behind that.
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--no-new-privs",
+            "--bounding-set=-all",
+        ]);
+        command.args(["--inh-caps=-all", "env"]);
+        command.arg(format!("LD_LIBRARY_PATH={}", folder().display())).arg(&program);
+        command
+    } else {
+        with_library(&program, "127.0.88.34")
+    };
+    assert!(succeeds(command).contains("0 surprises"));
+}
+
+#[test]
+fn nothing_happens_before_the_first_call() {
+    if !are_here(&["strace"]) {
+        return;
+    }
+    let output = Command::new("strace")
+        .args(["-f", "-e", "trace=socket,clone,clone3,eventfd2,bind", "true"])
+        .env("LD_PRELOAD", folder().join("libibverbs.so.1"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let calls = ["socket(", "clone(", "clone3(", "eventfd2(", "bind("];
+    assert!(!calls.iter().any(|call| said.contains(call)), "{said}");
+}

@@ -1,0 +1,141 @@
+//! `ferroce devices`: which network cards there are, and how to open more.
+
+use std::env;
+use std::io::{self, Write};
+
+use anyhow::Context as _;
+use ferroce::{DeviceInfo, Gid};
+use ferroce_device::discovery;
+use ferroce_device::{Limits, memory};
+use serde_json::{Value, json};
+
+use crate::output::Style;
+
+/// List the network cards that programs may open
+///
+/// RDMA exposes memory to whoever can send a packet, so only the loopback interface is a device
+/// until you name others in the environment variable FERROCE_NETDEV. The interfaces that are still
+/// closed are listed too.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER_LONG_HELP)]
+pub(crate) struct Args {
+    /// Also the limits: how much of everything a device has
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// One JSON object: "devices" and "closed" are lists, "limits" says how much there is
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  ferroce devices
+  FERROCE_NETDEV=eth0 ferroce devices -v
+          With this interface opened (and the loopback interface closed).
+  FERROCE_NETDEV=lo,eth0 PROGRAM
+          Opens both to a program.
+  ferroce devices --json | jq -r '.devices[].name'";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let all = discovery::interfaces().context("the operating system did not list its interfaces")?;
+    let open = ferroce::devices()?;
+    let closed: Vec<&DeviceInfo> = all.iter().filter(|info| !open.contains(info)).collect();
+    let mut out = io::stdout().lock();
+    if args.json {
+        let report = json!({
+            "devices": open.iter().map(to_json).collect::<Vec<_>>(),
+            "closed": closed.iter().map(|info| to_json(info)).collect::<Vec<_>>(),
+            "limits": limits().into_iter().map(|(name, value)| (name.replace(' ', "_"), value.into()))
+                .collect::<serde_json::Map<_, _>>(),
+        });
+        writeln!(out, "{report:#}")?;
+    } else {
+        print(&mut out, &open, &closed, args.verbose)?;
+    }
+    Ok(out.flush()?)
+}
+
+fn print(out: &mut impl Write, open: &[DeviceInfo], closed: &[&DeviceInfo], verbose: bool) -> io::Result<()> {
+    for info in open {
+        print_device(out, info)?;
+    }
+    if verbose {
+        writeln!(out, "{}", Style::Title.of("limits of each device"))?;
+        for (name, value) in limits() {
+            writeln!(out, "  {name:28} {value}")?;
+        }
+    }
+    for info in closed {
+        let addresses: Vec<String> = info.addresses.iter().map(ToString::to_string).collect();
+        let line = format!("{:20} closed; {}", info.name, addresses.join(" "));
+        writeln!(out, "{}", Style::Faint.of(line))?;
+    }
+    let set = env::var("FERROCE_NETDEV").unwrap_or_default();
+    match (closed.first(), set.as_str()) {
+        (None, "") => writeln!(out, "This machine has no other interface that could be a device."),
+        (None, _) => Ok(()),
+        (Some(first), "") => writeln!(
+            out,
+            "Closed interfaces expose no memory. To open one, name it in the environment:\n  \
+             FERROCE_NETDEV={},{} PROGRAM",
+            open.first().map_or("lo", |info| info.interface.as_str()),
+            first.interface
+        ),
+        (Some(first), set) => {
+            writeln!(out, "FERROCE_NETDEV is {set}; add {} to open it too.", first.interface)
+        }
+    }
+}
+
+fn print_device(out: &mut impl Write, info: &DeviceInfo) -> io::Result<()> {
+    writeln!(out, "{}", Style::Title.of(&info.name))?;
+    let state = if info.up { "active" } else { "down" };
+    let kind = if info.loopback { ", reaches only this machine" } else { "" };
+    writeln!(out, "  interface  {} (MTU {}){kind}", info.interface, info.mtu)?;
+    writeln!(out, "  port 1     {state}, RoCEv2 over UDP port 4791, path MTU {}", info.active_mtu())?;
+    writeln!(out, "  node GUID  {}", guid(info))?;
+    for (index, address) in info.addresses.iter().enumerate() {
+        writeln!(out, "  GID {index:<6} {} ({address})", Gid::from(*address))?;
+    }
+    if info.loopback {
+        writeln!(out, "             and every other address of 127.0.0.0/8 that is asked for")?;
+    }
+    Ok(())
+}
+
+fn to_json(info: &DeviceInfo) -> Value {
+    let gid = |address: &std::net::IpAddr| json!({ "gid": Gid::from(*address).to_string(), "address": address.to_string() });
+    json!({
+        "name": info.name,
+        "interface": info.interface,
+        "interface_mtu": info.mtu,
+        "loopback": info.loopback,
+        "port": 1,
+        "state": if info.up { "active" } else { "down" },
+        "active_mtu": info.active_mtu().bytes(),
+        "node_guid": guid(info),
+        "gids": info.addresses.iter().map(gid).collect::<Vec<_>>(),
+    })
+}
+
+fn guid(info: &DeviceInfo) -> String {
+    let [a, b, c, d, e, f, g, h] = info.node_guid().to_be_bytes();
+    format!("{a:02x}{b:02x}:{c:02x}{d:02x}:{e:02x}{f:02x}:{g:02x}{h:02x}")
+}
+
+fn limits() -> Vec<(&'static str, u64)> {
+    vec![
+        ("queue pairs", Limits::QUEUE_PAIRS as u64),
+        ("completion queues", Limits::COMPLETION_QUEUES as u64),
+        ("shared receive queues", Limits::SHARED_QUEUES as u64),
+        ("address handles", Limits::ADDRESS_HANDLES as u64),
+        ("protection domains", Limits::DOMAINS as u64),
+        ("memory regions", memory::MAX_REGIONS as u64),
+        ("requests of a queue", Limits::QUEUE_DEPTH.into()),
+        ("pieces of a request", Limits::SGE.into()),
+        ("inline bytes of a request", Limits::INLINE.into()),
+        ("completions of a queue", Limits::COMPLETIONS.into()),
+        ("reads and atomics under way", Limits::READ_DEPTH.into()),
+    ]
+}

@@ -1,0 +1,55 @@
+//! Ctrl-C: asked for once, a measurement ends and shows what it has; asked for twice, all ends.
+
+use std::io::{self, IsTerminal};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::Context;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+static ASKED: AtomicBool = AtomicBool::new(false);
+/// There is something to show, and somebody who looks whether it was asked for.
+static PATIENT: AtomicBool = AtomicBool::new(false);
+
+/// Whether the user wants an end.
+#[inline]
+pub(crate) fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// From here on, until the guard is gone, the first Ctrl-C is a question that [`is_asked`] answers;
+/// otherwise it ends the process with one line.
+#[must_use = "patience ends with the guard"]
+pub(crate) fn be_patient() -> Patience {
+    PATIENT.store(true, Ordering::SeqCst);
+    Patience(())
+}
+
+/// See [`be_patient`].
+#[derive(Debug)]
+pub(crate) struct Patience(());
+
+impl Drop for Patience {
+    fn drop(&mut self) {
+        PATIENT.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Begins to listen.
+pub(crate) fn listen() -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen for Ctrl-C")?;
+    let wait = move || {
+        for _ in signals.forever() {
+            if ASKED.swap(true, Ordering::SeqCst) || !PATIENT.load(Ordering::SeqCst) {
+                // What the terminal shows of the key, and perhaps half a line, stays above.
+                let above = if io::stderr().is_terminal() { "\n" } else { "" };
+                eprintln!("{above}ferroce: interrupted; nothing more is done");
+                process::exit(1);
+            }
+        }
+    };
+    thread::Builder::new().name("ctrl-c".into()).spawn(wait).context("cannot start a thread")?;
+    Ok(())
+}

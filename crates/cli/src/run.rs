@@ -1,0 +1,134 @@
+//! `ferroce run`: any verbs program, unchanged, on our network card.
+
+use std::env;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, bail};
+use ferroce_device::PathPolicy;
+use ferroce_device::discovery::Opening;
+use ferroce_device::fabric::faults::FaultPlan;
+
+/// Run a verbs program on Ferroce's network card
+///
+/// The program and everything that it starts find our libibverbs.so.1 instead of the system's. They see a
+/// device, ferroce_lo, also on a machine without any RDMA; nothing is installed or changed. The program takes
+/// the place of this one, so its exit status and signals are its own.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER_LONG_HELP)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    settings: Settings,
+
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  ferroce run -- ibv_devinfo -v
+  ferroce run -- ib_write_bw -x 0 & ferroce run -- ib_write_bw -x 0 127.0.0.1
+          A server and a client; -x 0 chooses the first address.
+  ferroce run --faults loss=0.02,seed=1 --pcap trace.pcap -- ./my-program
+          With packets lost on purpose, and all of them written down.
+  ferroce run --netdev eth0 -- ./my-program
+          To other machines: RDMA exposes memory to whoever can send a packet to it.";
+
+/// How the card is opened; the same for `run` and `env`.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct Settings {
+    /// Interfaces to open instead of the loopback interface, with commas between them, or all
+    #[arg(long, value_name = "NAMES")]
+    netdev: Option<String>,
+
+    /// Faults to inject, such as loss=0.02,dup=0.01,reorder=0.02,seed=1
+    #[arg(long, value_name = "PLAN")]
+    faults: Option<String>,
+
+    /// Write all packets into this file
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
+
+    /// Whether queue pairs of one process meet directly: prefer, require or forbid
+    #[arg(long, value_name = "POLICY")]
+    path: Option<String>,
+
+    /// Say on standard error why a call failed
+    #[arg(long)]
+    log: bool,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let [program, rest @ ..] = args.program.as_slice() else { bail!("no program was given") };
+    let mut command = Command::new(program);
+    command.args(rest).envs(args.settings.variables()?);
+    // Returns only if the program cannot be started.
+    let error = command.exec();
+    let hint = if error.kind() == io::ErrorKind::NotFound { "; is it installed, and on the path?" } else { "" };
+    bail!("{} cannot be run: {error}{hint}", Path::new(program).display())
+}
+
+impl Settings {
+    /// The variables that make a program use our library, and the library do what was asked for.
+    pub(crate) fn variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let mut variables = vec![("LD_LIBRARY_PATH", search_path(&libraries()?)?)];
+        if let Some(names) = &self.netdev {
+            Opening::parse(names)?;
+            variables.push(("FERROCE_NETDEV", names.into()));
+        }
+        if let Some(plan) = &self.faults {
+            FaultPlan::parse(plan)?;
+            variables.push(("FERROCE_FAULTS", plan.into()));
+        }
+        if let Some(file) = &self.pcap {
+            // The program may go to another folder before it opens the device.
+            variables.push(("FERROCE_PCAP", std::path::absolute(file)?.into()));
+        }
+        if let Some(policy) = &self.path {
+            policy.parse::<PathPolicy>()?;
+            variables.push(("FERROCE_PATH", policy.into()));
+        }
+        if self.log {
+            variables.push(("FERROCE_LOG", "warn".into()));
+        }
+        Ok(variables)
+    }
+}
+
+/// What the loader looks for.
+const LIBRARY: &str = "libibverbs.so.1";
+
+/// The folder of our libraries: the one that FERROCE_LIBRARIES names, or one beside this program.
+fn libraries() -> anyhow::Result<PathBuf> {
+    if let Some(folder) = env::var_os("FERROCE_LIBRARIES").filter(|folder| !folder.is_empty()) {
+        let folder = PathBuf::from(folder);
+        if folder.join(LIBRARY).is_file() {
+            return Ok(std::path::absolute(folder)?);
+        }
+        bail!("FERROCE_LIBRARIES is {}, but there is no {LIBRARY} in it", folder.display());
+    }
+    let program = env::current_exe().context("this program cannot find itself")?;
+    let folder = program.parent().unwrap_or(Path::new("."));
+    let places = [folder.join("abi"), folder.join("../lib/ferroce")];
+    let found = places.iter().find(|place| place.join(LIBRARY).is_file());
+    let Some(place) = found else {
+        let [beside, installed] = places.each_ref().map(|place| place.display().to_string());
+        bail!(
+            "{LIBRARY} is neither in {beside} nor in {installed}; link it with `cargo xtask link-abi`, or say in \
+             FERROCE_LIBRARIES where it is"
+        );
+    };
+    Ok(place.canonicalize()?)
+}
+
+/// Our folder before those that are searched already.
+fn search_path(folder: &Path) -> anyhow::Result<OsString> {
+    let before = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let others = env::split_paths(&before).filter(|other| !other.as_os_str().is_empty() && other != folder);
+    env::join_paths(std::iter::once(folder.to_owned()).chain(others))
+        .context("a folder with a colon in its name cannot be searched for libraries")
+}

@@ -1,0 +1,13 @@
+//! The binary as people and scripts use it: help, devices, demo and perf, alone and between processes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../decode/golden.rs"]
+mod golden;
+
+mod demo;
+mod devices;
+mod help;
+mod perf;
+mod run;
+mod two_processes;
+mod wrong;

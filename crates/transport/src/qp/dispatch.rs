@@ -1,0 +1,292 @@
+//! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
+
+use ferroce_wire::{Body, Grh, Packet, Service};
+
+use crate::completion::Event;
+use crate::connection::Failed;
+use crate::host::Host;
+use crate::qp::{Machine, QueuePair};
+use crate::rc::direct::{Direct, Ends};
+use crate::rc::responder::RequestInfo;
+use crate::state::State;
+use crate::time::Time;
+use crate::transmit::{Acks, Transmit};
+use crate::unreliable::handle_datagram;
+use crate::window::Window;
+
+impl QueuePair {
+    /// Whether an acknowledgement waits for [`Acks::Send`].
+    #[must_use]
+    pub const fn owes_ack(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { responder, .. } => responder.owes_ack(),
+            Machine::Uc { .. } | Machine::Ud { .. } => false,
+        }
+    }
+
+    /// Takes in a packet for this queue pair whose ICRC was found right. `prefix` is what a
+    /// receiver of a datagram finds before it: the forty bytes with its addresses.
+    pub fn handle_packet<H: Host>(
+        &mut self,
+        now: Time,
+        packet: &Packet<&[u8]>,
+        prefix: Option<&[u8; Grh::LEN]>,
+        window: &mut Window,
+        host: &mut H,
+    ) {
+        if !packet.pkey.admits(self.connection.pkey) {
+            self.counters.wrong_service += 1;
+            return;
+        }
+        self.counters.congestion_marks += u64::from(packet.fecn);
+        let state = self.state;
+        let takes = match packet.body {
+            Body::RcResponse(_) => state.handles_responses(),
+            Body::Congestion => true,
+            _ => state.handles_requests(),
+        };
+        if !takes {
+            self.counters.wrong_state += 1;
+            return;
+        }
+        let of_connection = matches!(
+            (self.service, &packet.body),
+            (Service::Rc, Body::RcRequest(_) | Body::RcResponse(_)) | (Service::Uc, Body::Uc(_))
+        );
+        if of_connection {
+            self.establish(host);
+        }
+        let (machine, mut cx) = self.split(now, window, host);
+        let info =
+            RequestInfo { psn: packet.psn, ack_request: packet.ack_request, solicited: packet.solicited };
+        let result = match (machine, &packet.body) {
+            (Machine::Rc { responder, .. }, Body::RcRequest(request)) => {
+                responder.handle_request(info, request, &mut cx)
+            }
+            (Machine::Rc { requester, .. }, Body::RcResponse(response)) => {
+                requester.handle_response(packet.psn, response, &mut cx)
+            }
+            (Machine::Uc { receiver, .. }, Body::Uc(request)) => {
+                receiver.handle(packet.psn, packet.solicited, request, &mut cx)
+            }
+            (Machine::Ud { inbound, .. }, Body::Ud(datagram)) => {
+                let prefix = prefix.unwrap_or(&[0; Grh::LEN]);
+                handle_datagram(inbound, datagram, packet.solicited, prefix, &mut cx)
+            }
+            (_, Body::Congestion) => {
+                cx.counters.congestion_notifications += 1;
+                Ok(())
+            }
+            _ => {
+                cx.counters.wrong_service += 1;
+                Ok(())
+            }
+        };
+        if result == Err(Failed) {
+            self.enter_error(window, host);
+        }
+    }
+
+    /// IBA 10.3.1.3: the first packet tells a passive side that its peer is ready.
+    fn establish<H: Host>(&mut self, host: &mut H) {
+        if !self.established {
+            self.established = true;
+            if self.state == State::Rtr {
+                host.event(self.connection.qpn, Event::Established);
+            }
+        }
+    }
+
+    /// The next packet to send, if there is one. Call it until there is none.
+    pub fn poll_transmit<H: Host>(
+        &mut self,
+        now: Time,
+        acks: Acks,
+        window: &mut Window,
+        host: &mut H,
+    ) -> Option<Transmit<'_>> {
+        if let Machine::Rc { .. } = self.machine {
+            return self.poll_rc(now, acks, window, host);
+        }
+        if !self.state.sends_requests() {
+            return None;
+        }
+        let (machine, mut cx) = self.split(now, window, host);
+        let sender = match machine {
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender,
+            Machine::Rc { .. } => return None,
+        };
+        match sender.poll(&mut cx) {
+            Err(Failed) => {
+                self.enter_send_error(window, host);
+                None
+            }
+            Ok(None) => None,
+            Ok(Some(chosen)) => match &self.machine {
+                Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => Some(sender.transmit(chosen)),
+                Machine::Rc { .. } => None,
+            },
+        }
+    }
+
+    fn poll_rc<H: Host>(
+        &mut self,
+        now: Time,
+        acks: Acks,
+        window: &mut Window,
+        host: &mut H,
+    ) -> Option<Transmit<'_>> {
+        let sends = self.state.sends_requests();
+        let (machine, mut cx) = self.split(now, window, host);
+        let Machine::Rc { requester, responder } = machine else { return None };
+        let chosen = match responder.poll(acks, &mut cx) {
+            Ok(Some(response)) => return Some(response),
+            Ok(None) if sends => requester.poll(&mut cx),
+            Ok(None) => return None,
+            Err(Failed) => Err(Failed),
+        };
+        match chosen {
+            Err(Failed) => {
+                self.enter_error(window, host);
+                self.poll_refusal(now, window, host)
+            }
+            Ok(None) => None,
+            Ok(Some(chosen)) => match &self.machine {
+                Machine::Rc { requester, .. } => Some(requester.transmit(chosen)),
+                Machine::Uc { .. } | Machine::Ud { .. } => None,
+            },
+        }
+    }
+
+    /// The NAK with which a failed responder takes its leave.
+    fn poll_refusal<H: Host>(
+        &mut self,
+        now: Time,
+        window: &mut Window,
+        host: &mut H,
+    ) -> Option<Transmit<'static>> {
+        let (machine, mut cx) = self.split(now, window, host);
+        match machine {
+            Machine::Rc { responder, .. } => responder.poll(Acks::Send, &mut cx).ok().flatten(),
+            Machine::Uc { .. } | Machine::Ud { .. } => None,
+        }
+    }
+
+    /// Does posted work directly at `peer`, which is in the same process and connected to this
+    /// queue pair; at most `limit` messages, and no more after so many bytes. How many messages.
+    /// What cannot be done directly is left for [`poll_transmit`](Self::poll_transmit).
+    pub fn execute_directly<D: Direct>(
+        &mut self,
+        peer: &mut Self,
+        direct: &mut D,
+        now: Time,
+        (limit, bytes): (u32, u64),
+    ) -> u32 {
+        let together = self.state == State::Rts
+            && peer.state.handles_requests()
+            && peer.connection.dest_qpn == self.connection.qpn
+            && self.connection.dest_qpn == peer.connection.qpn
+            && self.connection.mtu == peer.connection.mtu
+            && peer.connection.pkey.admits(self.connection.pkey);
+        if !together || self.sends_waiting() == 0 {
+            return 0;
+        }
+        peer.establish(&mut direct.responder());
+        let (Machine::Rc { requester, .. }, Machine::Rc { responder, .. }) =
+            (&mut self.machine, &mut peer.machine)
+        else {
+            return 0;
+        };
+        let (asking, answering) = (&self.connection, &peer.connection);
+        let mut ends = Ends { requester, asking, responder, answering, direct };
+        let mut done = 0;
+        if ends.are_idle() {
+            let mut moved = 0;
+            while done < limit
+                && moved < bytes
+                && self.pacer.allows(now)
+                && let Some(length) = ends.next()
+            {
+                moved += u64::from(length);
+                done += 1;
+                self.counters.rate_waits += u64::from(self.pacer.spend(u64::from(length), now));
+            }
+        }
+        self.counters.direct_requests += u64::from(done);
+        peer.counters.direct_responses += u64::from(done);
+        done
+    }
+
+    /// Does what is due at this time.
+    pub fn handle_timeout<H: Host>(&mut self, now: Time, window: &mut Window, host: &mut H) {
+        // Forgets a pause that is over: what waited for it is sent when packets are asked for.
+        self.pacer.allows(now);
+        let (machine, mut cx) = self.split(now, window, host);
+        if let Machine::Rc { requester, .. } = machine
+            && requester.handle_timeout(&mut cx) == Err(Failed)
+        {
+            self.enter_error(window, host);
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        let retry = match &self.machine {
+            Machine::Rc { requester, .. } => requester.retry.next_deadline(),
+            Machine::Uc { .. } | Machine::Ud { .. } => None,
+        };
+        // A pause matters only to those who have something to send.
+        let pause = self.pacer.resume_at().filter(|_| self.sends_waiting() > 0);
+        [retry, pause].into_iter().flatten().min()
+    }
+
+    /// Gives all timers their full time again: for a device that was kept from running, so
+    /// that it does not take its own absence for the peer's.
+    pub fn restart_timers<H: Host>(&mut self, now: Time, window: &mut Window, host: &mut H) {
+        let (machine, cx) = self.split(now, window, host);
+        if let Machine::Rc { requester, .. } = machine {
+            requester.restart_timers(&cx);
+        }
+    }
+
+    /// Something failed for good: the queue pair is in error, and all its work with it.
+    fn enter_error<H: Host>(&mut self, window: &mut Window, host: &mut H) {
+        if self.state != State::Err {
+            self.state = State::Err;
+            self.flush_all(window, host);
+        }
+    }
+
+    /// A send of UC or UD failed: the sending half stops, the receiving half goes on (IBA 10.3.1.6).
+    fn enter_send_error<H: Host>(&mut self, window: &mut Window, host: &mut H) {
+        self.state = State::Sqe;
+        let (machine, mut cx) = self.split(Time::ZERO, window, host);
+        if let Machine::Uc { sender, .. } | Machine::Ud { sender, .. } = machine {
+            sender.flush(&mut cx);
+        }
+    }
+
+    /// IBA 10.3.1.7: whatever is posted ends as flushed.
+    pub(super) fn flush_all<H: Host>(&mut self, window: &mut Window, host: &mut H) {
+        let (machine, mut cx) = self.split(Time::ZERO, window, host);
+        match machine {
+            Machine::Rc { requester, responder } => {
+                requester.flush(&mut cx);
+                responder.inbound.flush(&mut cx);
+                responder.silence();
+            }
+            Machine::Uc { sender, receiver } => {
+                sender.flush(&mut cx);
+                receiver.inbound.flush(&mut cx);
+            }
+            Machine::Ud { sender, inbound } => {
+                sender.flush(&mut cx);
+                inbound.flush(&mut cx);
+            }
+        }
+        if cx.connection.shared_queue.is_some() {
+            cx.host.event(cx.connection.qpn, Event::LastWorkRequestReached);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Posting work to a queue pair, and what is known about work that waits.
+
+use ferroce_wire::Lkey;
+
+use crate::completion::{Status, WorkKind};
+use crate::host::Host;
+use crate::inbound::Inbound;
+use crate::posting::{PostError, PostRules};
+use crate::qp::{Hold, Machine, QueuePair};
+use crate::queue::SendQueue;
+use crate::state::State;
+use crate::window::Window;
+use crate::work::{ReceiveRequest, SendRequest};
+
+impl QueuePair {
+    /// Send requests that are posted and not completed.
+    #[must_use]
+    pub fn sends_waiting(&self) -> u32 {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.queue.len(),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.queue.len(),
+        }
+    }
+
+    /// What a request is checked against before it is taken. It changes only with [`modify`](Self::modify)
+    /// and when the queue pair fails, so a device may keep a copy where posting does not meet the machine.
+    #[must_use]
+    pub const fn rules(&self) -> PostRules {
+        PostRules {
+            state: self.state,
+            service: self.service,
+            caps: self.caps,
+            path_mtu: self.connection.mtu,
+            max_rd_atomic: self.connection.max_rd_atomic,
+            shared_queue: self.connection.shared_queue.is_some(),
+        }
+    }
+
+    /// How far the queues have to go until no work that is posted now names memory of this key. It
+    /// looks at all of it; `None` if none does.
+    #[must_use]
+    pub fn hold_on(&self, lkey: Lkey) -> Option<Hold> {
+        let (sends, inbound) = self.queues();
+        let hold = Hold { send: sends.last_use(lkey), receive: inbound.last_use(lkey) };
+        (hold != Hold::default()).then_some(hold)
+    }
+
+    /// Whether the queues have not gone that far yet.
+    #[must_use]
+    pub fn holds(&self, hold: &Hold) -> bool {
+        let (sends, inbound) = self.queues();
+        hold.send.is_some_and(|number| sends.get(number).is_some())
+            || hold.receive.is_some_and(|number| inbound.still_has(number))
+    }
+
+    const fn queues(&self) -> (&SendQueue, &Inbound) {
+        match &self.machine {
+            Machine::Rc { requester, responder } => (&requester.queue, &responder.inbound),
+            Machine::Uc { sender, receiver } => (&sender.queue, &receiver.inbound),
+            Machine::Ud { sender, inbound } => (&sender.queue, inbound),
+        }
+    }
+
+    /// Receive requests of its own queue that a message has taken and not ended.
+    #[must_use]
+    pub fn receives_taken(&self) -> u32 {
+        u32::from(self.connection.shared_queue.is_none() && self.queues().1.has_taken())
+    }
+
+    /// Receive requests that are posted and not taken.
+    #[must_use]
+    pub const fn receives_waiting(&self) -> u32 {
+        match &self.machine {
+            Machine::Rc { responder, .. } => responder.inbound.queue.len(),
+            Machine::Uc { receiver, .. } => receiver.inbound.queue.len(),
+            Machine::Ud { inbound, .. } => inbound.queue.len(),
+        }
+    }
+
+    /// Counts what is under way in another window from now on: the peer has moved.
+    pub const fn move_to_window(&self, from: &mut Window, to: &mut Window) {
+        if let Machine::Rc { requester, .. } = &self.machine {
+            from.change_in_flight(requester.in_flight, 0);
+            to.change_in_flight(0, requester.in_flight);
+        }
+    }
+
+    /// Posts a send request.
+    ///
+    /// # Errors
+    /// Why it is not taken; nothing has changed.
+    pub fn post_send<H: Host>(&mut self, request: &SendRequest<'_>, host: &mut H) -> Result<(), PostError> {
+        let length = self.rules().check_send(request)?;
+        if self.sends_waiting() >= self.caps.max_send {
+            return Err(PostError::QueueFull { what: "send", depth: self.caps.max_send });
+        }
+        if matches!(self.state, State::Err | State::Sqe) {
+            host.complete_send(self.connection.completion(request.id, Status::Flushed, request.op.kind()));
+            return Ok(());
+        }
+        match &mut self.machine {
+            Machine::Rc { requester, .. } => requester.post(request, length, &self.connection),
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
+                sender.post(request, length, &self.connection);
+            }
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    /// Why it is not taken; nothing has changed.
+    pub fn post_receive<H: Host>(
+        &mut self,
+        request: &ReceiveRequest<'_>,
+        host: &mut H,
+    ) -> Result<(), PostError> {
+        self.rules().check_receive(request)?;
+        if self.state == State::Err {
+            let completion = self.connection.completion(request.id, Status::Flushed, WorkKind::Receive);
+            host.complete_receive(completion);
+            return Ok(());
+        }
+        if self.inbound().queue.push(request.id, request.sges) {
+            Ok(())
+        } else {
+            Err(PostError::QueueFull { what: "receive", depth: self.caps.max_receive })
+        }
+    }
+
+    const fn inbound(&mut self) -> &mut Inbound {
+        match &mut self.machine {
+            Machine::Rc { responder, .. } => &mut responder.inbound,
+            Machine::Uc { receiver, .. } => &mut receiver.inbound,
+            Machine::Ud { inbound, .. } => inbound,
+        }
+    }
+}

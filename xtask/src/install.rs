@@ -1,0 +1,112 @@
+//! `cargo xtask install`: the binary, its manual and its completions under one directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::say::say;
+use crate::shell::{Cmd, target_dir};
+
+/// Options of `cargo xtask install`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to install, such as /usr/local or ~/.local: bin, share/man and the shells' directories below it
+    #[arg(long, value_name = "DIR")]
+    prefix: PathBuf,
+}
+
+/// Where each shell looks for completions, below the prefix.
+const COMPLETIONS: &[(&str, &str)] = &[
+    ("bash", "share/bash-completion/completions/ferroce"),
+    ("zsh", "share/zsh/site-functions/_ferroce"),
+    ("fish", "share/fish/vendor_completions.d/ferroce.fish"),
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    Cmd::cargo("build --release --locked -p ferroce-cli").run()?;
+    // Commands run at the root of the repository; a relative prefix is relative to the caller.
+    let prefix = std::path::absolute(&args.prefix).context("the prefix")?;
+    let installed = install(&target_dir().join("release/ferroce"), &prefix)?;
+    for path in installed {
+        say!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Copies the binary, and has it write its manual and completions; all that was written.
+fn install(binary: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
+    let to = prefix.join("bin/ferroce");
+    make_parent(&to)?;
+    // A running binary cannot be written to, but it can be replaced.
+    let fresh = prefix.join("bin/.ferroce.new");
+    fs::copy(binary, &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
+    fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
+    let mut installed = vec![to.clone()];
+    let manual = prefix.join("share/man/man1");
+    ask(&to, &["man".as_ref(), manual.as_os_str()])?;
+    installed.extend(pages(&manual)?);
+    for (shell, place) in COMPLETIONS {
+        let file = prefix.join(place);
+        make_parent(&file)?;
+        let script = ask(&to, &["completions".as_ref(), shell.as_ref()])?;
+        fs::write(&file, script).with_context(|| format!("cannot write {}", file.display()))?;
+        installed.push(file);
+    }
+    Ok(installed)
+}
+
+fn make_parent(file: &Path) -> Result<()> {
+    let dir = file.parent().unwrap_or(file);
+    fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))
+}
+
+/// Runs the installed binary; what it printed.
+fn ask(binary: &Path, args: &[&std::ffi::OsStr]) -> Result<String> {
+    let cmd = Cmd::new(&binary.to_string_lossy()).args(args.iter().copied());
+    let (fine, text) = cmd.captured()?;
+    ensure!(fine, "`{cmd}` failed: {text}");
+    Ok(text)
+}
+
+fn pages(dir: &Path) -> Result<Vec<PathBuf>> {
+    let ours =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ferroce"));
+    let mut pages: Vec<PathBuf> =
+        fs::read_dir(dir)?.filter_map(|entry| Some(entry.ok()?.path())).filter(ours).collect();
+    pages.sort();
+    Ok(pages)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// A stand-in that writes pages and scripts as the binary does; the binary's own tests show that it
+    /// does.
+    const SCRIPT: &str = "#!/bin/sh\nif [ \"$1\" = man ]; then mkdir -p \"$2\"; echo page > \"$2/ferroce.1\"\n\
+                          else echo \"for $2\"; fi\n";
+
+    #[test]
+    fn everything_lands_where_it_is_looked_for() {
+        let dir = std::env::temp_dir().join(format!("ferroce-install-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let binary = dir.join("built");
+        fs::write(&binary, SCRIPT).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let prefix = dir.join("prefix");
+        // The second time replaces the first.
+        for _ in 0..2 {
+            let installed = install(&binary, &prefix).unwrap();
+            assert_eq!(installed.len(), 5, "{installed:?}");
+            assert!(installed.iter().all(|path| path.starts_with(&prefix) && path.is_file()));
+        }
+        let zsh = fs::read_to_string(prefix.join("share/zsh/site-functions/_ferroce")).unwrap();
+        assert_eq!(zsh, "for zsh\n");
+        let error = install(&dir.join("missing"), &prefix).unwrap_err();
+        assert!(error.to_string().starts_with("cannot write"), "{error}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
