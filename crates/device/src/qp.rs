@@ -12,6 +12,7 @@ use ferroce_wire::{PathMtu, Qpn, Service};
 use crate::address::AddressVector;
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
+use crate::engine::habit::Habit;
 use crate::engine::host::View;
 use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
@@ -160,6 +161,7 @@ impl Qp {
             queued: false,
             waiting: false,
             owing: false,
+            habit: Habit::default(),
             scheduled: None,
             counted: 0,
             counted_receives: 0,

@@ -10,6 +10,7 @@
 
 mod direct;
 pub(crate) mod freight;
+pub(crate) mod habit;
 pub(crate) mod host;
 pub(crate) mod incoming;
 pub(crate) mod leaving;
@@ -88,6 +89,10 @@ pub(crate) struct Engine {
     spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     owing: Vec<u16>,
+    /// The driver is at work, and may keep acknowledgements back for programs that answer.
+    patient: bool,
+    /// Until when it keeps the first of them back.
+    kept_until: Option<Time>,
     mail: VecDeque<Parcel>,
     /// A packet on the local path.
     scratch: Box<[u8]>,
@@ -171,6 +176,8 @@ impl Engine {
             ready: Vec::new(),
             spare: Vec::new(),
             owing: Vec::new(),
+            patient: false,
+            kept_until: None,
             mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
             load: Load::default(),
@@ -214,10 +221,12 @@ impl Engine {
                 }
             }
             Reason::Driver => {
+                self.kept_until = None;
                 for _ in 0..MAX_LOOKS {
                     let look = self.receive(around, reason);
                     turned.received += look.received;
                     turned.more = look.more;
+                    self.patient = look.received <= STREAM;
                     self.transmit(Acks::Send, around);
                     if !look.more {
                         break;
@@ -228,6 +237,7 @@ impl Engine {
                     self.run_timers();
                 }
                 self.transmit(Acks::Send, around);
+                self.patient = false;
             }
         }
         self.port.flush(&mut self.counters);
@@ -241,7 +251,8 @@ impl Engine {
     /// When somebody has to turn it, even if nothing happens: a timer is due then, or an
     /// acknowledgement has waited for a ride long enough.
     pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
-        let ride = (!self.owing.is_empty()).then(|| self.tables.now + LONGEST_RIDE);
+        let longest = || self.kept_until.unwrap_or(self.tables.now + LONGEST_RIDE);
+        let ride = (!self.owing.is_empty()).then(longest);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         [self.timers.next(), ride, held].into_iter().flatten().min()
     }

@@ -108,12 +108,12 @@ impl Membership {
     /// The next message for this process; `None` if none comes in this time.
     pub(crate) fn next_mad(&self, timeout: Duration) -> Option<Mad> {
         let mads = &self.inner().mads;
-        let end = crate::clock::now() + timeout;
+        let end = clock::now() + timeout;
         loop {
             if let Some(mad) = mads.pop() {
                 return Some(mad);
             }
-            let left = crate::clock::until(end);
+            let left = clock::until(end);
             if left.is_zero() || mads.readable.wait(Some(left)).is_err() {
                 return mads.pop();
             }
