@@ -282,7 +282,8 @@ impl Engines {
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
-        let (inside, mut turned) = self.turn(index, inside, Reason::Polled);
+        let reason = if station.driver.is_parked() { Reason::Watched } else { Reason::Polled };
+        let (inside, mut turned) = self.turn(index, inside, reason);
         station.driver.polled(turned.received == 0, looks);
         // Who polls comes back for the rest, and wants to see first what is there.
         turned.more &= !station.driver.is_parked();

@@ -124,7 +124,7 @@ impl Engine {
                 return;
             }
         };
-        let Some(identification) = self.verifier.check(ends, bytes, place) else {
+        let Some(identification) = self.verifier.check(ends, bytes, place, self.tables.now) else {
             self.counters.icrc_errors += 1;
             return;
         };
