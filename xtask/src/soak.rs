@@ -101,6 +101,16 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "switchboard".into(),
+        shows: "100 processes come and go on one port while leaders die: nothing is misdelivered, pairs go on",
+        minutes: minutes * 3,
+        run: Box::new(move || {
+            let soak = |line: &str| Cmd::cargo(line).env("FERROCE_SOAK", minutes.to_string()).run();
+            soak("test -p ferroce-device --lib switchboard::")?;
+            soak("test -p ferroce-verbs --test neighbours")
+        }),
+    });
+    entries.push(Entry {
         name: "miri".into(),
         shows: "Miri finds no undefined behaviour in registered memory and in what threads meet at",
         minutes: 5,

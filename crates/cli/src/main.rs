@@ -11,6 +11,7 @@ mod man;
 mod output;
 mod perf;
 mod run;
+mod switchboard;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -59,6 +60,7 @@ commands! {
     Perf => perf,
     Run => run,
     Env => env,
+    Switchboard => switchboard,
     Decode => decode,
     Completions => completions,
     Man => man,
@@ -72,6 +74,7 @@ Where to begin:
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
+  ferroce switchboard                  which processes share a port
   ferroce help perf                    all about one command
 
 Exit codes:

@@ -95,6 +95,7 @@ impl AddressHandle {
     /// # Errors
     /// The address leads nowhere, or there are too many handles.
     pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL)?;
         let policy = if nic.has_middleware() { PathPolicy::Forbid } else { nic.config().path };
         // Every engine has one of its own, at the same place, because each has its own sockets to send from.
@@ -149,6 +150,9 @@ const DATAGRAM_LABEL: u32 = 0x1_2345;
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         // Datagrams that are posted still need the way: a turn without anything else sends them.
         let engines = self.nic.engines();
         engines.control_all(|_| ());

@@ -15,6 +15,19 @@ pub fn now() -> Time {
     Time::from_nanos(1) + start.elapsed()
 }
 
+/// Milliseconds since 1970, for people to read.
+#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+pub(crate) fn wall_millis() -> u64 {
+    let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(0)
+}
+
+/// Lets a moment pass, where there is nothing to wait for but time.
+#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// How long from now until `later`; nothing if it has passed.
 #[must_use]
 pub fn until(later: Time) -> Duration {

@@ -53,8 +53,18 @@ counters! {
     malformed,
     /// Arrived packets for a queue pair that does not exist.
     unknown_qp,
-    /// Arrived packets for a queue pair of another engine of this process, handed on to it.
+    /// Arrived packets for a queue pair of another engine, of this process or another one, handed on to it.
     forwarded,
+    /// Packets that other processes handed on to us.
+    forwarded_in,
+    /// Arrived packets of the whole port that are for nobody, counted by the process that leads.
+    strays,
+    /// Arrived messages of connection management that nobody waits for, counted by the process that leads.
+    mads_unclaimed,
+    /// Messages of connection management for this process that found its queue full.
+    mads_dropped,
+    /// Connections and messages of other processes that broke the rules of the switchboard.
+    switch_violations,
     /// Arrived packets of a connection that do not come from its peer.
     wrong_peer,
     /// Packets that arrived over the network for a queue pair that meets its peer in this process.

@@ -29,6 +29,7 @@ impl CompletionQueue {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn new(nic: &Nic, capacity: u32, channel: Option<&Arc<Channel>>) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         CreateError::check("completions of a completion queue", capacity, 1_u32, Limits::COMPLETIONS)?;
         let id = {
             let mut ids = lock(&nic.engines().cq_ids);
@@ -121,6 +122,9 @@ impl CompletionQueue {
     /// Completions of one queue pair come in order. So do those of all queue pairs of one engine; between
     /// engines there is none.
     pub fn poll(&self, into: &mut [WorkCompletion]) -> usize {
+        if !self.nic.is_ours() {
+            return 0;
+        }
         let taken = self.shared.take(into);
         if taken > 0 || into.is_empty() {
             return taken;
@@ -133,6 +137,9 @@ impl CompletionQueue {
 
     /// Asks for an event on the channel when a completion is added from now on.
     pub fn arm(&self, notify: Notify) {
+        if !self.nic.is_ours() {
+            return;
+        }
         self.shared.arm(notify);
         self.expect_sleep();
     }
@@ -143,7 +150,8 @@ impl CompletionQueue {
         let waker = THIS_THREAD.with(Waker::clone);
         loop {
             let taken = self.poll(into);
-            if taken > 0 || into.is_empty() {
+            // In a forked child nothing will ever come.
+            if taken > 0 || into.is_empty() || !self.nic.is_ours() {
                 return taken;
             }
             let taken = self.poll_or_wake(into, &waker);
@@ -161,7 +169,7 @@ impl CompletionQueue {
     /// Takes completions off; if there are none, has `waker` called when there are.
     pub fn poll_or_wake(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
         let taken = self.poll(into);
-        if taken > 0 {
+        if taken > 0 || !self.nic.is_ours() {
             return taken;
         }
         self.shared.wake_on_completion(waker);
@@ -194,6 +202,9 @@ impl Wake for Unpark {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         let id = self.shared.id;
         let mut engines = self.shared.engines();
         while engines != 0 {

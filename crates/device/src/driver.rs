@@ -224,10 +224,10 @@ pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandl
 }
 
 /// All signals blocked in this thread, until it is dropped.
-struct Signals(libc::sigset_t);
+pub(crate) struct Signals(libc::sigset_t);
 
 impl Signals {
-    fn block_all() -> Self {
+    pub(crate) fn block_all() -> Self {
         // SAFETY: a signal set is plain data, for which all zeroes is a value.
         let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
         let mut old = all;

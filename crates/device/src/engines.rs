@@ -17,6 +17,7 @@ use crate::event::EventQueue;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
 use crate::nic::lock;
+use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
 /// Parcels that the mailbox has room for before it grows.
@@ -76,6 +77,8 @@ pub(crate) struct Engines {
     on_wire: Mutex<HashSet<Qpn>>,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
+    /// The processes that the port is shared with.
+    pub(crate) member: Arc<Membership>,
 }
 
 /// What is left to do for a thread that has left an engine.
@@ -102,12 +105,13 @@ impl Everywhere<'_> {
 }
 
 impl Engines {
-    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>) -> Self {
+    pub(crate) fn new(stations: Vec<Station>, events: Arc<EventQueue>, member: Arc<Membership>) -> Self {
         let mut by_slot = [0; 256];
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        Self { stations: stations.into(), by_slot, events, on_wire: Mutex::default(), cq_ids: Mutex::default() }
+        let (on_wire, cq_ids) = (Mutex::default(), Mutex::default());
+        Self { stations: stations.into(), by_slot, events, on_wire, cq_ids, member }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -322,6 +326,13 @@ impl Engines {
         self.control_all(|all| {
             all.release_regions();
         });
+    }
+
+    /// Another process has left packets for an engine: sees to it that somebody takes them. Never waits.
+    pub(crate) fn send_for(&self, index: usize) {
+        let station = &self.stations[index];
+        station.turnstile.ring(Calls::POSTED);
+        station.driver.wake();
     }
 
     /// Calls on the engines that were left something. They may have something for others in turn: that

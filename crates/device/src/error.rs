@@ -12,6 +12,7 @@ use crate::fabric::faults::FaultPlanError;
 use crate::fabric::udp;
 use crate::memory::MemoryError;
 use crate::path::UnknownPolicy;
+use crate::switchboard::SwitchError;
 
 /// Why a device cannot be opened.
 #[derive(Debug, Error)]
@@ -22,6 +23,9 @@ pub enum OpenError {
     /// The socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] udp::OpenError),
+    /// The port cannot be shared with the processes that have it.
+    #[error(transparent)]
+    Switchboard(#[from] SwitchError),
     /// The address is not of this interface.
     #[error("{interface} does not have the address {address}; it has {has:?}")]
     ForeignAddress {
@@ -147,6 +151,9 @@ pub enum CreateError {
     /// The operating system has no more descriptors.
     #[error("the operating system refused a descriptor: {0}")]
     Descriptor(io::ErrorKind),
+    /// This process was forked from the one that opened the device.
+    #[error("the device was opened before a fork, and belongs to the parent; open it anew")]
+    Forked,
 }
 
 impl CreateError {
@@ -228,4 +235,7 @@ pub enum QpError {
     /// The queue pair is gone.
     #[error("the queue pair does not exist any more")]
     Gone,
+    /// This process was forked from the one that opened the device.
+    #[error("the device was opened before a fork, and belongs to the parent; open it anew")]
+    Forked,
 }

@@ -23,6 +23,7 @@ mod error;
 mod event;
 pub mod fabric;
 mod mail;
+mod management;
 pub mod memory;
 mod nic;
 mod path;
@@ -31,6 +32,7 @@ mod posting;
 mod qp;
 mod random;
 mod srq;
+pub mod switchboard;
 pub mod sync;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};

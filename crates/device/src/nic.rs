@@ -21,8 +21,10 @@ use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionSpec, WindowKind};
-use crate::ports::open_ports;
+use crate::ports::{Ports, open_ports};
 use crate::random::Random;
+use crate::switchboard::fork::{self, PerProcess};
+use crate::switchboard::{Gate, Membership, Slot};
 use crate::sync::Share;
 
 /// How large the objects of a device may be, and how many it has.
@@ -73,6 +75,13 @@ struct Running {
     domains: Mutex<Domains>,
     receive_buffer: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// What the engines receive for. The sockets belong to the membership, which goes last.
+    slots: Vec<Slot>,
+    /// Where packets come in that others have forwarded to these slots.
+    _gates: Vec<Arc<Gate>>,
+    member: Arc<Membership>,
+    /// Which process opened it, counted in forks.
+    generation: u32,
 }
 
 #[derive(Debug, Default)]
@@ -82,8 +91,13 @@ struct Domains {
 }
 
 /// The devices that this process has open. Two openings of one interface share a device.
-static OPEN: Mutex<Vec<(Config, Weak<Running>)>> = Mutex::new(Vec::new());
-static CLOSED: Condvar = Condvar::new();
+static OPEN: PerProcess<Open> = PerProcess::new();
+
+#[derive(Default)]
+struct Open {
+    devices: Mutex<Vec<(Config, Weak<Running>)>>,
+    closed: Condvar,
+}
 
 impl Nic {
     /// Opens a device.
@@ -91,7 +105,8 @@ impl Nic {
     /// # Errors
     /// What is missing, and what to do.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let mut open = lock(&OPEN);
+        let Open { devices, closed } = OPEN.get();
+        let mut open = lock(devices);
         loop {
             let same =
                 |other: &Config| other.interface == config.interface && other.address == config.address;
@@ -106,12 +121,34 @@ impl Nic {
                     return Err(OpenError::OtherSettings { interface: config.interface });
                 }
                 // It is closing just now: the port is free when it has closed.
-                None => open = CLOSED.wait(open).unwrap_or_else(PoisonError::into_inner),
+                None => open = closed.wait(open).unwrap_or_else(PoisonError::into_inner),
             }
         }
         let running = Arc::new(Running::start(config.clone())?);
         open.push((config, Arc::downgrade(&running)));
         Ok(Self { running })
+    }
+
+    /// Whether this process opened it, and not one that it was forked from. If not, everything returns
+    /// errors, and the device has to be opened anew.
+    #[must_use]
+    #[inline]
+    pub fn is_ours(&self) -> bool {
+        self.running.generation == fork::generation()
+    }
+
+    /// Fails in a process that was forked from the one which opened the device: other threads may have been
+    /// in the middle of anything then, so nothing of it is touched.
+    pub(crate) fn check_ours(&self) -> Result<(), CreateError> {
+        if self.is_ours() { Ok(()) } else { Err(CreateError::Forked) }
+    }
+
+    pub(crate) fn member(&self) -> &Arc<Membership> {
+        &self.running.member
+    }
+
+    pub(crate) fn slots(&self) -> &[Slot] {
+        &self.running.slots
     }
 
     /// What is known of the interface.
@@ -177,7 +214,7 @@ impl Nic {
     /// Events that are not completions.
     #[must_use]
     pub fn next_event(&self) -> Option<AsyncEvent> {
-        self.engines().events.pop()
+        if self.is_ours() { self.engines().events.pop() } else { None }
     }
 
     /// Where to wait for events: readable while some wait.
@@ -197,6 +234,10 @@ impl Nic {
     pub fn counters(&self) -> DeviceCounters {
         let engines = self.engines();
         let mut sum = DeviceCounters::default();
+        if !self.is_ours() {
+            return sum;
+        }
+        self.member().count_into(&mut sum);
         for index in 0..engines.len() {
             sum += engines.control(index, |engine| DeviceCounters {
                 receive_dropped: engine.port.fabric.dropped(),
@@ -209,7 +250,11 @@ impl Nic {
     /// A number that nobody outside can guess, such as the PSN that a connection begins with.
     #[must_use]
     pub fn random_u32(&self) -> u32 {
-        self.engines().control(0, |engine| engine.random.next_u32())
+        if self.is_ours() {
+            return self.engines().control(0, |engine| engine.random.next_u32());
+        }
+        // The parent's generator would give the same numbers there.
+        Random::from_system().map_or(0, |mut random| random.next_u32())
     }
 
     /// Whether two handles are of the same device.
@@ -223,6 +268,7 @@ impl Nic {
     /// # Errors
     /// There are too many.
     pub fn create_domain(&self) -> Result<DomainId, CreateError> {
+        self.check_ours()?;
         let mut domains = lock(&self.running.domains);
         if domains.users.len() >= Limits::DOMAINS {
             return Err(CreateError::TooMany { what: "protection domains", allowed: Limits::DOMAINS });
@@ -240,6 +286,9 @@ impl Nic {
     /// Ends a protection domain. False, and nothing changed, while objects belong to it.
     #[must_use]
     pub fn destroy_domain(&self, domain: DomainId) -> bool {
+        if !self.is_ours() {
+            return true;
+        }
         let mut domains = lock(&self.running.domains);
         let unused = domains.users.get(&domain.0) == Some(&0);
         if unused {
@@ -250,6 +299,7 @@ impl Nic {
 
     /// Counts one more object of a protection domain, if there is such a domain.
     pub(crate) fn use_domain(&self, domain: DomainId) -> Result<(), CreateError> {
+        self.check_ours()?;
         match lock(&self.running.domains).users.get_mut(&domain.0) {
             Some(users) => {
                 *users += 1;
@@ -260,6 +310,9 @@ impl Nic {
     }
 
     pub(crate) fn leave_domain(&self, domain: DomainId) {
+        if !self.is_ours() {
+            return;
+        }
         if let Some(users) = lock(&self.running.domains).users.get_mut(&domain.0) {
             *users = users.saturating_sub(1);
         }
@@ -296,6 +349,7 @@ impl Nic {
     /// # Errors
     /// There is no such region, or a window is bound to it.
     pub fn deregister(&self, domain: DomainId, lkey: Lkey) -> Result<(), CreateError> {
+        self.check_ours()?;
         let memory = self.engines().control_all(|all| {
             all.forget_region(lkey);
             all.memory().deregister(lkey)
@@ -308,6 +362,9 @@ impl Nic {
 
     /// Deregisters a region as soon as no posted work names it.
     pub fn release(&self, domain: DomainId, lkey: Lkey) {
+        if !self.is_ours() {
+            return;
+        }
         self.engines().control_all(|all| all.release_region(lkey));
         self.leave_domain(domain);
     }
@@ -333,6 +390,7 @@ impl Nic {
     /// # Errors
     /// There is no such window.
     pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
+        self.check_ours()?;
         self.change_memory(|table| table.free_window(window))?;
         // A region may have waited for it.
         self.engines().release_regions();
@@ -390,7 +448,7 @@ impl Running {
             let (given, most) = (count.to_string(), Limits::ENGINES);
             return Err(SettingError::Engines { given, most }.into());
         }
-        let (ports, receive_buffer) = open_ports(&config, &info.interface, count)?;
+        let Ports { ports, receive_buffer, slots, member } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
@@ -404,8 +462,10 @@ impl Running {
             stations
                 .push(Station::new(Engine::new(index, port, memory, random, Arc::clone(&events)), driver));
         }
+        let engines = Arc::new(Engines::new(stations, events, Arc::clone(&member)));
         let running = Self {
-            engines: Arc::new(Engines::new(stations, events)),
+            _gates: slots.iter().zip(0..).map(|(slot, index)| Gate::open(slot, &engines, index)).collect(),
+            engines,
             slept_for,
             config,
             info,
@@ -413,6 +473,9 @@ impl Running {
             domains: Mutex::default(),
             receive_buffer,
             threads: Mutex::default(),
+            slots,
+            member,
+            generation: fork::generation(),
         };
         for index in 0..count {
             let thread = driver::spawn(Arc::clone(&running.engines), index);
@@ -424,6 +487,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.generation != fork::generation() {
+            // The threads are the parent's, and so is everything else.
+            std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner))
+                .into_iter()
+                .for_each(std::mem::forget);
+            return;
+        }
         for station in self.engines.iter() {
             station.driver.stop();
         }
@@ -437,10 +507,11 @@ impl Drop for Running {
         for station in self.engines.iter() {
             station.turnstile.enter().port.close();
         }
-        let mut open = lock(&OPEN);
+        let Open { devices, closed } = OPEN.get();
+        let mut open = lock(devices);
         // Only this one: others may be on their way here, with their sockets still open.
         open.retain(|(_, running)| !std::ptr::eq(running.as_ptr(), self));
-        CLOSED.notify_all();
+        closed.notify_all();
     }
 }
 

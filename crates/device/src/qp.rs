@@ -258,6 +258,7 @@ impl Qp {
     /// # Errors
     /// What was given and what is allowed; nothing has changed.
     pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
+        self.check_ours()?;
         let given = attributes.mask.contains(AttributeMask::AV);
         let address = match (given, address) {
             (true, None) => return Err(QpError::NoAddress),
@@ -374,6 +375,7 @@ impl Qp {
     /// # Errors
     /// It is gone.
     pub fn query(&self) -> Result<QpState, QpError> {
+        self.check_ours()?;
         let address = *lock(&self.address);
         self.nic.engines().control(self.engine, |engine| {
             let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
@@ -392,7 +394,7 @@ impl Qp {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
-        self.addressee().post(requests)
+        self.addressee()?.post(requests)
     }
 
     /// Posts receives, in order.
@@ -400,17 +402,26 @@ impl Qp {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        self.addressee().post(requests)
+        self.addressee()?.post(requests)
     }
 
-    fn addressee(&self) -> Addressee<'_> {
+    #[inline]
+    fn addressee(&self) -> Result<Addressee<'_>, (usize, PostError)> {
+        if !self.nic.is_ours() {
+            return Err((0, PostError::OtherProcess));
+        }
         let engines = self.nic.engines();
-        Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared }
+        Ok(Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared })
+    }
+
+    fn check_ours(&self) -> Result<(), QpError> {
+        if self.nic.is_ours() { Ok(()) } else { Err(QpError::Forked) }
     }
 }
 
 /// Whether a queue pair like this can be.
 fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
+    nic.check_ours()?;
     if !matches!(spec.service, Service::Rc | Service::Uc | Service::Ud) {
         return Err(CreateError::NoSuchService { given: spec.service.name() });
     }
@@ -445,6 +456,9 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
 
 impl Drop for Qp {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         let engines = self.nic.engines();
         // The peer of a program that ends after its last receive would wait for it in vain.
         engines.send_owed(self.engine, self.qpn);

@@ -64,6 +64,7 @@ impl SharedQueue {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn new(nic: &Nic, domain: DomainId, depth: u32, max_sge: u32) -> Result<Arc<Self>, CreateError> {
+        nic.check_ours()?;
         CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
         CreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
         let waiting = Arc::new(AtomicU32::new(0));
@@ -133,6 +134,9 @@ impl SharedQueue {
     }
 
     fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        if !self.nic.is_ours() {
+            return Err(PostError::OtherProcess);
+        }
         let given = request.sges.len();
         if given > self.max_sge as usize {
             return Err(PostError::TooManyPieces { given, allowed: self.max_sge });
@@ -158,6 +162,7 @@ impl SharedQueue {
     /// # Errors
     /// The limit is larger than the queue.
     pub fn set_limit(&self, limit: u32) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
         CreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth)?;
         self.nic.engines().control(self.home(), |engine| {
             if let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) {
@@ -182,6 +187,9 @@ impl SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         self.nic.engines().control(self.home(), |engine| {
             engine.tables.srqs.try_remove(place_of(self.id));
             engine.release_regions();

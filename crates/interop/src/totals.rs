@@ -30,6 +30,8 @@ struct Account {
     sent: i64,
     received: i64,
     dropped: i64,
+    /// Packets of the kernel whose ICRC was wrong.
+    damaged: u64,
 }
 
 impl Totals {
@@ -47,12 +49,19 @@ impl Totals {
     /// It ended.
     pub(crate) fn end(&mut self, lab: &Lab, case: &Case, column: Column) -> Result<()> {
         let (then, now) = (self.begun, self.account(lab)?);
+        if now.damaged > then.damaged {
+            self.refused.push(format!(
+                "{} ({column}): {} with a wrong ICRC at us",
+                case.name,
+                now.damaged - then.damaged
+            ));
+        }
         // What the wire had no room for may have been anybody's.
         if case.is_accounted() && now.dropped == then.dropped {
             let (sent, received) = (now.sent - then.sent, now.received - then.received);
             self.sent += sent;
             if sent != received {
-                self.refused.push(format!("{} ({column}): {received} of {sent}", case.name));
+                self.refused.push(format!("{} ({column}): the kernel took {received} of {sent}", case.name));
             }
         }
         Ok(())
@@ -74,7 +83,7 @@ impl Totals {
                 wrong.push(format!("our counter {name} is {count}: the kernel sends no such packets"));
             }
         }
-        wrong.extend(self.refused.iter().map(|case| format!("packets that the kernel took: {case}")));
+        wrong.extend(self.refused.iter().map(|case| format!("packets that were refused: {case}")));
         wrong
     }
 
@@ -122,6 +131,7 @@ impl Totals {
                     sent: i64::try_from(sent)?,
                     received: i64::try_from(received)?,
                     dropped: dropped.trim().parse()?,
+                    damaged: lab.counters().icrc_errors,
                 });
             }
         }

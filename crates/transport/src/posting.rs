@@ -21,6 +21,9 @@ pub enum PostError {
         /// What would be needed.
         needed: &'static str,
     },
+    /// The device belongs to the process that this one was forked from.
+    #[error("the device was opened before a fork, and belongs to the parent; open it anew")]
+    OtherProcess,
     /// The queue is full.
     #[error("the {what} queue is full: {depth} requests wait; poll for completions first")]
     QueueFull {

@@ -76,7 +76,7 @@ impl CompletionQueue {
     /// Takes off the oldest completion, waiting for it until the time is over; for ever with `None`.
     ///
     /// # Errors
-    /// The time is over, or completions were lost and none are left.
+    /// The time is over, completions were lost and none are left, or the device was opened before a fork.
     pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<Completion, WaitError> {
         let mut found = [Completion::EMPTY];
         self.wait_into(&mut found, timeout)?;
@@ -129,6 +129,9 @@ impl CompletionQueue {
     }
 
     fn check_overrun(&self) -> Result<(), WaitError> {
+        if !self.device.nic().is_ours() {
+            return Err(WaitError::Forked);
+        }
         match self.is_overrun() {
             true => Err(WaitError::Overrun { capacity: self.capacity() }),
             false => Ok(()),

@@ -226,6 +226,9 @@ pub enum WaitError {
         /// What it holds.
         capacity: u32,
     },
+    /// This process was forked from the one that opened the device.
+    #[error("the device was opened before a fork, and belongs to the parent; open it anew")]
+    Forked,
     /// The operating system does not let us wait.
     #[error("the operating system refused to wait: {0}")]
     System(io::ErrorKind),

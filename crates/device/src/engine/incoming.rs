@@ -12,6 +12,7 @@ use super::{Engine, view};
 use crate::engines::Engines;
 use crate::fabric::{Received, Route};
 use crate::path::Path;
+use crate::switchboard::Arrival;
 
 /// Where a packet comes from, and how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,26 @@ impl Sender {
             identification: 0,
             from_wire: false,
         }
+    }
+
+    /// The sender of a packet that another process has checked and forwarded.
+    pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
+        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;
+        let identification = u16::try_from(arrival.place).unwrap_or(0);
+        Self { remote, local, traffic_class, hop_limit, identification, from_wire: true }
+    }
+
+    /// The packet as another process gets it.
+    fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
+        let received = Received {
+            len: bytes.len(),
+            segment: bytes.len().max(1),
+            source: (self.remote, 0),
+            local: self.local,
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        };
+        Arrival { received, place: self.identification.into(), bytes }
     }
 
     /// What stands before a datagram in the buffer of its receiver.
@@ -161,15 +182,15 @@ impl Engine {
         entry.machine.handle_packet(now, packet, prefix, window, &mut host);
         self.after(index);
     }
+
     /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
     /// come to the wrong engine.
     fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
-        match around.of(packet.dest_qp) {
-            None => self.counters.unknown_qp += 1,
-            Some(there) => {
-                self.counters.forwarded += 1;
-                self.send_to_engine(there, sender, bytes, around);
-            }
+        if let Some(there) = around.of(packet.dest_qp) {
+            self.counters.forwarded += 1;
+            self.send_to_engine(there, sender, bytes, around);
+        } else if !around.member.forward(slot_of(packet.dest_qp), &sender.arrival(bytes)) {
+            self.counters.unknown_qp += 1;
         }
     }
 

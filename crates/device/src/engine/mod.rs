@@ -11,12 +11,12 @@
 mod direct;
 pub(crate) mod freight;
 pub(crate) mod host;
-mod incoming;
+pub(crate) mod incoming;
 pub(crate) mod leaving;
 mod outgoing;
 pub(crate) mod qps;
 mod timers;
-mod verify;
+pub(crate) mod verify;
 pub(crate) mod windows;
 
 use std::collections::VecDeque;

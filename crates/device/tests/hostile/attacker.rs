@@ -30,6 +30,8 @@ pub(crate) struct Attacker {
     nic: Nic,
     flow: Flow,
     target: SocketAddr,
+    /// The slot that its bytes are aimed at.
+    slot: u8,
     before: u64,
     sent: u64,
     under_way: usize,
@@ -38,7 +40,12 @@ pub(crate) struct Attacker {
 impl Attacker {
     /// At an address of its own.
     pub(crate) fn new(address: [u8; 4], victim: &Victim, seed: u64) -> Self {
-        Self::at(SocketAddr::new(address.into(), 50_123), victim.nic(), victim.address, seed)
+        let source = SocketAddr::new(address.into(), 50_123);
+        let slot = victim.rc().get() >> 16;
+        Self {
+            slot: u8::try_from(slot).expect("a byte"),
+            ..Self::at(source, victim.nic(), victim.address, seed)
+        }
     }
 
     /// At this address and port.
@@ -46,9 +53,9 @@ impl Attacker {
         let socket = UdpSocket::bind(source).expect("a loopback address");
         let target = SocketAddr::new(victim, PORT);
         let flow = Flow::new(source, target).expect("one family");
-        let before = nic.counters().packets_received;
+        let before = seen(nic);
         let random = ChaCha8Rng::seed_from_u64(seed);
-        Self { socket, random, nic: nic.clone(), flow, target, before, sent: 0, under_way: 0 }
+        Self { socket, random, nic: nic.clone(), flow, target, slot: 0, before, sent: 0, under_way: 0 }
     }
 
     /// Packets sent so far.
@@ -56,9 +63,13 @@ impl Attacker {
         self.sent
     }
 
+    /// Bytes that the kernel hands to the victim's slot, if they are enough to have one at all.
     pub(crate) fn random_bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.random.fill_bytes(&mut bytes);
+        if let Some(byte) = bytes.get_mut(5) {
+            *byte = self.slot;
+        }
         bytes
     }
 
@@ -120,12 +131,18 @@ impl Attacker {
     pub(crate) fn settle(&mut self) {
         self.under_way = 0;
         let end = now() + PATIENCE;
-        while self.nic.counters().packets_received - self.before < self.sent {
+        while seen(&self.nic) - self.before < self.sent {
             std::thread::yield_now();
             let counters = self.nic.counters();
             assert!(now() < end, "{} sent, but {counters:?}", self.sent);
         }
     }
+}
+
+/// Packets that anybody has looked at: the device, or, of those that are for no slot, the leader of its port.
+fn seen(nic: &Nic) -> u64 {
+    let counters = nic.counters();
+    counters.packets_received + counters.strays + counters.mads_unclaimed
 }
 
 /// A legal packet of every opcode to this queue pair.

@@ -94,11 +94,12 @@ impl Class {
     /// The counters that may count it.
     pub(crate) const fn counted_as(self) -> &'static [&'static str] {
         match self {
-            Self::RandomBytes => &["malformed", "unknown_opcode", "icrc_errors", "unknown_qp"],
+            Self::RandomBytes => &["malformed", "unknown_opcode", "icrc_errors", "unknown_qp", "strays"],
             Self::PsnAhead => &["out_of_sequence", "implausible"],
             Self::PsnBehind | Self::Replay => &["duplicate_requests"],
             Self::WrongKey => &["uc_refused"],
-            Self::WrongQpn | Self::ConnectRequest => &["unknown_qp"],
+            Self::WrongQpn => &["unknown_qp"],
+            Self::ConnectRequest => &["mads_unclaimed"],
             Self::WrongLength => &["uc_refused", "malformed", "icrc_errors"],
             Self::WrongIcrc => &["icrc_errors"],
             Self::ForgedAck | Self::ForgedNak => &["ghost_acks", "duplicate_responses", "bad_syndromes"],
@@ -115,6 +116,10 @@ impl Class {
             Self::RandomBytes => {
                 let mut bytes = vec![0; 1 + below(300) as usize];
                 random.fill_bytes(&mut bytes);
+                // For this device, if the kernel can see any slot in it.
+                if let Some(slot) = bytes.get_mut(5) {
+                    *slot = aim.responder.get().to_be_bytes()[1];
+                }
                 bytes
             }
             Self::PsnAhead => {
@@ -141,10 +146,11 @@ impl Class {
                 seal(&Packet::new(aim.uc, served + below(1 << 23), Body::Uc(body)), flow)
             }
             Self::WrongQpn => {
-                // Its own slot, but not the place of any of ours; and the slots of others.
-                let wrong = aim.responder.get() ^ (1 + below(0xff_fffe));
+                // Its own slot, but not the place of any of ours: the kernel keeps other slots from us.
+                let wrong = aim.responder.get() ^ (1 + below(0xfffe));
                 let qpn = [aim.responder, aim.requester, aim.uc, Qpn::SMI, Qpn::GSI, Qpn::MULTICAST];
-                let wrong = if qpn.contains(&Qpn::new(wrong)) { 2 } else { wrong };
+                let free = (0..).find(|index| !qpn.contains(&Qpn::new(wrong ^ index))).unwrap_or(0);
+                let wrong = wrong ^ free;
                 let aim = Aim { responder: Qpn::new(wrong), ..*aim };
                 request(&aim, flow, served, random)
             }

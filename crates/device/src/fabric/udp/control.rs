@@ -10,42 +10,42 @@ use libc::c_int;
 use super::super::Route;
 
 /// Hops that a packet may take where nothing else was asked for; every socket is set to it.
-pub(super) const DEFAULT_HOPS: u8 = 64;
+pub(crate) const DEFAULT_HOPS: u8 = 64;
 
 /// The control messages of one datagram.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-pub(super) struct Control {
+pub(crate) struct Control {
     bytes: [u8; Self::ROOM],
     used: usize,
 }
 
 /// What the kernel tells about a datagram that came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Notes {
+pub(crate) struct Notes {
     /// The destination address in its IP header.
-    pub(super) local: Option<IpAddr>,
+    pub(crate) local: Option<IpAddr>,
     /// Bytes of each packet but the last, if several were put together.
-    pub(super) segment: Option<usize>,
+    pub(crate) segment: Option<usize>,
     /// IPv4 type of service or IPv6 traffic class.
-    pub(super) traffic_class: u8,
+    pub(crate) traffic_class: u8,
     /// Time to live or hop limit, 0 if unknown.
-    pub(super) hop_limit: u8,
+    pub(crate) hop_limit: u8,
 }
 
 impl Control {
     /// Bytes: more than all the messages that our options bring about (144).
-    pub(super) const ROOM: usize = 192;
+    pub(crate) const ROOM: usize = 192;
 
     /// No messages.
-    pub(super) const EMPTY: Self = Self { bytes: [0; Self::ROOM], used: 0 };
+    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM], used: 0 };
 
     /// Writes what the kernel must know of a run: its source address, its marks, and where to cut
     /// it apart if it is several packets.
     ///
     /// An IPv6 socket that sends to an IPv4 address takes the messages of IPv4: those of IPv6 for
     /// class and hops would be ignored without a word.
-    pub(super) fn describe(&mut self, route: &Route, segment: Option<u16>) {
+    pub(crate) fn describe(&mut self, route: &Route, segment: Option<u16>) {
         self.used = 0;
         let class = c_int::from(route.traffic_class).to_ne_bytes();
         // A socket cannot send a packet that may take no hop at all.
@@ -78,7 +78,7 @@ impl Control {
     }
 
     /// What is in the first `used` bytes, as the kernel has written them.
-    pub(super) fn notes(&self, used: usize) -> Notes {
+    pub(crate) fn notes(&self, used: usize) -> Notes {
         let mut notes = Notes::default();
         let mut rest = &self.bytes[..used.min(Self::ROOM)];
         while let Some((level, kind, value, after)) = split(rest) {
@@ -109,12 +109,12 @@ impl Control {
     }
 
     /// Where the bytes are.
-    pub(super) const fn as_mut_ptr(&mut self) -> *mut u8 {
+    pub(crate) const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.bytes.as_mut_ptr()
     }
 
     /// How many bytes were written.
-    pub(super) const fn used(&self) -> usize {
+    pub(crate) const fn used(&self) -> usize {
         self.used
     }
 

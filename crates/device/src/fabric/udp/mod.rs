@@ -20,12 +20,15 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
+pub(crate) use control::Control;
 pub use error::OpenError;
-use receiving::Receiving;
+pub(crate) use messages::Messages;
+pub(crate) use name::Name;
+pub(crate) use receiving::Receiving;
 use segments::Segments;
 use senders::Senders;
 use sending::Sending;
-use socket::{Binding, Socket};
+pub(crate) use socket::{Binding, Sharing, Socket};
 
 use super::{Fabric, Inbox, Outbox, PORT, Run, Sent};
 
@@ -86,24 +89,15 @@ impl UdpFabric {
     /// # Errors
     /// The port is taken, the interface or the address does not exist, or the system refuses.
     pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
-        let binding = binding(config);
-        let main = Socket::open(&binding, config.port)?;
-        Self::over(main, binding, config)
+        let main = Socket::open(&binding(config), config.port, Sharing::Alone)?;
+        Self::over(main, config)
     }
 
-    /// Opens a socket for each of `count` slots, from `first` on. All are bound to the same port, and the
-    /// kernel gives each packet to the one whose slot its queue pair number begins with; the first also
-    /// gets what is for no slot of these.
+    /// Receives from a socket that is open already, and opens others for sending as they are needed.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the port must be a certain one if there are several.
-    pub fn open_group(config: &UdpConfig, first: u8, count: usize) -> Result<Vec<Self>, OpenError> {
-        let group = Socket::open_group(&binding(config), config.port, first, count)?;
-        group.into_iter().map(|main| Self::over(main, binding(config), config)).collect()
-    }
-
-    /// Makes the rest around the socket that receives.
-    fn over(main: Socket, binding: Binding, config: &UdpConfig) -> Result<Self, OpenError> {
+    /// The system refuses.
+    pub(crate) fn over(main: Socket, config: &UdpConfig) -> Result<Self, OpenError> {
         let refused = |step, source| {
             let interface = config.interface.clone();
             OpenError::System { step, interface, port: config.port, source }
@@ -114,10 +108,12 @@ impl UdpFabric {
             .get(libc::SOL_SOCKET, libc::SO_RCVBUF)
             .map_err(|error| refused("read the size of the receive buffer", error))?;
         let port = main.local_port().map_err(|error| refused("read the port", error))?;
-        let coalescing = config.coalescing && main.set(libc::SOL_UDP, libc::UDP_GRO, 1).is_ok();
+        // It may be on from an earlier owner of the socket.
+        let wish = libc::c_int::from(config.coalescing);
+        let coalescing = main.set(libc::SOL_UDP, libc::UDP_GRO, wish).is_ok() && config.coalescing;
         let segments = if config.segmentation { Segments::of(&main) } else { Segments::SINGLE };
         Ok(Self {
-            binding,
+            binding: binding(config),
             descriptors: [main.raw()],
             main,
             port,
@@ -179,7 +175,7 @@ impl Fabric for UdpFabric {
         }
         let binding = &self.binding;
         let open = || {
-            let socket = Socket::open(binding, wanted).ok()?;
+            let socket = Socket::open(binding, wanted, Sharing::Alone).ok()?;
             socket.prepare_to_ignore().ok().map(|()| socket)
         };
         if self.senders.promise(wanted, open) { wanted } else { self.port }

@@ -7,7 +7,7 @@ use super::messages::{BATCH, Messages};
 use super::socket::Socket;
 
 /// What receiving needs and keeps from one call to the next.
-pub(super) struct Receiving {
+pub(crate) struct Receiving {
     messages: Messages,
     /// Whether much came the last time.
     busy: bool,
@@ -23,17 +23,17 @@ const PATIENCE: usize = 16;
 
 impl Receiving {
     /// Makes all the room that will be needed.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { messages: Messages::new(), busy: false, dropped: 0 }
     }
 
     /// Datagrams that came damaged or without their destination.
-    pub(super) const fn dropped(&self) -> u64 {
+    pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// Replaces what is in the inbox by what has arrived, without waiting.
-    pub(super) fn receive(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
+    pub(crate) fn receive(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
         inbox.clear();
         let capacity = inbox.capacity();
         let mut seen = 0;

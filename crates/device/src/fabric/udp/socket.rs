@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 use libc::{c_int, c_void, socklen_t};
 
@@ -12,7 +13,7 @@ use super::name::Name;
 
 /// The family of a socket. One of IPv6 speaks IPv4 too, unless it is bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(crate) enum Family {
     /// Only IPv4.
     V4,
     /// IPv6, and IPv4 in mapped addresses.
@@ -21,13 +22,13 @@ pub(super) enum Family {
 
 /// Where a socket is bound to, but for the port.
 #[derive(Clone, Debug)]
-pub(super) struct Binding {
+pub(crate) struct Binding {
     /// The interface.
-    pub(super) interface: String,
+    pub(crate) interface: String,
     /// One address instead of all.
-    pub(super) address: Option<IpAddr>,
+    pub(crate) address: Option<IpAddr>,
     /// Bytes of send buffer to ask for.
-    pub(super) send_buffer: usize,
+    pub(crate) send_buffer: usize,
 }
 
 /// An unconnected UDP socket that never fragments.
@@ -35,58 +36,73 @@ pub(super) struct Binding {
 /// It may only stay unconnected: a connected socket counts the IPv4 identification up from a random
 /// number, which the ICRC covers and a socket does not tell, and takes the packets of its peer
 /// away from other sockets on the port.
-#[derive(Debug)]
-pub(super) struct Socket {
-    descriptor: OwnedFd,
+///
+/// Clones are the same socket and the same descriptor.
+#[derive(Clone, Debug)]
+pub(crate) struct Socket {
+    descriptor: Arc<OwnedFd>,
     family: Family,
+}
+
+/// Whether others may bind to the same port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// Nobody else has the port, or the socket is not opened.
+    Alone,
+    /// The socket joins those that are on the port, all of them shared and of this user.
+    Shared,
 }
 
 impl Socket {
     /// Opens a socket and binds it; port 0 lets the system choose.
-    pub(super) fn open(binding: &Binding, port: u16) -> Result<Self, OpenError> {
-        Self::open_beside(binding, port, false)
-    }
-
-    /// Opens several on one port. Packets for slot `first + i` go to socket `i`, the rest to the first.
-    pub(super) fn open_group(
-        binding: &Binding,
-        port: u16,
-        first: u8,
-        count: usize,
-    ) -> Result<Vec<Self>, OpenError> {
-        let refused = |step, error| refusal(binding, port, step, error);
-        // The first is bound alone, so that it is refused if another program has the port, and only then
-        // lets others in. Their order is the order of binding.
-        let mut sockets = vec![Self::open(binding, port)?];
-        if count > 1 {
-            let share = sockets[0].set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
-            share.map_err(|error| refused("share the port between engines", error))?;
-            for _ in 1..count {
-                sockets.push(Self::open_beside(binding, port, true)?);
-            }
-            let steered = sockets[0].steer(first, count);
-            steered.map_err(|error| refused("steer packets to engines", error))?;
-        }
-        Ok(sockets)
-    }
-
-    fn open_beside(binding: &Binding, port: u16, others: bool) -> Result<Self, OpenError> {
+    pub(crate) fn open(binding: &Binding, port: u16, sharing: Sharing) -> Result<Self, OpenError> {
         let refused = |step, error| refusal(binding, port, step, error);
         let socket = Self::new(binding.address).map_err(|error| refused("open a UDP socket", error))?;
         socket.bind_to_device(&binding.interface).map_err(|error| refused("bind to the interface", error))?;
         socket.set_paths(binding.address.is_some()).map_err(|error| refused("set path options", error))?;
         // A refusal leaves the system's usual size, which works.
         let _ = socket.set_buffer(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, binding.send_buffer);
-        if others {
-            let share = socket.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1);
-            share.map_err(|error| refused("share the port between engines", error))?;
+        if sharing == Sharing::Shared {
+            socket.share_port().map_err(|error| refused("share the port", error))?;
         }
         socket.bind(binding.address, port).map_err(|error| refused("bind to the port", error))?;
         Ok(socket)
     }
 
+    /// Takes over a socket that another process opened; `None` if it is none of UDP on this port.
+    pub(crate) fn adopt(descriptor: OwnedFd, port: u16) -> Option<Self> {
+        let mut socket = Self { descriptor: Arc::new(descriptor), family: Family::V4 };
+        socket.family = match socket.get(libc::SOL_SOCKET, libc::SO_DOMAIN).ok()? {
+            libc::AF_INET => Family::V4,
+            libc::AF_INET6 => Family::V6,
+            _ => return None,
+        };
+        let is_udp = socket.get(libc::SOL_SOCKET, libc::SO_PROTOCOL).ok()? == libc::IPPROTO_UDP;
+        (is_udp && socket.local_port().ok()? == port).then_some(socket)
+    }
+
+    /// Lets others of this user bind to the same port from now on.
+    pub(crate) fn share_port(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
+    }
+
+    /// Says which socket of those that share a port gets a datagram: the program returns its
+    /// number, in the order in which they were bound.
+    pub(crate) fn steer(&self, program: &mut [libc::sock_filter]) -> io::Result<()> {
+        let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
+        let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+        let from = (&raw const program).cast::<c_void>();
+        let size = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
+        // SAFETY: `from` points to a program of that length and, through it, to its steps; both are borrowed for
+        // longer than the call, which copies them.
+        let result = unsafe {
+            libc::setsockopt(self.raw(), libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, from, size)
+        };
+        outcome(result)
+    }
+
     /// Asks for what must be known about each datagram that comes, and for room to keep them.
-    pub(super) fn prepare_to_receive(&self, buffer: usize) -> io::Result<()> {
+    pub(crate) fn prepare_to_receive(&self, buffer: usize) -> io::Result<()> {
         match self.family {
             Family::V4 => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
             // It tells mapped addresses for IPv4 too: IP_PKTINFO would tell them twice.
@@ -109,17 +125,17 @@ impl Socket {
     }
 
     /// Keeps next to nothing of what may come: nobody will read it.
-    pub(super) fn prepare_to_ignore(&self) -> io::Result<()> {
+    pub(crate) fn prepare_to_ignore(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
     }
 
     /// Sets an option that is a number.
-    pub(super) fn set(&self, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    pub(crate) fn set(&self, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
         self.set_bytes(level, name, &value.to_ne_bytes())
     }
 
     /// Reads an option that is a number.
-    pub(super) fn get(&self, level: c_int, name: c_int) -> io::Result<c_int> {
+    pub(crate) fn get(&self, level: c_int, name: c_int) -> io::Result<c_int> {
         let mut value: c_int = 0;
         let mut len: socklen_t = 4;
         let to = (&raw mut value).cast::<c_void>();
@@ -130,7 +146,7 @@ impl Socket {
     }
 
     /// The port that it is bound to.
-    pub(super) fn local_port(&self) -> io::Result<u16> {
+    pub(crate) fn local_port(&self) -> io::Result<u16> {
         let mut name = Name::EMPTY;
         let mut len: socklen_t = Name::ROOM;
         let to = name.as_mut_ptr().cast::<libc::sockaddr>();
@@ -142,12 +158,12 @@ impl Socket {
     }
 
     /// What addresses it understands.
-    pub(super) const fn family(&self) -> Family {
+    pub(crate) const fn family(&self) -> Family {
         self.family
     }
 
     /// The descriptor, for system calls.
-    pub(super) fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 
@@ -176,7 +192,7 @@ impl Socket {
         }
         // SAFETY: the call above has just made this descriptor, and nobody else knows it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(result) };
-        Ok(Self { descriptor, family })
+        Ok(Self { descriptor: Arc::new(descriptor), family })
     }
 
     fn bind_to_device(&self, interface: &str) -> io::Result<()> {
@@ -202,30 +218,6 @@ impl Socket {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops)?;
         }
         Ok(())
-    }
-
-    /// Has the kernel choose among the sockets of the port by the slot: the first byte of the destination
-    /// queue pair, which is the sixth of the payload.
-    fn steer(&self, first: u8, count: usize) -> io::Result<()> {
-        let op = |code: u32| u16::try_from(code).unwrap_or(0);
-        let step = |code, k| libc::sock_filter { code: op(code), jt: 0, jf: 0, k };
-        let count = u32::try_from(count).unwrap_or(1);
-        let mut program = [
-            step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 5),
-            step(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_K, u32::from(first)),
-            // A slot before the first is a very large number by now.
-            libc::sock_filter { jt: 1, ..step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, count) },
-            step(libc::BPF_RET | libc::BPF_A, 0),
-            step(libc::BPF_RET | libc::BPF_K, 0),
-        ];
-        let program = libc::sock_fprog { len: 5, filter: program.as_mut_ptr() };
-        let from = (&raw const program).cast::<c_void>();
-        let len = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
-        let name = libc::SO_ATTACH_REUSEPORT_CBPF;
-        // SAFETY: `from` points to a description of that length, and that to as many steps as it says; all of
-        // it lives on this stack, and the kernel copies it during the call.
-        let result = unsafe { libc::setsockopt(self.raw(), libc::SOL_SOCKET, name, from, len) };
-        outcome(result)
     }
 
     fn bind(&self, address: Option<IpAddr>, port: u16) -> io::Result<()> {

@@ -1,0 +1,134 @@
+//! `ferroce switchboard`: which processes share a port, and who owns which slot.
+
+use std::io::{self, Write};
+
+use ferroce_device::switchboard::{Row, Survey, survey};
+use serde_json::{Value, json};
+
+/// Show which processes share UDP port 4791, and who owns which slot
+///
+/// All processes of one user on an interface share its port: each owns slots, and the top byte of a
+/// queue pair number is the slot that its packets go to. One of the processes leads: it lets
+/// newcomers in, and another takes over when it ends.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER_LONG_HELP)]
+pub(crate) struct Args {
+    /// Only this interface
+    #[arg(value_name = "INTERFACE")]
+    interface: Option<String>,
+
+    /// One JSON object: "switchboards" is a list, each with its "slots"
+    #[arg(long)]
+    json: bool,
+}
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  ferroce switchboard
+  ferroce switchboard lo
+  ferroce switchboard --json | jq -r '.switchboards[].slots[] | select(.alive) | .pid'";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut surveys = Vec::new();
+    let mut silent = None;
+    for seen in survey(args.interface.as_deref())? {
+        match seen {
+            Ok(seen) => surveys.push(seen),
+            // One that cannot be asked does not hide the others.
+            Err(error) => silent = silent.or(Some(error)),
+        }
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        let all: Vec<Value> = surveys.iter().map(to_json).collect();
+        writeln!(out, "{:#}", json!({ "switchboards": all }))?;
+    } else if silent.is_none() || !surveys.is_empty() {
+        print(&mut out, &surveys)?;
+    }
+    out.flush()?;
+    silent.map_or(Ok(()), |error| Err(error.into()))
+}
+
+fn print(out: &mut impl Write, surveys: &[Survey]) -> io::Result<()> {
+    if surveys.is_empty() {
+        return writeln!(out, "No process of this user has a device open here.");
+    }
+    for Survey { group, leader, rows } in surveys {
+        writeln!(out, "{group}, led by process {leader}")?;
+        writeln!(out, "  slot      pid  program          since (UTC)          incarnation")?;
+        for row in rows {
+            let Row { slot, pid, program, incarnation, .. } = row;
+            let since = utc(row.since_millis / 1000);
+            let note = if row.leads {
+                "  leads"
+            } else if row.alive {
+                ""
+            } else {
+                "  ended"
+            };
+            writeln!(out, "  {slot:4}  {pid:7}  {program:15}  {since}  {incarnation:11}{note}")?;
+        }
+    }
+    Ok(())
+}
+
+fn to_json(survey: &Survey) -> Value {
+    let slot = |row: &Row| {
+        json!({
+            "slot": row.slot,
+            "pid": row.pid,
+            "program": row.program,
+            "since": utc(row.since_millis / 1000),
+            "since_ms": row.since_millis,
+            "incarnation": row.incarnation,
+            "leads": row.leads,
+            "alive": row.alive,
+        })
+    };
+    json!({
+        "interface": survey.group.interface,
+        "address": survey.group.address.map(|address| address.to_string()),
+        "leader": survey.leader,
+        "slots": survey.rows.iter().map(slot).collect::<Vec<_>>(),
+    })
+}
+
+/// Seconds since 1970 as a date and a time.
+fn utc(seconds: u64) -> String {
+    // What a process wrote there may be anything.
+    let seconds = seconds.min(LAST);
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    // Counted in eras of 400 years from 1 March 0000, so that a leap day is the last of its year.
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// The last second of the year 9999.
+const LAST: u64 = 253_402_300_799;
+
+#[cfg(test)]
+mod tests {
+    use super::utc;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        for (seconds, text) in [
+            (0, "1970-01-01 00:00:00"),
+            (951_782_400, "2000-02-29 00:00:00"),
+            (1_709_251_199, "2024-02-29 23:59:59"),
+            (1_735_689_600, "2025-01-01 00:00:00"),
+            (253_402_300_799, "9999-12-31 23:59:59"),
+            (u64::MAX, "9999-12-31 23:59:59"),
+        ] {
+            assert_eq!(utc(seconds), text);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Who listens for which service: a table in the shared file.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::error::{SwitchError, refused};
+use super::membership::{Inner, Slot};
+use super::table::{CLAIMS, Claim};
+use super::{Membership, SLOTS};
+use crate::clock;
+use crate::nic::lock;
+
+/// How long somebody may keep the table of services from others.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A service that this process listens for, until it is dropped.
+#[derive(Debug)]
+pub struct ServiceClaim {
+    member: Arc<Membership>,
+    place: usize,
+    owner: u64,
+}
+
+impl Slot {
+    /// Listens for a service: requests for it come to this process.
+    pub(crate) fn claim(&self, service: u64) -> Result<ServiceClaim, SwitchError> {
+        let inner = self.member().inner();
+        if !inner.is_ours() {
+            return Err(SwitchError::Forked);
+        }
+        let owner = owner_word(self.number(), self.incarnation());
+        let _locked = Locked::new(inner)?;
+        let mut free = None;
+        for (place, claim) in inner.table.claims().iter().enumerate() {
+            match inner.live_owner(claim) {
+                None => free = free.or(Some(place)),
+                Some(slot) if claim.service.load(Ordering::SeqCst) == service => {
+                    let pid = inner.table.entry(slot).pid.load(Ordering::SeqCst);
+                    return Err(SwitchError::ServiceClaimed { service, pid });
+                }
+                Some(_) => {}
+            }
+        }
+        let place = free.ok_or(SwitchError::TooManyServices { allowed: CLAIMS })?;
+        let claim = &inner.table.claims()[place];
+        claim.owner.store(0, Ordering::SeqCst);
+        claim.service.store(service, Ordering::SeqCst);
+        claim.owner.store(owner, Ordering::SeqCst);
+        Ok(ServiceClaim { member: Arc::clone(self.member()), place, owner })
+    }
+}
+
+impl Drop for ServiceClaim {
+    fn drop(&mut self) {
+        let inner = self.member.inner();
+        if inner.is_ours() {
+            let claim = &inner.table.claims()[self.place];
+            // Only if it is still ours: a slot that was given back voids its claims, and others may have the place.
+            let _ = claim.owner.compare_exchange(self.owner, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Inner {
+    /// A slot of the process that listens for a service.
+    pub(super) fn claimant(&self, service: u64) -> Option<u8> {
+        let found = self.table.claims().iter().find_map(|claim| {
+            let asked = claim.service.load(Ordering::SeqCst) == service;
+            // Asked again after the owner: the place may have been given to another service meanwhile.
+            let slot = asked.then(|| self.live_owner(claim)).flatten()?;
+            (claim.service.load(Ordering::SeqCst) == service).then_some(slot)
+        });
+        found.and_then(|slot| u8::try_from(slot).ok())
+    }
+
+    /// The slot that a claim belongs to, if its owner is the one who claimed, and lives.
+    fn live_owner(&self, claim: &Claim) -> Option<usize> {
+        let owner = claim.owner.load(Ordering::SeqCst);
+        let slot = usize::try_from(owner & 0xff).ok().filter(|slot| (1..SLOTS).contains(slot))?;
+        let number = u8::try_from(slot).ok()?;
+        let published = self.table.entry(slot).published.load(Ordering::SeqCst);
+        let same = published != 0 && owner_word(number, published) == owner;
+        (same && self.is_alive(slot)).then_some(slot)
+    }
+}
+
+fn owner_word(slot: u8, incarnation: u64) -> u64 {
+    incarnation << 8 | u64::from(slot)
+}
+
+/// The table of services, locked against threads of this process and against other processes.
+struct Locked<'a> {
+    inner: &'a Inner,
+    _thread: std::sync::MutexGuard<'a, ()>,
+}
+
+/// One for all groups: claims are rare.
+static CLAIMING: super::fork::PerProcess<Mutex<()>> = super::fork::PerProcess::new();
+
+impl<'a> Locked<'a> {
+    fn new(inner: &'a Inner) -> Result<Self, SwitchError> {
+        let thread = lock(CLAIMING.get());
+        let end = clock::now() + PATIENCE;
+        while !inner.table.lock_claims().map_err(refused("a record lock"))? {
+            if clock::now() >= end {
+                let error = std::io::Error::from_raw_os_error(libc::EBUSY);
+                return Err(refused("the table of services")(error));
+            }
+            clock::pause(Duration::from_millis(1));
+        }
+        Ok(Self { inner, _thread: thread })
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.inner.table.unlock_claims();
+    }
+}

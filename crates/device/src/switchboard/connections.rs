@@ -1,0 +1,236 @@
+//! The leader's side: who is connected, and what each of them wants.
+//!
+//! Everybody is of the same user, and suspected all the same: a connection that says anything else than one
+//! greeting, or says nothing in time, is cut. The others do not notice.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use ferroce_transport::Time;
+
+use super::fork::Tracked;
+use super::membership::Inner;
+use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
+use super::survey;
+use super::unix::{self, Peer};
+use crate::clock;
+
+/// Connections at a time.
+const MOST: usize = 512;
+
+/// Connections of one process at a time.
+const MOST_OF_ONE: usize = 8;
+
+/// How long a connection may take to say what it wants.
+const GREETING: Duration = Duration::from_secs(2);
+
+/// How long a newcomer may take to make room for what it asked for.
+const TAKING: Duration = Duration::from_secs(10);
+
+/// When to try again what the system refused for now.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// How long no connection is accepted after the system had no descriptor for it.
+const EXHAUSTED: Duration = Duration::from_millis(20);
+
+/// All connections of a leader.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    all: Vec<Connection>,
+    /// Until when none is accepted.
+    exhausted: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: Tracked,
+    peer: Peer,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// It has said nothing yet.
+    Silent { until: Time },
+    /// It is owed the sockets, which the system does not let through just now.
+    Owed { again: Time, until: Time },
+    /// It watches.
+    Member,
+}
+
+/// What becomes of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Stays,
+    /// It has ended, or got what it wanted.
+    Ends,
+    /// It broke the rules.
+    Cut,
+}
+
+impl Connections {
+    /// Their descriptors, in the order in which [`serve`](Self::serve) wants to know about them.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.all.iter().map(|connection| connection.socket.raw())
+    }
+
+    /// Whether new ones are accepted just now.
+    pub(super) fn accepts(&self) -> bool {
+        self.exhausted.is_none_or(|until| clock::now() >= until)
+    }
+
+    /// When something has to be done even if nobody says anything.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let deadlines = self.all.iter().filter_map(|connection| match connection.state {
+            State::Silent { until } => Some(until),
+            State::Owed { again, .. } => Some(again),
+            State::Member => None,
+        });
+        let exhausted = self.exhausted.filter(|until| *until > clock::now());
+        deadlines.chain(exhausted).min()
+    }
+
+    /// Hears those that have something to say, and sees whose time is over.
+    pub(super) fn serve(&mut self, inner: &Inner, polled: &[libc::pollfd]) {
+        let now = clock::now();
+        let mut place = 0;
+        self.all.retain_mut(|connection| {
+            let ready = polled.get(place).is_some_and(|entry| entry.revents != 0);
+            place += 1;
+            connection.stays(inner, ready, now)
+        });
+    }
+
+    /// Takes in those that want to be connected.
+    pub(super) fn accept(&mut self, inner: &Inner, listener: BorrowedFd<'_>) {
+        loop {
+            match Tracked::open(inner.record, || unix::accept(listener)) {
+                Ok(socket) => self.add(inner, socket),
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS) => {
+                        self.exhausted = Some(clock::now() + EXHAUSTED);
+                        // Those that have said nothing are the first to go.
+                        self.all.retain(|connection| !matches!(connection.state, State::Silent { .. }));
+                        return;
+                    }
+                    Some(libc::EINTR | libc::ECONNABORTED) => {}
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    fn add(&mut self, inner: &Inner, socket: Tracked) {
+        let Some(peer) = unix::peer(socket.as_fd()).ok().filter(|peer| peer.uid == inner.uid) else {
+            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if self.all.len() >= MOST
+            && let Some(silent) =
+                self.all.iter().position(|other| matches!(other.state, State::Silent { .. }))
+        {
+            self.all.remove(silent);
+        }
+        // A process that cannot be seen from here has no number.
+        let of_one = self.all.iter().filter(|other| other.peer == peer && peer.pid != 0).count();
+        if self.all.len() >= MOST || of_one >= MOST_OF_ONE {
+            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+            drop(unix::send(socket.as_fd(), &Answer::Full.emit(), &[]));
+            return;
+        }
+        let mut connection =
+            Connection { socket, peer, state: State::Silent { until: clock::now() + GREETING } };
+        // Most have said it by now.
+        if connection.stays(inner, true, clock::now()) {
+            self.all.push(connection);
+        }
+    }
+}
+
+impl Connection {
+    /// Hears it and sees whether its time is over; whether it stays.
+    fn stays(&mut self, inner: &Inner, ready: bool, now: Time) -> bool {
+        let fate = self.serve(inner, ready, now);
+        if fate == Fate::Cut {
+            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+        }
+        fate == Fate::Stays
+    }
+
+    fn serve(&mut self, inner: &Inner, ready: bool, now: Time) -> Fate {
+        if ready {
+            let fate = self.hear(inner);
+            if fate != Fate::Stays {
+                return fate;
+            }
+        }
+        match self.state {
+            State::Silent { until } if now >= until => Fate::Cut,
+            State::Owed { until, .. } if now >= until => Fate::Cut,
+            State::Owed { again, until } if now >= again => self.give(inner, until),
+            _ => Fate::Stays,
+        }
+    }
+
+    fn hear(&mut self, inner: &Inner) -> Fate {
+        // One byte more than a greeting, so that a longer one is seen.
+        let mut bytes = [0; LEN + 1];
+        let message = match unix::receive(self.socket.as_fd(), &mut bytes) {
+            Ok(message) => message,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Stays,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Fate::Stays,
+            Err(_) => return Fate::Ends,
+        };
+        if message.len == 0 {
+            return Fate::Ends;
+        }
+        let is_silent = matches!(self.state, State::Silent { .. });
+        if !is_silent || message.cut || !message.descriptors.is_empty() {
+            return Fate::Cut;
+        }
+        match Greeting::parse(&bytes[..message.len]) {
+            Ok(Greeting::Join) => self.give(inner, clock::now() + TAKING),
+            Ok(Greeting::Watch) => {
+                self.state = State::Member;
+                self.say(&Answer::Watching.emit())
+            }
+            Ok(Greeting::Survey) => {
+                // Who asked reads it from the queue when the connection has ended.
+                self.say(&survey::answer(inner));
+                Fate::Ends
+            }
+            Err(Violation::OtherVersion) => {
+                self.say(&Answer::OtherVersion(VERSION).emit());
+                Fate::Cut
+            }
+            Err(Violation::Garbage) => Fate::Cut,
+        }
+    }
+
+    fn say(&self, bytes: &[u8]) -> Fate {
+        match unix::send(self.socket.as_fd(), bytes, &[]) {
+            Ok(()) => Fate::Stays,
+            Err(_) => Fate::Ends,
+        }
+    }
+
+    /// Hands over all sockets and the shared file, in one message. The kernel limits how many descriptors of
+    /// a user may be under way: whoever waits keeps its place.
+    fn give(&mut self, inner: &Inner, until: Time) -> Fate {
+        match unix::send(self.socket.as_fd(), &Answer::Sockets.emit(), &inner.descriptors()) {
+            Ok(()) => {
+                self.state = State::Member;
+                Fate::Stays
+            }
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ETOOMANYREFS | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EINTR) => {
+                    self.state = State::Owed { again: clock::now() + AGAIN, until };
+                    Fate::Stays
+                }
+                _ => Fate::Ends,
+            },
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Why a process cannot join the switchboard: the cause, and what to do.
+
+use std::fmt;
+use std::io;
+
+use thiserror::Error;
+
+use super::{Group, SLOTS};
+use crate::fabric::PORT;
+use crate::fabric::udp;
+
+/// Why a process has no slot.
+#[derive(Debug, Error)]
+pub enum SwitchError {
+    /// Every slot has an owner.
+    #[error(
+        "all {} slots of {group} are in use; `ferroce switchboard` shows by whom: end some of these processes, \
+         or let them open fewer engines",
+        SLOTS - 1
+    )]
+    Full {
+        /// Where.
+        group: Group,
+    },
+    /// The process may not have enough descriptors for the sockets of all slots.
+    #[error("NOFILE is {limit}, needs {needs}: ulimit -n {needs}")]
+    TooFewDescriptors {
+        /// How many this process may have.
+        limit: u64,
+        /// How many it would have.
+        needs: u64,
+    },
+    /// Another user has the port.
+    #[error(
+        "UDP port {PORT} of {group} belongs to another user (uid {uid}, {what}); processes share a port only with \
+         those of their own user: use another loopback address with FERROCE_ADDRESS (such as 127.0.0.2), \
+         another network namespace, or run as that user"
+    )]
+    OtherUser {
+        /// Where.
+        group: Group,
+        /// Whose it is.
+        uid: u32,
+        /// A switchboard or another program.
+        what: &'static str,
+    },
+    /// A program that is no part of a switchboard has the port.
+    #[error(
+        "UDP port {PORT} of {group} is taken by {holder}, which is no switchboard; end it (`ss -lunp 'sport = \
+         {PORT}'` shows all who have it), or use another loopback address with FERROCE_ADDRESS (such as 127.0.0.2)"
+    )]
+    Foreign {
+        /// Where.
+        group: Group,
+        /// By whom.
+        holder: Holder,
+    },
+    /// A group of this user has the port, but for other addresses.
+    #[error(
+        "UDP port {PORT} of {group} overlaps with the switchboard of {holder}, which has {has}; give both the \
+         same FERROCE_ADDRESS, or two different ones"
+    )]
+    Overlap {
+        /// Where.
+        group: Group,
+        /// Who has it.
+        holder: Holder,
+        /// What that has: all addresses, or one.
+        has: &'static str,
+    },
+    /// The sockets of a group live on, but nobody leads it.
+    #[error(
+        "UDP port {PORT} of {group} is held by {holder}, and nobody answered for it in {seconds} s: a process that \
+         was forked from a member, or one that is stopped, keeps the sockets; end it"
+    )]
+    Leaderless {
+        /// Where.
+        group: Group,
+        /// Who has the sockets.
+        holder: Holder,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// The leader does not answer.
+    #[error(
+        "the leader of the switchboard on {group}, process {pid}, did not answer in {seconds} s; is it stopped? \
+         `kill -CONT {pid}` lets it go on, and when it ends another process leads"
+    )]
+    LeaderSilent {
+        /// Where.
+        group: Group,
+        /// The leader.
+        pid: u32,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// The leader speaks another version of the protocol.
+    #[error(
+        "the switchboard on {group} is led by process {pid} with version {theirs} of its protocol, and this is \
+         version {ours}; let all processes use the same version of ferroce"
+    )]
+    OtherVersion {
+        /// Where.
+        group: Group,
+        /// The leader.
+        pid: u32,
+        /// Its version.
+        theirs: u16,
+        /// Ours.
+        ours: u16,
+    },
+    /// The leader has as many connections as it takes.
+    #[error("the leader of the switchboard on {group}, process {pid}, has as many connections as it takes")]
+    LeaderFull {
+        /// Where.
+        group: Group,
+        /// The leader.
+        pid: u32,
+    },
+    /// Somebody else sits at the name where the leader would listen.
+    #[error(
+        "the name of the switchboard on {group} is taken by process {pid} of another user (uid {uid}); end it, or \
+         use another address or network namespace"
+    )]
+    NameTaken {
+        /// Where.
+        group: Group,
+        /// Who.
+        pid: u32,
+        /// Of which user.
+        uid: u32,
+    },
+    /// The kernel does not hand datagrams to the sockets that they are for.
+    #[error("a datagram for slot {slot} of {group} did not reach its socket; this needs Linux 4.6 or newer")]
+    NotSteered {
+        /// Where.
+        group: Group,
+        /// Which.
+        slot: usize,
+    },
+    /// A service that another process listens for.
+    #[error("service {service:#018x} is claimed by process {pid}")]
+    ServiceClaimed {
+        /// The service.
+        service: u64,
+        /// By whom.
+        pid: u32,
+    },
+    /// There are as many services as can be.
+    #[error("the processes of this switchboard listen for {allowed} services, and no more are possible")]
+    TooManyServices {
+        /// How many.
+        allowed: usize,
+    },
+    /// This process was forked from the one that joined.
+    #[error("the device was opened before a fork, and belongs to the parent; open it anew")]
+    Forked,
+    /// The sockets cannot be opened.
+    #[error(transparent)]
+    Socket(#[from] udp::OpenError),
+    /// The operating system refused something.
+    #[error("the operating system refused {what} for the switchboard: {error}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A process that has a port, as far as this process may know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Whose.
+    pub uid: u32,
+    /// Which, and what it is called.
+    pub process: Option<(u32, String)>,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.process {
+            Some((pid, program)) => write!(f, "process {pid} ({program})"),
+            None => write!(f, "a process of uid {} that cannot be seen from here", self.uid),
+        }
+    }
+}
+
+/// Says what was refused.
+pub(super) fn refused(what: &'static str) -> impl FnOnce(io::Error) -> SwitchError {
+    move |error| SwitchError::System { what, error }
+}

@@ -1,0 +1,314 @@
+//! What a forked child must not keep: the parent's place in the switchboard.
+//!
+//! A child that holds the sockets of a group would keep a dead group alive; one that holds a connection
+//! would hide the death of a leader. So a handler, which runs in the child before `fork` returns there,
+//! puts something harmless in the place of each such descriptor. The numbers stay in use: objects from
+//! before the fork may close them later, and must not hit others. A page that the kernel wipes in
+//! children could tell that a fork happened, but not close anything; hence the handler. It makes system
+//! calls and touches atomics only, as is right between `fork` and `exec`.
+//!
+//! The handler also counts the *generation* of the process up. Objects remember theirs, and return errors
+//! in any other.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::time::Duration;
+
+use libc::c_void;
+
+use super::table::Table;
+use crate::clock;
+use crate::descriptor::owned;
+
+/// How often this process was forked from one that had used the switchboard.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// All records ever made; they are used again, and never freed.
+static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
+
+/// Somebody has descriptors that no record knows yet, or no longer. No fork meanwhile.
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// The fork that is under way has waited for its turn.
+static FORKING: AtomicBool = AtomicBool::new(false);
+
+/// Descriptors that a record has room for: all sockets of a group, and the leader's connections.
+const MOST: usize = 1024;
+
+/// Which process this is, counted in forks.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+/// What one membership must not leave to a child.
+pub(super) struct Record {
+    next: *mut Record,
+    used: AtomicBool,
+    descriptors: [AtomicI32; MOST],
+    map: AtomicPtr<c_void>,
+    /// What takes the place of descriptors in a child: an event that nobody signals.
+    blank: AtomicI32,
+}
+
+// SAFETY: `next` is written before a record is shown to anybody, and records are never freed.
+unsafe impl Sync for Record {}
+
+/// The right to have descriptors that no record knows.
+#[derive(Debug)]
+pub(super) struct Held(());
+
+/// Waits until no fork is under way, and keeps others from beginning.
+pub(super) fn hold() -> Held {
+    while HELD.swap(true, Ordering::Acquire) {
+        clock::pause(Duration::from_micros(50));
+    }
+    Held(())
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD.store(false, Ordering::Release);
+    }
+}
+
+impl Record {
+    /// A record with nothing in it. From now on forks are noticed.
+    pub(super) fn acquire() -> io::Result<&'static Self> {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            // SAFETY: the three handlers are functions of this program, which live as long as it does.
+            unsafe { libc::pthread_atfork(Some(before), Some(after), Some(in_child)) };
+        });
+        let mut at = RECORDS.load(Ordering::Acquire);
+        while !at.is_null() {
+            // SAFETY: records in the list are never freed.
+            let record: &'static Self = unsafe { &*at };
+            if !record.used.swap(true, Ordering::AcqRel) {
+                return match blank() {
+                    Ok(blank) => {
+                        record.blank.store(blank, Ordering::Relaxed);
+                        Ok(record)
+                    }
+                    Err(error) => {
+                        record.used.store(false, Ordering::Release);
+                        Err(error)
+                    }
+                };
+            }
+            at = record.next;
+        }
+        Self::add()
+    }
+
+    fn add() -> io::Result<&'static Self> {
+        let blank = blank()?;
+        let record = Box::into_raw(Box::new(Self {
+            next: RECORDS.load(Ordering::Acquire),
+            used: AtomicBool::new(true),
+            descriptors: [const { AtomicI32::new(-1) }; MOST],
+            map: AtomicPtr::new(ptr::null_mut()),
+            blank: AtomicI32::new(blank),
+        }));
+        loop {
+            // SAFETY: the record is not in the list yet, so this is the only place that knows it.
+            let next = unsafe { &raw mut (*record).next };
+            // SAFETY: as above.
+            let expected = unsafe { *next };
+            match RECORDS.compare_exchange(expected, record, Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: it is in the list now, and stays there.
+                Ok(_) => return Ok(unsafe { &*record }),
+                // SAFETY: it still is not.
+                Err(other) => unsafe { *next = other },
+            }
+        }
+    }
+
+    /// Remembers a descriptor; false if there is no room.
+    pub(super) fn track(&self, _: &Held, fd: RawFd) -> bool {
+        let free = |place: &&AtomicI32| place.load(Ordering::Relaxed) < 0;
+        self.descriptors.iter().find(free).map(|place| place.store(fd, Ordering::Relaxed)).is_some()
+    }
+
+    /// Forgets it, because it is going to be closed.
+    pub(super) fn untrack(&self, _: &Held, fd: RawFd) {
+        let known = |place: &&AtomicI32| place.load(Ordering::Relaxed) == fd;
+        if let Some(place) = self.descriptors.iter().find(known) {
+            place.store(-1, Ordering::Relaxed);
+        }
+    }
+
+    /// Remembers where the shared file is mapped.
+    pub(super) fn track_map(&self, _: &Held, map: *mut c_void) {
+        self.map.store(map, Ordering::Relaxed);
+    }
+
+    /// Forgets everything: the record may be used by others.
+    pub(super) fn release(&self, _: &Held) {
+        self.clear();
+        let blank = self.blank.swap(-1, Ordering::Relaxed);
+        // SAFETY: the record made it when it was acquired, and nobody else closes it: it was taken out just now.
+        unsafe { libc::close(blank) };
+        self.used.store(false, Ordering::Release);
+    }
+
+    fn clear(&self) {
+        for place in &self.descriptors {
+            place.store(-1, Ordering::Relaxed);
+        }
+        self.map.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+}
+
+/// What takes the place of a descriptor: it fails where a socket is expected.
+fn blank() -> io::Result<RawFd> {
+    // SAFETY: a system call without pointers.
+    owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }).map(IntoRawFd::into_raw_fd)
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Record")
+    }
+}
+
+/// A descriptor that no child keeps.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    descriptor: ManuallyDrop<OwnedFd>,
+    record: &'static Record,
+    generation: u32,
+}
+
+impl Tracked {
+    /// What `open` gives, remembered before any fork can happen.
+    pub(super) fn open(
+        record: &'static Record,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> io::Result<Self> {
+        let held = hold();
+        let descriptor = open()?;
+        if !record.track(&held, descriptor.as_raw_fd()) {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        Ok(Self { descriptor: ManuallyDrop::new(descriptor), record, generation: generation() })
+    }
+
+    pub(super) fn raw(&self) -> RawFd {
+        self.descriptor.as_raw_fd()
+    }
+}
+
+impl AsFd for Tracked {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        let held = hold();
+        if self.generation == generation() {
+            self.record.untrack(&held, self.raw());
+        }
+        // SAFETY: it is dropped here and nowhere else, and not used afterwards.
+        unsafe { ManuallyDrop::drop(&mut self.descriptor) };
+    }
+}
+
+/// Something that every process has for itself, although fork copies memory: a child begins with a new one.
+/// The parent's may be locked by a thread that the child does not have.
+pub(crate) struct PerProcess<T: 'static> {
+    current: AtomicPtr<(u32, T)>,
+}
+
+impl<T: Default + Sync + 'static> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self { current: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// This process's own. It lives for ever.
+    pub(crate) fn get(&'static self) -> &'static T {
+        loop {
+            let at = self.current.load(Ordering::Acquire);
+            // SAFETY: what the pointer was set to is never freed.
+            if let Some((of, value)) = unsafe { at.as_ref() }
+                && *of == generation()
+            {
+                return value;
+            }
+            let new = Box::into_raw(Box::new((generation(), T::default())));
+            if self.current.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
+                // SAFETY: nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+            }
+        }
+    }
+}
+
+/// Before a fork: waits until every descriptor is known to a record. A thread that forks while it
+/// holds them itself, in a handler of a signal, is let through.
+extern "C" fn before() {
+    for _ in 0..PATIENCE {
+        if !HELD.swap(true, Ordering::Acquire) {
+            FORKING.store(true, Ordering::Relaxed);
+            return;
+        }
+        let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+        // SAFETY: the pointer is to a time that lives during the call; the rest is not asked for.
+        unsafe { libc::nanosleep(&raw const moment, ptr::null_mut()) };
+    }
+}
+
+/// Steps of 50 us that a fork waits: a second.
+const PATIENCE: usize = 20_000;
+
+/// After a fork, in both processes.
+extern "C" fn after() {
+    if FORKING.swap(false, Ordering::Relaxed) {
+        HELD.store(false, Ordering::Release);
+    }
+}
+
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    let mut at = RECORDS.load(Ordering::Acquire);
+    while !at.is_null() {
+        // SAFETY: records in the list are never freed.
+        let record = unsafe { &*at };
+        if record.used.load(Ordering::Acquire) {
+            leave_to_parent(record);
+            record.clear();
+            let blank = record.blank.swap(-1, Ordering::Relaxed);
+            // SAFETY: as in `release`. Its copies in the places of the others stay.
+            unsafe { libc::close(blank) };
+            record.used.store(false, Ordering::Release);
+        }
+        at = record.next;
+    }
+    HELD.store(false, Ordering::Release);
+    FORKING.store(false, Ordering::Relaxed);
+}
+
+fn leave_to_parent(record: &Record) {
+    let blank = record.blank.load(Ordering::Relaxed);
+    for place in &record.descriptors {
+        let fd = place.load(Ordering::Relaxed);
+        if fd >= 0 {
+            // SAFETY: takes and gives plain numbers. Both descriptors are ours: `fd` is in the record of a
+            // membership, which keeps it open until it has taken it out.
+            unsafe { libc::dup3(blank, fd, libc::O_CLOEXEC) };
+        }
+    }
+    let map = record.map.load(Ordering::Relaxed);
+    if !map.is_null() {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+        // SAFETY: the mapping of a shared file, of exactly this length, is replaced by zeroes, which are values of
+        // everything in it; objects from before the fork may still look there.
+        unsafe { libc::mmap(map, Table::LEN, access, kind, -1, 0) };
+    }
+}

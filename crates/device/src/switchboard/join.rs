@@ -1,0 +1,209 @@
+//! How a newcomer becomes a member: from the leader, or as the first of a new group.
+//!
+//! It is all or nothing: whatever goes wrong on the way, everything that was received is closed again before the
+//! next attempt. Only then can a slot be locked, because closing a second descriptor of the shared file
+//! would release its locks.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use ferroce_transport::Time;
+
+use super::error::{SwitchError, refused};
+use super::fork::{self, Record, Tracked};
+use super::lead::Role;
+use super::membership::track;
+use super::protocol::{Answer, Greeting, LEN, VERSION};
+use super::table::Table;
+use super::unix::{self, Message};
+use super::{Group, SLOTS, nofile, ports, suspects};
+use crate::clock;
+use crate::descriptor::wait_readable;
+use crate::fabric::PORT;
+use crate::fabric::udp::Socket;
+use crate::random::Random;
+
+/// How long a leader may take to answer.
+const LEADER: Duration = Duration::from_secs(8);
+
+/// How long a port may be held while nobody leads: elections take microseconds, but whoever wins one may
+/// wait for a processor.
+const LEADERLESS: Duration = Duration::from_secs(4);
+
+/// How long a port that others have rightly may stay so: a socket that was just closed may live on in a child
+/// on its way to another program.
+const OTHERS: Duration = Duration::from_millis(500);
+
+/// What a new member has.
+pub(super) struct Joined {
+    pub(super) sockets: Vec<Socket>,
+    pub(super) table: Table,
+    pub(super) record: &'static Record,
+    pub(super) role: Role,
+}
+
+/// Joins a group, or makes it.
+pub(super) fn join(group: &Group, is_loopback: bool) -> Result<Joined, SwitchError> {
+    nofile::make_room()?;
+    let record = Record::acquire().map_err(refused("a descriptor"))?;
+    let result = Newcomer::new(group, is_loopback, record).and_then(|mut newcomer| newcomer.run());
+    if result.is_err() {
+        record.release(&fork::hold());
+    }
+    result
+}
+
+struct Newcomer<'a> {
+    group: &'a Group,
+    is_loopback: bool,
+    uid: u32,
+    name: String,
+    record: &'static Record,
+    random: Random,
+    /// Since when nobody leads.
+    leaderless: Option<Time>,
+}
+
+/// What an attempt came to.
+enum Attempt {
+    Done(Box<Joined>),
+    /// Nobody leads.
+    NoLeader,
+    /// Something was under way: at once again.
+    Again,
+}
+
+impl<'a> Newcomer<'a> {
+    fn new(group: &'a Group, is_loopback: bool, record: &'static Record) -> Result<Self, SwitchError> {
+        let uid = unix::own_uid();
+        let random = Random::from_system().map_err(refused("random numbers"))?;
+        let name = group.leader_name(uid);
+        Ok(Self { group, is_loopback, uid, name, record, random, leaderless: None })
+    }
+
+    fn run(&mut self) -> Result<Joined, SwitchError> {
+        let end = clock::now() + LEADER;
+        loop {
+            match self.ask(end)? {
+                Attempt::Done(joined) => return Ok(*joined),
+                Attempt::Again => self.leaderless = None,
+                Attempt::NoLeader => match self.create() {
+                    Ok(joined) => return Ok(joined),
+                    Err(error) if ports::is_taken(&error) => self.judge()?,
+                    Err(error) => return Err(error),
+                },
+            }
+            if clock::now() >= end {
+                return Err(self.nobody());
+            }
+            let step = 200 + self.random.next_u32() % 800;
+            clock::pause(Duration::from_micros(step.into()));
+        }
+    }
+
+    /// Asks the leader for everything.
+    fn ask(&self, end: Time) -> Result<Attempt, SwitchError> {
+        let connection = Tracked::open(self.record, || unix::socket(libc::SOCK_SEQPACKET));
+        let connection = connection.map_err(refused("a socket"))?;
+        match unix::connect(connection.as_fd(), self.name.as_bytes()) {
+            Ok(()) => {}
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ECONNREFUSED | libc::ENOENT) => return Ok(Attempt::NoLeader),
+                Some(libc::EAGAIN | libc::EINTR | libc::EPROTOTYPE) => return Ok(Attempt::Again),
+                _ => return Err(refused("a connection to the leader")(error)),
+            },
+        }
+        let leader = unix::peer(connection.as_fd()).map_err(refused("who leads"))?;
+        let group = self.group.clone();
+        if leader.uid != self.uid {
+            return Err(SwitchError::NameTaken { group, pid: leader.pid, uid: leader.uid });
+        }
+        if unix::send(connection.as_fd(), &Greeting::Join.emit(), &[]).is_err() {
+            return Ok(Attempt::Again);
+        }
+        loop {
+            let held = fork::hold();
+            let mut bytes = [0; LEN];
+            let message = match unix::receive(connection.as_fd(), &mut bytes) {
+                Ok(message) => message,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    drop(held);
+                    if clock::now() >= end {
+                        let (pid, seconds) = (leader.pid, LEADER.as_secs());
+                        return Err(SwitchError::LeaderSilent { group, pid, seconds });
+                    }
+                    wait_readable(connection.as_fd(), Some(clock::until(end))).map_err(refused("a wait"))?;
+                    continue;
+                }
+                Err(_) => return Ok(Attempt::Again),
+            };
+            let answer = Answer::parse(bytes.get(..message.len).unwrap_or_default());
+            match answer {
+                Some(Answer::Sockets) => {
+                    let Some((sockets, table)) = self.unpack(&held, message)? else {
+                        return Ok(Attempt::Again);
+                    };
+                    drop(held);
+                    let role = Role::Watching(connection);
+                    return Ok(Attempt::Done(Box::new(Joined { sockets, table, record: self.record, role })));
+                }
+                Some(Answer::OtherVersion(theirs)) => {
+                    return Err(SwitchError::OtherVersion { group, pid: leader.pid, theirs, ours: VERSION });
+                }
+                Some(Answer::Full) => return Err(SwitchError::LeaderFull { group, pid: leader.pid }),
+                // The connection has ended, or the leader talks nonsense.
+                _ => return Ok(Attempt::Again),
+            }
+        }
+    }
+
+    /// Takes over what came; `None`, and everything closed, if it is not all that there should be.
+    fn unpack(
+        &self,
+        held: &fork::Held,
+        message: Message,
+    ) -> Result<Option<(Vec<Socket>, Table)>, SwitchError> {
+        if message.cut || message.descriptors.len() != 1 + SLOTS {
+            // Others may have opened descriptors since there was room.
+            drop(message);
+            nofile::make_room()?;
+            return Ok(None);
+        }
+        let mut descriptors = message.descriptors.into_iter();
+        let table = descriptors.next().and_then(|file: OwnedFd| Table::adopt(file).ok());
+        let sockets: Option<Vec<Socket>> = descriptors.map(|fd| Socket::adopt(fd, PORT)).collect();
+        let (Some(table), Some(sockets)) = (table, sockets) else { return Ok(None) };
+        track(self.record, held, &sockets, &table).map_err(refused("descriptors"))?;
+        Ok(Some((sockets, table)))
+    }
+
+    /// Makes a new group, if nobody has the port.
+    fn create(&self) -> Result<Joined, SwitchError> {
+        let held = fork::hold();
+        let sockets = ports::create(self.group, self.is_loopback)?;
+        let table = Table::create().map_err(refused("a shared file"))?;
+        track(self.record, &held, &sockets, &table).map_err(refused("descriptors"))?;
+        drop(held);
+        // The last leader of an older group may not have ended altogether. If it is somebody else, elections
+        // will go on until that one is gone: whoever has the sockets may lead.
+        Ok(Joined { sockets, table, record: self.record, role: Role::Electing })
+    }
+
+    /// Somebody has the port, but nobody leads: waits a while, or says who it is.
+    fn judge(&mut self) -> Result<(), SwitchError> {
+        let since = *self.leaderless.get_or_insert_with(clock::now);
+        let waited = clock::now().since(since);
+        if waited < OTHERS {
+            return Ok(());
+        }
+        if let Some(error) = suspects::other_than_ours(self.group, self.uid) {
+            return Err(error);
+        }
+        if waited < LEADERLESS { Ok(()) } else { Err(self.nobody()) }
+    }
+
+    fn nobody(&self) -> SwitchError {
+        suspects::who_has(self.group, self.uid, LEADERLESS.as_secs())
+    }
+}

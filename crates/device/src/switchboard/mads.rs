@@ -1,0 +1,242 @@
+//! Queue pair 1: messages of connection management, on their way to the process that they are for.
+//!
+//! The queue pair is one for the whole group, and its packets come to slot 0. Whoever leads reads them. A
+//! request goes to the process that has claimed its service; everything else carries the communication
+//! id that its receiver once chose, whose top byte is a slot of that receiver.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ferroce_wire::header::Deth;
+use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
+use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
+
+use super::forward::{Arrival, Kind};
+use super::membership::{Inner, Membership};
+use crate::descriptor::EventFd;
+use crate::engine::qps::slot_of as slot_of_qp;
+use crate::engine::verify::{Ends, Verifier};
+use crate::fabric::udp::{Control, Messages, Name, Receiving};
+use crate::fabric::{Inbox, PORT, Received, Route};
+use crate::nic::lock;
+
+/// Messages that wait for this process, at most; more are dropped and counted.
+const QUEUE: usize = 256;
+
+/// Looks at the socket before the leader does something else.
+const LOOKS: usize = 4;
+
+/// Datagrams that one look takes in.
+const INBOX: usize = 8;
+
+/// Hops of a message that is sent.
+const HOPS: u8 = 64;
+
+/// A message for queue pair 1 of this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mad {
+    /// Who sent it.
+    pub remote: IpAddr,
+    /// Which of our addresses it came to.
+    pub local: IpAddr,
+    /// The queue pair it was sent from: 1, as a rule.
+    pub source_qp: Qpn,
+    /// The partition.
+    pub pkey: PKey,
+    /// The datagram; [`CmMad::parse`] reads it.
+    pub bytes: [u8; MAD_LEN],
+}
+
+/// A communication id of a connection: the answers to it come to the process that owns the slot.
+#[must_use]
+pub const fn communication_id(slot: u8, number: u32) -> u32 {
+    (slot as u32) << 24 | number & 0x00ff_ffff
+}
+
+/// The slot of a communication id.
+const fn slot_of(communication_id: u32) -> u8 {
+    (communication_id >> 24) as u8
+}
+
+/// Messages that wait for this process.
+#[derive(Debug)]
+pub(super) struct MadQueue {
+    waiting: Mutex<VecDeque<Mad>>,
+    /// Readable while some wait.
+    readable: EventFd,
+    dropped: AtomicU64,
+}
+
+impl MadQueue {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self { waiting: Mutex::default(), readable: EventFd::new()?, dropped: AtomicU64::new(0) })
+    }
+
+    /// Takes in a packet that was checked; false if it is none for queue pair 1.
+    pub(super) fn push(&self, arrival: &Arrival<'_>) -> bool {
+        let Ok(packet) = Packet::parse(arrival.bytes) else { return false };
+        let Some(datagram) = general_service(&packet) else { return false };
+        let Some(bytes) = datagram.payload.first_chunk() else { return false };
+        let Received { source: (remote, _), local, .. } = arrival.received;
+        let mut waiting = lock(&self.waiting);
+        if waiting.len() >= QUEUE {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let (source_qp, pkey) = (datagram.deth.source_qp, packet.pkey);
+        waiting.push_back(Mad { remote, local, source_qp, pkey, bytes: *bytes });
+        self.readable.signal();
+        true
+    }
+
+    fn pop(&self) -> Option<Mad> {
+        let mut waiting = lock(&self.waiting);
+        let mad = waiting.pop_front();
+        if waiting.is_empty() {
+            self.readable.clear();
+        }
+        mad
+    }
+}
+
+impl Membership {
+    /// The next message for this process; `None` if none comes in this time.
+    pub(crate) fn next_mad(&self, timeout: Duration) -> Option<Mad> {
+        let mads = &self.inner().mads;
+        let end = crate::clock::now() + timeout;
+        loop {
+            if let Some(mad) = mads.pop() {
+                return Some(mad);
+            }
+            let left = crate::clock::until(end);
+            if left.is_zero() || mads.readable.wait(Some(left)).is_err() {
+                return mads.pop();
+            }
+        }
+    }
+
+    /// Readable while messages wait.
+    pub(crate) fn mads_readable(&self) -> &EventFd {
+        &self.inner().mads.readable
+    }
+
+    /// Messages that found the queue full.
+    pub(crate) fn mads_dropped(&self) -> u64 {
+        self.inner().mads.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Sends a message from queue pair 1 to that of a peer. It may be lost, as any datagram.
+    ///
+    /// # Errors
+    /// The system refuses it.
+    pub(crate) fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
+        if !self.is_ours() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+        let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
+        let mut bytes = [0; MAD_LEN + 64];
+        let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
+        let body = Body::Ud(Datagram { deth, imm: None, payload: &mad[..] });
+        let packet = Packet::new(Qpn::GSI, Psn::new(0), body);
+        let len = packet.len();
+        let room = bytes.get_mut(..len).ok_or_else(families)?;
+        packet.emit(&flow.ok_or_else(families)?, 0, room).map_err(|_| families())?;
+        let socket = self.inner().socket_of_nobody();
+        let route = Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS };
+        let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
+        let mut messages = Messages::new();
+        let control: &mut Control = messages.control(0);
+        control.describe(&route, None);
+        messages.outgoing(0, room, name);
+        // SAFETY: entry 0 was set just now, and `bytes` live until the end of this function.
+        unsafe { messages.send(socket.raw(), 0..1) }.map(drop)
+    }
+}
+
+/// What the leader needs to read slot 0.
+pub(super) struct Desk {
+    inbox: Inbox,
+    receiving: Receiving,
+    verifier: Verifier,
+}
+
+impl Desk {
+    pub(super) fn new() -> Self {
+        Self { inbox: Inbox::new(INBOX), receiving: Receiving::new(), verifier: Verifier::new() }
+    }
+
+    /// Reads what has come to slot 0, and hands it on.
+    pub(super) fn look(&mut self, inner: &Inner) {
+        for _ in 0..LOOKS {
+            if self.receiving.receive(inner.socket_of_nobody(), &mut self.inbox).is_err() {
+                return;
+            }
+            for (received, bytes) in self.inbox.iter() {
+                if bytes.is_empty() {
+                    inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+                }
+                for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
+                    sort(&mut self.verifier, inner, received, place, packet);
+                }
+            }
+            if !self.inbox.is_full() {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands one packet to the process that it is for, if it arrived as it was sent.
+fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usize, bytes: &[u8]) {
+    let ends = Ends { source: received.source, local: received.local };
+    let packet = Packet::parse(bytes).ok();
+    let checked = packet.and_then(|packet| Some((packet, verifier.check(&ends, bytes, place)?)));
+    let Some((packet, identification)) = checked else {
+        inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let received = Received { len: bytes.len(), segment: bytes.len().max(1), ..*received };
+    let arrival = Arrival { received, place: identification.into(), bytes };
+    let Some(datagram) = general_service(&packet) else {
+        // If it is for a slot, it was part of a run that began with one for none.
+        if !inner.forward(Kind::Packets, slot_of_qp(packet.dest_qp), &arrival) {
+            inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+        }
+        return;
+    };
+    let owner = CmMad::parse(datagram.payload).ok().and_then(|mad| owner(inner, &mad.message));
+    if !owner.is_some_and(|slot| inner.forward(Kind::Management, slot, &arrival)) {
+        inner.counts.mads_unclaimed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A datagram for queue pair 1 with the key that such have, as long as a management datagram is.
+fn general_service<'a>(packet: &Packet<&'a [u8]>) -> Option<Datagram<&'a [u8]>> {
+    match packet.body {
+        Body::Ud(datagram) if packet.dest_qp == Qpn::GSI && datagram.deth.qkey == QKey::GSI => {
+            (datagram.payload.len() == MAD_LEN).then_some(datagram)
+        }
+        _ => None,
+    }
+}
+
+/// The slot of the process that a message is for.
+fn owner(inner: &Inner, message: &CmMessage) -> Option<u8> {
+    let answers = match message {
+        CmMessage::Req(req) => return inner.claimant(req.service_id.0),
+        CmMessage::SidrReq(req) => return inner.claimant(req.service_id.0),
+        CmMessage::SidrRep(rep) => rep.request_id,
+        CmMessage::Mra(mra) => mra.remote_comm_id.0,
+        CmMessage::Rej(rej) => rej.remote_comm_id.0,
+        CmMessage::Rep(rep) => rep.remote_comm_id.0,
+        CmMessage::Rtu(rtu) => rtu.remote_comm_id.0,
+        CmMessage::Dreq(dreq) => dreq.remote_comm_id.0,
+        CmMessage::Drep(drep) => drep.remote_comm_id.0,
+    };
+    Some(slot_of(answers))
+}

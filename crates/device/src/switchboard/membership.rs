@@ -1,0 +1,418 @@
+//! A process in a group: the sockets, the shared file, and the slots that it owns.
+
+use std::io;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
+use std::thread::JoinHandle;
+
+use super::error::{SwitchError, refused};
+use super::fork::{self, PerProcess, Record, Tracked};
+use super::forward::{self, Arrival, Kind};
+use super::mads::MadQueue;
+use super::table::{PROGRAM, Published, Table};
+use super::{Group, SLOTS, join, lead, ports, unix};
+use crate::clock;
+use crate::counters::DeviceCounters;
+use crate::descriptor::EventFd;
+use crate::fabric::udp::Socket;
+use crate::nic::lock;
+use crate::random::Random;
+
+/// Who takes the packets that other members forward to a slot.
+pub(crate) trait Sink: Send + Sync {
+    /// Packets that came to another slot; never waits.
+    fn arrived(&self, arrival: &Arrival<'_>);
+}
+
+/// A process in a group. All devices of this process on the group share it.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What a membership and its thread share.
+pub(super) struct Inner {
+    pub(super) group: Group,
+    pub(super) uid: u32,
+    /// All of them, by slot.
+    sockets: Vec<Socket>,
+    pub(super) table: Table,
+    /// Which slots this process owns. Taken for every change, because record locks do not keep one
+    /// thread of a process from another.
+    owned: Mutex<[bool; SLOTS]>,
+    sinks: RwLock<Vec<(u8, Weak<dyn Sink>)>>,
+    /// Where others send packets to, and from where we do.
+    pub(super) post: Tracked,
+    token: [u64; 2],
+    pub(super) mads: MadQueue,
+    pub(super) counts: Counts,
+    pub(super) stop: AtomicBool,
+    pub(super) bell: EventFd,
+    /// This process leads.
+    pub(super) leads: AtomicBool,
+    pub(super) record: &'static Record,
+    generation: u32,
+    /// Which membership of this process.
+    number: u64,
+}
+
+/// What happened to a membership.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Packets that came to a wrong slot and were handed to their owner.
+    pub(super) forwarded: AtomicU64,
+    /// Packets that others forwarded to us.
+    pub(super) forwarded_in: AtomicU64,
+    /// Packets in slot 0 that are for no queue pair of it.
+    pub(super) strays: AtomicU64,
+    /// Messages for queue pair 1 that nobody waits for.
+    pub(super) mads_unclaimed: AtomicU64,
+    /// Connections that were cut because they broke the protocol.
+    pub(super) violations: AtomicU64,
+}
+
+/// The memberships of this process.
+#[derive(Default)]
+struct Registry {
+    members: Mutex<Vec<Known>>,
+    left: Condvar,
+}
+
+/// A membership that has not let go of everything yet.
+struct Known {
+    group: Group,
+    number: u64,
+    member: Weak<Membership>,
+}
+
+static NUMBERS: AtomicU64 = AtomicU64::new(0);
+static REGISTRY: PerProcess<Registry> = PerProcess::new();
+
+impl Membership {
+    /// Joins a group, or makes it.
+    pub(crate) fn join(group: &Group, is_loopback: bool) -> Result<Arc<Self>, SwitchError> {
+        let registry = REGISTRY.get();
+        let mut members = lock(&registry.members);
+        while let Some(known) = members.iter().find(|known| known.group == *group) {
+            if let Some(member) = known.member.upgrade() {
+                return Ok(member);
+            }
+            // It is leaving just now. Its locks and ours would be the same: wait until it is gone.
+            members = registry.left.wait(members).unwrap_or_else(PoisonError::into_inner);
+        }
+        let joined = join::join(group, is_loopback)?;
+        let inner = Arc::new(Inner::new(group, joined.sockets, joined.table, joined.record)?);
+        let number = inner.number;
+        let thread = match lead::spawn(Arc::clone(&inner), joined.role) {
+            Ok(thread) => thread,
+            Err(error) => {
+                // What leaves takes the list.
+                drop(members);
+                return Err(refused("a thread")(error));
+            }
+        };
+        let member = Arc::new(Self { inner, thread: Mutex::new(Some(thread)) });
+        members.push(Known { group: group.clone(), number, member: Arc::downgrade(&member) });
+        Ok(member)
+    }
+
+    /// Takes a free slot.
+    pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, SwitchError> {
+        if !self.is_ours() {
+            return Err(SwitchError::Forked);
+        }
+        let start = usize::try_from(self.random()?).unwrap_or(0);
+        let mut owned = lock(&self.inner.owned);
+        for step in 0..SLOTS - 1 {
+            // Not the same one again and again: late packets for the last owner should find nobody.
+            let slot = 1 + start.wrapping_add(step) % (SLOTS - 1);
+            if owned[slot] || !self.inner.table.lock_slot(slot).map_err(refused("a record lock"))? {
+                continue;
+            }
+            owned[slot] = true;
+            let incarnation = self.inner.move_in(slot);
+            let number = u8::try_from(slot).unwrap_or(0);
+            return Ok(Slot { member: Arc::clone(self), number, incarnation });
+        }
+        Err(SwitchError::Full { group: self.inner.group.clone() })
+    }
+
+    fn random(&self) -> Result<u32, SwitchError> {
+        Ok(Random::from_system().map_err(refused("random numbers"))?.next_u32())
+    }
+
+    /// Whether this process joined, and not one that it was forked from.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.inner.is_ours()
+    }
+
+    /// Hands packets to the owner of a slot; false if there is none, or it takes no more just now.
+    pub(crate) fn forward(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
+        self.inner.forward(Kind::Packets, slot, arrival)
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    /// Adds what happened here to the counters of a device.
+    pub(crate) fn count_into(&self, counters: &mut DeviceCounters) {
+        let Counts { forwarded, forwarded_in, strays, mads_unclaimed, violations } = &self.inner.counts;
+        counters.forwarded += forwarded.load(Ordering::Relaxed);
+        counters.forwarded_in += forwarded_in.load(Ordering::Relaxed);
+        counters.strays += strays.load(Ordering::Relaxed);
+        counters.mads_unclaimed += mads_unclaimed.load(Ordering::Relaxed);
+        counters.mads_dropped += self.mads_dropped();
+        counters.switch_violations += violations.load(Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    pub(super) fn leads(&self) -> bool {
+        self.inner.leads.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let thread = lock(&self.thread).take();
+        if !self.is_ours() {
+            // The thread is the parent's, and so are the rest.
+            std::mem::forget(thread);
+            return;
+        }
+        self.inner.stop.store(true, Ordering::SeqCst);
+        self.inner.bell.signal();
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            // One that panicked has said so already.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Inner {
+    fn new(
+        group: &Group,
+        sockets: Vec<Socket>,
+        table: Table,
+        record: &'static Record,
+    ) -> Result<Self, SwitchError> {
+        let mut random = Random::from_system().map_err(refused("random numbers"))?;
+        let mut word = || u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
+        let token = [word(), word()];
+        let post = Tracked::open(record, || {
+            let post = unix::socket(libc::SOCK_DGRAM)?;
+            unix::tell_senders(post.as_fd())?;
+            unix::bind(post.as_fd(), &forward::name(token))?;
+            Ok(post)
+        });
+        Ok(Self {
+            group: group.clone(),
+            uid: unix::own_uid(),
+            sockets,
+            table,
+            owned: Mutex::new([false; SLOTS]),
+            sinks: RwLock::default(),
+            post: post.map_err(refused("a socket for forwarded packets"))?,
+            token,
+            mads: MadQueue::new().map_err(refused("a descriptor"))?,
+            counts: Counts::default(),
+            stop: AtomicBool::new(false),
+            bell: EventFd::new().map_err(refused("a descriptor"))?,
+            leads: AtomicBool::new(false),
+            record,
+            generation: fork::generation(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// The socket of slot 0.
+    pub(super) fn socket_of_nobody(&self) -> &Socket {
+        &self.sockets[0]
+    }
+
+    /// What a newcomer gets: the shared file, then the sockets by slot.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let file = std::os::fd::AsRawFd::as_raw_fd(&self.table.file());
+        std::iter::once(file).chain(self.sockets.iter().map(Socket::raw)).collect()
+    }
+
+    /// A slot was locked: drops what was for its last owner, and says who owns it now.
+    fn move_in(&self, slot: usize) -> u64 {
+        if !(cfg!(test) && super::planted("no-drain")) {
+            ports::drain(&self.sockets[slot]);
+        }
+        let entry = self.table.entry(slot);
+        let incarnation = entry.incarnation.fetch_add(1, Ordering::SeqCst).wrapping_add(1).max(1);
+        entry.publish(&Published {
+            incarnation,
+            pid: std::process::id(),
+            since: clock::wall_millis(),
+            token: self.token,
+            program: program(),
+        });
+        incarnation
+    }
+
+    fn move_out(&self, slot: usize) {
+        let mut owned = lock(&self.owned);
+        self.table.entry(slot).withdraw();
+        // Nobody reads it from now on: let it keep little.
+        drop(self.sockets[slot].prepare_to_receive(0));
+        ports::drain(&self.sockets[slot]);
+        self.table.unlock_slot(slot);
+        owned[slot] = false;
+    }
+
+    /// Whether this process owns a slot.
+    pub(super) fn owns(&self, slot: usize) -> bool {
+        lock(&self.owned).get(slot).copied().unwrap_or(false)
+    }
+
+    /// Whether anybody owns a slot, whatever stands in the shared file.
+    pub(super) fn is_alive(&self, slot: usize) -> bool {
+        self.owns(slot) || self.table.is_owned_by_another(slot)
+    }
+
+    /// Hands packets to the owner of a slot, and counts them.
+    pub(super) fn forward(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let done = self.hand_over(kind, slot, arrival);
+        if done && kind == Kind::Packets {
+            self.counts.forwarded.fetch_add(arrival.packets(), Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Hands packets to the owner of a slot: in this process, or with one message to another.
+    fn hand_over(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let at = usize::from(slot);
+        if at == 0 || at >= SLOTS || !self.is_ours() {
+            return false;
+        }
+        let Some(owner) = self.table.entry(at).read() else { return false };
+        if owner.token == self.token {
+            return match kind {
+                Kind::Packets => self.deliver(slot, arrival),
+                Kind::Management => self.mads.push(arrival),
+            };
+        }
+        let head = forward::head(kind, slot, arrival);
+        unix::send_to(self.post.as_fd(), &forward::name(owner.token), [&head, arrival.bytes]).is_ok()
+    }
+
+    /// Gives packets to one of our slots; false if it is none, or nobody takes them.
+    pub(super) fn deliver(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        let found = sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade());
+        drop(sinks);
+        let Some(sink) = found else { return false };
+        self.counts.forwarded_in.fetch_add(arrival.packets(), Ordering::Relaxed);
+        sink.arrived(arrival);
+        true
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
+        let held = fork::hold();
+        self.record.release(&held);
+        self.sockets.clear();
+        // Its locks go with it.
+        self.table.close();
+        drop(held);
+        let registry = REGISTRY.get();
+        lock(&registry.members).retain(|known| known.number != self.number);
+        registry.left.notify_all();
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "member of {}", self.group)
+    }
+}
+
+/// A slot that this process owns, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    member: Arc<Membership>,
+    number: u8,
+    incarnation: u64,
+}
+
+impl Slot {
+    pub(crate) const fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// How often the slot was taken before, and once more.
+    pub(crate) const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// The socket that gets the packets for this slot. It is the member's own: a clone may not outlive the slot.
+    pub(crate) fn socket(&self) -> Socket {
+        self.member.inner.sockets[usize::from(self.number)].clone()
+    }
+
+    pub(crate) fn member(&self) -> &Arc<Membership> {
+        &self.member
+    }
+
+    /// Says who takes forwarded packets.
+    pub(crate) fn attach(&self, sink: Weak<dyn Sink>) {
+        let mut sinks = self.member.inner.sinks.write().unwrap_or_else(PoisonError::into_inner);
+        sinks.retain(|(slot, _)| *slot != self.number);
+        sinks.push((self.number, sink));
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if !self.member.is_ours() {
+            return;
+        }
+        let mut sinks = self.member.inner.sinks.write().unwrap_or_else(PoisonError::into_inner);
+        sinks.retain(|(slot, _)| *slot != self.number);
+        drop(sinks);
+        self.member.inner.move_out(usize::from(self.number));
+    }
+}
+
+/// The name of this program, padded with zeroes.
+fn program() -> [u8; PROGRAM] {
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    let mut program = [0; PROGRAM];
+    for (to, from) in program.iter_mut().zip(name.trim_ascii_end()) {
+        *to = *from;
+    }
+    program
+}
+
+/// Remembers what no child may keep.
+pub(super) fn track(
+    record: &'static Record,
+    held: &fork::Held,
+    sockets: &[Socket],
+    table: &Table,
+) -> io::Result<()> {
+    let file = std::os::fd::AsRawFd::as_raw_fd(&table.file());
+    let all = std::iter::once(file).chain(sockets.iter().map(Socket::raw));
+    record.track_map(held, table.address());
+    for fd in all {
+        if !record.track(held, fd) {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! The switchboard: several processes on one interface share the port of RoCEv2, with no daemon.
+//!
+//! All sockets of a group are bound to the same port. A filter in the kernel looks at the top byte of the
+//! destination queue pair of each datagram, the *slot*, and hands it to the socket of that number. Every
+//! process of the group holds all sockets, so that none of them disappears with a process; which process
+//! *owns* a slot is said by a record lock on a shared file in memory, which the kernel releases
+//! whatever way a process ends.
+//!
+//! ```text
+//! newcomer -- greets --> leader (whoever holds the name) -- all sockets, the shared file --> newcomer
+//! newcomer: locks a free slot, drops what lies in its socket, counts its incarnation up, publishes itself
+//! every member keeps its connection; when the leader is gone, whoever binds the name first leads
+//! ```
+//!
+//! Slot 0 belongs to nobody: it gets what is for queue pair 1 and what is for no slot at all. Whoever leads
+//! reads it and hands connection management to the process that it is for. A packet that came to a wrong
+//! slot, as part of a run that was steered by its first packet, is forwarded to its owner.
+//!
+//! Everybody in a group is of one user. What members write into the shared file is looked at with
+//! suspicion all the same: nothing in it can make another member do more than lose packets.
+
+#[cfg(test)]
+mod churn;
+mod claims;
+mod connections;
+mod error;
+pub(crate) mod fork;
+mod forward;
+mod gate;
+mod group;
+mod join;
+mod lead;
+mod mads;
+mod membership;
+mod nofile;
+mod ports;
+mod protocol;
+mod record_lock;
+mod survey;
+mod suspects;
+mod table;
+#[cfg(test)]
+mod tests;
+mod unix;
+
+pub use claims::ServiceClaim;
+pub use error::{Holder, SwitchError};
+pub(crate) use forward::Arrival;
+pub(crate) use gate::Gate;
+pub use group::Group;
+pub use mads::{Mad, communication_id};
+pub(crate) use membership::{Membership, Slot};
+pub use survey::{Row, Survey, survey};
+
+/// Slots of a group; slot 0 has no owner.
+pub const SLOTS: usize = 128;
+
+/// Whether a process of a test is to do this one thing wrong.
+fn planted(bug: &str) -> bool {
+    std::env::var("FERROCE_TEST_PLANTED").is_ok_and(|planted| planted == bug)
+}

@@ -1,0 +1,162 @@
+//! The sockets of all slots: made in order, steered by a filter, and tried.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use libc::sock_filter;
+
+use super::error::{SwitchError, refused};
+use super::{Group, SLOTS};
+use crate::clock;
+use crate::descriptor::wait_readable;
+use crate::fabric::udp::{Binding, Name, Sharing, Socket};
+use crate::fabric::{PORT, udp};
+use crate::random::Random;
+
+/// Bytes of send buffer to ask for.
+const SEND_BUFFER: usize = 4 << 20;
+
+/// The number of slots, as wide as it stands in a filter.
+#[expect(clippy::cast_possible_truncation, reason = "it is 128")]
+const SLOTS_WORD: u32 = SLOTS as u32;
+
+/// Bytes of receive buffer of slot 0, which whoever leads reads.
+const NOBODYS_BUFFER: usize = 1 << 20;
+
+/// Datagrams that are dropped when a slot is taken, at most: a flood must not keep anybody for ever.
+const MOST_DRAINED: usize = 1 << 17;
+
+/// How long a datagram of this machine to itself may take.
+const ARRIVAL: Duration = Duration::from_secs(2);
+
+/// Makes the sockets of all slots.
+///
+/// The first is bound alone: the kernel refuses while any socket of another group, dying or alive, is on the
+/// port. If it were shared from the beginning, it would join such a group instead, and all slots
+/// would be shifted. Only then it is shared, and the others join it: their order is their number.
+pub(super) fn create(group: &Group, is_loopback: bool) -> Result<Vec<Socket>, SwitchError> {
+    let binding =
+        Binding { interface: group.interface.clone(), address: group.address, send_buffer: SEND_BUFFER };
+    let mut sockets = Vec::with_capacity(SLOTS);
+    for slot in 0..SLOTS {
+        let sharing = if slot == 0 { first_sharing() } else { Sharing::Shared };
+        let socket = Socket::open(&binding, PORT, sharing)?;
+        // Of the others nobody reads any yet: an owner will ask for more.
+        let buffer = if slot == 0 { NOBODYS_BUFFER } else { 0 };
+        socket.prepare_to_receive(buffer).map_err(refused("the options of a socket"))?;
+        match slot {
+            0 => socket.share_port().map_err(refused("a shared port"))?,
+            // The kernel takes a filter when the group has its second socket.
+            1 => socket.steer(&mut filter()).map_err(refused("a filter of datagrams"))?,
+            _ => {}
+        }
+        sockets.push(socket);
+    }
+    if is_loopback && !(cfg!(test) && super::planted("shared-first")) {
+        check(group, &sockets)?;
+    }
+    Ok(sockets)
+}
+
+fn first_sharing() -> Sharing {
+    // A bug on purpose, which the test of churn has to find.
+    if cfg!(test) && super::planted("shared-first") { Sharing::Shared } else { Sharing::Alone }
+}
+
+/// Picks the socket of the slot in the top byte of the destination queue pair; what is too short for one,
+/// and what is beyond the slots, goes to slot 0.
+fn filter() -> [sock_filter; 6] {
+    let step = |code: u32, jump_true, jump_false, k| sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    };
+    [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 4),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0x00ff_ffff),
+        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 16),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SLOTS_WORD),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+        step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
+    ]
+}
+
+/// Sends one datagram to each slot and sees where it lands. Only loopback brings a datagram of this
+/// machine back to it through the very interface that the sockets are bound to.
+fn check(group: &Group, sockets: &[Socket]) -> Result<(), SwitchError> {
+    let mut random = Random::from_system().map_err(refused("random numbers"))?;
+    let mark = [random.next_u32().to_ne_bytes(), random.next_u32().to_ne_bytes()].concat();
+    let address = group.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    let binding = Binding { address: Some(address), interface: group.interface.clone(), send_buffer: 0 };
+    let sender = Socket::open(&binding, 0, Sharing::Alone)?;
+    let to = Name::new(sender.family(), address, PORT)
+        .ok_or_else(|| refused("an address")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))?;
+    for (slot, socket) in sockets.iter().enumerate() {
+        let mut probe = [0; 20];
+        probe[5] = u8::try_from(slot).unwrap_or(0);
+        probe[8..16].copy_from_slice(&mark);
+        probe[16] = probe[5];
+        send(&sender, &probe, to).map_err(refused("a datagram to itself"))?;
+        let end = clock::now() + ARRIVAL;
+        while !arrived(socket, &probe) {
+            // SAFETY: the descriptor is open as long as the socket, which is borrowed here.
+            let fd = unsafe { BorrowedFd::borrow_raw(socket.raw()) };
+            wait_readable(fd, Some(clock::until(end))).map_err(refused("a wait"))?;
+            if clock::now() >= end && !arrived(socket, &probe) {
+                return Err(SwitchError::NotSteered { group: group.clone(), slot });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn send(socket: &Socket, bytes: &[u8], to: Name) -> io::Result<()> {
+    let address = to.as_ptr().cast::<libc::sockaddr>();
+    let from = bytes.as_ptr().cast();
+    // SAFETY: both pointers are to bytes of those lengths that live during the call.
+    let sent = unsafe { libc::sendto(socket.raw(), from, bytes.len(), 0, address, to.len()) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Whether the probe is in the socket; anything before it is dropped.
+fn arrived(socket: &Socket, probe: &[u8]) -> bool {
+    let mut bytes = [0; 64];
+    loop {
+        match take(socket, &mut bytes) {
+            Ok(len) if bytes.get(..len) == Some(probe) => return true,
+            Ok(_) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Drops everything that lies in a socket; how many datagrams.
+pub(super) fn drain(socket: &Socket) -> usize {
+    let mut bytes = [0; 1];
+    let mut errors = 0;
+    let mut drained = 0;
+    while drained < MOST_DRAINED && errors < 64 {
+        match take(socket, &mut bytes) {
+            Ok(_) => drained += 1,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            // What became of a packet that was sent long ago, or a signal.
+            Err(_) => errors += 1,
+        }
+    }
+    drained
+}
+
+fn take(socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
+    let to = bytes.as_mut_ptr().cast();
+    // SAFETY: `to` points to that many bytes, which are borrowed for longer than the call.
+    let len = unsafe { libc::recv(socket.raw(), to, bytes.len(), libc::MSG_DONTWAIT) };
+    usize::try_from(len).map_err(|_| io::Error::last_os_error())
+}
+
+/// Whether an error says that somebody has the port.
+pub(super) fn is_taken(error: &SwitchError) -> bool {
+    matches!(error, SwitchError::Socket(udp::OpenError::PortTaken { .. }))
+}

@@ -1,0 +1,148 @@
+//! What members and their leader say to each other: short messages of one size, and two longer answers.
+
+/// The version of all this, and of the shared file.
+pub(super) const VERSION: u16 = 1;
+
+/// The same, as wide as it stands in forwarded messages.
+pub(super) const VERSION_WORD: u32 = VERSION as u32;
+
+/// Bytes of a message.
+pub(super) const LEN: usize = 16;
+
+/// What every message begins with.
+const MAGIC: [u8; 4] = *b"FRSW";
+
+/// What a newcomer wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// All sockets and the shared file.
+    Join,
+    /// Nothing: to notice when the leader is gone.
+    Watch,
+    /// To know who owns which slot.
+    Survey,
+}
+
+/// What the leader answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// The sockets and the file come with this message.
+    Sockets,
+    /// Stay connected.
+    Watching,
+    /// Rows follow in this message.
+    Rows,
+    /// The leader's version is another one.
+    OtherVersion(u16),
+    /// The leader has as many connections as it takes.
+    Full,
+}
+
+/// Why a greeting is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    /// Not a message of this protocol.
+    Garbage,
+    /// A message of another version.
+    OtherVersion,
+}
+
+impl Greeting {
+    pub(super) fn emit(self) -> [u8; LEN] {
+        let kind = match self {
+            Self::Join => 1,
+            Self::Watch => 2,
+            Self::Survey => 3,
+        };
+        message(VERSION, kind)
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self, Violation> {
+        let (version, kind) = fields(bytes).ok_or(Violation::Garbage)?;
+        if bytes.len() != LEN {
+            return Err(Violation::Garbage);
+        }
+        if version != VERSION {
+            return Err(Violation::OtherVersion);
+        }
+        match kind {
+            1 => Ok(Self::Join),
+            2 => Ok(Self::Watch),
+            3 => Ok(Self::Survey),
+            _ => Err(Violation::Garbage),
+        }
+    }
+}
+
+impl Answer {
+    pub(super) fn emit(self) -> [u8; LEN] {
+        match self {
+            Self::Sockets => message(VERSION, 0x81),
+            Self::Watching => message(VERSION, 0x82),
+            Self::Rows => message(VERSION, 0x83),
+            Self::OtherVersion(version) => message(version, 0x91),
+            Self::Full => message(VERSION, 0x92),
+        }
+    }
+
+    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+        let (version, kind) = fields(bytes)?;
+        match kind {
+            0x91 => Some(Self::OtherVersion(version)),
+            _ if version != VERSION => Some(Self::OtherVersion(version)),
+            0x81 => Some(Self::Sockets),
+            0x82 => Some(Self::Watching),
+            0x83 => Some(Self::Rows),
+            0x92 => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+fn message(version: u16, kind: u16) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4..6].copy_from_slice(&version.to_ne_bytes());
+    bytes[6..8].copy_from_slice(&kind.to_ne_bytes());
+    bytes
+}
+
+fn fields(bytes: &[u8]) -> Option<(u16, u16)> {
+    let head: &[u8; LEN] = bytes.first_chunk()?;
+    let number = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
+    (head[..4] == MAGIC).then(|| (number(4), number(6)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_read_as_they_were_written() {
+        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey] {
+            assert_eq!(Greeting::parse(&greeting.emit()), Ok(greeting));
+            assert_eq!(Answer::parse(&greeting.emit()), None);
+        }
+        for answer in [Answer::Sockets, Answer::Watching, Answer::Rows, Answer::Full, Answer::OtherVersion(9)]
+        {
+            assert_eq!(Answer::parse(&answer.emit()), Some(answer));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_a_violation() {
+        let join = Greeting::Join.emit();
+        for len in 0..LEN {
+            assert_eq!(Greeting::parse(&join[..len]), Err(Violation::Garbage));
+        }
+        let mut longer = join.to_vec();
+        longer.push(0);
+        assert_eq!(Greeting::parse(&longer), Err(Violation::Garbage));
+        for at in 0..8 {
+            let mut other = join;
+            other[at] ^= 0x40;
+            assert!(Greeting::parse(&other).is_err(), "byte {at}");
+        }
+        assert_eq!(Greeting::parse(&message(2, 1)), Err(Violation::OtherVersion));
+    }
+}

@@ -1,0 +1,51 @@
+//! Record locks on the shared file: who owns a slot.
+//!
+//! They are the classic ones of POSIX and belong to the *process*: the kernel releases them however it
+//! ends, a forked child does not have them, and a descriptor that was passed on does not carry them. The
+//! price is that closing *any* descriptor of the file in this process releases all of them; so a member
+//! has exactly one, and closes it last.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Locks one byte for this process; false if another has it.
+pub(super) fn lock(file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
+    match command(file, libc::F_SETLK, &mut record(byte, libc::F_WRLCK)) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Gives one byte back.
+pub(super) fn unlock(file: BorrowedFd<'_>, byte: u64) -> io::Result<()> {
+    command(file, libc::F_SETLK, &mut record(byte, libc::F_UNLCK))
+}
+
+/// Whether another process has locked this byte. What this process has locked itself is not seen.
+pub(super) fn is_locked_by_another(file: BorrowedFd<'_>, byte: u64) -> bool {
+    let mut record = record(byte, libc::F_WRLCK);
+    command(file, libc::F_GETLK, &mut record).is_ok() && c_int(record.l_type) != libc::F_UNLCK
+}
+
+fn c_int(value: libc::c_short) -> libc::c_int {
+    value.into()
+}
+
+fn record(byte: u64, kind: libc::c_int) -> libc::flock {
+    // SAFETY: a record of C is numbers, for which zero is a value.
+    let mut record: libc::flock = unsafe { std::mem::zeroed() };
+    record.l_type = libc::c_short::try_from(kind).unwrap_or(0);
+    record.l_whence = libc::c_short::try_from(libc::SEEK_SET).unwrap_or(0);
+    record.l_start = byte.cast_signed();
+    record.l_len = 1;
+    record
+}
+
+fn command(file: BorrowedFd<'_>, command: libc::c_int, record: &mut libc::flock) -> io::Result<()> {
+    // SAFETY: the pointer is to a record that is borrowed for longer than the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, std::ptr::from_mut(record)) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

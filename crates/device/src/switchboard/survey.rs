@@ -1,0 +1,159 @@
+//! Who owns which slot: asked from the leader, who knows who lives.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use super::error::{SwitchError, refused};
+use super::membership::Inner;
+use super::protocol::{Answer, Greeting, LEN, VERSION};
+use super::table::PROGRAM;
+use super::{Group, SLOTS, unix};
+use crate::clock;
+use crate::descriptor::wait_readable;
+
+/// A group, and who owns its slots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Which.
+    pub group: Group,
+    /// The process that leads it.
+    pub leader: u32,
+    /// The slots that have, or had, an owner.
+    pub rows: Vec<Row>,
+}
+
+/// A slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its number: the top byte of the numbers of its queue pairs.
+    pub slot: u8,
+    /// The process that owns it, or did.
+    pub pid: u32,
+    /// What that program is called.
+    pub program: String,
+    /// When it took the slot, in milliseconds since 1970.
+    pub since_millis: u64,
+    /// How often the slot was taken.
+    pub incarnation: u64,
+    /// That process leads.
+    pub leads: bool,
+    /// The owner lives. What a dead one left behind is shown until somebody takes the slot.
+    pub alive: bool,
+}
+
+/// How long a leader may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of a row.
+const ROW: usize = 64;
+
+/// The groups of this user, on one interface or on all, with their slots. No group is no error. Of a group
+/// whose leader does not answer, the error is in its place.
+///
+/// # Errors
+/// The system does not tell which groups there are.
+pub fn survey(interface: Option<&str>) -> Result<Vec<Result<Survey, SwitchError>>, SwitchError> {
+    let uid = unix::own_uid();
+    let text = std::fs::read_to_string("/proc/net/unix").map_err(refused("the list of sockets"))?;
+    let names = text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
+    let mut groups: Vec<Group> = names
+        .filter_map(Group::of_leader)
+        .filter(|(of, group)| *of == uid && interface.is_none_or(|wanted| wanted == group.interface))
+        .map(|(_, group)| group)
+        .collect();
+    groups.sort_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
+    // Every connection to a leader stands in the list with the leader's name.
+    groups.dedup();
+    Ok(groups.into_iter().filter_map(|group| ask(group, uid).transpose()).collect())
+}
+
+/// Asks one leader; `None` if there is none any more.
+fn ask(group: Group, uid: u32) -> Result<Option<Survey>, SwitchError> {
+    let end = clock::now() + PATIENCE;
+    loop {
+        let socket = unix::socket(libc::SOCK_SEQPACKET).map_err(refused("a socket"))?;
+        match unix::connect(socket.as_fd(), group.leader_name(uid).as_bytes()) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
+            Err(error) if clock::now() >= end => return Err(refused("a connection to the leader")(error)),
+            Err(_) => {
+                clock::pause(Duration::from_millis(1));
+                continue;
+            }
+            Ok(()) => {}
+        }
+        let leader = unix::peer(socket.as_fd()).map_err(refused("who leads"))?;
+        let pid = leader.pid;
+        if leader.uid != uid {
+            return Err(SwitchError::NameTaken { group, pid, uid: leader.uid });
+        }
+        let mut bytes = vec![0; LEN + SLOTS * ROW];
+        let sent = unix::send(socket.as_fd(), &Greeting::Survey.emit(), &[]);
+        let message = sent.and_then(|()| {
+            loop {
+                match unix::receive(socket.as_fd(), &mut bytes) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && clock::now() < end => {
+                        wait_readable(socket.as_fd(), Some(clock::until(end)))?;
+                    }
+                    other => break other,
+                }
+            }
+        });
+        match message {
+            Ok(message) if message.len > 0 => {
+                let answer = bytes.get(..message.len).unwrap_or_default();
+                match Answer::parse(answer) {
+                    Some(Answer::Rows) => {
+                        let rows = answer[LEN..].as_chunks().0.iter().map(row).collect();
+                        return Ok(Some(Survey { group, leader: pid, rows }));
+                    }
+                    Some(Answer::OtherVersion(theirs)) => {
+                        return Err(SwitchError::OtherVersion { group, pid, theirs, ours: VERSION });
+                    }
+                    Some(Answer::Full) => return Err(SwitchError::LeaderFull { group, pid }),
+                    _ => {}
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(SwitchError::LeaderSilent { group, pid, seconds: PATIENCE.as_secs() });
+            }
+            // The leader is gone: ask the next one.
+            _ => {}
+        }
+        if clock::now() >= end {
+            return Err(SwitchError::LeaderSilent { group, pid, seconds: PATIENCE.as_secs() });
+        }
+    }
+}
+
+/// What the leader answers.
+pub(super) fn answer(inner: &Inner) -> Vec<u8> {
+    let mut bytes = Answer::Rows.emit().to_vec();
+    for slot in 1..SLOTS {
+        let Some(entry) = inner.table.entry(slot).read() else { continue };
+        let mut row = [0; ROW];
+        row[0] = u8::try_from(slot).unwrap_or(0);
+        row[1] = u8::from(inner.is_alive(slot));
+        row[2] = u8::from(entry.pid == std::process::id());
+        row[4..8].copy_from_slice(&entry.pid.to_ne_bytes());
+        row[8..16].copy_from_slice(&entry.since.to_ne_bytes());
+        row[16..24].copy_from_slice(&entry.incarnation.to_ne_bytes());
+        row[24..24 + PROGRAM].copy_from_slice(&entry.program);
+        bytes.extend(row);
+    }
+    bytes
+}
+
+fn row(bytes: &[u8; ROW]) -> Row {
+    let long = |at: usize| u64::from_ne_bytes(bytes[at..].first_chunk().copied().unwrap_or_default());
+    let program = bytes[24..24 + PROGRAM].split(|byte| *byte == 0).next().unwrap_or_default();
+    Row {
+        slot: bytes[0],
+        alive: bytes[1] == 1,
+        leads: bytes[2] == 1,
+        pid: u32::from_ne_bytes(bytes[4..].first_chunk().copied().unwrap_or_default()),
+        since_millis: long(8),
+        incarnation: long(16),
+        program: String::from_utf8_lossy(program).into_owned(),
+    }
+}

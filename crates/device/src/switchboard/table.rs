@@ -1,0 +1,268 @@
+//! The shared file: who owns which slot, and who listens for which service.
+//!
+//! It is memory that other processes write at any moment. Everything in it is an atomic number, and a
+//! value means nothing until it was checked: whether a slot has an owner is said by its lock alone.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::{SLOTS, record_lock};
+use crate::descriptor::owned;
+
+/// Services that the processes of a group listen for, at most.
+pub(super) const CLAIMS: usize = 256;
+
+/// Bytes of a program's name that are kept.
+pub(super) const PROGRAM: usize = 32;
+
+/// What the file begins with, its version included.
+const MAGIC: u64 = 0x4645_5252_4f43_4501;
+
+/// The byte that is locked while claims are changed; those of the slots come before it.
+const CLAIMS_LOCK: u64 = 4096;
+
+/// The file as it lies in memory.
+#[repr(C, align(4096))]
+struct Layout {
+    magic: AtomicU64,
+    slots: [Entry; SLOTS],
+    claims: [Claim; CLAIMS],
+}
+
+/// What the owner of a slot has published.
+#[repr(C, align(128))]
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// How often the slot was taken.
+    pub(super) incarnation: AtomicU64,
+    /// The incarnation that the rest speaks of; 0 while it is being written.
+    pub(super) published: AtomicU64,
+    pub(super) pid: AtomicU32,
+    /// When the slot was taken, in milliseconds since 1970.
+    pub(super) since: AtomicU64,
+    /// What the name of its socket for forwarded packets is made from.
+    pub(super) token: [AtomicU64; 2],
+    /// The name of its program, padded with zeroes.
+    pub(super) program: [AtomicU64; PROGRAM / 8],
+}
+
+/// A service that somebody listens for.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// The slot and the low bits of its incarnation; 0 if nobody does.
+    pub(super) owner: AtomicU64,
+    pub(super) service: AtomicU64,
+}
+
+/// What an entry says, read in one piece.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Published {
+    pub(super) incarnation: u64,
+    pub(super) pid: u32,
+    pub(super) since: u64,
+    pub(super) token: [u64; 2],
+    pub(super) program: [u8; PROGRAM],
+}
+
+/// The shared file, mapped. It has one descriptor in this process, and never gets a second.
+#[derive(Debug)]
+pub(super) struct Table {
+    map: NonNull<Layout>,
+    /// `None` when it was closed early, and with it all locks.
+    file: Option<OwnedFd>,
+}
+
+// SAFETY: the map is atomics in memory that stays mapped until the table is dropped; the kernel keeps it from
+// shrinking, because the file is sealed.
+unsafe impl Send for Table {}
+// SAFETY: as above; atomics may be used by any number of threads.
+unsafe impl Sync for Table {}
+
+impl Table {
+    /// Bytes.
+    pub(super) const LEN: usize = size_of::<Layout>();
+
+    /// A new file, with nobody in it.
+    pub(super) fn create() -> io::Result<Self> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the pointer is to a text with its zero, which is static.
+        let file = owned(unsafe { libc::memfd_create(c"ferroce-switchboard".as_ptr(), flags) })?;
+        let len = libc::off_t::try_from(Self::LEN).unwrap_or(0);
+        // SAFETY: takes and gives plain numbers.
+        if unsafe { libc::ftruncate(file.as_raw_fd(), len) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: takes and gives plain numbers.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let table = Self::map(file)?;
+        table.layout().magic.store(MAGIC, Ordering::Release);
+        Ok(table)
+    }
+
+    /// A file that came from the leader; an error if it is not what it should be.
+    pub(super) fn adopt(file: OwnedFd) -> io::Result<Self> {
+        // SAFETY: takes and gives plain numbers.
+        let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+        // SAFETY: a status of C is numbers, for which zero is a value.
+        let mut status: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a status that lives during the call.
+        let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } == 0;
+        let sealed = seals >= 0 && seals & SEALS == SEALS;
+        if !known || !sealed || usize::try_from(status.st_size) != Ok(Self::LEN) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let table = Self::map(file)?;
+        if table.layout().magic.load(Ordering::Acquire) != MAGIC {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(table)
+    }
+
+    fn map(file: OwnedFd) -> io::Result<Self> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+        // SAFETY: a new mapping wherever the kernel likes; nothing that exists is touched.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), Self::LEN, access, kind, file.as_raw_fd(), 0) };
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        match NonNull::new(at.cast::<Layout>()) {
+            Some(map) => Ok(Self { map, file: Some(file) }),
+            None => Err(io::ErrorKind::OutOfMemory.into()),
+        }
+    }
+
+    fn layout(&self) -> &Layout {
+        // SAFETY: `map` is a mapping of the length of a layout, aligned to pages as a layout is, which lives as
+        // long as the table; every bit pattern is a value of atomics, and all that is done to them is atomic.
+        unsafe { self.map.as_ref() }
+    }
+
+    /// Where it is mapped, for whoever has to unmap it in a forked child.
+    pub(super) fn address(&self) -> *mut libc::c_void {
+        self.map.as_ptr().cast()
+    }
+
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        // Nobody asks for it once it is closed: whoever closes is the only one who knows the table.
+        self.file.as_ref().expect("it is closed last").as_fd()
+    }
+
+    /// Closes the file, which ends all locks; what is mapped stays until the table is dropped.
+    pub(super) fn close(&mut self) {
+        self.file = None;
+    }
+
+    /// The entry of a slot.
+    pub(super) fn entry(&self, slot: usize) -> &Entry {
+        &self.layout().slots[slot]
+    }
+
+    pub(super) fn claims(&self) -> &[Claim; CLAIMS] {
+        &self.layout().claims
+    }
+
+    /// Locks a slot for this process; false if another has it.
+    pub(super) fn lock_slot(&self, slot: usize) -> io::Result<bool> {
+        record_lock::lock(self.file(), slot as u64)
+    }
+
+    pub(super) fn unlock_slot(&self, slot: usize) {
+        // Nothing can be done about a refusal, and none is known.
+        drop(record_lock::unlock(self.file(), slot as u64));
+    }
+
+    /// Whether another process owns a slot; for slots of this process it says no.
+    pub(super) fn is_owned_by_another(&self, slot: usize) -> bool {
+        record_lock::is_locked_by_another(self.file(), slot as u64)
+    }
+
+    /// Locks the claims against other processes; false if one has them.
+    pub(super) fn lock_claims(&self) -> io::Result<bool> {
+        record_lock::lock(self.file(), CLAIMS_LOCK)
+    }
+
+    pub(super) fn unlock_claims(&self) {
+        drop(record_lock::unlock(self.file(), CLAIMS_LOCK));
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this table's own, and nobody borrows it any more.
+        unsafe { libc::munmap(self.map.as_ptr().cast(), Self::LEN) };
+    }
+}
+
+/// The file keeps its size for ever, so that no access to it can fail.
+const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+
+impl Entry {
+    /// Writes what the owner of the slot says of itself; the lock of the slot is held.
+    pub(super) fn publish(&self, new: &Published) {
+        self.published.store(0, Ordering::SeqCst);
+        self.pid.store(new.pid, Ordering::SeqCst);
+        self.since.store(new.since, Ordering::SeqCst);
+        for (word, value) in self.token.iter().zip(new.token) {
+            word.store(value, Ordering::SeqCst);
+        }
+        for (word, bytes) in self.program.iter().zip(new.program.as_chunks().0) {
+            word.store(u64::from_ne_bytes(*bytes), Ordering::SeqCst);
+        }
+        self.published.store(new.incarnation, Ordering::SeqCst);
+    }
+
+    /// Takes it back.
+    pub(super) fn withdraw(&self) {
+        self.published.store(0, Ordering::SeqCst);
+    }
+
+    /// What was published; `None` if nothing is, or it changes just now.
+    pub(super) fn read(&self) -> Option<Published> {
+        let incarnation = self.published.load(Ordering::SeqCst);
+        let pid = self.pid.load(Ordering::SeqCst);
+        let since = self.since.load(Ordering::SeqCst);
+        let token = [self.token[0].load(Ordering::SeqCst), self.token[1].load(Ordering::SeqCst)];
+        let mut program = [0; PROGRAM];
+        for (word, bytes) in self.program.iter().zip(program.as_chunks_mut().0) {
+            *bytes = word.load(Ordering::SeqCst).to_ne_bytes();
+        }
+        let same = self.published.load(Ordering::SeqCst) == incarnation;
+        (same && incarnation != 0).then_some(Published { incarnation, pid, since, token, program })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_can_be_read_and_taken_back() {
+        let table = Table::create().unwrap();
+        let entry = table.entry(5);
+        assert_eq!(entry.read(), None);
+        let mut program = [0; PROGRAM];
+        program[..4].copy_from_slice(b"test");
+        let published = Published { incarnation: 7, pid: 42, since: 99, token: [1, 2], program };
+        entry.publish(&published);
+        assert_eq!(entry.read(), Some(published));
+        entry.withdraw();
+        assert_eq!(entry.read(), None);
+    }
+
+    #[test]
+    fn only_a_sealed_file_of_the_right_size_is_taken() {
+        let table = Table::create().unwrap();
+        let second = table.file().try_clone_to_owned().unwrap();
+        assert!(Table::adopt(second).is_ok());
+        // SAFETY: the pointer is to a text with its zero, which is static.
+        let unsealed = owned(unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) }).unwrap();
+        assert!(Table::adopt(unsealed).is_err());
+        let pipe = io::pipe().unwrap().0;
+        assert!(Table::adopt(pipe.into()).is_err());
+    }
+}

@@ -1,0 +1,271 @@
+//! Unix sockets with abstract names: how members talk, and pass sockets to each other.
+//!
+//! Every call is made without waiting; who wants to wait polls.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use libc::{c_int, c_void, socklen_t};
+
+use crate::descriptor::owned;
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) pid: u32,
+    pub(super) uid: u32,
+}
+
+/// Descriptors that one message may carry; the kernel takes 253.
+pub(super) const MOST_DESCRIPTORS: usize = 200;
+
+/// The user that this process acts for.
+pub(super) fn own_uid() -> u32 {
+    // SAFETY: takes nothing, gives a number, cannot fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A socket of this type that keeps messages apart.
+pub(super) fn socket(kind: c_int) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: takes and gives plain numbers.
+    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+}
+
+/// Binds to an abstract name.
+pub(super) fn bind(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let (address, len) = abstract_name(name)?;
+    let from = (&raw const address).cast::<libc::sockaddr>();
+    // SAFETY: `from` points to an address of that length on this stack, which outlives the call.
+    outcome(unsafe { libc::bind(socket.as_raw_fd(), from, len) })
+}
+
+/// Connects to an abstract name; fails at once if nobody listens or the queue is full.
+pub(super) fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+    let (address, len) = abstract_name(name)?;
+    let from = (&raw const address).cast::<libc::sockaddr>();
+    // SAFETY: `from` points to an address of that length on this stack, which outlives the call.
+    outcome(unsafe { libc::connect(socket.as_raw_fd(), from, len) })
+}
+
+/// A socket that listens at an abstract name.
+pub(super) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
+    let socket = socket(libc::SOCK_SEQPACKET)?;
+    bind(borrow(&socket), name)?;
+    // SAFETY: takes and gives plain numbers.
+    outcome(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    Ok(socket)
+}
+
+/// Connections that wait to be accepted; the system may cut it.
+const BACKLOG: c_int = 1024;
+
+/// The next connection; `WouldBlock` if there is none.
+pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: the address is not asked for, so the pointers may be null.
+    owned(unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) })
+}
+
+/// Who is at the other end: of a listener's side, who connected; of the other, who listens.
+pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    let mut seen = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut len = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    let to = (&raw mut seen).cast::<c_void>();
+    // SAFETY: `to` and `len` point to a ucred and its size on this stack, which outlive the call.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, to, &raw mut len)
+    };
+    outcome(result)?;
+    Ok(Peer { pid: u32::try_from(seen.pid).unwrap_or(0), uid: seen.uid })
+}
+
+/// Lets a datagram socket say who sent each message.
+pub(super) fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: c_int = 1;
+    let from = (&raw const on).cast::<c_void>();
+    let len = socklen_t::try_from(size_of::<c_int>()).unwrap_or(0);
+    // SAFETY: `from` points to a number on this stack, which outlives the call.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, from, len) };
+    outcome(result)
+}
+
+/// Sends one message with descriptors.
+pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+    let mut space = Space::new();
+    let control = space.with_descriptors(descriptors);
+    transmit(socket, None, &[bytes], control)
+}
+
+/// Sends one message, made of several pieces, to an abstract name.
+pub(super) fn send_to(socket: BorrowedFd<'_>, name: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
+    let to = abstract_name(name)?;
+    transmit(socket, Some(&to), &pieces, &mut [])
+}
+
+fn transmit(
+    socket: BorrowedFd<'_>,
+    to: Option<&(libc::sockaddr_un, socklen_t)>,
+    pieces: &[&[u8]],
+    control: &mut [u8],
+) -> io::Result<()> {
+    let mut vectors = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; 2];
+    for (vector, piece) in vectors.iter_mut().zip(pieces) {
+        // The kernel only reads what it sends.
+        *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
+    }
+    let mut header = empty_header();
+    if let Some((address, len)) = to {
+        header.msg_name = ptr::from_ref(address).cast_mut().cast();
+        header.msg_namelen = *len;
+    }
+    header.msg_iov = vectors.as_mut_ptr();
+    header.msg_iovlen = pieces.len().min(vectors.len());
+    if !control.is_empty() {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = control.len();
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the header points to an address, pieces and control bytes that are borrowed for longer than the call.
+    // The system call is made directly: the wrapper of the C library is where a thread may be cancelled.
+    let result = unsafe { libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const header, flags) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// One message as it came.
+#[derive(Debug)]
+pub(super) struct Message {
+    /// Bytes of it, all of which are in the buffer.
+    pub(super) len: usize,
+    /// It was longer than the buffer, or not all descriptors could be taken.
+    pub(super) cut: bool,
+    pub(super) descriptors: Vec<OwnedFd>,
+    /// Who sent it, if the socket tells.
+    pub(super) sender: Option<Peer>,
+}
+
+/// Receives one message; `len` is 0 when the connection has ended.
+pub(super) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Message> {
+    let mut space = Space::new();
+    let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    let mut header = empty_header();
+    header.msg_iov = &raw mut vector;
+    header.msg_iovlen = 1;
+    header.msg_control = space.0.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<Space>();
+    let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+    // SAFETY: the header points to bytes and control space that this function borrows alone during the call, with
+    // their true lengths.
+    let result = unsafe { libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut header, flags) };
+    let len = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
+    let mut message = Message { len, cut: false, descriptors: Vec::new(), sender: None };
+    message.cut = header.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0;
+    let used = header.msg_controllen.min(size_of::<Space>());
+    let mut rest = &space.bytes()[..used];
+    while let Some((level, kind, value, after)) = split(rest) {
+        match (level, kind) {
+            (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
+                for number in value.chunks_exact(4).filter_map(|bytes| bytes.first_chunk()) {
+                    // SAFETY: the kernel has just put this descriptor into our table, and nobody else knows it.
+                    message.descriptors.push(unsafe { OwnedFd::from_raw_fd(c_int::from_ne_bytes(*number)) });
+                }
+            }
+            (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => message.sender = credentials(value),
+            _ => {}
+        }
+        rest = after;
+    }
+    Ok(message)
+}
+
+/// `struct ucred`: process, user, group.
+fn credentials(value: &[u8]) -> Option<Peer> {
+    let pid = u32::from_ne_bytes(*value.first_chunk()?);
+    let uid = u32::from_ne_bytes(*value.get(4..)?.first_chunk()?);
+    Some(Peer { pid, uid })
+}
+
+/// Room for the control messages of one message.
+#[repr(C, align(8))]
+struct Space([mem::MaybeUninit<u64>; WORDS]);
+
+const WORDS: usize = (64 + 4 * MOST_DESCRIPTORS).div_ceil(8);
+
+/// Bytes before the value of a control message: a length of the width of a pointer, level, type.
+const HEAD: usize = size_of::<usize>() + 8;
+
+impl Space {
+    fn new() -> Self {
+        Self([mem::MaybeUninit::zeroed(); WORDS])
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: all of it was zeroed, so every byte has a value, and it lives as long as the borrow.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), size_of::<Self>()) }
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and the borrow is the only one.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), size_of::<Self>()) }
+    }
+
+    /// A control message that passes these descriptors, at most [`MOST_DESCRIPTORS`]; nothing for none.
+    fn with_descriptors(&mut self, descriptors: &[RawFd]) -> &mut [u8] {
+        debug_assert!(descriptors.len() <= MOST_DESCRIPTORS, "more than fit");
+        if descriptors.is_empty() {
+            return &mut [];
+        }
+        let word = size_of::<usize>();
+        let len = HEAD + 4 * descriptors.len();
+        let bytes = self.bytes_mut();
+        bytes[..word].copy_from_slice(&len.to_ne_bytes());
+        bytes[word..word + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+        bytes[word + 4..HEAD].copy_from_slice(&libc::SCM_RIGHTS.to_ne_bytes());
+        for (place, descriptor) in bytes[HEAD..].chunks_exact_mut(4).zip(descriptors) {
+            place.copy_from_slice(&descriptor.to_ne_bytes());
+        }
+        &mut bytes[..len.next_multiple_of(word)]
+    }
+}
+
+/// The first control message (level, type, value) and what follows it.
+fn split(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
+    let word = size_of::<usize>();
+    let len = usize::from_ne_bytes(*bytes.first_chunk()?);
+    let level = c_int::from_ne_bytes(*bytes.get(word..)?.first_chunk()?);
+    let kind = c_int::from_ne_bytes(*bytes.get(word + 4..)?.first_chunk()?);
+    let value = bytes.get(HEAD..len)?;
+    let after = bytes.get(len.next_multiple_of(word)..).unwrap_or_default();
+    Some((level, kind, value, after))
+}
+
+fn empty_header() -> libc::msghdr {
+    // SAFETY: a header of C is numbers and pointers, for which zero is a value.
+    unsafe { mem::zeroed() }
+}
+
+/// The address of an abstract name: it begins with a zero byte, and its length counts.
+fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, socklen_t)> {
+    // SAFETY: an address of C is numbers, for which zero is a value.
+    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+    address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
+    let Some(room) = address.sun_path.get_mut(1..=name.len()) else {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    };
+    for (to, from) in room.iter_mut().zip(name) {
+        *to = from.cast_signed();
+    }
+    let len = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    Ok((address, socklen_t::try_from(len).unwrap_or(0)))
+}
+
+fn borrow(fd: &OwnedFd) -> BorrowedFd<'_> {
+    std::os::fd::AsFd::as_fd(fd)
+}
+
+fn outcome(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
