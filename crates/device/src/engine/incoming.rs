@@ -39,6 +39,16 @@ impl Sender {
         }
     }
 
+    /// The address that it was sent to.
+    pub(super) const fn local(&self) -> IpAddr {
+        self.local
+    }
+
+    /// Whether it was sent to a multicast group.
+    pub(super) const fn is_to_group(&self) -> bool {
+        self.local.is_multicast()
+    }
+
     /// The sender of a packet that another process has checked and forwarded.
     pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
         let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;

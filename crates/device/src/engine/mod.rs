@@ -91,6 +91,8 @@ pub(crate) struct Engine {
     mail: VecDeque<Parcel>,
     /// A packet on the local path.
     scratch: Box<[u8]>,
+    /// The members of a group, while a datagram goes to each of them.
+    members: Vec<Qpn>,
     /// The packets of other engines that were taken out last.
     load: Load,
     leaving: Vec<Leaving>,
@@ -171,6 +173,7 @@ impl Engine {
             owing: Vec::new(),
             mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
+            members: Vec::with_capacity(64),
             load: Load::default(),
             leaving: Vec::new(),
             unbindings: 0,
@@ -241,7 +244,7 @@ impl Engine {
     pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
         let ride = (!self.owing.is_empty()).then(|| self.tables.now + LONGEST_RIDE);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
-        [self.timers.next(), ride, held].into_iter().flatten().min()
+        [self.timers.next(), ride, held, self.tables.next_put_off()].into_iter().flatten().min()
     }
 
     /// Takes in what was left for this engine while it was busy: work, and packets of other engines.

@@ -17,6 +17,9 @@ use crate::engines::Engines;
 use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
 use crate::path::{Path, PathPolicy};
 
+/// Where the destination stands in the base transport header.
+const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
+
 /// Bytes of packets that wait for one system call: two of the largest runs.
 const OUTBOX_BYTES: usize = 2 * 65_536;
 
@@ -255,7 +258,10 @@ impl Engine {
             Destination::Datagram(number) => match handles.get_mut(place_of(number)) {
                 Some(handle) if handle.number == number => {
                     let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
-                    (Some(&mut handle.way), ours && handle.policy != PathPolicy::Forbid)
+                    let is_local = ours && handle.policy != PathPolicy::Forbid;
+                    // What goes to a group of a loopback device never leaves it.
+                    let to_group = handle.way.route.remote.is_multicast();
+                    (Some(&mut handle.way), is_local || to_group)
                 }
                 _ => (None, false),
             },
@@ -273,10 +279,31 @@ impl Engine {
         let mut buffer = std::mem::take(scratch);
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
-            self.deliver_local(&sender, dest, &buffer[..len], around);
+            if sender.is_to_group() {
+                self.deliver_to_group(&sender, dest, &mut buffer[..len], around);
+            } else {
+                self.deliver_local(&sender, dest, &buffer[..len], around);
+            }
         }
         self.scratch = buffer;
         true
+    }
+
+    /// A datagram for a group: each queue pair of this device that is attached gets a copy (IBA 10.5.2).
+    fn deliver_to_group(&mut self, sender: &Sender, dest: Qpn, bytes: &mut [u8], around: &Engines) {
+        if dest != Qpn::MULTICAST {
+            self.counters.send_refused += 1;
+            return;
+        }
+        let mut members = std::mem::take(&mut self.members);
+        around.members_of(sender.local(), &mut members);
+        for member in members.drain(..) {
+            // From here on it is like any datagram to that queue pair.
+            bytes[BTH_DEST_QP].copy_from_slice(&member.get().to_be_bytes()[1..]);
+            self.counters.multicast_copies += 1;
+            self.deliver_local(sender, member, bytes, around);
+        }
+        self.members = members;
     }
 
     /// A packet for a queue pair of this process.
