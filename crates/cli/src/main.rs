@@ -58,7 +58,6 @@ commands! {
     Perf => perf,
     Switchboard => switchboard,
     Decode => decode,
-    Switchboard => switchboard,
     Completions => completions,
     Man => man,
 }
