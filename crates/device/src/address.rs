@@ -37,7 +37,7 @@ impl AddressVector {
     }
 
     /// The way to the peer, and whether it leads back to this device.
-    pub(crate) fn resolve(&self, nic: &Nic, chosen_label: u32) -> Result<(Way, bool), AddressError> {
+    pub(crate) fn resolve(&self, nic: &Nic, chosen_label: u32, to: To) -> Result<(Way, bool), AddressError> {
         let (given, len) = (self.sgid_index, nic.gid_count());
         let local = nic.gid(given).ok_or(AddressError::NoSuchGid { given, len })?.ip();
         let remote = self.gid.ip();
@@ -45,11 +45,15 @@ impl AddressVector {
             IpAddr::V4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
             IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
         };
-        if not_a_host {
-            return Err(AddressError::NotAHost(remote));
-        }
-        if nic.info().loopback && !remote.is_loopback() {
-            return Err(AddressError::BeyondLoopback { local, remote });
+        match to {
+            To::Group => {
+                group_of(nic, self.gid)?;
+            }
+            To::Host if not_a_host => return Err(AddressError::NotAHost(remote)),
+            To::Host if nic.info().loopback && !remote.is_loopback() => {
+                return Err(AddressError::BeyondLoopback { local, remote });
+            }
+            To::Host => {}
         }
         let label = if self.flow_label == 0 { chosen_label } else { self.flow_label };
         let route = Route {
@@ -62,6 +66,27 @@ impl AddressVector {
         let way = Way::new(route).ok_or(AddressError::Families { local, remote })?;
         Ok((way, nic.has_address(remote)))
     }
+}
+
+/// What an address is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum To {
+    /// A host.
+    Host,
+    /// A multicast group.
+    Group,
+}
+
+/// The multicast group of this GID, if this device can serve it.
+pub(crate) fn group_of(nic: &Nic, group: Gid) -> Result<IpAddr, AddressError> {
+    let group = group.ip();
+    if !group.is_multicast() {
+        return Err(AddressError::NotAGroup(group));
+    }
+    if !nic.info().loopback {
+        return Err(AddressError::GroupBeyondLoopback { group });
+    }
+    Ok(group)
 }
 
 /// The UDP source port of a flow label, as everybody folds it: 20 bits into 14.
@@ -96,7 +121,8 @@ impl AddressHandle {
     /// The address leads nowhere, or there are too many handles.
     pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
         nic.check_ours()?;
-        let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL)?;
+        let to = if vector.gid.ip().is_multicast() { To::Group } else { To::Host };
+        let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL, to)?;
         let policy = if nic.has_middleware() { PathPolicy::Forbid } else { nic.config().path };
         // Every engine has one of its own, at the same place, because each has its own sockets to send from.
         let number = nic.engines().control_all(|all| {

@@ -9,9 +9,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::{Imm, Qpn, Rkey};
@@ -104,8 +105,8 @@ const ARMED_ANY: u8 = 2;
 /// Where completions are taken off, and who is to be told that they were.
 #[derive(Debug)]
 struct Taking {
-    /// One for each engine that has queue pairs which complete here.
-    rings: Vec<Consumer<WORDS>>,
+    /// One for each engine that has queue pairs which complete here, and which engine that is.
+    rings: Vec<(usize, Consumer<WORDS>)>,
     /// The ring to begin with next time: each has its turn.
     first: usize,
     owners: Owners,
@@ -122,6 +123,33 @@ struct Heard {
     receives: u32,
 }
 
+/// Takes completions out of one ring; how many.
+#[inline]
+fn take_from(
+    ring: &mut Consumer<WORDS>,
+    owners: &Owners,
+    into: &mut [WorkCompletion],
+    heard: &mut Heard,
+) -> usize {
+    let mut taken = 0;
+    for place in into {
+        let Some(words) = ring.pop() else { break };
+        *place = decode(&words);
+        taken += 1;
+        let completion = &place.completion;
+        if completion.qpn != heard.of {
+            tell(owners, heard);
+            *heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
+        }
+        match completion.kind {
+            WorkKind::Receive | WorkKind::ReceiveWithImm => heard.receives += 1,
+            _ => heard.sends += 1,
+        }
+    }
+    taken
+}
+
+#[inline]
 fn tell(owners: &Owners, heard: &Heard) {
     if heard.sends + heard.receives > 0
         && let Some(shared) = owners.get(&heard.of.get())
@@ -154,7 +182,7 @@ impl Hasher for ByNumber {
 #[derive(Debug)]
 pub(crate) struct CqShared {
     pub(crate) id: CqId,
-    pub(crate) capacity: u32,
+    capacity: AtomicU32,
     taking: Mutex<Taking>,
     /// Whether the program asked for an event on its channel, and for which completions.
     armed: AtomicU8,
@@ -169,6 +197,13 @@ pub(crate) struct CqShared {
     slept_for: Arc<AtomicU32>,
     /// The engines that have a ring in it, a bit each.
     engines: AtomicU32,
+    /// How many completions an event on the channel waits for: 1 for none.
+    event_count: AtomicU32,
+    /// How long it waits at most, in nanoseconds.
+    event_period: AtomicU64,
+    /// Completions that an event on the channel is owed for, and when the first of them came.
+    unheard: AtomicU32,
+    unheard_since: AtomicU64,
 }
 
 impl CqShared {
@@ -180,7 +215,7 @@ impl CqShared {
     ) -> Self {
         Self {
             id,
-            capacity,
+            capacity: AtomicU32::new(capacity),
             taking: Mutex::new(Taking { rings: Vec::new(), first: 0, owners: HashMap::default() }),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
@@ -190,7 +225,23 @@ impl CqShared {
             closed: AtomicBool::new(false),
             slept_for,
             engines: AtomicU32::new(0),
+            event_count: AtomicU32::new(1),
+            event_period: AtomicU64::new(0),
+            unheard: AtomicU32::new(0),
+            unheard_since: AtomicU64::new(0),
         }
+    }
+
+    /// Completions that it holds.
+    pub(crate) fn capacity(&self) -> u32 {
+        self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// Has an event on the channel wait for so many completions, but no longer than `period`.
+    pub(crate) fn moderate(&self, count: u32, period: Duration) {
+        let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        self.event_period.store(nanos, Ordering::Relaxed);
+        self.event_count.store(count.max(1), Ordering::SeqCst);
     }
 
     /// The engines that complete into it, a bit each.
@@ -202,13 +253,13 @@ impl CqShared {
     /// may be large.
     pub(crate) fn ring_for(&self, engine: usize) -> Option<(Producer<WORDS>, Consumer<WORDS>)> {
         let is_new = self.engines() & 1 << engine == 0;
-        is_new.then(|| ring::channel(self.capacity as usize))
+        is_new.then(|| ring::channel(self.capacity() as usize))
     }
 
     /// An engine begins to complete here, into the other end of this ring. Whether somebody sleeps for it
     /// already.
     pub(crate) fn attach(&self, engine: usize, ring: Consumer<WORDS>) -> bool {
-        self.taking.lock().unwrap_or_else(PoisonError::into_inner).rings.push(ring);
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner).rings.push((engine, ring));
         self.engines.fetch_or(1 << engine, Ordering::SeqCst);
         self.armed.load(Ordering::SeqCst) != ARMED_NOT || self.waited_for.load(Ordering::SeqCst)
     }
@@ -237,26 +288,17 @@ impl CqShared {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
-        let (behind, from) = taking.rings.split_at_mut(taking.first);
         let mut taken = 0;
-        for ring in from.iter_mut().chain(behind) {
-            for place in &mut into[taken..] {
-                let Some(words) = ring.pop() else { break };
-                *place = decode(&words);
-                taken += 1;
-                let completion = &place.completion;
-                if completion.qpn != heard.of {
-                    tell(&taking.owners, &heard);
-                    heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
-                }
-                match completion.kind {
-                    WorkKind::Receive | WorkKind::ReceiveWithImm => heard.receives += 1,
-                    _ => heard.sends += 1,
-                }
+        if let [(_, ring)] = &mut taking.rings[..] {
+            taken = take_from(ring, &taking.owners, into, &mut heard);
+        } else {
+            let (behind, from) = taking.rings.split_at_mut(taking.first);
+            for (_, ring) in from.iter_mut().chain(behind) {
+                taken += take_from(ring, &taking.owners, &mut into[taken..], &mut heard);
             }
+            taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
         tell(&taking.owners, &heard);
-        taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         taken
     }
 
@@ -276,6 +318,31 @@ impl CqShared {
 
     pub(crate) fn channel(&self) -> Option<&Arc<Channel>> {
         self.channel.as_ref()
+    }
+
+    /// Whether completions wait for an event that was put off.
+    fn owes_event(&self) -> bool {
+        self.unheard.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether an event is put off after so many more completions, and until when.
+    fn event_after(&self, added: u32, now: Time) -> Option<Time> {
+        let count = self.event_count.load(Ordering::SeqCst);
+        if count == 1 {
+            self.unheard.store(0, Ordering::Relaxed);
+            return None;
+        }
+        let before = self.unheard.fetch_add(added, Ordering::Relaxed);
+        if before == 0 {
+            self.unheard_since.store(now.nanos(), Ordering::Relaxed);
+        }
+        let since = Time::from_nanos(self.unheard_since.load(Ordering::Relaxed));
+        let deadline = since + Duration::from_nanos(self.event_period.load(Ordering::Relaxed));
+        if before + added >= count || now >= deadline {
+            self.unheard.store(0, Ordering::Relaxed);
+            return None;
+        }
+        Some(deadline)
     }
 
     /// Asks for an event when a completion is added from now on.
@@ -318,6 +385,40 @@ impl CqShared {
     }
 }
 
+/// Gives a completion queue rings of another capacity: one for each engine of the device, in order. Called while
+/// this thread is inside of all of them, with their sides of the queue.
+///
+/// # Errors
+/// A ring holds more than its successor would; nothing has changed.
+pub(crate) fn resize<'a>(
+    shared: &CqShared,
+    capacity: u32,
+    sides: impl Iterator<Item = (usize, &'a mut CqSide)>,
+    rings: &mut [Option<(Producer<WORDS>, Consumer<WORDS>)>],
+) -> Result<(), u32> {
+    let mut taking = shared.taking.lock().unwrap_or_else(PoisonError::into_inner);
+    let most = taking.rings.iter().map(|(_, ring)| ring.len()).max().unwrap_or(0);
+    if most > capacity as usize {
+        return Err(u32::try_from(most).unwrap_or(u32::MAX));
+    }
+    for (engine, side) in sides {
+        let old = taking.rings.iter_mut().find(|(of, _)| *of == engine);
+        let (Some((_, old)), Some((mut producer, consumer))) =
+            (old, rings.get_mut(engine).and_then(Option::take))
+        else {
+            continue;
+        };
+        while let Some(words) = old.pop() {
+            // There is room: nobody adds anything meanwhile, and it was counted above.
+            let _ = producer.push(words);
+        }
+        side.producer = producer;
+        *old = consumer;
+    }
+    shared.capacity.store(capacity, Ordering::Relaxed);
+    Ok(())
+}
+
 /// The side of a completion queue that an engine sees.
 #[derive(Debug)]
 pub(crate) struct CqSide {
@@ -326,16 +427,19 @@ pub(crate) struct CqSide {
     /// Something was added since the last look at who waits.
     pub(crate) touched: bool,
     solicited: bool,
+    /// Completions since the last look at who waits.
+    added: u32,
 }
 
 impl CqSide {
     pub(crate) const fn new(producer: Producer<WORDS>, shared: Arc<CqShared>) -> Self {
-        Self { producer, shared, touched: false, solicited: false }
+        Self { producer, shared, touched: false, solicited: false, added: 0 }
     }
 
     /// Adds a completion. False if there is no room: it is lost.
     pub(crate) fn push(&mut self, completion: &Completion, time: Time) -> bool {
         self.touched = true;
+        self.added += 1;
         self.solicited |= completion.solicited || completion.status != Status::Success;
         let fits = self.producer.push(encode(completion, time)).is_ok();
         if !fits {
@@ -345,21 +449,26 @@ impl CqSide {
     }
 
     /// Notes who has to be woken for what was added. Called once for many completions, after a
-    /// sequentially consistent fence.
-    pub(crate) fn settle(&mut self, wakes: &mut Vec<Wake>) {
+    /// sequentially consistent fence. When to look again, if an event waits for more completions.
+    pub(crate) fn settle(&mut self, now: Time, wakes: &mut Vec<Wake>) -> Option<Time> {
         let solicited = std::mem::take(&mut self.solicited);
+        let added = std::mem::take(&mut self.added);
         self.touched = false;
         let shared = &self.shared;
         let armed = shared.armed.load(Ordering::SeqCst);
-        if armed == ARMED_ANY || (armed == ARMED_SOLICITED && solicited) {
+        let mut again = None;
+        let any = added > 0 || shared.owes_event();
+        if armed == ARMED_ANY && any || armed == ARMED_SOLICITED && (solicited || shared.owes_event()) {
+            again = shared.event_after(added, now);
             // Another engine may have been quicker: one event is enough.
-            if shared.disarm() && shared.channel.is_some() {
+            if again.is_none() && shared.disarm() && shared.channel.is_some() {
                 wakes.push(Wake::Channel(Arc::clone(shared)));
             }
         }
-        if shared.waited_for.load(Ordering::SeqCst) {
+        if added > 0 && shared.waited_for.load(Ordering::SeqCst) {
             wakes.push(Wake::Waiters(Arc::clone(shared)));
         }
+        again
     }
 }
 

@@ -31,6 +31,8 @@ counters! {
     packets_received,
     /// Packets that went from one queue pair of this process to another.
     local_packets,
+    /// Copies of multicast datagrams that went to queue pairs of this process.
+    multicast_copies,
     /// Messages that were executed directly between two queue pairs of this process.
     local_messages,
     /// System calls made for sending.

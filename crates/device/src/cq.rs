@@ -10,11 +10,12 @@ use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::Qpn;
 
 use crate::clock;
-use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WorkCompletion};
+use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WorkCompletion, resize};
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
 use crate::qp::QpShared;
+use crate::sync::ring;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -56,7 +57,42 @@ impl CompletionQueue {
     /// Completions that it holds.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.shared.capacity
+        self.shared.capacity()
+    }
+
+    /// Makes it hold another number of completions. Those that it has stay.
+    ///
+    /// # Errors
+    /// It holds more than that, or what is allowed; nothing has changed.
+    pub fn resize(&self, capacity: u32) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
+        let what = "completions of a completion queue";
+        CreateError::check(what, capacity, 1_u32, Limits::COMPLETIONS)?;
+        let engines = self.nic.engines();
+        // Made outside of the engines, for whichever of them complete here by then: they may be large.
+        let mut rings: Vec<_> = (0..engines.len()).map(|_| Some(ring::channel(capacity as usize))).collect();
+        let id = self.shared.id;
+        let resized = engines.control_all(|all| {
+            let sides = all.inside.iter_mut().enumerate();
+            let sides = sides.filter_map(|(engine, inside)| Some((engine, inside.tables.cq(id)?)));
+            resize(&self.shared, capacity, sides, &mut rings)
+        });
+        resized.or_else(|held| CreateError::check(what, capacity, held, Limits::COMPLETIONS))
+    }
+
+    /// Has an event on the channel wait until so many completions were added, but no longer than `period` after
+    /// the first of them. A count of 0 or 1 takes that back.
+    ///
+    /// # Errors
+    /// More completions than the queue holds would never come, or what is allowed.
+    pub fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
+        CreateError::check("completions for an event", count, 0_u32, self.capacity())?;
+        let most = u64::from(u16::MAX);
+        let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
+        CreateError::check("microseconds until an event", micros, 0_u32, most)?;
+        self.shared.moderate(count, period);
+        Ok(())
     }
 
     /// The channel that it reports to.

@@ -1,6 +1,7 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -13,10 +14,11 @@ use crate::driver::Driver;
 use crate::engine::freight::Freight;
 use crate::engine::qps::slot_of;
 use crate::engine::{Engine, Reason, Turned};
+use crate::error::CreateError;
 use crate::event::EventQueue;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
-use crate::nic::lock;
+use crate::nic::{Limits, lock};
 use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
@@ -75,6 +77,8 @@ pub(crate) struct Engines {
     pub(crate) events: Arc<EventQueue>,
     /// Queue pairs that must not meet their peers directly, although these are in this process.
     on_wire: Mutex<HashSet<Qpn>>,
+    /// Queue pairs that get what is sent to a multicast group.
+    groups: Mutex<HashMap<IpAddr, Vec<Qpn>>>,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
     /// The processes that the port is shared with.
@@ -110,8 +114,8 @@ impl Engines {
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        let (on_wire, cq_ids) = (Mutex::default(), Mutex::default());
-        Self { stations: stations.into(), by_slot, events, on_wire, cq_ids, member }
+        let (on_wire, groups, cq_ids) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { stations: stations.into(), by_slot, events, on_wire, groups, cq_ids, member }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -143,6 +147,55 @@ impl Engines {
             on_wire.insert(qpn);
         } else {
             on_wire.remove(&qpn);
+        }
+    }
+
+    /// Has a queue pair get what is sent to a group; once, however often it is attached.
+    ///
+    /// # Errors
+    /// There are too many groups, or members of this one.
+    pub(crate) fn join_group(&self, group: IpAddr, qpn: Qpn) -> Result<(), CreateError> {
+        let mut groups = lock(&self.groups);
+        if !groups.contains_key(&group) && groups.len() >= Limits::GROUPS {
+            return Err(CreateError::TooMany { what: "multicast groups", allowed: Limits::GROUPS });
+        }
+        let members = groups.entry(group).or_default();
+        if members.contains(&qpn) {
+            return Ok(());
+        }
+        if members.len() >= Limits::GROUP_MEMBERS {
+            let (what, allowed) = ("members of a multicast group", Limits::GROUP_MEMBERS);
+            return Err(CreateError::TooMany { what, allowed });
+        }
+        members.push(qpn);
+        Ok(())
+    }
+
+    /// Ends that; false if it was not so.
+    pub(crate) fn leave_group(&self, group: IpAddr, qpn: Qpn) -> bool {
+        let mut groups = lock(&self.groups);
+        let Some(members) = groups.get_mut(&group) else { return false };
+        let before = members.len();
+        members.retain(|member| *member != qpn);
+        let left = members.len() < before;
+        if members.is_empty() {
+            groups.remove(&group);
+        }
+        left
+    }
+
+    /// A queue pair is gone: it leaves all groups.
+    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
+        lock(&self.groups).retain(|_, members| {
+            members.retain(|member| *member != qpn);
+            !members.is_empty()
+        });
+    }
+
+    /// The queue pairs of a group, into a list that is empty.
+    pub(crate) fn members_of(&self, group: IpAddr, into: &mut Vec<Qpn>) {
+        if let Some(members) = lock(&self.groups).get(&group) {
+            into.extend_from_slice(members);
         }
     }
 
@@ -229,7 +282,8 @@ impl Engines {
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
-        let (inside, mut turned) = self.turn(index, inside, Reason::Polled);
+        let reason = if station.driver.is_parked() { Reason::Watched } else { Reason::Polled };
+        let (inside, mut turned) = self.turn(index, inside, reason);
         station.driver.polled(turned.received == 0, looks);
         // Who polls comes back for the rest, and wants to see first what is there.
         turned.more &= !station.driver.is_parked();
@@ -250,6 +304,7 @@ impl Engines {
         self.finish(after);
     }
 
+    #[inline]
     fn turn_and_step_out(
         &self,
         index: usize,
@@ -266,6 +321,7 @@ impl Engines {
     }
 
     /// Turns an engine.
+    #[inline]
     pub(crate) fn turn<'a>(
         &self,
         index: usize,
@@ -309,6 +365,7 @@ impl Engines {
     }
 
     /// Does what was noted, outside of all engines.
+    #[inline]
     fn finish(&self, mut after: Aftermath) {
         if after.errands != 0 {
             self.run_errands(&mut after);
@@ -337,6 +394,7 @@ impl Engines {
 
     /// Calls on the engines that were left something. They may have something for others in turn: that
     /// goes on for a while, and then the drivers do the rest.
+    #[cold]
     fn run_errands(&self, after: &mut Aftermath) {
         let next = |errands: &mut u32| {
             let index = errands.trailing_zeros() as usize;
@@ -377,6 +435,7 @@ impl Drop for WakeOnPanic<'_> {
 
 impl Engine {
     /// Hands over what is to be done outside.
+    #[inline]
     fn hand_over(&mut self, after: &mut Aftermath) {
         if after.wakes.is_empty() {
             std::mem::swap(&mut after.wakes, &mut self.tables.wakes);

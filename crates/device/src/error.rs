@@ -142,6 +142,18 @@ pub enum CreateError {
         /// Its name.
         given: &'static str,
     },
+    /// Only datagram queue pairs belong to multicast groups.
+    #[error("a queue pair of the service {given} cannot belong to a multicast group; one of UD can")]
+    NotADatagramQueue {
+        /// Its service.
+        given: &'static str,
+    },
+    /// The queue pair does not belong to the group.
+    #[error("the queue pair is not attached to {group}")]
+    NotAttached {
+        /// The group.
+        group: IpAddr,
+    },
     /// Memory cannot be registered.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -194,6 +206,18 @@ pub enum AddressError {
     /// The destination is no host.
     #[error("{0} is no address of a host")]
     NotAHost(IpAddr),
+    /// The destination is no multicast group.
+    #[error("{0} is no multicast group")]
+    NotAGroup(IpAddr),
+    /// Multicast works inside a loopback device only.
+    #[error(
+        "multicast to {group} is not supported beyond the loopback device: it copies datagrams to its own queue \
+             pairs, and sends none to a network"
+    )]
+    GroupBeyondLoopback {
+        /// The group.
+        group: IpAddr,
+    },
     /// A loopback device reaches only this machine.
     #[error(
         "{remote} cannot be reached from {local}: the loopback device reaches this machine only; \

@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
-use ferroce_transport::{Access, DomainId, MAX_RESOURCES};
+use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
 
 use crate::address::connection_label;
@@ -52,6 +52,10 @@ impl Limits {
     pub const ADDRESS_HANDLES: usize = 1 << 20;
     /// Protection domains.
     pub const DOMAINS: usize = 1 << 16;
+    /// Queue pairs attached to a multicast group.
+    pub const GROUP_MEMBERS: usize = 4096;
+    /// Multicast groups.
+    pub const GROUPS: usize = 4096;
     /// READs and atomics under way on each side of a queue pair.
     pub const READ_DEPTH: u8 = MAX_RESOURCES;
 }
@@ -343,6 +347,30 @@ impl Nic {
         }
     }
 
+    /// Makes another region of this one: `change` says what is different. Its keys are new, and work that names
+    /// it by the old ones fails. If it is refused, the region stays as it is.
+    ///
+    /// # Errors
+    /// There is no such region or domain, a window is bound to the region, or what is wrong with the new one.
+    pub fn reregister(
+        &self,
+        lkey: Lkey,
+        change: impl FnOnce(&mut RegionSpec),
+    ) -> Result<(Lkey, Rkey), CreateError> {
+        self.check_ours()?;
+        let known = self.engines().control(0, |engine| engine.tables.memory.region(lkey));
+        let before = known.ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
+        let mut spec = before.clone();
+        change(&mut spec);
+        let domain = spec.domain;
+        self.use_domain(domain)?;
+        // The old memory goes outside of the engine, with `before`: it may be large.
+        let keys = self.change_memory(|table| table.reregister(lkey, spec));
+        let left = if keys.is_ok() { before.domain } else { domain };
+        self.leave_domain(left);
+        keys.map(|keys| (keys.lkey, keys.rkey))
+    }
+
     /// Deregisters a region at once: work that names it fails from now on, and nothing touches
     /// its memory any more.
     ///
@@ -383,6 +411,28 @@ impl Nic {
         self.use_domain(domain)?;
         let key = self.change_memory(|table| table.allocate_window(domain, kind));
         key.inspect_err(|_| self.leave_domain(domain))
+    }
+
+    /// Binds a type 1 window at once, or unbinds it with a length of 0.
+    ///
+    /// # Errors
+    /// Why not; the window is as before.
+    pub fn bind_window(&self, domain: DomainId, bind: &Bind) -> Result<(), Denied> {
+        // In a child of the process that opened the device no key opens anything.
+        self.check_ours().map_err(|_| Denied::UnknownKey)?;
+        self.engines().control(0, |engine| engine.tables.memory.bind_at_once(domain, bind))?;
+        if bind.length == 0 {
+            // A region may have waited for it.
+            self.engines().release_regions();
+        }
+        Ok(())
+    }
+
+    /// The key that a memory window has now: `window` is any that it ever had.
+    #[must_use]
+    pub fn window_key(&self, window: Rkey) -> Option<Rkey> {
+        self.check_ours().ok()?;
+        self.engines().control(0, |engine| engine.tables.memory.window_key(window))
     }
 
     /// Gives a memory window back; from now on its key opens nothing.
@@ -455,7 +505,11 @@ impl Running {
         let shares = Share::split(MemoryTable::new(random.fork()), count);
         let slept_for = Arc::default();
         let mut stations = Vec::with_capacity(count);
-        for ((index, port), memory) in ports.into_iter().enumerate().zip(shares) {
+        for ((index, mut port), memory) in ports.into_iter().enumerate().zip(shares) {
+            // A network may mark packets; loopback does not.
+            if !info.loopback || config.capture.is_some() {
+                port.1.show_marks();
+            }
             let driver = Driver::new(port.1.descriptors(), Arc::clone(&slept_for))
                 .map_err(system("descriptors for the driver"))?;
             let random = Random::from_system().map_err(system("random numbers"))?;

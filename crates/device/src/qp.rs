@@ -7,11 +7,12 @@ use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
 };
-use ferroce_wire::{PathMtu, Qpn, Service};
+use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 
-use crate::address::AddressVector;
+use crate::address::{AddressVector, To};
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
+use crate::engine::habit::Habit;
 use crate::engine::host::View;
 use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
@@ -160,6 +161,7 @@ impl Qp {
             queued: false,
             waiting: false,
             owing: false,
+            habit: Habit::default(),
             scheduled: None,
             counted: 0,
             counted_receives: 0,
@@ -179,6 +181,10 @@ impl Qp {
             if let Some(qpn) = qpn {
                 entry.machine.set_number(qpn);
                 qps.insert(qpn, entry);
+                if spec.service == Service::Ud {
+                    // What comes with a datagram is shown to its receiver.
+                    inside.port.fabric.show_marks();
+                }
             }
             qpn
         });
@@ -266,7 +272,7 @@ impl Qp {
             (false, _) => None,
         };
         let label = self.nic.label_of(self.qpn, attributes.dest_qpn);
-        let resolved = address.map(|address| address.resolve(&self.nic, label)).transpose()?;
+        let resolved = address.map(|address| address.resolve(&self.nic, label, To::Host)).transpose()?;
         let has_state = attributes.mask.contains(AttributeMask::STATE);
         let to_rtr = has_state && attributes.state == State::Rtr;
         let to_reset = has_state && attributes.state == State::Reset;
@@ -334,6 +340,34 @@ impl Qp {
             *kept = Some(*address);
         }
         Ok(())
+    }
+
+    /// Has it get datagrams that are sent to a multicast group, beside its own. On a loopback device the
+    /// device copies them to each attached queue pair of its own.
+    ///
+    /// # Errors
+    /// It is not a datagram queue pair, the address is no group, or the device reaches beyond this machine.
+    pub fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
+        if self.service != Service::Ud {
+            return Err(CreateError::NotADatagramQueue { given: self.service.name() });
+        }
+        let group = crate::address::group_of(&self.nic, group)?;
+        self.nic.engines().join_group(group, self.qpn)
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// It is not attached.
+    pub fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
+        let group = group.ip();
+        if self.nic.engines().leave_group(group, self.qpn) {
+            Ok(())
+        } else {
+            Err(CreateError::NotAttached { group })
+        }
     }
 
     fn choose_path(&self, ours: bool, peer: Qpn) -> PathChoice {
@@ -464,6 +498,7 @@ impl Drop for Qp {
         engines.send_owed(self.engine, self.qpn);
         let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
         engines.set_uses_wire(self.qpn, false);
+        engines.leave_all_groups(self.qpn);
         engines.station(self.engine).move_out();
         // Its queues are given back outside of the engine: they may be large.
         drop(entry);

@@ -1,13 +1,13 @@
 //! Shared receive queues.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ferroce_transport::{DomainId, PostError, Receive, ReceiveQueue, ReceiveRequest, SharedQueueId};
 
 use crate::error::CreateError;
 use crate::mail::{Parcel, ReceiveParcel};
-use crate::nic::{Limits, Nic};
+use crate::nic::{Limits, Nic, lock};
 
 /// The engine's side of a shared receive queue.
 #[derive(Debug)]
@@ -53,7 +53,9 @@ pub struct SharedQueue {
     nic: Nic,
     id: SharedQueueId,
     domain: DomainId,
-    depth: u32,
+    depth: AtomicU32,
+    /// One thread at a time changes the depth.
+    resizing: Mutex<()>,
     max_sge: u32,
     waiting: Arc<AtomicU32>,
 }
@@ -84,7 +86,8 @@ impl SharedQueue {
         let place = place.inspect_err(|_| nic.leave_domain(domain))?;
         nic.engines().station(home).settle_in();
         let id = SharedQueueId(u32::try_from(home << PLACE_BITS | place).unwrap_or(u32::MAX));
-        Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, max_sge, waiting }))
+        let (depth, resizing) = (AtomicU32::new(depth), Mutex::default());
+        Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, resizing, max_sge, waiting }))
     }
 
     /// Its number.
@@ -112,8 +115,33 @@ impl SharedQueue {
 
     /// Requests that it takes.
     #[must_use]
-    pub const fn depth(&self) -> u32 {
-        self.depth
+    pub fn depth(&self) -> u32 {
+        self.depth.load(Ordering::SeqCst)
+    }
+
+    /// Makes it take another number of requests. What is posted stays posted.
+    ///
+    /// # Errors
+    /// More requests wait than it would take, its limit is larger, or what is allowed; nothing has changed.
+    pub fn resize(&self, depth: u32) -> Result<(), CreateError> {
+        self.nic.check_ours()?;
+        CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
+        let _alone = lock(&self.resizing);
+        let mut queue = ReceiveQueue::new(depth, self.max_sge as usize);
+        let before = self.depth();
+        // From here on nobody takes a place that the smaller of the two does not have.
+        self.depth.store(depth.min(before), Ordering::SeqCst);
+        let moved = self.nic.engines().control(self.home(), |engine| {
+            let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) else { return Ok(()) };
+            let needed = side.waiting.load(Ordering::SeqCst).max(side.limit).max(1);
+            CreateError::check("requests of a shared receive queue", depth, needed, Limits::QUEUE_DEPTH)?;
+            if side.queue.move_to(&mut queue) {
+                std::mem::swap(&mut side.queue, &mut queue);
+            }
+            Ok(())
+        });
+        self.depth.store(if moved.is_ok() { depth } else { before }, Ordering::SeqCst);
+        moved
     }
 
     /// Pieces that a request may have.
@@ -141,11 +169,21 @@ impl SharedQueue {
         if given > self.max_sge as usize {
             return Err(PostError::TooManyPieces { given, allowed: self.max_sge });
         }
-        let room = self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-            (waiting < self.depth).then_some(waiting + 1)
+        // Sequentially consistent, together with the depth: either we see afterwards that it was made smaller,
+        // or who does that sees this one.
+        let room = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
+            (waiting < self.depth()).then_some(waiting + 1)
         });
-        if room.is_err() {
-            return Err(PostError::QueueFull { what: "shared receive", depth: self.depth });
+        let taken = match room {
+            // It was made smaller in between: the place is none.
+            Ok(before) if before >= self.depth() => {
+                self.waiting.fetch_sub(1, Ordering::SeqCst);
+                false
+            }
+            room => room.is_ok(),
+        };
+        if !taken {
+            return Err(PostError::QueueFull { what: "shared receive", depth: self.depth() });
         }
         self.nic.engines().post(
             self.home(),
@@ -163,7 +201,7 @@ impl SharedQueue {
     /// The limit is larger than the queue.
     pub fn set_limit(&self, limit: u32) -> Result<(), CreateError> {
         self.nic.check_ours()?;
-        CreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth)?;
+        CreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth())?;
         self.nic.engines().control(self.home(), |engine| {
             if let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) {
                 side.limit = limit;

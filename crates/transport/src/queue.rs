@@ -271,6 +271,23 @@ impl ReceiveQueue {
         true
     }
 
+    /// Moves all waiting requests to another queue, which is empty and takes as many pieces, under the numbers
+    /// that they have here. False, and nothing changed, if it has no room for them.
+    pub fn move_to(&mut self, other: &mut Self) -> bool {
+        if self.len() > other.depth || !other.is_empty() || self.max_sge > other.max_sge {
+            return false;
+        }
+        (other.head, other.tail) = (self.head, self.head);
+        while !self.is_empty() {
+            let slot = self.head as usize & (self.ids.len() - 1);
+            let (id, count) = self.ids[slot];
+            let sges = &self.sges[slot * self.max_sge..][..usize::from(count)];
+            other.push(id, sges);
+            self.head = self.head.wrapping_add(1);
+        }
+        true
+    }
+
     /// Moves the oldest request into `receive`; false if there is none.
     pub fn pop_into(&mut self, receive: &mut Receive) -> bool {
         if self.is_empty() {

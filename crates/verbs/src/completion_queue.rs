@@ -10,7 +10,7 @@ use std::time::Duration;
 use ferroce_device::{CqId, Notify, WorkCompletion};
 
 use crate::completion::Completion;
-use crate::error::WaitError;
+use crate::error::{CreateError, WaitError};
 
 /// Where work is reported when it is done. Clones are the same queue.
 ///
@@ -39,6 +39,23 @@ impl CompletionQueue {
     #[must_use]
     pub fn capacity(&self) -> u32 {
         self.device.capacity()
+    }
+
+    /// Makes it hold another number of completions. Those that it has stay.
+    ///
+    /// # Errors
+    /// It holds more than that, or what is allowed; nothing has changed.
+    pub fn resize(&self, capacity: u32) -> Result<(), CreateError> {
+        self.device.resize(capacity)
+    }
+
+    /// Has an event on its channel wait until `count` completions were added, but no longer than `period` (at
+    /// most 65 ms) after the first of them. A count of 0 or 1 takes that back. Polling is not affected.
+    ///
+    /// # Errors
+    /// So many completions never come, because the queue does not hold them, or what is allowed.
+    pub fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
+        self.device.moderate(count, period)
     }
 
     /// Whether completions were lost because it was full.

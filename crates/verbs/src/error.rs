@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_device::QpError;
-use ferroce_wire::{Gid, Qpn, Service};
+use ferroce_wire::{Gid, Qpn, Rkey, Service};
 use thiserror::Error;
 
 pub use ferroce_device::discovery::DiscoveryError;
@@ -100,12 +100,15 @@ pub enum PostTarget {
     QueuePair(Qpn),
     /// A shared receive queue, by its number.
     SharedReceiveQueue(u32),
+    /// A memory window that is bound at once, by its key.
+    Window(Rkey),
 }
 
 impl fmt::Display for PostTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::QueuePair(qpn) => write!(f, "queue pair {qpn}"),
+            Self::Window(key) => write!(f, "the memory window with key {key}"),
             Self::SharedReceiveQueue(number) => write!(f, "shared receive queue {number}"),
         }
     }
@@ -173,6 +176,12 @@ pub enum PostError {
     OtherDomain {
         /// Which queue.
         by: PostTarget,
+    },
+    /// A group of queue pairs has one number for all, and other destinations have not.
+    #[error("{qpn} is no queue pair at this address; a multicast group has the number {}", Qpn::MULTICAST)]
+    NotOfGroup {
+        /// What was given.
+        qpn: Qpn,
     },
     /// The address handle belongs to another device.
     #[error("queue pair {qpn} cannot use an address handle of another device; make one from its own")]

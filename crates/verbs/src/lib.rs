@@ -68,6 +68,7 @@ mod events;
 mod local_slice;
 mod memory;
 mod memory_region;
+mod memory_window;
 mod poller;
 mod port;
 mod protection_domain;
@@ -94,7 +95,8 @@ pub use error::{
 pub use events::Events;
 pub use local_slice::{LocalSlice, Pieces};
 pub use memory::Memory;
-pub use memory_region::{DeregisterError, MemoryRegion};
+pub use memory_region::{DeregisterError, MemoryRegion, Reregistration};
+pub use memory_window::{BindError, Binding, MemoryWindow};
 pub use poller::{Poller, PollerError};
 pub use port::{DeviceAttributes, Port, PortState};
 pub use protection_domain::ProtectionDomain;
@@ -108,12 +110,13 @@ pub use work::Work;
 
 pub use ferroce_device::discovery::DeviceInfo;
 pub use ferroce_device::fabric::faults::{FaultPlan, FaultPlanError};
+pub use ferroce_device::memory::WindowKind;
 pub use ferroce_device::{
     AddressVector, AsyncEvent, ClockReading, CqId, DeviceCounters, Notify, Path, PathChoice, PathPolicy,
     PathReason, QpError, QpState,
 };
 pub use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, Counters, DomainId, Event, MaskedAdd, MaskedSwap, ModifyError,
-    PostError as RefusedError, SharedQueueId, State, Status, Time, WorkKind,
+    Access, AttributeMask, Attributes, Caps, Counters, Denied, DomainId, Event, MaskedAdd, MaskedSwap,
+    ModifyError, PostError as RefusedError, SharedQueueId, State, Status, Time, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ferroce_device::Limits;
 use ferroce_transport::Sge;
+use ferroce_wire::Lkey;
 
 use crate::error::{PostError, PostTarget};
 use crate::memory::resolve;
@@ -47,8 +48,30 @@ impl<'a> LocalSlice<'a> {
         }
     }
 
+    /// The address of the first byte, as peers use it.
+    pub(crate) fn address(&self) -> u64 {
+        self.region.address().wrapping_add(self.start as u64)
+    }
+
+    /// Key, address and length, if it is inside its region and the region in this domain.
+    pub(crate) fn to_range(
+        self,
+        domain: &Arc<Domain>,
+        by: PostTarget,
+    ) -> Result<(Lkey, u64, u64), PostError> {
+        let len = self.inside(domain, by)?;
+        Ok((self.region.lkey(), self.address(), len as u64))
+    }
+
     /// As the device wants it, if it is inside its region and the region in this domain.
     pub(crate) fn to_sge(self, domain: &Arc<Domain>, by: PostTarget) -> Result<Sge, PostError> {
+        let len = self.inside(domain, by)?;
+        let length = u32::try_from(len).map_err(|_| PostError::PieceTooLong { len })?;
+        Ok(Sge { address: self.address(), length, lkey: self.region.lkey() })
+    }
+
+    /// Its length, if it is inside its region and the region in this domain.
+    fn inside(self, domain: &Arc<Domain>, by: PostTarget) -> Result<usize, PostError> {
         let Self { region, start, end } = self;
         let size = region.len();
         if start > end || end > size {
@@ -57,9 +80,7 @@ impl<'a> LocalSlice<'a> {
         if !Arc::ptr_eq(region.domain(), domain) {
             return Err(PostError::OtherDomain { by });
         }
-        let len = end - start;
-        let length = u32::try_from(len).map_err(|_| PostError::PieceTooLong { len })?;
-        Ok(Sge { address: region.address() + start as u64, length, lkey: region.lkey() })
+        Ok(end - start)
     }
 }
 

@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::error::CreateError;
 use crate::local_slice::LocalSlice;
 use crate::memory::{Memory, resolve};
-use crate::protection_domain::Domain;
+use crate::protection_domain::{Domain, ProtectionDomain};
 use crate::remote::RemoteRegion;
 
 /// Registered memory: the only kind that work can name, and that peers can be let into.
@@ -190,6 +190,42 @@ impl MemoryRegion {
         self.memory.as_device().fetch_add_u64(self.inside(offset, 8)?, value)
     }
 
+    /// Registers it anew: with other access, in another protection domain, over other memory, or several of these
+    /// in one step. Its keys are new: work under way that names the old ones fails with
+    /// [`LocalProtection`](crate::Status::LocalProtection), and peers that know them are refused. The memory comes
+    /// back if other memory takes its place.
+    ///
+    /// # Errors
+    /// Memory windows are bound to it, the domain is of another device, or what is wrong with the new region;
+    /// nothing has changed.
+    pub fn reregister(&mut self, change: Reregistration<'_>) -> Result<Option<Memory>, CreateError> {
+        let Reregistration { access, domain, memory } = change;
+        let domain = domain.map_or(&self.registration.domain, ProtectionDomain::domain);
+        let nic = &self.registration.domain.nic;
+        if !domain.nic.is_same(nic) {
+            return Err(CreateError::OtherDevice { what: "protection domain" });
+        }
+        let access = access.unwrap_or(self.access);
+        let place = memory.as_ref().map(|(memory, (start, end), address)| {
+            let address = address.unwrap_or_else(|| memory.address().saturating_add(*start as u64));
+            (*start, end.saturating_sub(*start), address)
+        });
+        let (start, len, address) = place.unwrap_or((self.start, self.len, self.address));
+        let (lkey, rkey) = nic.reregister(self.registration.lkey, |spec| {
+            spec.domain = domain.id;
+            spec.access = access;
+            if let Some((memory, ..)) = &memory {
+                spec.memory = Arc::clone(memory.as_device());
+                (spec.offset, spec.len, spec.iova) = (start, len, address);
+            }
+        })?;
+        let domain = Arc::clone(domain);
+        (self.rkey, self.access) = (rkey, access);
+        (self.start, self.len, self.address) = (start, len, address);
+        (self.registration.lkey, self.registration.domain) = (lkey, domain);
+        Ok(memory.map(|(memory, ..)| std::mem::replace(&mut self.memory, memory)))
+    }
+
     /// Deregisters it at once and gives the memory back. Work under way that names it fails, and
     /// nothing touches the memory any more.
     ///
@@ -231,6 +267,50 @@ impl Drop for Registration {
         if !self.ended {
             self.domain.nic.release(self.domain.id, self.lkey);
         }
+    }
+}
+
+/// What is to be different about a region; see [`MemoryRegion::reregister`].
+#[derive(Clone, Debug, Default)]
+#[must_use = "nothing changes until a region is registered anew with it"]
+pub struct Reregistration<'a> {
+    access: Option<Access>,
+    domain: Option<&'a ProtectionDomain>,
+    memory: Option<(Memory, (usize, usize), Option<u64>)>,
+}
+
+impl<'a> Reregistration<'a> {
+    /// Nothing is to be different, but the keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What work and peers may do with it.
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = Some(access);
+        self
+    }
+
+    /// The protection domain that it belongs to, of the same device.
+    pub const fn domain(mut self, domain: &'a ProtectionDomain) -> Self {
+        self.domain = Some(domain);
+        self
+    }
+
+    /// The memory behind it, or a part of some.
+    pub fn memory(mut self, memory: impl Into<Memory>, range: impl RangeBounds<usize>) -> Self {
+        let memory = memory.into();
+        let range = resolve(&range, memory.len());
+        self.memory = Some((memory, range, None));
+        self
+    }
+
+    /// The address that work and peers use for the first byte of the memory given before.
+    pub fn address(mut self, address: u64) -> Self {
+        if let Some((.., place)) = &mut self.memory {
+            *place = Some(address);
+        }
+        self
     }
 }
 

@@ -160,6 +160,8 @@ pub enum BindError {
     #[error("a window of type 2 is bound by work of a queue pair; post it there")]
     NeedsQueuePair,
     /// The device refused it.
-    #[error("the window was not bound: {0}; the region must allow BIND_WINDOW, and LOCAL_WRITE if peers write")]
+    #[error(
+        "the window was not bound: {0}; the region must allow BIND_WINDOW, and LOCAL_WRITE if peers write"
+    )]
     Denied(ferroce_transport::Denied),
 }

@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use ferroce_device::memory::WindowKind;
 use ferroce_device::{AddressVector, Nic};
 use ferroce_transport::{Access, DomainId};
 use ferroce_wire::Service;
@@ -11,6 +12,7 @@ use crate::address_handle::AddressHandle;
 use crate::error::CreateError;
 use crate::memory::{Memory, resolve};
 use crate::memory_region::MemoryRegion;
+use crate::memory_window::MemoryWindow;
 use crate::queue_pair_builder::QueuePairBuilder;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
@@ -89,6 +91,18 @@ impl ProtectionDomain {
         let memory = memory.into();
         let (start, end) = resolve(&range, memory.len());
         MemoryRegion::new(&self.domain, memory, (start, end), address, access)
+    }
+
+    /// A memory window, which opens nothing until it is bound.
+    ///
+    /// # Errors
+    /// There are too many windows.
+    pub fn memory_window(&self, kind: WindowKind) -> Result<MemoryWindow, CreateError> {
+        MemoryWindow::new(&self.domain, kind)
+    }
+
+    pub(crate) const fn domain(&self) -> &Arc<Domain> {
+        &self.domain
     }
 
     /// A queue pair, to be described further.

@@ -11,8 +11,9 @@ use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 use crate::address_handle::AddressHandle;
 use crate::batch::Batch;
 use crate::completion_queue::CompletionQueue;
-use crate::error::PostError;
+use crate::error::{CreateError, PostError, PostTarget};
 use crate::local_slice::Pieces;
+use crate::memory_window::Binding;
 use crate::protection_domain::Domain;
 use crate::receive::Receive;
 use crate::remote::RemoteSlice;
@@ -184,6 +185,46 @@ impl QueuePair {
         Work::new(self, Operation::LocalInvalidate(rkey), Bytes::Inline(&[]))
     }
 
+    /// Binds a memory window to a part of a region, or unbinds it, in order with other work. No packet is sent;
+    /// when it is done, a peer may be told of [`Binding::remote`](crate::Binding::remote).
+    pub fn bind_window<'a>(&'a self, binding: Binding<'a>) -> Work<'a> {
+        let by = PostTarget::QueuePair(self.qpn());
+        let nothing = Bytes::Inline(&[]);
+        match binding.to_device(&self.domain, by) {
+            Ok(bind) => Work::new(self, Operation::Bind(bind), nothing),
+            Err(error) => Work::new(self, Operation::Send, nothing).refuse(error),
+        }
+    }
+
+    /// Has it get datagrams that are sent to a multicast group, beside its own.
+    ///
+    /// The device copies them to each attached queue pair of its own. That works inside a loopback device;
+    /// beyond it, and between processes, multicast is not supported, and refused.
+    ///
+    /// # Errors
+    /// It is not a datagram queue pair, the address is no group, or the device reaches beyond this machine.
+    pub fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
+        self.device.attach_to_group(group)
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// It is not attached.
+    pub fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
+        self.device.detach_from_group(group)
+    }
+
+    /// A datagram to all queue pairs that are attached to a multicast group; `group` is a handle of its address.
+    pub fn send_to_group<'a>(
+        &'a self,
+        group: &'a AddressHandle,
+        qkey: QKey,
+        from: impl Into<Pieces<'a>>,
+    ) -> Work<'a> {
+        self.addressed(self.send(from), group, Qpn::MULTICAST, qkey)
+    }
+
     /// Several requests with one doorbell.
     pub const fn batch(&self) -> Batch<'_> {
         Batch::new(self)
@@ -244,6 +285,10 @@ impl QueuePair {
         let device = address.as_device();
         if !device.nic().is_same(&self.domain.nic) {
             return work.refuse(PostError::OtherDevice { qpn: self.qpn() });
+        }
+        let to_group = device.vector().gid.ip().is_multicast();
+        if to_group != (qpn == Qpn::MULTICAST) {
+            return work.refuse(PostError::NotOfGroup { qpn });
         }
         work.to(DatagramDest { handle: device.number(), qpn, qkey })
     }

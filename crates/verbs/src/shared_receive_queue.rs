@@ -40,6 +40,14 @@ impl SharedReceiveQueue {
         self.device.depth()
     }
 
+    /// Makes it take another number of requests. What is posted stays posted.
+    ///
+    /// # Errors
+    /// More requests wait than it would take, its limit is larger, or what is allowed; nothing has changed.
+    pub fn resize(&self, depth: u32) -> Result<(), CreateError> {
+        self.device.resize(depth)
+    }
+
     /// Requests that wait for messages.
     #[must_use]
     pub fn len(&self) -> u32 {

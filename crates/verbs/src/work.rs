@@ -1,7 +1,7 @@
 //! Work for a send queue, described step by step.
 
 use ferroce_transport::{
-    Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Bind, Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use ferroce_wire::{Imm, Rkey};
 
@@ -40,6 +40,7 @@ pub(crate) enum Operation {
     MaskedFetchAdd { remote: RemoteSlice, add: MaskedAdd },
     AtomicWrite(RemoteSlice),
     LocalInvalidate(Rkey),
+    Bind(Bind),
 }
 
 /// The bytes that go, or where they come to.
@@ -191,6 +192,7 @@ impl Operation {
             }
             (Self::AtomicWrite(remote), Extra::Nothing) => SendOp::AtomicWrite(to(remote)?),
             (Self::LocalInvalidate(rkey), Extra::Nothing) => SendOp::LocalInvalidate(rkey),
+            (Self::Bind(bind), Extra::Nothing) => SendOp::BindWindow(bind),
             (operation, Extra::Imm(_)) => {
                 let (what, allowed) = ("immediate data", "SEND and WRITE");
                 return Err(PostError::NotCarried { what, allowed, operation: operation.name() });
@@ -213,6 +215,7 @@ impl Operation {
             Self::MaskedFetchAdd { .. } => "MASKED FETCH AND ADD",
             Self::AtomicWrite(_) => "ATOMIC WRITE",
             Self::LocalInvalidate(_) => "LOCAL INVALIDATE",
+            Self::Bind(_) => "BIND WINDOW",
         }
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Tables {
     pub(crate) events: Arc<EventQueue>,
     /// Completion queues that were added to.
     touched: Vec<CqId>,
+    /// Completion queues whose events wait for more completions, and how long.
+    put_off: Vec<(Time, CqId)>,
     pub(crate) wakes: Vec<Wake>,
     pub(crate) now: Time,
 }
@@ -41,6 +43,7 @@ impl Tables {
             srqs: Slab::new(),
             events,
             touched: Vec::new(),
+            put_off: Vec::new(),
             wakes: Vec::new(),
             now: Time::ZERO,
         }
@@ -68,8 +71,16 @@ impl Tables {
         vacant
     }
 
+    /// This engine's side of a completion queue, if it completes there.
+    pub(crate) fn cq(&mut self, cq: CqId) -> Option<&mut CqSide> {
+        self.cqs.get_mut(cq.0 as usize)?.as_mut()
+    }
+
     /// Notes whom to wake for the completions of this turn.
     pub(crate) fn settle(&mut self) {
+        if !self.put_off.is_empty() {
+            self.call_put_off();
+        }
         if self.touched.is_empty() {
             return;
         }
@@ -77,10 +88,36 @@ impl Tables {
         // what was added, or we see here that it is armed.
         fence(Ordering::SeqCst);
         for cq in self.touched.drain(..) {
-            if let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) {
-                side.settle(&mut self.wakes);
+            let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { continue };
+            let again = side.settle(self.now, &mut self.wakes);
+            // An event is put off once, however many completions come until then.
+            if let Some(again) = again
+                && !self.put_off.iter().any(|(_, known)| *known == cq)
+            {
+                self.put_off.push((again, cq));
             }
         }
+    }
+
+    /// Looks again at the completion queues whose events have waited long enough.
+    fn call_put_off(&mut self) {
+        let Self { put_off, cqs, touched, now, .. } = self;
+        put_off.retain(|(when, cq)| {
+            let due = *when <= *now;
+            if due
+                && let Some(Some(side)) = cqs.get_mut(cq.0 as usize)
+                && !side.touched
+            {
+                side.touched = true;
+                touched.push(*cq);
+            }
+            !due
+        });
+    }
+
+    /// When an event has waited long enough.
+    pub(crate) fn next_put_off(&self) -> Option<Time> {
+        self.put_off.iter().map(|(when, _)| *when).min()
     }
 }
 

@@ -17,6 +17,9 @@ use crate::engines::Engines;
 use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
 use crate::path::{Path, PathPolicy};
 
+/// Where the destination stands in the base transport header.
+const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
+
 /// Bytes of packets that wait for one system call: two of the largest runs.
 const OUTBOX_BYTES: usize = 2 * 65_536;
 
@@ -122,6 +125,8 @@ impl Fabric for Closed {
         Ok(())
     }
 
+    fn show_marks(&mut self) {}
+
     fn descriptors(&self) -> &[RawFd] {
         &[]
     }
@@ -224,7 +229,8 @@ impl Engine {
                 self.windows.leave_queue(entry.window, index);
             }
         }
-        if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send, around) {
+        let now = (sent > 0 || acks == Acks::Send) && !self.keeps_back(index, sent);
+        if now && self.transmit_packet(index, Acks::Send, around) {
             sent += 1;
         }
         if sent >= MAX_BURST
@@ -236,6 +242,26 @@ impl Engine {
         }
         self.note(index);
         sent + direct
+    }
+
+    /// Whether the driver keeps back an acknowledgement, because an answer may take it along.
+    fn keeps_back(&mut self, index: u16, sent: usize) -> bool {
+        let (now, patient) = (self.tables.now, self.patient);
+        let Some(entry) = self.qps.by_index(index) else { return false };
+        if sent > 0 {
+            if !patient {
+                entry.habit.sent(now);
+            }
+            return false;
+        }
+        if !patient || !entry.machine.owes_ack() {
+            return false;
+        }
+        let until = entry.habit.wait_until(now);
+        if let Some(until) = until {
+            self.kept_until = Some(self.kept_until.map_or(until, |first| first.min(until)));
+        }
+        until.is_some()
     }
 
     /// Sends one packet, if the queue pair has one.
@@ -255,7 +281,10 @@ impl Engine {
             Destination::Datagram(number) => match handles.get_mut(place_of(number)) {
                 Some(handle) if handle.number == number => {
                     let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
-                    (Some(&mut handle.way), ours && handle.policy != PathPolicy::Forbid)
+                    let is_local = ours && handle.policy != PathPolicy::Forbid;
+                    // What goes to a group of a loopback device never leaves it.
+                    let to_group = handle.way.route.remote.is_multicast();
+                    (Some(&mut handle.way), is_local || to_group)
                 }
                 _ => (None, false),
             },
@@ -273,10 +302,31 @@ impl Engine {
         let mut buffer = std::mem::take(scratch);
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
-            self.deliver_local(&sender, dest, &buffer[..len], around);
+            if sender.is_to_group() {
+                self.deliver_to_group(&sender, dest, &mut buffer[..len], around);
+            } else {
+                self.deliver_local(&sender, dest, &buffer[..len], around);
+            }
         }
         self.scratch = buffer;
         true
+    }
+
+    /// A datagram for a group: each queue pair of this device that is attached gets a copy (IBA 10.5.2).
+    fn deliver_to_group(&mut self, sender: &Sender, dest: Qpn, bytes: &mut [u8], around: &Engines) {
+        if dest != Qpn::MULTICAST {
+            self.counters.send_refused += 1;
+            return;
+        }
+        let mut members = std::mem::take(&mut self.members);
+        around.members_of(sender.local(), &mut members);
+        for member in members.drain(..) {
+            // From here on it is like any datagram to that queue pair.
+            bytes[BTH_DEST_QP].copy_from_slice(&member.get().to_be_bytes()[1..]);
+            self.counters.multicast_copies += 1;
+            self.deliver_local(sender, member, bytes, around);
+        }
+        self.members = members;
     }
 
     /// A packet for a queue pair of this process.

@@ -88,19 +88,38 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Binds a type 2 window to a part of a region on behalf of a queue pair, or unbinds it with a
-    /// length of 0. Its key becomes the one in `bind`.
+    /// Binds a window to a part of a region on behalf of a queue pair, or unbinds it with a length of 0,
+    /// and then no region is looked at. Its key becomes the one in `bind`. The window is the one with the handle
+    /// of `window`, whatever tag it has now: bindings that wait for their turn do not know it yet.
     ///
     /// # Errors
     /// Why not; the window is as before.
     pub fn bind(&self, by: Accessor, bind: &Bind) -> Result<(), Denied> {
-        let (domain, kind, mut state) = self.find_window(bind.window.0)?;
-        let fits = kind == WindowKind::Type2
-            && handle(bind.window.0) == handle(bind.new_key.0)
-            && state.bound.is_none_or(|bound| bound.owner == Some(by.qpn));
-        let bound = self.bound((domain, by.domain == domain), fits, bind, Some(by.qpn))?;
-        self.set(handle(bind.window.0), &mut state, bind.new_key.0, (bind.length > 0).then_some(bound));
+        let (domain, kind, mut state) = self.any_window(bind.window.0)?;
+        let owner = (kind == WindowKind::Type2).then_some(by.qpn);
+        let fits = handle(bind.window.0) == handle(bind.new_key.0)
+            && state.bound.is_none_or(|bound| bound.owner == owner);
+        let bound = self.opened((domain, by.domain == domain), fits, bind, owner)?;
+        self.set(handle(bind.window.0), &mut state, bind.new_key.0, bound);
         Ok(())
+    }
+
+    /// The same of a type 1 window at once, without a queue pair.
+    ///
+    /// # Errors
+    /// Why not; the window is as before.
+    pub fn bind_at_once(&self, domain: DomainId, bind: &Bind) -> Result<(), Denied> {
+        let (owner, kind, mut state) = self.any_window(bind.window.0)?;
+        let fits = kind == WindowKind::Type1 && handle(bind.window.0) == handle(bind.new_key.0);
+        let bound = self.opened((owner, owner == domain), fits, bind, None)?;
+        self.set(handle(bind.window.0), &mut state, bind.new_key.0, bound);
+        Ok(())
+    }
+
+    /// The present key of the window with the handle of this one.
+    #[must_use]
+    pub fn window_key(&self, rkey: Rkey) -> Option<Rkey> {
+        self.any_window(rkey.0).ok().map(|(_, _, state)| Rkey(state.key))
     }
 
     /// Binds a type 1 window to a part of a region, and returns its new key: the tag of the old one
@@ -177,6 +196,21 @@ impl MemoryTable {
         self.unbindings.load(Ordering::Relaxed)
     }
 
+    /// What a window is to open, or nothing with a length of 0.
+    fn opened(
+        &self,
+        (of_window, own): (DomainId, bool),
+        fits: bool,
+        bind: &Bind,
+        owner: Option<Qpn>,
+    ) -> Result<Option<Bound>, Denied> {
+        if bind.length == 0 {
+            check(own, fits)?;
+            return Ok(None);
+        }
+        self.bound((of_window, own), fits, bind, owner).map(Some)
+    }
+
     /// What a window is to open, after all checks; its domain, whether that is the caller's own, and `fits` are
     /// what the caller has found out about the window.
     fn bound(
@@ -203,10 +237,15 @@ impl MemoryTable {
 
     /// The window of this key, held still: its domain, its kind, and its state.
     fn find_window(&self, key: u32) -> Result<(DomainId, WindowKind, MutexGuard<'_, WindowState>), Denied> {
+        let found = self.any_window(key)?;
+        if found.2.key == key { Ok(found) } else { Err(Denied::UnknownKey) }
+    }
+
+    /// The same, whatever tag the key has.
+    fn any_window(&self, key: u32) -> Result<(DomainId, WindowKind, MutexGuard<'_, WindowState>), Denied> {
         match self.entries.get(&handle(key)) {
             Some(Entry { domain, kind: Kind::Window(window), .. }) => {
-                let state = window.lock();
-                if state.key == key { Ok((*domain, window.kind, state)) } else { Err(Denied::UnknownKey) }
+                Ok((*domain, window.kind, window.lock()))
             }
             _ => Err(Denied::UnknownKey),
         }

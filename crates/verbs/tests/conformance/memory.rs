@@ -2,6 +2,7 @@
 
 use ferroce_verbs::*;
 
+use super::receives::sharing;
 use super::rig::{OPEN, Rig, Shape, pattern, until};
 
 pub(crate) fn dropped_region_stays_until_done(rig: &Rig) {
@@ -33,6 +34,44 @@ pub(crate) fn dropped_region_stays_until_done(rig: &Rig) {
     for bytes in freed {
         assert!(*bytes == *pattern(5000, 1));
     }
+}
+
+pub(crate) fn dropped_region_stays_for_shared_receives(rig: &Rig) {
+    let srq = rig.b.pd.shared_receive_queue(8, 1).unwrap();
+    let (a, b) = (rig.a.end(Service::Rc, &Shape::default()), sharing(&rig.b, &srq));
+    rig.connect(&a.qp, &b.qp, &Shape::default().options);
+    let memory = Memory::from(vec![0; 4000]);
+    let region = b.pd.register(memory.clone(), Access::LOCAL_WRITE).unwrap();
+    for part in 0..4 {
+        srq.receive(region.slice(part * 1000..part * 1000 + 1000)).id(part as u64).post().unwrap();
+    }
+    // Sends of the same queue pair name it as well.
+    b.qp.send(region.slice(..1000)).id(9).signaled().post().unwrap();
+    drop(region);
+    let memory = memory.into_boxed().expect_err("receives and a send name it");
+    // A queue of another size holds it no less.
+    srq.resize(4).unwrap();
+    for part in 0..4_u8 {
+        a.qp.send_inline(&[part + 1; 60]).post().unwrap();
+        a.sent();
+        assert_eq!(b.received().id, u64::from(part));
+    }
+    a.qp.receive(a.region.slice(..1000)).post().unwrap();
+    assert_eq!((a.received().byte_len, b.sent().id), (1000, 9));
+    let mut held = Some(memory);
+    until(|| {
+        let _ = rig.b.context.counters();
+        match held.take().unwrap().into_boxed() {
+            Ok(bytes) => {
+                assert!((0..4).all(|part| bytes[part * 1000] == u8::try_from(part).unwrap() + 1));
+                true
+            }
+            Err(memory) => {
+                held = Some(memory);
+                false
+            }
+        }
+    });
 }
 
 /// Bytes before and behind what a peer may touch.

@@ -7,6 +7,7 @@
 
 pub(crate) mod rig;
 
+pub(crate) mod changes;
 pub(crate) mod corners;
 pub(crate) mod datagrams;
 pub(crate) mod errors;
@@ -20,6 +21,7 @@ pub(crate) mod remote_errors;
 pub(crate) mod sizes;
 pub(crate) mod states;
 pub(crate) mod unreliable;
+pub(crate) mod windows;
 
 use rig::{Rig, Setup};
 
@@ -32,7 +34,7 @@ macro_rules! all_cases {
             sizes: many_lengths zero_length_needs_no_key path_mtu_256 one_mebibyte;
             order: completions_come_in_posting_order unsignaled_work_is_silent a_batch_is_one_list
                 sends_arrive_in_order a_read_after_a_write_sees_it a_fence_waits_for_reads
-                a_send_tells_of_the_writes_before_it both_directions_at_once four_connections_at_once more_reads_than_the_depth;
+                a_send_tells_of_the_writes_before_it both_directions_at_once four_connections_at_once eight_share_a_window more_reads_than_the_depth;
             errors: unknown_local_key local_key_of_another_domain local_range_outside
                 read_into_read_only_memory atomic_into_read_only_memory receive_into_read_only_memory
                 message_longer_than_the_receive failed_work_flushes_the_rest flush_ends_both_queues
@@ -60,7 +62,15 @@ macro_rules! all_cases {
                 each_service_refuses_what_it_cannot limits_are_named;
             memory: dropped_region_stays_until_done deregistering_the_target_under_load
                 deregistering_the_source_under_load deregistering_what_is_read
-                deregistering_a_receive_under_load a_part_is_all_a_peer_gets;
+                deregistering_a_receive_under_load a_part_is_all_a_peer_gets
+                dropped_region_stays_for_shared_receives;
+            windows: type_2_window_opens_a_part type_2_window_is_closed_by_its_owner
+                type_2_window_is_closed_by_the_peer type_2_window_belongs_to_one_queue_pair
+                bindings_follow_each_other type_1_window_belongs_to_its_domain
+                type_1_window_is_not_closed_by_a_peer windows_are_no_wider_than_they_say bad_bindings;
+            changes: a_region_changes_its_access a_region_changes_its_domain a_region_changes_its_memory
+                a_refused_change_changes_nothing a_region_changes_under_load a_shared_queue_changes_its_size
+                a_completion_queue_changes_its_size events_wait_for_several_completions a_group_gets_copies;
             corners: two_threads_post_at_once ping_pong_between_sleepers atomics_are_atomic psn_wraps_around
                 a_queue_pair_may_be_its_own_peer a_dropped_queue_pair_is_forgotten
                 one_completion_queue_for_all;

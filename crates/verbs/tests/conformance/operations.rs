@@ -120,12 +120,12 @@ pub(crate) fn masked_fetch_and_add(rig: &Rig) {
     // Four counters of 16 bits side by side; the third and the lowest wrap around, each for itself.
     let add = MaskedAdd { add: 0x0000_0001_0000_0003, boundaries: 0x8000_8000_8000_8000 };
     let mut before = 0xffff_ffff_ffff_fffe;
-    for id in 0..3 {
+    for (id, after) in (0..).zip([0xffff_0000_ffff_0001, 0xffff_0001_ffff_0004, 0xffff_0002_ffff_0007]) {
         a.qp.masked_fetch_add(a.region.slice(..8), word, add).id(id).post().unwrap();
         let done = a.sent();
         assert_eq!((done.id, done.kind, done.byte_len), (id, WorkKind::MaskedFetchAdd, 8));
         assert_eq!(a.region.load_u64(0), Ok(before));
-        before = [0xffff_0000_ffff_0001, 0xffff_0001_ffff_0004, 0xffff_0002_ffff_0007][id as usize];
+        before = after;
     }
     assert_eq!(b.region.load_u64(8), Ok(0xffff_0002_ffff_0007));
 }

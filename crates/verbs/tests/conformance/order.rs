@@ -2,7 +2,7 @@
 
 use ferroce_verbs::*;
 
-use super::rig::{Rig, Shape, pattern};
+use super::rig::{Rig, Shape, pattern, until};
 
 pub(crate) fn completions_come_in_posting_order(rig: &Rig) {
     let (a, b) = rig.rc();
@@ -152,6 +152,33 @@ pub(crate) fn four_connections_at_once(rig: &Rig) {
         assert_eq!(b.region.to_vec(..30_000).unwrap(), pattern(30_000, seed));
         assert_eq!(a.region.to_vec(30_000..60_000).unwrap(), pattern(30_000, seed));
     }
+}
+
+pub(crate) fn eight_share_a_window(rig: &Rig) {
+    // All of them send to the same host, so they share what may be under way to it.
+    let pairs: Vec<_> = (0..8).map(|_| rig.rc()).collect();
+    let post = |who: usize| {
+        let (a, b) = &pairs[who];
+        a.qp.write(a.region.slice(..32_768), b.region.remote()).post().unwrap();
+    };
+    for who in 0..8 {
+        (0..4).for_each(|_| post(who));
+    }
+    let mut done = [0; 8];
+    let mut total = 0;
+    until(|| {
+        for (who, (a, _)) in pairs.iter().enumerate() {
+            if let Some(completion) = a.sends.poll_one() {
+                assert!(completion.is_success(), "{completion:?}");
+                done[who] += 1;
+                total += 1;
+                post(who);
+            }
+        }
+        total >= 800
+    });
+    // A fair share is 100.
+    assert!(done.iter().all(|done| *done >= 20), "{done:?}");
 }
 
 pub(crate) fn more_reads_than_the_depth(rig: &Rig) {

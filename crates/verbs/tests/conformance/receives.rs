@@ -32,7 +32,7 @@ pub(crate) fn rnr_for_a_write_with_immediate(rig: &Rig) {
 }
 
 /// An end whose receives come from a shared queue.
-fn sharing(host: &Host, srq: &SharedReceiveQueue) -> End {
+pub(crate) fn sharing(host: &Host, srq: &SharedReceiveQueue) -> End {
     let end = host.end(Service::Rc, &Shape::depth(16));
     let qp = host
         .pd

@@ -74,8 +74,9 @@ impl Rig {
         let turn = (setup == Setup::WireV6).then(|| V6.lock().unwrap_or_else(PoisonError::into_inner));
         let net = 60 + setup as u8;
         let address = |side: u8| {
-            let number = u8::try_from(number).unwrap();
-            IpAddr::from([127, 0, net, 2 * number + side])
+            let (hundred, number) = (number / 100, number % 100);
+            let [hundred, number] = [hundred, number].map(|part| u8::try_from(part).unwrap());
+            IpAddr::from([127, hundred, net, 2 * number + side])
         };
         let (first, second) = match setup {
             Setup::Local | Setup::EnginesLocal | Setup::EnginesWire => (address(1), address(1)),

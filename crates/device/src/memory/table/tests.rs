@@ -209,7 +209,6 @@ fn a_bad_bind_is_refused_and_changes_nothing() {
         (Bind { region: closed, ..good }, Denied::NotPermitted),
         (Bind { region: frozen, ..good }, Denied::NotPermitted),
         (Bind { new_key: Rkey(window.0 ^ 0x100), ..good }, Denied::NotPermitted),
-        (Bind { window: type1, new_key: type1, ..good }, Denied::NotPermitted),
         (Bind { length: 241, ..good }, Denied::OutOfRange),
         (Bind { length: u64::MAX, ..good }, Denied::OutOfRange),
         (Bind { address: BASE - 1, ..good }, Denied::OutOfRange),
@@ -218,6 +217,12 @@ fn a_bad_bind_is_refused_and_changes_nothing() {
         assert_eq!(table.bind(BY, &bind), Err(denied), "{bind:?}");
     }
     assert_eq!(table.bind(Accessor { domain: OTHER, ..BY }, &good), Err(Denied::WrongDomain));
+    let by_work = Bind { window: type1, new_key: Rkey(type1.0 ^ 1), ..good };
+    assert_eq!(table.bind(BY, &by_work), Ok(()), "type 1 is bound by work too");
+    assert_eq!(denied(table.remote(stranger(9), by_work.new_key, BASE + 16, 1, WRITE)), None);
+    assert_eq!(table.bind_at_once(HOME, &good), Err(Denied::NotPermitted), "type 2 is not bound without");
+    assert_eq!(table.bind_at_once(HOME, &Bind { length: 0, ..by_work }), Ok(()));
+    assert_eq!(table.window_key(type1), Some(by_work.new_key));
     assert_eq!(table.bind(BY, &Bind { region: frozen, access: READ, ..good }), Ok(()));
     let again = Bind { window: good.new_key, ..good };
     assert_eq!(table.bind(stranger(9), &again), Err(Denied::NotPermitted), "bound by another");
