@@ -51,6 +51,15 @@ object!(Qp, ibv_qp, "queue pair");
 // changes, or has locks of its own.
 unsafe impl Sync for Qp {}
 
+impl Qp {
+    /// What it has completed and the program has not polled is not told any more.
+    fn forget_completions(&self) {
+        for cq in [self.send_cq, self.receive_cq] {
+            cq.queue.forget(self.qp.qpn());
+        }
+    }
+}
+
 /// What a queue pair is made from, in both forms.
 struct Wanted {
     pd: *mut ibv_pd,
@@ -258,14 +267,19 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Answer<()> {
     let known = unsafe { Qp::of(qp) }?;
     events::strike(&known.pd.context.nic, Subject::Qp(known.qp.qpn().get()));
     known.told.wait();
-    known.send_cq.users.fetch_sub(1, Ordering::Relaxed);
-    known.receive_cq.users.fetch_sub(1, Ordering::Relaxed);
-    if let Some(srq) = known.srq {
-        srq.users.fetch_sub(1, Ordering::Relaxed);
-    }
-    known.pd.context.lost_one();
+    let (queues, srq, context) = ([known.send_cq, known.receive_cq], known.srq, known.pd.context);
+    let number = known.qp.qpn();
     // SAFETY: the caller gives it up, and all its events are acknowledged.
     drop(unsafe { taken(qp.cast::<Qp>()) });
+    // They live as long as queue pairs complete into them, which is counted here.
+    for cq in queues {
+        cq.queue.forget(number);
+        cq.users.fetch_sub(1, Ordering::Relaxed);
+    }
+    if let Some(srq) = srq {
+        srq.users.fetch_sub(1, Ordering::Relaxed);
+    }
+    context.lost_one();
     Ok(())
 }
 
@@ -279,6 +293,9 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
         let (attributes, address) = attributes_of(attr?, mask.cast_unsigned())?;
         known.qp.modify(&attributes, address.as_ref())?;
         if mask.cast_unsigned() & IBV_QP_STATE != 0 {
+            if attributes.state == State::Reset {
+                known.forget_completions();
+            }
             // SAFETY: a field of a live object; programs change the state from one thread at a time.
             unsafe { (*qp).state = c_int::from(attributes.state.code()) };
         }

@@ -208,7 +208,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Answer<()> {
     }
     let rights = access_of(next.access)?;
     let memory = memory_at(next.addr, next.length, next.access)?;
-    let (lkey, rkey) = now.pd.context.nic.reregister(now.lkey, |spec| {
+    let (lkey, rkey) = now.pd.context.nic.reregister_in_place(now.lkey, |spec| {
         spec.domain = next.pd.domain;
         spec.access = rights;
         spec.iova = next.iova;
