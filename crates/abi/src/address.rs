@@ -15,6 +15,7 @@ use crate::context::{Context, object};
 use crate::domain::Pd;
 use crate::fork;
 use crate::object::{Zero, filled, given, seen, taken};
+use crate::qp::Qp;
 use crate::refusal::{Answer, Refused, minus_one, number, pointer};
 
 /// An address handle.
@@ -187,14 +188,34 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
-    let _ = (qp, gid, lid);
-    number("ibv_attach_mcast", Err(Refused::unsupported("multicast")))
+    let _ = lid;
+    // SAFETY: the caller passes a live queue pair, or null.
+    let qp = unsafe { Qp::of(qp) };
+    // SAFETY: the caller passes a GID of its own, or null.
+    let group = unsafe { group_of(gid) };
+    let answer = qp.and_then(|qp| Ok(qp.qp.attach_to_group(group?)?));
+    number("ibv_attach_mcast", answer)
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
-    let _ = (qp, gid, lid);
-    number("ibv_detach_mcast", Err(Refused::unsupported("multicast")))
+    let _ = lid;
+    // SAFETY: the caller passes a live queue pair, or null.
+    let qp = unsafe { Qp::of(qp) };
+    // SAFETY: the caller passes a GID of its own, or null.
+    let group = unsafe { group_of(gid) };
+    let answer = qp.and_then(|qp| Ok(qp.qp.detach_from_group(group?)?));
+    number("ibv_detach_mcast", answer)
+}
+
+/// # Safety
+/// `gid` is null, or sixteen bytes.
+unsafe fn group_of(gid: *const ibv_gid) -> Answer<Gid> {
+    if gid.is_null() {
+        return Err(Refused::invalid("the group is a null pointer"));
+    }
+    // SAFETY: the caller vouches for it; programs do not always align GIDs.
+    Ok(Gid(unsafe { gid.read_unaligned() }.raw))
 }
 
 /// The kernel resolves hardware addresses for us when a datagram is sent; here none is known.

@@ -167,8 +167,15 @@ unsafe fn destroy(cq: *mut ibv_cq) -> Answer<()> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    let _ = (cq, cqe);
-    number("ibv_resize_cq", Err(Refused::unsupported("another size of a completion queue")))
+    // SAFETY: the caller passes a live queue, or null.
+    let known = unsafe { Cq::of(cq) };
+    let answer = known.and_then(|known| {
+        known.queue.resize(u32::try_from(cqe).unwrap_or(0))?;
+        // SAFETY: a field of a live object; programs resize from one thread at a time.
+        unsafe { (*cq).cqe = c_int::try_from(known.queue.capacity()).unwrap_or(c_int::MAX) };
+        Ok(())
+    });
+    number("ibv_resize_cq", answer)
 }
 
 pub(crate) unsafe extern "C" fn request_notification(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

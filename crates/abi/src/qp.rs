@@ -6,10 +6,9 @@ use std::sync::atomic::Ordering;
 
 use ferroce_cabi::{
     IBV_MIG_MIGRATED, IBV_QP_ALT_PATH, IBV_QP_AV, IBV_QP_INIT_ATTR_CREATE_FLAGS, IBV_QP_INIT_ATTR_PD,
-    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PATH_MTU, IBV_QP_RATE_LIMIT, IBV_QP_STATE, IBV_QPT_DRIVER,
-    IBV_QPT_RAW_PACKET, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context,
-    ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_srq,
+    IBV_QP_INIT_ATTR_SEND_OPS_FLAGS, IBV_QP_PATH_MTU, IBV_QP_STATE, IBV_QPT_DRIVER, IBV_QPT_RAW_PACKET,
+    IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_cq, ibv_pd,
+    ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq,
 };
 use ferroce_device::{AddressVector, QpSpec};
 use ferroce_transport::{Access, AttributeMask, Attributes, Caps, State};
@@ -51,6 +50,15 @@ object!(Qp, ibv_qp, "queue pair");
 // SAFETY: `building` and the extended fields belong to the thread that holds `posting`; everything else never
 // changes, or has locks of its own.
 unsafe impl Sync for Qp {}
+
+impl Qp {
+    /// What it has completed and the program has not polled is not told any more.
+    fn forget_completions(&self) {
+        for cq in [self.send_cq, self.receive_cq] {
+            cq.queue.forget(self.qp.qpn());
+        }
+    }
+}
 
 /// What a queue pair is made from, in both forms.
 struct Wanted {
@@ -259,14 +267,19 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Answer<()> {
     let known = unsafe { Qp::of(qp) }?;
     events::strike(&known.pd.context.nic, Subject::Qp(known.qp.qpn().get()));
     known.told.wait();
-    known.send_cq.users.fetch_sub(1, Ordering::Relaxed);
-    known.receive_cq.users.fetch_sub(1, Ordering::Relaxed);
-    if let Some(srq) = known.srq {
-        srq.users.fetch_sub(1, Ordering::Relaxed);
-    }
-    known.pd.context.lost_one();
+    let (queues, srq, context) = ([known.send_cq, known.receive_cq], known.srq, known.pd.context);
+    let number = known.qp.qpn();
     // SAFETY: the caller gives it up, and all its events are acknowledged.
     drop(unsafe { taken(qp.cast::<Qp>()) });
+    // They live as long as queue pairs complete into them, which is counted here.
+    for cq in queues {
+        cq.queue.forget(number);
+        cq.users.fetch_sub(1, Ordering::Relaxed);
+    }
+    if let Some(srq) = srq {
+        srq.users.fetch_sub(1, Ordering::Relaxed);
+    }
+    context.lost_one();
     Ok(())
 }
 
@@ -280,6 +293,9 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
         let (attributes, address) = attributes_of(attr?, mask.cast_unsigned())?;
         known.qp.modify(&attributes, address.as_ref())?;
         if mask.cast_unsigned() & IBV_QP_STATE != 0 {
+            if attributes.state == State::Reset {
+                known.forget_completions();
+            }
             // SAFETY: a field of a live object; programs change the state from one thread at a time.
             unsafe { (*qp).state = c_int::from(attributes.state.code()) };
         }
@@ -292,8 +308,8 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp
 fn attributes_of(attr: &ibv_qp_attr, mask: u32) -> Answer<(Attributes, Option<AddressVector>)> {
     let given = AttributeMask::from_bits(mask)
         .ok_or_else(|| Refused::invalid(format_args!("unknown attributes in 0x{mask:x}")))?;
-    if mask & (IBV_QP_ALT_PATH | IBV_QP_RATE_LIMIT) != 0 {
-        return Err(Refused::unsupported(format_args!("{given}: alternate paths and rate limits")));
+    if mask & IBV_QP_ALT_PATH != 0 {
+        return Err(Refused::unsupported("alternate paths"));
     }
     let mut attributes = Attributes::new();
     attributes.mask = given;
@@ -331,6 +347,7 @@ fn attributes_of(attr: &ibv_qp_attr, mask: u32) -> Answer<(Attributes, Option<Ad
     attributes.min_rnr_timer = attr.min_rnr_timer;
     attributes.dest_qpn = Qpn::new(attr.dest_qp_num);
     attributes.notify_drained = attr.en_sqd_async_notify != 0;
+    attributes.rate_limit = attr.rate_limit;
     let address = if mask & IBV_QP_AV != 0 { Some(vector_of(&attr.ah_attr)?) } else { None };
     Ok((attributes, address))
 }
@@ -399,6 +416,8 @@ fn queried(known: &Qp) -> Answer<ibv_qp_attr> {
     attr.timeout = attributes.timeout;
     attr.retry_cnt = attributes.retry_count;
     attr.rnr_retry = attributes.rnr_retry;
+    attr.rate_limit = attributes.rate_limit;
+    attr.sq_draining = u8::from(attributes.draining);
     Ok(attr)
 }
 

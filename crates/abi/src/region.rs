@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use ferroce_cabi::{
     IBV_ACCESS_HUGETLB, IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_ON_DEMAND, IBV_ACCESS_OPTIONAL_RANGE,
-    IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_ERR_INPUT, ibv_mr, ibv_pd,
+    IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
+    IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_FLAGS_SUPPORTED, ibv_mr, ibv_pd,
 };
 use ferroce_device::memory::{Allocation, is_readable, is_writable};
 use ferroce_transport::Access;
@@ -30,6 +31,10 @@ pub(crate) struct Mr {
 pub(crate) struct Registered {
     pub(crate) pd: &'static Pd,
     pub(crate) lkey: Lkey,
+    addr: *mut c_void,
+    length: usize,
+    iova: u64,
+    access: c_uint,
 }
 
 object!(Mr, ibv_mr, "memory region");
@@ -84,7 +89,7 @@ fn register(
         lkey: lkey.0,
         rkey: rkey.0,
     };
-    let now = Mutex::new(Registered { pd, lkey });
+    let now = Mutex::new(Registered { pd, lkey, addr, length, iova, access });
     Ok(given(Mr { c, generation: fork::generation(), now }).cast())
 }
 
@@ -140,6 +145,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_dmabuf_mr(
     pointer("ibv_reg_dmabuf_mr", Err(Refused::unsupported("memory of other devices (dmabuf)")))
 }
 
+/// A refusal leaves the region as it was, which is what the number says that is returned then.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -149,9 +155,74 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    let _ = (mr, flags, pd, addr, length, access);
-    set_errno(Refused::unsupported("registering again").tell("ibv_rereg_mr"));
-    IBV_REREG_MR_ERR_INPUT
+    let change = Change { flags, pd, addr, length, access: access.cast_unsigned() };
+    // SAFETY: the caller passes live objects, or null.
+    match unsafe { reregister(mr, &change) } {
+        Ok(()) => 0,
+        Err(refused) => {
+            set_errno(refused.tell("ibv_rereg_mr"));
+            IBV_REREG_MR_ERR_INPUT
+        }
+    }
+}
+
+/// What is to be different.
+struct Change {
+    flags: c_int,
+    pd: *mut ibv_pd,
+    addr: *mut c_void,
+    length: usize,
+    access: c_uint,
+}
+
+/// # Safety
+/// `mr` and the domain are null or live objects, and nobody else changes the region meanwhile.
+unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Answer<()> {
+    // SAFETY: the caller vouches for it.
+    let region = unsafe { Mr::of(mr) }?;
+    let has = |bit| change.flags & bit != 0;
+    let moves = has(IBV_REREG_MR_CHANGE_TRANSLATION);
+    if change.flags == 0 || change.flags & !IBV_REREG_MR_FLAGS_SUPPORTED != 0 {
+        return Err(Refused::invalid(format_args!("nothing, or unknown bits, in 0x{:x}", change.flags)));
+    }
+    if moves && (change.length == 0 || change.addr.is_null()) {
+        return Err(Refused::invalid("other memory was announced, and none was given"));
+    }
+    if change.access != 0 && !has(IBV_REREG_MR_CHANGE_ACCESS) {
+        return Err(Refused::invalid("access was given that was not announced"));
+    }
+    let mut now = lock(&region.now);
+    let mut next = *now;
+    if has(IBV_REREG_MR_CHANGE_PD) {
+        // SAFETY: as above.
+        next.pd = unsafe { Pd::of(change.pd) }?;
+        if !std::ptr::eq(next.pd.context, now.pd.context) {
+            return Err(Refused::invalid("the protection domain was made from another context"));
+        }
+    }
+    if moves {
+        (next.addr, next.length, next.iova) = (change.addr, change.length, change.addr.addr() as u64);
+    }
+    if has(IBV_REREG_MR_CHANGE_ACCESS) {
+        next.access = change.access;
+    }
+    let rights = access_of(next.access)?;
+    let memory = memory_at(next.addr, next.length, next.access)?;
+    let (lkey, rkey) = now.pd.context.nic.reregister_in_place(now.lkey, |spec| {
+        spec.domain = next.pd.domain;
+        spec.access = rights;
+        spec.iova = next.iova;
+        spec.memory = memory;
+        (spec.offset, spec.len) = (0, next.length);
+    })?;
+    next.lkey = lkey;
+    *now = next;
+    drop(now);
+    // SAFETY: the caller vouches for a live region that nobody else changes.
+    let c = unsafe { &mut *mr };
+    (c.pd, c.addr, c.length) = (next.pd.as_c(), next.addr, next.length);
+    (c.lkey, c.rkey) = (lkey.0, rkey.0);
+    Ok(())
 }
 
 #[unsafe(no_mangle)]
@@ -165,7 +236,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 unsafe fn deregister(mr: *mut ibv_mr) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let region = unsafe { Mr::of(mr) }?;
-    let Registered { pd, lkey } = *lock(&region.now);
+    let Registered { pd, lkey, .. } = *lock(&region.now);
     pd.context.nic.deregister(pd.domain, lkey)?;
     pd.context.lost_one();
     // SAFETY: the caller gives it up.

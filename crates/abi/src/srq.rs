@@ -118,7 +118,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
             return Err(Refused::invalid(format_args!("unknown attributes in 0x{mask:x}")));
         }
         if mask & IBV_SRQ_MAX_WR != 0 {
-            return Err(Refused::unsupported("another size of a shared receive queue"));
+            srq.queue.resize(attr.max_wr)?;
         }
         if mask & IBV_SRQ_LIMIT != 0 {
             srq.queue.set_limit(attr.srq_limit)?;

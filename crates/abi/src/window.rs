@@ -62,8 +62,11 @@ pub(crate) unsafe extern "C" fn free(mw: *mut ibv_mw) -> c_int {
 unsafe fn deallocate(mw: *mut ibv_mw) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Mw::of(mw) }?;
-    let key = Rkey(known.key.load(Ordering::Relaxed));
-    known.pd.context.nic.free_window(known.pd.domain, key)?;
+    let nic = &known.pd.context.nic;
+    let last = Rkey(known.key.load(Ordering::Relaxed));
+    // Work that was to give it its last key may have failed.
+    let key = nic.window_key(last).unwrap_or(last);
+    nic.free_window(known.pd.domain, key)?;
     known.pd.context.lost_one();
     // SAFETY: the caller gives it up.
     drop(unsafe { taken(mw.cast::<Mw>()) });

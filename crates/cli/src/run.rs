@@ -68,7 +68,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     command.args(rest).envs(args.settings.variables()?);
     // Returns only if the program cannot be started.
     let error = command.exec();
-    let hint = if error.kind() == io::ErrorKind::NotFound { "; is it installed, and on the path?" } else { "" };
+    let hint =
+        if error.kind() == io::ErrorKind::NotFound { "; is it installed, and on the path?" } else { "" };
     bail!("{} cannot be run: {error}{hint}", Path::new(program).display())
 }
 

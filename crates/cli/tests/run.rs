@@ -68,8 +68,7 @@ fn settings_reach_the_program() {
         .unwrap();
     let pcap = env::current_dir().unwrap().join("x.pcap");
     let folder = fs::canonicalize(libraries()).unwrap();
-    let expected =
-        format!("loss=0.5,seed=3 wire lo {} {}:/nowhere\n", pcap.display(), folder.display());
+    let expected = format!("loss=0.5,seed=3 wire lo {} {}:/nowhere\n", pcap.display(), folder.display());
     assert_eq!(said(&output), expected);
 }
 

@@ -109,6 +109,8 @@ struct Taking {
     rings: Vec<(usize, Consumer<WORDS>)>,
     /// The ring to begin with next time: each has its turn.
     first: usize,
+    /// Completions that were taken out of the rings and not yet taken off: they come before all others.
+    kept: VecDeque<[u64; WORDS]>,
     owners: Owners,
 }
 
@@ -123,17 +125,26 @@ struct Heard {
     receives: u32,
 }
 
-/// Takes completions out of one ring; how many.
+#[inline]
+fn tell(owners: &Owners, heard: &Heard) {
+    if heard.sends + heard.receives > 0
+        && let Some(shared) = owners.get(&heard.of.get())
+    {
+        shared.heard(heard.sends, heard.receives);
+    }
+}
+
+/// Takes completions from one place, and tells the queue pairs that it comes by; how many.
 #[inline]
 fn take_from(
-    ring: &mut Consumer<WORDS>,
-    owners: &Owners,
+    mut next: impl FnMut() -> Option<[u64; WORDS]>,
     into: &mut [WorkCompletion],
+    owners: &Owners,
     heard: &mut Heard,
 ) -> usize {
     let mut taken = 0;
     for place in into {
-        let Some(words) = ring.pop() else { break };
+        let Some(words) = next() else { break };
         *place = decode(&words);
         taken += 1;
         let completion = &place.completion;
@@ -147,15 +158,6 @@ fn take_from(
         }
     }
     taken
-}
-
-#[inline]
-fn tell(owners: &Owners, heard: &Heard) {
-    if heard.sends + heard.receives > 0
-        && let Some(shared) = owners.get(&heard.of.get())
-    {
-        shared.heard(heard.sends, heard.receives);
-    }
 }
 
 /// Queue pair numbers are dealt at random: they need no hashing, only spreading.
@@ -216,7 +218,12 @@ impl CqShared {
         Self {
             id,
             capacity: AtomicU32::new(capacity),
-            taking: Mutex::new(Taking { rings: Vec::new(), first: 0, owners: HashMap::default() }),
+            taking: Mutex::new(Taking {
+                rings: Vec::new(),
+                first: 0,
+                kept: VecDeque::new(),
+                owners: HashMap::default(),
+            }),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
             wakers: Mutex::new(Vec::new()),
@@ -288,17 +295,21 @@ impl CqShared {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
+        let (kept, owners) = (&mut taking.kept, &taking.owners);
         let mut taken = 0;
+        if !kept.is_empty() {
+            taken = take_from(|| kept.pop_front(), into, owners, &mut heard);
+        }
         if let [(_, ring)] = &mut taking.rings[..] {
-            taken = take_from(ring, &taking.owners, into, &mut heard);
+            taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
         } else {
             let (behind, from) = taking.rings.split_at_mut(taking.first);
             for (_, ring) in from.iter_mut().chain(behind) {
-                taken += take_from(ring, &taking.owners, &mut into[taken..], &mut heard);
+                taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
             }
             taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
-        tell(&taking.owners, &heard);
+        tell(owners, &heard);
         taken
     }
 
@@ -310,6 +321,16 @@ impl CqShared {
     pub(crate) fn strike(&self, qpn: Qpn) {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         taking.owners.remove(&qpn.get());
+    }
+
+    /// Forgets what a queue pair has completed and nobody has taken off.
+    pub(crate) fn forget(&self, qpn: Qpn) {
+        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let Taking { rings, kept, .. } = &mut *taking;
+        for (_, ring) in rings {
+            kept.extend(std::iter::from_fn(|| ring.pop()));
+        }
+        kept.retain(|words| decode(words).completion.qpn != qpn);
     }
 
     pub(crate) fn is_overrun(&self) -> bool {

@@ -171,6 +171,12 @@ impl CompletionQueue {
         self.shared.take(into)
     }
 
+    /// Forgets the completions of a queue pair that nobody has taken off, as C programs expect it of one that they
+    /// reset or destroy. What other queue pairs have completed stays.
+    pub fn forget(&self, qpn: Qpn) {
+        self.shared.forget(qpn);
+    }
+
     /// Asks for an event on the channel when a completion is added from now on.
     pub fn arm(&self, notify: Notify) {
         if !self.nic.is_ours() {

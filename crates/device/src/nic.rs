@@ -20,7 +20,7 @@ use crate::engine::Engine;
 use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
-use crate::memory::{Allocation, MemoryError, MemoryTable, RegionSpec, WindowKind};
+use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::random::Random;
 use crate::switchboard::fork::{self, PerProcess};
@@ -357,6 +357,27 @@ impl Nic {
         lkey: Lkey,
         change: impl FnOnce(&mut RegionSpec),
     ) -> Result<(Lkey, Rkey), CreateError> {
+        self.replace(lkey, change, MemoryTable::reregister)
+    }
+
+    /// The same with the keys that it has, as C programs expect it: whoever knows them reaches the new region.
+    ///
+    /// # Errors
+    /// As [`reregister`](Self::reregister).
+    pub fn reregister_in_place(
+        &self,
+        lkey: Lkey,
+        change: impl FnOnce(&mut RegionSpec),
+    ) -> Result<(Lkey, Rkey), CreateError> {
+        self.replace(lkey, change, MemoryTable::reregister_in_place)
+    }
+
+    fn replace(
+        &self,
+        lkey: Lkey,
+        change: impl FnOnce(&mut RegionSpec),
+        replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
+    ) -> Result<(Lkey, Rkey), CreateError> {
         self.check_ours()?;
         let known = self.engines().control(0, |engine| engine.tables.memory.region(lkey));
         let before = known.ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
@@ -365,7 +386,7 @@ impl Nic {
         let domain = spec.domain;
         self.use_domain(domain)?;
         // The old memory goes outside of the engine, with `before`: it may be large.
-        let keys = self.change_memory(|table| table.reregister(lkey, spec));
+        let keys = self.change_memory(|table| replace(table, lkey, spec));
         let left = if keys.is_ok() { before.domain } else { domain };
         self.leave_domain(left);
         keys.map(|keys| (keys.lkey, keys.rkey))

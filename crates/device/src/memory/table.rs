@@ -151,10 +151,26 @@ impl MemoryTable {
     /// # Errors
     /// There is no such region, windows are bound to it, or what is wrong with the new one.
     pub fn reregister(&mut self, lkey: Lkey, spec: RegionSpec) -> Result<RegionKeys, MemoryError> {
-        let key = self.free_of_windows(lkey)?;
+        self.replace(lkey, spec, with_next_tag)
+    }
+
+    /// The same with the keys that it has: whoever knows them reaches the new region.
+    ///
+    /// # Errors
+    /// As [`reregister`](Self::reregister).
+    pub fn reregister_in_place(&mut self, lkey: Lkey, spec: RegionSpec) -> Result<RegionKeys, MemoryError> {
+        self.replace(lkey, spec, |key| key)
+    }
+
+    fn replace(
+        &mut self,
+        lkey: Lkey,
+        spec: RegionSpec,
+        next_key: fn(u32) -> u32,
+    ) -> Result<RegionKeys, MemoryError> {
+        let key = next_key(self.free_of_windows(lkey)?);
         let domain = spec.domain;
         let kind = Kind::Region(Region::new(spec)?);
-        let key = with_next_tag(key);
         self.entries.insert(handle(key), Entry { key, domain, kind });
         Ok(RegionKeys::of(key))
     }
