@@ -5,10 +5,12 @@ mod completions;
 mod decode;
 mod demo;
 mod devices;
+mod env;
 mod interrupt;
 mod man;
 mod output;
 mod perf;
+mod run;
 mod switchboard;
 
 use std::io::{self, Write};
@@ -56,6 +58,8 @@ commands! {
     Demo => demo,
     Devices => devices,
     Perf => perf,
+    Run => run,
+    Env => env,
     Switchboard => switchboard,
     Decode => decode,
     Completions => completions,
@@ -68,6 +72,7 @@ Where to begin:
   ferroce devices                      which network cards there are, and how to open more
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
+  ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
   ferroce switchboard                  which processes share a port
   ferroce help perf                    all about one command

@@ -123,6 +123,33 @@ struct Heard {
     receives: u32,
 }
 
+/// Takes completions out of one ring; how many.
+#[inline]
+fn take_from(
+    ring: &mut Consumer<WORDS>,
+    owners: &Owners,
+    into: &mut [WorkCompletion],
+    heard: &mut Heard,
+) -> usize {
+    let mut taken = 0;
+    for place in into {
+        let Some(words) = ring.pop() else { break };
+        *place = decode(&words);
+        taken += 1;
+        let completion = &place.completion;
+        if completion.qpn != heard.of {
+            tell(owners, heard);
+            *heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
+        }
+        match completion.kind {
+            WorkKind::Receive | WorkKind::ReceiveWithImm => heard.receives += 1,
+            _ => heard.sends += 1,
+        }
+    }
+    taken
+}
+
+#[inline]
 fn tell(owners: &Owners, heard: &Heard) {
     if heard.sends + heard.receives > 0
         && let Some(shared) = owners.get(&heard.of.get())
@@ -261,26 +288,17 @@ impl CqShared {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
-        let (behind, from) = taking.rings.split_at_mut(taking.first);
         let mut taken = 0;
-        for (_, ring) in from.iter_mut().chain(behind) {
-            for place in &mut into[taken..] {
-                let Some(words) = ring.pop() else { break };
-                *place = decode(&words);
-                taken += 1;
-                let completion = &place.completion;
-                if completion.qpn != heard.of {
-                    tell(&taking.owners, &heard);
-                    heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
-                }
-                match completion.kind {
-                    WorkKind::Receive | WorkKind::ReceiveWithImm => heard.receives += 1,
-                    _ => heard.sends += 1,
-                }
+        if let [(_, ring)] = &mut taking.rings[..] {
+            taken = take_from(ring, &taking.owners, into, &mut heard);
+        } else {
+            let (behind, from) = taking.rings.split_at_mut(taking.first);
+            for (_, ring) in from.iter_mut().chain(behind) {
+                taken += take_from(ring, &taking.owners, &mut into[taken..], &mut heard);
             }
+            taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
         tell(&taking.owners, &heard);
-        taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         taken
     }
 
