@@ -183,7 +183,7 @@ impl Responder {
             }
             // No peer has so much under way. A loss would be said once for every packet that arrives in
             // order, and a forger could have the peer send everything again and again.
-            PLAUSIBLE.. => {
+            PLAUSIBLE.. if !is_planted(Bug::PsnWrap) => {
                 cx.counters.implausible += 1;
                 Err(Refusal::Silently)
             }
