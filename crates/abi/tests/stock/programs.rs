@@ -82,7 +82,13 @@ fn a_user_without_any_right_has_a_device() {
     fs::copy(&program, open.join("mistakes")).unwrap();
     let mut command = with_library("setpriv", "127.0.88.34");
     // The loader forgets the path of libraries where rights change, so it is set behind that.
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]);
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set=-all",
+    ]);
     command.args(["--inh-caps=-all", "env"]);
     command.arg(format!("LD_LIBRARY_PATH={}", open.display())).arg(open.join("mistakes"));
     let output = command.output().unwrap();
