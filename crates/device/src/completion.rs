@@ -125,6 +125,7 @@ struct Heard {
     receives: u32,
 }
 
+#[inline]
 fn tell(owners: &Owners, heard: &Heard) {
     if heard.sends + heard.receives > 0
         && let Some(shared) = owners.get(&heard.of.get())
@@ -294,17 +295,21 @@ impl CqShared {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
-        let (behind, from) = taking.rings.split_at_mut(taking.first);
         let (kept, owners) = (&mut taking.kept, &taking.owners);
         let mut taken = 0;
         if !kept.is_empty() {
             taken = take_from(|| kept.pop_front(), into, owners, &mut heard);
         }
-        for (_, ring) in from.iter_mut().chain(behind) {
+        if let [(_, ring)] = &mut taking.rings[..] {
             taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
+        } else {
+            let (behind, from) = taking.rings.split_at_mut(taking.first);
+            for (_, ring) in from.iter_mut().chain(behind) {
+                taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
+            }
+            taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
         tell(owners, &heard);
-        taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         taken
     }
 

@@ -282,7 +282,8 @@ impl Engines {
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
-        let (inside, mut turned) = self.turn(index, inside, Reason::Polled);
+        let reason = if station.driver.is_parked() { Reason::Watched } else { Reason::Polled };
+        let (inside, mut turned) = self.turn(index, inside, reason);
         station.driver.polled(turned.received == 0, looks);
         // Who polls comes back for the rest, and wants to see first what is there.
         turned.more &= !station.driver.is_parked();
@@ -303,6 +304,7 @@ impl Engines {
         self.finish(after);
     }
 
+    #[inline]
     fn turn_and_step_out(
         &self,
         index: usize,
@@ -319,6 +321,7 @@ impl Engines {
     }
 
     /// Turns an engine.
+    #[inline]
     pub(crate) fn turn<'a>(
         &self,
         index: usize,
@@ -362,6 +365,7 @@ impl Engines {
     }
 
     /// Does what was noted, outside of all engines.
+    #[inline]
     fn finish(&self, mut after: Aftermath) {
         if after.errands != 0 {
             self.run_errands(&mut after);
@@ -390,6 +394,7 @@ impl Engines {
 
     /// Calls on the engines that were left something. They may have something for others in turn: that
     /// goes on for a while, and then the drivers do the rest.
+    #[cold]
     fn run_errands(&self, after: &mut Aftermath) {
         let next = |errands: &mut u32| {
             let index = errands.trailing_zeros() as usize;
@@ -430,6 +435,7 @@ impl Drop for WakeOnPanic<'_> {
 
 impl Engine {
     /// Hands over what is to be done outside.
+    #[inline]
     fn hand_over(&mut self, after: &mut Aftermath) {
         if after.wakes.is_empty() {
             std::mem::swap(&mut after.wakes, &mut self.tables.wakes);

@@ -526,7 +526,11 @@ impl Running {
         let shares = Share::split(MemoryTable::new(random.fork()), count);
         let slept_for = Arc::default();
         let mut stations = Vec::with_capacity(count);
-        for ((index, port), memory) in ports.into_iter().enumerate().zip(shares) {
+        for ((index, mut port), memory) in ports.into_iter().enumerate().zip(shares) {
+            // A network may mark packets; loopback does not.
+            if !info.loopback || config.capture.is_some() {
+                port.1.show_marks();
+            }
             let driver = Driver::new(port.1.descriptors(), Arc::clone(&slept_for))
                 .map_err(system("descriptors for the driver"))?;
             let random = Random::from_system().map_err(system("random numbers"))?;

@@ -12,6 +12,7 @@ use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 use crate::address::{AddressVector, To};
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
+use crate::engine::habit::Habit;
 use crate::engine::host::View;
 use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
@@ -160,6 +161,7 @@ impl Qp {
             queued: false,
             waiting: false,
             owing: false,
+            habit: Habit::default(),
             scheduled: None,
             counted: 0,
             counted_receives: 0,
@@ -179,6 +181,10 @@ impl Qp {
             if let Some(qpn) = qpn {
                 entry.machine.set_number(qpn);
                 qps.insert(qpn, entry);
+                if spec.service == Service::Ud {
+                    // What comes with a datagram is shown to its receiver.
+                    inside.port.fabric.show_marks();
+                }
             }
             qpn
         });

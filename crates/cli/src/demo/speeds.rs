@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ferroce::Time;
+use ferroce_device::now;
 use serde_json::json;
 
 use super::stage::Stage;
@@ -11,8 +13,11 @@ use crate::perf::report::Row;
 use crate::perf::session::{self, Place};
 use crate::perf::task::{Limit, Measure, Target, Task, Verb, Way};
 
-/// How long each figure is measured.
-const TIME: Duration = Duration::from_millis(250);
+/// How long each figure is measured, and how often: a neighbour on the same machine may have one of the runs.
+const TIME: Duration = Duration::from_millis(100);
+const RUNS: usize = 3;
+/// When a machine is too busy for more than one run of each.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What is measured: a name, the task, and how its figure is written.
 const WANTED: [(&str, Measure, usize, u32, Target); 3] = [
@@ -22,10 +27,11 @@ const WANTED: [(&str, Measure, usize, u32, Target); 3] = [
 ];
 
 pub(crate) fn show(stage: &mut Stage, near: &Place, far: &Place) -> anyhow::Result<()> {
-    stage.section("Speeds, measured now on this machine (ferroce perf tells more)")?;
+    stage.section("Speeds on this machine now, best of three short runs")?;
     stage.row(&format!("{:32}{:>16}{:>16}", "", "wire", "local"), None)?;
-    let wire = measure(near, far, Way::Wire)?;
-    let local = measure(near, near, Way::Local)?;
+    let deadline = now() + PATIENCE;
+    let wire = measure(near, far, Way::Wire, deadline)?;
+    let local = measure(near, near, Way::Local, deadline)?;
     for (((name, ..), wire), local) in WANTED.iter().zip(&wire).zip(&local) {
         let ((wire, unit), (local, _)) = (value(wire), value(local));
         let text = format!(
@@ -38,14 +44,27 @@ pub(crate) fn show(stage: &mut Stage, near: &Place, far: &Place) -> anyhow::Resu
     Ok(())
 }
 
-fn measure(near: &Place, far: &Place, way: Way) -> anyhow::Result<Vec<Row>> {
+fn measure(near: &Place, far: &Place, way: Way, deadline: Time) -> anyhow::Result<Vec<Row>> {
     perf::between(near, far, |talk| {
-        let one = |(_, measure, size, depth, target): (&str, Measure, usize, u32, Target)| {
+        let mut best = Vec::new();
+        for (_, measure, size, depth, target) in WANTED {
             let task = Task { verb: Verb::Write, measure, size, qps: 1, depth, target, verify: false, way };
-            session::measure(talk, near, &task, Limit::Time(TIME), &mut |_| {})
-        };
-        WANTED.into_iter().map(one).collect()
+            let mut runs = Vec::new();
+            while runs.is_empty() || runs.len() < RUNS && now() < deadline {
+                runs.push(session::measure(talk, near, &task, Limit::Time(TIME), &mut |_| {})?);
+            }
+            best.extend(runs.into_iter().max_by(|a, b| merit(a).total_cmp(&merit(b))));
+        }
+        Ok(best)
     })
+}
+
+/// What makes a run better than another one.
+fn merit(row: &Row) -> f64 {
+    match row.task.measure {
+        Measure::Latency => -row.figures.quantile(0.5),
+        Measure::Rate | Measure::Bandwidth => row.figures.per_second(),
+    }
 }
 
 fn value(row: &Row) -> (f64, &'static str) {

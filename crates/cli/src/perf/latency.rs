@@ -12,7 +12,9 @@ use super::report::{Figures, histogram};
 use super::task::{Limit, Target, Task, Verb};
 use crate::interrupt;
 
-/// Messages between two looks at progress.
+/// Messages before those that count, unless a tenth of the time is over earlier.
+const WARM_UP: u64 = 200;
+/// Messages between two words about progress.
 const LOOKS: u64 = 64;
 
 /// Sends one message after the other and notes how long each took. `tick` hears which share is done.
@@ -26,9 +28,10 @@ pub(crate) fn measure(
     let mut trips = Trips::new(task, end, remote)?;
     // The first ones find cold caches, and a driver that has still to learn that it is not needed.
     let (warm_up, most, duration) = match limit {
-        Limit::Messages(most) => ((most / 10).min(200), most, Duration::MAX),
-        Limit::Time(time) => (200, u64::MAX, time),
+        Limit::Messages(most) => ((most / 10).min(WARM_UP), most, Duration::MAX),
+        Limit::Time(time) => (WARM_UP, u64::MAX, time),
     };
+    let mut warm = warm_up == 0;
     let mut times = histogram();
     let mut figures = Figures::default();
     let mut message = 0;
@@ -47,10 +50,10 @@ pub(crate) fn measure(
         last = time;
         trips.judge(message)?;
         message += 1;
-        if message == warm_up {
-            begin = time;
-        }
-        if message <= warm_up {
+        let so_far = time.since(begin);
+        if !warm {
+            warm = message >= warm_up || so_far >= duration / 10;
+            begin = if warm { time } else { begin };
             continue;
         }
         // A ping and a pong took the way twice; a READ or an atomic is a whole trip.
@@ -60,11 +63,10 @@ pub(crate) fn measure(
         if figures.messages >= most {
             break;
         }
+        if so_far >= duration || interrupt::is_asked() {
+            break;
+        }
         if message.is_multiple_of(LOOKS) {
-            let so_far = time.since(begin);
-            if so_far >= duration || interrupt::is_asked() {
-                break;
-            }
             tick(match limit {
                 Limit::Messages(most) => figures.messages as f64 / most as f64,
                 Limit::Time(time) => so_far.as_secs_f64() / time.as_secs_f64(),

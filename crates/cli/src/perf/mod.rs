@@ -144,7 +144,8 @@ Examples:
 How it is measured:
   bandwidth and rate  messages that were completed after a warm-up, by the time this took
   latency             WRITE and SEND: a message and the same one back, halved; READ and atomic: from
-                      posting to completion. The first 200 messages are not counted.
+                      posting to completion. The first 200 messages are not counted, or a
+                      tenth of the time.
   Data is gathered from registered memory, never inline. The path that was taken stands above the table.
 
 Ctrl-C ends a measurement early and shows what was found so far; the exit code is then 1.";

@@ -89,6 +89,7 @@ impl Engine {
 
     /// Meets a peer in another engine, if that is free: nobody ever waits for one engine inside of
     /// another. If it is not, what is to be done goes there as packets.
+    #[inline(never)]
     fn meet_abroad(&mut self, entry: &mut Entry, there: usize, around: &Engines) -> u32 {
         if entry.machine.sends_waiting() == 0 || entry.machine.service() != Service::Rc {
             return 0;
@@ -136,6 +137,7 @@ impl Engine {
 
 /// Does what one queue pair has posted directly at the other, which may be in another engine (`abroad`).
 /// How many messages.
+#[inline]
 fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option<&mut Tables>) -> u32 {
     let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
     let Some(way) = entry.way.as_ref().filter(|_| is_local) else { return 0 };

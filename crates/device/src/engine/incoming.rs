@@ -124,7 +124,7 @@ impl Engine {
                 return;
             }
         };
-        let Some(identification) = self.verifier.check(ends, bytes, place) else {
+        let Some(identification) = self.verifier.check(ends, bytes, place, self.tables.now) else {
             self.counters.icrc_errors += 1;
             return;
         };
@@ -195,6 +195,7 @@ impl Engine {
 
     /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
     /// come to the wrong engine.
+    #[cold]
     fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
         if let Some(there) = around.of(packet.dest_qp) {
             self.counters.forwarded += 1;
@@ -205,6 +206,7 @@ impl Engine {
     }
 
     /// Leaves a packet for another engine of this process; false if that has no room.
+    #[inline(never)]
     pub(super) fn send_to_engine(
         &mut self,
         there: usize,

@@ -10,6 +10,7 @@
 
 mod direct;
 pub(crate) mod freight;
+pub(crate) mod habit;
 pub(crate) mod host;
 pub(crate) mod incoming;
 pub(crate) mod leaving;
@@ -88,6 +89,10 @@ pub(crate) struct Engine {
     spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     owing: Vec<u16>,
+    /// The driver is at work, and may keep acknowledgements back for programs that answer.
+    patient: bool,
+    /// Until when it keeps the first of them back.
+    kept_until: Option<Time>,
     mail: VecDeque<Parcel>,
     /// A packet on the local path.
     scratch: Box<[u8]>,
@@ -133,6 +138,8 @@ pub(crate) enum Reason {
     Posted,
     /// Somebody looked for completions and found none.
     Polled,
+    /// The same, and will look again at once: the driver was sent to rest for it.
+    Watched,
     /// Nobody else does.
     Driver,
 }
@@ -171,6 +178,8 @@ impl Engine {
             ready: Vec::new(),
             spare: Vec::new(),
             owing: Vec::new(),
+            patient: false,
+            kept_until: None,
             mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
             members: Vec::with_capacity(64),
@@ -202,8 +211,8 @@ impl Engine {
         let mut turned = Turned::default();
         match reason {
             Reason::Posted => self.transmit(Acks::Hold, around),
-            Reason::Polled => {
-                turned = self.receive(around);
+            Reason::Polled | Reason::Watched => {
+                turned = self.receive(around, reason);
                 if turned.received == 0 {
                     self.queue_owing();
                     self.run_timers();
@@ -215,10 +224,12 @@ impl Engine {
                 }
             }
             Reason::Driver => {
+                self.kept_until = None;
                 for _ in 0..MAX_LOOKS {
-                    let look = self.receive(around);
+                    let look = self.receive(around, reason);
                     turned.received += look.received;
                     turned.more = look.more;
+                    self.patient = look.received <= STREAM;
                     self.transmit(Acks::Send, around);
                     if !look.more {
                         break;
@@ -229,6 +240,7 @@ impl Engine {
                     self.run_timers();
                 }
                 self.transmit(Acks::Send, around);
+                self.patient = false;
             }
         }
         self.port.flush(&mut self.counters);
@@ -242,16 +254,24 @@ impl Engine {
     /// When somebody has to turn it, even if nothing happens: a timer is due then, or an
     /// acknowledgement has waited for a ride long enough.
     pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
-        let ride = (!self.owing.is_empty()).then(|| self.tables.now + LONGEST_RIDE);
+        let longest = || self.kept_until.unwrap_or(self.tables.now + LONGEST_RIDE);
+        let ride = (!self.owing.is_empty()).then(longest);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         [self.timers.next(), ride, held, self.tables.next_put_off()].into_iter().flatten().min()
     }
 
     /// Takes in what was left for this engine while it was busy: work, and packets of other engines.
+    #[inline]
     fn take_in(&mut self, station: &Station, around: &Engines) {
         if station.freight.is_empty() {
-            return self.take_mail(&station.mail);
+            self.take_mail(&station.mail);
+        } else {
+            self.take_freight(station, around);
         }
+    }
+
+    #[inline(never)]
+    fn take_freight(&mut self, station: &Station, around: &Engines) {
         let mut load = std::mem::take(&mut self.load);
         station.freight.take(&mut load);
         // A receive that was posted before its message was sent must be there for it.
@@ -427,12 +447,17 @@ impl Engine {
     }
 
     /// Looks at the socket once.
-    fn receive(&mut self, around: &Engines) -> Turned {
+    fn receive(&mut self, around: &Engines, reason: Reason) -> Turned {
         if self.broken {
             return Turned::default();
         }
         let mut inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
-        if self.port.fabric.receive(&mut inbox).is_err() {
+        let fabric = &mut self.port.fabric;
+        let looked = match reason {
+            Reason::Watched => fabric.receive_next(&mut inbox),
+            Reason::Posted | Reason::Polled | Reason::Driver => fabric.receive(&mut inbox),
+        };
+        if looked.is_err() {
             self.broken = true;
             self.tables.events.push(AsyncEvent::DeviceFatal);
         }

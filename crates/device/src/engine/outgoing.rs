@@ -125,6 +125,8 @@ impl Fabric for Closed {
         Ok(())
     }
 
+    fn show_marks(&mut self) {}
+
     fn descriptors(&self) -> &[RawFd] {
         &[]
     }
@@ -227,7 +229,8 @@ impl Engine {
                 self.windows.leave_queue(entry.window, index);
             }
         }
-        if (sent > 0 || acks == Acks::Send) && self.transmit_packet(index, Acks::Send, around) {
+        let now = (sent > 0 || acks == Acks::Send) && !self.keeps_back(index, sent);
+        if now && self.transmit_packet(index, Acks::Send, around) {
             sent += 1;
         }
         if sent >= MAX_BURST
@@ -239,6 +242,26 @@ impl Engine {
         }
         self.note(index);
         sent + direct
+    }
+
+    /// Whether the driver keeps back an acknowledgement, because an answer may take it along.
+    fn keeps_back(&mut self, index: u16, sent: usize) -> bool {
+        let (now, patient) = (self.tables.now, self.patient);
+        let Some(entry) = self.qps.by_index(index) else { return false };
+        if sent > 0 {
+            if !patient {
+                entry.habit.sent(now);
+            }
+            return false;
+        }
+        if !patient || !entry.machine.owes_ack() {
+            return false;
+        }
+        let until = entry.habit.wait_until(now);
+        if let Some(until) = until {
+            self.kept_until = Some(self.kept_until.map_or(until, |first| first.min(until)));
+        }
+        until.is_some()
     }
 
     /// Sends one packet, if the queue pair has one.

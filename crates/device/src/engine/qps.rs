@@ -10,6 +10,7 @@ use ferroce_transport::{QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
+use crate::engine::habit::Habit;
 use crate::engine::windows::WindowId;
 use crate::fabric::Route;
 use crate::path::PathChoice;
@@ -46,6 +47,8 @@ pub(crate) struct Entry {
     pub(crate) waiting: bool,
     /// It stands in the list of those that owe an acknowledgement.
     pub(crate) owing: bool,
+    /// Whether its program answers what the driver takes in.
+    pub(crate) habit: Habit,
     /// Its earliest entry among the timers.
     pub(crate) scheduled: Option<Time>,
     /// Sends in the machine, as far as `shared` knows.

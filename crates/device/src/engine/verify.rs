@@ -6,12 +6,17 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
+use ferroce_transport::Time;
 use ferroce_wire::Flow;
 
 use crate::fabric::PORT;
 
-/// How far from the last one an identification may lie that the ICRC was solved for.
+/// How far from the last one an identification may lie that the ICRC was solved for, when it comes at once.
 const REACH: u16 = 4096;
+
+/// How much farther for each millisecond since. Linux adds a random number of up to the ticks that have
+/// passed, and has at most a thousand of them in a second.
+const REACH_PER_MILLISECOND: u128 = 1;
 
 /// Sources whose identifications are followed.
 const SOURCES: usize = 1024;
@@ -23,7 +28,7 @@ const FLOWS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Verifier {
     flows: [Option<(Ends, Flow)>; FLOWS],
-    identifications: HashMap<IpAddr, u16>,
+    identifications: HashMap<IpAddr, (u16, Time)>,
 }
 
 /// Where a packet came from and went to.
@@ -52,14 +57,14 @@ impl Verifier {
 
     /// The identification with which the ICRC of `packet` is right, or `None` if it is wrong.
     /// `place` is the packet's place in what arrived together.
-    pub(crate) fn check(&mut self, ends: &Ends, packet: &[u8], place: usize) -> Option<u16> {
+    pub(crate) fn check(&mut self, ends: &Ends, packet: &[u8], place: usize, now: Time) -> Option<u16> {
         let flow = self.flow(ends)?;
         let expected = u16::try_from(place).unwrap_or(0);
         if flow.verify(packet, expected).is_ok() {
             return Some(expected);
         }
         let found = flow.solve_ip_id(packet)?;
-        self.follows(ends.source.0, found).then_some(found)
+        self.follows(ends.source.0, found, now).then_some(found)
     }
 
     fn flow(&mut self, ends: &Ends) -> Option<Flow> {
@@ -78,21 +83,30 @@ impl Verifier {
     /// Whether an identification that was solved for is credible: small, as in a run of
     /// packets that was cut apart, near the last one of its source, or the first of its source. A
     /// jump is refused once, and taken as where that source now stands: damage does not come twice.
-    fn follows(&mut self, source: IpAddr, found: u16) -> bool {
+    fn follows(&mut self, source: IpAddr, found: u16, now: Time) -> bool {
         if found < 128 {
             return true;
         }
         if !self.identifications.contains_key(&source) && self.identifications.len() >= SOURCES {
             self.identifications.clear();
         }
-        let last = self.identifications.insert(source, found);
-        last.is_none_or(|last| found.wrapping_sub(last).wrapping_add(REACH) <= 2 * REACH)
+        let last = self.identifications.insert(source, (found, now));
+        last.is_none_or(|(last, then)| {
+            let since = now.since(then).as_millis().saturating_mul(REACH_PER_MILLISECOND);
+            let ahead = REACH.saturating_add(u16::try_from(since).unwrap_or(u16::MAX));
+            let distance = found.wrapping_sub(last);
+            distance <= ahead || distance.wrapping_neg() <= REACH
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+
+    const NOW: Time = Time::from_nanos(5_000_000);
 
     fn sealed(ends: &Ends, id: u16) -> [u8; 32] {
         let mut packet = [0x5a; 32];
@@ -109,19 +123,33 @@ mod tests {
     #[test]
     fn a_place_in_a_run_and_zero_are_known_at_once() {
         let mut verifier = Verifier::new();
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 5), Some(5));
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 0), Some(5), "a run cut apart");
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 0), 3), Some(0));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 5, NOW), Some(5));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 0, NOW), Some(5), "a run cut apart");
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 0), 3, NOW), Some(0));
     }
 
     #[test]
     fn a_source_that_counts_is_followed() {
         let mut verifier = Verifier::new();
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 40_000), 0), Some(40_000));
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 40_001), 0), Some(40_001));
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 39_999), 0), Some(39_999), "overtaken");
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 50_001), 0), None, "a jump");
-        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 50_002), 0), Some(50_002));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 40_000), 0, NOW), Some(40_000));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 40_001), 0, NOW), Some(40_001));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 39_999), 0, NOW), Some(39_999), "overtaken");
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 50_001), 0, NOW), None, "a jump");
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 50_002), 0, NOW), Some(50_002));
+    }
+
+    /// Two right packets of a kernel that had been silent were once called wrong.
+    #[test]
+    fn a_source_that_was_silent_may_have_counted_on() {
+        let mut verifier = Verifier::new();
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 1000), 0, NOW), Some(1000));
+        let soon = NOW + Duration::from_millis(900);
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 6001), 0, soon), None, "not so far so soon");
+        let later = soon + Duration::from_secs(20);
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 30_000), 0, later), Some(30_000));
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 24_000), 0, later), None, "not backwards");
+        let much_later = later + Duration::from_secs(300);
+        assert_eq!(verifier.check(&ends(), &sealed(&ends(), 23_000), 0, much_later), Some(23_000));
     }
 
     #[test]
@@ -132,7 +160,7 @@ mod tests {
             packet[bit / 8] ^= 1 << (bit % 8);
             // The byte with the congestion marks may change on the way.
             let expected = (bit / 8 == 4).then_some(0);
-            assert_eq!(verifier.check(&ends(), &packet, 0), expected, "bit {bit}");
+            assert_eq!(verifier.check(&ends(), &packet, 0, NOW), expected, "bit {bit}");
         }
     }
 }

@@ -136,6 +136,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         Ok(())
     }
 
+    fn show_marks(&mut self) {
+        self.inner.show_marks();
+    }
+
     fn dropped(&self) -> u64 {
         self.inner.dropped()
     }

@@ -163,6 +163,10 @@ impl<F: Fabric> Fabric for Faults<F> {
         self.way.inner.receive(inbox)
     }
 
+    fn show_marks(&mut self) {
+        self.way.inner.show_marks();
+    }
+
     fn dropped(&self) -> u64 {
         self.way.inner.dropped()
     }

@@ -73,6 +73,19 @@ pub trait Fabric: Send {
     /// The socket is beyond use.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()>;
 
+    /// As [`receive`](Self::receive), for somebody who looks again and again: it may stop at the first
+    /// datagram, and then says that more may be waiting.
+    ///
+    /// # Errors
+    /// As above.
+    fn receive_next(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        self.receive(inbox)
+    }
+
+    /// From now on datagrams come with traffic class and hop limit. Before, they may be 0: to be told
+    /// costs time with every one of them.
+    fn show_marks(&mut self);
+
     /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
     fn dropped(&self) -> u64 {
         0
@@ -106,6 +119,14 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
         (**self).receive(inbox)
+    }
+
+    fn receive_next(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        (**self).receive_next(inbox)
+    }
+
+    fn show_marks(&mut self) {
+        (**self).show_marks();
     }
 
     fn dropped(&self) -> u64 {

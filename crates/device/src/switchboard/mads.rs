@@ -17,6 +17,7 @@ use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
 
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};
+use crate::clock;
 use crate::descriptor::EventFd;
 use crate::engine::qps::slot_of as slot_of_qp;
 use crate::engine::verify::{Ends, Verifier};
@@ -107,12 +108,12 @@ impl Membership {
     /// The next message for this process; `None` if none comes in this time.
     pub(crate) fn next_mad(&self, timeout: Duration) -> Option<Mad> {
         let mads = &self.inner().mads;
-        let end = crate::clock::now() + timeout;
+        let end = clock::now() + timeout;
         loop {
             if let Some(mad) = mads.pop() {
                 return Some(mad);
             }
-            let left = crate::clock::until(end);
+            let left = clock::until(end);
             if left.is_zero() || mads.readable.wait(Some(left)).is_err() {
                 return mads.pop();
             }
@@ -167,7 +168,7 @@ pub(super) struct Desk {
 
 impl Desk {
     pub(super) fn new() -> Self {
-        Self { inbox: Inbox::new(INBOX), receiving: Receiving::new(), verifier: Verifier::new() }
+        Self { inbox: Inbox::new(INBOX), receiving: Receiving::new(None), verifier: Verifier::new() }
     }
 
     /// Reads what has come to slot 0, and hands it on.
@@ -195,7 +196,8 @@ impl Desk {
 fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usize, bytes: &[u8]) {
     let ends = Ends { source: received.source, local: received.local };
     let packet = Packet::parse(bytes).ok();
-    let checked = packet.and_then(|packet| Some((packet, verifier.check(&ends, bytes, place)?)));
+    let checked =
+        packet.and_then(|packet| Some((packet, verifier.check(&ends, bytes, place, clock::now())?)));
     let Some((packet, identification)) = checked else {
         inner.counts.strays.fetch_add(1, Ordering::Relaxed);
         return;

@@ -265,7 +265,7 @@ impl Inner {
         let mut owned = lock(&self.owned);
         self.table.entry(slot).withdraw();
         // Nobody reads it from now on: let it keep little.
-        drop(self.sockets[slot].prepare_to_receive(0));
+        drop(self.sockets[slot].prepare_to_receive(0, true));
         ports::drain(&self.sockets[slot]);
         self.table.unlock_slot(slot);
         owned[slot] = false;

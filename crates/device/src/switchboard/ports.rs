@@ -45,7 +45,7 @@ pub(super) fn create(group: &Group, is_loopback: bool) -> Result<Vec<Socket>, Sw
         let socket = Socket::open(&binding, PORT, sharing)?;
         // Of the others nobody reads any yet: an owner will ask for more.
         let buffer = if slot == 0 { NOBODYS_BUFFER } else { 0 };
-        socket.prepare_to_receive(buffer).map_err(refused("the options of a socket"))?;
+        socket.prepare_to_receive(buffer, true).map_err(refused("the options of a socket"))?;
         match slot {
             0 => socket.share_port().map_err(refused("a shared port"))?,
             // The kernel takes a filter when the group has its second socket.

@@ -54,6 +54,8 @@ impl Fabric for Pipe {
         Ok(())
     }
 
+    fn show_marks(&mut self) {}
+
     fn descriptors(&self) -> &[RawFd] {
         &[]
     }

@@ -34,7 +34,9 @@ impl End {
 
     /// The next completion, which must be a success.
     pub(crate) fn done(&self) -> Completion {
-        *self.cq.wait(SOON).unwrap().result().unwrap()
+        let done = self.cq.wait(SOON).unwrap();
+        let state = || (self.qp.query(), self.context.counters());
+        *done.result().unwrap_or_else(|error| panic!("{error}: {:?}", state()))
     }
 }
 

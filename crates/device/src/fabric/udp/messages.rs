@@ -92,6 +92,19 @@ impl Messages {
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
+    /// Receives one datagram into an entry without waiting.
+    ///
+    /// # Safety
+    /// As for [`receive`](Self::receive).
+    pub(super) unsafe fn receive_one(&mut self, socket: RawFd, at: usize) -> io::Result<()> {
+        let header = &mut self.headers[at];
+        let (to, flags) = (&raw mut header.msg_hdr, c_long::from(libc::MSG_DONTWAIT));
+        // SAFETY: as in `receive`, with one header.
+        let result = unsafe { libc::syscall(libc::SYS_recvmsg, c_long::from(socket), to, flags) };
+        header.msg_len = u32::try_from(result).map_err(|_| io::Error::last_os_error())?;
+        Ok(())
+    }
+
     /// What has come into entry `at`: bytes, sender and notes; `None` if any of it was cut.
     pub(crate) fn received(&self, at: usize) -> Option<(usize, Name, Notes)> {
         let header = &self.headers[at];

@@ -102,7 +102,7 @@ impl UdpFabric {
             let interface = config.interface.clone();
             OpenError::System { step, interface, port: config.port, source }
         };
-        main.prepare_to_receive(config.receive_buffer)
+        main.prepare_to_receive(config.receive_buffer, config.address.is_none())
             .map_err(|error| refused("set the options for receiving", error))?;
         let granted = main
             .get(libc::SOL_SOCKET, libc::SO_RCVBUF)
@@ -121,7 +121,7 @@ impl UdpFabric {
             coalescing,
             senders: Senders::new(),
             sending: Sending::new(segments, config.peer_port),
-            receiving: Receiving::new(),
+            receiving: Receiving::new(config.address),
         })
     }
 
@@ -200,6 +200,14 @@ impl Fabric for UdpFabric {
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
         self.receiving.receive(&self.main, inbox)
+    }
+
+    fn receive_next(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        self.receiving.receive_next(&self.main, inbox)
+    }
+
+    fn show_marks(&mut self) {
+        self.main.show_marks();
     }
 
     fn descriptors(&self) -> &[RawFd] {

@@ -1,6 +1,7 @@
 //! System calls into datagrams.
 
 use std::io;
+use std::net::IpAddr;
 
 use super::super::{Inbox, Received};
 use super::messages::{BATCH, Messages};
@@ -9,6 +10,10 @@ use super::socket::Socket;
 /// What receiving needs and keeps from one call to the next.
 pub(crate) struct Receiving {
     messages: Messages,
+    /// The only address that datagrams can come to, if there is one.
+    local: Option<IpAddr>,
+    /// Whether nothing came the last time.
+    idle: bool,
     /// Whether much came the last time.
     busy: bool,
     dropped: u64,
@@ -23,13 +28,37 @@ const PATIENCE: usize = 16;
 
 impl Receiving {
     /// Makes all the room that will be needed.
-    pub(crate) fn new() -> Self {
-        Self { messages: Messages::new(), busy: false, dropped: 0 }
+    pub(crate) fn new(local: Option<IpAddr>) -> Self {
+        Self { messages: Messages::new(), local, idle: true, busy: false, dropped: 0 }
     }
 
     /// Datagrams that came damaged or without their destination.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// As [`receive`](Self::receive); but as long as nothing came, only the first datagram is waited for: it
+    /// mostly comes alone, and a call that takes one is faster than a call that takes many.
+    pub(super) fn receive_next(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
+        if !self.idle || inbox.capacity() == 0 {
+            return self.receive(socket, inbox);
+        }
+        inbox.clear();
+        if let Some(slot) = inbox.slots().next() {
+            self.messages.incoming(0, slot);
+        }
+        // SAFETY: a slot was given to the entry just now, and this function alone borrows the inbox.
+        match unsafe { self.messages.receive_one(socket.raw(), 0) } {
+            Ok(()) => {
+                self.idle = false;
+                self.keep(inbox, 1);
+                inbox.set_full(true);
+                Ok(())
+            }
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
+            // Whatever else it is, the long way knows it.
+            Err(_) => self.receive(socket, inbox),
+        }
     }
 
     /// Replaces what is in the inbox by what has arrived, without waiting.
@@ -59,6 +88,7 @@ impl Receiving {
                 },
             }
         }
+        self.idle = seen == 0;
         self.busy = seen > FEW;
         inbox.set_full(seen == capacity);
         Ok(())
@@ -98,7 +128,7 @@ impl Receiving {
     fn judge(&self, at: usize) -> Option<Received> {
         let (len, name, notes) = self.messages.received(at)?;
         let source = name.parse()?;
-        let local = notes.local?;
+        let local = notes.local.or(self.local)?;
         let segment = notes.segment.unwrap_or(len).min(len).max(1);
         let (traffic_class, hop_limit) = (notes.traffic_class, notes.hop_limit);
         Some(Received { len, segment, source, local, traffic_class, hop_limit })

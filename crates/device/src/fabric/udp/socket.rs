@@ -101,27 +101,41 @@ impl Socket {
         outcome(result)
     }
 
-    /// Asks for what must be known about each datagram that comes, and for room to keep them.
-    pub(crate) fn prepare_to_receive(&self, buffer: usize) -> io::Result<()> {
+    /// Asks for what must be known about each datagram that comes, and for room to keep them. Its
+    /// destination is known without asking where the socket has one address.
+    pub(crate) fn prepare_to_receive(&self, buffer: usize, any_address: bool) -> io::Result<()> {
+        let ask = c_int::from(any_address);
         match self.family {
-            Family::V4 => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?,
+            Family::V4 => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, ask)?,
             // It tells mapped addresses for IPv4 too: IP_PKTINFO would tell them twice.
-            Family::V6 => self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?,
+            Family::V6 => self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, ask)?,
         }
-        // Nice to have: without these, marks read as 0, a datagram over IPv6 without a checksum is not
-        // seen (the ICRC guards it), and groups that other programs have joined are.
-        for (name, value) in [(libc::IP_RECVTOS, 1), (libc::IP_RECVTTL, 1), (libc::IP_MULTICAST_ALL, 0)] {
-            let _ = self.set(libc::IPPROTO_IP, name, value);
-        }
+        // They may be shown since an earlier owner of the socket.
+        self.set_marks(0);
+        // Nice to have: without these, groups that other programs have joined are seen, and a datagram over
+        // IPv6 without a checksum is not (the ICRC guards it).
+        let _ = self.set(libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         if self.family == Family::V6 {
-            let wishes =
-                [(libc::IPV6_RECVTCLASS, 1), (libc::IPV6_RECVHOPLIMIT, 1), (libc::IPV6_MULTICAST_ALL, 0)];
-            for (name, value) in wishes {
-                let _ = self.set(libc::IPPROTO_IPV6, name, value);
-            }
+            let _ = self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0);
             let _ = self.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, 1);
         }
         self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, buffer)
+    }
+
+    /// Asks for traffic class and hop limit of each datagram. Without them they read as 0.
+    pub(super) fn show_marks(&self) {
+        self.set_marks(1);
+    }
+
+    fn set_marks(&self, shown: c_int) {
+        for name in [libc::IP_RECVTOS, libc::IP_RECVTTL] {
+            let _ = self.set(libc::IPPROTO_IP, name, shown);
+        }
+        if self.family == Family::V6 {
+            for name in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+                let _ = self.set(libc::IPPROTO_IPV6, name, shown);
+            }
+        }
     }
 
     /// Keeps next to nothing of what may come: nobody will read it.

@@ -98,7 +98,7 @@ impl Member {
         let sink: Weak<dyn Sink> = Arc::downgrade(&letters) as Weak<dyn Sink>;
         slot.attach(sink);
         let socket = slot.socket();
-        socket.prepare_to_receive(4 << 20).expect("a buffer");
+        socket.prepare_to_receive(4 << 20, true).expect("a buffer");
         let dice = Random::from_system().expect("random numbers");
         Self {
             slot,
@@ -107,7 +107,7 @@ impl Member {
             tally,
             letters,
             messages: Messages::new(),
-            receiving: Receiving::new(),
+            receiving: Receiving::new(None),
             inbox: Inbox::new(16),
             dice,
             waiting: HashMap::new(),

@@ -147,6 +147,7 @@ fn a_stopped_leader_is_named() {
     let mut leader = Other::start("member", address(8));
     leader.hear();
     leader.signal(libc::SIGSTOP);
+    eventually("all its threads are stopped", || leader.is_stopped());
     let why = why_not(8);
     let who = format!("process {}, did not answer in 8 s; is it stopped? `kill -CONT", leader.pid());
     assert!(why.contains(&who), "{why}");

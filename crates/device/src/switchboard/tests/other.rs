@@ -61,6 +61,17 @@ impl Other {
     }
 }
 
+impl Other {
+    /// Whether a signal has stopped all its threads: that takes a moment.
+    pub(super) fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it is there").flatten();
+        tasks.into_iter().all(|task| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
+    }
+}
+
 impl Drop for Other {
     fn drop(&mut self) {
         drop(self.child.kill());

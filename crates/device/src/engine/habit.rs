@@ -1,0 +1,104 @@
+//! Whether a program answers what the driver takes in for it.
+//!
+//! A program that spins on its memory calls nobody: the driver takes packets in, and the program answers as
+//! soon as it sees them. An acknowledgement that the driver sends at once ends the peer's waiting for it, so
+//! the peer turns to its own memory, and needs its own driver for the answer. One that rides with the answer
+//! finds the peer still polling, and no driver is needed on either side. But a program that never answers
+//! would only be late with every acknowledgement; so it is learned which kind a program is.
+
+use std::time::Duration;
+
+use ferroce_transport::Time;
+
+/// How long the driver keeps an acknowledgement back for an answer to take it along.
+pub(crate) const HOLD: Duration = Duration::from_micros(100);
+
+/// What an answer in time adds, and how much is kept at most: so many waits in vain end the habit.
+const GAIN: u8 = 2;
+const MOST: u8 = 16;
+
+/// What is known of one queue pair's program.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Habit {
+    /// Above zero: it answers.
+    score: u8,
+    /// When the driver took in what is not answered yet.
+    taken_in: Option<Time>,
+    /// An acknowledgement waits since then.
+    waits: bool,
+}
+
+impl Habit {
+    /// The driver could acknowledge something. Until when it rather waits; `None` for not at all.
+    pub(crate) fn wait_until(&mut self, now: Time) -> Option<Time> {
+        if !self.waits {
+            self.taken_in = Some(now);
+            self.waits = self.score > 0;
+        }
+        let end = self.taken_in? + HOLD;
+        if self.waits && now < end {
+            return Some(end);
+        }
+        if std::mem::take(&mut self.waits) {
+            self.score -= 1;
+        }
+        None
+    }
+
+    /// The program has sent something.
+    pub(crate) fn sent(&mut self, now: Time) {
+        if let Some(then) = self.taken_in.take() {
+            self.waits = false;
+            if now.since(then) < HOLD {
+                self.score = (self.score + GAIN).min(MOST);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Time {
+        Time::from_nanos(1_000_000 + micros * 1000)
+    }
+
+    #[test]
+    fn who_never_answers_is_never_waited_for() {
+        let mut habit = Habit::default();
+        for round in 0..100 {
+            assert_eq!(habit.wait_until(at(round * 10)), None);
+        }
+        habit.sent(at(5000));
+        assert_eq!(habit.wait_until(at(6000)), None, "that was too late to be an answer");
+    }
+
+    #[test]
+    fn who_answers_is_waited_for_until_it_does_not() {
+        let mut habit = Habit::default();
+        assert_eq!(habit.wait_until(at(0)), None);
+        habit.sent(at(3));
+        assert_eq!(habit.wait_until(at(10)), Some(at(110)));
+        assert_eq!(habit.wait_until(at(20)), Some(at(110)), "it waits since the first");
+        habit.sent(at(30));
+        let mut waits = 0;
+        let mut now = 1000;
+        while habit.wait_until(at(now)).is_some() {
+            waits += 1;
+            assert_eq!(habit.wait_until(at(now + 100)), None, "long enough");
+            now += 1000;
+        }
+        assert_eq!(waits, 4, "two answers, and then none");
+    }
+
+    #[test]
+    fn a_long_habit_ends_too() {
+        let mut habit = Habit::default();
+        for round in 0..1000 {
+            let _ = habit.wait_until(at(round * 50));
+            habit.sent(at(round * 50 + 5));
+        }
+        assert_eq!(habit.score, MOST);
+    }
+}
