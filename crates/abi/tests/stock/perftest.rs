@@ -61,7 +61,7 @@ fn eight_pairs_at_once_share_an_address() {
     let pairs: Vec<_> = (0..8)
         .map(|_| {
             std::thread::spawn(|| {
-                measures("ib_write_bw", &["-n", "200", "-s", "65536"], "127.0.88.26", &["65536"])
+                measures("ib_write_bw", &["-n", "200", "-s", "65536"], "127.0.88.26", &["65536"]);
             })
         })
         .collect();
