@@ -148,7 +148,7 @@ fn fill(c: &mut verbs_context) {
     c.alloc_parent_domain = none;
     c.dealloc_td = no;
     c.alloc_td = none;
-    c.modify_cq = no;
+    c.modify_cq = Some(cq::modify);
     c.post_srq_ops = no;
     c.destroy_rwq_ind_table = no;
     c.create_rwq_ind_table = none;

@@ -3,9 +3,11 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use ferroce_cabi::{
-    IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_wc,
+    IBV_CQ_ATTR_MODERATE, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_comp_channel, ibv_context,
+    ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc,
 };
 use ferroce_device::{CompletionQueue, Notify, WorkCompletion};
 use ferroce_transport::Completion;
@@ -16,7 +18,7 @@ use crate::channel::CompChannel;
 use crate::context::{Context, object};
 use crate::events::{self, Subject};
 use crate::fork;
-use crate::object::{Acknowledged, Zero, given, taken};
+use crate::object::{Acknowledged, Zero, given, seen, taken};
 use crate::refusal::{Answer, Refused, number, pointer};
 
 /// A completion queue; all have the extended form.
@@ -176,6 +178,23 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
         Ok(())
     });
     number("ibv_resize_cq", answer)
+}
+
+/// Puts events off until there are several completions, or some time has passed.
+pub(crate) unsafe extern "C" fn modify(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: the caller passes a live queue, or null.
+    let cq = unsafe { Cq::of(cq) };
+    // SAFETY: the caller passes attributes of its own, or null.
+    let attr = unsafe { seen(attr, "attributes") };
+    let answer = cq.and_then(|cq| {
+        let attr = attr?;
+        if attr.attr_mask != IBV_CQ_ATTR_MODERATE {
+            return Err(Refused::invalid(format_args!("unknown attributes in 0x{:x}", attr.attr_mask)));
+        }
+        let period = Duration::from_micros(u64::from(attr.moderate.cq_period));
+        Ok(cq.queue.moderate(u32::from(attr.moderate.cq_count), period)?)
+    });
+    number("ibv_modify_cq", answer)
 }
 
 pub(crate) unsafe extern "C" fn request_notification(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {

@@ -113,6 +113,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         // In kHz: completions are stamped in nanoseconds.
         attr.hca_core_clock = 1_000_000;
         attr.device_cap_flags_ex = u64::from(attr.orig_attr.device_cap_flags) | ATOMIC_WRITE;
+        (attr.cq_mod_caps.max_cq_count, attr.cq_mod_caps.max_cq_period) = (u16::MAX, u16::MAX);
         attr.phys_port_cnt_ex = u32::from(PORT);
         // SAFETY: the caller vouches for `size` bytes there; no more than the structure has are copied.
         unsafe { copy_out(&attr, to.cast(), size) };

@@ -132,6 +132,7 @@ c_constants! {
         IBV_CREATE_CQ_ATTR_SINGLE_THREADED = 1,
         IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN = 1 << 1,
         IBV_VALUES_MASK_RAW_CLOCK = 1,
+        IBV_CQ_ATTR_MODERATE = 1,
         IBV_QP_CREATE_BLOCK_SELF_MCAST_LB = 1 << 1,
     }
     u64 {

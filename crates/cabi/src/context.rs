@@ -7,7 +7,8 @@ use crate::device::{
 };
 use crate::layout::c_structs;
 use crate::objects::{
-    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_mw, ibv_mw_bind, ibv_pd, ibv_srq, ibv_srq_init_attr_ex,
+    ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_modify_cq_attr, ibv_mw, ibv_mw_bind, ibv_pd, ibv_srq,
+    ibv_srq_init_attr_ex,
 };
 use crate::queue_pair::{ibv_qp, ibv_qp_init_attr_ex};
 use crate::work::{ibv_recv_wr, ibv_send_wr, ibv_wc};
@@ -82,7 +83,7 @@ c_structs! {
         alloc_parent_domain: RefusalPtr,
         dealloc_td: Refusal,
         alloc_td: RefusalPtr,
-        modify_cq: Refusal,
+        modify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int>,
         post_srq_ops: Refusal,
         destroy_rwq_ind_table: Refusal,
         create_rwq_ind_table: RefusalPtr,

@@ -147,6 +147,16 @@ c_structs! {
         parent_domain: *mut ibv_pd,
     }
 
+    struct ibv_moderate_cq {
+        cq_count: u16,
+        cq_period: u16,
+    }
+
+    struct ibv_modify_cq_attr {
+        attr_mask: u32,
+        moderate: ibv_moderate_cq,
+    }
+
     struct ibv_srq_attr {
         max_wr: u32,
         max_sge: u32,

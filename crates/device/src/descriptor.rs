@@ -105,3 +105,24 @@ pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the kernel gave it to us just now, so nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clearing_never_waits_also_on_a_blocking_descriptor() {
+        let event = EventFd::new().unwrap();
+        // SAFETY: a system call without pointers, on a descriptor of this test.
+        let flags = unsafe { libc::fcntl(event.0.as_raw_fd(), libc::F_GETFL) };
+        // SAFETY: as above.
+        let set = unsafe { libc::fcntl(event.0.as_raw_fd(), libc::F_SETFL, flags & !libc::O_NONBLOCK) };
+        assert_eq!(set, 0);
+        event.clear();
+        event.signal();
+        assert!(event.wait(Some(Duration::ZERO)).unwrap());
+        event.clear();
+        event.clear();
+        assert!(!event.wait(Some(Duration::ZERO)).unwrap());
+    }
+}

@@ -24,6 +24,11 @@ int main(void) {
             _exit(2);
         if (ibv_dealloc_pd(pd) != EPERM || ibv_destroy_cq(cq) != EPERM)
             _exit(3);
+        /* What the child opens itself is new. */
+        struct ibv_context *own = ibv_open_device(list[0]);
+        struct ibv_pd *own_pd = own ? ibv_alloc_pd(own) : NULL;
+        if (!own_pd || ibv_dealloc_pd(own_pd) || ibv_close_device(own))
+            _exit(4);
         _exit(0);
     }
     int status = 0;

@@ -119,6 +119,15 @@ int main(void) {
     MINUS_ONE_WITH(ibv_get_async_event(ctx, &event), EAGAIN);
     struct pollfd polled = {.fd = channel->fd, .events = POLLIN};
     NUMBER(poll(&polled, 1, 0), 0);
+    struct ibv_modify_cq_attr moderation = {.attr_mask = 2};
+    NUMBER(ibv_modify_cq(cq, &moderation), EINVAL);
+    moderation = (struct ibv_modify_cq_attr){.attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {17, 1000}};
+    NUMBER(ibv_modify_cq(cq, &moderation), EINVAL);
+    moderation.moderate.cq_count = 1;
+    NUMBER(ibv_modify_cq(cq, &moderation), 0);
+    NUMBER(ibv_resize_cq(cq, 0), EINVAL);
+    NUMBER(ibv_resize_cq(cq, 32), 0);
+    NUMBER(cq->cqe, 32);
     /* A thread that waits for an event can be cancelled. */
     fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) & ~O_NONBLOCK);
     pthread_t thread;

@@ -2,32 +2,21 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Where the library is, set by `cargo xtask test`. Without it the library is linked here.
-const FOLDER: &str = "FERROCE_ABI";
+const FOLDER_VARIABLE: &str = "FERROCE_ABI";
 
 /// Seconds after which a program hangs.
 const PATIENCE: &str = "60";
 
-/// The folder of the library, in a place that every user may read.
+/// The folder of the library.
 pub(crate) fn folder() -> &'static Path {
-    static COPY: OnceLock<PathBuf> = OnceLock::new();
-    COPY.get_or_init(|| {
-        let linked = env::var_os(FOLDER).map_or_else(link, PathBuf::from);
-        let copy = env::temp_dir().join(format!("ferroce-abi-{}", std::process::id()));
-        fs::create_dir_all(&copy).unwrap();
-        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
-        for name in ["libibverbs.so.1", "libibverbs.so"] {
-            let from = linked.join(name);
-            fs::copy(&from, copy.join(name)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
-        }
-        copy
-    })
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| env::var_os(FOLDER_VARIABLE).map_or_else(link, PathBuf::from))
 }
 
 fn link() -> PathBuf {
@@ -77,8 +66,10 @@ pub(crate) fn succeeds(mut command: Command) -> String {
 /// Compiles a C program of `tests/c`.
 pub(crate) fn compiled(name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
-    // Beside the library, where every user may run it.
-    let binary = folder().join(name);
+    // Several tests may need it at once, and a program that runs cannot be written.
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{number}"));
     let output = Command::new("gcc")
         .args(["-Wall", "-Werror", "-D_GNU_SOURCE", "-o"])
         .arg(&binary)

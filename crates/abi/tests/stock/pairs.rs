@@ -1,4 +1,4 @@
-//! A server and a client, each a process.
+//! A server and a client, each a process, on one address.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -14,8 +14,8 @@ pub(crate) struct Pair<'a> {
     pub(crate) program: &'a str,
     /// Its arguments, for both.
     pub(crate) args: &'a [&'a str],
-    /// Addresses of the server's and the client's device.
-    pub(crate) addresses: [&'a str; 2],
+    /// The address of both their devices: two processes share it.
+    pub(crate) address: &'a str,
     /// Variables of both.
     pub(crate) variables: &'a [(&'a str, &'a str)],
 }
@@ -24,9 +24,9 @@ impl Pair<'_> {
     /// Runs both to their ends, which must be good ones, and returns what the client and the server said.
     pub(crate) fn run(&self) -> (String, String) {
         let port = free_port().to_string();
-        let server = self.started(0, &port, None);
+        let server = self.started(&port, None);
         for _ in 0..TRIES {
-            let client = self.started(1, &port, Some("127.0.0.1")).wait_with_output().unwrap();
+            let client = self.started(&port, Some("127.0.0.1")).wait_with_output().unwrap();
             let client_said = said(&client);
             // It begins anew if the server does not listen yet.
             if !client.status.success() && is_too_early(&client_said) {
@@ -43,8 +43,8 @@ impl Pair<'_> {
         panic!("{self}: the server never listened: {server}");
     }
 
-    fn started(&self, side: usize, port: &str, server: Option<&str>) -> Child {
-        let mut command = with_library(self.program, self.addresses[side]);
+    fn started(&self, port: &str, server: Option<&str>) -> Child {
+        let mut command = with_library(self.program, self.address);
         command.args(self.args).args(["-p", port]).args(server);
         command.envs(self.variables.iter().copied());
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()

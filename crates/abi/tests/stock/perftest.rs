@@ -15,12 +15,12 @@ const PROGRAMS: &[&str] = &[
 ];
 
 /// Runs a tool, and sees that it printed a line of figures for every size.
-fn measures(program: &str, args: &[&str], addresses: [&str; 2], sizes: &[&str]) {
+fn measures(program: &str, args: &[&str], address: &str, sizes: &[&str]) {
     if !are_here(PROGRAMS) {
         return;
     }
     let args = [&["-F", "-x", "0", "-d", "ferroce_lo"], args].concat();
-    let (client, _) = Pair { program, args: &args, addresses, variables: &[] }.run();
+    let (client, _) = Pair { program, args: &args, address, variables: &[] }.run();
     for size in sizes {
         let line = client.lines().find(|line| line.split_whitespace().next() == Some(size));
         let figures =
@@ -31,27 +31,41 @@ fn measures(program: &str, args: &[&str], addresses: [&str; 2], sizes: &[&str]) 
 
 #[test]
 fn send_over_all_services() {
-    let addresses = ["127.0.88.20", "127.0.88.21"];
-    measures("ib_send_bw", &["-n", "100", "-s", "65536"], addresses, &["65536"]);
-    measures("ib_send_bw", &["-n", "100", "-s", "4096", "-c", "UC"], addresses, &["4096"]);
-    measures("ib_send_bw", &["-n", "100", "-s", "1024", "-c", "UD"], addresses, &["1024"]);
-    measures("ib_send_lat", &["-n", "100", "-s", "64", "-I", "64"], addresses, &["64"]);
-    measures("ib_send_lat", &["-n", "100", "-s", "8", "-e"], addresses, &["8"]);
+    let address = "127.0.88.20";
+    measures("ib_send_bw", &["-n", "100", "-s", "65536"], address, &["65536"]);
+    measures("ib_send_bw", &["-n", "100", "-s", "4096", "-c", "UC"], address, &["4096"]);
+    measures("ib_send_bw", &["-n", "100", "-s", "1024", "-c", "UD"], address, &["1024"]);
+    measures("ib_send_lat", &["-n", "100", "-s", "64", "-I", "64"], address, &["64"]);
+    measures("ib_send_lat", &["-n", "100", "-s", "8", "-e"], address, &["8"]);
 }
 
 #[test]
 fn write_in_many_ways() {
-    let addresses = ["127.0.88.22", "127.0.88.23"];
-    measures("ib_write_bw", &["-n", "50", "-a"], addresses, &["2", "4096", "1048576", "8388608"]);
-    measures("ib_write_bw", &["-n", "100", "-s", "8192", "-b", "-q", "8"], addresses, &["8192"]);
-    measures("ib_write_lat", &["-n", "100", "-s", "8"], addresses, &["8"]);
+    let address = "127.0.88.22";
+    measures("ib_write_bw", &["-n", "50", "-a"], address, &["2", "4096", "1048576", "8388608"]);
+    measures("ib_write_bw", &["-n", "100", "-s", "8192", "-b", "-q", "8"], address, &["8192"]);
+    measures("ib_write_lat", &["-n", "100", "-s", "8"], address, &["8"]);
 }
 
 #[test]
 fn read_and_atomics() {
-    let addresses = ["127.0.88.24", "127.0.88.25"];
-    measures("ib_read_bw", &["-n", "100", "-s", "65536"], addresses, &["65536"]);
-    measures("ib_read_lat", &["-n", "100", "-s", "8"], addresses, &["8"]);
-    measures("ib_atomic_bw", &["-n", "100", "-A", "CMP_AND_SWAP"], addresses, &["8"]);
-    measures("ib_atomic_lat", &["-n", "100", "-A", "FETCH_AND_ADD"], addresses, &["8"]);
+    let address = "127.0.88.24";
+    measures("ib_read_bw", &["-n", "100", "-s", "65536"], address, &["65536"]);
+    measures("ib_read_lat", &["-n", "100", "-s", "8"], address, &["8"]);
+    measures("ib_atomic_bw", &["-n", "100", "-A", "CMP_AND_SWAP"], address, &["8"]);
+    measures("ib_atomic_lat", &["-n", "100", "-A", "FETCH_AND_ADD"], address, &["8"]);
+}
+
+#[test]
+fn eight_pairs_at_once_share_an_address() {
+    let pairs: Vec<_> = (0..8)
+        .map(|_| {
+            std::thread::spawn(|| {
+                measures("ib_write_bw", &["-n", "200", "-s", "65536"], "127.0.88.26", &["65536"]);
+            })
+        })
+        .collect();
+    for pair in pairs {
+        pair.join().unwrap();
+    }
 }

@@ -1,11 +1,13 @@
 //! C programs of our own.
 
+use std::env;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use ferroce_testkit::judge;
 
-use crate::library::{are_here, compiled, folder, succeeds, with_library};
+use crate::library::{are_here, compiled, folder, said, succeeds, with_library};
 
 fn can_compile() -> bool {
     judge::is_here("gcc") && judge::has_file("/usr/include/infiniband/verbs.h")
@@ -68,23 +70,30 @@ fn a_user_without_any_right_has_a_device() {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let root = status.lines().any(|line| line.split_whitespace().take(2).eq(["Uid:", "0"]));
     let program = compiled("mistakes");
-    let command = if root {
-        let mut command = with_library("setpriv", "127.0.88.34");
-        // The loader forgets the path of libraries where rights change, so it is set behind that.
-        command.args([
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            "--no-new-privs",
-            "--bounding-set=-all",
-        ]);
-        command.args(["--inh-caps=-all", "env"]);
-        command.arg(format!("LD_LIBRARY_PATH={}", folder().display())).arg(&program);
-        command
-    } else {
-        with_library(&program, "127.0.88.34")
-    };
-    assert!(succeeds(command).contains("0 surprises"));
+    if !root {
+        assert!(succeeds(with_library(&program, "127.0.88.34")).contains("0 surprises"));
+        return;
+    }
+    // Where that user may read it.
+    let open = env::temp_dir().join(format!("ferroce-stock-{}", std::process::id()));
+    fs::create_dir_all(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(folder().join("libibverbs.so.1"), open.join("libibverbs.so.1")).unwrap();
+    fs::copy(&program, open.join("mistakes")).unwrap();
+    let mut command = with_library("setpriv", "127.0.88.34");
+    // The loader forgets the path of libraries where rights change, so it is set behind that.
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--no-new-privs",
+        "--bounding-set=-all",
+    ]);
+    command.args(["--inh-caps=-all", "env"]);
+    command.arg(format!("LD_LIBRARY_PATH={}", open.display())).arg(open.join("mistakes"));
+    let output = command.output().unwrap();
+    fs::remove_dir_all(&open).unwrap();
+    assert!(output.status.success() && said(&output).contains("0 surprises"), "{}", said(&output));
 }
 
 #[test]

@@ -122,6 +122,18 @@ fn a_region_gives_its_memory_back() {
 }
 
 #[test]
+fn a_region_changed_in_place_is_reached_by_the_keys_it_had() {
+    let mut table = table();
+    let keys = table.register(spec(READ)).unwrap();
+    let changed = RegionSpec { domain: OTHER, len: 8, ..table.region(keys.lkey).unwrap() };
+    assert_eq!(table.reregister_in_place(keys.lkey, changed), Ok(keys));
+    assert_eq!(denied(table.remote(BY, keys.rkey, BASE, 8, READ)), Some(Denied::WrongDomain));
+    let by = Accessor { domain: OTHER, ..BY };
+    assert_eq!(denied(table.remote(by, keys.rkey, BASE, 8, READ)), None);
+    assert_eq!(denied(table.remote(by, keys.rkey, BASE, 9, READ)), Some(Denied::OutOfRange));
+}
+
+#[test]
 fn a_changed_region_has_new_keys() {
     let mut table = table();
     let old = table.register(spec(READ)).unwrap();

@@ -1,0 +1,54 @@
+//! Queue pairs that go away: what their peers and their completion queues are left with.
+#![allow(missing_docs, reason = "a test")]
+
+mod common;
+
+use common::{Side, device, signaled};
+use ferroce_device::{PathPolicy, WorkCompletion};
+use ferroce_transport::{ReceiveRequest, SendOp, State, Status};
+
+/// Two connected ends on the wire.
+fn ends(first: [u8; 4], second: [u8; 4]) -> (Side, Side) {
+    let ends = [first, second].map(|address| Side::new(&device(address), address, PathPolicy::Forbid));
+    let [a, b] = ends;
+    a.connect(&b.address());
+    b.connect(&a.address());
+    (a, b)
+}
+
+/// An acknowledgement waits for a packet to ride behind. A program that ends after its last receive must not
+/// take it along: its peer would try again until it gives up.
+#[test]
+fn what_is_owed_is_sent_before_a_queue_pair_goes() {
+    for round in 0..20 {
+        let (a, b) = ends([127, 0, 87, 1], [127, 0, 87, 2]);
+        b.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[b.sge(0, 64)] }]).unwrap();
+        a.qp.post_send(&[signaled(2, SendOp::Send, &[a.sge(0, 64)])]).unwrap();
+        assert_eq!(b.polled_completion().status, Status::Success);
+        drop(b);
+        let ended = a.completion();
+        assert_eq!((ended.id, ended.status), (2, Status::Success), "round {round}");
+    }
+}
+
+#[test]
+fn completions_of_a_reset_queue_pair_can_be_forgotten_and_those_of_others_stay() {
+    let (a, b) = ends([127, 0, 87, 3], [127, 0, 87, 4]);
+    let other = Side::into_queue(&a.nic, [127, 0, 87, 3], PathPolicy::Prefer, (4, None), &a.cq);
+    other.connect(&b.address());
+    let flushed = |side: &Side| {
+        side.qp.modify(&ferroce_transport::Attributes::to(State::Err), None).unwrap();
+    };
+    for (side, id) in [(&a, 1), (&other, 2), (&a, 3)] {
+        side.qp.post_receive(&[ReceiveRequest { id, sges: &[] }]).unwrap();
+    }
+    flushed(&a);
+    flushed(&other);
+    a.cq.forget(a.qp.qpn());
+    let mut found = [WorkCompletion::EMPTY; 8];
+    assert_eq!(a.cq.poll(&mut found), 1);
+    assert_eq!((found[0].completion.id, found[0].completion.qpn), (2, other.qp.qpn()));
+    // What completes later comes as ever.
+    a.qp.post_receive(&[ReceiveRequest { id: 4, sges: &[] }]).unwrap();
+    assert_eq!(a.completion().id, 4);
+}
