@@ -51,7 +51,7 @@ impl Station {
             slot: engine.qps.slot(),
             turnstile: Turnstile::new(engine),
             mail: Mail::with_capacity(MAIL),
-            freight: Freight::default(),
+            freight: Freight::new(),
             driver,
             looks: AtomicU64::new(0),
             load: AtomicUsize::new(0),

@@ -9,27 +9,35 @@ use super::incoming::Sender;
 /// by those who care.
 const LIMIT: usize = 4 << 20;
 
+/// How many they may be.
+const MOST: usize = 1 << 14;
+
 /// Where other engines of the process leave packets, in order, to be taken out as a whole.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Freight {
     waiting: Mutex<Load>,
     /// Whether there is any. Written under the lock only, so it never falls behind.
     has: AtomicBool,
 }
 
-/// Packets, one behind the other. The room that it has grown to changes hands when it is taken out, so
-/// that packets cost no allocation.
-#[derive(Debug, Default)]
+/// Packets, one behind the other. Its room is made once and changes hands when it is taken out, so that
+/// packets cost no allocation; the system gives memory to those parts of it only that were ever used.
+#[derive(Debug)]
 pub(crate) struct Load {
     heads: Vec<(Sender, usize)>,
     bytes: Vec<u8>,
 }
 
 impl Freight {
+    /// Makes all the room that will be needed.
+    pub(crate) fn new() -> Self {
+        Self { waiting: Mutex::new(Load::new()), has: AtomicBool::new(false) }
+    }
+
     /// Leaves a packet; false if there is no room. The engine has to be called upon afterwards.
     pub(crate) fn push(&self, sender: &Sender, packet: &[u8]) -> bool {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.bytes.len() + packet.len() > LIMIT {
+        if waiting.bytes.len() + packet.len() > LIMIT || waiting.heads.len() == MOST {
             return false;
         }
         waiting.heads.push((*sender, packet.len()));
@@ -53,6 +61,14 @@ impl Freight {
 }
 
 impl Load {
+    /// The load to take the first packets out with.
+    pub(crate) fn new() -> Self {
+        Self { heads: Vec::with_capacity(MOST), bytes: Vec::with_capacity(LIMIT) }
+    }
+
+    /// None, while the true one is worked through.
+    pub(crate) const EMPTY: Self = Self { heads: Vec::new(), bytes: Vec::new() };
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Sender, &[u8])> {
         let mut rest = &self.bytes[..];
         self.heads.iter().map_while(move |(sender, len)| {
@@ -82,8 +98,8 @@ mod tests {
 
     #[test]
     fn packets_come_out_as_they_went_in() {
-        let freight = Freight::default();
-        let mut load = Load::default();
+        let freight = Freight::new();
+        let mut load = Load::new();
         for round in 0..3 {
             assert!(freight.is_empty());
             assert!(freight.push(&sender(round), b"one") && freight.push(&sender(round + 1), b""));
@@ -100,11 +116,11 @@ mod tests {
 
     #[test]
     fn there_is_a_limit() {
-        let freight = Freight::default();
+        let freight = Freight::new();
         let packet = vec![0; 1 << 20];
         assert!((0..4).all(|_| freight.push(&sender(1), &packet)));
         assert!(!freight.push(&sender(1), b"x"));
-        freight.take(&mut Load::default());
+        freight.take(&mut Load::new());
         assert!(freight.push(&sender(1), b"x"));
     }
 }

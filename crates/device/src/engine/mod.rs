@@ -183,7 +183,7 @@ impl Engine {
             mail: VecDeque::with_capacity(MAIL),
             scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
             members: Vec::with_capacity(64),
-            load: Load::default(),
+            load: Load::new(),
             leaving: Vec::new(),
             unbindings: 0,
             index,
@@ -272,7 +272,7 @@ impl Engine {
 
     #[inline(never)]
     fn take_freight(&mut self, station: &Station, around: &Engines) {
-        let mut load = std::mem::take(&mut self.load);
+        let mut load = std::mem::replace(&mut self.load, Load::EMPTY);
         station.freight.take(&mut load);
         // A receive that was posted before its message was sent must be there for it.
         self.take_mail(&station.mail);

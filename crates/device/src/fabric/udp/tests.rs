@@ -141,6 +141,7 @@ fn a_run_beyond_the_limit_does_not_end_segmentation() {
 fn addresses_ports_and_marks_are_reported() {
     for ends in [V4, V6] {
         let (mut sender, mut receiver) = pair(true, true);
+        receiver.show_marks();
         let usual = route(&mut sender, ends, 0);
         let marked = Route { traffic_class: 0x62, hop_limit: 3, ..usual };
         let none = Route { hop_limit: 0, ..usual };
