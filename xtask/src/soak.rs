@@ -9,7 +9,7 @@ use crate::fuzz;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
-use crate::{setup, sim};
+use crate::{link_abi, setup, sim};
 
 /// Property-test cases in one minute, roughly, on a small machine.
 const PROPERTY_CASES_PER_MINUTE: u64 = 10_000;
@@ -51,6 +51,16 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
             }),
         });
     }
+    entries.push(Entry {
+        name: "stock".into(),
+        shows: "perftest in every way it has, 50 pairs at once, pairs that are killed, on the drop-in library",
+        minutes: 8,
+        run: Box::new(|| {
+            let abi = link_abi::link(false)?;
+            let cmd = Cmd::cargo("test -p ferroce-abi --test stock").env("FERROCE_SOAK", "1");
+            cmd.env(link_abi::FOLDER, abi.display().to_string()).env(setup::REQUIRE_ALL, "1").run()
+        }),
+    });
     entries.push(Entry {
         name: "sim".into(),
         shows: "100,000 seeded runs with faults break no guarantee, at 10 minutes",

@@ -49,6 +49,11 @@ pub(crate) fn with_library(program: impl AsRef<OsStr>, address: &str) -> Command
     command
 }
 
+/// Whether the long forms were asked for, as `cargo xtask soak` does.
+pub(crate) fn is_long() -> bool {
+    env::var_os("FERROCE_SOAK").is_some_and(|value| value == "1")
+}
+
 /// What a program said on both outputs.
 pub(crate) fn said(output: &Output) -> String {
     let both = [output.stdout.as_slice(), output.stderr.as_slice()].concat();

@@ -1,5 +1,7 @@
 //! A server and a client, each a process, on one address.
 
+use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
@@ -43,6 +45,37 @@ impl Pair<'_> {
         panic!("{self}: the server never listened: {server}");
     }
 
+    /// Starts both, and kills them in the middle, with a signal that cannot be caught.
+    pub(crate) fn run_and_kill(&self) {
+        let port = free_port().to_string();
+        let mut server = self.started(&port, None);
+        for _ in 0..TRIES {
+            let mut client = self.started(&port, Some("127.0.0.1"));
+            // It prints what the two have agreed on, and then begins.
+            let mut out = BufReader::new(client.stdout.take().unwrap());
+            let mut begun = false;
+            let mut line = String::new();
+            while out.read_line(&mut line).unwrap() > 0 {
+                begun |= line.contains("remote address");
+                if begun {
+                    break;
+                }
+                line.clear();
+            }
+            for child in [&mut client, &mut server] {
+                if begun {
+                    kill_program_of(child);
+                }
+            }
+            let _ = client.wait();
+            if begun {
+                let _ = server.wait();
+                return;
+            }
+        }
+        panic!("{self}: the server never listened: {}", ended(server));
+    }
+
     fn started(&self, port: &str, server: Option<&str>) -> Child {
         let mut command = with_library(self.program, self.address);
         command.args(self.args).args(["-p", port]).args(server);
@@ -54,6 +87,15 @@ impl Pair<'_> {
 impl std::fmt::Display for Pair<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.program, self.args.join(" "))
+    }
+}
+
+/// Kills the program that `timeout` runs.
+fn kill_program_of(timeout: &Child) {
+    let children = format!("/proc/{0}/task/{0}/children", timeout.id());
+    let children = fs::read_to_string(children).unwrap_or_default();
+    for child in children.split_whitespace() {
+        let _ = Command::new("kill").args(["-KILL", child]).status();
     }
 }
 

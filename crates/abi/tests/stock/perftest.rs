@@ -1,6 +1,6 @@
 //! The perftest tools.
 
-use crate::library::are_here;
+use crate::library::{are_here, is_long};
 use crate::pairs::Pair;
 
 const PROGRAMS: &[&str] = &[
@@ -56,16 +56,73 @@ fn read_and_atomics() {
     measures("ib_atomic_lat", &["-n", "100", "-A", "FETCH_AND_ADD"], address, &["8"]);
 }
 
+/// Eight pairs, or fifty in the long form.
 #[test]
-fn eight_pairs_at_once_share_an_address() {
-    let pairs: Vec<_> = (0..8)
-        .map(|_| {
-            std::thread::spawn(|| {
-                measures("ib_write_bw", &["-n", "200", "-s", "65536"], "127.0.88.26", &["65536"]);
-            })
-        })
-        .collect();
+fn many_pairs_at_once_share_an_address() {
+    let count = if is_long() { 50 } else { 8 };
+    let one = || measures("ib_write_bw", &["-n", "200", "-s", "65536"], "127.0.88.26", &["65536"]);
+    let pairs: Vec<_> = (0..count).map(|_| std::thread::spawn(one)).collect();
     for pair in pairs {
         pair.join().unwrap();
+    }
+}
+
+/// A third of the pairs dies in the middle; the others do not notice. The long form has more of them.
+#[test]
+fn pairs_that_are_killed_leave_the_others_as_they_are() {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    let count = if is_long() { 24 } else { 2 };
+    const PAIR: Pair<'_> = Pair {
+        program: "ib_write_bw",
+        args: &["-F", "-x", "0", "-d", "ferroce_lo", "-s", "65536", "-D", "3"],
+        address: "127.0.88.27",
+        variables: &[],
+    };
+    let living: Vec<_> = (0..count).map(|_| std::thread::spawn(|| PAIR.run())).collect();
+    let dying: Vec<_> = (0..count / 2).map(|_| std::thread::spawn(|| PAIR.run_and_kill())).collect();
+    for pair in dying {
+        pair.join().unwrap();
+    }
+    for pair in living {
+        let (client, _) = pair.join().unwrap();
+        assert!(client.contains("65536"), "{client}");
+    }
+}
+
+/// Every tool in every way that it has. Only in the long form: it takes minutes.
+#[test]
+fn the_whole_matrix() {
+    let all: &[(&str, &str)] = &[
+        ("ib_send_bw", "-a"),
+        ("ib_write_bw", "-a"),
+        ("ib_read_bw", "-a"),
+        ("ib_send_lat", "-a"),
+        ("ib_write_lat", "-a"),
+        ("ib_read_lat", "-a"),
+        ("ib_send_bw", "-b -q 8 -s 8192"),
+        ("ib_write_bw", "-b -q 8 -s 8192"),
+        ("ib_read_bw", "-b -q 8 -s 8192"),
+        ("ib_read_bw", "-e -s 4096"),
+        ("ib_send_bw", "-c UC -s 65536 -b"),
+        ("ib_send_bw", "-c UD -s 1024 -b"),
+        ("ib_send_lat", "-c UC -s 1024"),
+        ("ib_send_lat", "-c UD -s 1024"),
+        ("ib_write_bw", "-c UC -s 65536"),
+        ("ib_write_lat", "-c UC -s 64"),
+        ("ib_atomic_bw", "-A CMP_AND_SWAP -b -q 4"),
+        ("ib_atomic_bw", "-A FETCH_AND_ADD -b -q 4"),
+        ("ib_atomic_lat", "-A CMP_AND_SWAP"),
+        ("ib_write_bw", "-s 64 -I 64 -l 10"),
+        ("ib_send_bw", "-s 4096 -r 64 --use-srq -q 4"),
+    ];
+    // The short form has one of them, so that the list stays true.
+    let chosen = if is_long() { all } else { &all[19..20] };
+    for (program, ways) in chosen {
+        let args: Vec<&str> = ["-n", "100"].into_iter().chain(ways.split_whitespace()).collect();
+        for address in ["127.0.88.28", "::1"] {
+            measures(program, &args, address, &[]);
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
@@ -94,6 +95,19 @@ fn a_user_without_any_right_has_a_device() {
     let output = command.output().unwrap();
     fs::remove_dir_all(&open).unwrap();
     assert!(output.status.success() && said(&output).contains("0 surprises"), "{}", said(&output));
+}
+
+#[test]
+fn a_port_that_another_program_has_is_named() {
+    if !are_here(&["ibv_devinfo"]) {
+        return;
+    }
+    let _taken = UdpSocket::bind("127.0.88.36:4791").unwrap();
+    let output = with_library("ibv_devinfo", "127.0.88.36").output().unwrap();
+    let said = said(&output);
+    assert!(!output.status.success(), "{said}");
+    let line = said.lines().find(|line| line.starts_with("ferroce: ibv_open_device: "));
+    assert!(line.is_some_and(|line| line.contains("4791") && line.contains("127.0.88.36")), "{said}");
 }
 
 #[test]
