@@ -216,8 +216,12 @@ impl Engines {
     /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
     pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
         let mut inside = self.enter(index);
-        let owes = inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack());
-        self.turn_and_leave(index, inside, if owes { Reason::Driver } else { Reason::Posted });
+        if inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack()) {
+            let (turned_inside, turned) = self.turn(index, inside, Reason::Leaving);
+            turned_inside.ring(left_over(turned));
+            inside = turned_inside;
+        }
+        self.leave(index, inside);
     }
 
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:

@@ -134,6 +134,8 @@ pub(crate) struct Handle {
 /// Why the engine is turned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
+    /// A queue pair is about to go: no acknowledgement can wait for a ride any more.
+    Leaving,
     /// Work was posted.
     Posted,
     /// Somebody looked for completions and found none.
@@ -211,6 +213,10 @@ impl Engine {
         let mut turned = Turned::default();
         match reason {
             Reason::Posted => self.transmit(Acks::Hold, around),
+            Reason::Leaving => {
+                self.queue_owing();
+                self.transmit(Acks::Send, around);
+            }
             Reason::Polled | Reason::Watched => {
                 turned = self.receive(around, reason);
                 if turned.received == 0 {
@@ -455,7 +461,7 @@ impl Engine {
         let fabric = &mut self.port.fabric;
         let looked = match reason {
             Reason::Watched => fabric.receive_next(&mut inbox),
-            Reason::Posted | Reason::Polled | Reason::Driver => fabric.receive(&mut inbox),
+            Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Driver => fabric.receive(&mut inbox),
         };
         if looked.is_err() {
             self.broken = true;
