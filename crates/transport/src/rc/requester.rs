@@ -147,6 +147,8 @@ impl Requester {
             && !self.draining
             && !self.retry.waits_for_receiver()
             && self.cursor.work == self.queue.head()
+            // A READ may be half done: its next request begins in the middle of it.
+            && self.queue.get(self.cursor.work).is_none_or(|work| work.first_psn == self.cursor.psn)
     }
 
     /// The oldest message was done without packets.
