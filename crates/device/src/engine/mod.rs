@@ -47,6 +47,9 @@ use timers::Timers;
 use verify::Verifier;
 use windows::{WindowId, Windows};
 
+/// Queue pairs that lists of them have room for before they grow.
+const LIST: usize = 64;
+
 /// Datagrams that one look at the socket takes in.
 const INBOX: usize = 16;
 
@@ -177,9 +180,9 @@ impl Engine {
             inbox: Inbox::new(INBOX),
             verifier: Verifier::new(),
             timers: Timers::default(),
-            ready: Vec::new(),
-            spare: Vec::new(),
-            owing: Vec::new(),
+            ready: Vec::with_capacity(LIST),
+            spare: Vec::with_capacity(LIST),
+            owing: Vec::with_capacity(LIST),
             patient: false,
             kept_until: None,
             mail: VecDeque::with_capacity(MAIL),

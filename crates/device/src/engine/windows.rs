@@ -39,7 +39,13 @@ struct Shared {
 impl Shared {
     fn new(receiver: Option<Receiver>) -> Self {
         let users = u32::from(receiver.is_some());
-        Self { window: Window::new(), receiver, users, waiting: VecDeque::new(), blocked_at: 0 }
+        Self {
+            window: Window::new(),
+            receiver,
+            users,
+            waiting: VecDeque::with_capacity(CALLED),
+            blocked_at: 0,
+        }
     }
 }
 
@@ -61,7 +67,11 @@ impl Windows {
     pub(crate) fn join(&mut self, address: IpAddr, qpn: Qpn) -> WindowId {
         let receiver = Receiver { address, slot: slot_of(qpn) };
         if let Some(&index) = self.by_receiver.get(&receiver) {
-            self.all[index].users += 1;
+            let shared = &mut self.all[index];
+            shared.users += 1;
+            // Each of them may have to wait, and then nothing is to be allocated.
+            let missing = (shared.users as usize).saturating_sub(shared.waiting.len());
+            shared.waiting.reserve(missing);
             return WindowId(index);
         }
         let shared = Shared::new(Some(receiver));

@@ -147,6 +147,8 @@ impl Requester {
             && !self.draining
             && !self.retry.waits_for_receiver()
             && self.cursor.work == self.queue.head()
+            // A READ may be half done: its next request begins in the middle of it.
+            && self.queue.get(self.cursor.work).is_none_or(|work| work.first_psn == self.cursor.psn)
     }
 
     /// The oldest message was done without packets.
@@ -509,5 +511,32 @@ pub(crate) fn segment<H, T>(begins: bool, ends: bool, head: H, tail: T) -> Segme
         (true, false) => Segment::First(head),
         (false, true) => Segment::Last(tail),
         (false, false) => Segment::Middle,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ferroce_wire::{Lkey, Rkey};
+
+    use super::*;
+    use crate::work::{Data, Remote, Sge};
+
+    /// It was: a READ of which some requests had gone as packets was done again directly, as a whole, and
+    /// took more sequence numbers than it has.
+    #[test]
+    fn a_read_that_is_half_done_as_packets_is_not_begun_again_directly() {
+        let mut requester = Requester::new(SendQueue::new(4, 1, 0));
+        let sges = [Sge { address: 0, length: 10 * 1024, lkey: Lkey(1) }];
+        let op = SendOp::Read(Remote { address: 0, rkey: Rkey(2) });
+        let flags = SendFlags::empty();
+        let request = SendRequest { id: 1, op, data: Data::Gather(&sges), flags, dest: None };
+        for first_psn in [0, 10] {
+            requester.queue.push(&request, 10 * 1024, Psn::new(first_psn), 10, Msn::new(1));
+        }
+        for done in 0..10 {
+            let psn = Psn::new(done);
+            (requester.cursor.psn, requester.una, requester.high) = (psn, psn, psn);
+            assert_eq!(requester.may_go_direct(), done == 0, "{done} packets of it were answered");
+        }
     }
 }
