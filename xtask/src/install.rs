@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::link_abi;
 use crate::say::say;
 use crate::shell::{Cmd, target_dir};
 
@@ -27,7 +28,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Cmd::cargo("build --release --locked -p ferroce-cli").run()?;
     // Commands run at the root of the repository; a relative prefix is relative to the caller.
     let prefix = std::path::absolute(&args.prefix).context("the prefix")?;
-    let installed = install(&target_dir().join("release/ferroce"), &prefix)?;
+    let mut installed = install(&target_dir().join("release/ferroce"), &prefix)?;
+    installed.extend(install_library(&link_abi::link(true)?, &prefix)?);
     for path in installed {
         say!("{}", path.display());
     }
@@ -52,6 +54,21 @@ fn install(binary: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
         let script = ask(&to, &["completions".as_ref(), shell.as_ref()])?;
         fs::write(&file, script).with_context(|| format!("cannot write {}", file.display()))?;
         installed.push(file);
+    }
+    Ok(installed)
+}
+
+/// Copies the drop-in library to where `ferroce run` looks for it.
+fn install_library(linked: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
+    let mut installed = Vec::new();
+    for name in [link_abi::SONAME, link_abi::PLAIN] {
+        let to = prefix.join("lib/ferroce").join(name);
+        make_parent(&to)?;
+        // Programs that run with it keep the old one whole.
+        let fresh = to.with_file_name(".new");
+        fs::copy(linked.join(name), &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
+        fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
+        installed.push(to);
     }
     Ok(installed)
 }
@@ -102,6 +119,13 @@ mod tests {
             let installed = install(&binary, &prefix).unwrap();
             assert_eq!(installed.len(), 5, "{installed:?}");
             assert!(installed.iter().all(|path| path.starts_with(&prefix) && path.is_file()));
+        }
+        for _ in 0..2 {
+            for name in [link_abi::SONAME, link_abi::PLAIN] {
+                fs::write(dir.join(name), name).unwrap();
+            }
+            let installed = install_library(&dir, &prefix).unwrap();
+            assert!(installed.contains(&prefix.join("lib/ferroce/libibverbs.so.1")), "{installed:?}");
         }
         let zsh = fs::read_to_string(prefix.join("share/zsh/site-functions/_ferroce")).unwrap();
         assert_eq!(zsh, "for zsh\n");

@@ -29,9 +29,9 @@ pub(crate) const EXPORTS: &str = "crates/abi/exports.txt";
 pub(crate) const FOLDER: &str = "FERROCE_ABI";
 
 /// What programs ask for.
-const SONAME: &str = "libibverbs.so.1";
+pub(crate) const SONAME: &str = "libibverbs.so.1";
 /// What programs that load it by hand may ask for.
-const PLAIN: &str = "libibverbs.so";
+pub(crate) const PLAIN: &str = "libibverbs.so";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = link(args.release)?;
