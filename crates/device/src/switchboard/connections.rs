@@ -14,7 +14,7 @@ use super::fork::Tracked;
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::survey;
-use super::unix::{self, Peer};
+use super::unix::{self, Peer, Room};
 use crate::clock;
 
 /// Connections at a time.
@@ -177,7 +177,7 @@ impl Connection {
     fn hear(&mut self, inner: &Inner) -> Fate {
         // One byte more than a greeting, so that a longer one is seen.
         let mut bytes = [0; LEN + 1];
-        let message = match unix::receive(self.socket.as_fd(), &mut bytes) {
+        let message = match unix::receive(self.socket.as_fd(), &mut bytes, Room::None) {
             Ok(message) => message,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Stays,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Fate::Stays,
@@ -187,7 +187,7 @@ impl Connection {
             return Fate::Ends;
         }
         let is_silent = matches!(self.state, State::Silent { .. });
-        if !is_silent || message.cut || !message.descriptors.is_empty() {
+        if !is_silent || message.cut {
             return Fate::Cut;
         }
         match Greeting::parse(&bytes[..message.len]) {

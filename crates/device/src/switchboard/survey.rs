@@ -8,7 +8,8 @@ use super::error::{SwitchError, refused};
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::PROGRAM;
-use super::{Group, SLOTS, unix};
+use super::unix::{self, Room};
+use super::{Group, SLOTS};
 use crate::clock;
 use crate::descriptor::wait_readable;
 
@@ -91,7 +92,7 @@ fn ask(group: Group, uid: u32) -> Result<Option<Survey>, SwitchError> {
         let sent = unix::send(socket.as_fd(), &Greeting::Survey.emit(), &[]);
         let message = sent.and_then(|()| {
             loop {
-                match unix::receive(socket.as_fd(), &mut bytes) {
+                match unix::receive(socket.as_fd(), &mut bytes, Room::None) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && clock::now() < end => {
                         wait_readable(socket.as_fd(), Some(clock::until(end)))?;
                     }

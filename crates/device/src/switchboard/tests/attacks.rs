@@ -1,0 +1,50 @@
+//! What a process of the same user may try, and what it gets: nothing that others would notice.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::Ordering;
+
+use super::{connection, enter, eventually, is_cut};
+use crate::switchboard::membership::Slot;
+use crate::switchboard::protocol::Greeting;
+use crate::switchboard::{forward, unix};
+
+/// Whether the kernel knows of our lock on a slot.
+fn is_locked(ours: &Slot) -> bool {
+    let file = ours.member().inner().table.file();
+    // SAFETY: a status of C is numbers, for which zero is a value.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a status that lives during the call.
+    assert_eq!(unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) }, 0);
+    let (pid, inode) = (std::process::id().to_string(), format!(":{}", status.st_ino));
+    let byte = ours.number().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").expect("a list");
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        matches!(words[..], [_, "POSIX", _, "WRITE", by, of, first, last]
+            if by == pid && of.ends_with(&inode) && first == byte && last == byte)
+    })
+}
+
+#[test]
+fn a_shared_file_that_is_sent_to_a_member_does_not_cost_its_locks() {
+    let ours = enter(21);
+    assert!(is_locked(&ours));
+    let inner = ours.member().inner();
+    let file = inner.table.file().as_raw_fd();
+    let violations = || inner.counts.violations.load(Ordering::Relaxed);
+
+    let before = violations();
+    let socket = connection(21);
+    unix::send(socket.as_fd(), &Greeting::Watch.emit(), &[file]).expect("it is sent");
+    assert!(is_cut(&socket));
+    eventually("the connection is a violation", || violations() > before);
+    assert!(is_locked(&ours), "by a connection to the leader");
+
+    let before = violations();
+    let post = unix::socket(libc::SOCK_DGRAM).expect("a socket");
+    let owner = inner.table.entry(ours.number().into()).read().expect("it is published");
+    unix::connect(post.as_fd(), &forward::name(owner.token)).expect("its socket");
+    unix::send(post.as_fd(), b"anything", &[file]).expect("it is sent");
+    eventually("the letter is a violation", || violations() > before);
+    assert!(is_locked(&ours), "by a forwarded message");
+}
