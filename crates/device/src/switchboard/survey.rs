@@ -56,7 +56,9 @@ const ROW: usize = 64;
 /// The system does not tell which groups there are.
 pub fn survey(interface: Option<&str>) -> Result<Vec<Result<Survey, SwitchError>>, SwitchError> {
     let uid = unix::own_uid();
-    let text = std::fs::read_to_string("/proc/net/unix").map_err(refused("the list of sockets"))?;
+    // Anybody may give a socket any name: it need not be text.
+    let text = std::fs::read("/proc/net/unix").map_err(refused("the list of sockets"))?;
+    let text = String::from_utf8_lossy(&text);
     let names = text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
     let mut groups: Vec<Group> = names
         .filter_map(Group::of_leader)
@@ -145,6 +147,13 @@ pub(super) fn answer(inner: &Inner) -> Vec<u8> {
     bytes
 }
 
+/// A name as it may be shown: programs choose theirs, and a terminal obeys what is not text.
+fn printable(name: &str) -> String {
+    name.chars()
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
+        .collect()
+}
+
 fn row(bytes: &[u8; ROW]) -> Row {
     let long = |at: usize| u64::from_ne_bytes(bytes[at..].first_chunk().copied().unwrap_or_default());
     let program = bytes[24..24 + PROGRAM].split(|byte| *byte == 0).next().unwrap_or_default();
@@ -155,6 +164,6 @@ fn row(bytes: &[u8; ROW]) -> Row {
         pid: u32::from_ne_bytes(bytes[4..].first_chunk().copied().unwrap_or_default()),
         since_millis: long(8),
         incarnation: long(16),
-        program: String::from_utf8_lossy(program).into_owned(),
+        program: printable(&String::from_utf8_lossy(program)),
     }
 }

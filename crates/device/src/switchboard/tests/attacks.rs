@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::Ordering;
 
-use super::{connection, enter, eventually, is_cut};
+use super::{connection, enter, eventually, group, is_cut};
 use crate::switchboard::membership::Slot;
 use crate::switchboard::protocol::Greeting;
-use crate::switchboard::{forward, unix};
+use crate::switchboard::{forward, survey, unix};
 
 /// Whether the kernel knows of our lock on a slot.
 fn is_locked(ours: &Slot) -> bool {
@@ -47,4 +47,19 @@ fn a_shared_file_that_is_sent_to_a_member_does_not_cost_its_locks() {
     unix::send(post.as_fd(), b"anything", &[file]).expect("it is sent");
     eventually("the letter is a violation", || violations() > before);
     assert!(is_locked(&ours), "by a forwarded message");
+}
+
+#[test]
+fn a_name_that_is_no_text_does_not_hide_the_switchboard() {
+    let ours = enter(22);
+    let named = unix::socket(libc::SOCK_DGRAM).expect("a socket");
+    let name = [b"ferroce/test/\xff\xfe/", &std::process::id().to_ne_bytes()[..]].concat();
+    unix::bind(named.as_fd(), &name).expect("any name will do");
+    // A program may call itself anything, and be shown in a terminal.
+    let entry = ours.member().inner().table.entry(ours.number().into());
+    entry.program[0].store(u64::from_ne_bytes(*b"\x1b[2Jx\x07\xff\0"), Ordering::SeqCst);
+    let seen = survey(Some("lo")).expect("an answer");
+    let seen = seen.iter().flatten().find(|seen| seen.group == group(22)).expect("our group");
+    let row = seen.rows.iter().find(|row| row.slot == ours.number()).expect("our slot");
+    assert_eq!(row.program, "\u{fffd}[2Jx\u{fffd}\u{fffd}");
 }
