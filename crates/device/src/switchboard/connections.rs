@@ -23,6 +23,9 @@ const MOST: usize = 512;
 /// Connections of one process at a time.
 const MOST_OF_ONE: usize = 8;
 
+/// Connections that are accepted before something else is done.
+const NEWCOMERS: usize = 64;
+
 /// How long a connection may take to say what it wants.
 const GREETING: Duration = Duration::from_secs(2);
 
@@ -103,9 +106,9 @@ impl Connections {
         });
     }
 
-    /// Takes in those that want to be connected.
+    /// Takes in those that want to be connected, or some of them: a flood must not keep the leader for ever.
     pub(super) fn accept(&mut self, inner: &Inner, listener: BorrowedFd<'_>) {
-        loop {
+        for _ in 0..NEWCOMERS {
             match Tracked::open(inner.record, || unix::accept(listener)) {
                 Ok(socket) => self.add(inner, socket),
                 Err(error) => match error.raw_os_error() {

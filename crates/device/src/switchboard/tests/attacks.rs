@@ -1,9 +1,12 @@
 //! What a process of the same user may try, and what it gets: nothing that others would notice.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{connection, enter, eventually, group, is_cut};
+use crate::descriptor::wait_readable;
+use crate::switchboard::connections::Connections;
 use crate::switchboard::membership::Slot;
 use crate::switchboard::protocol::Greeting;
 use crate::switchboard::{forward, survey, unix};
@@ -62,4 +65,25 @@ fn a_name_that_is_no_text_does_not_hide_the_switchboard() {
     let seen = seen.iter().flatten().find(|seen| seen.group == group(22)).expect("our group");
     let row = seen.rows.iter().find(|row| row.slot == ours.number()).expect("our slot");
     assert_eq!(row.program, "\u{fffd}[2Jx\u{fffd}\u{fffd}");
+}
+
+#[test]
+fn a_flood_of_connections_does_not_keep_the_leader_for_ever() {
+    let ours = enter(23);
+    let name = format!("ferroce/test/flood/{}", std::process::id());
+    let listener = unix::listen(name.as_bytes()).expect("a name of our own");
+    let flood: Vec<OwnedFd> = (0..100)
+        .map(|_| {
+            let socket = unix::socket(libc::SOCK_SEQPACKET).expect("a socket");
+            unix::connect(socket.as_fd(), name.as_bytes()).expect("somebody listens");
+            socket
+        })
+        .collect();
+    let mut connections = Connections::default();
+    let waits = || wait_readable(listener.as_fd(), Some(Duration::ZERO)).expect("a look");
+    connections.accept(ours.member().inner(), listener.as_fd());
+    assert!(waits(), "after some of them something else is done");
+    connections.accept(ours.member().inner(), listener.as_fd());
+    assert!(!waits(), "the rest comes next time");
+    drop(flood);
 }
