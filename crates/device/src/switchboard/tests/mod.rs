@@ -237,6 +237,12 @@ fn a_forked_child_is_clean_and_joins_anew() {
 }
 
 #[test]
+fn who_fails_to_join_leaves_no_numbers_that_a_fork_would_replace() {
+    let mut other = Other::start("unequipped", address(24));
+    assert_eq!(other.hear(), "clean");
+}
+
+#[test]
 fn connection_requests_reach_the_process_that_listens() {
     let ours = enter(11);
     let mut listener = Other::start("member", address(11));
