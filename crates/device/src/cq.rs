@@ -10,12 +10,15 @@ use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::Qpn;
 
 use crate::clock;
-use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WorkCompletion, resize};
+use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
 use crate::qp::QpShared;
-use crate::sync::ring;
+use crate::sync::ring::{self, Consumer, Producer};
+
+/// Both ends of a ring.
+type Ends = (Producer<WORDS>, Consumer<WORDS>);
 
 /// A completion queue.
 #[derive(Debug)]
@@ -125,15 +128,28 @@ impl CompletionQueue {
 
     /// Has an engine complete into it: to be called before the first queue pair of that engine does.
     pub(crate) fn attach(&self, engine: usize) {
-        let Some((producer, consumer)) = self.shared.ring_for(engine) else { return };
+        while let Some(ring) = self.shared.ring_for(engine) {
+            if self.attach_ring(engine, ring) {
+                return;
+            }
+        }
+    }
+
+    /// Has it complete into this ring; false if the queue was resized since the ring was made.
+    fn attach_ring(&self, engine: usize, (producer, consumer): Ends) -> bool {
         let is_slept_for = self.nic.engines().control(engine, |inside| {
+            // Resizing is done inside of all engines: from here on it finds this ring.
+            if consumer.gauge().capacity() != self.capacity() as usize {
+                return None;
+            }
             let side = || CqSide::new(producer, Arc::clone(&self.shared));
             // Another thread may have done it since.
-            inside.tables.add_cq(self.shared.id, side) && self.shared.attach(engine, consumer)
+            Some(inside.tables.add_cq(self.shared.id, side) && self.shared.attach(engine, consumer))
         });
-        if is_slept_for {
+        if is_slept_for == Some(true) {
             self.nic.engines().station(engine).driver.expect_sleep();
         }
+        is_slept_for.is_some()
     }
 
     /// The engines that complete into it; without one, the first, which then has little to do.
@@ -281,4 +297,24 @@ impl WorkCompletion {
         },
         time: Time::ZERO,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+
+    #[test]
+    fn a_ring_made_before_a_resize_is_not_the_one_that_is_used() {
+        let address = Some([127, 0, 48, 200].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let cq = CompletionQueue::new(&nic, 4, None).unwrap();
+        // What a thread has made that creates the first queue pair, when another resizes the queue.
+        let small = cq.shared.ring_for(0).unwrap();
+        cq.resize(64).unwrap();
+        assert!(!cq.attach_ring(0, small), "it holds less than the queue says");
+        cq.attach(0);
+        assert_eq!(cq.shared.engines(), 1);
+        assert!(cq.shared.ring_for(0).is_none());
+    }
 }

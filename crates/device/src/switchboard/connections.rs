@@ -14,7 +14,7 @@ use super::fork::Tracked;
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::survey;
-use super::unix::{self, Peer};
+use super::unix::{self, Peer, Room};
 use crate::clock;
 
 /// Connections at a time.
@@ -22,6 +22,9 @@ const MOST: usize = 512;
 
 /// Connections of one process at a time.
 const MOST_OF_ONE: usize = 8;
+
+/// Connections that are accepted before something else is done.
+const NEWCOMERS: usize = 64;
 
 /// How long a connection may take to say what it wants.
 const GREETING: Duration = Duration::from_secs(2);
@@ -103,9 +106,9 @@ impl Connections {
         });
     }
 
-    /// Takes in those that want to be connected.
+    /// Takes in those that want to be connected, or some of them: a flood must not keep the leader for ever.
     pub(super) fn accept(&mut self, inner: &Inner, listener: BorrowedFd<'_>) {
-        loop {
+        for _ in 0..NEWCOMERS {
             match Tracked::open(inner.record, || unix::accept(listener)) {
                 Ok(socket) => self.add(inner, socket),
                 Err(error) => match error.raw_os_error() {
@@ -177,7 +180,7 @@ impl Connection {
     fn hear(&mut self, inner: &Inner) -> Fate {
         // One byte more than a greeting, so that a longer one is seen.
         let mut bytes = [0; LEN + 1];
-        let message = match unix::receive(self.socket.as_fd(), &mut bytes) {
+        let message = match unix::receive(self.socket.as_fd(), &mut bytes, Room::None) {
             Ok(message) => message,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Fate::Stays,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Fate::Stays,
@@ -187,7 +190,7 @@ impl Connection {
             return Fate::Ends;
         }
         let is_silent = matches!(self.state, State::Silent { .. });
-        if !is_silent || message.cut || !message.descriptors.is_empty() {
+        if !is_silent || message.cut {
             return Fate::Cut;
         }
         match Greeting::parse(&bytes[..message.len]) {

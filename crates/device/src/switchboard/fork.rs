@@ -141,6 +141,12 @@ impl Record {
         }
     }
 
+    /// Whether a child would lose this descriptor.
+    #[cfg(test)]
+    pub(super) fn tracks(&self, fd: RawFd) -> bool {
+        self.descriptors.iter().any(|place| place.load(Ordering::Relaxed) == fd)
+    }
+
     /// Remembers where the shared file is mapped.
     pub(super) fn track_map(&self, _: &Held, map: *mut c_void) {
         self.map.store(map, Ordering::Relaxed);

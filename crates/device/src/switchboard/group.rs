@@ -30,13 +30,19 @@ impl Group {
     pub(super) fn of_leader(name: &str) -> Option<(u32, Self)> {
         let mut parts = name.strip_prefix(PREFIX)?.splitn(3, '/');
         let uid = parts.next()?.parse().ok()?;
-        let interface = parts.next()?.to_owned();
+        // Others may have made the name up.
+        let interface = parts.next().filter(|name| is_interface(name))?.to_owned();
         let address = match parts.next() {
             None => None,
             Some(text) => Some(text.parse().ok()?),
         };
         Some((uid, Self { interface, address }))
     }
+}
+
+/// Whether an interface can have this name.
+fn is_interface(name: &str) -> bool {
+    !name.is_empty() && name.len() < libc::IFNAMSIZ && !name.contains(char::is_control)
 }
 
 impl fmt::Display for Group {
@@ -59,7 +65,15 @@ mod tests {
             let group = Group { interface: "lo".to_owned(), address };
             assert_eq!(Group::of_leader(&group.leader_name(65_534)), Some((65_534, group)));
         }
-        for other in ["ferroce/switch/", "ferroce/switch/x/lo", "ferroce/switch/1", "ferroce/switch/1/lo/x"] {
+        for other in [
+            "ferroce/switch/",
+            "ferroce/switch/x/lo",
+            "ferroce/switch/1",
+            "ferroce/switch/1/",
+            "ferroce/switch/1/lo/x",
+            "ferroce/switch/1/\x1b[2J",
+            "ferroce/switch/1/longer-than-any-interface",
+        ] {
             assert_eq!(Group::of_leader(other), None, "{other}");
         }
     }

@@ -16,7 +16,7 @@ use super::lead::Role;
 use super::membership::track;
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::Table;
-use super::unix::{self, Message};
+use super::unix::{self, Message, Room};
 use super::{Group, SLOTS, nofile, ports, suspects};
 use crate::clock;
 use crate::descriptor::wait_readable;
@@ -125,7 +125,7 @@ impl<'a> Newcomer<'a> {
         loop {
             let held = fork::hold();
             let mut bytes = [0; LEN];
-            let message = match unix::receive(connection.as_fd(), &mut bytes) {
+            let message = match unix::receive(connection.as_fd(), &mut bytes, Room::Descriptors) {
                 Ok(message) => message,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     drop(held);

@@ -19,7 +19,7 @@ use super::forward::{self, Kind};
 use super::mads::Desk;
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN};
-use super::unix;
+use super::unix::{self, Room};
 use crate::clock;
 use crate::descriptor::timespec;
 use crate::driver::Signals;
@@ -156,11 +156,11 @@ fn elect(inner: &Inner, attempts: u32, random: &mut Random) -> State {
 /// The leader says something, or is gone.
 fn watch(inner: &Inner, connection: Tracked, random: &mut Random) -> State {
     let mut bytes = [0; LEN];
-    match unix::receive(connection.as_fd(), &mut bytes) {
+    match unix::receive(connection.as_fd(), &mut bytes, Room::None) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => State::Watching(connection),
         Ok(message) if message.len > 0 => {
             let answer = Answer::parse(bytes.get(..message.len).unwrap_or_default());
-            if answer == Some(Answer::Watching) && message.descriptors.is_empty() {
+            if answer == Some(Answer::Watching) && !message.cut {
                 return State::Watching(connection);
             }
             // It will not have us, or breaks the rules: ask again, but not at once.
@@ -187,7 +187,7 @@ fn lead(inner: &Inner, leading: &mut Leading, polled: &[libc::pollfd]) {
 /// Takes in what other members have forwarded.
 fn take_letters(inner: &Inner, buffer: &mut [u8]) {
     for _ in 0..LETTERS {
-        let Ok(message) = unix::receive(inner.post.as_fd(), buffer) else { return };
+        let Ok(message) = unix::receive(inner.post.as_fd(), buffer, Room::Sender) else { return };
         let letter = buffer.get(..message.len).and_then(forward::parse);
         let Some((kind, slot, arrival)) =
             letter.filter(|_| !message.cut && forward::is_ours(&message, inner.uid))

@@ -102,10 +102,10 @@ impl Membership {
             // It is leaving just now. Its locks and ours would be the same: wait until it is gone.
             members = registry.left.wait(members).unwrap_or_else(PoisonError::into_inner);
         }
-        let joined = join::join(group, is_loopback)?;
-        let inner = Arc::new(Inner::new(group, joined.sockets, joined.table, joined.record)?);
+        let join::Joined { sockets, table, record, role } = join::join(group, is_loopback)?;
+        let inner = Arc::new(Inner::new(group, sockets, table, record, Equipment::open)?);
         let number = inner.number;
-        let thread = match lead::spawn(Arc::clone(&inner), joined.role) {
+        let thread = match lead::spawn(Arc::clone(&inner), role) {
             Ok(thread) => thread,
             Err(error) => {
                 // What leaves takes the list.
@@ -193,13 +193,16 @@ impl Drop for Membership {
     }
 }
 
-impl Inner {
-    fn new(
-        group: &Group,
-        sockets: Vec<Socket>,
-        table: Table,
-        record: &'static Record,
-    ) -> Result<Self, SwitchError> {
+/// What a member opens for itself.
+pub(super) struct Equipment {
+    token: [u64; 2],
+    post: Tracked,
+    mads: MadQueue,
+    bell: EventFd,
+}
+
+impl Equipment {
+    fn open(record: &'static Record) -> Result<Self, SwitchError> {
         let mut random = Random::from_system().map_err(refused("random numbers"))?;
         let mut word = || u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
         let token = [word(), word()];
@@ -210,18 +213,46 @@ impl Inner {
             Ok(post)
         });
         Ok(Self {
+            token,
+            post: post.map_err(refused("a socket for forwarded packets"))?,
+            mads: MadQueue::new().map_err(refused("a descriptor"))?,
+            bell: EventFd::new().map_err(refused("a descriptor"))?,
+        })
+    }
+}
+
+impl Inner {
+    /// If it comes to nothing, the record is free for others.
+    pub(super) fn new(
+        group: &Group,
+        sockets: Vec<Socket>,
+        table: Table,
+        record: &'static Record,
+        equip: fn(&'static Record) -> Result<Equipment, SwitchError>,
+    ) -> Result<Self, SwitchError> {
+        let Equipment { token, post, mads, bell } = match equip(record) {
+            Ok(equipment) => equipment,
+            Err(error) => {
+                // Else a fork would put something else in the place of whatever has these numbers by then.
+                let held = fork::hold();
+                record.release(&held);
+                drop((sockets, table));
+                return Err(error);
+            }
+        };
+        Ok(Self {
             group: group.clone(),
             uid: unix::own_uid(),
             sockets,
             table,
             owned: Mutex::new([false; SLOTS]),
             sinks: RwLock::default(),
-            post: post.map_err(refused("a socket for forwarded packets"))?,
+            post,
             token,
-            mads: MadQueue::new().map_err(refused("a descriptor"))?,
+            mads,
             counts: Counts::default(),
             stop: AtomicBool::new(false),
-            bell: EventFd::new().map_err(refused("a descriptor"))?,
+            bell,
             leads: AtomicBool::new(false),
             record,
             generation: fork::generation(),

@@ -8,7 +8,8 @@ use super::error::{SwitchError, refused};
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::PROGRAM;
-use super::{Group, SLOTS, unix};
+use super::unix::{self, Room};
+use super::{Group, SLOTS};
 use crate::clock;
 use crate::descriptor::wait_readable;
 
@@ -55,7 +56,9 @@ const ROW: usize = 64;
 /// The system does not tell which groups there are.
 pub fn survey(interface: Option<&str>) -> Result<Vec<Result<Survey, SwitchError>>, SwitchError> {
     let uid = unix::own_uid();
-    let text = std::fs::read_to_string("/proc/net/unix").map_err(refused("the list of sockets"))?;
+    // Anybody may give a socket any name: it need not be text.
+    let text = std::fs::read("/proc/net/unix").map_err(refused("the list of sockets"))?;
+    let text = String::from_utf8_lossy(&text);
     let names = text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
     let mut groups: Vec<Group> = names
         .filter_map(Group::of_leader)
@@ -91,7 +94,7 @@ fn ask(group: Group, uid: u32) -> Result<Option<Survey>, SwitchError> {
         let sent = unix::send(socket.as_fd(), &Greeting::Survey.emit(), &[]);
         let message = sent.and_then(|()| {
             loop {
-                match unix::receive(socket.as_fd(), &mut bytes) {
+                match unix::receive(socket.as_fd(), &mut bytes, Room::None) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock && clock::now() < end => {
                         wait_readable(socket.as_fd(), Some(clock::until(end)))?;
                     }
@@ -144,6 +147,13 @@ pub(super) fn answer(inner: &Inner) -> Vec<u8> {
     bytes
 }
 
+/// A name as it may be shown: programs choose theirs, and a terminal obeys what is not text.
+fn printable(name: &str) -> String {
+    name.chars()
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
+        .collect()
+}
+
 fn row(bytes: &[u8; ROW]) -> Row {
     let long = |at: usize| u64::from_ne_bytes(bytes[at..].first_chunk().copied().unwrap_or_default());
     let program = bytes[24..24 + PROGRAM].split(|byte| *byte == 0).next().unwrap_or_default();
@@ -154,6 +164,6 @@ fn row(bytes: &[u8; ROW]) -> Row {
         pid: u32::from_ne_bytes(bytes[4..].first_chunk().copied().unwrap_or_default()),
         since_millis: long(8),
         incarnation: long(16),
-        program: String::from_utf8_lossy(program).into_owned(),
+        program: printable(&String::from_utf8_lossy(program)),
     }
 }

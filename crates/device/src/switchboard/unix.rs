@@ -140,25 +140,51 @@ fn transmit(
 pub(super) struct Message {
     /// Bytes of it, all of which are in the buffer.
     pub(super) len: usize,
-    /// It was longer than the buffer, or not all descriptors could be taken.
+    /// It was longer than the buffer, or not all that came with it could be taken.
     pub(super) cut: bool,
     pub(super) descriptors: Vec<OwnedFd>,
     /// Who sent it, if the socket tells.
     pub(super) sender: Option<Peer>,
 }
 
+/// What may come with a message.
+///
+/// Descriptors are a danger: if somebody sends the shared file to a member, closing that second descriptor of it
+/// would release all record locks of the member. What there is no room for never becomes a descriptor of this
+/// process, and the kernel only says that something was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Nothing.
+    None,
+    /// Who sent it, on a socket that tells, and then nothing else.
+    Sender,
+    /// Descriptors.
+    Descriptors,
+}
+
+impl Room {
+    /// Bytes for control messages.
+    const fn bytes(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Sender => (HEAD + size_of::<libc::ucred>()).next_multiple_of(size_of::<usize>()),
+            Self::Descriptors => size_of::<Space>(),
+        }
+    }
+}
+
 /// Receives one message; `len` is 0 when the connection has ended.
-pub(super) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<Message> {
+pub(super) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], room: Room) -> io::Result<Message> {
     let mut space = Space::new();
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut header = empty_header();
     header.msg_iov = &raw mut vector;
     header.msg_iovlen = 1;
     header.msg_control = space.0.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<Space>();
+    header.msg_controllen = room.bytes();
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header points to bytes and control space that this function borrows alone during the call, with
-    // their true lengths.
+    // lengths that they have: no room is larger than the space.
     let result = unsafe { libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut header, flags) };
     let len = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
     let mut message = Message { len, cut: false, descriptors: Vec::new(), sender: None };

@@ -1,5 +1,6 @@
 //! What can be in the way of a process that joins, each with the words that it is told.
 
+mod attacks;
 mod other;
 
 use std::net::{IpAddr, UdpSocket};
@@ -12,7 +13,8 @@ use ferroce_wire::mad::{CmMad, CmMessage, CommId, Req, ServiceId};
 
 use super::membership::{Membership, Slot};
 use super::protocol::{Greeting, LEN};
-use super::{Group, SLOTS, SwitchError, communication_id, survey, unix};
+use super::unix::{self, Room};
+use super::{Group, SLOTS, SwitchError, communication_id, survey};
 use crate::clock;
 use crate::descriptor::wait_readable;
 use crate::fabric::PORT;
@@ -167,7 +169,7 @@ fn connection(last: u8) -> OwnedFd {
 fn is_cut(socket: &OwnedFd) -> bool {
     let end = clock::now() + Duration::from_secs(10);
     while clock::now() < end {
-        match unix::receive(socket.as_fd(), &mut [0; LEN]) {
+        match unix::receive(socket.as_fd(), &mut [0; LEN], Room::None) {
             Ok(message) if message.len > 0 => {}
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 wait_readable(socket.as_fd(), Some(clock::until(end))).expect("a wait");
@@ -232,6 +234,12 @@ fn a_forked_child_is_clean_and_joins_anew() {
     eventually("both are gone", || {
         (1..SLOTS).filter(|slot| ours.member().inner().is_alive(*slot)).count() == 1
     });
+}
+
+#[test]
+fn who_fails_to_join_leaves_no_numbers_that_a_fork_would_replace() {
+    let mut other = Other::start("unequipped", address(24));
+    assert_eq!(other.hear(), "clean");
 }
 
 #[test]

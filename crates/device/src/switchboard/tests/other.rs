@@ -2,13 +2,17 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
+use std::os::fd::RawFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Rep};
 
-use crate::switchboard::membership::{Membership, Slot};
+use crate::fabric::udp::Socket;
+use crate::switchboard::error::refused;
+use crate::switchboard::join::{Joined, join};
+use crate::switchboard::membership::{Inner, Membership, Slot};
 use crate::switchboard::{Group, SwitchError, communication_id};
 
 const ROLE: &str = "FERROCE_TEST_ROLE";
@@ -117,6 +121,7 @@ pub(super) fn play() {
             drop(enter(&group).map(|slot| member(&slot)));
         }
         "fork" => fork(&group),
+        "unequipped" => unequipped(&group),
         other => unreachable!("{other}"),
     }
 }
@@ -200,6 +205,18 @@ fn fork(group: &Group) {
     let mut status = 0;
     // SAFETY: the pointer is to a number that lives during the call.
     unsafe { libc::waitpid(pid, &raw mut status, 0) };
+}
+
+/// Joins, but finds no descriptor for itself.
+fn unequipped(group: &Group) {
+    let Joined { sockets, table, record, role } = join(group, true).expect("a group");
+    let kept: Vec<RawFd> = sockets.iter().map(Socket::raw).collect();
+    let known = kept.iter().all(|fd| record.tracks(*fd));
+    let refuse = |_| Err(refused("a descriptor")(std::io::Error::from_raw_os_error(libc::EMFILE)));
+    let failed = Inner::new(group, sockets, table, record, refuse).is_err();
+    drop(role);
+    let left = kept.iter().any(|fd| record.tracks(*fd)) || count_sockets() > 0;
+    tell(if known && failed && !left { "clean" } else { "not clean" });
 }
 
 /// UDP sockets that this process holds.

@@ -1,0 +1,89 @@
+//! What a process of the same user may try, and what it gets: nothing that others would notice.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{connection, enter, eventually, group, is_cut};
+use crate::descriptor::wait_readable;
+use crate::switchboard::connections::Connections;
+use crate::switchboard::membership::Slot;
+use crate::switchboard::protocol::Greeting;
+use crate::switchboard::{forward, survey, unix};
+
+/// Whether the kernel knows of our lock on a slot.
+fn is_locked(ours: &Slot) -> bool {
+    let file = ours.member().inner().table.file();
+    // SAFETY: a status of C is numbers, for which zero is a value.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a status that lives during the call.
+    assert_eq!(unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) }, 0);
+    let (pid, inode) = (std::process::id().to_string(), format!(":{}", status.st_ino));
+    let byte = ours.number().to_string();
+    let locks = std::fs::read_to_string("/proc/locks").expect("a list");
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        matches!(words[..], [_, "POSIX", _, "WRITE", by, of, first, last]
+            if by == pid && of.ends_with(&inode) && first == byte && last == byte)
+    })
+}
+
+#[test]
+fn a_shared_file_that_is_sent_to_a_member_does_not_cost_its_locks() {
+    let ours = enter(21);
+    assert!(is_locked(&ours));
+    let inner = ours.member().inner();
+    let file = inner.table.file().as_raw_fd();
+    let violations = || inner.counts.violations.load(Ordering::Relaxed);
+
+    let before = violations();
+    let socket = connection(21);
+    unix::send(socket.as_fd(), &Greeting::Watch.emit(), &[file]).expect("it is sent");
+    assert!(is_cut(&socket));
+    eventually("the connection is a violation", || violations() > before);
+    assert!(is_locked(&ours), "by a connection to the leader");
+
+    let before = violations();
+    let post = unix::socket(libc::SOCK_DGRAM).expect("a socket");
+    let owner = inner.table.entry(ours.number().into()).read().expect("it is published");
+    unix::connect(post.as_fd(), &forward::name(owner.token)).expect("its socket");
+    unix::send(post.as_fd(), b"anything", &[file]).expect("it is sent");
+    eventually("the letter is a violation", || violations() > before);
+    assert!(is_locked(&ours), "by a forwarded message");
+}
+
+#[test]
+fn a_name_that_is_no_text_does_not_hide_the_switchboard() {
+    let ours = enter(22);
+    let named = unix::socket(libc::SOCK_DGRAM).expect("a socket");
+    let name = [b"ferroce/test/\xff\xfe/", &std::process::id().to_ne_bytes()[..]].concat();
+    unix::bind(named.as_fd(), &name).expect("any name will do");
+    // A program may call itself anything, and be shown in a terminal.
+    let entry = ours.member().inner().table.entry(ours.number().into());
+    entry.program[0].store(u64::from_ne_bytes(*b"\x1b[2Jx\x07\xff\0"), Ordering::SeqCst);
+    let seen = survey(Some("lo")).expect("an answer");
+    let seen = seen.iter().flatten().find(|seen| seen.group == group(22)).expect("our group");
+    let row = seen.rows.iter().find(|row| row.slot == ours.number()).expect("our slot");
+    assert_eq!(row.program, "\u{fffd}[2Jx\u{fffd}\u{fffd}");
+}
+
+#[test]
+fn a_flood_of_connections_does_not_keep_the_leader_for_ever() {
+    let ours = enter(23);
+    let name = format!("ferroce/test/flood/{}", std::process::id());
+    let listener = unix::listen(name.as_bytes()).expect("a name of our own");
+    let flood: Vec<OwnedFd> = (0..100)
+        .map(|_| {
+            let socket = unix::socket(libc::SOCK_SEQPACKET).expect("a socket");
+            unix::connect(socket.as_fd(), name.as_bytes()).expect("somebody listens");
+            socket
+        })
+        .collect();
+    let mut connections = Connections::default();
+    let waits = || wait_readable(listener.as_fd(), Some(Duration::ZERO)).expect("a look");
+    connections.accept(ours.member().inner(), listener.as_fd());
+    assert!(waits(), "after some of them something else is done");
+    connections.accept(ours.member().inner(), listener.as_fd());
+    assert!(!waits(), "the rest comes next time");
+    drop(flood);
+}
