@@ -441,7 +441,8 @@ impl Nic {
     pub fn bind_window(&self, domain: DomainId, bind: &Bind) -> Result<(), Denied> {
         // In a child of the process that opened the device no key opens anything.
         self.check_ours().map_err(|_| Denied::UnknownKey)?;
-        self.engines().control(0, |engine| engine.tables.memory.bind_at_once(domain, bind))?;
+        // In all engines: none of them is in the middle of an access that the window allowed until now.
+        self.engines().control_all(|all| all.memory().bind_at_once(domain, bind))?;
         if bind.length == 0 {
             // A region may have waited for it.
             self.engines().release_regions();
