@@ -441,7 +441,8 @@ impl Nic {
     pub fn bind_window(&self, domain: DomainId, bind: &Bind) -> Result<(), Denied> {
         // In a child of the process that opened the device no key opens anything.
         self.check_ours().map_err(|_| Denied::UnknownKey)?;
-        self.engines().control(0, |engine| engine.tables.memory.bind_at_once(domain, bind))?;
+        // In all engines: none of them is in the middle of an access that the window allowed until now.
+        self.engines().control_all(|all| all.memory().bind_at_once(domain, bind))?;
         if bind.length == 0 {
             // A region may have waited for it.
             self.engines().release_regions();
@@ -456,13 +457,14 @@ impl Nic {
         self.engines().control(0, |engine| engine.tables.memory.window_key(window))
     }
 
-    /// Gives a memory window back; from now on its key opens nothing.
+    /// Gives a memory window back; from now on its key opens nothing. `window` is any key that it ever had:
+    /// work that waited may have bound it anew since its owner asked for the present one.
     ///
     /// # Errors
     /// There is no such window.
     pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
         self.check_ours()?;
-        self.change_memory(|table| table.free_window(window))?;
+        self.change_memory(|table| table.free_window(table.window_key(window).unwrap_or(window)))?;
         // A region may have waited for it.
         self.engines().release_regions();
         self.leave_domain(domain);

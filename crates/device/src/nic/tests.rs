@@ -12,6 +12,7 @@ use super::*;
 use crate::address::AddressVector;
 use crate::completion::WorkCompletion;
 use crate::cq::CompletionQueue;
+use crate::descriptor::EventFd;
 use crate::engine::Reason;
 use crate::qp::{Qp, QpSpec};
 
@@ -131,4 +132,48 @@ fn work_in_the_mail_holds_its_memory() {
     assert!(is_registered());
     drop(qp);
     assert!(!is_registered());
+}
+
+/// A window, and a binding of it to a region under another key.
+fn window_and_binding(nic: &Nic, domain: DomainId) -> (Rkey, Bind) {
+    let memory = Allocation::zeroed(4096).unwrap();
+    let access = Access::LOCAL_WRITE | Access::BIND_WINDOW;
+    let (region, _) = nic.register(domain, &memory, (0, 4096), 0, access).unwrap();
+    let window = nic.allocate_window(domain, WindowKind::Type1).unwrap();
+    let new_key = Rkey(window.0 & !0xff | window.0.wrapping_add(1) & 0xff);
+    (window, Bind { window, new_key, region, address: 0, length: 8, access: Access::REMOTE_WRITE })
+}
+
+#[test]
+fn binding_a_window_anew_waits_for_who_uses_it_in_another_engine() {
+    let nic = device(201, 2);
+    let domain = nic.create_domain().unwrap();
+    let (window, bind) = window_and_binding(&nic, domain);
+    let done = EventFd::new().unwrap();
+    std::thread::scope(|scope| {
+        let (nic, done) = (&nic, &done);
+        nic.engines().control(1, |_| {
+            scope.spawn(move || {
+                nic.bind_window(domain, &bind).unwrap();
+                done.signal();
+            });
+            // Whoever is inside may have asked for memory by the old key, and be writing to it now.
+            assert!(!done.wait(Some(Duration::from_millis(300))).unwrap(), "it was not waited for");
+        });
+        assert!(done.wait(Some(Duration::from_secs(20))).unwrap());
+    });
+    nic.free_window(domain, window).unwrap();
+}
+
+#[test]
+fn a_window_that_was_bound_since_its_key_was_asked_for_is_freed_all_the_same() {
+    let nic = device(202, 1);
+    let domain = nic.create_domain().unwrap();
+    let (window, bind) = window_and_binding(&nic, domain);
+    let asked = nic.window_key(window).unwrap();
+    nic.bind_window(domain, &bind).unwrap();
+    nic.free_window(domain, asked).unwrap();
+    assert_eq!(nic.window_key(window), None);
+    nic.deregister(domain, bind.region).unwrap();
+    assert!(nic.destroy_domain(domain), "nobody uses it any more");
 }
