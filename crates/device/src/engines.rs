@@ -227,13 +227,19 @@ impl Engines {
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
     /// so those who wait here never wait for each other.
     pub(crate) fn control_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R) -> R {
+        let mut after = Aftermath::default();
+        let result = self.visit_all(action, &mut after);
+        self.finish(after);
+        result
+    }
+
+    /// The same, but what is to be done outside is only noted.
+    fn visit_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R, after: &mut Aftermath) -> R {
         let mut all = Everywhere { inside: (0..self.len()).map(|index| self.enter(index)).collect() };
         let result = action(&mut all);
-        let mut after = Aftermath::default();
         for (index, inside) in all.inside.into_iter().enumerate() {
-            self.turn_and_step_out(index, inside, Reason::Posted, &mut after);
+            self.turn_and_step_out(index, inside, Reason::Posted, after);
         }
-        self.finish(after);
         result
     }
 
@@ -371,14 +377,18 @@ impl Engines {
     /// Does what was noted, outside of all engines.
     #[inline]
     fn finish(&self, mut after: Aftermath) {
-        if after.errands != 0 {
-            self.run_errands(&mut after);
-        }
-        for wake in after.wakes {
-            wake.run();
-        }
-        if after.let_go {
-            self.release_regions();
+        loop {
+            if after.errands != 0 {
+                self.run_errands(&mut after);
+            }
+            for wake in std::mem::take(&mut after.wakes) {
+                wake.run();
+            }
+            if !std::mem::take(&mut after.let_go) {
+                return;
+            }
+            // That leaves something to do in turn: a loop, so that it never goes deeper.
+            self.visit_all(Everywhere::release_regions, &mut after);
         }
     }
 

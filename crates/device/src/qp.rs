@@ -294,7 +294,7 @@ impl Qp {
                 _ => None,
             };
             let mut left = None;
-            let Engine { qps, tables, windows, .. } = engine;
+            let Engine { qps, tables, windows, port, .. } = engine;
             let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
             let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
@@ -312,6 +312,10 @@ impl Qp {
             }
             if let Some((way, _)) = resolved {
                 entry.way = Some(way);
+                if way.route.traffic_class != 0 {
+                    // Who uses classes is told what became of them: a network may have marked them.
+                    port.fabric.show_marks();
+                }
             }
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
@@ -496,14 +500,15 @@ impl Drop for Qp {
         let engines = self.nic.engines();
         // The peer of a program that ends after its last receive would wait for it in vain.
         engines.send_owed(self.engine, self.qpn);
-        let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
+        // Before its number is free: the next to have it must find nothing of this one, and lose nothing.
         engines.set_uses_wire(self.qpn, false);
         engines.leave_all_groups(self.qpn);
+        self.send_cq.strike(self.qpn);
+        self.receive_cq.strike(self.qpn);
+        let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
         engines.station(self.engine).move_out();
         // Its queues are given back outside of the engine: they may be large.
         drop(entry);
-        self.send_cq.strike(self.qpn);
-        self.receive_cq.strike(self.qpn);
         self.nic.leave_domain(self.shared.domain);
     }
 }
