@@ -388,7 +388,12 @@ impl Engines {
                 return;
             }
             // That leaves something to do in turn: a loop, so that it never goes deeper.
-            self.visit_all(Everywhere::release_regions, &mut after);
+            self.visit_all(
+                |all| {
+                    all.release_regions();
+                },
+                &mut after,
+            );
         }
     }
 
