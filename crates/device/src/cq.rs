@@ -179,6 +179,9 @@ impl CompletionQueue {
         }
         let taken = self.shared.take(into);
         if taken > 0 || into.is_empty() {
+            for engine in self.engines() {
+                self.nic.engines().station(engine).found_at_once();
+            }
             return taken;
         }
         for engine in self.engines() {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_transport::Time;
 use ferroce_wire::Qpn;
 use slab::Slab;
 
@@ -56,6 +57,15 @@ impl Station {
             looks: AtomicU64::new(0),
             load: AtomicUsize::new(0),
         }
+    }
+
+    /// A program found completions without having to look at the sockets.
+    #[inline]
+    pub(crate) fn found_at_once(&self) {
+        // A look that two threads count as one is a look.
+        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
+        self.driver.found_at_once();
     }
 
     /// One more object lives here.
@@ -238,7 +248,7 @@ impl Engines {
         let mut all = Everywhere { inside: (0..self.len()).map(|index| self.enter(index)).collect() };
         let result = action(&mut all);
         for (index, inside) in all.inside.into_iter().enumerate() {
-            self.turn_and_step_out(index, inside, Reason::Posted, after);
+            self.turn_and_step_out(clock::now(), index, inside, Reason::Posted, after);
         }
         result
     }
@@ -288,7 +298,6 @@ impl Engines {
     pub(crate) fn poll_turn(&self, index: usize) {
         let station = &self.stations[index];
         let Some(mut inside) = station.turnstile.try_enter() else { return };
-        // Only whoever is inside counts.
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
@@ -302,8 +311,19 @@ impl Engines {
     }
 
     pub(crate) fn turn_and_leave(&self, index: usize, inside: Inside<'_, Engine>, reason: Reason) {
+        self.turn_and_leave_at(clock::now(), index, inside, reason);
+    }
+
+    /// The same, for somebody who has just read the clock.
+    pub(crate) fn turn_and_leave_at(
+        &self,
+        now: Time,
+        index: usize,
+        inside: Inside<'_, Engine>,
+        reason: Reason,
+    ) {
         let mut after = Aftermath::default();
-        self.turn_and_step_out(index, inside, reason, &mut after);
+        self.turn_and_step_out(now, index, inside, reason, &mut after);
         self.finish(after);
     }
 
@@ -317,6 +337,7 @@ impl Engines {
     #[inline]
     fn turn_and_step_out(
         &self,
+        now: Time,
         index: usize,
         mut inside: Inside<'_, Engine>,
         reason: Reason,
@@ -325,7 +346,7 @@ impl Engines {
         // What the driver rang for must not be lost because work was posted.
         let arrived = inside.take_calls().contains(Calls::ARRIVED);
         let reason = if arrived { Reason::Driver } else { reason };
-        let (inside, turned) = self.turn(index, inside, reason);
+        let (inside, turned) = self.turn_at(now, index, inside, reason);
         inside.ring(left_over(turned));
         self.step_out(index, inside, after);
     }
@@ -338,10 +359,21 @@ impl Engines {
         inside: Inside<'a, Engine>,
         reason: Reason,
     ) -> (Inside<'a, Engine>, Turned) {
+        self.turn_at(clock::now(), index, inside, reason)
+    }
+
+    #[inline]
+    fn turn_at<'a>(
+        &self,
+        now: Time,
+        index: usize,
+        inside: Inside<'a, Engine>,
+        reason: Reason,
+    ) -> (Inside<'a, Engine>, Turned) {
         let guard = WakeOnPanic(&self.stations[index].driver);
         // Of a panic the driver hears when the engine was left.
         let mut inside = inside;
-        let turned = inside.turn(clock::now(), reason, self);
+        let turned = inside.turn(now, reason, self);
         std::mem::forget(guard);
         (inside, turned)
     }
@@ -429,7 +461,7 @@ impl Engines {
             turnstile.ring(Calls::POSTED);
             // If somebody is inside, that one hears the bell.
             if let Some(inside) = turnstile.try_enter() {
-                self.turn_and_step_out(index, inside, Reason::Posted, after);
+                self.turn_and_step_out(clock::now(), index, inside, Reason::Posted, after);
             }
         }
         while after.errands != 0 {

@@ -23,6 +23,8 @@ pub(crate) struct SendWork {
     pub(crate) read_chunk: u32,
     /// Local work: done already.
     pub(crate) executed: bool,
+    /// Its last packet has asked for an acknowledgement when it was last sent.
+    pub(crate) asked: bool,
     sges: u8,
     inline: Option<u32>,
 }
@@ -54,6 +56,7 @@ impl SendQueue {
             message: Msn::default(),
             read_chunk: 0,
             executed: false,
+            asked: false,
             sges: 0,
             inline: None,
         };
@@ -79,6 +82,11 @@ impl SendQueue {
 
     pub(crate) fn head(&self) -> u32 {
         self.head
+    }
+
+    /// Whether more places are free than taken.
+    pub(crate) fn is_less_than_half_full(&self) -> bool {
+        (self.len() as usize) < self.work.len() / 2
     }
 
     /// The request with this number, if it is posted.
@@ -124,6 +132,7 @@ impl SendQueue {
             message,
             read_chunk: 0,
             executed: false,
+            asked: false,
             sges,
             inline,
         };
