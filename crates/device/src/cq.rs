@@ -11,6 +11,7 @@ use ferroce_wire::Qpn;
 
 use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
+use crate::deputy::{Bell, Seat};
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
@@ -215,16 +216,49 @@ impl CompletionQueue {
             if taken > 0 || into.is_empty() || !self.nic.is_ours() {
                 return taken;
             }
+            let left = deadline.map(clock::until);
+            if left == Some(Duration::ZERO) {
+                return 0;
+            }
+            if let Some(taken) = self.wait_for_packets(into, left) {
+                if taken > 0 {
+                    return taken;
+                }
+                continue;
+            }
             let taken = self.poll_or_wake(into, &waker);
             if taken > 0 {
                 return taken;
             }
-            match deadline.map(clock::until) {
+            match left {
                 None => std::thread::park(),
-                Some(Duration::ZERO) => return 0,
                 Some(left) => park_for(left),
             }
         }
+    }
+
+    /// Sleeps in the driver's place until a packet arrives or something completes; what has completed meanwhile,
+    /// which may be nothing. `None` if the driver is needed, or no packets are expected.
+    fn wait_for_packets(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> Option<usize> {
+        let mut engines = self.engines();
+        let (engine, None) = (engines.next()?, engines.next()) else { return None };
+        let station = self.nic.engines().station(engine);
+        if !station.expects_packets() {
+            return None;
+        }
+        let waited = BELL.try_with(|bell| {
+            let bell = bell.as_ref()?;
+            let seat = Seat::take(&station.driver)?;
+            self.shared.wake_deputy_on_completion(&bell.waker);
+            let taken = self.shared.take(into);
+            if taken == 0 {
+                seat.sleep(bell, left);
+            }
+            self.shared.forget_deputy(&bell.waker);
+            Some(taken)
+        });
+        // A thread that is about to end has none.
+        waited.ok().flatten()
     }
 
     /// Takes completions off; if there are none, has `waker` called when there are.
@@ -248,6 +282,9 @@ fn park_for(left: Duration) {
 }
 
 thread_local! {
+    /// Wakes this thread in the place of a driver; none if the process has too many descriptors.
+    static BELL: Option<Bell> = Bell::new().ok();
+
     /// Wakes this thread. Always the same one, so that a queue keeps one of it at most.
     static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
 }

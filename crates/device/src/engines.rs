@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_transport::Time;
@@ -32,6 +32,9 @@ const ROUNDS: usize = 3;
 /// Engines that a thread calls on after leaving its own, before it sends the drivers.
 const ERRANDS: usize = 16;
 
+/// Polls that find an engine taken before the thread lets others have its processor: about as long as a turn.
+const PATIENCE: u32 = 64;
+
 /// An engine, and what others can reach of it without being inside.
 pub(crate) struct Station {
     pub(crate) turnstile: Turnstile<Engine>,
@@ -42,6 +45,10 @@ pub(crate) struct Station {
     /// Looks that programs took at the sockets: the driver steps back while they go on.
     pub(crate) looks: AtomicU64,
     slot: u8,
+    /// Polls that found somebody else inside.
+    shut_out: AtomicU32,
+    /// A queue pair here has had a peer that it reaches by packets.
+    by_packets: AtomicBool,
     /// Queue pairs and shared receive queues that live here.
     load: AtomicUsize,
 }
@@ -55,6 +62,8 @@ impl Station {
             freight: Freight::new(),
             driver,
             looks: AtomicU64::new(0),
+            shut_out: AtomicU32::new(0),
+            by_packets: AtomicBool::new(false),
             load: AtomicUsize::new(0),
         }
     }
@@ -65,7 +74,26 @@ impl Station {
         // A look that two threads count as one is a look.
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        self.driver.found_at_once();
+        self.driver.found_something();
+    }
+
+    /// Somebody else is inside. If that goes on, whoever it is may wait for this very processor.
+    fn shut_out(&self) {
+        let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
+        self.shut_out.store(times, Ordering::Relaxed);
+        if times.is_multiple_of(PATIENCE) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether packets of the network concern anybody here.
+    pub(crate) fn expects_packets(&self) -> bool {
+        self.by_packets.load(Ordering::Relaxed)
+    }
+
+    /// From now on they do.
+    pub(crate) fn expect_packets(&self) {
+        self.by_packets.store(true, Ordering::Relaxed);
     }
 
     /// One more object lives here.
@@ -297,7 +325,7 @@ impl Engines {
     /// Somebody looked for completions and found none.
     pub(crate) fn poll_turn(&self, index: usize) {
         let station = &self.stations[index];
-        let Some(mut inside) = station.turnstile.try_enter() else { return };
+        let Some(mut inside) = station.turnstile.try_enter() else { return station.shut_out() };
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();

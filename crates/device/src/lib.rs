@@ -14,6 +14,7 @@ mod completion;
 mod config;
 mod counters;
 mod cq;
+mod deputy;
 mod descriptor;
 pub mod discovery;
 mod driver;

@@ -190,6 +190,9 @@ impl Qp {
         });
         if let Some(qpn) = qpn {
             engines.station(engine).settle_in();
+            if spec.service == Service::Ud {
+                engines.station(engine).expect_packets();
+            }
             spec.send_cq.enroll(qpn, &shared);
             spec.receive_cq.enroll(qpn, &shared);
         }
@@ -319,6 +322,9 @@ impl Qp {
             }
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
+                if choice.path == Path::Wire {
+                    self.nic.engines().station(self.engine).expect_packets();
+                }
                 entry.peer = peer;
                 self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer);
