@@ -22,6 +22,7 @@ mod engines;
 mod error;
 mod event;
 pub mod fabric;
+mod groups;
 mod mail;
 mod management;
 pub mod memory;

@@ -117,6 +117,17 @@ pub enum SwitchError {
         /// The leader.
         pid: u32,
     },
+    /// The leader hands out the file of another group.
+    #[error(
+        "the leader of the switchboard on {group}, process {pid}, hands out the shared file of another one; it \
+         breaks the rules: end it"
+    )]
+    ForeignFile {
+        /// Where.
+        group: Group,
+        /// The leader.
+        pid: u32,
+    },
     /// Somebody else sits at the name where the leader would listen.
     #[error(
         "the name of the switchboard on {group} is taken by process {pid} of another user (uid {uid}); end it, or \
@@ -149,6 +160,14 @@ pub enum SwitchError {
     /// There are as many services as can be.
     #[error("the processes of this switchboard listen for {allowed} services, and no more are possible")]
     TooManyServices {
+        /// How many.
+        allowed: usize,
+    },
+    /// There are as many listeners of multicast groups as can be.
+    #[error(
+        "the processes of this switchboard listen to {allowed} multicast groups together, and no more are possible"
+    )]
+    TooManyListeners {
         /// How many.
         allowed: usize,
     },

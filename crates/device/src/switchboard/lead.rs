@@ -18,6 +18,7 @@ use super::fork::Tracked;
 use super::forward::{self, Kind};
 use super::mads::Desk;
 use super::membership::Inner;
+use super::multicast::GroupDesk;
 use super::protocol::{Answer, Greeting, LEN};
 use super::unix::{self, Room};
 use crate::clock;
@@ -88,6 +89,7 @@ impl From<Role> for State {
 fn run(inner: &Inner, mut state: State, random: &mut Random) {
     let mut letter = vec![0; forward::LONGEST];
     let mut polled = Vec::new();
+    let mut groups = GroupDesk::new();
     while !inner.stop.load(Ordering::SeqCst) {
         polled.clear();
         polled.extend([inner.bell.as_fd().as_raw_fd(), inner.post.raw()].map(entry));
@@ -108,10 +110,18 @@ fn run(inner: &Inner, mut state: State, random: &mut Random) {
             }
             State::Electing { again, .. } => Some(*again),
         };
+        // Behind the rest, whatever that is.
+        let groups_from = polled.len();
+        polled.extend(groups.descriptors(inner).map(entry));
         poll(&mut polled, wake);
+        if is_ready(&polled[0]) {
+            inner.bell.clear();
+        }
         if is_ready(&polled[1]) {
             take_letters(inner, &mut letter);
         }
+        groups.look(inner, &polled[groups_from..]);
+        polled.truncate(groups_from);
         state = match state {
             State::Leading(mut leading) => {
                 lead(inner, &mut leading, &polled[2..]);

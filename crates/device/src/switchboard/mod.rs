@@ -32,6 +32,7 @@ mod join;
 mod lead;
 mod mads;
 mod membership;
+mod multicast;
 mod nofile;
 mod ports;
 mod protocol;

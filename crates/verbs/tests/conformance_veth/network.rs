@@ -146,6 +146,12 @@ pub(crate) fn far_command(program: &str) -> Command {
     command
 }
 
+/// The name of the near interface.
+#[allow(dead_code, reason = "one of the binaries uses it")]
+pub(crate) const fn near_interface() -> &'static str {
+    INTERFACES[0]
+}
+
 /// The name of the far interface.
 pub(crate) const fn far_interface() -> &'static str {
     INTERFACES[1]
