@@ -367,11 +367,7 @@ impl Qp {
     pub fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
         self.nic.check_ours()?;
         let group = group.ip();
-        if self.nic.leave_group(group, self.qpn) {
-            Ok(())
-        } else {
-            Err(CreateError::NotAttached { group })
-        }
+        if self.nic.leave_group(group, self.qpn) { Ok(()) } else { Err(CreateError::NotAttached { group }) }
     }
 
     fn choose_path(&self, ours: bool, peer: Qpn) -> PathChoice {

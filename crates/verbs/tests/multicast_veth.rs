@@ -68,8 +68,8 @@ fn copies_cross_the_link(_: &Network, family: Family, group: &str) {
         // A second message follows the first: whoever got one twice does not see it next.
         for text in [format!("first-{sender}"), format!("second-{sender}")] {
             order(&mut all[sender], &format!("send {group} 3 0 {text}"));
-            for other in &mut all {
-                assert_eq!(ask(other, "get"), copy(sender, &text));
+            for (member, other) in all.iter_mut().enumerate() {
+                assert_eq!(ask(other, "get"), copy(sender, &text), "member {member}");
             }
         }
     }

@@ -138,10 +138,8 @@ impl<'a> Newcomer<'a> {
                 }
                 Err(_) => return Ok(Attempt::Again),
             };
-            let message = refuse_own_files(message).ok_or_else(|| SwitchError::ForeignFile {
-                group: self.group.clone(),
-                pid: leader.pid,
-            })?;
+            let message = refuse_own_files(message)
+                .ok_or_else(|| SwitchError::ForeignFile { group: self.group.clone(), pid: leader.pid })?;
             let answer = Answer::parse(bytes.get(..message.len).unwrap_or_default());
             match answer {
                 Some(Answer::Sockets) => {

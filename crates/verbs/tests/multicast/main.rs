@@ -112,7 +112,10 @@ fn what_is_no_group_is_refused() {
     let mut other = start("127.0.94.3", 1, "1").remove(0);
     assert_eq!(ask(&mut other, "attach 127.0.94.3"), "127.0.94.3 is no multicast group");
     assert_eq!(ask(&mut other, "attach fe80::1"), "fe80::1 is no multicast group");
-    assert_eq!(ask(&mut other, &format!("detach {GROUP}")), format!("the queue pair is not attached to {GROUP}"));
+    assert_eq!(
+        ask(&mut other, &format!("detach {GROUP}")),
+        format!("the queue pair is not attached to {GROUP}")
+    );
     order(&mut other, &format!("attach {SECOND}"));
     order(&mut other, &format!("detach {SECOND}"));
 }

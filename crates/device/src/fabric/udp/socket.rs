@@ -87,7 +87,8 @@ impl Socket {
         sharing: Sharing,
     ) -> Result<Self, OpenError> {
         let refused = |step, error| refusal(binding, port, step, error);
-        let socket = Self::new(record, binding.address).map_err(|error| refused("open a UDP socket", error))?;
+        let socket =
+            Self::new(record, binding.address).map_err(|error| refused("open a UDP socket", error))?;
         socket.bind_to_device(&binding.interface).map_err(|error| refused("bind to the interface", error))?;
         socket.set_paths(binding.address.is_some()).map_err(|error| refused("set path options", error))?;
         // A refusal leaves the system's usual size, which works.
