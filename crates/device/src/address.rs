@@ -27,13 +27,24 @@ pub struct AddressVector {
     pub flow_label: u32,
     /// The UDP source port itself, if it must be a certain one.
     pub source_port: Option<u16>,
+    /// What the way carries in kilobits per second, 0 for any rate: a connection sends no faster. Datagrams are not
+    /// slowed down.
+    pub static_rate: u32,
 }
 
 impl AddressVector {
     /// The peer at this address, from our GID of this index, with nothing special.
     #[must_use]
     pub const fn new(gid: Gid, sgid_index: usize) -> Self {
-        Self { gid, sgid_index, traffic_class: 0, hop_limit: 0, flow_label: 0, source_port: None }
+        Self {
+            gid,
+            sgid_index,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            source_port: None,
+            static_rate: 0,
+        }
     }
 
     /// The way to the peer, and whether it leads back to this device. To a group it does on a loopback device:

@@ -312,6 +312,9 @@ impl Qp {
             }
             if let Some((way, _)) = resolved {
                 entry.way = Some(way);
+                if let Some(address) = address.filter(|_| connected) {
+                    entry.machine.limit_way(address.static_rate);
+                }
                 if way.route.traffic_class != 0 {
                     // Who uses classes is told what became of them: a network may have marked them.
                     port.fabric.show_marks();

@@ -177,3 +177,29 @@ fn a_window_that_was_bound_since_its_key_was_asked_for_is_freed_all_the_same() {
     nic.deregister(domain, bind.region).unwrap();
     assert!(nic.destroy_domain(domain), "nobody uses it any more");
 }
+
+#[test]
+fn two_who_reregister_at_once_leave_the_domains_counted_right() {
+    let nic = device(60, 2);
+    let domains: Vec<DomainId> = (0..3).map(|_| nic.create_domain().unwrap()).collect();
+    let memory = Allocation::zeroed(4096).unwrap();
+    let access = Access::LOCAL_WRITE;
+    let (lkey, _) = nic.register(domains[0], &memory, (0, 4096), 0, access).unwrap();
+    std::thread::scope(|scope| {
+        for start in 0..2 {
+            let (nic, domains) = (&nic, &domains);
+            scope.spawn(move || {
+                for round in 0..500 {
+                    let next = domains[(start + round) % 3];
+                    nic.reregister_in_place(lkey, |spec| spec.domain = next).unwrap();
+                }
+            });
+        }
+    });
+    let last = nic.engines().control(0, |engine| engine.tables.memory.region(lkey)).unwrap().domain;
+    for domain in domains {
+        assert_eq!(nic.destroy_domain(domain), domain != last, "{domain:?}, and {last:?} has the region");
+    }
+    nic.deregister(last, lkey).unwrap();
+    assert!(nic.destroy_domain(last));
+}

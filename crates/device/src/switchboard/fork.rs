@@ -256,8 +256,11 @@ impl<T: Default + Sync + 'static> PerProcess<T> {
     }
 }
 
-/// Before a fork: waits until every descriptor is known to a record. A thread that forks while it
-/// holds them itself, in a handler of a signal, is let through.
+/// Before a fork: waits until every descriptor is known to a record, but not for ever: a thread that forks while
+/// it holds them itself, in a handler of a signal, would wait for itself. What such a fork costs: the child may
+/// keep the one descriptor, or those of a group that was just being joined, that no record knew in that moment,
+/// until it ends or becomes another program. While it does, the group's port cannot be had by a new group; members
+/// are not disturbed. All that records knew is replaced in the child as after any other fork.
 extern "C" fn before() {
     for _ in 0..PATIENCE {
         if !HELD.swap(true, Ordering::Acquire) {

@@ -37,6 +37,7 @@ mod nofile;
 mod ports;
 mod protocol;
 mod record_lock;
+mod sockets;
 mod survey;
 mod suspects;
 mod table;

@@ -9,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ferroce_wire::{Body, Packet, Qpn};
@@ -156,8 +156,7 @@ impl Inner {
                 state.wanted.retain(|(of, _)| *of != group);
                 return Err(refused("a socket for a multicast group")(io::ErrorKind::TimedOut.into()));
             }
-            let waited = heard.answered.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            state = heard.wait(state, left);
         }
     }
 
@@ -198,6 +197,14 @@ pub(super) struct HeardGroups {
     answered: Condvar,
     /// How often something has changed.
     changes: AtomicU64,
+}
+
+impl HeardGroups {
+    /// Waits for an answer, but not longer than that.
+    #[expect(clippy::disallowed_methods, reason = "waiting for a thread of the device is the device's work")]
+    fn wait<'a>(&self, state: MutexGuard<'a, Hearing>, time: Duration) -> MutexGuard<'a, Hearing> {
+        self.answered.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 #[derive(Debug, Default)]

@@ -186,6 +186,12 @@ impl Table {
         unsafe { self.map.as_ref() }
     }
 
+    /// The number that `/proc` knows the file by.
+    #[cfg(test)]
+    pub(super) const fn inode(&self) -> u64 {
+        self.inode.1
+    }
+
     /// Where it is mapped, for whoever has to unmap it in a forked child.
     pub(super) fn address(&self) -> *mut libc::c_void {
         self.map.as_ptr().cast()

@@ -43,6 +43,7 @@ pub(super) fn live(role: &str) {
         }
     };
     tally.joined.add(1);
+    tally.note_file(slot.member().inner().table.inode());
     let took = clock::now().since(begin);
     tally.longest_join.max(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
     Member::new(slot, address, tally).run();

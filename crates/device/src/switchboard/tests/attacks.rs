@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{connection, enter, eventually, group, is_cut};
 use crate::descriptor::wait_readable;
 use crate::switchboard::connections::Connections;
-use crate::switchboard::membership::Slot;
-use crate::switchboard::protocol::Greeting;
+use crate::switchboard::membership::{Membership, Slot};
+use crate::switchboard::protocol::{Answer, Greeting};
 use crate::switchboard::{forward, survey, unix};
 
 /// Whether the kernel knows of our lock on a slot.
@@ -86,4 +86,26 @@ fn a_flood_of_connections_does_not_keep_the_leader_for_ever() {
     connections.accept(ours.member().inner(), listener.as_fd());
     assert!(!waits(), "the rest comes next time");
     drop(flood);
+}
+
+#[test]
+fn a_leader_that_hands_out_the_file_of_another_group_costs_nobody_its_locks() {
+    let ours = enter(24);
+    let file = ours.member().inner().table.file().as_raw_fd();
+    let sockets = ours.member().inner().descriptors();
+    // Where the shared file should be, in the place of a socket, and with an answer that has none.
+    let in_place_of_a_socket = [&sockets[1..2], &[file], &sockets[2..]].concat();
+    for (address, descriptors) in [(25, &sockets[..]), (26, &in_place_of_a_socket), (27, &[file][..])] {
+        let name = group(address).leader_name(unix::own_uid());
+        let listener = unix::listen(name.as_bytes()).expect("nobody leads there");
+        let hostile = std::thread::scope(|scope| {
+            let newcomer = scope.spawn(|| Membership::join(&group(address), true));
+            wait_readable(listener.as_fd(), Some(Duration::from_secs(20))).expect("a look");
+            let connection = unix::accept(listener.as_fd()).expect("the newcomer");
+            unix::send(connection.as_fd(), &Answer::Sockets.emit(), descriptors).expect("it is sent");
+            newcomer.join().expect("no panic").expect_err("it is refused").to_string()
+        });
+        assert!(hostile.contains("hands out the shared file of another one"), "{hostile}");
+        assert!(is_locked(&ours), "{address}");
+    }
 }
