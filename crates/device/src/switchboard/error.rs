@@ -117,6 +117,26 @@ pub enum SwitchError {
         /// The leader.
         pid: u32,
     },
+    /// A process does not say what its queue pairs do.
+    #[error("process {pid} did not answer in {seconds} s; is it stopped?")]
+    ProcessSilent {
+        /// Which.
+        pid: u32,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// A process speaks another version of the protocol.
+    #[error(
+        "process {pid} speaks version {theirs} of the switchboard's protocol, and this is version {ours}"
+    )]
+    ProcessVersion {
+        /// Which.
+        pid: u32,
+        /// Its version.
+        theirs: u16,
+        /// Ours.
+        ours: u16,
+    },
     /// The leader hands out the file of another group.
     #[error(
         "the leader of the switchboard on {group}, process {pid}, hands out the shared file of another one; it \

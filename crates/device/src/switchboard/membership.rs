@@ -12,6 +12,7 @@ use super::fork::{self, PerProcess, Record, Tracked};
 use super::forward::{self, Arrival, Kind};
 use super::mads::MadQueue;
 use super::multicast::{HeardGroups, Spread};
+use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, SLOTS, join, lead, ports, unix};
 use crate::clock;
@@ -25,6 +26,9 @@ use crate::random::Random;
 pub(crate) trait Sink: Send + Sync {
     /// Packets that came to another slot; never waits.
     fn arrived(&self, arrival: &Arrival<'_>);
+
+    /// Tells of its queue pairs, at most so many; how many there are. `None` if somebody was at work all the time.
+    fn tell(&self, into: &mut Vec<QpStats>, most: usize) -> Option<usize>;
 }
 
 /// A process in a group. All devices of this process on the group share it.
@@ -382,6 +386,12 @@ impl Inner {
         true
     }
 
+    /// All who take packets of our slots.
+    pub(super) fn sinks(&self) -> Vec<Arc<dyn Sink>> {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        sinks.iter().filter_map(|(_, sink)| sink.upgrade()).collect()
+    }
+
     /// What tells this process from others in the shared file.
     pub(super) const fn token(&self) -> [u64; 2] {
         self.token
@@ -459,7 +469,7 @@ impl Drop for Slot {
 }
 
 /// The name of this program, padded with zeroes.
-fn program() -> [u8; PROGRAM] {
+pub(super) fn program() -> [u8; PROGRAM] {
     let name = std::fs::read("/proc/self/comm").unwrap_or_default();
     let mut program = [0; PROGRAM];
     for (to, from) in program.iter_mut().zip(name.trim_ascii_end()) {
