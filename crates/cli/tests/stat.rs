@@ -48,7 +48,7 @@ fn at_work(pid: &str) -> Vec<Value> {
         }
         let told: Value = serde_json::from_slice(&output.stdout).unwrap();
         let processes = told["processes"].as_array().unwrap();
-        assert!(processes.iter().all(|process| process["pid"].to_string() == pid), "{told}");
+        assert!(processes.iter().all(|process| process["pid"].as_u64() == pid.parse().ok()), "{told}");
         let all = processes.iter().flat_map(|process| process["queue_pairs"].as_array().unwrap().clone());
         let all: Vec<Value> = all.collect();
         if all.iter().any(|pair| pair["done_per_s"].as_f64().unwrap() > 0.0) {
