@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::output::Style;
 
-/// Show what all queue pairs of your processes do, live: rates, errors, repetitions
+/// Show live rates and errors of all queue pairs of your processes
 ///
 /// Each process of your user that has a device open is asked twice, and the difference is shown per second:
 /// also programs under `ferroce run`. They count these things anyway, so looking costs them next to nothing.
