@@ -89,6 +89,7 @@ impl From<CreateError> for Refused {
             CreateError::NoSuchService { .. } => EOPNOTSUPP,
             CreateError::Memory(memory) => code_of_memory(memory),
             CreateError::Descriptor(_) => libc::EMFILE,
+            CreateError::GroupRefused { .. } => libc::ENOBUFS,
             CreateError::OtherDomain { .. } => EPERM,
             _ => EINVAL,
         };

@@ -581,6 +581,9 @@ impl Channel {
         let cq = waiting.pop_front();
         if waiting.is_empty() {
             self.ready.clear();
+        } else {
+            // Whoever waits may have read it, as C programs do.
+            self.ready.signal();
         }
         cq
     }

@@ -73,14 +73,26 @@ impl CompletionQueue {
         let what = "completions of a completion queue";
         CreateError::check(what, capacity, 1_u32, Limits::COMPLETIONS)?;
         let engines = self.nic.engines();
-        // Made outside of the engines, for whichever of them complete here by then: they may be large.
-        let mut rings: Vec<_> = (0..engines.len()).map(|_| Some(ring::channel(capacity as usize))).collect();
         let id = self.shared.id;
-        let resized = engines.control_all(|all| {
-            let sides = all.inside.iter_mut().enumerate();
-            let sides = sides.filter_map(|(engine, inside)| Some((engine, inside.tables.cq(id)?)));
-            resize(&self.shared, capacity, sides, &mut rings)
-        });
+        let resized = loop {
+            let completing = self.shared.engines();
+            // Made outside of the engines, for those that complete here: they may be large.
+            let ring =
+                |engine: usize| (completing & 1 << engine != 0).then(|| ring::channel(capacity as usize));
+            let mut rings: Vec<_> = (0..engines.len()).map(ring).collect();
+            let resized = engines.control_all(|all| {
+                // One more may have begun to since.
+                let is_known = self.shared.engines() == completing;
+                is_known.then(|| {
+                    let sides = all.inside.iter_mut().enumerate();
+                    let sides = sides.filter_map(|(engine, inside)| Some((engine, inside.tables.cq(id)?)));
+                    resize(&self.shared, capacity, sides, &mut rings)
+                })
+            });
+            if let Some(resized) = resized {
+                break resized;
+            }
+        };
         resized.or_else(|held| CreateError::check(what, capacity, held, Limits::COMPLETIONS))
     }
 
@@ -96,6 +108,10 @@ impl CompletionQueue {
         let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
         CreateError::check("microseconds until an event", micros, 0_u32, most)?;
         self.shared.moderate(count, period);
+        // An event that is put off already waits by the new rule, which may mean: no longer.
+        for engine in self.engines() {
+            self.nic.engines().control(engine, |inside| inside.tables.reconsider(self.shared.id));
+        }
         Ok(())
     }
 
@@ -343,6 +359,28 @@ impl WorkCompletion {
 mod tests {
     use super::*;
     use crate::config::Config;
+
+    #[test]
+    fn an_event_that_was_put_off_obeys_the_new_moderation() {
+        let address = Some([127, 0, 48, 201].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let channel = Channel::new().unwrap();
+        let cq = CompletionQueue::new(&nic, 16, Some(&channel)).unwrap();
+        cq.attach(0);
+        cq.arm(Notify::Any);
+        cq.moderate(10, Duration::from_micros(65_535)).unwrap();
+        let waits = nic.engines().control(0, |engine| {
+            let completion = WorkCompletion::EMPTY.completion;
+            assert!(engine.tables.cq(cq.id()).unwrap().push(&completion, clock::now()));
+            engine.tables.reconsider(cq.id());
+            engine.tables.settle();
+            engine.tables.next_put_off().is_some()
+        });
+        assert!(waits || channel.pop().is_some(), "it waits for more, unless this thread slept for long");
+        cq.moderate(0, Duration::ZERO).unwrap();
+        assert!(!waits || channel.pop() == Some(cq.id()), "it does not wait for the old moment");
+        assert_eq!(nic.engines().control(0, |engine| engine.tables.next_put_off()), None);
+    }
 
     #[test]
     fn a_ring_made_before_a_resize_is_not_the_one_that_is_used() {

@@ -1,7 +1,6 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,11 +14,11 @@ use crate::driver::Driver;
 use crate::engine::freight::Freight;
 use crate::engine::qps::slot_of;
 use crate::engine::{Engine, Reason, Turned};
-use crate::error::CreateError;
 use crate::event::EventQueue;
+use crate::groups::Groups;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
-use crate::nic::{Limits, lock};
+use crate::nic::lock;
 use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
@@ -115,8 +114,7 @@ pub(crate) struct Engines {
     pub(crate) events: Arc<EventQueue>,
     /// Queue pairs that must not meet their peers directly, although these are in this process.
     on_wire: Mutex<HashSet<Qpn>>,
-    /// Queue pairs that get what is sent to a multicast group.
-    groups: Mutex<HashMap<IpAddr, Vec<Qpn>>>,
+    pub(crate) groups: Groups,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
     /// The processes that the port is shared with.
@@ -152,7 +150,7 @@ impl Engines {
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        let (on_wire, groups, cq_ids) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (on_wire, groups, cq_ids) = (Mutex::default(), Groups::default(), Mutex::default());
         Self { stations: stations.into(), by_slot, events, on_wire, groups, cq_ids, member }
     }
 
@@ -185,55 +183,6 @@ impl Engines {
             on_wire.insert(qpn);
         } else {
             on_wire.remove(&qpn);
-        }
-    }
-
-    /// Has a queue pair get what is sent to a group; once, however often it is attached.
-    ///
-    /// # Errors
-    /// There are too many groups, or members of this one.
-    pub(crate) fn join_group(&self, group: IpAddr, qpn: Qpn) -> Result<(), CreateError> {
-        let mut groups = lock(&self.groups);
-        if !groups.contains_key(&group) && groups.len() >= Limits::GROUPS {
-            return Err(CreateError::TooMany { what: "multicast groups", allowed: Limits::GROUPS });
-        }
-        let members = groups.entry(group).or_default();
-        if members.contains(&qpn) {
-            return Ok(());
-        }
-        if members.len() >= Limits::GROUP_MEMBERS {
-            let (what, allowed) = ("members of a multicast group", Limits::GROUP_MEMBERS);
-            return Err(CreateError::TooMany { what, allowed });
-        }
-        members.push(qpn);
-        Ok(())
-    }
-
-    /// Ends that; false if it was not so.
-    pub(crate) fn leave_group(&self, group: IpAddr, qpn: Qpn) -> bool {
-        let mut groups = lock(&self.groups);
-        let Some(members) = groups.get_mut(&group) else { return false };
-        let before = members.len();
-        members.retain(|member| *member != qpn);
-        let left = members.len() < before;
-        if members.is_empty() {
-            groups.remove(&group);
-        }
-        left
-    }
-
-    /// A queue pair is gone: it leaves all groups.
-    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
-        lock(&self.groups).retain(|_, members| {
-            members.retain(|member| *member != qpn);
-            !members.is_empty()
-        });
-    }
-
-    /// The queue pairs of a group, into a list that is empty.
-    pub(crate) fn members_of(&self, group: IpAddr, into: &mut Vec<Qpn>) {
-        if let Some(members) = lock(&self.groups).get(&group) {
-            into.extend_from_slice(members);
         }
     }
 

@@ -23,6 +23,7 @@ mod engines;
 mod error;
 mod event;
 pub mod fabric;
+mod groups;
 mod mail;
 mod management;
 pub mod memory;

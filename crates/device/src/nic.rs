@@ -379,17 +379,23 @@ impl Nic {
         replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
     ) -> Result<(Lkey, Rkey), CreateError> {
         self.check_ours()?;
-        let known = self.engines().control(0, |engine| engine.tables.memory.region(lkey));
-        let before = known.ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
-        let mut spec = before.clone();
-        change(&mut spec);
-        let domain = spec.domain;
-        self.use_domain(domain)?;
-        // The old memory goes outside of the engine, with `before`: it may be large.
-        let keys = self.change_memory(|table| replace(table, lkey, spec));
-        let left = if keys.is_ok() { before.domain } else { domain };
+        // All in one, so that of two who do this at once the second begins with what the first has made, and the
+        // domain that is left is the one that the region had.
+        let (keys, left, before) = self.engines().control_all(|all| {
+            let table = all.memory();
+            let before = table.region(lkey).ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
+            let mut spec = before.clone();
+            change(&mut spec);
+            let domain = spec.domain;
+            self.use_domain(domain)?;
+            let keys = replace(table, lkey, spec);
+            let left = if keys.is_ok() { before.domain } else { domain };
+            Ok::<_, CreateError>((keys, left, before))
+        })?;
         self.leave_domain(left);
-        keys.map(|keys| (keys.lkey, keys.rkey))
+        // The old memory goes outside of the engine: it may be large.
+        drop(before);
+        Ok(keys.map(|keys| (keys.lkey, keys.rkey))?)
     }
 
     /// Deregisters a region at once: work that names it fails from now on, and nothing touches
@@ -521,7 +527,8 @@ impl Running {
             let (given, most) = (count.to_string(), Limits::ENGINES);
             return Err(SettingError::Engines { given, most }.into());
         }
-        let Ports { ports, receive_buffer, slots, member } = open_ports(&config, &info, count)?;
+        // In this order: should anything fail from here on, the ports go first, then the slots that they are of.
+        let Ports { member, slots, receive_buffer, ports } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
-use ferroce_wire::{Grh, Packet, ParseError, Service};
+use ferroce_wire::{Grh, Packet, ParseError, Qpn, Service};
 
 use super::qps::{index_of, slot_of};
 use super::verify::Ends;
@@ -57,7 +57,7 @@ impl Sender {
     }
 
     /// The packet as another process gets it.
-    fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
+    pub(super) fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
         let received = Received {
             len: bytes.len(),
             segment: bytes.len().max(1),
@@ -223,12 +223,29 @@ impl Engine {
     /// come to the wrong engine.
     #[cold]
     fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
-        if let Some(there) = around.of(packet.dest_qp) {
+        if packet.dest_qp == Qpn::MULTICAST && sender.is_to_group() {
+            self.take_for_group(sender, packet, bytes, around);
+        } else if let Some(there) = around.of(packet.dest_qp) {
             self.counters.forwarded += 1;
             self.send_to_engine(there, sender, bytes, around);
         } else if !around.member.forward(slot_of(packet.dest_qp), &sender.arrival(bytes)) {
             self.counters.unknown_qp += 1;
         }
+    }
+
+    /// A datagram to a group, which the switchboard has heard or got from another process. It goes to queue pairs
+    /// of this process, and no further.
+    fn take_for_group(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
+        let is_datagram = matches!(packet.body, ferroce_wire::Body::Ud(_));
+        let mut buffer = std::mem::take(&mut self.scratch);
+        match buffer.get_mut(..bytes.len()).filter(|_| is_datagram) {
+            Some(copy) => {
+                copy.copy_from_slice(bytes);
+                self.copy_to_members(sender, copy, around);
+            }
+            None => self.counters.unknown_qp += 1,
+        }
+        self.scratch = buffer;
     }
 
     /// Leaves a packet for another engine of this process; false if that has no room.

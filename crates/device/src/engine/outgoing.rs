@@ -9,7 +9,7 @@ use ferroce_wire::{Flow, ICRC_LEN, Packet, Qpn};
 
 use super::incoming::Sender;
 use super::qps::{Way, slot_of};
-use super::{Engine, MAX_BURST, MAX_PACKETS, view};
+use super::{Engine, Handle, MAX_BURST, MAX_PACKETS, view};
 use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::Tables;
@@ -324,12 +324,21 @@ impl Engine {
                 (entry.way.as_mut(), is_local)
             }
             Destination::Datagram(number) => match handles.get_mut(place_of(number)) {
+                // A group has no queue pairs of other numbers.
+                Some(Handle { way, .. })
+                    if way.route.remote.is_multicast() && transmit.packet.dest_qp != Qpn::MULTICAST =>
+                {
+                    (None, false)
+                }
                 Some(handle) if handle.number == number => {
-                    let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
-                    let is_local = ours && handle.policy != PathPolicy::Forbid;
-                    // What goes to a group of a loopback device never leaves it.
-                    let to_group = handle.way.route.remote.is_multicast();
-                    (Some(&mut handle.way), is_local || to_group)
+                    let is_local = if handle.way.route.remote.is_multicast() {
+                        // To the address of a group nothing is sent on a loopback device.
+                        handle.ours
+                    } else {
+                        let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
+                        ours && handle.policy != PathPolicy::Forbid
+                    };
+                    (Some(&mut handle.way), is_local)
                 }
                 _ => (None, false),
             },
@@ -348,7 +357,7 @@ impl Engine {
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
             if sender.is_to_group() {
-                self.deliver_to_group(&sender, dest, &mut buffer[..len], around);
+                self.spread(&sender, &mut buffer[..len], around);
             } else {
                 self.deliver_local(&sender, dest, &buffer[..len], around);
             }
@@ -357,14 +366,20 @@ impl Engine {
         true
     }
 
-    /// A datagram for a group: each queue pair of this device that is attached gets a copy (IBA 10.5.2).
-    fn deliver_to_group(&mut self, sender: &Sender, dest: Qpn, bytes: &mut [u8], around: &Engines) {
-        if dest != Qpn::MULTICAST {
-            self.counters.send_refused += 1;
-            return;
-        }
+    /// A datagram to a group of a loopback device: each process that listens to it gets one, and copies it to
+    /// its queue pairs.
+    #[inline(never)]
+    fn spread(&mut self, sender: &Sender, bytes: &mut [u8], around: &Engines) {
+        let spread = around.member.spread(sender.local(), &sender.arrival(bytes));
+        self.counters.multicast_forwarded += spread.sent;
+        self.counters.send_no_room += spread.no_room;
+        self.copy_to_members(sender, bytes, around);
+    }
+
+    /// A datagram for a group: each queue pair of this process that is attached gets a copy (IBA 10.5.2).
+    pub(super) fn copy_to_members(&mut self, sender: &Sender, bytes: &mut [u8], around: &Engines) {
         let mut members = std::mem::take(&mut self.members);
-        around.members_of(sender.local(), &mut members);
+        around.groups.members_of(sender.local(), &mut members);
         for member in members.drain(..) {
             // From here on it is like any datagram to that queue pair.
             bytes[BTH_DEST_QP].copy_from_slice(&member.get().to_be_bytes()[1..]);
