@@ -24,7 +24,7 @@ impl Requester {
             && !self.draining
             && self.blocked.is_none()
             && self.retry.is_calm()
-            && cx.pacer.rate() == 0;
+            && cx.pacer.is_open();
         if !is_ordinary {
             return 0;
         }
