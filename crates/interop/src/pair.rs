@@ -7,8 +7,8 @@ use ferroce_device::memory::WindowKind;
 use ferroce_transport::{Bind, Data, SendFlags, SendOp, SendRequest};
 use ferroce_verbs::{
     Access, AddressVector, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, PathMtu,
-    ProtectionDomain, QKey, QpAddress, QueuePair, RemoteRegion, Rkey, Service, SharedReceiveQueue, Status,
-    WorkKind,
+    ProtectionDomain, QKey, QpAddress, QueuePair, QueuePairBuilder, RemoteRegion, Rkey, Service,
+    SharedReceiveQueue, Status, WorkKind,
 };
 
 use crate::Result;
@@ -148,7 +148,7 @@ impl Pair {
         let target = spec.size.next_multiple_of(4096);
         let len = 2 * target + 4096;
         let near = domain.queue_pair(spec.service).completion_queue(&queue).address(spec.near);
-        let near = srq.iter().fold(near, |near, srq| near.shared_receive_queue(srq)).build()?;
+        let near = srq.iter().fold(near, QueuePairBuilder::shared_receive_queue).build()?;
         let region = domain.allocate(len, OPEN)?;
         let mut far = Far::connect(spec.guest)?;
         let far_spec = FarSpec {

@@ -229,10 +229,10 @@ mod tests {
 
     #[test]
     fn figures_are_told_from_the_rest() {
-        let line = " 65536      100              18.60              18.31		   0.000293";
+        let line = " 65536      100              18.60              18.31     0.000293";
         assert!(is_line_of_figures(line));
         assert!(!is_line_of_figures(" #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]"));
-        assert!(!is_line_of_figures(" 65536      100              0.00               0.00		   0.000000"));
+        assert!(!is_line_of_figures(" 65536      100              0.00               0.00     0.000000"));
         assert!(!is_line_of_figures(""));
     }
 

@@ -174,7 +174,7 @@ impl Stream {
             match (self.asks, &pair.srq) {
                 (Asks::We, _) => pair.far.receive(id, at, self.len)?,
                 (Asks::Kernel, Some(srq)) => {
-                    srq.receive(pair.region.slice(at..at + self.len)).id(id).post()?
+                    srq.receive(pair.region.slice(at..at + self.len)).id(id).post()?;
                 }
                 (Asks::Kernel, None) => {
                     pair.near.receive(pair.region.slice(at..at + self.len)).id(id).post()?;
