@@ -435,6 +435,18 @@ impl Qp {
         self.addressee()?.post(requests)
     }
 
+    /// Posts all of these sends, in order, and has them begun; or none of them.
+    ///
+    /// # Errors
+    /// Which was refused, and why; for a queue that has no room for all of them it is the first that has none.
+    /// Nothing was posted.
+    pub fn post_all_sends<'a>(
+        &self,
+        requests: impl Iterator<Item = SendRequest<'a>> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        self.addressee()?.post_all(requests)
+    }
+
     /// Posts receives, in order.
     ///
     /// # Errors
