@@ -193,9 +193,9 @@ mod tests {
     fn errno_is_set_for_null_only() {
         set_errno(0);
         assert!(pointer::<u8>("test", Err(Refused::busy("in use"))).is_null());
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(EBUSY));
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(EBUSY));
         assert_eq!(number("test", Ok(())), 0);
         assert_eq!(minus_one("test", Err(Refused::invalid("x"))), -1);
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(EINVAL));
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(EINVAL));
     }
 }
