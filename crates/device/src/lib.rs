@@ -21,6 +21,7 @@ mod engine;
 mod engines;
 mod error;
 mod event;
+mod exit;
 pub mod fabric;
 mod mail;
 mod management;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use ferroce_testkit::judge;
 
-use crate::library::{are_here, compiled, folder, said, succeeds, with_library};
+use crate::library::{are_here, compiled, folder, is_long, said, succeeds, with_library};
 
 fn can_compile() -> bool {
     judge::is_here("gcc") && judge::has_file("/usr/include/infiniband/verbs.h")
@@ -195,4 +195,39 @@ fn nothing_happens_before_the_first_call() {
     assert!(output.status.success(), "{said}");
     let calls = ["socket(", "clone(", "clone3(", "eventfd2(", "bind("];
     assert!(!calls.iter().any(|call| said.contains(call)), "{said}");
+}
+
+/// Rounds of `parting` that failed.
+fn partings(how: &str, rounds: u32, address: &str, faults: Option<&str>) -> (u32, String) {
+    let mut command = with_library(compiled("parting"), address);
+    command.args([how, &rounds.to_string()]).envs(faults.map(|plan| ("FERROCE_FAULTS", plan)));
+    let said = succeeds(command);
+    let failed = said.lines().find_map(|line| line.strip_suffix(&format!(" of {rounds} failed")));
+    (failed.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}")), said)
+}
+
+/// Whoever ends as soon as it has its last message takes no acknowledgement along.
+#[test]
+fn a_process_that_ends_at_once_leaves_its_peer_content() {
+    if !can_compile() {
+        return;
+    }
+    for how in ["exit", "destroy"] {
+        let (failed, said) = partings(how, 50, "127.0.88.38", None);
+        assert_eq!(failed, 0, "{how}: {said}");
+    }
+}
+
+/// With packets lost, the last acknowledgement may be lost too, and nobody is there to repeat it. It is sent twice, so
+/// that this takes two losses: four rounds of ten thousand, where it was one of fifty.
+#[test]
+fn a_lost_farewell_is_rare() {
+    if !can_compile() {
+        return;
+    }
+    let rounds = if is_long() { 500 } else { 50 };
+    for how in ["exit", "destroy"] {
+        let (failed, said) = partings(how, rounds, "127.0.88.39", Some("loss=0.02"));
+        assert!(failed <= 1 + rounds / 200, "{how}: {said}");
+    }
 }

@@ -9,6 +9,7 @@
 //! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 
 mod direct;
+mod farewell;
 pub(crate) mod freight;
 pub(crate) mod habit;
 pub(crate) mod host;

@@ -24,6 +24,16 @@ impl QueuePair {
         }
     }
 
+    /// Has the last acknowledgement sent once more with the next [`Acks::Send`], if there was one. For a queue pair
+    /// that is about to go: the one that was sent may be lost on its way, and then nobody is here to repeat it.
+    pub fn repeat_ack(&mut self) {
+        if let Machine::Rc { responder, .. } = &mut self.machine
+            && self.state.handles_requests()
+        {
+            responder.repeat_ack();
+        }
+    }
+
     /// Takes in a packet for this queue pair whose ICRC was found right. `prefix` is what a
     /// receiver of a datagram finds before it: the forty bytes with its addresses.
     pub fn handle_packet<H: Host>(

@@ -488,6 +488,13 @@ impl Responder {
     pub(crate) const fn owes_ack(&self) -> bool {
         self.owed.is_some()
     }
+
+    /// Owes the last acknowledgement once more, if there was one.
+    pub(crate) fn repeat_ack(&mut self) {
+        if self.owed.is_none() && self.msn != Msn::default() {
+            self.owed = Some(Owed { psn: self.expected.prev(), answer: OwedAnswer::Ack });
+        }
+    }
 }
 
 /// How many receives a peer may count on. Those of a shared queue cannot be promised to
