@@ -528,6 +528,7 @@ impl Drop for Qp {
 impl Engine {
     /// Takes a queue pair away, with everything that it holds.
     fn remove_qp(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
+        self.remember(qpn);
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(qpn)?;
         let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);

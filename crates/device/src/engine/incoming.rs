@@ -44,6 +44,11 @@ impl Sender {
         self.local
     }
 
+    /// Whether it came over the network from the other end of this way.
+    pub(super) fn came_along(&self, route: &Route) -> bool {
+        self.from_wire && self.remote == route.remote && self.local == route.local
+    }
+
     /// Whether it was sent to a multicast group.
     pub(super) const fn is_to_group(&self) -> bool {
         self.local.is_multicast()
@@ -157,12 +162,15 @@ impl Engine {
         if slot_of(packet.dest_qp) != self.qps.slot() {
             return self.forward(sender, packet, bytes, around);
         }
-        let Self { qps, tables, windows, counters, .. } = self;
         let index = index_of(packet.dest_qp);
-        let Some(entry) = qps.by_index(index) else {
-            counters.unknown_qp += 1;
+        if self.qps.by_index(index).is_none() {
+            if !self.answer_for_departed(sender, packet) {
+                self.counters.unknown_qp += 1;
+            }
             return;
-        };
+        }
+        let Self { qps, tables, windows, counters, .. } = self;
+        let Some(entry) = qps.by_index(index) else { return };
         // IBA 9.6.1.5: a connection takes packets from its peer only.
         let from_peer = entry
             .way

@@ -7,6 +7,7 @@ use crate::connection::Failed;
 use crate::host::Host;
 use crate::qp::{Machine, QueuePair};
 use crate::rc::direct::{Direct, Ends};
+use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
 use crate::time::Time;
@@ -22,6 +23,15 @@ impl QueuePair {
             Machine::Rc { responder, .. } => responder.owes_ack(),
             Machine::Uc { .. } | Machine::Ud { .. } => false,
         }
+    }
+
+    /// What was acknowledged last, for whoever answers the peer when this queue pair is gone.
+    #[must_use]
+    pub fn last_ack(&self) -> Option<LastAck> {
+        let Machine::Rc { responder, .. } = &self.machine else { return None };
+        let (psn, msn) = responder.last_acknowledged().filter(|_| self.state.handles_requests())?;
+        let (peer, pkey) = (self.connection.dest_qpn, self.connection.pkey);
+        Some(LastAck { peer, pkey, psn, msn })
     }
 
     /// Has the last acknowledgement sent once more with the next [`Acks::Send`], if there was one. For a queue pair

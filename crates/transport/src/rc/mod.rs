@@ -6,6 +6,7 @@
 pub(crate) mod acknowledge;
 mod atomic;
 pub(crate) mod direct;
+pub(crate) mod last_ack;
 pub(crate) mod requester;
 pub(crate) mod resources;
 pub(crate) mod responder;
