@@ -2,7 +2,8 @@
  * Two processes play ping-pong, and one of them ends as soon as it has polled its last completion. The other one's last
  * message must succeed all the same.
  *
- *   parting exit|destroy ROUNDS     ends by exit() with everything open, or takes everything down before
+ *   parting exit|destroy ROUNDS TIMEOUT     ends by exit() with everything open, or takes everything down before
+ *                                           TIMEOUT as in ibv_qp_attr: how long each waits for the other, eight times
  *
  * Prints how many of the rounds failed. With FERROCE_FAULTS in the environment each round has a seed of its own.
  */
@@ -29,6 +30,7 @@ static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static struct ibv_qp *qp;
 static char memory[LEN];
+static int timeout = 14;
 
 static void must(int good, const char *what) {
     if (!good) {
@@ -79,7 +81,7 @@ static void join(int peer) {
                              .min_rnr_timer = 1, .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = them.gid}}};
     must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = us.psn, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
+    a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .sq_psn = us.psn, .timeout = timeout, .retry_cnt = 7, .rnr_retry = 7};
     must(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                                     IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
     /* Both are ready. */
@@ -120,6 +122,7 @@ int main(int argc, char **argv) {
     const char *faults = getenv("FERROCE_FAULTS");
     char plan[200];
     int failed = 0, rounds = argc > 2 ? atoi(argv[2]) : 1, takes_down = argc > 1 && !strcmp(argv[1], "destroy");
+    timeout = argc > 3 ? atoi(argv[3]) : timeout;
     for (int round = 0; round < rounds; round++) {
         int ends[2], child[2], status;
         must(!socketpair(AF_UNIX, SOCK_STREAM, 0, ends), "sockets");

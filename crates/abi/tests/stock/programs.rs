@@ -197,10 +197,12 @@ fn nothing_happens_before_the_first_call() {
     assert!(!calls.iter().any(|call| said.contains(call)), "{said}");
 }
 
-/// Rounds of `parting` that failed.
+/// Rounds of `parting` that failed. Where nothing is lost a process may be kept waiting for eight seconds by a busy
+/// machine; where packets are lost that much time would be spent on each, so it is one second.
 fn partings(how: &str, rounds: u32, address: &str, faults: Option<&str>) -> (u32, String) {
+    let timeout = if faults.is_some() { "15" } else { "18" };
     let mut command = with_library(compiled("parting"), address);
-    command.args([how, &rounds.to_string()]).envs(faults.map(|plan| ("FERROCE_FAULTS", plan)));
+    command.args([how, &rounds.to_string(), timeout]).envs(faults.map(|plan| ("FERROCE_FAULTS", plan)));
     let said = succeeds(command);
     let failed = said.lines().find_map(|line| line.strip_suffix(&format!(" of {rounds} failed")));
     (failed.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}")), said)
@@ -225,7 +227,7 @@ fn a_lost_farewell_is_rare() {
     if !can_compile() {
         return;
     }
-    let rounds = if is_long() { 500 } else { 50 };
+    let rounds = if is_long() { 500 } else { 30 };
     for how in ["exit", "destroy"] {
         let (failed, said) = partings(how, rounds, "127.0.88.39", Some("loss=0.02"));
         assert!(failed <= 1 + rounds / 200, "{how}: {said}");
