@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ferroce_transport::Time;
 use ferroce_wire::Qpn;
@@ -27,6 +28,9 @@ pub(crate) const MAIL: usize = 256;
 
 /// Times that a thread which leaves the engine goes round again because others have rung.
 const ROUNDS: usize = 3;
+
+/// Milliseconds that the end of a process waits for an engine.
+const PATIENCE: u32 = 50;
 
 /// Engines that a thread calls on after leaving its own, before it sends the drivers.
 const ERRANDS: usize = 16;
@@ -200,15 +204,47 @@ impl Engines {
         result
     }
 
-    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    /// A queue pair is about to go: sends the acknowledgement that it owes.
     pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
         let mut inside = self.enter(index);
         if inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack()) {
-            let (turned_inside, turned) = self.turn(index, inside, Reason::Leaving);
-            turned_inside.ring(left_over(turned));
-            inside = turned_inside;
+            inside = self.turn_leaving(index, inside);
+        }
+        if inside.repeat_acks(Some(qpn)) {
+            inside = self.turn_leaving(index, inside);
         }
         self.leave(index, inside);
+    }
+
+    fn turn_leaving<'a>(&self, index: usize, inside: Inside<'a, Engine>) -> Inside<'a, Engine> {
+        let (inside, turned) = self.turn(index, inside, Reason::Leaving);
+        inside.ring(left_over(turned));
+        inside
+    }
+
+    /// The process is about to end: takes in what has come, acknowledges it, and has captures written. An engine that
+    /// somebody does not leave is left alone, since that may be the very thread that ends the process.
+    pub(crate) fn say_farewell(&self) {
+        for (index, station) in self.stations.iter().enumerate() {
+            let mut tries = 0..PATIENCE;
+            let inside = loop {
+                match station.turnstile.try_enter() {
+                    Some(inside) => break Some(inside),
+                    None if tries.next().is_none() => break None,
+                    None => clock::pause(Duration::from_millis(1)),
+                }
+            };
+            let Some(mut inside) = inside else { continue };
+            // The last look finds nothing, and then a capture is brought up to date.
+            for reason in [Reason::Driver, Reason::Leaving] {
+                inside = self.turn(index, inside, reason).0;
+            }
+            if inside.repeat_acks(None) {
+                inside = self.turn(index, inside, Reason::Leaving).0;
+            }
+            inside = self.turn(index, inside, Reason::Driver).0;
+            self.leave(index, inside);
+        }
     }
 
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:

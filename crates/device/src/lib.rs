@@ -22,6 +22,7 @@ mod engine;
 mod engines;
 mod error;
 mod event;
+mod exit;
 pub mod fabric;
 mod groups;
 mod mail;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
+use crate::exit;
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::random::Random;
@@ -506,6 +507,22 @@ impl fmt::Debug for Nic {
     }
 }
 
+/// The process is about to end with these devices open. Nothing is waited for that may never come: another thread, or
+/// the one that ends the process, may be in the middle of anything.
+pub(crate) fn say_farewell() {
+    let devices = match OPEN.get().devices.try_lock() {
+        Ok(devices) => devices,
+        Err(TryLockError::Poisoned(devices)) => devices.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    let running: Vec<Arc<Running>> = devices.iter().filter_map(|(_, running)| running.upgrade()).collect();
+    // One of these may be the last handle by now, and closing takes the list.
+    drop(devices);
+    for device in running {
+        device.engines.say_farewell();
+    }
+}
+
 impl Running {
     fn start(config: Config) -> Result<Self, OpenError> {
         let all = discovery::interfaces().map_err(|error| OpenError::System { what: "interfaces", error })?;
@@ -565,6 +582,7 @@ impl Running {
             let thread = driver::spawn(Arc::clone(&running.engines), index);
             lock(&running.threads).push(thread.map_err(system("a driver thread"))?);
         }
+        exit::watch();
         Ok(running)
     }
 }

@@ -440,6 +440,18 @@ impl Qp {
         self.addressee()?.post(requests)
     }
 
+    /// Posts all of these sends, in order, and has them begun; or none of them.
+    ///
+    /// # Errors
+    /// Which was refused, and why; for a queue that has no room for all of them it is the first that has none.
+    /// Nothing was posted.
+    pub fn post_all_sends<'a>(
+        &self,
+        requests: impl Iterator<Item = SendRequest<'a>> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        self.addressee()?.post_all(requests)
+    }
+
     /// Posts receives, in order.
     ///
     /// # Errors
@@ -521,6 +533,7 @@ impl Drop for Qp {
 impl Engine {
     /// Takes a queue pair away, with everything that it holds.
     fn remove_qp(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
+        self.remember(qpn);
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(qpn)?;
         let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);

@@ -44,6 +44,11 @@ impl Sender {
         self.local
     }
 
+    /// Whether it came over the network from the other end of this way.
+    pub(super) fn came_along(&self, route: &Route) -> bool {
+        self.from_wire && self.remote == route.remote && self.local == route.local
+    }
+
     /// Whether it was sent to a multicast group.
     pub(super) const fn is_to_group(&self) -> bool {
         self.local.is_multicast()
@@ -183,10 +188,11 @@ impl Engine {
             self.forward(sender, packet, bytes, around);
             return None;
         }
-        let Self { qps, tables, windows, counters, .. } = self;
         let index = index_of(packet.dest_qp);
+        let Self { qps, tables, windows, counters, .. } = self;
         let Some(entry) = qps.by_index(index) else {
-            counters.unknown_qp += 1;
+            let known = self.answer_for_departed(sender, packet);
+            self.counters.unknown_qp += u64::from(!known);
             return None;
         };
         // IBA 9.6.1.5: a connection takes packets from its peer only.

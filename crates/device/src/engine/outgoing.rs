@@ -69,7 +69,7 @@ impl Port {
     }
 
     /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
-    fn add(
+    pub(super) fn add(
         &mut self,
         transmit: &Transmit<'_>,
         by: Accessor,

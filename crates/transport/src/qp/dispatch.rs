@@ -7,6 +7,7 @@ use crate::connection::Failed;
 use crate::host::{DomainId, Host};
 use crate::qp::{Machine, QueuePair};
 use crate::rc::direct::{Direct, Ends};
+use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
 use crate::time::Time;
@@ -27,6 +28,25 @@ impl QueuePair {
         match &self.machine {
             Machine::Rc { responder, .. } => responder.owes_ack(),
             Machine::Uc { .. } | Machine::Ud { .. } => false,
+        }
+    }
+
+    /// What was acknowledged last, for whoever answers the peer when this queue pair is gone.
+    #[must_use]
+    pub fn last_ack(&self) -> Option<LastAck> {
+        let Machine::Rc { responder, .. } = &self.machine else { return None };
+        let (psn, msn) = responder.last_acknowledged().filter(|_| self.state.handles_requests())?;
+        let (peer, pkey) = (self.connection.dest_qpn, self.connection.pkey);
+        Some(LastAck { peer, pkey, psn, msn })
+    }
+
+    /// Has the last acknowledgement sent once more with the next [`Acks::Send`], if there was one. For a queue pair
+    /// that is about to go: the one that was sent may be lost on its way, and then nobody is here to repeat it.
+    pub fn repeat_ack(&mut self) {
+        if let Machine::Rc { responder, .. } = &mut self.machine
+            && self.state.handles_requests()
+        {
+            responder.repeat_ack();
         }
     }
 
