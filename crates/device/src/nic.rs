@@ -22,6 +22,7 @@ use crate::engine::Engine;
 use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
+use crate::fabric::capture::Capture;
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::random::Random;
@@ -88,6 +89,8 @@ struct Running {
     member: Arc<Membership>,
     /// Connections, once there were any.
     connections: Mutex<Option<Managing>>,
+    /// The file that everything is captured in, if there is one.
+    capture: Option<Capture<()>>,
     /// Which process opened it, counted in forks.
     generation: u32,
 }
@@ -265,7 +268,8 @@ impl Nic {
         }
         let mut connections = lock(&self.running.connections);
         if connections.is_none() {
-            *connections = Some(Managing::start(self)?);
+            let capture = self.running.capture.as_ref().map(|capture| capture.around(()));
+            *connections = Some(Managing::start(self, capture)?);
         }
         connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
     }
@@ -550,7 +554,7 @@ impl Running {
             let (given, most) = (count.to_string(), Limits::ENGINES);
             return Err(SettingError::Engines { given, most }.into());
         }
-        let Ports { ports, receive_buffer, slots, member } = open_ports(&config, &info, count)?;
+        let Ports { ports, receive_buffer, slots, member, capture } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
@@ -582,6 +586,7 @@ impl Running {
             slots,
             member,
             connections: Mutex::default(),
+            capture,
             generation: fork::generation(),
         };
         for index in 0..count {

@@ -16,9 +16,11 @@ use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId};
 use thiserror::Error;
 
 use super::books::{Acceptor, Books, News, Watcher};
+use super::mailer::Mailer;
 use crate::clock;
 use crate::descriptor::{EventFd, wait_either};
 use crate::driver::Signals;
+use crate::fabric::capture::Capture;
 use crate::nic::{Nic, lock};
 use crate::switchboard::{Mad, Membership, ServiceClaim, SwitchError, fork};
 
@@ -63,12 +65,13 @@ pub struct ListeningTo {
 }
 
 impl Managing {
-    pub(crate) fn start(nic: &Nic) -> io::Result<Self> {
+    pub(crate) fn start(nic: &Nic, capture: Option<Capture<()>>) -> io::Result<Self> {
         let slot = nic.communication_id(0).to_be_bytes()[0];
         let seed = u64::from(nic.random_u32()) << 32 | u64::from(nic.random_u32());
         let config = Config { limits: Limits::default(), slot, seed, path_mtu: nic.active_mtu() };
+        let mailer = Mailer::new(Arc::clone(nic.member()), capture, nic.config().faults);
         let manager = Arc::new(ConnectionManager {
-            books: Mutex::new(Books::new(Manager::new(config))),
+            books: Mutex::new(Books::new(Manager::new(config), mailer)),
             member: Arc::clone(nic.member()),
             bell: EventFd::new()?,
             stop: AtomicBool::new(false),
@@ -245,7 +248,7 @@ impl ConnectionManager {
         let mut books = lock(&self.books);
         let before = books.manager.poll_timeout();
         let result = change(&mut books);
-        books.settle(&self.member);
+        books.settle();
         let earlier = match (before, books.manager.poll_timeout()) {
             (Some(before), Some(now)) => now < before,
             (None, Some(_)) => true,
@@ -286,7 +289,7 @@ impl ConnectionManager {
         if books.manager.poll_timeout().is_some_and(|due| due <= now) {
             books.look_for_data();
             books.manager.handle_timeout(now);
-            books.settle(&self.member);
+            books.settle();
         }
     }
 
@@ -298,8 +301,9 @@ impl ConnectionManager {
         let Ok(message) = CmMad::parse(&mad.bytes) else { return };
         let ends = Ends { local: mad.local, remote: mad.remote };
         let mut books = lock(&self.books);
+        books.mailer.arrived(mad);
         books.manager.handle_message(clock::now(), ends, &message);
-        books.settle(&self.member);
+        books.settle();
     }
 
     /// Tells whom it concerns, outside of the lock.

@@ -49,6 +49,7 @@ pub(crate) use forward::Arrival;
 pub(crate) use gate::Gate;
 pub use group::Group;
 pub use mads::{Mad, communication_id};
+pub(crate) use mads::{route, seal};
 pub(crate) use membership::{Membership, Slot};
 pub use survey::{Row, Survey, survey};
 
