@@ -38,7 +38,10 @@ pub struct Established {
 impl Established {
     pub(crate) fn new(attempt: Attempt) -> Self {
         let facts = attempt.link.stage.look(|stage| match stage {
-            Stage::Waiting(facts) | Stage::Stands(facts) | Stage::Ended(facts, _) => facts.clone(),
+            Stage::Waiting(facts)
+            | Stage::Stands(facts)
+            | Stage::Ending(facts, _)
+            | Stage::Ended(facts, _) => facts.clone(),
             Stage::Failed(_) => Facts::default(),
         });
         Self { attempt, facts }
@@ -78,7 +81,10 @@ impl Established {
     /// How it ended; nothing while it stands.
     #[must_use]
     pub fn disconnected(&self) -> Option<Disconnected> {
-        self.attempt.link.stage.look(how_it_ended)
+        self.attempt.link.stage.look(|stage| match stage {
+            Stage::Ending(_, how) | Stage::Ended(_, how) => Some(*how),
+            Stage::Waiting(_) | Stage::Stands(_) | Stage::Failed(_) => None,
+        })
     }
 
     /// Ends it: the queue pair goes to the error state, and the peer is asked to do the same. Does not wait;
@@ -140,6 +146,6 @@ impl Drop for Established {
 fn how_it_ended(stage: &mut Stage) -> Option<Disconnected> {
     match stage {
         Stage::Ended(_, how) => Some(*how),
-        Stage::Waiting(_) | Stage::Stands(_) | Stage::Failed(_) => None,
+        Stage::Waiting(_) | Stage::Stands(_) | Stage::Ending(..) | Stage::Failed(_) => None,
     }
 }

@@ -90,7 +90,7 @@ fn a_flood_of_requests_is_bounded_and_others_come_through() {
 #[test]
 fn messages_that_make_no_sense_end_nothing() {
     let hosts = Hosts::new(131);
-    let listener = Listener::bind(&hosts.server, 0, 8).unwrap();
+    let listener = Listener::bind(&hosts.server, 0, 1024).unwrap();
     let (here, there) = hosts.connect(&listener);
     let attacker = Attacker::new(131, hosts.address);
     let before = (hosts.server.connection_counters(), hosts.server.counters());

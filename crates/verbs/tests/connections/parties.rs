@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferroce_verbs::cm::{self, CmError, CmOptions, Established, Listener};
 use ferroce_verbs::{Context, Service};
 
-use crate::common::{End, SOON, open};
+use crate::common::{End, open};
 
 /// Two devices: each test has addresses of its own.
 pub(crate) struct Hosts {
@@ -45,7 +45,13 @@ impl Hosts {
         let at = self.at(listener);
         thread::scope(|scope| {
             let asks = scope.spawn(|| cm::connect(at, &here.qp, asking));
-            let request = listener.accept(SOON).unwrap();
+            let request = loop {
+                match listener.accept(Duration::from_millis(100)) {
+                    // Whoever else asks is none of ours.
+                    Ok(request) if request.peer().ip() == here.qp.local_address().gid.ip() => break request,
+                    _ => assert!(!asks.is_finished(), "it was not even asked: {:?}", asks.join()),
+                }
+            };
             let accepted = request.accept(&there.qp, asked).unwrap();
             let connected = asks.join().unwrap().unwrap();
             (connected, accepted)
