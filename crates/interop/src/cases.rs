@@ -7,6 +7,7 @@ mod unreliable;
 use ferroce_verbs::FaultPlan;
 
 use crate::Result;
+use crate::connections;
 use crate::lab::Lab;
 use crate::pair::Asks;
 use crate::pingpong;
@@ -22,14 +23,16 @@ pub(crate) struct Case {
 impl Case {
     /// Whether it takes seconds.
     pub(crate) fn is_slow(&self) -> bool {
-        ["large", "pingpong", "unreliable"].iter().any(|word| self.name.contains(word))
+        ["large", "pingpong", "unreliable", "cm_"].iter().any(|word| self.name.contains(word))
     }
 
     /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
     /// case. Where it is not, a packet that is sent once more meets nobody.
     pub(crate) fn is_accounted(&self) -> bool {
         let ends_badly = ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn"].contains(&self.name);
-        self.weather == Weather::Fair && !ends_badly && !self.name.contains("pingpong")
+        self.weather == Weather::Fair
+            && !ends_badly
+            && !["pingpong", "cm_"].iter().any(|word| self.name.contains(word))
     }
 }
 
@@ -120,6 +123,11 @@ pub(crate) const CASES: &[Case] = &[
         weather: THEIR_LOSS,
         run: pingpong::rc_with_loss,
     },
+    fair("cm_rping", "rping, connected by rdma_cm", connections::rping),
+    fair("cm_ucmatose", "ucmatose, three connections of rdma_cm", connections::ucmatose),
+    fair("cm_udaddy", "udaddy, datagrams to a service that rdma_cm finds", connections::udaddy),
+    fair("cm_reject", "nobody listens, or refuses, and the asker knows which", connections::reject),
+    fair("cm_killed", "one end of an rping goes without a word", connections::killed),
 ];
 
 #[cfg(test)]

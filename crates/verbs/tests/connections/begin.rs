@@ -1,8 +1,11 @@
 //! How connections begin.
 
+use std::time::Duration;
+
 use ferroce_verbs::cm::{self, CmOptions, ListenError, Listener, RejectReason, ServiceId};
 use ferroce_verbs::{ConnectOptions, Context, FaultPlan, Service, State};
 
+use crate::child::let_pass;
 use crate::common::{End, SOON, open};
 use crate::parties::{Hosts, patient, talk};
 
@@ -120,7 +123,7 @@ fn messages_are_lost_and_connections_come_about() {
     };
     let hosts = Hosts { server: faulty(1), client: faulty(2), address: [127, 0, 107, 1].into() };
     let listener = Listener::bind(&hosts.server, 0, 8).unwrap();
-    let options = CmOptions { response_timeout: std::time::Duration::from_millis(20), ..patient() };
+    let options = CmOptions { response_timeout: Duration::from_millis(20), ..patient() };
     for _ in 0..30 {
         let (here, there) = hosts.connect_with(&listener, Service::Rc, &options, &options);
         here.link.disconnect();
@@ -142,16 +145,19 @@ fn a_queue_pair_can_be_used_again() {
     assert_eq!(end.qp.state(), State::Init, "nothing happened to it");
     for _ in 0..3 {
         let there = End::new(&hosts.server, Service::Rc);
-        // Right after a connection its peer still remembers the queue pair: that passes.
-        let connected = loop {
-            let asking = cm::start_connect(hosts.at(&listener), &end.qp, &patient()).unwrap();
-            if let Ok(request) = listener.accept(std::time::Duration::from_millis(200)) {
-                request.start_accept(&there.qp, &patient()).unwrap().wait().map(drop).unwrap_or_default();
-                break asking.wait();
-            }
-            let error = asking.wait().unwrap_err();
-            assert!(matches!(error, cm::CmError::Stale { .. }), "{error}");
-        };
+        let connected = std::thread::scope(|scope| {
+            let serves =
+                scope.spawn(|| listener.accept(SOON).unwrap().accept(&there.qp, &patient()).unwrap());
+            // Right after a connection its peer still remembers the queue pair: that passes.
+            let connected = loop {
+                match cm::connect(hosts.at(&listener), &end.qp, &patient()) {
+                    Err(cm::CmError::Stale { .. }) => let_pass(Duration::from_millis(20)),
+                    other => break other.unwrap(),
+                }
+            };
+            (connected, serves.join().unwrap())
+        });
+        talk(&end, &there);
         drop(connected);
         end.qp.reset().unwrap();
     }

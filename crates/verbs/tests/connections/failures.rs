@@ -126,12 +126,12 @@ fn a_slow_server_is_waited_for() {
     let hosts = Hosts::new(121);
     let listener = Listener::bind(&hosts.server, 0, 8).unwrap();
     let end = End::new(&hosts.client, Service::Rc);
-    // Far less than the server takes: the receipts keep it alive.
-    let options = cm::CmOptions { retries: 2, ..hasty().timeout(Duration::from_secs(60)) };
+    // Sixteen times this is less than the server takes: the receipts keep it alive.
+    let options = cm::CmOptions { response_timeout: Duration::from_millis(150), ..patient() };
     let asking = cm::start_connect(hosts.at(&listener), &end.qp, &options).unwrap();
     let request = listener.accept(SOON).unwrap();
     eventually("it asked again", || hosts.server.connection_counters().duplicates >= 1);
-    crate::child::let_pass(Duration::from_millis(400));
+    crate::child::let_pass(Duration::from_millis(16 * 150 + 100));
     let there = End::new(&hosts.server, Service::Rc);
     let accepted = request.accept(&there.qp, &patient()).unwrap();
     drop((asking.wait().unwrap(), accepted));
