@@ -599,7 +599,8 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(managing) = lock(&self.connections).take() {
+        let connections = self.connections.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(managing) = connections {
             managing.stop(self.generation);
         }
         if self.generation != fork::generation() {

@@ -153,7 +153,7 @@ impl ConnectionManager {
     /// # Errors
     /// There are too many.
     pub fn connect(&self, connect: &Connect, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             let id = books.manager.connect(clock::now(), connect)?;
             books.watchers.insert(id, watcher);
             Ok(id)
@@ -165,7 +165,7 @@ impl ConnectionManager {
     /// # Errors
     /// There are too many questions.
     pub fn resolve(&self, query: &Query, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             let id = books.manager.resolve(clock::now(), query)?;
             books.watchers.insert(id, watcher);
             Ok(id)
@@ -177,7 +177,7 @@ impl ConnectionManager {
     /// # Errors
     /// The peer has given up.
     pub fn ready(&self, id: CommId) -> Result<(), Refused> {
-        self.with(|books| books.manager.ready(id))
+        self.if_ours(|books| books.manager.ready(id))
     }
 
     /// Accepts a request, with a queue pair in RTS.
@@ -185,7 +185,7 @@ impl ConnectionManager {
     /// # Errors
     /// The peer has given up.
     pub fn accept(&self, id: CommId, accept: &Accept) -> Result<(), Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             books.manager.accept(clock::now(), id, accept)?;
             books.accepted.insert(id);
             Ok(())
@@ -197,7 +197,7 @@ impl ConnectionManager {
     /// # Errors
     /// The peer has given up.
     pub fn reject(&self, id: CommId, reason: RejectReason, private_data: &[u8]) -> Result<(), Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             books.watchers.remove(&id);
             books.manager.reject(clock::now(), id, reason, private_data)
         })
@@ -206,7 +206,7 @@ impl ConnectionManager {
     /// Whether a request still waits for an answer.
     #[must_use]
     pub fn is_pending(&self, id: CommId) -> bool {
-        lock(&self.books).manager.is_pending(id)
+        self.member.is_ours() && lock(&self.books).manager.is_pending(id)
     }
 
     /// Ends a connection that stands.
@@ -214,7 +214,7 @@ impl ConnectionManager {
     /// # Errors
     /// It does not stand.
     pub fn disconnect(&self, id: CommId) -> Result<(), Refused> {
-        self.with(|books| books.manager.disconnect(clock::now(), id, &[]))
+        self.if_ours(|books| books.manager.disconnect(clock::now(), id, &[]))
     }
 
     /// The program has no use for a connection any more, in whatever state it is. Nobody hears of it from now on.
@@ -241,6 +241,11 @@ impl ConnectionManager {
     pub fn census(&self) -> (usize, usize, usize) {
         let books = lock(&self.books);
         (books.manager.open(), books.manager.half_open(), books.manager.remembered())
+    }
+
+    /// In a child of this process nothing is touched: another thread may have had the lock when it was forked.
+    fn if_ours<R>(&self, change: impl FnOnce(&mut Books) -> Result<R, Refused>) -> Result<R, Refused> {
+        if self.member.is_ours() { self.with(change) } else { Err(Refused::NotPending) }
     }
 
     /// Does something with the books. The thread is called if it has to know.
@@ -351,8 +356,7 @@ impl ConnectionManager {
 
 impl fmt::Debug for ConnectionManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, half_open, remembered) = self.census();
-        write!(f, "ConnectionManager({open} open, {half_open} half open, {remembered} remembered)")
+        f.debug_struct("ConnectionManager").field("member", &self.member).finish_non_exhaustive()
     }
 }
 

@@ -81,6 +81,10 @@ impl Established {
     /// How it ended; nothing while it stands.
     #[must_use]
     pub fn disconnected(&self) -> Option<Disconnected> {
+        // In a child of the process that opened the device nothing is known of it.
+        if !self.attempt.nic.is_ours() {
+            return None;
+        }
         self.attempt.link.stage.look(|stage| match stage {
             Stage::Ending(_, how) | Stage::Ended(_, how) => Some(*how),
             Stage::Waiting(_) | Stage::Stands(_) | Stage::Failed(_) => None,
@@ -90,7 +94,7 @@ impl Established {
     /// Ends it: the queue pair goes to the error state, and the peer is asked to do the same. Does not wait;
     /// [`wait_disconnected`](Self::wait_disconnected) does.
     pub fn disconnect(&self) {
-        if self.disconnected().is_none() {
+        if self.attempt.nic.is_ours() && self.disconnected().is_none() {
             self.attempt.link.flush();
             // If the peer was faster, that is as good.
             let _ = self.attempt.manager.disconnect(self.attempt.id);

@@ -23,6 +23,10 @@ fn two_hosts_connect_talk_and_know_each_other() {
         assert_eq!(here.link.peer(), hosts.at(&listener));
         assert_eq!(there.link.peer(), here.link.local());
         assert_eq!((here.end.qp.state(), there.end.qp.state()), (State::Rts, State::Rts));
+        // Each side has named what it expects first.
+        let (ours, theirs) = (here.end.qp.local_address().psn, there.end.qp.local_address().psn);
+        assert_eq!(here.end.qp.query().unwrap().attributes.rq_psn, ours);
+        assert_eq!(there.end.qp.query().unwrap().attributes.rq_psn, theirs);
         talk(&here.end, &there.end);
         assert_eq!((here.link.disconnected(), there.link.disconnected()), (None, None));
     }
