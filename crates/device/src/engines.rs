@@ -36,7 +36,7 @@ const PATIENCE: u32 = 50;
 const ERRANDS: usize = 16;
 
 /// Polls that find an engine taken before the thread lets others have its processor: about as long as a turn.
-const PATIENCE: u32 = 64;
+const SHUT_OUT: u32 = 64;
 
 /// An engine, and what others can reach of it without being inside.
 pub(crate) struct Station {
@@ -84,7 +84,7 @@ impl Station {
     fn shut_out(&self) {
         let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
         self.shut_out.store(times, Ordering::Relaxed);
-        if times.is_multiple_of(PATIENCE) {
+        if times.is_multiple_of(SHUT_OUT) {
             std::thread::yield_now();
         }
     }
@@ -245,6 +245,12 @@ impl Engines {
             inside = self.turn(index, inside, Reason::Driver).0;
             self.leave(index, inside);
         }
+    }
+
+    /// Takes in what has arrived for an engine, and sends what it owes.
+    pub(crate) fn settle(&self, index: usize) {
+        let inside = self.enter(index);
+        self.turn_and_leave(index, inside, Reason::Driver);
     }
 
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
