@@ -55,9 +55,11 @@ pub(super) fn spawn(inner: Arc<Inner>, role: Role) -> io::Result<JoinHandle<()>>
     if matches!(state, State::Electing { .. }) {
         state = elect(&inner, 0, &mut random);
     }
+    // Whoever asks for counters finds every process that has opened a device.
+    let stats = StatsDesk::open(&inner);
     std::thread::Builder::new().name("ferroce-switch".to_owned()).spawn(move || {
         // A panic has said why. The slots of this process go on; somebody else will lead.
-        drop(catch_unwind(AssertUnwindSafe(|| run(&inner, state, &mut random))));
+        drop(catch_unwind(AssertUnwindSafe(|| run(&inner, state, stats, &mut random))));
     })
 }
 
@@ -87,11 +89,10 @@ impl From<Role> for State {
     }
 }
 
-fn run(inner: &Inner, mut state: State, random: &mut Random) {
+fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Random) {
     let mut letter = vec![0; forward::LONGEST];
     let mut polled = Vec::new();
     let mut groups = GroupDesk::new();
-    let mut stats = StatsDesk::open(inner);
     while !inner.stop.load(Ordering::SeqCst) {
         polled.clear();
         polled.extend([inner.bell.as_fd().as_raw_fd(), inner.post.raw()].map(entry));

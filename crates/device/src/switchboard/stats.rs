@@ -264,7 +264,7 @@ impl StatsDesk {
         let pid = std::process::id();
         let name = |number| format!("{PREFIX}{}/{pid}/{number}", inner.uid);
         let open = |number| Tracked::open(inner.record, || unix::listen(name(number).as_bytes())).ok();
-        Self { listener: (0..16).find_map(open), asking: Vec::new(), exhausted: None }
+        Self { listener: (0..64).find_map(open), asking: Vec::new(), exhausted: None }
     }
 
     /// What to wait for: the listener, then who is connected. -1 stands for a listener that is not listened to.
