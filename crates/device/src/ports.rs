@@ -43,7 +43,8 @@ pub(crate) fn open_ports(config: &Config, info: &DeviceInfo, engines: usize) -> 
     let mut capture = None;
     let mut ports = Vec::with_capacity(engines);
     for (seed, slot) in (0..).zip(&slots) {
-        let socket = UdpFabric::over(slot.socket(), &udp)?;
+        let mut socket = UdpFabric::over(slot.socket(), &udp)?;
+        socket.hide_from_children(member.record());
         receive_buffer = socket.receive_buffer();
         ports.push((slot.number(), with_middleware(socket, config, seed, &mut capture)?));
     }

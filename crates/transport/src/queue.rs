@@ -89,6 +89,11 @@ impl SendQueue {
         (self.len() as usize) < self.work.len() / 2
     }
 
+    /// How many were posted and how many are done, ever. Both wrap.
+    pub(crate) const fn totals(&self) -> (u32, u32) {
+        (self.tail, self.head)
+    }
+
     /// The request with this number, if it is posted.
     pub(crate) fn get(&self, number: u32) -> Option<&SendWork> {
         (number.wrapping_sub(self.head) < self.len()).then(|| &self.work[self.slot(number)])
@@ -243,6 +248,12 @@ impl ReceiveQueue {
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
+    }
+
+    /// How many were posted and how many were taken, ever. Both wrap.
+    #[must_use]
+    pub const fn totals(&self) -> (u32, u32) {
+        (self.tail, self.head)
     }
 
     /// Whether none waits.

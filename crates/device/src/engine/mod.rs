@@ -9,6 +9,7 @@
 //! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 
 mod direct;
+mod farewell;
 pub(crate) mod freight;
 pub(crate) mod habit;
 pub(crate) mod host;
@@ -38,6 +39,7 @@ use crate::path::PathPolicy;
 use crate::random::Random;
 use crate::srq;
 use crate::sync::Share;
+use farewell::Departed;
 use freight::Load;
 use host::{Tables, View};
 use leaving::Leaving;
@@ -103,6 +105,8 @@ pub(crate) struct Engine {
     members: Vec<Qpn>,
     /// The packets of other engines that were taken out last.
     load: Load,
+    /// Connections whose queue pair is gone, and whose peers may ask again.
+    departed: Departed,
     leaving: Vec<Leaving>,
     /// How often regions had lost their last window when the list was last looked at.
     unbindings: u64,
@@ -190,6 +194,7 @@ impl Engine {
             members: Vec::with_capacity(64),
             load: Load::new(),
             leaving: Vec::new(),
+            departed: Departed::new(),
             unbindings: 0,
             index,
             errands: 0,

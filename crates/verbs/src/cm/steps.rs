@@ -96,6 +96,7 @@ impl Steps {
             hop_limit: options.hop_limit,
             flow_label: options.flow_label,
             source_port: options.source_port,
+            static_rate: 0,
         };
         let mut rtr = Attributes::to(State::Rtr)
             .with(AttributeMask::AV)

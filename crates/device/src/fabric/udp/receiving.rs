@@ -35,6 +35,11 @@ impl Receiving {
         Self { messages: Messages::new(), local, streak: 0, busy: false, dropped: 0 }
     }
 
+    /// Receives from a socket of this address from now on.
+    pub(crate) const fn turn_to(&mut self, local: IpAddr) {
+        self.local = Some(local);
+    }
+
     /// Datagrams that came damaged or without their destination.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
