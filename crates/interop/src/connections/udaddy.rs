@@ -18,7 +18,8 @@ const LEN: usize = 100;
 const QKEY: QKey = QKey(0x0123_4567);
 
 pub(crate) fn udaddy(lab: &mut Lab, asks: Asks) -> Result<()> {
-    let shape = format!("-p {PORT} -C {MESSAGES} -S {LEN}");
+    // It listens where we expect it if nothing is said; what `-p` says is something else here.
+    let shape = format!("-C {MESSAGES} -S {LEN}");
     let (near, far) = (lab.family.near(), far_address(lab.family));
     let side = Side::new(lab, Service::Ud)?;
     side.qp.activate(QKEY)?;

@@ -82,7 +82,7 @@ impl Manager {
         Ok(())
     }
 
-    /// An acceptance arrived (IBA 12.9.8.3).
+    /// An acceptance arrived (IBA 12.6.8).
     pub(super) fn replied(&mut self, now: Time, id: CommId, rep: &Rep) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {

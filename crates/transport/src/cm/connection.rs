@@ -30,7 +30,7 @@ pub struct Patience {
     pub time_wait: Duration,
 }
 
-/// Where a connection stands (IBA 12.9.7).
+/// Where a connection stands (IBA 12.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// We asked.

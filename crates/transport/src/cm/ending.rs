@@ -84,7 +84,7 @@ impl Manager {
         self.part(now, id, &[], None);
     }
 
-    /// The peer ends the connection (IBA 12.9.9).
+    /// The peer ends the connection (IBA 12.6.10).
     pub(super) fn parted(&mut self, now: Time, id: CommId, ends: Ends, mad: &CmMad, dreq: &Dreq) {
         let Some(connection) = self.connections.get(&id) else { return };
         let state = connection.state;
@@ -167,7 +167,7 @@ impl Manager {
         self.finish(now, id, None, Some(Event::Failed(failure)));
     }
 
-    /// The peer needs more time (IBA 12.9.8.7).
+    /// The peer needs more time (IBA 12.6.6).
     pub(super) fn receipt(&mut self, now: Time, id: CommId, mra: &Mra) {
         let Some(connection) = self.connections.get(&id) else { return };
         let waits_for = match connection.state {

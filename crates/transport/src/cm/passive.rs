@@ -23,7 +23,7 @@ pub struct Accept {
     pub patience: Patience,
 }
 
-/// How long a program is granted to decide, each time that the peer asks again: 4.3 s (IBA 12.9.8.7).
+/// How long a program is granted to decide, each time that the peer asks again: 4.3 s (IBA 12.6.6).
 const DECISION: Timeout = Timeout::new(20);
 
 /// A peer that says it waits longer than this for one answer is asked again after this.
@@ -74,7 +74,7 @@ impl Manager {
     }
 
     /// The first packet of a connection has arrived before its confirmation: that is as good
-    /// (IBA 12.9.7.2).
+    /// (IBA 12.9).
     pub fn data_arrived(&mut self, id: CommId) {
         if self.awaits_ready(id) {
             self.stands(id);
@@ -89,7 +89,7 @@ impl Manager {
         self.tell(id, Event::Established);
     }
 
-    /// A request arrived (IBA 12.9.8.1).
+    /// A request arrived (IBA 12.6.5).
     pub(super) fn requested(&mut self, now: Time, ends: Ends, mad: &CmMad, req: &Req) {
         if let Some(id) = self.requests.get(&(ends.remote, req.local_comm_id)).copied() {
             let Some(connection) = self.connections.get(&id) else { return };
@@ -201,7 +201,7 @@ impl Manager {
         let most = self.config.path_mtu;
         match req.mtu() {
             Some(mtu) if mtu <= most => {}
-            // What would have been acceptable goes with it (IBA 12.6.7.2).
+            // What would have been acceptable goes with it (IBA 12.6.7).
             _ => return Err((RejectReason::INVALID_PATH_MTU, acceptable(most.code()))),
         }
         if req.service_id.as_rdma_ip().is_some() && req.ip().is_none() {
@@ -218,7 +218,7 @@ impl Manager {
         self.send(None, ends, CmMad::new(mad.transaction_id, rej));
     }
 
-    /// The peer's queue pair asks for another connection: it has forgotten this one (IBA 12.9.8.3.1).
+    /// The peer's queue pair asks for another connection: it has forgotten this one (IBA 12.9.8).
     fn supersede(&mut self, now: Time, id: CommId) {
         let Some(connection) = self.connections.get(&id) else { return };
         match connection.state {

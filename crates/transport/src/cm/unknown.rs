@@ -17,7 +17,7 @@ pub fn answer_unknown(mad: &CmMad) -> Option<CmMad> {
             let reason = RejectReason::INVALID_COMM_ID;
             reject(rep.remote_comm_id, rep.local_comm_id, AnswerTo::Rep, reason).into()
         }
-        // Whoever ends what is over shall have its confirmation (IBA 12.9.9).
+        // Whoever ends what is over shall have its confirmation (IBA 12.6.10).
         CmMessage::Dreq(dreq) => {
             Drep { local_comm_id: dreq.remote_comm_id, remote_comm_id: dreq.local_comm_id, ..Drep::default() }
                 .into()
