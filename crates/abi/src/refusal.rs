@@ -96,6 +96,7 @@ impl From<CreateError> for Refused {
             CreateError::NoSuchService { .. } => EOPNOTSUPP,
             CreateError::Memory(memory) => code_of_memory(memory),
             CreateError::Descriptor(_) => EMFILE,
+            CreateError::GroupRefused { .. } => libc::ENOBUFS,
             CreateError::OtherDomain { .. } => EPERM,
             _ => EINVAL,
         };
@@ -167,10 +168,15 @@ fn code_of_switchboard(error: &SwitchError) -> c_int {
         SwitchError::Full { .. }
         | SwitchError::LeaderFull { .. }
         | SwitchError::ServiceClaimed { .. }
-        | SwitchError::TooManyServices { .. } => EBUSY,
+        | SwitchError::TooManyServices { .. }
+        | SwitchError::TooManyListeners { .. } => EBUSY,
         SwitchError::TooFewDescriptors { .. } => EMFILE,
-        SwitchError::Leaderless { .. } | SwitchError::LeaderSilent { .. } => ETIMEDOUT,
-        SwitchError::OtherVersion { .. } => EPROTO,
+        SwitchError::Leaderless { .. }
+        | SwitchError::LeaderSilent { .. }
+        | SwitchError::ProcessSilent { .. } => ETIMEDOUT,
+        SwitchError::OtherVersion { .. }
+        | SwitchError::ProcessVersion { .. }
+        | SwitchError::ForeignFile { .. } => EPROTO,
         SwitchError::NotSteered { .. } => ENODEV,
         SwitchError::Forked => EPERM,
         SwitchError::Socket(error) => code_of_socket(error),

@@ -33,6 +33,8 @@ counters! {
     local_packets,
     /// Copies of multicast datagrams that went to queue pairs of this process.
     multicast_copies,
+    /// Multicast datagrams that were handed to other processes which listen to their group.
+    multicast_forwarded,
     /// Messages that were executed directly between two queue pairs of this process.
     local_messages,
     /// System calls made for sending.

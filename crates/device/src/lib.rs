@@ -10,10 +10,12 @@
 
 mod address;
 mod clock;
+pub mod cm;
 mod completion;
 mod config;
 mod counters;
 mod cq;
+mod deputy;
 mod descriptor;
 pub mod discovery;
 mod driver;
@@ -23,6 +25,7 @@ mod error;
 mod event;
 mod exit;
 pub mod fabric;
+mod groups;
 mod mail;
 mod management;
 pub mod memory;

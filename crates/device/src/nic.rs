@@ -8,10 +8,12 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_transport::cm::CmCounters;
 use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
 
 use crate::address::connection_label;
+use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
 use crate::counters::DeviceCounters;
 use crate::discovery::{self, DeviceInfo, GidTable, Opening};
@@ -21,6 +23,7 @@ use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
+use crate::fabric::capture::Capture;
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::random::Random;
@@ -85,6 +88,10 @@ struct Running {
     /// Where packets come in that others have forwarded to these slots.
     _gates: Vec<Arc<Gate>>,
     member: Arc<Membership>,
+    /// Connections, once there were any.
+    connections: Mutex<Option<Managing>>,
+    /// The file that everything is captured in, if there is one.
+    capture: Option<Capture<()>>,
     /// Which process opened it, counted in forks.
     generation: u32,
 }
@@ -252,6 +259,32 @@ impl Nic {
         sum
     }
 
+    /// Its connection manager, which is started if it is not running.
+    ///
+    /// # Errors
+    /// The system gives neither a thread nor a descriptor, or the device was opened before a fork.
+    pub fn connections(&self) -> std::io::Result<Arc<ConnectionManager>> {
+        if !self.is_ours() {
+            return Err(std::io::ErrorKind::NotConnected.into());
+        }
+        let mut connections = lock(&self.running.connections);
+        if connections.is_none() {
+            let capture = self.running.capture.as_ref().map(|capture| capture.around(()));
+            *connections = Some(Managing::start(self, capture)?);
+        }
+        connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+
+    /// What happened to its connections.
+    #[must_use]
+    pub fn connection_counters(&self) -> CmCounters {
+        if !self.is_ours() {
+            return CmCounters::default();
+        }
+        let manager = lock(&self.running.connections).as_ref().map(|it| Arc::clone(&it.manager));
+        manager.map_or_else(CmCounters::default, |manager| manager.counters())
+    }
+
     /// A number that nobody outside can guess, such as the PSN that a connection begins with.
     #[must_use]
     pub fn random_u32(&self) -> u32 {
@@ -380,17 +413,23 @@ impl Nic {
         replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
     ) -> Result<(Lkey, Rkey), CreateError> {
         self.check_ours()?;
-        let known = self.engines().control(0, |engine| engine.tables.memory.region(lkey));
-        let before = known.ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
-        let mut spec = before.clone();
-        change(&mut spec);
-        let domain = spec.domain;
-        self.use_domain(domain)?;
-        // The old memory goes outside of the engine, with `before`: it may be large.
-        let keys = self.change_memory(|table| replace(table, lkey, spec));
-        let left = if keys.is_ok() { before.domain } else { domain };
+        // All in one, so that of two who do this at once the second begins with what the first has made, and the
+        // domain that is left is the one that the region had.
+        let (keys, left, before) = self.engines().control_all(|all| {
+            let table = all.memory();
+            let before = table.region(lkey).ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
+            let mut spec = before.clone();
+            change(&mut spec);
+            let domain = spec.domain;
+            self.use_domain(domain)?;
+            let keys = replace(table, lkey, spec);
+            let left = if keys.is_ok() { before.domain } else { domain };
+            Ok::<_, CreateError>((keys, left, before))
+        })?;
         self.leave_domain(left);
-        keys.map(|keys| (keys.lkey, keys.rkey))
+        // The old memory goes outside of the engine: it may be large.
+        drop(before);
+        Ok(keys.map(|keys| (keys.lkey, keys.rkey))?)
     }
 
     /// Deregisters a region at once: work that names it fails from now on, and nothing touches
@@ -538,7 +577,8 @@ impl Running {
             let (given, most) = (count.to_string(), Limits::ENGINES);
             return Err(SettingError::Engines { given, most }.into());
         }
-        let Ports { ports, receive_buffer, slots, member } = open_ports(&config, &info, count)?;
+        // In this order: should anything fail from here on, the ports go first, then the slots that they are of.
+        let Ports { member, slots, receive_buffer, ports, capture } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
@@ -569,6 +609,8 @@ impl Running {
             threads: Mutex::default(),
             slots,
             member,
+            connections: Mutex::default(),
+            capture,
             generation: fork::generation(),
         };
         for index in 0..count {
@@ -582,6 +624,10 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let connections = self.connections.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(managing) = connections {
+            managing.stop(self.generation);
+        }
         if self.generation != fork::generation() {
             // The threads are the parent's, and so is everything else.
             std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner))

@@ -8,6 +8,7 @@ mod unreliable;
 use ferroce_verbs::FaultPlan;
 
 use crate::Result;
+use crate::connections;
 use crate::lab::{Family, Lab};
 use crate::pair::Asks;
 use crate::pingpong;
@@ -59,7 +60,7 @@ impl Case {
 
     /// Whether it takes seconds.
     fn is_slow(&self) -> bool {
-        ["large", "pingpong", "unreliable"].iter().any(|word| self.name.contains(word))
+        ["large", "pingpong", "unreliable", "cm_"].iter().any(|word| self.name.contains(word))
     }
 
     /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
@@ -67,8 +68,9 @@ impl Case {
     pub(crate) fn is_accounted(&self) -> bool {
         let ends_badly =
             ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn", "reregistered"].contains(&self.name);
-        let stock = matches!(self.does, Does::Stock(_));
-        self.weather == Weather::Fair && !ends_badly && !stock && !self.name.contains("pingpong")
+        let foreign = matches!(self.does, Does::Stock(_))
+            || ["pingpong", "cm_"].iter().any(|word| self.name.contains(word));
+        self.weather == Weather::Fair && !ends_badly && !foreign
     }
 }
 
@@ -250,6 +252,11 @@ pub(crate) const CASES: &[Case] = &[
         "ib_atomic_lat",
         &["-n 20 -A FETCH_AND_ADD", "-n 20 -A CMP_AND_SWAP"],
     ),
+    fair("cm_rping", "rping, connected by rdma_cm", connections::rping),
+    fair("cm_ucmatose", "ucmatose, three connections of rdma_cm", connections::ucmatose),
+    fair("cm_udaddy", "udaddy, datagrams to a service that rdma_cm finds", connections::udaddy),
+    fair("cm_reject", "nobody listens, or refuses, and the asker knows which", connections::reject),
+    fair("cm_killed", "one end of an rping goes without a word", connections::killed),
 ];
 
 #[cfg(test)]

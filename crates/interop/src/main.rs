@@ -6,6 +6,7 @@
 
 mod alone;
 mod cases;
+mod connections;
 mod docs;
 mod far;
 mod lab;

@@ -47,6 +47,16 @@ fn every_mistake_gets_its_error_number_and_a_line_that_says_why() {
 }
 
 #[test]
+fn a_signal_does_to_a_wait_what_it_does_to_a_read() {
+    if !can_compile() {
+        return;
+    }
+    let mut command = with_library(compiled("signals"), "127.0.88.37");
+    command.env_remove("FERROCE_LOG");
+    assert_eq!(succeeds(command), "0 surprises\n");
+}
+
+#[test]
 fn nothing_is_said_unless_it_is_asked_for() {
     if !can_compile() {
         return;

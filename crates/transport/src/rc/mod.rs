@@ -5,6 +5,7 @@
 
 pub(crate) mod acknowledge;
 mod atomic;
+pub(crate) mod burst;
 pub(crate) mod direct;
 pub(crate) mod last_ack;
 pub(crate) mod requester;

@@ -484,6 +484,11 @@ impl Responder {
         Ok(Some(transmit(owed.psn, response, PayloadSource::Nothing, cx.connection)))
     }
 
+    /// Whether an answer may wait that is not a plain acknowledgement.
+    pub(crate) fn may_have_answers(&self) -> bool {
+        self.resources.may_be_pending() || self.owed.is_some_and(|owed| owed.answer != OwedAnswer::Ack)
+    }
+
     /// Whether an acknowledgement waits for [`Acks::Send`].
     pub(crate) const fn owes_ack(&self) -> bool {
         self.owed.is_some()
