@@ -70,7 +70,7 @@ fn new_file(wanted: &Path, id: u32) -> Claim {
         match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
             Ok(file) => {
                 let locked = file.try_lock().is_ok().then_some(file);
-                return Claim { path, locked: locked };
+                return Claim { path, locked };
             }
             // What is no file, such as a pipe, is written to by all who are told to.
             Err(error)

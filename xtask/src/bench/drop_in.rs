@@ -42,7 +42,8 @@ struct Figure {
     raw_scale: f64,
 }
 
-/// Both ends of `ib_write_lat` spin on their memory, and the target of `ib_write_bw` waits for its end.
+/// Both ends of `ib_write_lat` poll for the end of their own WRITE before they look at their memory, so the card's work is done
+/// by polling. The target of `ib_write_bw` sleeps until it is told that all is over.
 const FIGURES: &[Figure] = &[
     Figure {
         name: "WRITE 64 KiB, depth 128",
@@ -60,17 +61,17 @@ const FIGURES: &[Figure] = &[
         raw_scale: 1.0,
     },
     Figure {
-        name: "WRITE 8 B, RTT/2, both spin on memory",
+        name: "WRITE 8 B, RTT/2, both poll",
         unit: "us",
         tool: "ib_write_lat",
         args: &["-s", "8"],
         rounds: [20_000, 200],
         column: 4,
         scale: 1.0,
-        perf: &["write", "--lat", "--size", "8", "--target", "spin"],
+        perf: &["write", "--lat", "--size", "8", "--target", "poll"],
         field: "p50",
         field_scale: 1e-3,
-        raw: "WRITE 64 B, RTT/2",
+        raw: "SEND 64 B, RTT/2, both poll",
         raw_scale: 1.0,
     },
 ];
@@ -164,14 +165,19 @@ impl Programs {
         let output = server.stdout.take().context("the server has no output")?;
         let mut output = BufReader::new(output);
         output.read_line(&mut line)?;
-        let port = line.trim_end().rsplit(':').next().unwrap_or_default().to_owned();
+        let port = line.trim_end().rsplit(' ').next().unwrap_or_default().to_owned();
         let mut client = self.command(&self.ferroce, "0");
         client.arg("perf").args(figure.perf).args(["--connect", "127.0.0.1", "--port", &port, "--json"]);
         client.args(["--duration", if quick { "0.05" } else { "0.5" }]);
-        let client = client.output().context("ferroce perf")?;
+        let client = client.stderr(Stdio::piped()).output().context("ferroce perf")?;
         let said = String::from_utf8_lossy(&client.stdout);
-        let server = server.wait()?;
-        ensure!(client.status.success() && server.success(), "ferroce perf failed: {line}{said}");
+        if !client.status.success() {
+            // It would wait for the next one.
+            let _ = server.kill();
+            let _ = server.wait();
+            bail!("ferroce perf failed: {line}{said}{}", String::from_utf8_lossy(&client.stderr));
+        }
+        ensure!(server.wait()?.success(), "the server of ferroce perf failed: {said}");
         let value = field(&said, figure.field).with_context(|| format!("no {} in {said}", figure.field))?;
         Ok(value * figure.field_scale)
     }
