@@ -217,9 +217,8 @@ impl CompletionQueue {
                 return taken;
             }
             match deadline.map(clock::until) {
-                None => std::thread::park(),
                 Some(Duration::ZERO) => return 0,
-                Some(left) => park_for(left),
+                left => clock::park(left),
             }
         }
     }
@@ -234,14 +233,6 @@ impl CompletionQueue {
         self.expect_sleep();
         self.shared.take(into)
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "waiting for a completion with a time limit is the device's work"
-)]
-fn park_for(left: Duration) {
-    std::thread::park_timeout(left);
 }
 
 thread_local! {
