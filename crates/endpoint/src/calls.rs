@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 use crate::buffer::Buffer;
-use crate::core::{Act, Core, OpKey};
+use crate::core::{Act, Core, OpKey, Remote};
 use crate::error::Error;
 use crate::shared::Shared;
 
@@ -48,19 +48,22 @@ impl Drop for Turn<'_> {
 pub(crate) struct Operating<'a> {
     turn: Turn<'a>,
     act: Act<'a>,
+    /// The memory that it is about, if it can be closed.
+    on: Option<Arc<Remote>>,
     key: Option<OpKey>,
 }
 
 impl<'a> Operating<'a> {
-    pub(crate) const fn new(shared: &'a Arc<Shared>, act: Act<'a>) -> Self {
-        Self { turn: Turn::new(shared), act, key: None }
+    pub(crate) const fn new(shared: &'a Arc<Shared>, act: Act<'a>, on: Option<Arc<Remote>>) -> Self {
+        Self { turn: Turn::new(shared), act, on, key: None }
     }
 
     /// The memory of the work, when it is done.
     pub(crate) fn poll(&mut self, waker: Option<&Waker>) -> Poll<Result<Buffer, Error>> {
+        let (act, on) = (&mut self.act, self.on.as_deref());
         let key = match self.key {
             Some(key) => key,
-            None => match self.turn.poll(waker, |core, ticket| core.try_begin(&mut self.act, ticket)) {
+            None => match self.turn.poll(waker, |core, ticket| core.try_begin(act, on, ticket)) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Ready(Ok(key)) => *self.key.insert(key),

@@ -18,6 +18,7 @@ use crate::frame::Exposure;
 use crate::hello::Grant;
 use crate::keeper;
 use crate::shared::Shared;
+use crate::stream::Stream;
 
 /// One end of a connection. Clones are the same end; any number of threads and tasks may use it at once.
 ///
@@ -199,7 +200,9 @@ impl Connection {
         };
         let region = match name.len() {
             len if len > Exposure::NAME => Err(Error::NameTooLong { len, allowed: Exposure::NAME }),
-            _ => self.protection_domain().register(memory, granted | local).map(Arc::new).map_err(Error::from),
+            _ => {
+                self.protection_domain().register(memory, granted | local).map(Arc::new).map_err(Error::from)
+            }
         };
         let mut turn = Turn::new(self.shared());
         Call::new(self.shared(), move |waker: Option<&Waker>| {
@@ -238,7 +241,7 @@ impl Connection {
         bytes: &'a [u8],
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
         let part = to.part(offset, bytes.len() as u64, Access::REMOTE_WRITE);
-        self.operating(part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
+        self.operating(Some(to), part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
     }
 
     /// The same; the peer then receives a message that tells how much was written, with this number.
@@ -250,7 +253,7 @@ impl Connection {
         imm: u32,
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
         let part = to.part(offset, bytes.len() as u64, Access::REMOTE_WRITE);
-        self.operating(part, move |to| Act::Write { bytes, to, imm: Some(imm) }, |_| ())
+        self.operating(Some(to), part, move |to| Act::Write { bytes, to, imm: Some(imm) }, |_| ())
     }
 
     /// Writes a buffer of [`allocate`](Self::allocate) without copying it, and gives it back.
@@ -266,7 +269,12 @@ impl Connection {
             false => Err(Error::OtherConnection),
         };
         let (mut buffer, imm) = (Some(buffer), imm.into());
-        self.operating(part, move |to| Act::WriteFrom { buffer: buffer.take(), to, imm }, |buffer| buffer)
+        self.operating(
+            Some(to),
+            part,
+            move |to| Act::WriteFrom { buffer: buffer.take(), to, imm },
+            |buffer| buffer,
+        )
     }
 
     /// Reads memory that the peer has opened. The peer's program does not notice.
@@ -277,7 +285,12 @@ impl Connection {
         len: usize,
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Vec<u8>, Error>> + Unpin + 'a> {
         let part = from.part(offset, len as u64, Access::REMOTE_READ);
-        self.operating(part, move |from| Act::Read { len, from }, |buffer| buffer.to_vec(..).unwrap_or_default())
+        self.operating(
+            Some(from),
+            part,
+            move |from| Act::Read { len, from },
+            |buffer| buffer.to_vec(..).unwrap_or_default(),
+        )
     }
 
     /// The same, and leaves the bytes where the device has placed them.
@@ -288,7 +301,7 @@ impl Connection {
         len: usize,
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Buffer, Error>> + Unpin + 'a> {
         let part = from.part(offset, len as u64, Access::REMOTE_READ);
-        self.operating(part, move |from| Act::Read { len, from }, |buffer| buffer)
+        self.operating(Some(from), part, move |from| Act::Read { len, from }, |buffer| buffer)
     }
 
     /// Stores `swap` into eight bytes of the peer if `compare` is there, all at once, and tells what was there.
@@ -299,7 +312,12 @@ impl Connection {
         compare: u64,
         swap: u64,
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<u64, Error>> + Unpin + 'a> {
-        self.operating(at.word(offset), move |at| Act::CompareSwap { at, compare, swap }, |word| number(&word))
+        self.operating(
+            Some(at),
+            at.word(offset),
+            move |at| Act::CompareSwap { at, compare, swap },
+            |word| number(&word),
+        )
     }
 
     /// Adds to eight bytes of the peer, all at once, and tells what was there.
@@ -309,7 +327,7 @@ impl Connection {
         offset: u64,
         add: u64,
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<u64, Error>> + Unpin + 'a> {
-        self.operating(at.word(offset), move |at| Act::FetchAdd { at, add }, |word| number(&word))
+        self.operating(Some(at), at.word(offset), move |at| Act::FetchAdd { at, add }, |word| number(&word))
     }
 
     /// Reads the peer's [`PhysicalWindow`](crate::PhysicalWindow) by address.
@@ -319,7 +337,12 @@ impl Connection {
         len: usize,
     ) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<Vec<u8>, Error>> + Unpin + '_> {
         let part = self.physical(address, len as u64, false);
-        self.operating(part, move |from| Act::Read { len, from }, |buffer| buffer.to_vec(..).unwrap_or_default())
+        self.operating(
+            None,
+            part,
+            move |from| Act::Read { len, from },
+            |buffer| buffer.to_vec(..).unwrap_or_default(),
+        )
     }
 
     /// Writes the peer's [`PhysicalWindow`](crate::PhysicalWindow) by address. It is done when the bytes are there.
@@ -329,7 +352,7 @@ impl Connection {
         bytes: &'a [u8],
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
         let part = self.physical(address, bytes.len() as u64, true);
-        self.operating(part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
+        self.operating(None, part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
     }
 
     fn physical(&self, address: u64, len: u64, write: bool) -> Result<RemoteSlice, Error> {
@@ -349,11 +372,13 @@ impl Connection {
 
     fn operating<'a, T>(
         &'a self,
+        on: Option<&RemoteMemory>,
         part: Result<RemoteSlice, Error>,
         act: impl FnOnce(RemoteSlice) -> Act<'a>,
         result: impl Fn(Buffer) -> T + Unpin + 'a,
     ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<T, Error>> + Unpin + 'a> {
-        let mut operating = part.map(|part| Operating::new(self.shared(), act(part)));
+        let on = on.map(|memory| Arc::clone(&memory.remote));
+        let mut operating = part.map(|part| Operating::new(self.shared(), act(part), on));
         Call::new(self.shared(), move |waker: Option<&Waker>| match &mut operating {
             Ok(operating) => operating.poll(waker).map_ok(&result),
             Err(error) => Poll::Ready(Err(error.clone())),
@@ -378,6 +403,12 @@ impl Connection {
             }
             finished
         })
+    }
+
+    /// The connection as a stream of bytes. Messages that have arrived become its first bytes.
+    #[must_use]
+    pub const fn into_stream(self) -> Stream {
+        Stream::new(self)
     }
 
     /// Ends the connection at once. Both ends hear of it as a loss.

@@ -87,7 +87,8 @@ impl Half {
             read_pool: Pool::new(domain, reads, options.read_ahead, &gauge),
             window,
         };
-        let hello = Hello { depth: receive, slot: options.eager, max_message: options.max_message, window: grant };
+        let hello =
+            Hello { depth: receive, slot: options.eager, max_message: options.max_message, window: grant };
         Ok(Self { parts, hello, options: options.clone(), gauge })
     }
 

@@ -58,7 +58,8 @@ impl Hello {
     /// Reads it from private data, which may be longer.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, HelloError> {
         let bytes = bytes.get(..Self::LEN).ok_or(HelloError::NotOurs)?;
-        let number = |at: usize, len: usize| bytes[at..at + len].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+        let number =
+            |at: usize, len: usize| bytes[at..at + len].iter().fold(0, |n, b| n << 8 | u64::from(*b));
         if bytes[..4] != Self::MAGIC {
             return Err(HelloError::NotOurs);
         }

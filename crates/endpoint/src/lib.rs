@@ -17,7 +17,9 @@ mod line;
 mod options;
 mod physical;
 mod pool;
+mod reactor;
 mod shared;
+mod stream;
 #[cfg(test)]
 mod tests;
 
@@ -30,5 +32,7 @@ pub use exposed::{Exposed, RemoteMemory};
 pub use hub::CompletionHub;
 pub use options::{Options, Polling};
 pub use physical::PhysicalWindow;
+pub use reactor::{Handler, Reactor, ReactorOptions};
+pub use stream::Stream;
 
 pub use ferroce_verbs::{Access, Context, Memory, MemoryError};

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 
 use ferroce_verbs::{Access, MemoryRegion, RemoteSlice};
@@ -40,7 +41,7 @@ struct Opened {
 #[derive(Debug)]
 pub(crate) struct Remote {
     pub(crate) exposure: Exposure,
-    pub(crate) closed: std::sync::atomic::AtomicBool,
+    pub(crate) closed: AtomicBool,
 }
 
 /// Work under way.
@@ -92,11 +93,22 @@ impl Operations {
 
 impl Core {
     /// Begins work if it can begin now.
-    pub(crate) fn try_begin(&mut self, act: &mut Act<'_>, ticket: &mut Option<u64>) -> Poll<Result<OpKey, Error>> {
+    pub(crate) fn try_begin(
+        &mut self,
+        act: &mut Act<'_>,
+        on: Option<&Remote>,
+        ticket: &mut Option<u64>,
+    ) -> Poll<Result<OpKey, Error>> {
         if let Err(error) = self.check_standing() {
             return Poll::Ready(Err(error));
         }
-        let takes_credit = matches!(act, Act::Write { imm: Some(_), .. } | Act::WriteFrom { imm: Some(_), .. });
+        // Looked at here, where nobody can close it before the work is posted.
+        if let Some(remote) = on.filter(|remote| remote.closed.load(Ordering::Acquire)) {
+            let name = remote.exposure.name.clone();
+            return Poll::Ready(Err(Error::NotExposed { name }));
+        }
+        let takes_credit =
+            matches!(act, Act::Write { imm: Some(_), .. } | Act::WriteFrom { imm: Some(_), .. });
         if !self.is_turn(*ticket) || !self.has_room() || takes_credit && !self.has_credit() {
             return self.wait_turn(ticket);
         }
@@ -249,11 +261,6 @@ impl Core {
         }
     }
 
-    /// Whether the peer has let go of memory of ours.
-    pub(crate) fn is_concealed(&self, id: u32) -> bool {
-        !self.operations.ours.contains_key(&id)
-    }
-
     /// Tells of exposures that end, as far as the peer has room.
     pub(super) fn answer_concealments(&mut self) {
         while let Some(id) = self.operations.to_answer.last().copied() {
@@ -295,7 +302,9 @@ impl Core {
 
     pub(super) fn peer_exposes(&mut self, exposure: Exposure) -> Result<(), Violation> {
         let theirs = &mut self.operations.theirs;
-        if theirs.len() + self.operations.to_answer.len() >= MOST_EXPOSURES || theirs.contains_key(&exposure.id) {
+        if theirs.len() + self.operations.to_answer.len() >= MOST_EXPOSURES
+            || theirs.contains_key(&exposure.id)
+        {
             return Err(Violation::Exposure);
         }
         theirs.insert(exposure.id, Arc::new(Remote { exposure, closed: false.into() }));
@@ -305,7 +314,7 @@ impl Core {
 
     pub(super) fn peer_conceals(&mut self, id: u32) -> Result<(), Violation> {
         let remote = self.operations.theirs.remove(&id).ok_or(Violation::Exposure)?;
-        remote.closed.store(true, std::sync::atomic::Ordering::Release);
+        remote.closed.store(true, Ordering::Release);
         self.operations.to_answer.push(id);
         Ok(())
     }

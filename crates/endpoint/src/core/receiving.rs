@@ -77,7 +77,10 @@ enum Kept {
 pub(crate) enum Taken {
     Message(Message),
     /// Bytes were copied into the reader's own: so many.
-    Copied { len: usize, imm: Option<u32> },
+    Copied {
+        len: usize,
+        imm: Option<u32>,
+    },
     /// The reader's own are too short for so many; the message stays.
     TooShort(usize),
     /// The peer sends no more.

@@ -289,7 +289,8 @@ impl Core {
         let full = sending.posted.len() + 1 >= sending.depth;
         let must_know = !matches!(kind, Kind::Data | Kind::Announce);
         let signaled = must_know || last_slot || full || sending.unsignaled + 1 >= sending.signal_every;
-        let signal = |work: ferroce_verbs::Work<'_>| if signaled { work.signaled().post() } else { work.post() };
+        let signal =
+            |work: ferroce_verbs::Work<'_>| if signaled { work.signaled().post() } else { work.post() };
         match slot {
             None => {
                 let mut frame = [0; ferroce_device::Limits::INLINE as usize];

@@ -1,7 +1,10 @@
 //! The protocol between two ends whose queue pairs were connected by hand.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
+mod hostile;
+mod memory;
 mod messages;
+mod styles;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,10 +50,14 @@ pub(crate) fn pair(net: u8) -> (Connection, Connection) {
     pair_with(&open(net, 1), &open(net, 2), &Options::new(), &Options::new())
 }
 
-pub(crate) fn pair_with(one: &Context, two: &Context, ours: &Options, theirs: &Options) -> (Connection, Connection) {
+pub(crate) fn pair_with(
+    one: &Context,
+    two: &Context,
+    ours: &Options,
+    theirs: &Options,
+) -> (Connection, Connection) {
     let nobody = "127.0.0.1:1".parse().unwrap();
-    let (a, b) =
-        (Half::new(one, None, nobody, ours).unwrap(), Half::new(two, None, nobody, theirs).unwrap());
+    let (a, b) = (Half::new(one, None, nobody, ours).unwrap(), Half::new(two, None, nobody, theirs).unwrap());
     let (first, second) = (a.queue_pair(), b.queue_pair());
     let with = |options: &Options| ConnectOptions { ..options.qp };
     first.connect_with(&second.local_address(), &with(ours)).unwrap();
