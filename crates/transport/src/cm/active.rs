@@ -1,7 +1,7 @@
 //! The side that asks.
 
 use ferroce_wire::mad::{
-    AnswerTo, CmMessage, CommId, Opaque, RejectReason, Rep, Req, Rtu, ServiceId, Timeout,
+    AnswerTo, CmMad, CmMessage, CommId, Opaque, RejectReason, Rep, Req, Rtu, ServiceId, Timeout,
 };
 
 use super::connection::{Connection, Ends, Patience, State};
@@ -87,9 +87,18 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
             State::ReqSent => {}
-            // Our confirmation was lost; or we had refused, and this was on its way.
+            // Our confirmation was lost.
             State::Established if !connection.passive => return self.answer_again(id),
+            // We had refused or given up, and this was on its way.
             State::TimeWait if matches!(connection.last, CmMessage::Rej(_)) => return self.answer_again(id),
+            State::TimeWait => {
+                let reason = RejectReason::INVALID_COMM_ID;
+                let rej = reject(id, rep.local_comm_id, AnswerTo::Rep, reason);
+                let mad = CmMad::new(connection.transaction, rej);
+                let ends = connection.ends;
+                self.counters.duplicates += 1;
+                return self.send(Some(id), ends, mad);
+            }
             // What comes next is on its way already.
             State::RepReceived | State::DreqSent => {
                 self.counters.duplicates += 1;

@@ -11,6 +11,10 @@ use super::manager::{Manager, Refused};
 use super::unknown::{answer_unknown, reject};
 use crate::time::Time;
 
+/// How often the end of a connection is asked for again, whatever was agreed for its beginning: what was set up by
+/// both sides must not stand for one of them.
+const PARTINGS: u32 = 15;
+
 /// The longest that a peer can make us wait with one message.
 const LONGEST_RECEIPT: Duration = Duration::from_secs(60);
 
@@ -72,7 +76,7 @@ impl Manager {
 
     /// Takes an acceptance back whose confirmation did not come. The connection may stand for the other side, so that
     /// it is not enough to say it once.
-    fn take_back(&mut self, now: Time, id: CommId, reason: RejectReason) {
+    pub(super) fn take_back(&mut self, now: Time, id: CommId, reason: RejectReason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.told = true;
         connection.last = reject(id, connection.peer_id, AnswerTo::Other, reason).into();
@@ -137,7 +141,13 @@ impl Manager {
     /// The peer refuses.
     pub(super) fn rejected(&mut self, now: Time, id: CommId, rej: &Rej) {
         let Some(connection) = self.connections.get(&id) else { return };
+        // What names only our request was said before we were accepted, perhaps about another copy of it.
+        let late = rej.message == AnswerTo::Req || rej.local_comm_id != connection.peer_id;
         let failure = match connection.state {
+            State::RepReceived | State::Established | State::DreqSent if late => {
+                self.counters.unexpected += 1;
+                return;
+            }
             State::ReqSent | State::RepSent | State::RepReceived => {
                 Failure::Rejected { reason: rej.reason, private_data: Box::new(rej.private_data) }
             }
@@ -159,7 +169,7 @@ impl Manager {
 
     /// The peer needs more time (IBA 12.9.8.7).
     pub(super) fn receipt(&mut self, now: Time, id: CommId, mra: &Mra) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get(&id) else { return };
         let waits_for = match connection.state {
             State::ReqSent => AnswerTo::Req,
             State::RepSent => AnswerTo::Rep,
@@ -168,9 +178,6 @@ impl Manager {
         if waits_for != mra.message {
             self.counters.unexpected += 1;
             return;
-        }
-        if connection.peer_id == CommId(0) {
-            connection.peer_id = mra.local_comm_id;
         }
         let patience = connection.patience;
         let longer = mra.service_timeout.duration().min(LONGEST_RECEIPT) + patience.response;
@@ -194,7 +201,8 @@ impl Manager {
         if state == State::TimeWait {
             return self.remove(id);
         }
-        let tried_enough = connection.attempts > u32::from(patience.retries);
+        let retries = if state == State::DreqSent { PARTINGS } else { patience.retries.into() };
+        let tried_enough = connection.attempts > retries;
         if !tried_enough && !connection.is_past_deadline(now) {
             connection.attempts += 1;
             let mut again = now + patience.response;

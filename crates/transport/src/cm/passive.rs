@@ -223,7 +223,12 @@ impl Manager {
         let Some(connection) = self.connections.get(&id) else { return };
         match connection.state {
             State::Established => self.part(now, id, &[], Some(End::Stale)),
-            State::Requested | State::RepSent | State::RepReceived => {
+            State::RepSent => {
+                self.counters.withdrawn += 1;
+                self.tell(id, Event::Failed(Failure::Withdrawn));
+                self.take_back(now, id, RejectReason::STALE_CONNECTION);
+            }
+            State::Requested | State::RepReceived => {
                 let peer_id = connection.peer_id;
                 self.counters.withdrawn += 1;
                 self.give_up(now, id, peer_id, RejectReason::STALE_CONNECTION, Failure::Withdrawn);
