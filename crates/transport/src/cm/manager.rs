@@ -176,6 +176,19 @@ impl Manager {
         self.connections.get(&id).is_some_and(|connection| connection.state == State::RepSent)
     }
 
+    /// Whether we asked, for a connection or a service, and have not been answered.
+    #[must_use]
+    pub fn is_asking(&self, id: CommId) -> bool {
+        let connection = self.connections.get(&id);
+        connection.is_some_and(|it| it.state == State::ReqSent) || self.questions.contains_key(&id)
+    }
+
+    /// Whether a connection is over, or was never there.
+    #[must_use]
+    pub fn is_over(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_none_or(|connection| connection.state == State::TimeWait)
+    }
+
     /// Whether a request still waits for our decision.
     #[must_use]
     pub fn is_pending(&self, id: CommId) -> bool {
