@@ -224,6 +224,12 @@ impl Engines {
         self.leave(index, inside);
     }
 
+    /// Takes in what has arrived for an engine, and sends what it owes.
+    pub(crate) fn settle(&self, index: usize) {
+        let inside = self.enter(index);
+        self.turn_and_leave(index, inside, Reason::Driver);
+    }
+
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
     /// so those who wait here never wait for each other.
     pub(crate) fn control_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R) -> R {

@@ -10,6 +10,7 @@
 
 mod address;
 mod clock;
+pub mod cm;
 mod completion;
 mod config;
 mod counters;

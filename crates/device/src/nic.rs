@@ -8,10 +8,12 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_transport::cm::CmCounters;
 use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
 
 use crate::address::connection_label;
+use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
 use crate::counters::DeviceCounters;
 use crate::discovery::{self, DeviceInfo, GidTable, Opening};
@@ -84,6 +86,8 @@ struct Running {
     /// Where packets come in that others have forwarded to these slots.
     _gates: Vec<Arc<Gate>>,
     member: Arc<Membership>,
+    /// Connections, once there were any.
+    connections: Mutex<Option<Managing>>,
     /// Which process opened it, counted in forks.
     generation: u32,
 }
@@ -249,6 +253,31 @@ impl Nic {
             });
         }
         sum
+    }
+
+    /// Its connection manager, which is started if it is not running.
+    ///
+    /// # Errors
+    /// The system gives neither a thread nor a descriptor, or the device was opened before a fork.
+    pub fn connections(&self) -> std::io::Result<Arc<ConnectionManager>> {
+        if !self.is_ours() {
+            return Err(std::io::ErrorKind::NotConnected.into());
+        }
+        let mut connections = lock(&self.running.connections);
+        if connections.is_none() {
+            *connections = Some(Managing::start(self)?);
+        }
+        connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+
+    /// What happened to its connections.
+    #[must_use]
+    pub fn connection_counters(&self) -> CmCounters {
+        if !self.is_ours() {
+            return CmCounters::default();
+        }
+        let manager = lock(&self.running.connections).as_ref().map(|it| Arc::clone(&it.manager));
+        manager.map_or_else(CmCounters::default, |manager| manager.counters())
     }
 
     /// A number that nobody outside can guess, such as the PSN that a connection begins with.
@@ -552,6 +581,7 @@ impl Running {
             threads: Mutex::default(),
             slots,
             member,
+            connections: Mutex::default(),
             generation: fork::generation(),
         };
         for index in 0..count {
@@ -564,6 +594,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if let Some(managing) = lock(&self.connections).take() {
+            managing.stop(self.generation);
+        }
         if self.generation != fork::generation() {
             // The threads are the parent's, and so is everything else.
             std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner))

@@ -408,6 +408,14 @@ impl Qp {
         Ok(())
     }
 
+    /// Takes in what has arrived for it, and sends the acknowledgements that it owes: for whoever is about to end
+    /// its connection.
+    pub fn settle(&self) {
+        if self.nic.is_ours() {
+            self.nic.engines().settle(self.engine);
+        }
+    }
+
     /// What it is like now.
     ///
     /// # Errors

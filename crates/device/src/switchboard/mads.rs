@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferroce_transport::cm::answer_unknown;
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
 use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
@@ -120,6 +121,11 @@ impl Membership {
         }
     }
 
+    /// A message that is there already.
+    pub(crate) fn waiting_mad(&self) -> Option<Mad> {
+        self.inner().mads.pop()
+    }
+
     /// Readable while messages wait.
     pub(crate) fn mads_readable(&self) -> &EventFd {
         &self.inner().mads.readable
@@ -138,6 +144,12 @@ impl Membership {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        self.inner().send_mad(local, remote, mad)
+    }
+}
+
+impl Inner {
+    fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
         let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
         let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
         let mut bytes = [0; MAD_LEN + 64];
@@ -147,7 +159,7 @@ impl Membership {
         let len = packet.len();
         let room = bytes.get_mut(..len).ok_or_else(families)?;
         packet.emit(&flow.ok_or_else(families)?, 0, room).map_err(|_| families())?;
-        let socket = self.inner().socket_of_nobody();
+        let socket = self.socket_of_nobody();
         let route = Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS };
         let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
         let mut messages = Messages::new();
@@ -211,9 +223,33 @@ fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usiz
         }
         return;
     };
-    let owner = CmMad::parse(datagram.payload).ok().and_then(|mad| owner(inner, &mad.message));
-    if !owner.is_some_and(|slot| inner.forward(Kind::Management, slot, &arrival)) {
+    let taken = match CmMad::parse(datagram.payload).map(|mad| (addressee(inner, &mad.message), mad)) {
+        Ok((Addressee::Slot(slot), _)) => inner.forward(Kind::Management, slot, &arrival),
+        Ok((Addressee::Listeners, _)) => {
+            let mut listeners = inner.claimants().into_iter();
+            // To each of them, and not only until one has it.
+            listeners.by_ref().filter(|slot| inner.forward(Kind::Management, *slot, &arrival)).count() > 0
+        }
+        Ok((Addressee::Nobody, mad)) => {
+            if datagram.deth.source_qp == Qpn::GSI {
+                answer_for_nobody(inner, &arrival.received, &mad);
+            }
+            false
+        }
+        Err(_) => false,
+    };
+    if !taken {
         inner.counts.mads_unclaimed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whoever asks for what is not there, or was there in a process that is gone, is told so at once.
+fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
+    if let Some(answer) = answer_unknown(mad) {
+        let mut bytes = [0; MAD_LEN];
+        answer.emit(&mut bytes);
+        // As any datagram it may be lost; then the question comes again.
+        let _ = inner.send_mad(received.local, received.source.0, &bytes);
     }
 }
 
@@ -227,11 +263,21 @@ fn general_service<'a>(packet: &Packet<&'a [u8]>) -> Option<Datagram<&'a [u8]>> 
     }
 }
 
-/// The slot of the process that a message is for.
-fn owner(inner: &Inner, message: &CmMessage) -> Option<u8> {
-    let answers = match message {
-        CmMessage::Req(req) => return inner.claimant(req.service_id.0),
-        CmMessage::SidrReq(req) => return inner.claimant(req.service_id.0),
+/// Who a message is for.
+enum Addressee {
+    /// The process with this slot.
+    Slot(u8),
+    /// Everybody who listens for something: the sender never learned a name.
+    Listeners,
+    /// A service that nobody listens for, or a process that is gone.
+    Nobody,
+}
+
+fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
+    let name = match message {
+        CmMessage::Req(req) => return listener(inner, req.service_id.0),
+        CmMessage::SidrReq(req) => return listener(inner, req.service_id.0),
+        CmMessage::Rej(rej) if rej.remote_comm_id.0 == 0 => return Addressee::Listeners,
         CmMessage::SidrRep(rep) => rep.request_id,
         CmMessage::Mra(mra) => mra.remote_comm_id.0,
         CmMessage::Rej(rej) => rej.remote_comm_id.0,
@@ -240,5 +286,10 @@ fn owner(inner: &Inner, message: &CmMessage) -> Option<u8> {
         CmMessage::Dreq(dreq) => dreq.remote_comm_id.0,
         CmMessage::Drep(drep) => drep.remote_comm_id.0,
     };
-    Some(slot_of(answers))
+    let slot = slot_of(name);
+    if inner.has_owner(slot) { Addressee::Slot(slot) } else { Addressee::Nobody }
+}
+
+fn listener(inner: &Inner, service: u64) -> Addressee {
+    inner.claimant(service).map_or(Addressee::Nobody, Addressee::Slot)
 }
