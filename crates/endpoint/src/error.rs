@@ -1,8 +1,11 @@
 //! What can go wrong, and whose fault it is.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use ferroce_verbs::{BuildError, CreateError, PostError, Status};
+use ferroce_verbs::cm::{CmError, ListenError};
+use ferroce_verbs::{BuildError, CreateError, OpenError, PostError, Status};
 use thiserror::Error;
 
 /// Why a call on a connection failed.
@@ -251,5 +254,92 @@ pub enum SetupError {
     Hello(#[from] HelloError),
     /// The operating system refused a thread.
     #[error("the operating system refused a thread: {0:?}")]
-    Thread(std::io::ErrorKind),
+    Thread(io::ErrorKind),
+}
+
+/// Why there is no device for an address.
+#[derive(Debug, Error)]
+pub enum AddressError {
+    /// The name means nothing.
+    #[error("the address means nothing: {0}")]
+    Unknown(io::ErrorKind),
+    /// No device has it, or leads to it.
+    #[error("no device for {address}; only the loopback interface is one unless FERROCE_NETDEV names others")]
+    NoDevice {
+        /// The address.
+        address: IpAddr,
+    },
+    /// The device cannot be opened.
+    #[error(transparent)]
+    Open(Box<OpenError>),
+}
+
+/// Why nobody can listen.
+#[derive(Debug, Error)]
+pub enum BindError {
+    /// There is no device.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// An option is wrong.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The port cannot be had.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+}
+
+/// Why a connection was not accepted.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum AcceptError {
+    /// The time is over.
+    #[error("nobody connected within {0:?}")]
+    TimedOut(Duration),
+    /// There is no room for one more; the peer was told.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Error)]
+pub enum ConnectError {
+    /// There is no device.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Our end could not be made, or the peer's first words mean nothing.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// The peer's program refused.
+    #[error("{peer} refused: {why}")]
+    Refused {
+        /// Who.
+        peer: SocketAddr,
+        /// Why.
+        why: Refusal,
+    },
+    /// The connection could not be set up.
+    #[error(transparent)]
+    Cm(CmError),
+    /// The attempt is over already.
+    #[error("the attempt to connect is over; make another one")]
+    Over,
+}
+
+/// Why a listener refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The request is not of our kind, or of another version.
+    #[error("it does not understand this version of the protocol of endpoints")]
+    Foreign = 1,
+    /// Its program does not want this peer.
+    #[error("its program does not admit this peer")]
+    NotAdmitted = 2,
+    /// It has no room for one more.
+    #[error("it has no room for one more connection")]
+    NoRoom = 3,
+}
+
+impl Refusal {
+    pub(crate) fn from_code(code: u8) -> Option<Self> {
+        [Self::Foreign, Self::NotAdmitted, Self::NoRoom].into_iter().find(|why| *why as u8 == code)
+    }
 }

@@ -118,7 +118,6 @@ impl Half {
             local,
             peer,
             send_pool: Arc::clone(&parts.send_pool),
-            read_pool: Arc::clone(&parts.read_pool),
             gauge,
         };
         let core = Core::new(parts, hello, line, &options);

@@ -4,8 +4,10 @@
 mod buffer;
 mod call;
 mod calls;
+mod connect;
 mod connection;
 mod core;
+mod device;
 mod error;
 mod exposed;
 mod frame;
@@ -14,6 +16,7 @@ mod hello;
 mod hub;
 mod keeper;
 mod line;
+mod listener;
 mod options;
 mod physical;
 mod pool;
@@ -25,11 +28,16 @@ mod tests;
 
 pub use buffer::{Buffer, Message};
 pub use call::Call;
+pub use connect::Connect;
 pub use connection::{Connection, MemoryUse, Received};
 pub use core::{Counters, State};
-pub use error::{Cause, Error, HelloError, SetupError, Violation};
+pub use error::{
+    AcceptError, AddressError, BindError, Cause, ConnectError, Error, HelloError, Refusal, SetupError,
+    Violation,
+};
 pub use exposed::{Exposed, RemoteMemory};
 pub use hub::CompletionHub;
+pub use listener::{Accept, Listener, ListenerCounters};
 pub use options::{Options, Polling};
 pub use physical::PhysicalWindow;
 pub use reactor::{Handler, Reactor, ReactorOptions};

@@ -52,9 +52,10 @@ pub struct Options {
     pub(crate) linger: Duration,
     pub(crate) keepalive: Option<Duration>,
     pub(crate) window: Option<(PhysicalWindow, Allow)>,
+    pub(crate) admit: Option<Allow>,
 }
 
-/// Who may use a window.
+/// A judgement of a peer.
 pub(crate) type Allow = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
 
 impl Default for Options {
@@ -80,6 +81,7 @@ impl Default for Options {
             linger: Duration::from_secs(5),
             keepalive: Some(Duration::from_secs(5)),
             window: None,
+            admit: None,
         }
     }
 }
@@ -233,6 +235,12 @@ impl Options {
     /// How long a peer may be silent before it is asked whether it is still there; `None` never asks.
     pub const fn keepalive(mut self, interval: Option<Duration>) -> Self {
         self.keepalive = interval;
+        self
+    }
+
+    /// Who may connect; without it, everybody. A listener's option.
+    pub fn admit(mut self, admit: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.admit = Some(Arc::new(admit));
         self
     }
 

@@ -18,7 +18,6 @@ pub(crate) struct Shared {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     pub(crate) send_pool: Arc<Pool>,
-    pub(crate) read_pool: Arc<Pool>,
     pub(crate) gauge: Arc<Gauge>,
 }
 
@@ -30,15 +29,14 @@ pub(crate) struct Surroundings {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     pub(crate) send_pool: Arc<Pool>,
-    pub(crate) read_pool: Arc<Pool>,
     pub(crate) gauge: Arc<Gauge>,
 }
 
 impl Shared {
     pub(crate) fn new(core: Core, around: Surroundings) -> Arc<Self> {
-        let Surroundings { polling, linger, keepalive, local, peer, send_pool, read_pool, gauge } = around;
+        let Surroundings { polling, linger, keepalive, local, peer, send_pool, gauge } = around;
         let core = Mutex::new(core);
-        Arc::new(Self { core, polling, linger, keepalive, local, peer, send_pool, read_pool, gauge })
+        Arc::new(Self { core, polling, linger, keepalive, local, peer, send_pool, gauge })
     }
 
     /// Does something with the state, and wakes afterwards whom it concerns.

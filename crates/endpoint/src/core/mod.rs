@@ -256,10 +256,10 @@ impl Core {
         }
         let in_peace = self.receiving.peer_said_goodbye();
         match status {
-            Status::Flushed if self.line.is_ended() && in_peace => self.peer_left(),
-            Status::Flushed if self.line.is_ended() => self.lose(Cause::PeerReset),
-            // The queue pair ended without a failure of ours: the peer was refused something.
-            Status::Flushed => self.lose(Violation::Access.into()),
+            // Flushed without a failure of ours: the peer ended it, or was refused something.
+            Status::Flushed if in_peace => self.peer_left(),
+            Status::Flushed if self.refused_the_peer() => self.lose(Violation::Access.into()),
+            Status::Flushed => self.lose(Cause::PeerReset),
             // Who has said goodbye may go at any time.
             Status::RetryExceeded if in_peace => self.peer_left(),
             Status::RetryExceeded => self.lose(Cause::PeerSilent),
@@ -271,6 +271,13 @@ impl Core {
             }
             status => self.lose(Cause::Device(status)),
         }
+    }
+
+    /// Whether our device has refused the peer something that it should not have asked for.
+    fn refused_the_peer(&self) -> bool {
+        let counted = self.qp.counters();
+        counted.nak_remote_access_sent + counted.nak_invalid_request_sent + counted.nak_remote_operation_sent
+            > 0
     }
 
     fn wake_everybody(&mut self) {

@@ -28,10 +28,6 @@ struct Wire {
 }
 
 impl Line for Wire {
-    fn is_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
-    }
-
     fn end(&self) {
         if !self.ended.swap(true, Ordering::SeqCst) {
             for qp in &self.queue_pairs {
