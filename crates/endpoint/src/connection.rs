@@ -11,7 +11,7 @@ use ferroce_verbs::{Access, Memory, MemoryRegion, ProtectionDomain, RemoteSlice}
 use crate::buffer::{Body, Buffer, Message};
 use crate::call::Call;
 use crate::calls::{Operating, Turn};
-use crate::core::{Act, Counters, Payload, State, Taken};
+use crate::core::{Act, Core, Counters, Payload, State, Taken};
 use crate::error::{Cause, Error};
 use crate::exposed::{Exposed, RemoteMemory};
 use crate::frame::Exposure;
@@ -388,21 +388,14 @@ impl Connection {
     /// Says that this end sends no more, and waits until the peer has everything. The peer may go on sending.
     pub fn shutdown(&self) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + '_> {
         let mut turn = Turn::new(self.shared());
-        Call::new(self.shared(), move |waker: Option<&Waker>| poll_finish(&mut turn, waker))
+        Call::new(self.shared(), move |waker: Option<&Waker>| poll_end(&mut turn, waker, Core::try_finish))
     }
 
     /// Says that this end sends no more, waits until the peer has everything, and ends the connection. What the peer has
     /// sent meanwhile and this end has not received is gone.
     pub fn close(&self) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + '_> {
-        let shared = self.shared();
-        let mut turn = Turn::new(shared);
-        Call::new(shared, move |waker: Option<&Waker>| {
-            let finished = poll_finish(&mut turn, waker);
-            if let Poll::Ready(Ok(())) = finished {
-                shared.enter(|core| core.finish_close());
-            }
-            finished
-        })
+        let mut turn = Turn::new(self.shared());
+        Call::new(self.shared(), move |waker: Option<&Waker>| poll_end(&mut turn, waker, Core::try_close))
     }
 
     /// The connection as a stream of bytes. Messages that have arrived become its first bytes.
@@ -477,13 +470,18 @@ pub(crate) fn poll_receive(
     })
 }
 
-pub(crate) fn poll_finish(turn: &mut Turn<'_>, waker: Option<&Waker>) -> Poll<Result<(), Error>> {
+/// Waits for an end of some kind.
+fn poll_end(
+    turn: &mut Turn<'_>,
+    waker: Option<&Waker>,
+    end: fn(&mut Core, &mut Option<u64>) -> Poll<Result<(), Error>>,
+) -> Poll<Result<(), Error>> {
     turn.poll(waker, |core, ticket| {
-        let finished = core.try_finish(ticket);
-        if let (true, Some(waker)) = (finished.is_pending(), waker) {
+        let ended = end(core, ticket);
+        if let (true, Some(waker)) = (ended.is_pending(), waker) {
             core.add_closer(waker);
         }
-        finished
+        ended
     })
 }
 

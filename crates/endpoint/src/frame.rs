@@ -25,10 +25,12 @@ pub(crate) enum Kind {
     Goodbye = 8,
     /// The peer broke the rules, and this was the last; which rule follows.
     Fault = 9,
+    /// Both have said goodbye, and the sender of this goes now; its counters say what it has.
+    Farewell = 10,
 }
 
 impl Kind {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Data,
         Self::Announce,
         Self::Update,
@@ -38,12 +40,16 @@ impl Kind {
         Self::Concealed,
         Self::Goodbye,
         Self::Fault,
+        Self::Farewell,
     ];
 
-    /// Whether it counts against the messages that the receiver has room for. The two that do not have
-    /// places of their own, one each.
+    /// Places for messages that need no credit: one for each of them.
+    pub(crate) const FREE: u16 = 3;
+
+    /// Whether it counts against the messages that the receiver has room for. Those that do not have
+    /// places of their own.
     pub(crate) const fn takes_credit(self) -> bool {
-        !matches!(self, Self::Update | Self::Ack)
+        !matches!(self, Self::Update | Self::Ack | Self::Farewell)
     }
 }
 
@@ -162,7 +168,7 @@ mod tests {
         let header = Header { kind: Kind::Data, imm: None, returned: 0, pulled: 0, len: 10 };
         assert_eq!(Header::parse(&header.emit(), 27), Err(Violation::Length));
         assert_eq!(Header::parse(&header.emit(), 15), Err(Violation::Header));
-        for (at, value) in [(0, 0), (0, 10), (0, 255), (1, 2)] {
+        for (at, value) in [(0, 0), (0, 11), (0, 255), (1, 2)] {
             let mut bytes = header.emit();
             bytes[at] = value;
             assert_eq!(Header::parse(&bytes, 26), Err(Violation::Header));

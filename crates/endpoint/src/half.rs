@@ -8,6 +8,7 @@ use ferroce_verbs::{Access, Context, MemoryRegion, ProtectionDomain, QueuePair, 
 use crate::connection::Connection;
 use crate::core::{Core, MIN_INLINE, Parts, Ring};
 use crate::error::SetupError;
+use crate::frame::Kind;
 use crate::hello::{Grant, Hello};
 use crate::hub::Completions;
 use crate::line::Line;
@@ -23,9 +24,6 @@ pub(crate) struct Half {
     gauge: Arc<Gauge>,
 }
 
-/// Places for the two messages that need no credit.
-const CONTROL_SLOTS: usize = 2;
-
 impl Half {
     /// An end that will talk to `peer`.
     pub(crate) fn new(
@@ -40,8 +38,8 @@ impl Half {
             None => context.protection_domain()?,
         };
         let (send, receive) = (options.send_depth + Options::OWN_WORK, options.receive_depth);
-        let slots = usize::from(receive) + CONTROL_SLOTS;
-        let receives = u32::from(receive) + 2;
+        let receives = u32::from(receive) + u32::from(Kind::FREE);
+        let slots = receives as usize;
         let needed = send + receives;
         let queue = match &options.hub {
             Some(hub) => hub.queue().clone(),

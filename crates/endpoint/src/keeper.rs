@@ -136,12 +136,9 @@ fn close(core: &mut Core, ticket: &mut Option<u64>) -> bool {
     match core.state() {
         State::Lost(_) => core.is_settled(),
         State::Closed => true,
-        _ => match core.try_finish(ticket) {
+        _ => match core.try_close(ticket) {
             Poll::Pending => false,
-            Poll::Ready(Ok(())) => {
-                core.finish_close();
-                true
-            }
+            Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(_)) => core.is_settled(),
         },
     }

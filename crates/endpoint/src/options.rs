@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferroce_verbs::{ConnectOptions, Context, PathPolicy, ProtectionDomain};
 
 use crate::error::SetupError;
-use crate::frame::{Exposure, Header};
+use crate::frame::{Exposure, Header, Kind};
 use crate::hub::CompletionHub;
 use crate::physical::PhysicalWindow;
 
@@ -260,7 +260,7 @@ impl Options {
     #[must_use]
     pub fn most_memory(&self) -> u64 {
         let slot = u64::from(self.eager);
-        let rings = slot * (u64::from(self.receive_depth) + 2 + u64::from(self.send_depth));
+        let rings = slot * u64::from(u32::from(self.receive_depth) + u32::from(Kind::FREE) + self.send_depth);
         let most = self.max_message.next_power_of_two();
         let one_way = |budget: u64| budget.max(most) + budget;
         rings + one_way(self.send_buffer) + one_way(self.read_ahead)

@@ -7,9 +7,8 @@ use std::task::{Poll, Waker, ready};
 
 use crate::buffer::Message;
 use crate::call::block_on;
-use crate::calls::Turn;
-use crate::connection::{Connection, poll_finish, poll_receive};
-use crate::core::{Payload, State, Taken};
+use crate::connection::{Connection, poll_receive};
+use crate::core::{Payload, Taken};
 use crate::error::Error;
 
 /// A connection as a stream of bytes, without borders between messages: made by [`Connection::into_stream`].
@@ -109,12 +108,17 @@ impl Stream {
     /// Says that no more comes; done when the peer has everything.
     pub(crate) fn poll_shutdown(&self, waker: Option<&Waker>) -> Poll<io::Result<()>> {
         let shared = self.connection.shared();
-        // Whoever waited to write has given up.
-        shared.enter(|core| core.leave_queue(&mut lock(&self.ticket)));
-        if shared.enter(|core| core.state()) == State::Closed {
-            return Poll::Ready(Ok(()));
-        }
-        poll_finish(&mut Turn::new(shared), waker).map(|done| match done {
+        // Whoever waited to write has given up, and this goes on in its place.
+        let mut ticket = lock(&self.ticket);
+        let finished = shared.poll_with(waker, |core, waker| {
+            let finished = core.try_finish(&mut ticket);
+            if let (true, Some(waker)) = (finished.is_pending(), waker) {
+                core.add_sender(*ticket, waker);
+                core.add_closer(waker);
+            }
+            finished
+        });
+        finished.map(|done| match done {
             // The peer is gone, and wanted nothing more.
             Err(Error::ClosedByPeer | Error::Closed) => Ok(()),
             other => other.map_err(to_io),

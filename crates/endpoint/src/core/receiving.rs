@@ -201,6 +201,10 @@ impl Core {
                 self.receiving.goodbye = true;
                 self.receiving.readers.wake(&mut self.wakes);
             }
+            Kind::Farewell if !self.receiving.goodbye || !self.sending.has_said_goodbye() => {
+                return Err(Violation::OutOfTurn);
+            }
+            Kind::Farewell => self.peer_goes(),
             Kind::Fault => {
                 let code = body(self)?.first().copied();
                 let accused = code.and_then(Violation::from_code).ok_or(Violation::Header)?;

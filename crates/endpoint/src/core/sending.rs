@@ -45,6 +45,7 @@ pub(super) struct Sending {
     /// The peer's update wants an answer.
     pub(super) ack_owed: bool,
     goodbye: Goodbye,
+    farewell: Goodbye,
     /// Who waits to send, in order.
     queue: Queue,
     next_ticket: u64,
@@ -80,6 +81,7 @@ struct Posted {
 pub(super) enum What {
     Frame(Option<u32>),
     Goodbye,
+    Farewell,
     Fault,
     Probe,
     Pull { serial: u64, buffer: Buffer },
@@ -128,6 +130,7 @@ impl Sending {
             update_out: false,
             ack_owed: false,
             goodbye: Goodbye::Unsaid,
+            farewell: Goodbye::Unsaid,
             queue: Queue::new(),
             next_ticket: 0,
             closers: Waiters::default(),
@@ -312,6 +315,7 @@ impl Core {
         }
         let what = match kind {
             Kind::Goodbye => What::Goodbye,
+            Kind::Farewell => What::Farewell,
             Kind::Fault => What::Fault,
             _ => What::Frame(slot),
         };
@@ -371,6 +375,10 @@ impl Core {
                 self.sending.goodbye = Goodbye::Delivered;
                 self.sending.closers.wake(&mut self.wakes);
             }
+            What::Farewell => {
+                self.sending.farewell = Goodbye::Delivered;
+                self.sending.closers.wake(&mut self.wakes);
+            }
             // The peer knows why.
             What::Fault => self.abandon(),
             What::Probe => {}
@@ -398,7 +406,7 @@ impl Core {
             What::Fault => self.abandon(),
             What::Pull { buffer, .. } => buffer.lose(),
             What::Operation(key) => self.operation_failed(key),
-            What::Frame(_) | What::Goodbye | What::Probe => {}
+            What::Frame(_) | What::Goodbye | What::Farewell | What::Probe => {}
         }
         pulling
     }
@@ -421,7 +429,12 @@ impl Core {
             let Some((_, cost)) = sending.waiting.pop_front() else { break };
             sending.waiting_bytes -= cost;
         }
-        if read > 0 && sending.waiting.is_empty() {
+        // The goodbye was the last of them.
+        let all_taken = more > 0 && sending.returned == sending.sent && sending.goodbye == Goodbye::Said;
+        if all_taken {
+            sending.goodbye = Goodbye::Delivered;
+        }
+        if all_taken || read > 0 && sending.waiting.is_empty() {
             sending.closers.wake(&mut self.wakes);
         }
         if more > 0 || read > 0 {
@@ -479,14 +492,35 @@ impl Core {
         Poll::Pending
     }
 
-    /// All is delivered: the connection ends.
-    pub(crate) fn finish_close(&mut self) {
-        if self.lost.is_none() && !self.closed {
-            self.closed = true;
-            self.line.end();
-            self.fail_operations(&Error::Closed);
-            self.wake_everybody();
+    /// The same, and then ends the connection.
+    ///
+    /// A peer that has said goodbye too may not know yet that its last words arrived: acknowledgements are lost when
+    /// a queue pair ends. So it is told what this end has, and only when that has arrived does the connection go.
+    pub(crate) fn try_close(&mut self, ticket: &mut Option<u64>) -> Poll<Result<(), Error>> {
+        let finished = self.try_finish(ticket);
+        if !matches!(finished, Poll::Ready(Ok(()))) || self.check_standing().is_err() {
+            return finished;
         }
+        if self.receiving.peer_said_goodbye() && self.sending.farewell != Goodbye::Delivered {
+            if self.sending.farewell == Goodbye::Said || !self.has_own_room() {
+                return Poll::Pending;
+            }
+            if self.post_frame(Kind::Farewell, None, &[]).is_ok() {
+                self.sending.farewell = Goodbye::Said;
+                return Poll::Pending;
+            }
+        }
+        self.closed = true;
+        self.line.end();
+        self.fail_operations(&Error::Closed);
+        self.wake_everybody();
+        Poll::Ready(Ok(()))
+    }
+
+    /// The peer goes, and needs no word of ours any more.
+    pub(super) fn peer_goes(&mut self) {
+        self.sending.farewell = Goodbye::Delivered;
+        self.sending.closers.wake(&mut self.wakes);
     }
 
     pub(crate) fn add_closer(&mut self, waker: &Waker) {
