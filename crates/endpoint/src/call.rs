@@ -114,7 +114,7 @@ pub(crate) fn block_on<T>(
             std::hint::spin_loop();
         }
         if is_over() {
-            return None;
+            break;
         }
     }
     let waker = THIS_THREAD.with(Waker::clone);

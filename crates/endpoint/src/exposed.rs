@@ -31,7 +31,10 @@ impl Deref for Exposed {
 
 impl Drop for Exposed {
     fn drop(&mut self) {
-        self.shared.enter(|core| core.conceal(self.id));
+        self.shared.enter(|core| {
+            core.conceal(self.id);
+            core.leave();
+        });
     }
 }
 

@@ -11,9 +11,9 @@ pub(crate) enum Kind {
     Data = 1,
     /// The bytes of a message are to be read from the sender's memory; the place follows.
     Announce = 2,
-    /// Nothing but the counters of the header. Answered with [`Ack`](Self::Ack) before there is another.
+    /// Nothing but the counters of the header. Only [`UPDATES`](Self::UPDATES) of them may be unanswered.
     Update = 3,
-    /// The update was taken notice of.
+    /// Updates were taken notice of; how many follows.
     Ack = 4,
     /// Memory is open to the peer; what and under which name follows.
     Expose = 5,
@@ -43,8 +43,10 @@ impl Kind {
         Self::Farewell,
     ];
 
-    /// Places for messages that need no credit: one for each of them.
-    pub(crate) const FREE: u16 = 3;
+    /// Updates that may be unanswered.
+    pub(crate) const UPDATES: u8 = 4;
+    /// Places for messages that need no credit: the updates, their answers, and the farewell.
+    pub(crate) const FREE: u16 = 2 * Self::UPDATES as u16 + 1;
 
     /// Whether it counts against the messages that the receiver has room for. Those that do not have
     /// places of their own.

@@ -118,7 +118,7 @@ impl Half {
             send_pool: Arc::clone(&parts.send_pool),
             gauge,
         };
-        let core = Core::new(parts, hello, line, &options);
+        let core = |service| Core::new(parts, hello, line, &options, service);
         Ok(Connection::new(Shared::new(core, around)))
     }
 }

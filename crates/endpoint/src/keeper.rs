@@ -1,5 +1,6 @@
 //! The thread that looks after connections nobody else looks after: dropped ones that still have something to deliver,
-//! and quiet ones whose peer may be gone. It exists while there are connections.
+//! ones that owe their peer a word while the program does something else, and quiet ones whose peer may be gone. It
+//! exists while there are such.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
@@ -14,13 +15,16 @@ use crate::error::Cause;
 use crate::shared::Shared;
 
 /// The connections of this process.
-static KEPT: Mutex<Kept> = Mutex::new(Kept { watched: Vec::new(), leaving: Vec::new(), thread: None });
+static KEPT: Mutex<Kept> =
+    Mutex::new(Kept { watched: Vec::new(), leaving: Vec::new(), calling: Vec::new(), thread: None });
 
 struct Kept {
     /// With the time at which the peer is asked for a sign of life.
     watched: Vec<(Weak<Shared>, Time)>,
     /// With the time at which patience ends.
     leaving: Vec<Leaving>,
+    /// Something happened that the program did not wait for.
+    calling: Vec<Weak<Shared>>,
     thread: Option<Thread>,
 }
 
@@ -36,6 +40,21 @@ pub(crate) fn watch(shared: &Arc<Shared>) {
     let mut kept = kept();
     kept.watched.push((Arc::downgrade(shared), now() + interval));
     kept.call();
+}
+
+/// A waker that has a connection looked after.
+pub(crate) fn service(shared: &Weak<Shared>) -> Waker {
+    Waker::from(Arc::new(Service(shared.clone())))
+}
+
+struct Service(Weak<Shared>);
+
+impl Wake for Service {
+    fn wake(self: Arc<Self>) {
+        let mut kept = kept();
+        kept.calling.push(self.0.clone());
+        kept.call();
+    }
 }
 
 /// Takes over a connection that was dropped.
@@ -57,11 +76,8 @@ impl Kept {
             return;
         }
         let started = thread::Builder::new().name("ferroce-keeper".to_owned()).spawn(run);
-        // Without it, connections that were dropped end abruptly, and silent peers are noticed by who sends.
-        match started {
-            Ok(handle) => self.thread = Some(handle.thread().clone()),
-            Err(_) => self.leaving.clear(),
-        }
+        // Without it, what was dropped waits for the next call, and silent peers are noticed by who sends.
+        self.thread = started.ok().map(|handle| handle.thread().clone());
     }
 }
 
@@ -72,7 +88,16 @@ fn kept() -> MutexGuard<'static, Kept> {
 fn run() {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     loop {
-        let mut leaving = std::mem::take(&mut kept().leaving);
+        let (mut leaving, calling) = {
+            let mut kept = kept();
+            (std::mem::take(&mut kept.leaving), std::mem::take(&mut kept.calling))
+        };
+        for shared in calling.iter().filter_map(Weak::upgrade) {
+            shared.enter(|core| {
+                core.progress();
+                core.leave();
+            });
+        }
         // Outside of the lock, for it may release memory and call wakers.
         leaving.retain_mut(|leaving| !leaving.step(Some(&waker)));
         let time = now();
@@ -98,7 +123,7 @@ fn run() {
         let next = {
             let mut kept = kept();
             kept.leaving.append(&mut leaving);
-            if kept.leaving.is_empty() && kept.watched.is_empty() {
+            if kept.leaving.is_empty() && kept.watched.is_empty() && kept.calling.is_empty() {
                 kept.thread = None;
                 return;
             }

@@ -6,6 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::core::Core;
+use crate::keeper;
 use crate::options::Polling;
 use crate::pool::{Gauge, Pool};
 
@@ -33,10 +34,18 @@ pub(crate) struct Surroundings {
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, around: Surroundings) -> Arc<Self> {
+    pub(crate) fn new(core: impl FnOnce(Waker) -> Core, around: Surroundings) -> Arc<Self> {
         let Surroundings { polling, linger, keepalive, local, peer, send_pool, gauge } = around;
-        let core = Mutex::new(core);
-        Arc::new(Self { core, polling, linger, keepalive, local, peer, send_pool, gauge })
+        Arc::new_cyclic(|weak| Self {
+            core: Mutex::new(core(keeper::service(weak))),
+            polling,
+            linger,
+            keepalive,
+            local,
+            peer,
+            send_pool,
+            gauge,
+        })
     }
 
     /// Does something with the state, and wakes afterwards whom it concerns.
@@ -61,10 +70,11 @@ impl Shared {
             loop {
                 if let Poll::Ready(result) = attempt(core, waker) {
                     core.pump();
+                    core.leave();
                     return Poll::Ready(result);
                 }
                 let Some(waker) = waker else { return Poll::Pending };
-                if !core.wake_on_completion(waker) {
+                if !core.wake_on_completion(waker) && !core.leave() {
                     return Poll::Pending;
                 }
             }

@@ -40,6 +40,8 @@ pub(crate) struct Core {
     peer_gone: bool,
     /// This end has ended it in peace.
     closed: bool,
+    /// Has somebody look after this end when the program does not.
+    service: Waker,
     /// To be called after the lock is left.
     wakes: Vec<Waker>,
     counters: Counters,
@@ -101,7 +103,13 @@ const CHUNK: usize = 16;
 const RECEIVE: u64 = 1 << 63;
 
 impl Core {
-    pub(crate) fn new(parts: Parts, peer: Hello, line: Box<dyn Line>, options: &Options) -> Self {
+    pub(crate) fn new(
+        parts: Parts,
+        peer: Hello,
+        line: Box<dyn Line>,
+        options: &Options,
+        service: Waker,
+    ) -> Self {
         let Parts { qp, completions, receive_ring, send_ring, send_pool, read_pool, window } = parts;
         Self {
             qp,
@@ -114,6 +122,7 @@ impl Core {
             lost: None,
             peer_gone: false,
             closed: false,
+            service,
             wakes: Vec::new(),
             counters: Counters::default(),
             heard: false,
@@ -151,6 +160,20 @@ impl Core {
             self.report();
             self.answer_concealments();
         }
+    }
+
+    /// The program leaves. If there is something to say that has to wait for the peer, somebody else will say it. True
+    /// if something has completed meanwhile, and was reacted to.
+    pub(crate) fn leave(&mut self) -> bool {
+        let mut reacted = false;
+        while self.check_standing().is_ok() && (self.has_more_to_say() || self.has_concealments()) {
+            let service = self.service.clone();
+            if !self.wake_on_completion(&service) {
+                break;
+            }
+            reacted = true;
+        }
+        reacted
     }
 
     pub(crate) fn state(&self) -> State {

@@ -283,6 +283,11 @@ impl Core {
         }
     }
 
+    /// Whether the end of an exposure is to be told.
+    pub(super) fn has_concealments(&self) -> bool {
+        !self.operations.to_answer.is_empty() || !self.operations.to_conceal.is_empty()
+    }
+
     /// What the peer has opened under this name, if it has.
     pub(crate) fn find_remote(&self, name: &str) -> Poll<Result<Arc<Remote>, Error>> {
         let named = |remote: &&Arc<Remote>| remote.exposure.name == name;

@@ -191,9 +191,11 @@ impl Core {
                 let len = usize::try_from(place.length).map_err(|_| Violation::TooLong)?;
                 return self.keep(Arrived { slot, len, imm, what: Kept::Announced(place) });
             }
-            Kind::Update if self.sending.ack_owed => return Err(Violation::OutOfTurn),
-            Kind::Update => self.sending.ack_owed = true,
-            Kind::Ack => self.update_answered()?,
+            Kind::Update => self.owe_ack()?,
+            Kind::Ack => match body(self)?[..] {
+                [count] => self.updates_answered(count)?,
+                _ => return Err(Violation::Length),
+            },
             Kind::Expose => self.peer_exposes(Exposure::parse(&body(self)?)?)?,
             Kind::Conceal => self.peer_conceals(parse_id(&body(self)?).ok_or(Violation::Exposure)?)?,
             Kind::Concealed => self.peer_let_go(parse_id(&body(self)?).ok_or(Violation::Exposure)?)?,

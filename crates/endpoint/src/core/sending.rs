@@ -40,10 +40,10 @@ pub(super) struct Sending {
     /// Work since the last that is reported.
     unsignaled: u32,
     signaled: u32,
-    /// An update is under way, and the peer has not answered it.
-    update_out: bool,
-    /// The peer's update wants an answer.
-    pub(super) ack_owed: bool,
+    /// Updates that the peer has not answered.
+    updates_out: u8,
+    /// Updates of the peer that want an answer.
+    acks_owed: u8,
     goodbye: Goodbye,
     farewell: Goodbye,
     /// Who waits to send, in order.
@@ -127,8 +127,8 @@ impl Sending {
             next_seq: 0,
             unsignaled: 0,
             signaled: 0,
-            update_out: false,
-            ack_owed: false,
+            updates_out: 0,
+            acks_owed: 0,
             goodbye: Goodbye::Unsaid,
             farewell: Goodbye::Unsaid,
             queue: Queue::new(),
@@ -445,28 +445,41 @@ impl Core {
 
     /// Tells the peer what it should know, if it is time.
     pub(super) fn report(&mut self) {
-        if self.sending.ack_owed && self.has_own_room() {
-            if self.post_frame(Kind::Ack, None, &[]).is_err() {
+        if self.sending.acks_owed > 0 && self.has_own_room() {
+            if self.post_frame(Kind::Ack, None, &[self.sending.acks_owed]).is_err() {
                 return;
             }
-            self.sending.ack_owed = false;
+            self.sending.acks_owed = 0;
         }
         let due = self.receiving.report_is_due();
-        if due && !self.sending.update_out && self.has_own_room() {
+        if due && self.sending.updates_out < Kind::UPDATES && self.has_own_room() {
             if self.post_frame(Kind::Update, None, &[]).is_err() {
                 return;
             }
-            self.sending.update_out = true;
+            self.sending.updates_out += 1;
             self.counters.updates += 1;
         }
     }
 
-    /// The peer has taken notice of the update.
-    pub(super) fn update_answered(&mut self) -> Result<(), Violation> {
-        match std::mem::take(&mut self.sending.update_out) {
-            true => Ok(()),
-            false => Err(Violation::OutOfTurn),
+    /// The peer has sent an update.
+    pub(super) fn owe_ack(&mut self) -> Result<(), Violation> {
+        if self.sending.acks_owed >= Kind::UPDATES {
+            return Err(Violation::OutOfTurn);
         }
+        self.sending.acks_owed += 1;
+        Ok(())
+    }
+
+    /// The peer has taken notice of so many updates.
+    pub(super) fn updates_answered(&mut self, count: u8) -> Result<(), Violation> {
+        let left = self.sending.updates_out.checked_sub(count);
+        self.sending.updates_out = left.filter(|_| count > 0).ok_or(Violation::OutOfTurn)?;
+        Ok(())
+    }
+
+    /// Whether something is to be said that has to wait for the peer.
+    pub(super) fn has_more_to_say(&self) -> bool {
+        self.sending.acks_owed > 0 || self.receiving.report_is_due()
     }
 
     /// Says goodbye if it was not said; ready when all is delivered.

@@ -114,7 +114,9 @@ fn credits_that_were_never_spent() {
 
 #[test]
 fn answers_to_nothing_and_words_after_the_last() {
-    lie(Header { kind: Kind::Ack, ..HONEST }, b"", Violation::OutOfTurn);
+    lie(Header { kind: Kind::Ack, len: 1, ..HONEST }, &[1], Violation::OutOfTurn);
+    lie(Header { kind: Kind::Ack, len: 1, ..HONEST }, &[0], Violation::OutOfTurn);
+    lie(Header { kind: Kind::Farewell, ..HONEST }, b"", Violation::OutOfTurn);
     let (connection, liar) = liar();
     liar.say(Header { kind: Kind::Goodbye, ..HONEST }, b"");
     liar.say(HONEST, b"");

@@ -107,6 +107,27 @@ fn close_delivers_everything() {
 }
 
 #[test]
+fn a_receiver_that_does_something_else_owes_no_report() {
+    let quiet = Options::new().keepalive(None);
+    let (one, two) = (open(111, 1), open(111, 2));
+    for round in 0..20 {
+        let (a, b) = pair_with(&one, &two, &quiet, &quiet);
+        let sender = thread::spawn(move || {
+            for i in 0..10 {
+                a.send(&bytes(100_000, i)).wait_for(SOON).unwrap();
+            }
+            // All of them were read, and nobody is in the library at the other end to say so.
+            a.close().wait_for(SOON).unwrap_or_else(|error| panic!("round {round}: {error}"));
+        });
+        for _ in 0..10 {
+            assert_eq!(b.recv().wait_for(SOON).unwrap().unwrap().len(), 100_000);
+        }
+        sender.join().unwrap();
+        assert!(b.recv().wait_for(SOON).unwrap().is_none());
+    }
+}
+
+#[test]
 fn dropping_delivers_too() {
     let (a, b) = pair(111);
     a.send(&bytes(100, 1)).wait_for(SOON).unwrap();
