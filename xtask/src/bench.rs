@@ -15,7 +15,7 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this package: wire, transport or device
+    /// Only this package: wire, transport, device or endpoint
     #[arg(long)]
     only: Option<String>,
     /// Device: one short look at every figure; it shows that all work, and little more
@@ -44,6 +44,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: "wire", shows: "parse, emit and ICRC per packet" },
     Bench { package: "transport", shows: "requester and responder per packet" },
     Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
+    Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {

@@ -9,6 +9,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use ferroce_device::{now, park, until};
+use ferroce_verbs::Time;
 
 use crate::error::Error;
 use crate::options::Polling;
@@ -27,11 +28,12 @@ use crate::shared::Shared;
 pub struct Call<'a, F> {
     shared: &'a Arc<Shared>,
     poll: F,
+    patience: Patience,
 }
 
 impl<'a, F> Call<'a, F> {
     pub(crate) const fn new(shared: &'a Arc<Shared>, poll: F) -> Self {
-        Self { shared, poll }
+        Self { shared, poll, patience: Patience::new() }
     }
 
     pub(crate) fn into_inner(self) -> F {
@@ -76,7 +78,40 @@ where
     type Output = Result<T, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        (self.poll)(Some(context.waker()))
+        let Self { shared, poll, patience } = &mut *self;
+        patience.poll(shared.polling, context.waker(), poll)
+    }
+}
+
+/// How a task passes its time: it yields to others and looks again, for as long as a thread would look, before it
+/// leaves a waker and sleeps.
+#[derive(Debug)]
+pub(crate) struct Patience(Option<Time>);
+
+impl Patience {
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn poll<T>(
+        &mut self,
+        polling: Polling,
+        waker: &Waker,
+        mut poll: impl FnMut(Option<&Waker>) -> Poll<T>,
+    ) -> Poll<T> {
+        let looks_on = match polling {
+            Polling::Event => false,
+            Polling::Busy => true,
+            Polling::Adaptive(time) => !until(*self.0.get_or_insert_with(now) + time).is_zero(),
+        };
+        let result = poll((!looks_on).then_some(waker));
+        match result {
+            Poll::Pending if looks_on => waker.wake_by_ref(),
+            Poll::Pending => {}
+            // The next one waits anew.
+            Poll::Ready(_) => self.0 = None,
+        }
+        result
     }
 }
 

@@ -66,6 +66,12 @@ impl Shared {
         mut attempt: impl FnMut(&mut Core, Option<&Waker>) -> Poll<T>,
     ) -> Poll<T> {
         self.enter(|core| {
+            // What can be done at once is done without a look at the device.
+            if let Poll::Ready(result) = attempt(core, None) {
+                core.pump();
+                core.leave();
+                return Poll::Ready(result);
+            }
             core.progress();
             loop {
                 if let Poll::Ready(result) = attempt(core, waker) {
@@ -73,6 +79,7 @@ impl Shared {
                     core.leave();
                     return Poll::Ready(result);
                 }
+                core.post_receives();
                 let Some(waker) = waker else { return Poll::Pending };
                 if !core.wake_on_completion(waker) && !core.leave() {
                     return Poll::Pending;

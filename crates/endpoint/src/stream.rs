@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker, ready};
 
 use crate::buffer::Message;
-use crate::call::block_on;
+use crate::call::{Patience, block_on};
 use crate::connection::{Connection, poll_receive};
 use crate::core::{Payload, Taken};
 use crate::error::Error;
@@ -24,14 +24,17 @@ pub struct Stream {
     current: Mutex<Option<(Message, usize)>>,
     /// A place in the queue of those who wait to write.
     ticket: Mutex<Option<u64>>,
+    /// How tasks wait: one that reads, and one that writes.
+    patience: (Patience, Patience),
 }
 
-/// Bytes of one message.
-const PIECE: usize = 256 * 1024;
+/// Bytes of one message that the peer reads itself. Less than that is sent at once, in pieces.
+const PIECE: usize = 1 << 20;
 
 impl Stream {
     pub(crate) const fn new(connection: Connection) -> Self {
-        Self { connection, current: Mutex::new(None), ticket: Mutex::new(None) }
+        let patience = (Patience::new(), Patience::new());
+        Self { connection, current: Mutex::new(None), ticket: Mutex::new(None), patience }
     }
 
     /// The connection, for its addresses, its state and what it counts.
@@ -92,8 +95,12 @@ impl Stream {
             return Poll::Ready(Ok(0));
         }
         let shared = self.connection.shared();
-        let most = shared.enter(|core| core.peer().max_message).clamp(64, PIECE as u64);
-        let piece = &bytes[..bytes.len().min(usize::try_from(most).unwrap_or(PIECE))];
+        let (most, at_once) = shared.enter(|core| (core.peer().max_message, core.most_eager()));
+        let piece = match bytes.len() {
+            len if len < PIECE || most < PIECE as u64 => len.min(at_once),
+            _ => PIECE,
+        };
+        let piece = &bytes[..piece];
         let mut ticket = lock(&self.ticket);
         let sent = shared.poll_with(waker, |core, waker| {
             let sent = core.try_send(&mut Payload::Bytes(piece), None, &mut ticket);
@@ -201,27 +208,37 @@ mod tokio_traits {
 
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-    use super::Stream;
+    use super::{Patience, Stream};
 
     impl AsyncRead for Stream {
         fn poll_read(
-            self: Pin<&mut Self>,
+            mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
             into: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            let count = ready!(Stream::poll_read(&self, Some(context.waker()), into.initialize_unfilled()))?;
-            into.advance(count);
+            let polling = self.connection.shared().polling;
+            let mut patience = std::mem::replace(&mut self.patience.0, Patience::new());
+            let bytes = into.initialize_unfilled();
+            let read =
+                patience.poll(polling, context.waker(), |waker| Stream::poll_read(&self, waker, bytes));
+            self.patience.0 = patience;
+            into.advance(ready!(read)?);
             Poll::Ready(Ok(()))
         }
     }
 
     impl AsyncWrite for Stream {
         fn poll_write(
-            self: Pin<&mut Self>,
+            mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            Stream::poll_write(&self, Some(context.waker()), bytes)
+            let polling = self.connection.shared().polling;
+            let mut patience = std::mem::replace(&mut self.patience.1, Patience::new());
+            let written =
+                patience.poll(polling, context.waker(), |waker| Stream::poll_write(&self, waker, bytes));
+            self.patience.1 = patience;
+            written
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

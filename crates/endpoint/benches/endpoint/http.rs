@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use crate::{Outcome, PEER, announce, device, each};
+use crate::{Outcome, address, announce, device, each};
 
 fn runtime() -> Outcome<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_io().build()?)
@@ -30,18 +30,18 @@ async fn serve_on(io: impl AsyncRead + AsyncWrite + Unpin + 'static) {
     let _ = connection.serve_connection(TokioIo::new(io), service_fn(answer)).await;
 }
 
-pub(crate) fn serve() -> Outcome<()> {
+pub(crate) fn serve(host: u8) -> Outcome<()> {
     runtime()?.block_on(async {
-        let listener = Listener::bind_with(PEER, &Options::new().context(&device(2)?))?;
+        let listener = Listener::bind_with(address(host), &Options::new().context(&device(host)?))?;
         announce(listener.local_addr())?;
         serve_on(listener.accept().await?.into_stream()).await;
         Ok(())
     })
 }
 
-pub(crate) fn serve_tcp() -> Outcome<()> {
+pub(crate) fn serve_tcp(host: u8) -> Outcome<()> {
     runtime()?.block_on(async {
-        let listener = TcpListener::bind(PEER).await?;
+        let listener = TcpListener::bind(address(host)).await?;
         announce(listener.local_addr()?)?;
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;

@@ -78,11 +78,13 @@ fn main() -> Outcome<()> {
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
     if let Some(at) = args.iter().position(|arg| arg == "--peer") {
         let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
-        return play(role);
+        let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
+        return play(role, host);
     }
     // Without `--bench` it is run by `cargo test`: to see that it works is enough.
     let quick = has("--quick") || !has("--bench");
     let (repeats, time) = if quick { (1, 20) } else { (5, 400) };
+    let mut host = 1;
     let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
     println!("{:26} {:>6}  {:>22} {:>22} {:>7}", "", "unit", "ours", "beside", "ratio");
     for figure in FIGURES {
@@ -92,7 +94,9 @@ fn main() -> Outcome<()> {
         let (mut ours, mut beside) = (Vec::new(), Vec::new());
         for _ in 0..repeats {
             for (side, values) in [(&figure.beside, &mut beside), (&figure.ours, &mut ours)] {
-                let peer = Peer::start(side.role)?;
+                // The last one may not be quite gone yet, so this one gets another address.
+                host = if host < 250 { host + 1 } else { 2 };
+                let peer = Peer::start(side.role, host)?;
                 values.push((side.measure)(&peer.address, Duration::from_millis(time))?);
             }
         }
@@ -119,9 +123,6 @@ fn device(host: u8) -> Outcome<Context> {
     Ok(Context::builder("lo").address([127, 0, 118, host]).open()?)
 }
 
-/// The address at which the other process listens.
-const PEER: &str = "127.0.118.2:0";
-
 /// The other process. It ends when it is dropped.
 struct Peer {
     child: Child,
@@ -130,9 +131,12 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(role: &str) -> Outcome<Self> {
+    fn start(role: &str, host: u8) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--bench", "--peer", role]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args(["--bench", "--peer", role, &host.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let input = child.stdin.take().ok_or("no pipe")?;
         let mut lines = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
@@ -150,17 +154,22 @@ impl Drop for Peer {
 }
 
 /// Is the other process.
-fn play(role: &str) -> Outcome<()> {
+fn play(role: &str, host: u8) -> Outcome<()> {
     match role {
-        "echo" => messages::echo(),
-        "sink" => messages::sink(),
-        "plain-echo" => plain::echo(),
-        "plain-sink" => plain::sink(),
-        "plain-target" => plain::target(),
-        "http" => http::serve(),
-        "http-tcp" => http::serve_tcp(),
+        "echo" => messages::echo(host),
+        "sink" => messages::sink(host),
+        "plain-echo" => plain::echo(host),
+        "plain-sink" => plain::sink(host),
+        "plain-target" => plain::target(host),
+        "http" => http::serve(host),
+        "http-tcp" => http::serve_tcp(host),
         other => Err(format!("no role is called {other:?}").into()),
     }
+}
+
+/// The address that a process with this number has, with any port.
+fn address(host: u8) -> String {
+    format!("127.0.118.{host}:0")
 }
 
 /// Tells the first process where to find us.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use ferroce_endpoint::{Access, Connection, Listener, Options, Polling};
 
-use crate::{Outcome, PEER, announce, device, each};
+use crate::{Outcome, address, announce, device, each};
 
 fn options(host: u8) -> Outcome<Options> {
     Ok(Options::new().context(&device(host)?).polling(Polling::Busy))
 }
 
-fn accept() -> Outcome<Connection> {
-    let listener = Listener::bind_with(PEER, &options(2)?)?;
+fn accept(host: u8) -> Outcome<Connection> {
+    let listener = Listener::bind_with(address(host), &options(host)?)?;
     announce(listener.local_addr())?;
     Ok(listener.accept().wait()?)
 }
@@ -21,8 +21,8 @@ fn connect(address: &str) -> Outcome<Connection> {
     Ok(Connection::connect_with(address, &options(1)?).wait()?)
 }
 
-pub(crate) fn echo() -> Outcome<()> {
-    let connection = accept()?;
+pub(crate) fn echo(host: u8) -> Outcome<()> {
+    let connection = accept(host)?;
     let mut bytes = [0; 4096];
     while let Some(message) = connection.recv_into(&mut bytes).wait()? {
         connection.send(&bytes[..message.len]).wait()?;
@@ -31,8 +31,8 @@ pub(crate) fn echo() -> Outcome<()> {
 }
 
 /// Takes everything, and answers an empty message, which tells the sender that all before has arrived.
-pub(crate) fn sink() -> Outcome<()> {
-    let connection = accept()?;
+pub(crate) fn sink(host: u8) -> Outcome<()> {
+    let connection = accept(host)?;
     while let Some(message) = connection.recv().wait()? {
         if message.is_empty() {
             connection.send(&[]).wait()?;

@@ -43,10 +43,10 @@ impl End {
         Ok(self.qp.receive(self.inbox.slice(start..start + SLOT)).id(slot).post()?)
     }
 
-    fn accepted(private_data: impl FnOnce(&Self) -> Outcome<Vec<u8>>) -> Outcome<Self> {
-        let mut end = Self::new(2)?;
-        let listener = Listener::bind(&device(2)?, 0, 16)?;
-        announce(format_args!("127.0.118.2:{}", listener.port()))?;
+    fn accepted(host: u8, private_data: impl FnOnce(&Self) -> Outcome<Vec<u8>>) -> Outcome<Self> {
+        let mut end = Self::new(host)?;
+        let listener = Listener::bind(&device(host)?, 0, 16)?;
+        announce(format_args!("127.0.118.{host}:{}", listener.port()))?;
         let options = CmOptions::default().private_data(&private_data(&end)?);
         end.line = Some(listener.accept(None)?.accept(&end.qp, &options)?);
         Ok(end)
@@ -71,8 +71,8 @@ impl End {
     }
 }
 
-pub(crate) fn echo() -> Outcome<()> {
-    let end = End::accepted(|_| Ok(Vec::new()))?;
+pub(crate) fn echo(host: u8) -> Outcome<()> {
+    let end = End::accepted(host, |_| Ok(Vec::new()))?;
     loop {
         let done = end.next(WorkKind::Receive)?;
         end.qp.send_inline(&[7; 64]).signaled().post()?;
@@ -91,9 +91,9 @@ pub(crate) fn latency(address: &str, time: Duration) -> Outcome<f64> {
 }
 
 /// Memory that is written.
-pub(crate) fn target() -> Outcome<()> {
+pub(crate) fn target(host: u8) -> Outcome<()> {
     let mut target = None;
-    let _end = End::accepted(|end| {
+    let _end = End::accepted(host, |end| {
         let region = end.pd.allocate(4 * MIB, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let place = region.remote().to_bytes().to_vec();
         target = Some(region);
@@ -127,8 +127,8 @@ pub(crate) fn bandwidth(address: &str, time: Duration) -> Outcome<f64> {
 }
 
 /// Takes messages, and answers the last of every thousand.
-pub(crate) fn sink() -> Outcome<()> {
-    let end = End::accepted(|_| Ok(Vec::new()))?;
+pub(crate) fn sink(host: u8) -> Outcome<()> {
+    let end = End::accepted(host, |_| Ok(Vec::new()))?;
     loop {
         for _ in 0..1000 {
             let done = end.next(WorkKind::Receive)?;

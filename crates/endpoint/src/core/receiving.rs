@@ -29,6 +29,9 @@ pub(super) struct Receiving {
     ahead: u64,
     /// READs under way.
     pulling: u32,
+    /// Slots that are free, to be given to the device, and how many of them were messages that took credit.
+    free: Vec<u64>,
+    free_credit: u64,
     /// Messages taken in, and how many of them the peer knows of.
     returned: u64,
     told_returned: u64,
@@ -102,6 +105,8 @@ impl Receiving {
             next_pull: 0,
             ahead: 0,
             pulling: 0,
+            free: Vec::new(),
+            free_credit: 0,
             returned: 0,
             told_returned: 0,
             pulled: 0,
@@ -228,11 +233,25 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a slot back to the device.
+    /// Gives a slot back to the device, together with others if the peer waits for no word of it.
     fn release(&mut self, slot: u64, credit: bool) {
-        self.receiving.returned += u64::from(credit);
-        // A queue pair in error takes none, and needs none.
-        let _ = self.receiving.ring.post(&self.qp, slot);
+        let receiving = &mut self.receiving;
+        receiving.free.push(slot);
+        receiving.free_credit += u64::from(credit);
+        if !credit || receiving.free.len() as u64 * 4 >= receiving.depth {
+            self.post_receives();
+        }
+    }
+
+    /// Gives the slots that are free to the device. It is done when there is nothing better to do, or when there
+    /// are many: who answers a message should not wait for it.
+    pub(crate) fn post_receives(&mut self) {
+        let receiving = &mut self.receiving;
+        for slot in receiving.free.drain(..) {
+            // A queue pair in error takes none, and needs none.
+            let _ = receiving.ring.post(&self.qp, slot);
+        }
+        receiving.returned += std::mem::take(&mut receiving.free_credit);
     }
 
     /// Begins to read announced messages, as far ahead as is allowed.

@@ -198,6 +198,11 @@ impl Core {
         }
     }
 
+    /// Bytes of the longest message that is sent at once.
+    pub(crate) const fn most_eager(&self) -> usize {
+        self.sending.slots.size - Header::LEN
+    }
+
     fn check_sending(&self) -> Result<(), Error> {
         self.check_standing()?;
         match self.sending.goodbye {
@@ -518,6 +523,7 @@ impl Core {
             if self.sending.farewell == Goodbye::Said || !self.has_own_room() {
                 return Poll::Pending;
             }
+            self.post_receives();
             if self.post_frame(Kind::Farewell, None, &[]).is_ok() {
                 self.sending.farewell = Goodbye::Said;
                 return Poll::Pending;
