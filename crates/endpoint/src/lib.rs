@@ -1,4 +1,24 @@
 //! Connections for people: messages of any size, one-sided memory and streams over RDMA.
+//!
+//! ```
+//! use ferroce_endpoint::{Connection, Listener};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Listener::bind("127.0.43.2:7471")?;
+//! let client = std::thread::spawn(|| {
+//!     let connection = Connection::connect("127.0.43.2:7471").wait().unwrap();
+//!     connection.send(b"hello").wait().unwrap();
+//! });
+//! let connection = listener.accept().wait()?;
+//! assert_eq!(connection.recv().wait()?.unwrap(), b"hello");
+//! # client.join().unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A [`Listener`] waits for connections, [`Connection::connect`] asks for one. A [`Connection`] sends and receives
+//! messages, uses memory that its peer has exposed, and turns into a [`Stream`]. What may have to wait is a [`Call`]:
+//! `.wait()` or `.await`. A [`Reactor`] calls functions of a [`Handler`] instead.
 #![forbid(unsafe_code)]
 
 mod buffer;

@@ -66,7 +66,8 @@ impl Shared {
         mut attempt: impl FnMut(&mut Core, Option<&Waker>) -> Poll<T>,
     ) -> Poll<T> {
         self.enter(|core| {
-            // What can be done at once is done without a look at the device.
+            // What can be done at once is done without a turn of the device.
+            core.glance();
             if let Poll::Ready(result) = attempt(core, None) {
                 core.pump();
                 core.leave();

@@ -46,6 +46,8 @@ pub(super) struct Sending {
     acks_owed: u8,
     goodbye: Goodbye,
     farewell: Goodbye,
+    /// A message has failed.
+    undelivered: bool,
     /// Who waits to send, in order.
     queue: Queue,
     next_ticket: u64,
@@ -79,12 +81,18 @@ struct Posted {
 
 #[derive(Debug)]
 pub(super) enum What {
+    /// A message of the program's, in a slot or none.
+    Message(Option<u32>),
+    /// A frame of our own.
     Frame(Option<u32>),
     Goodbye,
     Farewell,
     Fault,
     Probe,
-    Pull { serial: u64, buffer: Buffer },
+    Pull {
+        serial: u64,
+        buffer: Buffer,
+    },
     Operation(OpKey),
 }
 
@@ -131,6 +139,7 @@ impl Sending {
             acks_owed: 0,
             goodbye: Goodbye::Unsaid,
             farewell: Goodbye::Unsaid,
+            undelivered: false,
             queue: Queue::new(),
             next_ticket: 0,
             closers: Waiters::default(),
@@ -319,6 +328,7 @@ impl Core {
             }
         }
         let what = match kind {
+            Kind::Data | Kind::Announce => What::Message(slot),
             Kind::Goodbye => What::Goodbye,
             Kind::Farewell => What::Farewell,
             Kind::Fault => What::Fault,
@@ -375,7 +385,7 @@ impl Core {
 
     fn finish(&mut self, what: What) {
         match what {
-            What::Frame(slot) => self.sending.slots.free.extend(slot),
+            What::Message(slot) | What::Frame(slot) => self.sending.slots.free.extend(slot),
             What::Goodbye => {
                 self.sending.goodbye = Goodbye::Delivered;
                 self.sending.closers.wake(&mut self.wakes);
@@ -411,6 +421,7 @@ impl Core {
             What::Fault => self.abandon(),
             What::Pull { buffer, .. } => buffer.lose(),
             What::Operation(key) => self.operation_failed(key),
+            What::Message(_) => self.sending.undelivered = true,
             What::Frame(_) | What::Goodbye | What::Farewell | What::Probe => {}
         }
         pulling
@@ -492,8 +503,13 @@ impl Core {
         if self.sending.goodbye == Goodbye::Delivered && self.sending.waiting.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if let Err(error) = self.check_standing() {
-            return Poll::Ready(Err(error));
+        match self.check_standing() {
+            // It went before we said goodbye, but it has everything.
+            Err(Error::ClosedByPeer) if !self.sending.undelivered && self.sending.waiting.is_empty() => {
+                return Poll::Ready(Ok(()));
+            }
+            Err(error) => return Poll::Ready(Err(error)),
+            Ok(()) => {}
         }
         if self.sending.goodbye == Goodbye::Unsaid {
             if !self.is_turn(*ticket) || !self.has_credit() || !self.has_room() {
