@@ -17,6 +17,7 @@ use crate::fork;
 use crate::object::{Zero, filled, given, seen, taken};
 use crate::qp::Qp;
 use crate::refusal::{Answer, Refused, minus_one, number, pointer};
+use crate::strings::{ibv_rate_to_mbps, mbps_to_ibv_rate};
 
 /// An address handle.
 #[repr(C)]
@@ -44,7 +45,18 @@ pub(crate) fn vector_of(attr: &ibv_ah_attr) -> Answer<AddressVector> {
         hop_limit: attr.grh.hop_limit,
         flow_label: attr.grh.flow_label,
         source_port: None,
+        static_rate: rate_of(attr.static_rate)?,
     })
+}
+
+/// The rate of a code in kilobits per second; 0 is any rate.
+fn rate_of(code: u8) -> Answer<u32> {
+    if code == 0 {
+        return Ok(0);
+    }
+    let known = u32::try_from(ibv_rate_to_mbps(code.into())).ok();
+    let known = known.ok_or_else(|| Refused::invalid(format_args!("{code} is the code of no static rate")));
+    known.map(|rate| rate.saturating_mul(1000))
 }
 
 /// The same in C's words.
@@ -57,9 +69,16 @@ pub(crate) fn attr_of(vector: &AddressVector) -> ibv_ah_attr {
         hop_limit: vector.hop_limit,
         traffic_class: vector.traffic_class,
     };
+    attr.static_rate = code_of(vector.static_rate);
     attr.is_global = 1;
     attr.port_num = 1;
     attr
+}
+
+/// The code of a rate; 0 if there is none.
+fn code_of(rate: u32) -> u8 {
+    let mbps = c_int::try_from(rate / 1000).unwrap_or(0);
+    if rate == 0 { 0 } else { u8::try_from(mbps_to_ibv_rate(mbps)).unwrap_or(0) }
 }
 
 fn make(pd: &'static Pd, attr: &ibv_ah_attr) -> Answer<*mut ibv_ah> {

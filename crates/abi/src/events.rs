@@ -11,7 +11,7 @@ use ferroce_cabi::{
 };
 use ferroce_device::{AsyncEvent, EventFd, Nic};
 use ferroce_transport::Event;
-use libc::{EAGAIN, c_int, c_void};
+use libc::{c_int, c_void};
 
 use crate::context::Context;
 use crate::cq::Cq;
@@ -67,6 +67,9 @@ impl Inbox {
         }
         if waiting.is_empty() {
             self.ready.clear();
+        } else {
+            // Whoever waits has read it.
+            self.ready.signal();
         }
         event
     }
@@ -182,18 +185,15 @@ fn next(inbox: &Inbox, event: &mut ibv_async_event) -> Answer<()> {
     }
 }
 
-/// Waits until a descriptor is readable, as `read` would: the program may have made it non-blocking, and may
-/// cancel its thread here.
+/// Waits until a descriptor is readable, by reading it: so what a signal does to the wait, and what a descriptor does
+/// that the program has made non-blocking, is what happens with the kernel's own descriptors. The program may
+/// cancel its thread here. What is read says only that there is something to look for: whoever takes one thing out
+/// and leaves others makes the descriptor readable again.
 pub(crate) fn wait_for(fd: RawFd) -> Answer<()> {
-    // SAFETY: a system call without pointers.
-    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    if flags & libc::O_NONBLOCK != 0 {
-        return Err(Refused::new(EAGAIN, "no event, and the descriptor is non-blocking"));
-    }
-    let mut entry = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: the pointer is to an entry that lives during the call. It is a cancellation point: a thread that
+    let mut count = 0_u64;
+    // SAFETY: the pointer is to eight bytes that live during the call. It is a cancellation point: a thread that
     // ends here is unwound through frames that hold no lock and own nothing.
-    match unsafe { poll(&raw mut entry, 1, -1) } {
+    match unsafe { read(fd, (&raw mut count).cast(), size_of::<u64>()) } {
         -1 => {
             let error = std::io::Error::last_os_error();
             Err(Refused::new(error.raw_os_error().unwrap_or(libc::EINTR), error))
@@ -204,7 +204,7 @@ pub(crate) fn wait_for(fd: RawFd) -> Answer<()> {
 
 unsafe extern "C-unwind" {
     /// The C library's, which unwinds the thread if it is cancelled while it waits.
-    unsafe fn poll(entries: *mut libc::pollfd, count: libc::nfds_t, timeout: c_int) -> c_int;
+    unsafe fn read(fd: c_int, into: *mut c_void, len: usize) -> libc::ssize_t;
 }
 
 /// Descriptors that C programs see block unless the program says otherwise.

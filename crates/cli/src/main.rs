@@ -11,6 +11,7 @@ mod man;
 mod output;
 mod perf;
 mod run;
+mod stat;
 mod switchboard;
 
 use std::io::{self, Write};
@@ -60,6 +61,7 @@ commands! {
     Perf => perf,
     Run => run,
     Env => env,
+    Stat => stat,
     Switchboard => switchboard,
     Decode => decode,
     Completions => completions,
@@ -74,6 +76,7 @@ Where to begin:
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
+  ferroce stat                         what all queue pairs of your programs do, live
   ferroce switchboard                  which processes share a port
   ferroce help perf                    all about one command
 

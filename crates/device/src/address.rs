@@ -27,16 +27,28 @@ pub struct AddressVector {
     pub flow_label: u32,
     /// The UDP source port itself, if it must be a certain one.
     pub source_port: Option<u16>,
+    /// What the way carries in kilobits per second, 0 for any rate: a connection sends no faster. Datagrams are not
+    /// slowed down.
+    pub static_rate: u32,
 }
 
 impl AddressVector {
     /// The peer at this address, from our GID of this index, with nothing special.
     #[must_use]
     pub const fn new(gid: Gid, sgid_index: usize) -> Self {
-        Self { gid, sgid_index, traffic_class: 0, hop_limit: 0, flow_label: 0, source_port: None }
+        Self {
+            gid,
+            sgid_index,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            source_port: None,
+            static_rate: 0,
+        }
     }
 
-    /// The way to the peer, and whether it leads back to this device.
+    /// The way to the peer, and whether it leads back to this device. To a group it does on a loopback device:
+    /// copies are made there, and nothing is sent to the group's address.
     pub(crate) fn resolve(&self, nic: &Nic, chosen_label: u32, to: To) -> Result<(Way, bool), AddressError> {
         let (given, len) = (self.sgid_index, nic.gid_count());
         let local = nic.gid(given).ok_or(AddressError::NoSuchGid { given, len })?.ip();
@@ -47,7 +59,7 @@ impl AddressVector {
         };
         match to {
             To::Group => {
-                group_of(nic, self.gid)?;
+                group_of(self.gid)?;
             }
             To::Host if not_a_host => return Err(AddressError::NotAHost(remote)),
             To::Host if nic.info().loopback && !remote.is_loopback() => {
@@ -64,7 +76,8 @@ impl AddressVector {
             hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
         };
         let way = Way::new(route).ok_or(AddressError::Families { local, remote })?;
-        Ok((way, nic.has_address(remote)))
+        let ours = if to == To::Group { nic.info().loopback } else { nic.has_address(remote) };
+        Ok((way, ours))
     }
 }
 
@@ -77,16 +90,10 @@ pub(crate) enum To {
     Group,
 }
 
-/// The multicast group of this GID, if this device can serve it.
-pub(crate) fn group_of(nic: &Nic, group: Gid) -> Result<IpAddr, AddressError> {
+/// The multicast group of this GID, if it is one.
+pub(crate) fn group_of(group: Gid) -> Result<IpAddr, AddressError> {
     let group = group.ip();
-    if !group.is_multicast() {
-        return Err(AddressError::NotAGroup(group));
-    }
-    if !nic.info().loopback {
-        return Err(AddressError::GroupBeyondLoopback { group });
-    }
-    Ok(group)
+    if group.is_multicast() { Ok(group) } else { Err(AddressError::NotAGroup(group)) }
 }
 
 /// The UDP source port of a flow label, as everybody folds it: 20 bits into 14.

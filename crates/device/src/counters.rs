@@ -33,6 +33,8 @@ counters! {
     local_packets,
     /// Copies of multicast datagrams that went to queue pairs of this process.
     multicast_copies,
+    /// Multicast datagrams that were handed to other processes which listen to their group.
+    multicast_forwarded,
     /// Messages that were executed directly between two queue pairs of this process.
     local_messages,
     /// System calls made for sending.
@@ -55,6 +57,8 @@ counters! {
     malformed,
     /// Arrived packets for a queue pair that does not exist.
     unknown_qp,
+    /// Arrived packets that a queue pair had acknowledged before it went, acknowledged again.
+    answered_for_departed,
     /// Arrived packets for a queue pair of another engine, of this process or another one, handed on to it.
     forwarded,
     /// Packets that other processes handed on to us.

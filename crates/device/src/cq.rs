@@ -11,6 +11,7 @@ use ferroce_wire::Qpn;
 
 use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
+use crate::deputy::{Bell, Seat};
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
@@ -72,14 +73,26 @@ impl CompletionQueue {
         let what = "completions of a completion queue";
         CreateError::check(what, capacity, 1_u32, Limits::COMPLETIONS)?;
         let engines = self.nic.engines();
-        // Made outside of the engines, for whichever of them complete here by then: they may be large.
-        let mut rings: Vec<_> = (0..engines.len()).map(|_| Some(ring::channel(capacity as usize))).collect();
         let id = self.shared.id;
-        let resized = engines.control_all(|all| {
-            let sides = all.inside.iter_mut().enumerate();
-            let sides = sides.filter_map(|(engine, inside)| Some((engine, inside.tables.cq(id)?)));
-            resize(&self.shared, capacity, sides, &mut rings)
-        });
+        let resized = loop {
+            let completing = self.shared.engines();
+            // Made outside of the engines, for those that complete here: they may be large.
+            let ring =
+                |engine: usize| (completing & 1 << engine != 0).then(|| ring::channel(capacity as usize));
+            let mut rings: Vec<_> = (0..engines.len()).map(ring).collect();
+            let resized = engines.control_all(|all| {
+                // One more may have begun to since.
+                let is_known = self.shared.engines() == completing;
+                is_known.then(|| {
+                    let sides = all.inside.iter_mut().enumerate();
+                    let sides = sides.filter_map(|(engine, inside)| Some((engine, inside.tables.cq(id)?)));
+                    resize(&self.shared, capacity, sides, &mut rings)
+                })
+            });
+            if let Some(resized) = resized {
+                break resized;
+            }
+        };
         resized.or_else(|held| CreateError::check(what, capacity, held, Limits::COMPLETIONS))
     }
 
@@ -95,6 +108,10 @@ impl CompletionQueue {
         let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
         CreateError::check("microseconds until an event", micros, 0_u32, most)?;
         self.shared.moderate(count, period);
+        // An event that is put off already waits by the new rule, which may mean: no longer.
+        for engine in self.engines() {
+            self.nic.engines().control(engine, |inside| inside.tables.reconsider(self.shared.id));
+        }
         Ok(())
     }
 
@@ -177,7 +194,7 @@ impl CompletionQueue {
         if !self.nic.is_ours() {
             return 0;
         }
-        let taken = self.shared.take(into);
+        let taken = self.take(into);
         if taken > 0 || into.is_empty() {
             return taken;
         }
@@ -193,7 +210,13 @@ impl CompletionQueue {
         if !self.nic.is_ours() {
             return 0;
         }
-        self.shared.take(into)
+        let taken = self.shared.take(into);
+        if taken > 0 || into.is_empty() {
+            for engine in self.engines() {
+                self.nic.engines().station(engine).found_at_once();
+            }
+        }
+        taken
     }
 
     /// Forgets the completions of a queue pair that nobody has taken off, as C programs expect it of one that they
@@ -221,15 +244,46 @@ impl CompletionQueue {
             if taken > 0 || into.is_empty() || !self.nic.is_ours() {
                 return taken;
             }
+            let left = deadline.map(clock::until);
+            if left == Some(Duration::ZERO) {
+                return 0;
+            }
+            if let Some(taken) = self.wait_for_packets(into, left) {
+                if taken > 0 {
+                    return taken;
+                }
+                continue;
+            }
             let taken = self.poll_or_wake(into, &waker);
             if taken > 0 {
                 return taken;
             }
-            match deadline.map(clock::until) {
-                Some(Duration::ZERO) => return 0,
-                left => clock::park(left),
-            }
+            clock::park(left);
         }
+    }
+
+    /// Sleeps in the driver's place until a packet arrives or something completes; what has completed meanwhile,
+    /// which may be nothing. `None` if the driver is needed, or no packets are expected.
+    fn wait_for_packets(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> Option<usize> {
+        let mut engines = self.engines();
+        let (engine, None) = (engines.next()?, engines.next()) else { return None };
+        let station = self.nic.engines().station(engine);
+        if !station.expects_packets() {
+            return None;
+        }
+        let waited = BELL.try_with(|bell| {
+            let bell = bell.as_ref()?;
+            let seat = Seat::take(&station.driver)?;
+            self.shared.wake_deputy_on_completion(&bell.waker);
+            let taken = self.shared.take(into);
+            if taken == 0 {
+                seat.sleep(bell, left);
+            }
+            self.shared.forget_deputy(&bell.waker);
+            Some(taken)
+        });
+        // A thread that is about to end has none.
+        waited.ok().flatten()
     }
 
     /// Takes completions off; if there are none, has `waker` called when there are.
@@ -245,6 +299,9 @@ impl CompletionQueue {
 }
 
 thread_local! {
+    /// Wakes this thread in the place of a driver; none if the process has too many descriptors.
+    static BELL: Option<Bell> = Bell::new().ok();
+
     /// Wakes this thread. Always the same one, so that a queue keeps one of it at most.
     static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
 }
@@ -303,6 +360,28 @@ impl WorkCompletion {
 mod tests {
     use super::*;
     use crate::config::Config;
+
+    #[test]
+    fn an_event_that_was_put_off_obeys_the_new_moderation() {
+        let address = Some([127, 0, 48, 201].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let channel = Channel::new().unwrap();
+        let cq = CompletionQueue::new(&nic, 16, Some(&channel)).unwrap();
+        cq.attach(0);
+        cq.arm(Notify::Any);
+        cq.moderate(10, Duration::from_micros(65_535)).unwrap();
+        let waits = nic.engines().control(0, |engine| {
+            let completion = WorkCompletion::EMPTY.completion;
+            assert!(engine.tables.cq(cq.id()).unwrap().push(&completion, clock::now()));
+            engine.tables.reconsider(cq.id());
+            engine.tables.settle();
+            engine.tables.next_put_off().is_some()
+        });
+        assert!(waits || channel.pop().is_some(), "it waits for more, unless this thread slept for long");
+        cq.moderate(0, Duration::ZERO).unwrap();
+        assert!(!waits || channel.pop() == Some(cq.id()), "it does not wait for the old moment");
+        assert_eq!(nic.engines().control(0, |engine| engine.tables.next_put_off()), None);
+    }
 
     #[test]
     fn a_ring_made_before_a_resize_is_not_the_one_that_is_used() {

@@ -27,6 +27,14 @@ use crate::sync::{Calls, Doze};
 /// Polls that found nothing before the driver is parked.
 const PARK_AFTER: u32 = 4;
 
+/// Polls that found something before it is parked: a program that keeps coming needs nobody to go before
+/// it, although it never has to wait.
+const PARK_AFTER_FINDING: u32 = 64;
+
+/// How long only polls that found nothing count, once a program was found to look elsewhere than in its
+/// completion queue: it may be one that waits for its memory to change.
+const CAUGHT: Duration = Duration::from_secs(1);
+
 /// How often a parked driver looks whether the program still calls.
 const TICK: Duration = Duration::from_millis(1);
 
@@ -35,6 +43,9 @@ const QUIET_TICKS: u32 = 16;
 
 /// Completions after which the driver is armed at once, when a program was found gone.
 const PERMISSIONS: u32 = 16;
+
+/// What it waits for at a socket: each arrival is told once.
+const WATCHED: libc::c_int = libc::EPOLLIN | libc::EPOLLET;
 
 /// What other threads see of the driver.
 #[derive(Debug)]
@@ -48,12 +59,18 @@ pub(crate) struct Driver {
     arming: Mutex<()>,
     /// When it wakes by itself, in nanoseconds; `u64::MAX` for never.
     wakes_at: AtomicU64,
-    /// Polls in a row that found nothing.
+    /// Polls that found nothing since it was last armed.
     empty_polls: AtomicU32,
+    /// Polls that found something since it was last armed.
+    finding_polls: AtomicU32,
+    /// Until when these do not count, in nanoseconds.
+    caught_until: AtomicU64,
     /// Completions at which it may be armed again.
     permissions: AtomicU32,
     /// How many completion queues of the device somebody sleeps for: then it must not be parked.
     slept_for: Arc<AtomicU32>,
+    /// A thread that waits for a completion sits in its place: sockets are for that one to watch.
+    seated: AtomicBool,
     /// The kernel, or a container around us, has no sleep that is exact to the nanosecond.
     coarse: AtomicBool,
     /// How often programs had looked when it was last armed at a completion.
@@ -74,14 +91,17 @@ impl Driver {
             arming: Mutex::new(()),
             armed_at: AtomicU64::new(0),
             slept_for,
+            seated: AtomicBool::new(false),
             coarse: AtomicBool::new(false),
             wakes_at: AtomicU64::new(u64::MAX),
             empty_polls: AtomicU32::new(0),
+            finding_polls: AtomicU32::new(0),
+            caught_until: AtomicU64::new(0),
             permissions: AtomicU32::new(0),
         };
         driver.control(libc::EPOLL_CTL_ADD, driver.doze.alarm().as_fd().as_raw_fd(), libc::EPOLLIN)?;
         for socket in &driver.sockets {
-            driver.control(libc::EPOLL_CTL_ADD, *socket, libc::EPOLLIN | libc::EPOLLET)?;
+            driver.control(libc::EPOLL_CTL_ADD, *socket, WATCHED)?;
         }
         Ok(driver)
     }
@@ -108,7 +128,7 @@ impl Driver {
     pub(crate) fn needed_at(&self, time: Option<Time>) {
         let Some(time) = time else { return };
         // A parked driver looks once a tick anyway, and the program that polls runs the timers itself.
-        let parked = !self.armed.load(Ordering::SeqCst);
+        let parked = !self.armed.load(Ordering::SeqCst) && !self.seated.load(Ordering::SeqCst);
         let time = if parked { time + TICK } else { time }.nanos();
         if time < self.wakes_at.load(Ordering::SeqCst)
             && self.wakes_at.fetch_min(time, Ordering::SeqCst) > time
@@ -117,19 +137,67 @@ impl Driver {
         }
     }
 
+    /// What it watches.
+    pub(crate) fn sockets(&self) -> &[RawFd] {
+        &self.sockets
+    }
+
+    /// Lets a thread watch the sockets that is going to sleep; false if somebody does so already, or others
+    /// rely on the driver.
+    pub(crate) fn give_place(&self) -> bool {
+        if self.slept_for.load(Ordering::SeqCst) > 0 || self.seated.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        if self.armed.load(Ordering::Relaxed) {
+            self.park();
+        }
+        true
+    }
+
+    /// That thread is awake. Should it never call again, this has to be noticed soon.
+    pub(crate) fn take_place_back(&self) {
+        self.seated.store(false, Ordering::SeqCst);
+        let soon = clock::now() + TICK;
+        if self.wakes_at.load(Ordering::SeqCst) > (soon + TICK).nanos() {
+            self.needed_at(Some(soon));
+        }
+    }
+
     /// Whether it leaves the sockets to programs that poll.
     pub(crate) fn is_parked(&self) -> bool {
         !self.armed.load(Ordering::Relaxed)
     }
 
+    /// A poll found completions or packets. Only an estimate: threads that do this at once may count as one.
+    #[inline]
+    pub(crate) fn found_something(&self) {
+        if self.armed.load(Ordering::Relaxed) {
+            let polls = self.finding_polls.load(Ordering::Relaxed) + 1;
+            self.finding_polls.store(polls, Ordering::Relaxed);
+            if polls >= PARK_AFTER_FINDING {
+                self.park_if_not_caught();
+            }
+        }
+    }
+
+    #[cold]
+    fn park_if_not_caught(&self) {
+        self.finding_polls.store(0, Ordering::Relaxed);
+        let caught = clock::now().nanos() < self.caught_until.load(Ordering::Relaxed);
+        if !caught && self.slept_for.load(Ordering::SeqCst) == 0 {
+            self.park();
+        }
+    }
+
     /// A poll found nothing, or something.
     pub(crate) fn polled(&self, empty: bool, looks: u64) {
         if !empty {
-            self.empty_polls.store(0, Ordering::Relaxed);
             if !self.armed.load(Ordering::Relaxed) && self.permissions.load(Ordering::Relaxed) > 0 {
                 self.permissions.fetch_sub(1, Ordering::Relaxed);
                 self.armed_at.store(looks, Ordering::Relaxed);
                 self.arm();
+            } else {
+                self.found_something();
             }
             return;
         }
@@ -142,22 +210,27 @@ impl Driver {
     }
 
     fn park(&self) {
-        self.set_armed(false, 0);
+        self.set_armed(false);
         // From now on it has to look by itself.
         self.needed_at(Some(clock::now()));
     }
 
     fn arm(&self) {
+        self.empty_polls.store(0, Ordering::Relaxed);
+        self.finding_polls.store(0, Ordering::Relaxed);
         // Whatever is in the socket already is reported as if it had just come.
-        self.set_armed(true, libc::EPOLLIN | libc::EPOLLET);
+        self.set_armed(true);
     }
 
-    fn set_armed(&self, armed: bool, events: libc::c_int) {
+    fn set_armed(&self, armed: bool) {
         let _both = lock(&self.arming);
         if self.armed.swap(armed, Ordering::SeqCst) != armed {
+            // Taken out, not only silenced: a socket that nobody waits for tells nobody of a packet, and
+            // whoever sent it is done sooner.
+            let action = if armed { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_DEL };
             for socket in &self.sockets {
-                // The descriptor is registered as long as the driver lives.
-                drop(self.control(libc::EPOLL_CTL_MOD, *socket, events));
+                // Cannot fail: the descriptors live as long as the driver.
+                drop(self.control(action, *socket, WATCHED));
             }
         }
     }
@@ -165,6 +238,7 @@ impl Driver {
     /// The program is going to sleep until something completes: nobody will poll.
     pub(crate) fn expect_sleep(&self) {
         self.empty_polls.store(0, Ordering::Relaxed);
+        self.finding_polls.store(0, Ordering::Relaxed);
         if !self.armed.load(Ordering::SeqCst) {
             self.arm();
         }
@@ -281,12 +355,15 @@ fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
     watch.looks = looks;
     watch.quiet = if looked { 0 } else { watch.quiet.saturating_add(1) };
     let parked = !driver.armed.load(Ordering::SeqCst);
-    if parked && !looked {
+    let seated = driver.seated.load(Ordering::SeqCst);
+    if parked && !looked && !seated {
         driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
+        driver.caught_until.store((clock::now() + CAUGHT).nanos(), Ordering::Relaxed);
         driver.arm();
     }
-    let wanted = if parked && looked { None } else { turn_now(engines, index) };
-    let parked = !driver.armed.load(Ordering::SeqCst);
+    // Who sits in its place sleeps, and sees to no timers.
+    let wanted = if parked && looked && !seated { None } else { turn_now(engines, index) };
+    let parked = !driver.armed.load(Ordering::SeqCst) && !driver.seated.load(Ordering::SeqCst);
     let tick = (parked || watch.quiet < QUIET_TICKS).then(|| clock::now() + TICK);
     [wanted, tick].into_iter().flatten().min()
 }

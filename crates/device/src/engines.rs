@@ -1,10 +1,11 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
-use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use ferroce_transport::Time;
 use ferroce_wire::Qpn;
 use slab::Slab;
 
@@ -14,11 +15,11 @@ use crate::driver::Driver;
 use crate::engine::freight::Freight;
 use crate::engine::qps::slot_of;
 use crate::engine::{Engine, Reason, Turned};
-use crate::error::CreateError;
 use crate::event::EventQueue;
+use crate::groups::Groups;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
-use crate::nic::{Limits, lock};
+use crate::nic::lock;
 use crate::switchboard::Membership;
 use crate::sync::{Calls, Inside, Share, Turnstile};
 
@@ -28,8 +29,14 @@ pub(crate) const MAIL: usize = 256;
 /// Times that a thread which leaves the engine goes round again because others have rung.
 const ROUNDS: usize = 3;
 
+/// Milliseconds that the end of a process waits for an engine.
+const PATIENCE: u32 = 50;
+
 /// Engines that a thread calls on after leaving its own, before it sends the drivers.
 const ERRANDS: usize = 16;
+
+/// Polls that find an engine taken before the thread lets others have its processor: about as long as a turn.
+const SHUT_OUT: u32 = 64;
 
 /// An engine, and what others can reach of it without being inside.
 pub(crate) struct Station {
@@ -41,6 +48,10 @@ pub(crate) struct Station {
     /// Looks that programs took at the sockets: the driver steps back while they go on.
     pub(crate) looks: AtomicU64,
     slot: u8,
+    /// Polls that found somebody else inside.
+    shut_out: AtomicU32,
+    /// A queue pair here has had a peer that it reaches by packets.
+    by_packets: AtomicBool,
     /// Queue pairs and shared receive queues that live here.
     load: AtomicUsize,
 }
@@ -54,8 +65,38 @@ impl Station {
             freight: Freight::new(),
             driver,
             looks: AtomicU64::new(0),
+            shut_out: AtomicU32::new(0),
+            by_packets: AtomicBool::new(false),
             load: AtomicUsize::new(0),
         }
+    }
+
+    /// A program found completions without having to look at the sockets.
+    #[inline]
+    pub(crate) fn found_at_once(&self) {
+        // A look that two threads count as one is a look.
+        let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
+        self.looks.store(looks, Ordering::Relaxed);
+        self.driver.found_something();
+    }
+
+    /// Somebody else is inside. If that goes on, whoever it is may wait for this very processor.
+    fn shut_out(&self) {
+        let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
+        self.shut_out.store(times, Ordering::Relaxed);
+        if times.is_multiple_of(SHUT_OUT) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether packets of the network concern anybody here.
+    pub(crate) fn expects_packets(&self) -> bool {
+        self.by_packets.load(Ordering::Relaxed)
+    }
+
+    /// From now on they do.
+    pub(crate) fn expect_packets(&self) {
+        self.by_packets.store(true, Ordering::Relaxed);
     }
 
     /// One more object lives here.
@@ -77,8 +118,7 @@ pub(crate) struct Engines {
     pub(crate) events: Arc<EventQueue>,
     /// Queue pairs that must not meet their peers directly, although these are in this process.
     on_wire: Mutex<HashSet<Qpn>>,
-    /// Queue pairs that get what is sent to a multicast group.
-    groups: Mutex<HashMap<IpAddr, Vec<Qpn>>>,
+    pub(crate) groups: Groups,
     /// The numbers of completion queues, which are the same in all engines.
     pub(crate) cq_ids: Mutex<Slab<()>>,
     /// The processes that the port is shared with.
@@ -114,7 +154,7 @@ impl Engines {
         for (place, station) in (1..).zip(&stations) {
             by_slot[usize::from(station.slot)] = place;
         }
-        let (on_wire, groups, cq_ids) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (on_wire, groups, cq_ids) = (Mutex::default(), Groups::default(), Mutex::default());
         Self { stations: stations.into(), by_slot, events, on_wire, groups, cq_ids, member }
     }
 
@@ -150,55 +190,6 @@ impl Engines {
         }
     }
 
-    /// Has a queue pair get what is sent to a group; once, however often it is attached.
-    ///
-    /// # Errors
-    /// There are too many groups, or members of this one.
-    pub(crate) fn join_group(&self, group: IpAddr, qpn: Qpn) -> Result<(), CreateError> {
-        let mut groups = lock(&self.groups);
-        if !groups.contains_key(&group) && groups.len() >= Limits::GROUPS {
-            return Err(CreateError::TooMany { what: "multicast groups", allowed: Limits::GROUPS });
-        }
-        let members = groups.entry(group).or_default();
-        if members.contains(&qpn) {
-            return Ok(());
-        }
-        if members.len() >= Limits::GROUP_MEMBERS {
-            let (what, allowed) = ("members of a multicast group", Limits::GROUP_MEMBERS);
-            return Err(CreateError::TooMany { what, allowed });
-        }
-        members.push(qpn);
-        Ok(())
-    }
-
-    /// Ends that; false if it was not so.
-    pub(crate) fn leave_group(&self, group: IpAddr, qpn: Qpn) -> bool {
-        let mut groups = lock(&self.groups);
-        let Some(members) = groups.get_mut(&group) else { return false };
-        let before = members.len();
-        members.retain(|member| *member != qpn);
-        let left = members.len() < before;
-        if members.is_empty() {
-            groups.remove(&group);
-        }
-        left
-    }
-
-    /// A queue pair is gone: it leaves all groups.
-    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
-        lock(&self.groups).retain(|_, members| {
-            members.retain(|member| *member != qpn);
-            !members.is_empty()
-        });
-    }
-
-    /// The queue pairs of a group, into a list that is empty.
-    pub(crate) fn members_of(&self, group: IpAddr, into: &mut Vec<Qpn>) {
-        if let Some(members) = lock(&self.groups).get(&group) {
-            into.extend_from_slice(members);
-        }
-    }
-
     /// The engine with the least on it.
     pub(crate) fn emptiest(&self) -> usize {
         let load = |(_, station): &(usize, &Station)| station.load.load(Ordering::Relaxed);
@@ -213,15 +204,47 @@ impl Engines {
         result
     }
 
-    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    /// A queue pair is about to go: sends the acknowledgement that it owes.
     pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
         let mut inside = self.enter(index);
         if inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack()) {
-            let (turned_inside, turned) = self.turn(index, inside, Reason::Leaving);
-            turned_inside.ring(left_over(turned));
-            inside = turned_inside;
+            inside = self.turn_leaving(index, inside);
+        }
+        if inside.repeat_acks(Some(qpn)) {
+            inside = self.turn_leaving(index, inside);
         }
         self.leave(index, inside);
+    }
+
+    fn turn_leaving<'a>(&self, index: usize, inside: Inside<'a, Engine>) -> Inside<'a, Engine> {
+        let (inside, turned) = self.turn(index, inside, Reason::Leaving);
+        inside.ring(left_over(turned));
+        inside
+    }
+
+    /// The process is about to end: takes in what has come, acknowledges it, and has captures written. An engine that
+    /// somebody does not leave is left alone, since that may be the very thread that ends the process.
+    pub(crate) fn say_farewell(&self) {
+        for (index, station) in self.stations.iter().enumerate() {
+            let mut tries = 0..PATIENCE;
+            let inside = loop {
+                match station.turnstile.try_enter() {
+                    Some(inside) => break Some(inside),
+                    None if tries.next().is_none() => break None,
+                    None => clock::pause(Duration::from_millis(1)),
+                }
+            };
+            let Some(mut inside) = inside else { continue };
+            // The last look finds nothing, and then a capture is brought up to date.
+            for reason in [Reason::Driver, Reason::Leaving] {
+                inside = self.turn(index, inside, reason).0;
+            }
+            if inside.repeat_acks(None) {
+                inside = self.turn(index, inside, Reason::Leaving).0;
+            }
+            inside = self.turn(index, inside, Reason::Driver).0;
+            self.leave(index, inside);
+        }
     }
 
     /// Takes in what has arrived for an engine, and sends what it owes.
@@ -244,7 +267,7 @@ impl Engines {
         let mut all = Everywhere { inside: (0..self.len()).map(|index| self.enter(index)).collect() };
         let result = action(&mut all);
         for (index, inside) in all.inside.into_iter().enumerate() {
-            self.turn_and_step_out(index, inside, Reason::Posted, after);
+            self.turn_and_step_out(clock::now(), index, inside, Reason::Posted, after);
         }
         result
     }
@@ -293,8 +316,7 @@ impl Engines {
     /// Somebody looked for completions and found none.
     pub(crate) fn poll_turn(&self, index: usize) {
         let station = &self.stations[index];
-        let Some(mut inside) = station.turnstile.try_enter() else { return };
-        // Only whoever is inside counts.
+        let Some(mut inside) = station.turnstile.try_enter() else { return station.shut_out() };
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();
@@ -308,8 +330,19 @@ impl Engines {
     }
 
     pub(crate) fn turn_and_leave(&self, index: usize, inside: Inside<'_, Engine>, reason: Reason) {
+        self.turn_and_leave_at(clock::now(), index, inside, reason);
+    }
+
+    /// The same, for somebody who has just read the clock.
+    pub(crate) fn turn_and_leave_at(
+        &self,
+        now: Time,
+        index: usize,
+        inside: Inside<'_, Engine>,
+        reason: Reason,
+    ) {
         let mut after = Aftermath::default();
-        self.turn_and_step_out(index, inside, reason, &mut after);
+        self.turn_and_step_out(now, index, inside, reason, &mut after);
         self.finish(after);
     }
 
@@ -323,6 +356,7 @@ impl Engines {
     #[inline]
     fn turn_and_step_out(
         &self,
+        now: Time,
         index: usize,
         mut inside: Inside<'_, Engine>,
         reason: Reason,
@@ -331,7 +365,7 @@ impl Engines {
         // What the driver rang for must not be lost because work was posted.
         let arrived = inside.take_calls().contains(Calls::ARRIVED);
         let reason = if arrived { Reason::Driver } else { reason };
-        let (inside, turned) = self.turn(index, inside, reason);
+        let (inside, turned) = self.turn_at(now, index, inside, reason);
         inside.ring(left_over(turned));
         self.step_out(index, inside, after);
     }
@@ -344,10 +378,21 @@ impl Engines {
         inside: Inside<'a, Engine>,
         reason: Reason,
     ) -> (Inside<'a, Engine>, Turned) {
+        self.turn_at(clock::now(), index, inside, reason)
+    }
+
+    #[inline]
+    fn turn_at<'a>(
+        &self,
+        now: Time,
+        index: usize,
+        inside: Inside<'a, Engine>,
+        reason: Reason,
+    ) -> (Inside<'a, Engine>, Turned) {
         let guard = WakeOnPanic(&self.stations[index].driver);
         // Of a panic the driver hears when the engine was left.
         let mut inside = inside;
-        let turned = inside.turn(clock::now(), reason, self);
+        let turned = inside.turn(now, reason, self);
         std::mem::forget(guard);
         (inside, turned)
     }
@@ -435,7 +480,7 @@ impl Engines {
             turnstile.ring(Calls::POSTED);
             // If somebody is inside, that one hears the bell.
             if let Some(inside) = turnstile.try_enter() {
-                self.turn_and_step_out(index, inside, Reason::Posted, after);
+                self.turn_and_step_out(clock::now(), index, inside, Reason::Posted, after);
             }
         }
         while after.errands != 0 {

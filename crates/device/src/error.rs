@@ -154,6 +154,14 @@ pub enum CreateError {
         /// The group.
         group: IpAddr,
     },
+    /// The operating system does not let this process listen to a group.
+    #[error("the operating system refused to listen to {group}: {kind}")]
+    GroupRefused {
+        /// The group.
+        group: IpAddr,
+        /// Why.
+        kind: io::ErrorKind,
+    },
     /// Memory cannot be registered.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -209,15 +217,6 @@ pub enum AddressError {
     /// The destination is no multicast group.
     #[error("{0} is no multicast group")]
     NotAGroup(IpAddr),
-    /// Multicast works inside a loopback device only.
-    #[error(
-        "multicast to {group} is not supported beyond the loopback device: it copies datagrams to its own queue \
-             pairs, and sends none to a network"
-    )]
-    GroupBeyondLoopback {
-        /// The group.
-        group: IpAddr,
-    },
     /// A loopback device reaches only this machine.
     #[error(
         "{remote} cannot be reached from {local}: the loopback device reaches this machine only; \

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_transport::cm::CmCounters;
@@ -22,6 +22,8 @@ use crate::engine::Engine;
 use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
+use crate::exit;
+use crate::fabric::capture::Capture;
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::random::Random;
@@ -88,6 +90,8 @@ struct Running {
     member: Arc<Membership>,
     /// Connections, once there were any.
     connections: Mutex<Option<Managing>>,
+    /// The file that everything is captured in, if there is one.
+    capture: Option<Capture<()>>,
     /// Which process opened it, counted in forks.
     generation: u32,
 }
@@ -265,7 +269,8 @@ impl Nic {
         }
         let mut connections = lock(&self.running.connections);
         if connections.is_none() {
-            *connections = Some(Managing::start(self)?);
+            let capture = self.running.capture.as_ref().map(|capture| capture.around(()));
+            *connections = Some(Managing::start(self, capture)?);
         }
         connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
     }
@@ -408,17 +413,23 @@ impl Nic {
         replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
     ) -> Result<(Lkey, Rkey), CreateError> {
         self.check_ours()?;
-        let known = self.engines().control(0, |engine| engine.tables.memory.region(lkey));
-        let before = known.ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
-        let mut spec = before.clone();
-        change(&mut spec);
-        let domain = spec.domain;
-        self.use_domain(domain)?;
-        // The old memory goes outside of the engine, with `before`: it may be large.
-        let keys = self.change_memory(|table| replace(table, lkey, spec));
-        let left = if keys.is_ok() { before.domain } else { domain };
+        // All in one, so that of two who do this at once the second begins with what the first has made, and the
+        // domain that is left is the one that the region had.
+        let (keys, left, before) = self.engines().control_all(|all| {
+            let table = all.memory();
+            let before = table.region(lkey).ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
+            let mut spec = before.clone();
+            change(&mut spec);
+            let domain = spec.domain;
+            self.use_domain(domain)?;
+            let keys = replace(table, lkey, spec);
+            let left = if keys.is_ok() { before.domain } else { domain };
+            Ok::<_, CreateError>((keys, left, before))
+        })?;
         self.leave_domain(left);
-        keys.map(|keys| (keys.lkey, keys.rkey))
+        // The old memory goes outside of the engine: it may be large.
+        drop(before);
+        Ok(keys.map(|keys| (keys.lkey, keys.rkey))?)
     }
 
     /// Deregisters a region at once: work that names it fails from now on, and nothing touches
@@ -529,6 +540,22 @@ impl fmt::Debug for Nic {
     }
 }
 
+/// The process is about to end with these devices open. Nothing is waited for that may never come: another thread, or
+/// the one that ends the process, may be in the middle of anything.
+pub(crate) fn say_farewell() {
+    let devices = match OPEN.get().devices.try_lock() {
+        Ok(devices) => devices,
+        Err(TryLockError::Poisoned(devices)) => devices.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    let running: Vec<Arc<Running>> = devices.iter().filter_map(|(_, running)| running.upgrade()).collect();
+    // One of these may be the last handle by now, and closing takes the list.
+    drop(devices);
+    for device in running {
+        device.engines.say_farewell();
+    }
+}
+
 impl Running {
     fn start(config: Config) -> Result<Self, OpenError> {
         let all = discovery::interfaces().map_err(|error| OpenError::System { what: "interfaces", error })?;
@@ -550,7 +577,8 @@ impl Running {
             let (given, most) = (count.to_string(), Limits::ENGINES);
             return Err(SettingError::Engines { given, most }.into());
         }
-        let Ports { ports, receive_buffer, slots, member } = open_ports(&config, &info, count)?;
+        // In this order: should anything fail from here on, the ports go first, then the slots that they are of.
+        let Ports { member, slots, receive_buffer, ports, capture } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
@@ -582,19 +610,22 @@ impl Running {
             slots,
             member,
             connections: Mutex::default(),
+            capture,
             generation: fork::generation(),
         };
         for index in 0..count {
             let thread = driver::spawn(Arc::clone(&running.engines), index);
             lock(&running.threads).push(thread.map_err(system("a driver thread"))?);
         }
+        exit::watch();
         Ok(running)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Some(managing) = lock(&self.connections).take() {
+        let connections = self.connections.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(managing) = connections {
             managing.stop(self.generation);
         }
         if self.generation != fork::generation() {

@@ -6,6 +6,7 @@ use ferroce_transport::{Caps, PostError, PostRules, ReceiveRequest, SendRequest}
 use ferroce_wire::Qpn;
 
 use crate::clock;
+use crate::engine::qps::index_of;
 use crate::engine::{Engine, Reason};
 use crate::engines::Engines;
 use crate::mail::{Parcel, ReceiveParcel, SendParcel};
@@ -18,6 +19,9 @@ pub(crate) trait Work {
     /// What its queue is called.
     const QUEUE: &'static str;
 
+    /// Whether posting it sets off anything that has to know the time.
+    const TAKES_TIME: bool;
+
     /// Requests that its queue takes.
     fn depth(caps: &Caps) -> u32;
 
@@ -27,8 +31,11 @@ pub(crate) trait Work {
     /// What it would be refused for, beside a full queue.
     fn check(&self, rules: &PostRules) -> Result<(), PostError>;
 
-    /// Hands it to its queue pair.
+    /// Hands it to its queue pair. [`posted`](Self::posted) has to follow.
     fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError>;
+
+    /// Does what is due after the last of a list.
+    fn posted(engine: &mut Engine, qpn: Qpn);
 
     /// The same work, to be posted by somebody else.
     fn parcel(&self, qpn: Qpn) -> Parcel;
@@ -39,6 +46,7 @@ pub(crate) trait Work {
 
 impl Work for SendRequest<'_> {
     const QUEUE: &'static str = "send";
+    const TAKES_TIME: bool = true;
 
     fn depth(caps: &Caps) -> u32 {
         caps.max_send
@@ -53,7 +61,12 @@ impl Work for SendRequest<'_> {
     }
 
     fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError> {
-        engine.post_send(qpn, self)
+        engine.queue_send(qpn, self)
+    }
+
+    #[inline]
+    fn posted(engine: &mut Engine, qpn: Qpn) {
+        engine.after(index_of(qpn));
     }
 
     fn parcel(&self, qpn: Qpn) -> Parcel {
@@ -62,12 +75,15 @@ impl Work for SendRequest<'_> {
 
     /// Sends are begun at once.
     fn leave(engines: &Engines, index: usize, inside: Inside<'_, Engine>) {
-        engines.turn_and_leave(index, inside, Reason::Posted);
+        let now = inside.tables.now;
+        engines.turn_and_leave_at(now, index, inside, Reason::Posted);
     }
 }
 
 impl Work for ReceiveRequest<'_> {
     const QUEUE: &'static str = "receive";
+    /// Only one that is flushed at once completes now: then the time of the last turn has to do.
+    const TAKES_TIME: bool = false;
 
     fn depth(caps: &Caps) -> u32 {
         caps.max_receive
@@ -82,7 +98,12 @@ impl Work for ReceiveRequest<'_> {
     }
 
     fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError> {
-        engine.post_receive(qpn, self)
+        engine.queue_receive(qpn, self)
+    }
+
+    #[inline]
+    fn posted(engine: &mut Engine, qpn: Qpn) {
+        engine.note(index_of(qpn));
     }
 
     fn parcel(&self, qpn: Qpn) -> Parcel {
@@ -116,6 +137,62 @@ impl Addressee<'_> {
         }
     }
 
+    /// Posts all of the work, in order, or nothing of it. The error says which was refused, and why; for a queue that
+    /// has no room for all of them it is the first that has none.
+    pub(crate) fn post_all<W: Work>(
+        &self,
+        requests: impl Iterator<Item = W> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        let station = self.engines.station(self.index);
+        let places = W::places(self.shared);
+        let mut inside = match station.turnstile.try_enter() {
+            Some(inside) => inside,
+            None => {
+                let rules = *lock(&self.shared.rules);
+                let count = check_all(requests.clone(), &rules)?;
+                if reserve_all(places, W::depth(&rules.caps), count) {
+                    for request in requests {
+                        station.mail.push(request.parcel(self.qpn));
+                    }
+                    self.engines.bell_posted(self.index);
+                    return Ok(());
+                }
+                // Full, as far as is known out here. Whether it still is, can be seen inside.
+                station.turnstile.enter()
+            }
+        };
+        inside.tables.now = clock::now().max(inside.tables.now);
+        inside.take_mail(&station.mail);
+        let result = self.post_all_inside(&mut inside, requests);
+        W::posted(&mut inside, self.qpn);
+        W::leave(self.engines, self.index, inside);
+        result
+    }
+
+    fn post_all_inside<W: Work>(
+        &self,
+        engine: &mut Engine,
+        requests: impl Iterator<Item = W> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        // A queue pair that is gone takes everything and does nothing, as with single requests.
+        let Some(rules) = engine.qps.get(self.qpn).map(|entry| entry.machine.rules()) else { return Ok(()) };
+        let count = check_all(requests.clone(), &rules)?;
+        let (places, depth) = (W::places(self.shared), W::depth(&self.shared.caps));
+        if !reserve_all(places, depth, count) {
+            let free = depth.saturating_sub(places.load(Ordering::Relaxed));
+            return Err((free as usize, PostError::QueueFull { what: W::QUEUE, depth }));
+        }
+        for (index, request) in requests.enumerate() {
+            if let Err(error) = request.post(engine, self.qpn) {
+                // Cannot be: it was checked, it has a place, and nobody else is in here.
+                debug_assert!(false, "a request that was checked is refused: {error}");
+                release(places, count.saturating_sub(u32::try_from(index).unwrap_or(count)));
+                return Err((index, error));
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     fn post_inside<W: Work>(
         &self,
@@ -123,25 +200,30 @@ impl Addressee<'_> {
         requests: &[W],
         first: usize,
     ) -> Result<(), (usize, PostError)> {
-        inside.tables.now = clock::now().max(inside.tables.now);
+        if W::TAKES_TIME {
+            inside.tables.now = clock::now().max(inside.tables.now);
+        }
         inside.take_mail(&self.engines.station(self.index).mail);
         let mut result = Ok(());
         let depth = W::depth(&self.shared.caps);
         let places = W::places(self.shared);
+        // In here the count is exact: what is in the machine, and what is on its way to it.
+        let places_taken = reserve(places, depth, requests.len());
         for (index, request) in requests.iter().enumerate() {
-            // In here the count is exact: what is in the machine, and what is on its way to it.
-            let posted = if reserve(places, depth) {
-                request.post(&mut inside, self.qpn).inspect_err(|_| release(places, 1))
+            let posted = if index < places_taken {
+                request.post(&mut inside, self.qpn)
             } else {
                 let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
                 let full = PostError::QueueFull { what: W::QUEUE, depth };
                 rules.map_or(Ok(()), |rules| request.check(&rules)).and(Err(full))
             };
             if let Err(error) = posted {
+                release(places, u32::try_from(places_taken.saturating_sub(index)).unwrap_or(u32::MAX));
                 result = Err((first + index, error));
                 break;
             }
         }
+        W::posted(&mut inside, self.qpn);
         W::leave(self.engines, self.index, inside);
         result
     }
@@ -156,7 +238,7 @@ impl Addressee<'_> {
                 result = Err((index, error));
                 break;
             }
-            if !reserve(W::places(self.shared), W::depth(&rules.caps)) {
+            if reserve(W::places(self.shared), W::depth(&rules.caps), 1) == 0 {
                 // Full, as far as is known out here. Whether it still is, can be seen inside.
                 return self.post_inside(station.turnstile.enter(), &requests[index..], index);
             }
@@ -167,10 +249,31 @@ impl Addressee<'_> {
     }
 }
 
-/// Takes a place in a queue of this depth; false, and nothing changed, if there is none.
-fn reserve(used: &AtomicU32, depth: u32) -> bool {
-    let one_more = |used: u32| (used < depth).then_some(used + 1);
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+/// Takes up to `wanted` places in a queue of this depth, as many as there are; how many.
+fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> usize {
+    let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+    let free = |used: u32| depth.saturating_sub(used).min(wanted);
+    let more = |used: u32| (free(used) > 0).then(|| used + free(used));
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_or(0, |before| free(before) as usize)
+}
+
+/// What the first of these would be refused for, beside a full queue; else how many they are.
+fn check_all<W: Work>(
+    requests: impl Iterator<Item = W>,
+    rules: &PostRules,
+) -> Result<u32, (usize, PostError)> {
+    let mut count = 0;
+    for (index, request) in requests.enumerate() {
+        request.check(rules).map_err(|error| (index, error))?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Takes so many places in a queue of this depth; false, and nothing changed, if there are not as many.
+fn reserve_all(used: &AtomicU32, depth: u32, count: u32) -> bool {
+    let more = |used: u32| used.checked_add(count).filter(|sum| *sum <= depth);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 /// Gives back places. Completions from before a reset may say so twice.

@@ -190,6 +190,9 @@ impl Qp {
         });
         if let Some(qpn) = qpn {
             engines.station(engine).settle_in();
+            if spec.service == Service::Ud {
+                engines.station(engine).expect_packets();
+            }
             spec.send_cq.enroll(qpn, &shared);
             spec.receive_cq.enroll(qpn, &shared);
         }
@@ -312,6 +315,9 @@ impl Qp {
             }
             if let Some((way, _)) = resolved {
                 entry.way = Some(way);
+                if let Some(address) = address.filter(|_| connected) {
+                    entry.machine.limit_way(address.static_rate);
+                }
                 if way.route.traffic_class != 0 {
                     // Who uses classes is told what became of them: a network may have marked them.
                     port.fabric.show_marks();
@@ -319,6 +325,9 @@ impl Qp {
             }
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
+                if choice.path == Path::Wire {
+                    self.nic.engines().station(self.engine).expect_packets();
+                }
                 entry.peer = peer;
                 self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer);
@@ -346,18 +355,18 @@ impl Qp {
         Ok(())
     }
 
-    /// Has it get datagrams that are sent to a multicast group, beside its own. On a loopback device the
-    /// device copies them to each attached queue pair of its own.
+    /// Has it get datagrams that are sent to a multicast group, beside its own: on a loopback device those of
+    /// the processes that share the device, elsewhere those of the network.
     ///
     /// # Errors
-    /// It is not a datagram queue pair, the address is no group, or the device reaches beyond this machine.
+    /// It is not a datagram queue pair, the address is no group, or there are too many.
     pub fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
         self.nic.check_ours()?;
         if self.service != Service::Ud {
             return Err(CreateError::NotADatagramQueue { given: self.service.name() });
         }
-        let group = crate::address::group_of(&self.nic, group)?;
-        self.nic.engines().join_group(group, self.qpn)
+        let group = crate::address::group_of(group)?;
+        self.nic.join_group(group, self.qpn)
     }
 
     /// Ends that.
@@ -367,11 +376,7 @@ impl Qp {
     pub fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
         self.nic.check_ours()?;
         let group = group.ip();
-        if self.nic.engines().leave_group(group, self.qpn) {
-            Ok(())
-        } else {
-            Err(CreateError::NotAttached { group })
-        }
+        if self.nic.leave_group(group, self.qpn) { Ok(()) } else { Err(CreateError::NotAttached { group }) }
     }
 
     fn choose_path(&self, ours: bool, peer: Qpn) -> PathChoice {
@@ -443,6 +448,18 @@ impl Qp {
         self.addressee()?.post(requests)
     }
 
+    /// Posts all of these sends, in order, and has them begun; or none of them.
+    ///
+    /// # Errors
+    /// Which was refused, and why; for a queue that has no room for all of them it is the first that has none.
+    /// Nothing was posted.
+    pub fn post_all_sends<'a>(
+        &self,
+        requests: impl Iterator<Item = SendRequest<'a>> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        self.addressee()?.post_all(requests)
+    }
+
     /// Posts receives, in order.
     ///
     /// # Errors
@@ -510,7 +527,7 @@ impl Drop for Qp {
         engines.send_owed(self.engine, self.qpn);
         // Before its number is free: the next to have it must find nothing of this one, and lose nothing.
         engines.set_uses_wire(self.qpn, false);
-        engines.leave_all_groups(self.qpn);
+        self.nic.leave_all_groups(self.qpn);
         self.send_cq.strike(self.qpn);
         self.receive_cq.strike(self.qpn);
         let entry = engines.control(self.engine, |engine| engine.remove_qp(self.qpn));
@@ -524,6 +541,7 @@ impl Drop for Qp {
 impl Engine {
     /// Takes a queue pair away, with everything that it holds.
     fn remove_qp(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
+        self.remember(qpn);
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(qpn)?;
         let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);

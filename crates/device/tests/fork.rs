@@ -44,6 +44,7 @@ fn a_fork_with_traffic_on_both_sides() {
         })
         .collect();
     for time in 0..TIMES {
+        assert!(udp_sockets() > 0);
         let ours = Side::new(&nic, ADDRESS, PathPolicy::Prefer);
         let (to_child, from_parent) = pipe();
         let (to_parent, from_child) = pipe();
@@ -92,7 +93,21 @@ fn write(from: &Side, to: &Peer, number: u64) {
     assert_eq!(u64::from_ne_bytes(seen), number);
 }
 
+/// UDP sockets among the descriptors of this process.
+fn udp_sockets() -> usize {
+    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let known = text("/proc/self/net/udp") + &text("/proc/self/net/udp6");
+    let inodes: Vec<String> = known
+        .lines()
+        .filter_map(|line| Some(format!("socket:[{}]", line.split_whitespace().nth(9)?)))
+        .collect();
+    let fds = std::fs::read_dir("/proc/self/fd").expect("descriptors").flatten();
+    let links = fds.filter_map(|fd| std::fs::read_link(fd.path()).ok());
+    links.filter(|link| inodes.iter().any(|inode| link.to_str() == Some(inode))).count()
+}
+
 fn be_the_child(before: Side, parent: &mut Wire) {
+    assert_eq!(udp_sockets(), 0, "neither those of slots nor those for sending");
     // What was made before the fork returns errors, and hangs nowhere.
     assert!(!before.nic.is_ours());
     assert_eq!(before.nic.create_domain(), Err(CreateError::Forked));

@@ -31,6 +31,27 @@ pub struct Call<'a, F> {
     patience: Patience,
 }
 
+/// What a [`Call`] does, step by step. Programs neither name nor implement it.
+pub trait Attempt: Unpin {
+    /// What it gives.
+    type Output;
+
+    /// Tries; if it cannot be done yet, `waker` is called when it is worth trying again.
+    #[doc(hidden)]
+    fn attempt(&mut self, waker: Option<&Waker>) -> Poll<Result<Self::Output, Error>>;
+}
+
+impl<T, F> Attempt for F
+where
+    F: FnMut(Option<&Waker>) -> Poll<Result<T, Error>> + Unpin,
+{
+    type Output = T;
+
+    fn attempt(&mut self, waker: Option<&Waker>) -> Poll<Result<T, Error>> {
+        self(waker)
+    }
+}
+
 impl<'a, F> Call<'a, F> {
     pub(crate) const fn new(shared: &'a Arc<Shared>, poll: F) -> Self {
         Self { shared, poll, patience: Patience::new() }
@@ -44,9 +65,9 @@ impl<'a, F> Call<'a, F> {
     ///
     /// # Errors
     /// Why it failed.
-    pub fn wait<T>(self) -> Result<T, Error>
+    pub fn wait(self) -> Result<F::Output, Error>
     where
-        F: FnMut(Option<&Waker>) -> Poll<Result<T, Error>>,
+        F: Attempt,
     {
         self.block(None)
     }
@@ -55,31 +76,28 @@ impl<'a, F> Call<'a, F> {
     ///
     /// # Errors
     /// Why it failed, or that the time is over: the connection stands then, and the call can be made again.
-    pub fn wait_for<T>(self, limit: Duration) -> Result<T, Error>
+    pub fn wait_for(self, limit: Duration) -> Result<F::Output, Error>
     where
-        F: FnMut(Option<&Waker>) -> Poll<Result<T, Error>>,
+        F: Attempt,
     {
         self.block(Some(limit))
     }
 
-    fn block<T>(mut self, limit: Option<Duration>) -> Result<T, Error>
+    fn block(mut self, limit: Option<Duration>) -> Result<F::Output, Error>
     where
-        F: FnMut(Option<&Waker>) -> Poll<Result<T, Error>>,
+        F: Attempt,
     {
-        block_on(self.shared.polling, limit, &mut self.poll)
+        block_on(self.shared.polling, limit, |waker| self.poll.attempt(waker))
             .unwrap_or_else(|| Err(Error::TimedOut(limit.unwrap_or_default())))
     }
 }
 
-impl<T, F> Future for Call<'_, F>
-where
-    F: FnMut(Option<&Waker>) -> Poll<Result<T, Error>> + Unpin,
-{
-    type Output = Result<T, Error>;
+impl<F: Attempt> Future for Call<'_, F> {
+    type Output = Result<F::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { shared, poll, patience } = &mut *self;
-        patience.poll(shared.polling, context.waker(), poll)
+        patience.poll(shared.polling, context.waker(), |waker| poll.attempt(waker))
     }
 }
 

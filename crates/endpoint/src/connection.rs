@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 use ferroce_verbs::{Access, Memory, MemoryRegion, ProtectionDomain, RemoteSlice};
 
 use crate::buffer::{Body, Buffer, Message};
-use crate::call::Call;
+use crate::call::{Attempt, Call};
 use crate::calls::{Operating, Turn};
 use crate::core::{Act, Core, Counters, Payload, State, Taken};
 use crate::error::{Cause, Error};
@@ -68,10 +68,7 @@ impl Connection {
     }
 
     /// Sends a message of any length. It is done when the bytes are copied and on their way: they may be used again.
-    pub fn send<'a>(
-        &'a self,
-        bytes: &'a [u8],
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    pub fn send<'a>(&'a self, bytes: &'a [u8]) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         self.sending(Payload::Bytes(bytes), None)
     }
 
@@ -80,7 +77,7 @@ impl Connection {
         &'a self,
         bytes: &'a [u8],
         imm: u32,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         self.sending(Payload::Bytes(bytes), Some(imm))
     }
 
@@ -90,11 +87,11 @@ impl Connection {
         &self,
         buffer: Buffer,
         imm: impl Into<Option<u32>>,
-    ) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + '_> {
+    ) -> Call<'_, impl Attempt<Output = ()> + '_> {
         let ours = buffer.pool().domain() == self.protection_domain();
         let mut sending = self.sending(Payload::Buffer(Some(buffer)), imm.into()).into_inner();
         Call::new(self.shared(), move |waker: Option<&Waker>| match ours {
-            true => sending(waker),
+            true => sending.attempt(waker),
             false => Poll::Ready(Err(Error::OtherConnection)),
         })
     }
@@ -107,7 +104,7 @@ impl Connection {
         region: &'a Arc<MemoryRegion>,
         range: impl RangeBounds<usize>,
         imm: impl Into<Option<u32>>,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         let (offset, len) = bounds(&range, region.len());
         let wrong = match offset.checked_add(len) {
             Some(end) if end <= region.len() => {
@@ -120,7 +117,7 @@ impl Connection {
         };
         let mut sending = self.sending(Payload::Shared(region, offset, len), imm.into()).into_inner();
         Call::new(self.shared(), move |waker: Option<&Waker>| match &wrong {
-            None => sending(waker),
+            None => sending.attempt(waker),
             Some(error) => Poll::Ready(Err(error.clone())),
         })
     }
@@ -129,7 +126,7 @@ impl Connection {
         &'a self,
         mut payload: Payload<'a>,
         imm: Option<u32>,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         let mut turn = Turn::new(self.shared());
         Call::new(self.shared(), move |waker: Option<&Waker>| {
             turn.poll(waker, |core, ticket| core.try_send(&mut payload, imm, ticket))
@@ -137,9 +134,7 @@ impl Connection {
     }
 
     /// The next message; nothing when the peer has said that no more come.
-    pub fn recv(
-        &self,
-    ) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<Option<Message>, Error>> + Unpin + '_> {
+    pub fn recv(&self) -> Call<'_, impl Attempt<Output = Option<Message>> + '_> {
         let shared = self.shared();
         Call::new(shared, move |waker: Option<&Waker>| {
             let taken = poll_receive(shared, waker, None);
@@ -155,7 +150,7 @@ impl Connection {
     pub fn recv_into<'a>(
         &'a self,
         into: &'a mut [u8],
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Option<Received>, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = Option<Received>> + 'a> {
         let shared = self.shared();
         Call::new(shared, move |waker: Option<&Waker>| {
             let size = into.len();
@@ -191,7 +186,7 @@ impl Connection {
         name: &'a str,
         memory: impl Into<Memory>,
         access: Access,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Exposed, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = Exposed> + 'a> {
         let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         let granted = access & remote;
         let local = match granted.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
@@ -216,10 +211,7 @@ impl Connection {
     }
 
     /// What the peer has opened under this name, waiting for it if need be. If there are several, the newest.
-    pub fn remote<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<RemoteMemory, Error>> + Unpin + 'a> {
+    pub fn remote<'a>(&'a self, name: &'a str) -> Call<'a, impl Attempt<Output = RemoteMemory> + 'a> {
         let shared = self.shared();
         Call::new(shared, move |waker: Option<&Waker>| {
             let found = shared.poll_with(waker, |core, waker| {
@@ -239,7 +231,7 @@ impl Connection {
         to: &RemoteMemory,
         offset: u64,
         bytes: &'a [u8],
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         let part = to.part(offset, bytes.len() as u64, Access::REMOTE_WRITE);
         self.operating(Some(to), part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
     }
@@ -251,7 +243,7 @@ impl Connection {
         offset: u64,
         bytes: &'a [u8],
         imm: u32,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         let part = to.part(offset, bytes.len() as u64, Access::REMOTE_WRITE);
         self.operating(Some(to), part, move |to| Act::Write { bytes, to, imm: Some(imm) }, |_| ())
     }
@@ -263,7 +255,7 @@ impl Connection {
         offset: u64,
         buffer: Buffer,
         imm: impl Into<Option<u32>>,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Buffer, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = Buffer> + 'a> {
         let part = match buffer.pool().domain() == self.protection_domain() {
             true => to.part(offset, buffer.len() as u64, Access::REMOTE_WRITE),
             false => Err(Error::OtherConnection),
@@ -283,7 +275,7 @@ impl Connection {
         from: &RemoteMemory,
         offset: u64,
         len: usize,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Vec<u8>, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = Vec<u8>> + 'a> {
         let part = from.part(offset, len as u64, Access::REMOTE_READ);
         self.operating(
             Some(from),
@@ -299,7 +291,7 @@ impl Connection {
         from: &RemoteMemory,
         offset: u64,
         len: usize,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<Buffer, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = Buffer> + 'a> {
         let part = from.part(offset, len as u64, Access::REMOTE_READ);
         self.operating(Some(from), part, move |from| Act::Read { len, from }, |buffer| buffer)
     }
@@ -311,7 +303,7 @@ impl Connection {
         offset: u64,
         compare: u64,
         swap: u64,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<u64, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = u64> + 'a> {
         self.operating(
             Some(at),
             at.word(offset),
@@ -326,16 +318,12 @@ impl Connection {
         at: &RemoteMemory,
         offset: u64,
         add: u64,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<u64, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = u64> + 'a> {
         self.operating(Some(at), at.word(offset), move |at| Act::FetchAdd { at, add }, |word| number(&word))
     }
 
     /// Reads the peer's [`PhysicalWindow`](crate::PhysicalWindow) by address.
-    pub fn physical_read(
-        &self,
-        address: u64,
-        len: usize,
-    ) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<Vec<u8>, Error>> + Unpin + '_> {
+    pub fn physical_read(&self, address: u64, len: usize) -> Call<'_, impl Attempt<Output = Vec<u8>> + '_> {
         let part = self.physical(address, len as u64, false);
         self.operating(
             None,
@@ -350,7 +338,7 @@ impl Connection {
         &'a self,
         address: u64,
         bytes: &'a [u8],
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         let part = self.physical(address, bytes.len() as u64, true);
         self.operating(None, part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
     }
@@ -376,7 +364,7 @@ impl Connection {
         part: Result<RemoteSlice, Error>,
         act: impl FnOnce(RemoteSlice) -> Act<'a>,
         result: impl Fn(Buffer) -> T + Unpin + 'a,
-    ) -> Call<'a, impl FnMut(Option<&Waker>) -> Poll<Result<T, Error>> + Unpin + 'a> {
+    ) -> Call<'a, impl Attempt<Output = T> + 'a> {
         let on = on.map(|memory| Arc::clone(&memory.remote));
         let mut operating = part.map(|part| Operating::new(self.shared(), act(part), on));
         Call::new(self.shared(), move |waker: Option<&Waker>| match &mut operating {
@@ -386,14 +374,14 @@ impl Connection {
     }
 
     /// Says that this end sends no more, and waits until the peer has everything. The peer may go on sending.
-    pub fn shutdown(&self) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + '_> {
+    pub fn shutdown(&self) -> Call<'_, impl Attempt<Output = ()> + '_> {
         let mut turn = Turn::new(self.shared());
         Call::new(self.shared(), move |waker: Option<&Waker>| poll_end(&mut turn, waker, Core::try_finish))
     }
 
     /// Says that this end sends no more, waits until the peer has everything, and ends the connection. What the peer has
     /// sent meanwhile and this end has not received is gone.
-    pub fn close(&self) -> Call<'_, impl FnMut(Option<&Waker>) -> Poll<Result<(), Error>> + Unpin + '_> {
+    pub fn close(&self) -> Call<'_, impl Attempt<Output = ()> + '_> {
         let mut turn = Turn::new(self.shared());
         Call::new(self.shared(), move |waker: Option<&Waker>| poll_end(&mut turn, waker, Core::try_close))
     }
@@ -474,7 +462,7 @@ pub(crate) fn poll_receive(
 fn poll_end(
     turn: &mut Turn<'_>,
     waker: Option<&Waker>,
-    end: fn(&mut Core, &mut Option<u64>) -> Poll<Result<(), Error>>,
+    end: impl Fn(&mut Core, &mut Option<u64>) -> Poll<Result<(), Error>>,
 ) -> Poll<Result<(), Error>> {
     turn.poll(waker, |core, ticket| {
         let ended = end(core, ticket);

@@ -47,7 +47,7 @@ mod stream;
 mod tests;
 
 pub use buffer::{Buffer, Message};
-pub use call::Call;
+pub use call::{Attempt, Call};
 pub use connect::Connect;
 pub use connection::{Connection, MemoryUse, Received};
 pub use core::{Counters, State};

@@ -23,9 +23,12 @@ use crate::options::Polling;
 /// it, or hold on to it with a clone. One that waits lets the others of the same reactor wait too.
 #[must_use = "a handler does nothing until a reactor serves a connection with it"]
 pub struct Handler {
-    message: Box<dyn FnMut(&Connection, Message) + Send>,
-    closed: Box<dyn FnOnce(&Connection, Result<(), Error>) + Send>,
+    message: OnMessage,
+    closed: OnClosed,
 }
+
+type OnMessage = Box<dyn FnMut(&Connection, Message) + Send>;
+type OnClosed = Box<dyn FnOnce(&Connection, Result<(), Error>) + Send>;
 
 /// A thread that calls the functions of [`Handler`]s. When it is dropped, its thread ends, and the
 /// connections that it served are dropped unless somebody else holds them.
@@ -246,8 +249,7 @@ impl Served {
                 Poll::Pending if done == 0 => return Turn::Idle,
                 Poll::Pending => return Turn::Worked,
                 Poll::Ready(Ok(Taken::Message(message))) => (self.handler.message)(&self.connection, message),
-                Poll::Ready(Ok(_)) => return Turn::Ended(Ok(())),
-                Poll::Ready(Err(Error::Closed)) => return Turn::Ended(Ok(())),
+                Poll::Ready(Ok(_) | Err(Error::Closed)) => return Turn::Ended(Ok(())),
                 Poll::Ready(Err(error)) => return Turn::Ended(Err(error)),
             }
         }
@@ -283,5 +285,5 @@ fn pin(cpu: usize) -> Result<(), std::io::ErrorKind> {
         return Err(std::io::ErrorKind::InvalidInput);
     }
     set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set).map_err(|error| error.kind())
+    rustix::thread::sched_setaffinity(None, &set).map_err(rustix::io::Errno::kind)
 }

@@ -88,7 +88,7 @@ fn ten_gibibytes_or_a_part_of_them() {
             let sum = message.imm();
             let bytes = message.into_vec();
             assert_eq!(sum, Some(crc32fast::hash(&bytes)), "message {count}");
-            if count % 16 == 0 {
+            if count.is_multiple_of(16) {
                 fill(seed ^ u64::from(count), &mut expected, len);
                 assert!(bytes == expected, "message {count}");
             }

@@ -54,6 +54,7 @@ pub use posting::{PostError, PostRules};
 pub use qp::{Caps, Hold, QpConfig, QueuePair};
 pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};
+pub use rc::last_ack::LastAck;
 pub use rc::resources::MAX_RESOURCES;
 pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use time::Time;

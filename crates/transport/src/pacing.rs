@@ -10,8 +10,11 @@ const BURST: Duration = Duration::from_millis(1);
 /// The bucket. It is kept as the time at which everything sent so far would have left at the rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pacer {
-    /// Kilobits per second; 0 is no limit.
+    /// Kilobits per second, the lower of the two below; 0 is no limit.
     rate: u32,
+    /// What the program allows, and what the way to the peer carries.
+    allowed: u32,
+    carried: u32,
     paid_until: Time,
     /// What the last whole nanosecond of it leaves over, in parts of `rate`.
     remainder: u64,
@@ -20,14 +23,32 @@ pub(crate) struct Pacer {
 }
 
 impl Pacer {
-    /// The rate in kilobits per second, 0 without a limit.
-    pub(crate) const fn rate(&self) -> u32 {
-        self.rate
+    /// The rate that the program allows in kilobits per second, 0 without a limit.
+    pub(crate) const fn allowed(&self) -> u32 {
+        self.allowed
     }
 
-    /// Sets another rate; what was sent at the old one is forgotten.
-    pub(crate) const fn set_rate(&mut self, rate: u32) {
-        *self = Self { rate, paid_until: Time::ZERO, remainder: 0, resume: None };
+    /// Allows another rate; what was sent at the old one is forgotten.
+    pub(crate) fn allow(&mut self, rate: u32) {
+        *self = Self { allowed: rate, carried: self.carried, ..Self::default() }.settled();
+    }
+
+    /// The same for what the way to the peer carries.
+    pub(crate) fn carry(&mut self, rate: u32) {
+        *self = Self { carried: rate, allowed: self.allowed, ..Self::default() }.settled();
+    }
+
+    fn settled(self) -> Self {
+        let rate = match (self.allowed, self.carried) {
+            (0, other) | (other, 0) => other,
+            (one, other) => one.min(other),
+        };
+        Self { rate, ..self }
+    }
+
+    /// Whether there is no limit at all.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.rate == 0
     }
 
     /// Whether a packet may leave now.
@@ -68,7 +89,7 @@ mod tests {
     /// Bytes that leave in `time` if packets of `size` wait all the time.
     fn sent_in(rate: u32, size: u64, time: Duration) -> u64 {
         let (mut pacer, mut now, mut sent) = (Pacer::default(), Time::from_nanos(7), 0);
-        pacer.set_rate(rate);
+        pacer.allow(rate);
         let end = now + time;
         while now < end {
             while pacer.allows(now) {
@@ -96,7 +117,7 @@ mod tests {
     #[test]
     fn a_pause_saves_up_no_more_than_a_burst() {
         let mut pacer = Pacer::default();
-        pacer.set_rate(8000);
+        pacer.allow(8000);
         let late = Time::from_nanos(3_600_000_000_000);
         let mut sent = 0;
         while pacer.allows(late) {
@@ -111,5 +132,14 @@ mod tests {
         let mut pacer = Pacer::default();
         assert!(!pacer.spend(u64::MAX, Time::ZERO) && pacer.allows(Time::ZERO));
         assert_eq!(pacer.resume_at(), None);
+    }
+    #[test]
+    fn the_lower_of_both_limits_counts() {
+        let mut pacer = Pacer::default();
+        for (allowed, carried, rate) in [(0, 0, 0), (5, 0, 5), (0, 6, 6), (5, 6, 5), (7, 6, 6)] {
+            pacer.allow(allowed);
+            pacer.carry(carried);
+            assert_eq!((pacer.rate, pacer.allowed()), (rate, allowed));
+        }
     }
 }

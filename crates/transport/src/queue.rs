@@ -23,6 +23,8 @@ pub(crate) struct SendWork {
     pub(crate) read_chunk: u32,
     /// Local work: done already.
     pub(crate) executed: bool,
+    /// Its last packet has asked for an acknowledgement when it was last sent.
+    pub(crate) asked: bool,
     sges: u8,
     inline: Option<u32>,
 }
@@ -54,6 +56,7 @@ impl SendQueue {
             message: Msn::default(),
             read_chunk: 0,
             executed: false,
+            asked: false,
             sges: 0,
             inline: None,
         };
@@ -79,6 +82,16 @@ impl SendQueue {
 
     pub(crate) fn head(&self) -> u32 {
         self.head
+    }
+
+    /// Whether more places are free than taken.
+    pub(crate) fn is_less_than_half_full(&self) -> bool {
+        (self.len() as usize) < self.work.len() / 2
+    }
+
+    /// How many were posted and how many are done, ever. Both wrap.
+    pub(crate) const fn totals(&self) -> (u32, u32) {
+        (self.tail, self.head)
     }
 
     /// The request with this number, if it is posted.
@@ -124,6 +137,7 @@ impl SendQueue {
             message,
             read_chunk: 0,
             executed: false,
+            asked: false,
             sges,
             inline,
         };
@@ -234,6 +248,12 @@ impl ReceiveQueue {
     #[must_use]
     pub const fn len(&self) -> u32 {
         self.tail.wrapping_sub(self.head)
+    }
+
+    /// How many were posted and how many were taken, ever. Both wrap.
+    #[must_use]
+    pub const fn totals(&self) -> (u32, u32) {
+        (self.tail, self.head)
     }
 
     /// Whether none waits.

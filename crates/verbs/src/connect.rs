@@ -105,6 +105,7 @@ impl QueuePair {
             hop_limit: options.hop_limit,
             flow_label: options.flow_label,
             source_port: options.source_port,
+            static_rate: 0,
         };
         let mtu = options.path_mtu.unwrap_or_else(|| peer.mtu.min(self.domain().nic.active_mtu()));
         let mut rtr = Attributes::to(State::Rtr)

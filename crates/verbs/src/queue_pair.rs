@@ -198,11 +198,11 @@ impl QueuePair {
 
     /// Has it get datagrams that are sent to a multicast group, beside its own.
     ///
-    /// The device copies them to each attached queue pair of its own. That works inside a loopback device;
-    /// beyond it, and between processes, multicast is not supported, and refused.
+    /// On a loopback device these are the datagrams of all processes that share the device; on any other, those
+    /// of the network. Its own are among them.
     ///
     /// # Errors
-    /// It is not a datagram queue pair, the address is no group, or the device reaches beyond this machine.
+    /// It is not a datagram queue pair, the address is no group, or there are too many.
     pub fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
         self.device.attach_to_group(group)
     }

@@ -50,6 +50,48 @@ static void *wait_for_event(void *channel) {
     return NULL;
 }
 
+/* A datagram to a group that its sender belongs to comes back to it. */
+static void multicast(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_mr *mr, union ibv_gid *group) {
+    struct ibv_qp_init_attr init = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_UD};
+    init.cap = (struct ibv_qp_cap){.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
+    struct ibv_qp *qp = ibv_create_qp(pd, &init);
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 5};
+    NUMBER(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY), 0);
+    attr.qp_state = IBV_QPS_RTR;
+    NUMBER(ibv_modify_qp(qp, &attr, IBV_QP_STATE), 0);
+    attr.qp_state = IBV_QPS_RTS;
+    NUMBER(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN), 0);
+    union ibv_gid host;
+    NUMBER(ibv_query_gid(qp->context, 1, 0, &host), 0);
+    NUMBER(ibv_attach_mcast(qp, NULL, 0), EINVAL);
+    NUMBER(ibv_attach_mcast(qp, &host, 0), EINVAL);
+    NUMBER(ibv_detach_mcast(qp, group, 0), EINVAL);
+    NUMBER(ibv_attach_mcast(qp, group, 0), 0);
+    struct ibv_ah_attr to = {.is_global = 1, .port_num = 1, .grh = {.dgid = *group}};
+    struct ibv_ah *handle = ibv_create_ah(pd, &to);
+    struct ibv_sge room = {.addr = 0x1000, .length = 64, .lkey = mr->lkey};
+    struct ibv_sge text = {.addr = 0x1100, .length = 8, .lkey = mr->lkey};
+    struct ibv_recv_wr receive = {.wr_id = 21, .sg_list = &room, .num_sge = 1}, *bad = NULL;
+    struct ibv_send_wr send = {.wr_id = 22, .sg_list = &text, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad_send;
+    send.send_flags = IBV_SEND_SIGNALED;
+    send.wr.ud.ah = handle;
+    send.wr.ud.remote_qpn = 0xffffff;
+    send.wr.ud.remote_qkey = 5;
+    NUMBER(ibv_post_recv(qp, &receive, &bad), 0);
+    NUMBER(ibv_post_send(qp, &send, &bad_send), 0);
+    for (int done = 0; done < 2;) {
+        struct ibv_wc wc;
+        if (ibv_poll_cq(cq, 1, &wc) == 1) {
+            NUMBER(wc.status, IBV_WC_SUCCESS);
+            NUMBER(wc.wr_id == 21 ? (int)wc.byte_len : 48, 48);
+            done++;
+        }
+    }
+    NUMBER(ibv_detach_mcast(qp, group, 0), 0);
+    NUMBER(ibv_destroy_ah(handle), 0);
+    NUMBER(ibv_destroy_qp(qp), 0);
+}
+
 int main(void) {
     NULL_WITH(ibv_open_device(NULL), EINVAL);
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -251,10 +293,19 @@ int main(void) {
     ah.grh.sgid_index = 0;
     NULL_WITH(ibv_create_ah(pd, &ah), EINVAL);
     ibv_query_gid(ctx, 1, 0, &ah.grh.dgid);
+    ah.static_rate = 99;
+    NULL_WITH(ibv_create_ah(pd, &ah), EINVAL);
+    ah.static_rate = IBV_RATE_10_GBPS;
     struct ibv_ah *handle = ibv_create_ah(pd, &ah);
     NUMBER(handle != NULL, 1);
     wc.wc_flags = 0;
     MINUS_ONE_WITH(ibv_init_ah_from_wc(ctx, 1, &wc, NULL, &ah), EINVAL);
+
+    /* Multicast groups. */
+    union ibv_gid group = {.raw = {[10] = 0xff, [11] = 0xff, [12] = 239, [13] = 8, [14] = 8, [15] = 8}};
+    NUMBER(ibv_attach_mcast(NULL, &group, 0), EINVAL);
+    NUMBER(ibv_attach_mcast(qp, &group, 0), EINVAL);
+    multicast(pd, cq, mr, &group);
 
     /* What is not there. */
     NULL_WITH(ibv_alloc_td(ctx, NULL), EOPNOTSUPP);

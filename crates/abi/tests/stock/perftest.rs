@@ -91,6 +91,23 @@ fn pairs_that_are_killed_leave_the_others_as_they_are() {
     }
 }
 
+/// Reliable connections keep their promise on a bad link. The long form has all tools.
+#[test]
+fn the_tools_of_reliable_connections_finish_on_a_bad_link() {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    let tools = if is_long() { PROGRAMS } else { &["ib_write_bw", "ib_read_bw"][..] };
+    for program in tools {
+        let args: &[&str] = match *program {
+            "ib_atomic_bw" | "ib_atomic_lat" => &["-F", "-x", "0", "-n", "200"],
+            _ => &["-F", "-x", "0", "-n", "200", "-s", "20000"],
+        };
+        let variables = &[("FERROCE_FAULTS", "loss=0.02,dup=0.01,reorder=0.02,seed=1")];
+        Pair { program, args, address: "127.0.88.29", variables }.run();
+    }
+}
+
 /// Every tool in every way that it has. Only in the long form: it takes minutes.
 #[test]
 fn the_whole_matrix() {

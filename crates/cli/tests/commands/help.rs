@@ -7,7 +7,8 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 7] = ["demo", "devices", "perf", "switchboard", "decode", "completions", "man"];
+const COMMANDS: [&str; 8] =
+    ["demo", "devices", "perf", "stat", "switchboard", "decode", "completions", "man"];
 
 #[test]
 fn help_teaches() {

@@ -2,7 +2,7 @@
 
 use crate::samples::Sample;
 use crate::stream::{ASLEEP, BUSY, Stream};
-use crate::{Outcome, Settings, local, pingpong, raw};
+use crate::{Outcome, Settings, alone, local, pingpong, raw};
 
 /// Measures one side of a figure.
 pub(crate) type Load = fn(&Settings) -> Outcome<Sample>;
@@ -122,6 +122,27 @@ pub(crate) const FIGURES: &[Figure] = &[
         against: "copy of 1 MiB",
         ours: Some(|s| local::bandwidth(Stream { depth: 1, ..BULK }, s)),
         raw: Some(|s| Ok(Sample::new(f64::from(1 << 20) / raw::copy(s, 1 << 20)))),
+    },
+    Figure {
+        name: "work of a SEND 64 B, both ends in one thread",
+        unit: "us",
+        against: "UDP, one thread",
+        ours: Some(alone::send),
+        raw: Some(alone::raw_trip),
+    },
+    Figure {
+        name: "work of 16 WRITEs 64 B, both ends in one thread",
+        unit: "us",
+        against: "UDP GSO, one thread, 16 x 96 B",
+        ours: Some(|s| alone::stream(SMALL, s)),
+        raw: Some(alone::raw_small),
+    },
+    Figure {
+        name: "work of a WRITE 1 MiB, both ends in one thread",
+        unit: "us",
+        against: "UDP GSO, one thread, 256 x 4112 B",
+        ours: Some(|s| alone::stream(BULK, s)),
+        raw: Some(alone::raw_bulk),
     },
     Figure {
         name: "the time",

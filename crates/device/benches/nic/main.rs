@@ -11,6 +11,7 @@ use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
+mod alone;
 mod ends;
 mod figures;
 mod local;

@@ -17,13 +17,13 @@ pub(crate) const ECHO_BLOCKING: &str = "raw-echo-blocking";
 pub(crate) const SINK: &str = "raw-sink";
 
 /// A WRITE of 64 bytes on the wire: BTH, RETH, payload, ICRC.
-const SMALL: usize = 12 + 16 + 64 + 4;
+pub(crate) const SMALL: usize = 12 + 16 + 64 + 4;
 
 /// A middle packet of 4 KiB: BTH, payload, ICRC.
-const LARGE: usize = 12 + 4096 + 4;
+pub(crate) const LARGE: usize = 12 + 4096 + 4;
 
 /// Segments of the largest send that are LARGE.
-const LARGE_AT_ONCE: usize = 15;
+pub(crate) const LARGE_AT_ONCE: usize = 15;
 
 /// Bytes under way in a stream: what the receiver's buffer holds many times over, and caches hold too.
 const WINDOW: u64 = 512 << 10;
@@ -182,7 +182,7 @@ pub(crate) fn clock(settings: &Settings) -> Outcome<Sample> {
     Ok(Sample::new(nanos_each(settings, 10_000, || (0..10_000).for_each(|_| _ = black_box(Instant::now())))))
 }
 
-fn socket(address: std::net::IpAddr, busy: bool) -> io::Result<UdpSocket> {
+pub(crate) fn socket(address: std::net::IpAddr, busy: bool) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((address, 0))?;
     system::widen(&socket)?;
     if busy {

@@ -34,6 +34,16 @@ pub(crate) fn cpu_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
+/// Processor time of this thread.
+pub(crate) fn thread_time() -> io::Result<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a value that lives during the call.
+    if unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0)))
+}
+
 /// Processor time of processes that this one has started and waited for.
 fn cpu_time_of_children() -> Duration {
     // SAFETY: usage is plain data, for which all zeroes is a value.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use ferroce_transport::cm::{Event, Manager, Request};
 use ferroce_wire::mad::{CommId, MAD_LEN, ServiceId};
 
+use super::mailer::Mailer;
 use super::service::ConnectionManager;
 use crate::clock;
-use crate::switchboard::Membership;
 
 /// Who hears what happens to a connection. Called by the connection manager's thread, in order: it may
 /// call the manager and the device, but must not wait.
@@ -38,6 +38,7 @@ pub(super) struct Books {
     pub(super) acceptors: BTreeMap<ServiceId, Arc<dyn Acceptor>>,
     /// Accepted, and not confirmed when last looked at.
     pub(super) accepted: BTreeSet<CommId>,
+    pub(super) mailer: Mailer,
     /// What is to be told.
     pub(super) news: VecDeque<News>,
 }
@@ -48,22 +49,23 @@ pub(super) enum News {
 }
 
 impl Books {
-    pub(super) fn new(manager: Manager) -> Self {
+    pub(super) fn new(manager: Manager, mailer: Mailer) -> Self {
         Self {
             manager,
             watchers: BTreeMap::new(),
             acceptors: BTreeMap::new(),
             accepted: BTreeSet::new(),
+            mailer,
             news: VecDeque::new(),
         }
     }
 
     /// Sends what the machine has to send, and notes what it has to tell.
-    pub(super) fn settle(&mut self, member: &Membership) {
+    pub(super) fn settle(&mut self) {
         while let Some(outgoing) = self.manager.poll_transmit() {
             let mut bytes = [0; MAD_LEN];
             outgoing.mad.emit(&mut bytes);
-            let sent = member.send_mad(outgoing.ends.local, outgoing.ends.remote, &bytes);
+            let sent = self.mailer.send(&outgoing.ends, &bytes);
             if let (Err(error), Some(id)) = (sent, outgoing.id)
                 && is_final(&error)
                 && self.manager.is_asking(id)

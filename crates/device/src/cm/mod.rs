@@ -11,6 +11,7 @@
 //! by the thread alone, outside of the lock and in order.
 
 mod books;
+mod mailer;
 mod notice;
 mod service;
 

@@ -20,6 +20,9 @@ struct Inside<T> {
 }
 
 impl<T> Notice<T> {
+    /// Tasks that are woken together.
+    const WAKERS: usize = 1024;
+
     /// A value that nobody waits for.
     pub const fn new(value: T) -> Self {
         Self { inside: Mutex::new(Inside { value, wakers: Vec::new() }), changed: Condvar::new() }
@@ -65,10 +68,16 @@ impl<T> Notice<T> {
     pub fn poll<R>(&self, waker: &Waker, look: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
         let mut inside = lock(&self.inside);
         let found = look(&mut inside.value);
-        if found.is_none() && !inside.wakers.iter().any(|known| known.will_wake(waker)) {
-            inside.wakers.push(waker.clone());
+        if found.is_some() || inside.wakers.iter().any(|known| known.will_wake(waker)) {
+            return found;
         }
-        found
+        // Of tasks that are gone, wakers are left; those that are not look again.
+        let full = inside.wakers.len() >= Self::WAKERS;
+        let crowd = if full { std::mem::take(&mut inside.wakers) } else { Vec::new() };
+        inside.wakers.push(waker.clone());
+        drop(inside);
+        crowd.into_iter().for_each(Waker::wake);
+        None
     }
 }
 

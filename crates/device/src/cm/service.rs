@@ -16,9 +16,11 @@ use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId};
 use thiserror::Error;
 
 use super::books::{Acceptor, Books, News, Watcher};
+use super::mailer::Mailer;
 use crate::clock;
 use crate::descriptor::{EventFd, wait_either};
 use crate::driver::Signals;
+use crate::fabric::capture::Capture;
 use crate::nic::{Nic, lock};
 use crate::switchboard::{Mad, Membership, ServiceClaim, SwitchError, fork};
 
@@ -63,12 +65,13 @@ pub struct ListeningTo {
 }
 
 impl Managing {
-    pub(crate) fn start(nic: &Nic) -> io::Result<Self> {
+    pub(crate) fn start(nic: &Nic, capture: Option<Capture<()>>) -> io::Result<Self> {
         let slot = nic.communication_id(0).to_be_bytes()[0];
         let seed = u64::from(nic.random_u32()) << 32 | u64::from(nic.random_u32());
         let config = Config { limits: Limits::default(), slot, seed, path_mtu: nic.active_mtu() };
+        let mailer = Mailer::new(Arc::clone(nic.member()), capture, nic.config().faults);
         let manager = Arc::new(ConnectionManager {
-            books: Mutex::new(Books::new(Manager::new(config))),
+            books: Mutex::new(Books::new(Manager::new(config), mailer)),
             member: Arc::clone(nic.member()),
             bell: EventFd::new()?,
             stop: AtomicBool::new(false),
@@ -150,7 +153,7 @@ impl ConnectionManager {
     /// # Errors
     /// There are too many.
     pub fn connect(&self, connect: &Connect, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             let id = books.manager.connect(clock::now(), connect)?;
             books.watchers.insert(id, watcher);
             Ok(id)
@@ -162,7 +165,7 @@ impl ConnectionManager {
     /// # Errors
     /// There are too many questions.
     pub fn resolve(&self, query: &Query, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             let id = books.manager.resolve(clock::now(), query)?;
             books.watchers.insert(id, watcher);
             Ok(id)
@@ -174,7 +177,7 @@ impl ConnectionManager {
     /// # Errors
     /// The peer has given up.
     pub fn ready(&self, id: CommId) -> Result<(), Refused> {
-        self.with(|books| books.manager.ready(id))
+        self.if_ours(|books| books.manager.ready(id))
     }
 
     /// Accepts a request, with a queue pair in RTS.
@@ -182,7 +185,7 @@ impl ConnectionManager {
     /// # Errors
     /// The peer has given up.
     pub fn accept(&self, id: CommId, accept: &Accept) -> Result<(), Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             books.manager.accept(clock::now(), id, accept)?;
             books.accepted.insert(id);
             Ok(())
@@ -194,7 +197,7 @@ impl ConnectionManager {
     /// # Errors
     /// The peer has given up.
     pub fn reject(&self, id: CommId, reason: RejectReason, private_data: &[u8]) -> Result<(), Refused> {
-        self.with(|books| {
+        self.if_ours(|books| {
             books.watchers.remove(&id);
             books.manager.reject(clock::now(), id, reason, private_data)
         })
@@ -203,7 +206,7 @@ impl ConnectionManager {
     /// Whether a request still waits for an answer.
     #[must_use]
     pub fn is_pending(&self, id: CommId) -> bool {
-        lock(&self.books).manager.is_pending(id)
+        self.member.is_ours() && lock(&self.books).manager.is_pending(id)
     }
 
     /// Ends a connection that stands.
@@ -211,7 +214,7 @@ impl ConnectionManager {
     /// # Errors
     /// It does not stand.
     pub fn disconnect(&self, id: CommId) -> Result<(), Refused> {
-        self.with(|books| books.manager.disconnect(clock::now(), id, &[]))
+        self.if_ours(|books| books.manager.disconnect(clock::now(), id, &[]))
     }
 
     /// The program has no use for a connection any more, in whatever state it is. Nobody hears of it from now on.
@@ -240,12 +243,17 @@ impl ConnectionManager {
         (books.manager.open(), books.manager.half_open(), books.manager.remembered())
     }
 
+    /// In a child of this process nothing is touched: another thread may have had the lock when it was forked.
+    fn if_ours<R>(&self, change: impl FnOnce(&mut Books) -> Result<R, Refused>) -> Result<R, Refused> {
+        if self.member.is_ours() { self.with(change) } else { Err(Refused::NotPending) }
+    }
+
     /// Does something with the books. The thread is called if it has to know.
     fn with<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
         let mut books = lock(&self.books);
         let before = books.manager.poll_timeout();
         let result = change(&mut books);
-        books.settle(&self.member);
+        books.settle();
         let earlier = match (before, books.manager.poll_timeout()) {
             (Some(before), Some(now)) => now < before,
             (None, Some(_)) => true,
@@ -286,7 +294,7 @@ impl ConnectionManager {
         if books.manager.poll_timeout().is_some_and(|due| due <= now) {
             books.look_for_data();
             books.manager.handle_timeout(now);
-            books.settle(&self.member);
+            books.settle();
         }
     }
 
@@ -298,8 +306,9 @@ impl ConnectionManager {
         let Ok(message) = CmMad::parse(&mad.bytes) else { return };
         let ends = Ends { local: mad.local, remote: mad.remote };
         let mut books = lock(&self.books);
+        books.mailer.arrived(mad);
         books.manager.handle_message(clock::now(), ends, &message);
-        books.settle(&self.member);
+        books.settle();
     }
 
     /// Tells whom it concerns, outside of the lock.
@@ -347,8 +356,7 @@ impl ConnectionManager {
 
 impl fmt::Debug for ConnectionManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (open, half_open, remembered) = self.census();
-        write!(f, "ConnectionManager({open} open, {half_open} half open, {remembered} remembered)")
+        f.debug_struct("ConnectionManager").field("member", &self.member).finish_non_exhaustive()
     }
 }
 

@@ -8,7 +8,7 @@ use super::qps::{Entry, Tally, index_of, slot_of};
 use super::{Engine, view};
 use crate::completion::CqId;
 use crate::engines::{Engines, Station, WakeOnPanic};
-use crate::memory::Place;
+use crate::memory::Opened;
 use crate::path::Path;
 
 /// Messages of one queue pair before the next has its turn.
@@ -50,9 +50,11 @@ impl Direct for Meeting<'_> {
     }
 }
 
-fn open(tables: &Tables, spot: Spot, length: u32, write: bool) -> Result<Place<'_>, Denied> {
+fn open(tables: &Tables, spot: Spot, length: u32, write: bool) -> Result<Opened<'_>, Denied> {
     match spot {
-        Spot::Own(domain, lkey, address) => tables.memory.local(domain, Sge { address, length, lkey }, write),
+        Spot::Own(domain, lkey, address) => {
+            tables.memory.local(domain, Sge { address, length, lkey }, write).map(Opened::plain)
+        }
         Spot::Opened(by, rkey, address) => {
             let access = if write { Access::REMOTE_WRITE } else { Access::REMOTE_READ };
             tables.memory.remote(by, rkey, address, length, access)

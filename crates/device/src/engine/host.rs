@@ -99,6 +99,17 @@ impl Tables {
         }
     }
 
+    /// What an event of this completion queue waits for has changed: looks at it anew with the next turn.
+    pub(crate) fn reconsider(&mut self, cq: CqId) {
+        self.put_off.retain(|(_, known)| *known != cq);
+        if let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize)
+            && !self.touched.contains(&cq)
+        {
+            side.touched = true;
+            self.touched.push(cq);
+        }
+    }
+
     /// Looks again at the completion queues whose events have waited long enough.
     fn call_put_off(&mut self) {
         let Self { put_off, cqs, touched, now, .. } = self;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
-use ferroce_wire::{Grh, Packet, ParseError, Service};
+use ferroce_wire::{Grh, Packet, ParseError, Qpn, Service};
 
 use super::qps::{index_of, slot_of};
 use super::verify::Ends;
@@ -44,6 +44,11 @@ impl Sender {
         self.local
     }
 
+    /// Whether it came over the network from the other end of this way.
+    pub(super) fn came_along(&self, route: &Route) -> bool {
+        self.from_wire && self.remote == route.remote && self.local == route.local
+    }
+
     /// Whether it was sent to a multicast group.
     pub(super) const fn is_to_group(&self) -> bool {
         self.local.is_multicast()
@@ -57,7 +62,7 @@ impl Sender {
     }
 
     /// The packet as another process gets it.
-    fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
+    pub(super) fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
         let received = Received {
             len: bytes.len(),
             segment: bytes.len().max(1),
@@ -101,32 +106,44 @@ impl Engine {
             return 1;
         }
         let mut packets = 0;
+        // Packets that come together are mostly for one queue pair.
+        let mut touched = None;
         for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
-            self.take_packet(datagram, &ends, (place, packet), around);
+            let index = self.take_packet(datagram, &ends, (place, packet), around);
+            if index.is_some()
+                && index != touched
+                && let Some(before) = std::mem::replace(&mut touched, index)
+            {
+                self.after(before);
+            }
+        }
+        if let Some(index) = touched {
+            self.after(index);
         }
         packets
     }
 
+    /// Takes in a packet; [`after`](Self::after) has to follow for the queue pair that it says.
     fn take_packet(
         &mut self,
         datagram: &Received,
         ends: &Ends,
         (place, bytes): (usize, &[u8]),
         around: &Engines,
-    ) {
+    ) -> Option<u16> {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {
                 self.count_malformed(&error);
-                return;
+                return None;
             }
         };
         let Some(identification) = self.verifier.check(ends, bytes, place, self.tables.now) else {
             self.counters.icrc_errors += 1;
-            return;
+            return None;
         };
         let sender = Sender {
             remote: datagram.source.0,
@@ -136,7 +153,7 @@ impl Engine {
             identification,
             from_wire: true,
         };
-        self.deliver(&sender, &packet, bytes, around);
+        self.hand_over_packet(&sender, &packet, bytes, around)
     }
 
     fn count_malformed(&mut self, error: &ParseError) {
@@ -154,14 +171,29 @@ impl Engine {
         bytes: &[u8],
         around: &Engines,
     ) {
-        if slot_of(packet.dest_qp) != self.qps.slot() {
-            return self.forward(sender, packet, bytes, around);
+        if let Some(index) = self.hand_over_packet(sender, packet, bytes, around) {
+            self.after(index);
         }
-        let Self { qps, tables, windows, counters, .. } = self;
+    }
+
+    /// The same; but [`after`](Self::after) has to follow for the queue pair that it says.
+    fn hand_over_packet(
+        &mut self,
+        sender: &Sender,
+        packet: &Packet<&[u8]>,
+        bytes: &[u8],
+        around: &Engines,
+    ) -> Option<u16> {
+        if slot_of(packet.dest_qp) != self.qps.slot() {
+            self.forward(sender, packet, bytes, around);
+            return None;
+        }
         let index = index_of(packet.dest_qp);
+        let Self { qps, tables, windows, counters, .. } = self;
         let Some(entry) = qps.by_index(index) else {
-            counters.unknown_qp += 1;
-            return;
+            let known = self.answer_for_departed(sender, packet);
+            self.counters.unknown_qp += u64::from(!known);
+            return None;
         };
         // IBA 9.6.1.5: a connection takes packets from its peer only.
         let from_peer = entry
@@ -170,14 +202,14 @@ impl Engine {
             .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
         if entry.machine.service() != Service::Ud && !from_peer {
             counters.wrong_peer += 1;
-            return;
+            return None;
         }
         // Between two that meet in this process no packet goes over the network: whoever sent this one
         // is not the peer.
         let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
         if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
             counters.wrong_path += 1;
-            return;
+            return None;
         }
         let now = tables.now;
         let window = windows.get(entry.window);
@@ -190,19 +222,36 @@ impl Engine {
             None
         };
         entry.machine.handle_packet(now, packet, prefix, window, &mut host);
-        self.after(index);
+        Some(index)
     }
 
     /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have
     /// come to the wrong engine.
     #[cold]
     fn forward(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
-        if let Some(there) = around.of(packet.dest_qp) {
+        if packet.dest_qp == Qpn::MULTICAST && sender.is_to_group() {
+            self.take_for_group(sender, packet, bytes, around);
+        } else if let Some(there) = around.of(packet.dest_qp) {
             self.counters.forwarded += 1;
             self.send_to_engine(there, sender, bytes, around);
         } else if !around.member.forward(slot_of(packet.dest_qp), &sender.arrival(bytes)) {
             self.counters.unknown_qp += 1;
         }
+    }
+
+    /// A datagram to a group, which the switchboard has heard or got from another process. It goes to queue pairs
+    /// of this process, and no further.
+    fn take_for_group(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
+        let is_datagram = matches!(packet.body, ferroce_wire::Body::Ud(_));
+        let mut buffer = std::mem::take(&mut self.scratch);
+        match buffer.get_mut(..bytes.len()).filter(|_| is_datagram) {
+            Some(copy) => {
+                copy.copy_from_slice(bytes);
+                self.copy_to_members(sender, copy, around);
+            }
+            None => self.counters.unknown_qp += 1,
+        }
+        self.scratch = buffer;
     }
 
     /// Leaves a packet for another engine of this process; false if that has no room.

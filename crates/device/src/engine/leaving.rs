@@ -6,6 +6,8 @@
 use ferroce_transport::Hold;
 use ferroce_wire::Lkey;
 
+use super::host::Tables;
+use super::qps::QpTable;
 use super::{Engine, qps};
 use crate::engines::Everywhere;
 use crate::sync::Share;
@@ -45,7 +47,10 @@ impl Everywhere<'_> {
         for place in (0..count).rev() {
             // All of them are asked, so that each has its marks.
             let held = self.inside.iter_mut().fold(false, |any, engine| engine.holds(place) | any);
-            let lkey = self.inside[0].leaving[place].lkey;
+            let Some(lkey) = self.inside.first().and_then(|engine| Some(engine.leaving.get(place)?.lkey))
+            else {
+                continue;
+            };
             // A window may be bound to it: then it stays until that is gone.
             let table = self.memory();
             if !held && (table.deregister(lkey).is_ok() || table.region(lkey).is_none()) {
@@ -65,7 +70,7 @@ impl Engine {
         let unbindings = self.tables.memory.unbindings();
         let mut changed = std::mem::replace(&mut self.unbindings, unbindings) != unbindings;
         for place in 0..self.leaving.len() {
-            changed |= self.leaving[place].held && !self.holds(place);
+            changed |= self.leaving.get(place).is_some_and(|region| region.held) && !self.holds(place);
         }
         if !changed {
             return;
@@ -81,38 +86,37 @@ impl Engine {
 
     /// Whether work of this engine names the leaving region at this place of the list.
     fn holds(&mut self, place: usize) -> bool {
-        let mut leaving = std::mem::take(&mut self.leaving);
-        let held = leaving.get_mut(place).is_some_and(|region| {
-            region.held = self.is_held(region) || self.mark(region);
+        // The list stays where it is: should this panic, it still names what those of other engines name.
+        let Self { leaving, qps, tables, .. } = self;
+        leaving.get_mut(place).is_some_and(|region| {
+            region.held = region.is_held(qps, tables) || region.mark(qps, tables);
             region.held
-        });
-        self.leaving = leaving;
-        held
+        })
     }
+}
 
-    /// Whether work that was seen to name a region is still posted.
-    fn is_held(&mut self, region: &Leaving) -> bool {
-        let Self { qps, tables, .. } = self;
+impl Leaving {
+    /// Whether work that was seen to name the region is still posted.
+    fn is_held(&self, qps: &mut QpTable, tables: &Tables) -> bool {
         let waits =
             |(index, hold): &(u16, Hold)| qps.by_index(*index).is_some_and(|entry| entry.machine.holds(hold));
         let queued = |(queue, number): &(usize, u32)| {
             tables.srqs.get(*queue).is_some_and(|side| side.queue.has(*number))
         };
-        region.sends.iter().any(waits) || region.shared.iter().any(queued)
+        self.sends.iter().any(waits) || self.shared.iter().any(queued)
     }
 
     /// Looks at all posted work for this region; whether any names it.
-    fn mark(&self, region: &mut Leaving) -> bool {
-        let lkey = region.lkey;
-        let holds = self
-            .qps
+    fn mark(&mut self, qps: &QpTable, tables: &Tables) -> bool {
+        let lkey = self.lkey;
+        let holds = qps
             .iter()
             .filter_map(|entry| Some((qps::index_of(entry.machine.qpn()), entry.machine.hold_on(lkey)?)));
-        region.sends.clear();
-        region.sends.extend(holds);
-        let shared = self.tables.srqs.iter();
-        region.shared.clear();
-        region.shared.extend(shared.filter_map(|(queue, side)| Some((queue, side.queue.last_use(lkey)?))));
-        !region.sends.is_empty() || !region.shared.is_empty()
+        self.sends.clear();
+        self.sends.extend(holds);
+        let shared = tables.srqs.iter();
+        self.shared.clear();
+        self.shared.extend(shared.filter_map(|(queue, side)| Some((queue, side.queue.last_use(lkey)?))));
+        !self.sends.is_empty() || !self.shared.is_empty()
     }
 }

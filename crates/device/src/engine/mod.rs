@@ -9,6 +9,7 @@
 //! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 
 mod direct;
+mod farewell;
 pub(crate) mod freight;
 pub(crate) mod habit;
 pub(crate) mod host;
@@ -38,6 +39,7 @@ use crate::path::PathPolicy;
 use crate::random::Random;
 use crate::srq;
 use crate::sync::Share;
+use farewell::Departed;
 use freight::Load;
 use host::{Tables, View};
 use leaving::Leaving;
@@ -103,6 +105,8 @@ pub(crate) struct Engine {
     members: Vec<Qpn>,
     /// The packets of other engines that were taken out last.
     load: Load,
+    /// Connections whose queue pair is gone, and whose peers may ask again.
+    departed: Departed,
     leaving: Vec<Leaving>,
     /// How often regions had lost their last window when the list was last looked at.
     unbindings: u64,
@@ -190,6 +194,7 @@ impl Engine {
             members: Vec::with_capacity(64),
             load: Load::new(),
             leaving: Vec::new(),
+            departed: Departed::new(),
             unbindings: 0,
             index,
             errands: 0,
@@ -328,6 +333,14 @@ impl Engine {
 
     /// Posts a send request. `transmit` has to follow.
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let posted = self.queue_send(qpn, request);
+        self.after(qps::index_of(qpn));
+        posted
+    }
+
+    /// Puts a send request into its queue. [`after`](Self::after) has to follow.
+    #[inline]
+    pub(crate) fn queue_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -335,12 +348,19 @@ impl Engine {
         if posted.is_ok() {
             entry.counted += 1;
         }
-        self.after(qps::index_of(qpn));
         posted
     }
 
     /// Posts a receive request.
     pub(crate) fn post_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let posted = self.queue_receive(qpn, request);
+        self.note(qps::index_of(qpn));
+        posted
+    }
+
+    /// Puts a receive request into its queue. [`note`](Self::note) has to follow.
+    #[inline]
+    pub(crate) fn queue_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -348,7 +368,6 @@ impl Engine {
         if posted.is_ok() {
             entry.counted_receives += 1;
         }
-        self.note(qps::index_of(qpn));
         posted
     }
 
@@ -372,7 +391,7 @@ impl Engine {
     }
 
     /// As [`after`](Self::after), when there is nothing to send.
-    fn note(&mut self, index: u16) {
+    pub(crate) fn note(&mut self, index: u16) {
         let Self { qps, tables, windows, timers, owing, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
         if std::mem::take(&mut entry.tally.overrun) {

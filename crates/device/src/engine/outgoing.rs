@@ -9,7 +9,7 @@ use ferroce_wire::{Flow, ICRC_LEN, Packet, Qpn};
 
 use super::incoming::Sender;
 use super::qps::{Way, slot_of};
-use super::{Engine, MAX_BURST, MAX_PACKETS, view};
+use super::{Engine, Handle, MAX_BURST, MAX_PACKETS, view};
 use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::Tables;
@@ -30,13 +30,16 @@ const OUTBOX_RUNS: usize = 64;
 pub(crate) struct Port {
     pub(crate) fabric: Box<dyn Fabric>,
     outbox: Outbox,
+    /// How packets may leave together, as the fabric said after it last sent some.
+    limits: (usize, usize),
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
     failed: Option<Box<dyn Fabric>>,
 }
 
 impl Port {
     pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
-        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), failed: None }
+        let limits = limits(&*fabric);
+        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), limits, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -56,6 +59,7 @@ impl Port {
     pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
         if !self.outbox.is_empty() {
             let sent = self.fabric.send(&mut self.outbox);
+            self.limits = limits(&*self.fabric);
             counters.packets_sent += sent.packets;
             counters.send_no_room += sent.no_room;
             counters.send_too_long += sent.too_long;
@@ -65,7 +69,7 @@ impl Port {
     }
 
     /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
-    fn add(
+    pub(super) fn add(
         &mut self,
         transmit: &Transmit<'_>,
         by: Accessor,
@@ -73,10 +77,25 @@ impl Port {
         tables: &Tables,
         counters: &mut DeviceCounters,
     ) {
-        let len = transmit.packet.len();
-        let limits = if self.fabric.coalesces() { self.fabric.run_limits() } else { (1, usize::MAX) };
-        let slot = slot_of(transmit.packet.dest_qp);
-        let mut place = self.outbox.place(&way.route, slot, len, limits);
+        let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
+        if !self.add_with(len, dest, way, counters, |buffer| emit(transmit, by, tables, buffer)) {
+            counters.send_refused += 1;
+        }
+    }
+
+    /// Lets `write` put a packet of `len` bytes together, all but its ICRC, and leaves it in the outbox. False, and
+    /// nothing is left there, if it cannot.
+    #[inline]
+    fn add_with(
+        &mut self,
+        len: usize,
+        dest: Qpn,
+        way: &mut Way,
+        counters: &mut DeviceCounters,
+        write: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> bool {
+        let slot = slot_of(dest);
+        let mut place = self.outbox.place(&way.route, slot, len, self.limits);
         if self.outbox.room(len).is_none() {
             self.flush(counters);
             place = 0;
@@ -87,16 +106,21 @@ impl Port {
                 way.leave_from(port);
             }
         }
-        let Some(buffer) = self.outbox.room(len) else { return };
-        if emit(transmit, by, tables, buffer).is_none() {
-            counters.send_refused += 1;
-            return;
+        let Some(buffer) = self.outbox.room(len) else { return false };
+        if write(buffer).is_none() {
+            return false;
         }
         let identification = u16::try_from(place).unwrap_or(0);
         // Cannot fail: every packet has room for a header and an ICRC.
         let _ = way.flow.seal(buffer, identification);
         self.outbox.commit(&way.route, slot, len, place);
+        true
     }
+}
+
+/// How packets may leave together: how many, and how many bytes.
+fn limits(fabric: &dyn Fabric) -> (usize, usize) {
+    if fabric.coalesces() { fabric.run_limits() } else { (1, usize::MAX) }
 }
 
 /// What is left of a fabric when its device has closed.
@@ -216,7 +240,7 @@ impl Engine {
             engine.qps.by_index(index).map_or(0, |entry| entry.machine.counters().window_waits)
         };
         let before = blocked(self);
-        let mut sent = 0;
+        let mut sent = if is_local { 0 } else { self.transmit_data(index) };
         while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold, around) {
             sent += 1;
         }
@@ -264,6 +288,27 @@ impl Engine {
         until.is_some()
     }
 
+    /// Sends the packets of SENDs and WRITEs of a connection, as far as nothing is out of the ordinary; how many.
+    fn transmit_data(&mut self, index: u16) -> usize {
+        let Self { qps, tables, windows, port, counters, .. } = self;
+        let Some(entry) = qps.by_index(index) else { return 0 };
+        let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
+        let Some(way) = entry.way.as_mut() else { return 0 };
+        let now = tables.now;
+        let window = windows.get(entry.window);
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        entry.machine.poll_data(now, MAX_BURST, window, &mut host, |host, data, payload| {
+            port.add_with(data.len(), data.dest_qp, way, counters, |buffer| {
+                let headers = data.emit_headers(buffer)?;
+                let (body, rest) = buffer[headers..].split_at_mut(data.payload);
+                let pad = rest.len() - ICRC_LEN;
+                rest[..pad].fill(0);
+                // If this memory may not be read, it is for the machine to say so.
+                fill(payload, by, host.tables, body)
+            })
+        })
+    }
+
     /// Sends one packet, if the queue pair has one.
     fn transmit_packet(&mut self, index: u16, acks: Acks, around: &Engines) -> bool {
         let Self { qps, tables, windows, port, counters, handles, scratch, .. } = self;
@@ -279,12 +324,21 @@ impl Engine {
                 (entry.way.as_mut(), is_local)
             }
             Destination::Datagram(number) => match handles.get_mut(place_of(number)) {
+                // A group has no queue pairs of other numbers.
+                Some(Handle { way, .. })
+                    if way.route.remote.is_multicast() && transmit.packet.dest_qp != Qpn::MULTICAST =>
+                {
+                    (None, false)
+                }
                 Some(handle) if handle.number == number => {
-                    let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
-                    let is_local = ours && handle.policy != PathPolicy::Forbid;
-                    // What goes to a group of a loopback device never leaves it.
-                    let to_group = handle.way.route.remote.is_multicast();
-                    (Some(&mut handle.way), is_local || to_group)
+                    let is_local = if handle.way.route.remote.is_multicast() {
+                        // To the address of a group nothing is sent on a loopback device.
+                        handle.ours
+                    } else {
+                        let ours = handle.ours && around.of(transmit.packet.dest_qp).is_some();
+                        ours && handle.policy != PathPolicy::Forbid
+                    };
+                    (Some(&mut handle.way), is_local)
                 }
                 _ => (None, false),
             },
@@ -303,7 +357,7 @@ impl Engine {
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
             if sender.is_to_group() {
-                self.deliver_to_group(&sender, dest, &mut buffer[..len], around);
+                self.spread(&sender, &mut buffer[..len], around);
             } else {
                 self.deliver_local(&sender, dest, &buffer[..len], around);
             }
@@ -312,14 +366,20 @@ impl Engine {
         true
     }
 
-    /// A datagram for a group: each queue pair of this device that is attached gets a copy (IBA 10.5.2).
-    fn deliver_to_group(&mut self, sender: &Sender, dest: Qpn, bytes: &mut [u8], around: &Engines) {
-        if dest != Qpn::MULTICAST {
-            self.counters.send_refused += 1;
-            return;
-        }
+    /// A datagram to a group of a loopback device: each process that listens to it gets one, and copies it to
+    /// its queue pairs.
+    #[inline(never)]
+    fn spread(&mut self, sender: &Sender, bytes: &mut [u8], around: &Engines) {
+        let spread = around.member.spread(sender.local(), &sender.arrival(bytes));
+        self.counters.multicast_forwarded += spread.sent;
+        self.counters.send_no_room += spread.no_room;
+        self.copy_to_members(sender, bytes, around);
+    }
+
+    /// A datagram for a group: each queue pair of this process that is attached gets a copy (IBA 10.5.2).
+    pub(super) fn copy_to_members(&mut self, sender: &Sender, bytes: &mut [u8], around: &Engines) {
         let mut members = std::mem::take(&mut self.members);
-        around.members_of(sender.local(), &mut members);
+        around.groups.members_of(sender.local(), &mut members);
         for member in members.drain(..) {
             // From here on it is like any datagram to that queue pair.
             bytes[BTH_DEST_QP].copy_from_slice(&member.get().to_be_bytes()[1..]);

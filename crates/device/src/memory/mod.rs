@@ -16,7 +16,7 @@ mod windows;
 
 pub use allocation::Allocation;
 pub use error::{AccessError, MemoryError};
-pub use place::Place;
+pub use place::{Opened, Place};
 pub use probe::{is_readable, is_writable};
 pub use table::{Counts, MAX_REGIONS, MAX_WINDOWS, MemoryTable, RegionKeys, RegionSpec};
 pub use windows::WindowKind;

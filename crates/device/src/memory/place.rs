@@ -7,6 +7,7 @@ use ferroce_transport::{AtomicOp, Denied};
 
 use super::copy::{atomic_u64, copy_between, copy_in, copy_out};
 use super::table::MemoryTable;
+use super::windows::WindowHold;
 
 /// A range that a key has opened, with the rights that were asked for.
 ///
@@ -20,6 +21,35 @@ pub struct Place<'a> {
     address: u64,
     writable: bool,
     table: PhantomData<&'a MemoryTable>,
+}
+
+/// A place that a peer's key has opened. If it came through a window, that is held still for as long: who
+/// binds the window anew, in another engine, waits until the access is over.
+pub struct Opened<'a> {
+    place: Place<'a>,
+    _window: Option<WindowHold<'a>>,
+}
+
+impl<'a> Opened<'a> {
+    /// A place that no window has opened.
+    #[inline]
+    pub(crate) const fn plain(place: Place<'a>) -> Self {
+        Self { place, _window: None }
+    }
+
+    /// A place that this window has opened.
+    pub(super) const fn through(place: Place<'a>, window: WindowHold<'a>) -> Self {
+        Self { place, _window: Some(window) }
+    }
+}
+
+impl<'a> std::ops::Deref for Opened<'a> {
+    type Target = Place<'a>;
+
+    #[inline]
+    fn deref(&self) -> &Place<'a> {
+        &self.place
+    }
 }
 
 impl<'a> Place<'a> {

@@ -13,7 +13,7 @@ use rand_core::Rng;
 use super::allocation::Allocation;
 use super::error::MemoryError;
 use super::keys::{Spread, handle, with_next_tag};
-use super::place::Place;
+use super::place::{Opened, Place};
 use super::windows::{Window, WindowState};
 
 /// Regions that a device may have.
@@ -234,26 +234,28 @@ impl MemoryTable {
         address: u64,
         len: u32,
         access: Access,
-    ) -> Result<Place<'_>, Denied> {
+    ) -> Result<Opened<'_>, Denied> {
         if len == 0 {
-            return Ok(Place::EMPTY);
+            return Ok(Opened::plain(Place::EMPTY));
         }
+        let writes = access.intersects(PEER_WRITES);
         let entry = self.entries.get(&handle(rkey.0)).ok_or(Denied::UnknownKey)?;
-        let region = match &entry.kind {
+        match &entry.kind {
             Kind::Region(region) if entry.key == rkey.0 => {
                 check(entry.domain == by.domain, region.access.contains(access))?;
-                region
+                region.place(address, len, writes).map(Opened::plain)
             }
-            Kind::Region(_) => return Err(Denied::UnknownKey),
+            Kind::Region(_) => Err(Denied::UnknownKey),
             Kind::Window(window) => {
-                let state = *window.lock();
+                let state = window.lock();
                 if state.key != rkey.0 {
                     return Err(Denied::UnknownKey);
                 }
-                self.behind(&state, entry.domain == by.domain, by.qpn, (address, len), access)?
+                let own = entry.domain == by.domain;
+                let region = self.behind(&state, own, by.qpn, (address, len), access)?;
+                Ok(Opened::through(region.place(address, len, writes)?, state))
             }
-        };
-        region.place(address, len, access.intersects(PEER_WRITES))
+        }
     }
 
     /// How much there is.

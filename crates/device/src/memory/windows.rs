@@ -23,8 +23,9 @@ pub enum WindowKind {
 /// A memory window.
 ///
 /// Work of a queue pair binds and invalidates windows while other engines read the table: so what
-/// changes has a lock, and only those pay for it who come through a window. All work that can use a type
-/// 2 window, or change it once it is bound, is of one queue pair, and so of one engine.
+/// changes has a lock, and only those pay for it who come through a window. An access holds it until its bytes are
+/// copied, and waits for nothing meanwhile: so who changes a window knows that no access by the old rule is under
+/// way any more.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) kind: WindowKind,
@@ -39,10 +40,19 @@ pub(super) struct WindowState {
     pub(super) bound: Option<Bound>,
 }
 
+/// A window that is held still.
+pub(super) type WindowHold<'a> = MutexGuard<'a, WindowState>;
+
 impl Window {
     /// As it is now, held still.
-    pub(super) fn lock(&self) -> MutexGuard<'_, WindowState> {
+    pub(super) fn lock(&self) -> WindowHold<'_> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an access through it is under way.
+    #[cfg(test)]
+    pub(super) fn is_held(&self) -> bool {
+        self.state.try_lock().is_err()
     }
 }
 

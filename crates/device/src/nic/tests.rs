@@ -3,8 +3,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge,
-    State, Status,
+    AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags, SendOp,
+    SendRequest, Sge, State, Status,
 };
 use ferroce_wire::{Psn, Service};
 
@@ -42,6 +42,11 @@ fn queue_pair(nic: &Nic, domain: DomainId, cq: &Arc<CompletionQueue>, engine: us
 
 /// Connects a queue pair to itself.
 fn connect_to_itself(nic: &Nic, qp: &Qp) {
+    connect_over(qp, &AddressVector::new(nic.gid(0).unwrap(), 0));
+}
+
+/// The same over a way of its own.
+fn connect_over(qp: &Qp, way: &AddressVector) {
     let rtr = Attributes::to(State::Rtr)
         .with(AttributeMask::AV)
         .with_path_mtu(PathMtu::B1024)
@@ -49,7 +54,7 @@ fn connect_to_itself(nic: &Nic, qp: &Qp) {
         .with_rq_psn(Psn::new(7))
         .with_max_dest_rd_atomic(1)
         .with_min_rnr_timer(1);
-    qp.modify(&rtr, Some(&AddressVector::new(nic.gid(0).unwrap(), 0))).unwrap();
+    qp.modify(&rtr, Some(way)).unwrap();
     let rts = Attributes::to(State::Rts)
         .with_timeout(14)
         .with_retry_count(7)
@@ -176,4 +181,61 @@ fn a_window_that_was_bound_since_its_key_was_asked_for_is_freed_all_the_same() {
     assert_eq!(nic.window_key(window), None);
     nic.deregister(domain, bind.region).unwrap();
     assert!(nic.destroy_domain(domain), "nobody uses it any more");
+}
+
+#[test]
+fn two_who_reregister_at_once_leave_the_domains_counted_right() {
+    let nic = device(60, 2);
+    let domains: Vec<DomainId> = (0..3).map(|_| nic.create_domain().unwrap()).collect();
+    let memory = Allocation::zeroed(4096).unwrap();
+    let access = Access::LOCAL_WRITE;
+    let (lkey, _) = nic.register(domains[0], &memory, (0, 4096), 0, access).unwrap();
+    std::thread::scope(|scope| {
+        for start in 0..2 {
+            let (nic, domains) = (&nic, &domains);
+            scope.spawn(move || {
+                for round in 0..500 {
+                    let next = domains[(start + round) % 3];
+                    nic.reregister_in_place(lkey, |spec| spec.domain = next).unwrap();
+                }
+            });
+        }
+    });
+    let last = nic.engines().control(0, |engine| engine.tables.memory.region(lkey)).unwrap().domain;
+    for domain in domains {
+        assert_eq!(nic.destroy_domain(domain), domain != last, "{domain:?}, and {last:?} has the region");
+    }
+    nic.deregister(last, lkey).unwrap();
+    assert!(nic.destroy_domain(last));
+}
+
+#[test]
+fn a_static_rate_bounds_a_connection() {
+    let nic = device(61, 1);
+    let domain = nic.create_domain().unwrap();
+    let memory = Allocation::zeroed(4096).unwrap();
+    let (lkey, rkey) =
+        nic.register(domain, &memory, (0, 4096), 0, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let cq = CompletionQueue::new(&nic, 4, None).unwrap();
+    let sges = [Sge { address: 0, length: 2048, lkey }];
+    let target = Remote { rkey, address: 2048 };
+    let write = SendRequest {
+        id: 1,
+        op: SendOp::Write(target),
+        data: Data::Gather(&sges),
+        flags: SendFlags::empty(),
+        dest: None,
+    };
+    // 2048 bytes at a megabit per second take 16 ms; at once go 125.
+    for (static_rate, waits) in [(0, false), (1000, true)] {
+        let qp = queue_pair(&nic, domain, &cq, 0);
+        connect_over(&qp, &AddressVector { static_rate, ..AddressVector::new(nic.gid(0).unwrap(), 0) });
+        for _ in 0..2 {
+            qp.post_send(&[write]).unwrap();
+            assert_eq!(completion(&cq).status, Status::Success);
+        }
+        let state = qp.query().unwrap();
+        assert_eq!(state.counters.rate_waits > 0, waits, "{static_rate} kbit/s");
+        assert_eq!(state.attributes.rate_limit, 0, "what the program allows is another number");
+    }
 }

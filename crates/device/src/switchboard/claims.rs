@@ -93,7 +93,11 @@ impl Inner {
 
     /// The slot that a claim belongs to, if its owner is the one who claimed, and lives.
     fn live_owner(&self, claim: &Claim) -> Option<usize> {
-        let owner = claim.owner.load(Ordering::SeqCst);
+        self.live_slot(claim.owner.load(Ordering::SeqCst))
+    }
+
+    /// The slot that an owner's word names, if the owner is still the one who wrote it, and lives.
+    pub(super) fn live_slot(&self, owner: u64) -> Option<usize> {
         let slot = usize::try_from(owner & 0xff).ok().filter(|slot| (1..SLOTS).contains(slot))?;
         let number = u8::try_from(slot).ok()?;
         let published = self.table.entry(slot).published.load(Ordering::SeqCst);
@@ -102,12 +106,12 @@ impl Inner {
     }
 }
 
-fn owner_word(slot: u8, incarnation: u64) -> u64 {
+pub(super) fn owner_word(slot: u8, incarnation: u64) -> u64 {
     incarnation << 8 | u64::from(slot)
 }
 
-/// The table of services, locked against threads of this process and against other processes.
-struct Locked<'a> {
+/// The tables of services and listeners, locked against threads of this process and against other processes.
+pub(super) struct Locked<'a> {
     inner: &'a Inner,
     _thread: std::sync::MutexGuard<'a, ()>,
 }
@@ -116,7 +120,7 @@ struct Locked<'a> {
 static CLAIMING: super::fork::PerProcess<Mutex<()>> = super::fork::PerProcess::new();
 
 impl<'a> Locked<'a> {
-    fn new(inner: &'a Inner) -> Result<Self, SwitchError> {
+    pub(super) fn new(inner: &'a Inner) -> Result<Self, SwitchError> {
         let thread = lock(CLAIMING.get());
         let end = clock::now() + PATIENCE;
         while !inner.table.lock_claims().map_err(refused("a record lock"))? {

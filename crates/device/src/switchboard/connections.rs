@@ -208,7 +208,8 @@ impl Connection {
                 self.say(&Answer::OtherVersion(VERSION).emit());
                 Fate::Cut
             }
-            Err(Violation::Garbage) => Fate::Cut,
+            // That is asked of each process by itself.
+            Ok(Greeting::Stats) | Err(Violation::Garbage) => Fate::Cut,
         }
     }
 

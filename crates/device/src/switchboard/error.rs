@@ -117,6 +117,37 @@ pub enum SwitchError {
         /// The leader.
         pid: u32,
     },
+    /// A process does not say what its queue pairs do.
+    #[error("process {pid} did not answer in {seconds} s; is it stopped?")]
+    ProcessSilent {
+        /// Which.
+        pid: u32,
+        /// How long we waited.
+        seconds: u64,
+    },
+    /// A process speaks another version of the protocol.
+    #[error(
+        "process {pid} speaks version {theirs} of the switchboard's protocol, and this is version {ours}"
+    )]
+    ProcessVersion {
+        /// Which.
+        pid: u32,
+        /// Its version.
+        theirs: u16,
+        /// Ours.
+        ours: u16,
+    },
+    /// The leader hands out the file of another group.
+    #[error(
+        "the leader of the switchboard on {group}, process {pid}, hands out the shared file of another one; it \
+         breaks the rules: end it"
+    )]
+    ForeignFile {
+        /// Where.
+        group: Group,
+        /// The leader.
+        pid: u32,
+    },
     /// Somebody else sits at the name where the leader would listen.
     #[error(
         "the name of the switchboard on {group} is taken by process {pid} of another user (uid {uid}); end it, or \
@@ -149,6 +180,14 @@ pub enum SwitchError {
     /// There are as many services as can be.
     #[error("the processes of this switchboard listen for {allowed} services, and no more are possible")]
     TooManyServices {
+        /// How many.
+        allowed: usize,
+    },
+    /// There are as many listeners of multicast groups as can be.
+    #[error(
+        "the processes of this switchboard listen to {allowed} multicast groups together, and no more are possible"
+    )]
+    TooManyListeners {
         /// How many.
         allowed: usize,
     },

@@ -36,8 +36,9 @@ static HELD: AtomicBool = AtomicBool::new(false);
 /// The fork that is under way has waited for its turn.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Descriptors that a record has room for: all sockets of a group, and the leader's connections.
-const MOST: usize = 1024;
+/// Descriptors that a record has room for: all sockets of a group, those for sending and for multicast groups,
+/// and the leader's connections.
+const MOST: usize = 2048;
 
 /// Which process this is, counted in forks.
 pub(crate) fn generation() -> u32 {
@@ -45,7 +46,7 @@ pub(crate) fn generation() -> u32 {
 }
 
 /// What one membership must not leave to a child.
-pub(super) struct Record {
+pub(crate) struct Record {
     next: *mut Record,
     used: AtomicBool,
     descriptors: [AtomicI32; MOST],
@@ -183,7 +184,7 @@ impl std::fmt::Debug for Record {
 
 /// A descriptor that no child keeps.
 #[derive(Debug)]
-pub(super) struct Tracked {
+pub(crate) struct Tracked {
     descriptor: ManuallyDrop<OwnedFd>,
     record: &'static Record,
     generation: u32,
@@ -191,7 +192,7 @@ pub(super) struct Tracked {
 
 impl Tracked {
     /// What `open` gives, remembered before any fork can happen.
-    pub(super) fn open(
+    pub(crate) fn open(
         record: &'static Record,
         open: impl FnOnce() -> io::Result<OwnedFd>,
     ) -> io::Result<Self> {
@@ -203,7 +204,7 @@ impl Tracked {
         Ok(Self { descriptor: ManuallyDrop::new(descriptor), record, generation: generation() })
     }
 
-    pub(super) fn raw(&self) -> RawFd {
+    pub(crate) fn raw(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 }
@@ -255,8 +256,11 @@ impl<T: Default + Sync + 'static> PerProcess<T> {
     }
 }
 
-/// Before a fork: waits until every descriptor is known to a record. A thread that forks while it
-/// holds them itself, in a handler of a signal, is let through.
+/// Before a fork: waits until every descriptor is known to a record, but not for ever: a thread that forks while
+/// it holds them itself, in a handler of a signal, would wait for itself. What such a fork costs: the child may
+/// keep the one descriptor, or those of a group that was just being joined, that no record knew in that moment,
+/// until it ends or becomes another program. While it does, the group's port cannot be had by a new group; members
+/// are not disturbed. All that records knew is replaced in the child as after any other fork.
 extern "C" fn before() {
     for _ in 0..PATIENCE {
         if !HELD.swap(true, Ordering::Acquire) {

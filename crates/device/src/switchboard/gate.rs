@@ -1,11 +1,18 @@
 //! Where packets that other processes have forwarded enter an engine: as freight, like those of another engine.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::forward::Arrival;
 use super::membership::{Sink, Slot};
+use super::stats::QpStats;
+use crate::clock;
 use crate::engine::incoming::Sender;
 use crate::engines::Engines;
+
+/// How often to try to enter a busy engine for a look, and how long to wait between.
+const TRIES: usize = 40;
+const PAUSE: Duration = Duration::from_micros(50);
 
 /// The way from the switchboard into one engine.
 pub(crate) struct Gate {
@@ -32,5 +39,24 @@ impl Sink for Gate {
             let _ = engines.station(self.index).freight.push(&sender, packet);
         }
         engines.send_for(self.index);
+    }
+
+    fn tell(&self, into: &mut Vec<QpStats>, most: usize) -> Option<usize> {
+        let engines = self.engines.upgrade()?;
+        let station = engines.station(self.index);
+        let inside = (0..TRIES).find_map(|attempt| {
+            if attempt > 0 {
+                clock::pause(PAUSE);
+            }
+            station.turnstile.try_enter()
+        })?;
+        let room = most.saturating_sub(into.len());
+        into.extend(inside.qps.iter().take(room).map(|entry| QpStats::of(entry, self.index)));
+        let count = inside.qps.count();
+        // Whoever called meanwhile is heard by the driver: this thread is no engine.
+        if !inside.leave_ringing().is_empty() {
+            station.driver.wake();
+        }
+        Some(count)
     }
 }

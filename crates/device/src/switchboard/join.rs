@@ -138,6 +138,8 @@ impl<'a> Newcomer<'a> {
                 }
                 Err(_) => return Ok(Attempt::Again),
             };
+            let message = refuse_own_files(message)
+                .ok_or_else(|| SwitchError::ForeignFile { group: self.group.clone(), pid: leader.pid })?;
             let answer = Answer::parse(bytes.get(..message.len).unwrap_or_default());
             match answer {
                 Some(Answer::Sockets) => {
@@ -171,7 +173,7 @@ impl<'a> Newcomer<'a> {
             return Ok(None);
         }
         let mut descriptors = message.descriptors.into_iter();
-        let table = descriptors.next().and_then(|file: OwnedFd| Table::adopt(file).ok());
+        let table = descriptors.next().and_then(|file: OwnedFd| Table::adopt(file, &self.name).ok());
         let sockets: Option<Vec<Socket>> = descriptors.map(|fd| Socket::adopt(fd, PORT)).collect();
         let (Some(table), Some(sockets)) = (table, sockets) else { return Ok(None) };
         track(self.record, held, &sockets, &table).map_err(refused("descriptors"))?;
@@ -182,7 +184,7 @@ impl<'a> Newcomer<'a> {
     fn create(&self) -> Result<Joined, SwitchError> {
         let held = fork::hold();
         let sockets = ports::create(self.group, self.is_loopback)?;
-        let table = Table::create().map_err(refused("a shared file"))?;
+        let table = Table::create(&self.name).map_err(refused("a shared file"))?;
         track(self.record, &held, &sockets, &table).map_err(refused("descriptors"))?;
         drop(held);
         // The last leader of an older group may not have ended altogether. If it is somebody else, elections
@@ -206,4 +208,17 @@ impl<'a> Newcomer<'a> {
     fn nobody(&self) -> SwitchError {
         suspects::who_has(self.group, self.uid, LEADERLESS.as_secs())
     }
+}
+
+/// Nothing, if a file came that this process is a member of another group with: closing that second descriptor
+/// of it would end all locks of that membership. So it stays open, and nothing more is asked of who sent it.
+fn refuse_own_files(mut message: Message) -> Option<Message> {
+    let (ours, others) = message.descriptors.drain(..).partition(|fd| Table::is_in_use(fd.as_fd()));
+    message.descriptors = others;
+    let ours: Vec<OwnedFd> = ours;
+    if ours.is_empty() {
+        return Some(message);
+    }
+    ours.into_iter().for_each(std::mem::forget);
+    None
 }

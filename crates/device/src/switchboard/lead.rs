@@ -18,7 +18,9 @@ use super::fork::Tracked;
 use super::forward::{self, Kind};
 use super::mads::Desk;
 use super::membership::Inner;
+use super::multicast::GroupDesk;
 use super::protocol::{Answer, Greeting, LEN};
+use super::stats::StatsDesk;
 use super::unix::{self, Room};
 use crate::clock;
 use crate::descriptor::timespec;
@@ -88,6 +90,8 @@ impl From<Role> for State {
 fn run(inner: &Inner, mut state: State, random: &mut Random) {
     let mut letter = vec![0; forward::LONGEST];
     let mut polled = Vec::new();
+    let mut groups = GroupDesk::new();
+    let mut stats = StatsDesk::open(inner);
     while !inner.stop.load(Ordering::SeqCst) {
         polled.clear();
         polled.extend([inner.bell.as_fd().as_raw_fd(), inner.post.raw()].map(entry));
@@ -108,10 +112,21 @@ fn run(inner: &Inner, mut state: State, random: &mut Random) {
             }
             State::Electing { again, .. } => Some(*again),
         };
-        poll(&mut polled, wake);
+        // Behind the rest, whatever that is.
+        let groups_from = polled.len();
+        polled.extend(groups.descriptors(inner).map(entry));
+        let stats_from = polled.len();
+        polled.extend(stats.descriptors().map(entry));
+        poll(&mut polled, [wake, stats.next_deadline()].into_iter().flatten().min());
+        if is_ready(&polled[0]) {
+            inner.bell.clear();
+        }
         if is_ready(&polled[1]) {
             take_letters(inner, &mut letter);
         }
+        groups.look(inner, &polled[groups_from..stats_from]);
+        stats.serve(inner, &polled[stats_from..]);
+        polled.truncate(groups_from);
         state = match state {
             State::Leading(mut leading) => {
                 lead(inner, &mut leading, &polled[2..]);

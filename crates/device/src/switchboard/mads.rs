@@ -35,6 +35,9 @@ const LOOKS: usize = 4;
 /// Datagrams that one look takes in.
 const INBOX: usize = 8;
 
+/// Bytes of the longest packet with a management datagram: headers, immediate data and ICRC around it.
+const PACKET: usize = 12 + 8 + 4 + MAD_LEN + 4;
+
 /// Hops of a message that is sent.
 const HOPS: u8 = 64;
 
@@ -51,6 +54,48 @@ pub struct Mad {
     pub pkey: PKey,
     /// The datagram; [`CmMad::parse`] reads it.
     pub bytes: [u8; MAD_LEN],
+    /// How it came, for a capture.
+    pub(crate) received: Received,
+    /// The packet around it.
+    pub(crate) packet: Sealed,
+}
+
+/// A packet with a management datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    bytes: [u8; PACKET],
+    len: usize,
+}
+
+impl Sealed {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    fn copy_of(packet: &[u8]) -> Option<Self> {
+        let mut bytes = [0; PACKET];
+        bytes.get_mut(..packet.len())?.copy_from_slice(packet);
+        Some(Self { bytes, len: packet.len() })
+    }
+}
+
+/// How messages between these two go.
+pub(crate) const fn route(local: IpAddr, remote: IpAddr) -> Route {
+    Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS }
+}
+
+/// A packet from our queue pair 1 to that of a peer.
+pub(crate) fn seal(local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<Sealed> {
+    let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+    let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
+    let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
+    let body = Body::Ud(Datagram { deth, imm: None, payload: &mad[..] });
+    let packet = Packet::new(Qpn::GSI, Psn::new(0), body);
+    let mut bytes = [0; PACKET];
+    let len = packet.len();
+    let room = bytes.get_mut(..len).ok_or_else(families)?;
+    packet.emit(&flow.ok_or_else(families)?, 0, room).map_err(|_| families())?;
+    Ok(Sealed { bytes, len })
 }
 
 /// A communication id of a connection: the answers to it come to the process that owns the slot.
@@ -84,13 +129,15 @@ impl MadQueue {
         let Some(datagram) = general_service(&packet) else { return false };
         let Some(bytes) = datagram.payload.first_chunk() else { return false };
         let Received { source: (remote, _), local, .. } = arrival.received;
+        let Some(sealed) = Sealed::copy_of(arrival.bytes) else { return false };
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= QUEUE {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return true;
         }
         let (source_qp, pkey) = (datagram.deth.source_qp, packet.pkey);
-        waiting.push_back(Mad { remote, local, source_qp, pkey, bytes: *bytes });
+        let received = arrival.received;
+        waiting.push_back(Mad { remote, local, source_qp, pkey, bytes: *bytes, received, packet: sealed });
         self.readable.signal();
         true
     }
@@ -141,32 +188,28 @@ impl Membership {
     /// # Errors
     /// The system refuses it.
     pub(crate) fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
+        self.post_mad((local, remote), &seal(local, remote, mad)?)
+    }
+
+    /// Sends a packet that was made for these two.
+    pub(crate) fn post_mad(&self, between: (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        self.inner().send_mad(local, remote, mad)
+        self.inner().post_mad(between, packet)
     }
 }
 
 impl Inner {
-    fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
-        let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
-        let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
-        let mut bytes = [0; MAD_LEN + 64];
-        let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
-        let body = Body::Ud(Datagram { deth, imm: None, payload: &mad[..] });
-        let packet = Packet::new(Qpn::GSI, Psn::new(0), body);
-        let len = packet.len();
-        let room = bytes.get_mut(..len).ok_or_else(families)?;
-        packet.emit(&flow.ok_or_else(families)?, 0, room).map_err(|_| families())?;
+    fn post_mad(&self, (local, remote): (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
         let socket = self.socket_of_nobody();
-        let route = Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS };
+        let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
         let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
         let mut messages = Messages::new();
         let control: &mut Control = messages.control(0);
-        control.describe(&route, None);
-        messages.outgoing(0, room, name);
-        // SAFETY: entry 0 was set just now, and `bytes` live until the end of this function.
+        control.describe(&route(local, remote), None);
+        messages.outgoing(0, packet.bytes(), name);
+        // SAFETY: entry 0 was set just now, and the bytes of the packet live until the end of this function.
         unsafe { messages.send(socket.raw(), 0..1) }.map(drop)
     }
 }
@@ -248,8 +291,9 @@ fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
     if let Some(answer) = answer_unknown(mad) {
         let mut bytes = [0; MAD_LEN];
         answer.emit(&mut bytes);
+        let between = (received.local, received.source.0);
         // As any datagram it may be lost; then the question comes again.
-        let _ = inner.send_mad(received.local, received.source.0, &bytes);
+        let _ = seal(between.0, between.1, &bytes).and_then(|packet| inner.post_mad(between, &packet));
     }
 }
 

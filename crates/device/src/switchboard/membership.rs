@@ -1,6 +1,7 @@
 //! A process in a group: the sockets, the shared file, and the slots that it owns.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
@@ -10,6 +11,8 @@ use super::error::{SwitchError, refused};
 use super::fork::{self, PerProcess, Record, Tracked};
 use super::forward::{self, Arrival, Kind};
 use super::mads::MadQueue;
+use super::multicast::{HeardGroups, Spread};
+use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, SLOTS, join, lead, ports, unix};
 use crate::clock;
@@ -23,6 +26,9 @@ use crate::random::Random;
 pub(crate) trait Sink: Send + Sync {
     /// Packets that came to another slot; never waits.
     fn arrived(&self, arrival: &Arrival<'_>);
+
+    /// Tells of its queue pairs, at most so many; how many there are. `None` if somebody was at work all the time.
+    fn tell(&self, into: &mut Vec<QpStats>, most: usize) -> Option<usize>;
 }
 
 /// A process in a group. All devices of this process on the group share it.
@@ -47,6 +53,8 @@ pub(super) struct Inner {
     pub(super) post: Tracked,
     token: [u64; 2],
     pub(super) mads: MadQueue,
+    /// Multicast groups of a network.
+    pub(super) heard: HeardGroups,
     pub(super) counts: Counts,
     pub(super) stop: AtomicBool,
     pub(super) bell: EventFd,
@@ -71,6 +79,12 @@ pub(super) struct Counts {
     pub(super) mads_unclaimed: AtomicU64,
     /// Connections that were cut because they broke the protocol.
     pub(super) violations: AtomicU64,
+    /// Packets that were sent to multicast groups of a network.
+    pub(super) group_packets: AtomicU64,
+    /// Those of them with a wrong ICRC.
+    pub(super) group_icrc_errors: AtomicU64,
+    /// Those that are no packets.
+    pub(super) group_malformed: AtomicU64,
 }
 
 /// The memberships of this process.
@@ -153,13 +167,27 @@ impl Membership {
         self.inner.forward(Kind::Packets, slot, arrival)
     }
 
+    /// Hands a datagram to each other process that listens to its group.
+    pub(crate) fn spread(&self, group: IpAddr, arrival: &Arrival<'_>) -> Spread {
+        self.inner.spread(group, arrival)
+    }
+
+    /// What knows the descriptors that no forked child may keep.
+    pub(crate) fn record(&self) -> &'static Record {
+        self.inner.record
+    }
+
     pub(super) fn inner(&self) -> &Inner {
         &self.inner
     }
 
     /// Adds what happened here to the counters of a device.
     pub(crate) fn count_into(&self, counters: &mut DeviceCounters) {
-        let Counts { forwarded, forwarded_in, strays, mads_unclaimed, violations } = &self.inner.counts;
+        let Counts { forwarded, forwarded_in, strays, mads_unclaimed, violations, .. } = &self.inner.counts;
+        let Counts { group_packets, group_icrc_errors, group_malformed, .. } = &self.inner.counts;
+        counters.packets_received += group_packets.load(Ordering::Relaxed);
+        counters.icrc_errors += group_icrc_errors.load(Ordering::Relaxed);
+        counters.malformed += group_malformed.load(Ordering::Relaxed);
         counters.forwarded += forwarded.load(Ordering::Relaxed);
         counters.forwarded_in += forwarded_in.load(Ordering::Relaxed);
         counters.strays += strays.load(Ordering::Relaxed);
@@ -250,6 +278,7 @@ impl Inner {
             post,
             token,
             mads,
+            heard: HeardGroups::default(),
             counts: Counts::default(),
             stop: AtomicBool::new(false),
             bell,
@@ -338,15 +367,34 @@ impl Inner {
         unix::send_to(self.post.as_fd(), &forward::name(owner.token), [&head, arrival.bytes]).is_ok()
     }
 
-    /// Gives packets to one of our slots; false if it is none, or nobody takes them.
+    /// Gives packets that others forwarded to one of our slots; false if it is none, or nobody takes them.
     pub(super) fn deliver(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let taken = self.give(slot, arrival);
+        if taken {
+            self.counts.forwarded_in.fetch_add(arrival.packets(), Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Gives packets to one of our slots; false if it is none, or nobody takes them.
+    pub(super) fn give(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
         let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
         let found = sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade());
         drop(sinks);
         let Some(sink) = found else { return false };
-        self.counts.forwarded_in.fetch_add(arrival.packets(), Ordering::Relaxed);
         sink.arrived(arrival);
         true
+    }
+
+    /// All who take packets of our slots.
+    pub(super) fn sinks(&self) -> Vec<Arc<dyn Sink>> {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        sinks.iter().filter_map(|(_, sink)| sink.upgrade()).collect()
+    }
+
+    /// What tells this process from others in the shared file.
+    pub(super) const fn token(&self) -> [u64; 2] {
+        self.token
     }
 }
 
@@ -421,7 +469,7 @@ impl Drop for Slot {
 }
 
 /// The name of this program, padded with zeroes.
-fn program() -> [u8; PROGRAM] {
+pub(super) fn program() -> [u8; PROGRAM] {
     let name = std::fs::read("/proc/self/comm").unwrap_or_default();
     let mut program = [0; PROGRAM];
     for (to, from) in program.iter_mut().zip(name.trim_ascii_end()) {

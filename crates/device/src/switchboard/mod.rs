@@ -32,10 +32,13 @@ mod join;
 mod lead;
 mod mads;
 mod membership;
+mod multicast;
 mod nofile;
 mod ports;
 mod protocol;
 mod record_lock;
+mod sockets;
+mod stats;
 mod survey;
 mod suspects;
 mod table;
@@ -49,7 +52,9 @@ pub(crate) use forward::Arrival;
 pub(crate) use gate::Gate;
 pub use group::Group;
 pub use mads::{Mad, communication_id};
+pub(crate) use mads::{route, seal};
 pub(crate) use membership::{Membership, Slot};
+pub use stats::{MOST_TOLD, ProcessStats, QpStats, Told, stats};
 pub use survey::{Row, Survey, survey};
 
 /// Slots of a group; slot 0 has no owner.

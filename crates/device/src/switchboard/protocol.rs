@@ -1,7 +1,8 @@
-//! What members and their leader say to each other: short messages of one size, and two longer answers.
+//! What members and their leader say to each other, and to those who ask: short messages of one size, and a few
+//! longer answers.
 
 /// The version of all this, and of the shared file.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// The same, as wide as it stands in forwarded messages.
 pub(super) const VERSION_WORD: u32 = VERSION as u32;
@@ -21,6 +22,8 @@ pub(super) enum Greeting {
     Watch,
     /// To know who owns which slot.
     Survey,
+    /// To know what the queue pairs of a process do; asked of the process itself.
+    Stats,
 }
 
 /// What the leader answers.
@@ -32,6 +35,12 @@ pub(super) enum Answer {
     Watching,
     /// Rows follow in this message.
     Rows,
+    /// What is known of a process follows in this message.
+    Process,
+    /// Queue pairs follow in this message.
+    QueuePairs,
+    /// That was all.
+    End,
     /// The leader's version is another one.
     OtherVersion(u16),
     /// The leader has as many connections as it takes.
@@ -53,6 +62,7 @@ impl Greeting {
             Self::Join => 1,
             Self::Watch => 2,
             Self::Survey => 3,
+            Self::Stats => 4,
         };
         message(VERSION, kind)
     }
@@ -69,6 +79,7 @@ impl Greeting {
             1 => Ok(Self::Join),
             2 => Ok(Self::Watch),
             3 => Ok(Self::Survey),
+            4 => Ok(Self::Stats),
             _ => Err(Violation::Garbage),
         }
     }
@@ -80,6 +91,9 @@ impl Answer {
             Self::Sockets => message(VERSION, 0x81),
             Self::Watching => message(VERSION, 0x82),
             Self::Rows => message(VERSION, 0x83),
+            Self::Process => message(VERSION, 0x84),
+            Self::QueuePairs => message(VERSION, 0x85),
+            Self::End => message(VERSION, 0x86),
             Self::OtherVersion(version) => message(version, 0x91),
             Self::Full => message(VERSION, 0x92),
         }
@@ -93,6 +107,9 @@ impl Answer {
             0x81 => Some(Self::Sockets),
             0x82 => Some(Self::Watching),
             0x83 => Some(Self::Rows),
+            0x84 => Some(Self::Process),
+            0x85 => Some(Self::QueuePairs),
+            0x86 => Some(Self::End),
             0x92 => Some(Self::Full),
             _ => None,
         }
@@ -119,12 +136,13 @@ mod tests {
 
     #[test]
     fn messages_read_as_they_were_written() {
-        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey] {
+        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey, Greeting::Stats] {
             assert_eq!(Greeting::parse(&greeting.emit()), Ok(greeting));
             assert_eq!(Answer::parse(&greeting.emit()), None);
         }
-        for answer in [Answer::Sockets, Answer::Watching, Answer::Rows, Answer::Full, Answer::OtherVersion(9)]
-        {
+        let rest = [Answer::Process, Answer::QueuePairs, Answer::End];
+        let most = [Answer::Sockets, Answer::Watching, Answer::Rows, Answer::Full, Answer::OtherVersion(9)];
+        for answer in most.into_iter().chain(rest) {
             assert_eq!(Answer::parse(&answer.emit()), Some(answer));
         }
     }
@@ -143,6 +161,6 @@ mod tests {
             other[at] ^= 0x40;
             assert!(Greeting::parse(&other).is_err(), "byte {at}");
         }
-        assert_eq!(Greeting::parse(&message(2, 1)), Err(Violation::OtherVersion));
+        assert_eq!(Greeting::parse(&message(VERSION + 1, 1)), Err(Violation::OtherVersion));
     }
 }

@@ -148,7 +148,7 @@ pub(super) fn answer(inner: &Inner) -> Vec<u8> {
 }
 
 /// A name as it may be shown: programs choose theirs, and a terminal obeys what is not text.
-fn printable(name: &str) -> String {
+pub(super) fn printable(name: &str) -> String {
     name.chars()
         .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
         .collect()

@@ -1,19 +1,10 @@
-//! Who has the port: what can be learnt from `/proc` when it cannot be had.
+//! Who has the port: what can be learnt from the kernel when it cannot be had.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::error::{Holder, SwitchError};
+use super::sockets::{self, Suspect};
 use super::{Group, SLOTS};
-use crate::fabric::PORT;
-
-/// A socket on the port.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Suspect {
-    address: IpAddr,
-    uid: u32,
-    inode: u64,
-}
 
 /// What is certainly in the way, and will not go away: another user, or a group with other addresses.
 pub(super) fn other_than_ours(group: &Group, uid: u32) -> Option<SwitchError> {
@@ -66,44 +57,29 @@ fn holder(suspects: &[Suspect], uid: u32) -> Holder {
 
 /// The sockets on the port that a group's would collide with.
 fn on_port(group: &Group) -> Vec<Suspect> {
-    let text = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let (v4, v6) = (text("/proc/net/udp"), text("/proc/net/udp6"));
-    let all = v4.lines().chain(v6.lines()).filter_map(parse);
-    let collides = |suspect: &Suspect| match group.address {
+    let index = index_of(&group.interface);
+    sockets::on_port().into_iter().filter(|suspect| collides(group, index, suspect)).collect()
+}
+
+/// Whether a socket has what a group on the interface of this number wants.
+fn collides(group: &Group, index: Option<u32>, suspect: &Suspect) -> bool {
+    let elsewhere = match (suspect.interface, index) {
+        (Some(0) | None, _) | (_, None) => false,
+        (Some(theirs), Some(ours)) => theirs != ours,
+    };
+    let same_address = match group.address {
         None => true,
         Some(address) => suspect.address.is_unspecified() || suspect.address == address,
     };
-    all.filter(collides).collect()
+    same_address && !elsewhere
 }
 
-/// One line of `/proc/net/udp` or `/proc/net/udp6`, if it is of our port.
-fn parse(line: &str) -> Option<Suspect> {
-    let mut words = line.split_whitespace().skip(1);
-    let (address, port) = words.next()?.split_once(':')?;
-    if u16::from_str_radix(port, 16) != Ok(PORT) {
-        return None;
-    }
-    let mut words = words.skip(5);
-    let uid = words.next()?.parse().ok()?;
-    let inode = words.nth(1)?.parse().ok()?;
-    Some(Suspect { address: address_of(address)?, uid, inode })
-}
-
-/// An address as the kernel prints it: words of the machine's order.
-fn address_of(text: &str) -> Option<IpAddr> {
-    let mut octets = [0; 16];
-    if !text.is_ascii() || text.len() > 32 {
-        return None;
-    }
-    for (word, to) in text.as_bytes().chunks(8).zip(octets.as_chunks_mut::<4>().0) {
-        let word = std::str::from_utf8(word).ok()?;
-        *to = u32::from_str_radix(word, 16).ok()?.to_ne_bytes();
-    }
-    match text.len() {
-        8 => Some(Ipv4Addr::from(*octets.first_chunk::<4>()?).into()),
-        32 => Some(IpAddr::V6(Ipv6Addr::from(octets)).to_canonical()),
-        _ => None,
-    }
+/// The number of an interface.
+fn index_of(interface: &str) -> Option<u32> {
+    let name = std::ffi::CString::new(interface).ok()?;
+    // SAFETY: the pointer is to a text with its zero, which lives during the call.
+    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    (index != 0).then_some(index)
 }
 
 #[cfg(test)]
@@ -111,16 +87,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_kernel_are_read() {
-        let v4 = " 16: 0200007F:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 12345 2 0 0";
-        let suspect = Suspect { address: "127.0.0.2".parse().unwrap(), uid: 1000, inode: 12345 };
-        assert_eq!(parse(v4), Some(suspect));
-        let v6 = " 16: 00000000000000000000000000000000:12B7 00000000000000000000000000000000:0000 07 \
-                  00000000:00000000 00:00000000 00000000     0        0 777 2 0 0";
-        assert_eq!(parse(v6).map(|found| (found.address.is_unspecified(), found.inode)), Some((true, 777)));
-        assert_eq!(parse(&v4.replace("12B7", "12B8")), None);
-        for len in 0..v4.len() {
-            let _ = parse(&v4[..len]);
+    fn a_socket_on_another_interface_is_not_in_the_way() {
+        let suspect = |address: &str, interface| {
+            let address = address.parse().unwrap();
+            Suspect { address, interface, uid: 0, inode: 1 }
+        };
+        let group = |address: Option<&str>| Group {
+            interface: "lo".to_owned(),
+            address: address.map(|text| text.parse().unwrap()),
+        };
+        for (of, address, interface, in_the_way) in [
+            (None, "0.0.0.0", Some(1), true),
+            (None, "0.0.0.0", Some(0), true),
+            (None, "0.0.0.0", None, true),
+            (None, "0.0.0.0", Some(2), false),
+            (None, "127.0.0.9", Some(2), false),
+            (Some("127.0.0.9"), "127.0.0.9", Some(1), true),
+            (Some("127.0.0.9"), "127.0.0.8", Some(1), false),
+            (Some("127.0.0.9"), "0.0.0.0", Some(0), true),
+            (Some("127.0.0.9"), "0.0.0.0", Some(2), false),
+        ] {
+            let suspect = suspect(address, interface);
+            assert_eq!(collides(&group(of), Some(1), &suspect), in_the_way, "{of:?} {suspect:?}");
         }
+        assert!(collides(&group(None), None, &suspect("0.0.0.0", Some(2))), "our own number is not known");
     }
 }

@@ -1,4 +1,4 @@
-//! The shared file: who owns which slot, and who listens for which service.
+//! The shared file: who owns which slot, and who listens for which service or multicast group.
 //!
 //! It is memory that other processes write at any moment. Everything in it is an atomic number, and a
 //! value means nothing until it was checked: whether a slot has an owner is said by its lock alone.
@@ -6,29 +6,43 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::fork::PerProcess;
 use super::{SLOTS, record_lock};
 use crate::descriptor::owned;
+use crate::nic::lock;
 
 /// Services that the processes of a group listen for, at most.
 pub(super) const CLAIMS: usize = 256;
+
+/// Multicast groups that processes listen to, at most; each counts once for every process.
+pub(super) const LISTENERS: usize = 1024;
+
+/// Words of the name that says whose file it is.
+const IDENTITY: usize = 12;
 
 /// Bytes of a program's name that are kept.
 pub(super) const PROGRAM: usize = 32;
 
 /// What the file begins with, its version included.
-const MAGIC: u64 = 0x4645_5252_4f43_4501;
+const MAGIC: u64 = 0x4645_5252_4f43_4502;
 
-/// The byte that is locked while claims are changed; those of the slots come before it.
+/// The byte that is locked while claims and listeners are changed; those of the slots come before it.
 const CLAIMS_LOCK: u64 = 4096;
 
 /// The file as it lies in memory.
 #[repr(C, align(4096))]
 struct Layout {
     magic: AtomicU64,
+    /// The name of the group that the file is of.
+    identity: [AtomicU64; IDENTITY],
     slots: [Entry; SLOTS],
     claims: [Claim; CLAIMS],
+    /// How many of the listeners were ever used: no more have to be looked at.
+    listeners_used: AtomicU64,
+    listeners: [Listener; LISTENERS],
 }
 
 /// What the owner of a slot has published.
@@ -57,6 +71,16 @@ pub(super) struct Claim {
     pub(super) service: AtomicU64,
 }
 
+/// A process that listens to a multicast group.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Listener {
+    /// One of its slots and the low bits of its incarnation; 0 if nobody does.
+    pub(super) owner: AtomicU64,
+    /// The address of the group, of IPv4 in the dress of IPv6.
+    pub(super) group: [AtomicU64; 2],
+}
+
 /// What an entry says, read in one piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Published {
@@ -73,7 +97,14 @@ pub(super) struct Table {
     map: NonNull<Layout>,
     /// `None` when it was closed early, and with it all locks.
     file: Option<OwnedFd>,
+    inode: Inode,
 }
+
+/// What tells one file from all others: device and number.
+type Inode = (u64, u64);
+
+/// The files of the memberships of this process.
+static IN_USE: PerProcess<Mutex<Vec<Inode>>> = PerProcess::new();
 
 // SAFETY: the map is atomics in memory that stays mapped until the table is dropped; the kernel keeps it from
 // shrinking, because the file is sealed.
@@ -85,8 +116,8 @@ impl Table {
     /// Bytes.
     pub(super) const LEN: usize = size_of::<Layout>();
 
-    /// A new file, with nobody in it.
-    pub(super) fn create() -> io::Result<Self> {
+    /// A new file of the group of this name, with nobody in it.
+    pub(super) fn create(name: &str) -> io::Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the pointer is to a text with its zero, which is static.
         let file = owned(unsafe { libc::memfd_create(c"ferroce-switchboard".as_ptr(), flags) })?;
@@ -100,12 +131,15 @@ impl Table {
             return Err(io::Error::last_os_error());
         }
         let table = Self::map(file)?;
+        for (word, value) in table.layout().identity.iter().zip(identity(name)) {
+            word.store(value, Ordering::Relaxed);
+        }
         table.layout().magic.store(MAGIC, Ordering::Release);
         Ok(table)
     }
 
-    /// A file that came from the leader; an error if it is not what it should be.
-    pub(super) fn adopt(file: OwnedFd) -> io::Result<Self> {
+    /// A file that came from the leader of the group of this name; an error if it is not what it should be.
+    pub(super) fn adopt(file: OwnedFd, name: &str) -> io::Result<Self> {
         // SAFETY: takes and gives plain numbers.
         let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
         // SAFETY: a status of C is numbers, for which zero is a value.
@@ -117,10 +151,18 @@ impl Table {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let table = Self::map(file)?;
-        if table.layout().magic.load(Ordering::Acquire) != MAGIC {
+        let Layout { magic, identity: seen, .. } = table.layout();
+        let is_ours = seen.iter().zip(identity(name)).all(|(word, own)| word.load(Ordering::Relaxed) == own);
+        if magic.load(Ordering::Acquire) != MAGIC || !is_ours {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Ok(table)
+    }
+
+    /// Whether a descriptor is of a file that this process is a member with. To close a second descriptor of
+    /// such a file would end all locks of that membership.
+    pub(super) fn is_in_use(file: BorrowedFd<'_>) -> bool {
+        inode(file).is_some_and(|inode| lock(IN_USE.get()).contains(&inode))
     }
 
     fn map(file: OwnedFd) -> io::Result<Self> {
@@ -130,16 +172,24 @@ impl Table {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        match NonNull::new(at.cast::<Layout>()) {
-            Some(map) => Ok(Self { map, file: Some(file) }),
-            None => Err(io::ErrorKind::OutOfMemory.into()),
-        }
+        let Some(map) = NonNull::new(at.cast::<Layout>()) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        let inode = inode(file.as_fd()).unwrap_or_default();
+        lock(IN_USE.get()).push(inode);
+        Ok(Self { map, file: Some(file), inode })
     }
 
     fn layout(&self) -> &Layout {
         // SAFETY: `map` is a mapping of the length of a layout, aligned to pages as a layout is, which lives as
         // long as the table; every bit pattern is a value of atomics, and all that is done to them is atomic.
         unsafe { self.map.as_ref() }
+    }
+
+    /// The number that `/proc` knows the file by.
+    #[cfg(test)]
+    pub(super) const fn inode(&self) -> u64 {
+        self.inode.1
     }
 
     /// Where it is mapped, for whoever has to unmap it in a forked child.
@@ -164,6 +214,20 @@ impl Table {
 
     pub(super) fn claims(&self) -> &[Claim; CLAIMS] {
         &self.layout().claims
+    }
+
+    pub(super) fn listeners(&self) -> &[Listener] {
+        let used = usize::try_from(self.layout().listeners_used.load(Ordering::SeqCst)).unwrap_or(LISTENERS);
+        &self.layout().listeners[..used.min(LISTENERS)]
+    }
+
+    /// One more than was ever used, if there is room; the claims are locked.
+    pub(super) fn new_listener(&self) -> Option<&Listener> {
+        let place = self.listeners().len();
+        let listener = self.layout().listeners.get(place)?;
+        listener.owner.store(0, Ordering::SeqCst);
+        self.layout().listeners_used.store(place as u64 + 1, Ordering::SeqCst);
+        Some(listener)
     }
 
     /// Locks a slot for this process; false if another has it.
@@ -193,9 +257,33 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
+        let mut in_use = lock(IN_USE.get());
+        if let Some(place) = in_use.iter().position(|inode| *inode == self.inode) {
+            in_use.swap_remove(place);
+        }
+        drop(in_use);
         // SAFETY: the mapping is this table's own, and nobody borrows it any more.
         unsafe { libc::munmap(self.map.as_ptr().cast(), Self::LEN) };
     }
+}
+
+/// The name of a group in words, cut or padded with zeroes.
+fn identity(name: &str) -> [u64; IDENTITY] {
+    let mut words = [0; IDENTITY];
+    for (word, bytes) in words.iter_mut().zip(name.as_bytes().chunks(8)) {
+        let mut padded = [0; 8];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        *word = u64::from_ne_bytes(padded);
+    }
+    words
+}
+
+fn inode(file: BorrowedFd<'_>) -> Option<Inode> {
+    // SAFETY: a status of C is numbers, for which zero is a value.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a status that lives during the call.
+    let known = unsafe { libc::fstat(file.as_raw_fd(), &raw mut status) } == 0;
+    known.then_some((status.st_dev, status.st_ino))
 }
 
 /// The file keeps its size for ever, so that no access to it can fail.
@@ -242,7 +330,7 @@ mod tests {
 
     #[test]
     fn what_is_published_can_be_read_and_taken_back() {
-        let table = Table::create().unwrap();
+        let table = Table::create("test").unwrap();
         let entry = table.entry(5);
         assert_eq!(entry.read(), None);
         let mut program = [0; PROGRAM];
@@ -256,13 +344,15 @@ mod tests {
 
     #[test]
     fn only_a_sealed_file_of_the_right_size_is_taken() {
-        let table = Table::create().unwrap();
-        let second = table.file().try_clone_to_owned().unwrap();
-        assert!(Table::adopt(second).is_ok());
+        let table = Table::create("ferroce/one").unwrap();
+        let second = || table.file().try_clone_to_owned().unwrap();
+        assert!(Table::adopt(second(), "ferroce/one").is_ok());
+        assert!(Table::adopt(second(), "ferroce/two").is_err(), "the file of another group");
+        assert!(Table::is_in_use(table.file()));
         // SAFETY: the pointer is to a text with its zero, which is static.
         let unsealed = owned(unsafe { libc::memfd_create(c"test".as_ptr(), libc::MFD_CLOEXEC) }).unwrap();
-        assert!(Table::adopt(unsealed).is_err());
+        assert!(Table::adopt(unsealed, "ferroce/one").is_err());
         let pipe = io::pipe().unwrap().0;
-        assert!(Table::adopt(pipe.into()).is_err());
+        assert!(Table::adopt(pipe.into(), "ferroce/one").is_err());
     }
 }

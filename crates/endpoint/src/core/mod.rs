@@ -291,12 +291,11 @@ impl Core {
         }
         let in_peace = self.receiving.peer_said_goodbye();
         match status {
+            // Who has said goodbye may go at any time.
+            Status::Flushed | Status::RetryExceeded if in_peace => self.peer_left(),
             // Flushed without a failure of ours: the peer ended it, or was refused something.
-            Status::Flushed if in_peace => self.peer_left(),
             Status::Flushed if self.refused_the_peer() => self.lose(Violation::Access.into()),
             Status::Flushed => self.lose(Cause::PeerReset),
-            // Who has said goodbye may go at any time.
-            Status::RetryExceeded if in_peace => self.peer_left(),
             Status::RetryExceeded => self.lose(Cause::PeerSilent),
             Status::RemoteAccess | Status::RemoteInvalidRequest | Status::RemoteOperation if pulling => {
                 self.lose(Violation::Key.into());

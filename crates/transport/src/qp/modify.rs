@@ -4,6 +4,7 @@ use ferroce_wire::{Psn, RnrTimer};
 
 use crate::connection::Connection;
 use crate::host::Host;
+use crate::pacing::Pacer;
 use crate::qp::{Machine, QueuePair};
 use crate::state::{self, AttributeMask, Attributes, ModifyError, State};
 use crate::time::Time;
@@ -32,10 +33,16 @@ impl QueuePair {
             .with_max_dest_rd_atomic(connection.max_dest_rd_atomic)
             .with_min_rnr_timer(connection.min_rnr_timer.code())
             .with_dest_qpn(connection.dest_qpn)
-            .with_rate_limit(self.pacer.rate());
+            .with_rate_limit(self.pacer.allowed());
         now.current_state = self.state;
         now.draining = self.state == State::Sqd && !self.is_drained();
         now
+    }
+
+    /// Sends no faster than the way to its peer carries, in kilobits per second, whatever the program allows; 0
+    /// takes that back.
+    pub fn limit_way(&mut self, rate: u32) {
+        self.pacer.carry(rate);
     }
 
     /// Changes attributes, and with them the state.
@@ -54,7 +61,7 @@ impl QueuePair {
         let previous = core::mem::replace(&mut self.state, next);
         match next {
             State::Reset => {
-                self.pacer.set_rate(0);
+                self.pacer = Pacer::default();
                 self.clear(window);
             }
             State::Rtr => {
@@ -143,7 +150,7 @@ impl QueuePair {
         set(AttributeMask::MAX_DEST_RD_ATOMIC, &|c| c.max_dest_rd_atomic = attributes.max_dest_rd_atomic);
         set(AttributeMask::DEST_QPN, &|c| c.dest_qpn = attributes.dest_qpn);
         if mask.contains(AttributeMask::RATE_LIMIT) {
-            self.pacer.set_rate(attributes.rate_limit);
+            self.pacer.allow(attributes.rate_limit);
         }
     }
 

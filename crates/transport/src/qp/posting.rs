@@ -22,6 +22,19 @@ impl QueuePair {
         }
     }
 
+    /// Send requests that were posted, and that are done; then receives that were posted here, and that were taken.
+    /// Since the queue pair was made; the numbers wrap.
+    #[must_use]
+    pub const fn totals(&self) -> ((u32, u32), (u32, u32)) {
+        match &self.machine {
+            Machine::Rc { requester, responder } => {
+                (requester.queue.totals(), responder.inbound.queue.totals())
+            }
+            Machine::Uc { sender, receiver } => (sender.queue.totals(), receiver.inbound.queue.totals()),
+            Machine::Ud { sender, inbound } => (sender.queue.totals(), inbound.queue.totals()),
+        }
+    }
+
     /// What a request is checked against before it is taken. It changes only with [`modify`](Self::modify)
     /// and when the queue pair fails, so a device may keep a copy where posting does not meet the machine.
     #[must_use]

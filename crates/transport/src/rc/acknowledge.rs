@@ -189,6 +189,7 @@ impl Requester {
     ) -> Result<(), Failed> {
         let lost_tail = packets_at_once(work, done) == 1 && self.probe_found_loss(psn);
         self.finish_packets(work, done, 1, cx)?;
+        self.progressed(cx);
         if lost_tail {
             self.recover_tail(cx);
         }
@@ -219,19 +220,25 @@ impl Requester {
 
     /// Everything before `psn` has arrived, except that READs and atomics need their own answer.
     fn acknowledge_before<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<Reached, Failed> {
+        let before = self.una;
+        let mut reached = Reached::All;
         while self.una.is_before(psn) {
             let Some(&work) = self.queue.get(self.queue.head()) else { break };
             if work.op.is_read_or_atomic() && !is_planted(Bug::ImpliedNakIgnored) {
-                return Ok(Reached::MissingAnswer);
+                reached = Reached::MissingAnswer;
+                break;
             }
             let done = packets_between(work.first_psn, self.una);
             let packets = (work.packets - done).min(packets_between(self.una, psn));
             self.finish_packets(&work, done, packets, cx)?;
         }
-        Ok(Reached::All)
+        if self.una != before {
+            self.progressed(cx);
+        }
+        Ok(reached)
     }
 
-    /// The next `packets` packets of the oldest work are done.
+    /// The next `packets` packets of the oldest work are done. [`progressed`](Self::progressed) has to follow.
     fn finish_packets<H: Host>(
         &mut self,
         work: &SendWork,
@@ -259,7 +266,6 @@ impl Requester {
             self.recount(cx);
             self.report_drained(cx);
         }
-        self.progressed(cx);
         Ok(())
     }
 

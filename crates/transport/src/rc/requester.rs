@@ -12,6 +12,8 @@
 //! `una` is the oldest that is not acknowledged, or the next response packet of a READ;
 //! `cursor` is the next to be sent; going back means moving `cursor` back, and nothing else.
 
+use core::time::Duration;
+
 use ferroce_wire::{Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
 
 use crate::completion::Status;
@@ -21,9 +23,16 @@ use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::atomic::Atomic;
 use crate::rc::retry::Retry;
+use crate::time::Time;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::window::{Window, true_size};
 use crate::work::{Remote, SendFlags, SendOp, SendRequest};
+
+/// Messages in a row that ask for no acknowledgement, at most.
+const MAX_UNASKED: u32 = 15;
+
+/// A peer that was heard so short a time ago is in conversation with us.
+const CONVERSATION: Duration = Duration::from_micros(100);
 
 /// Bytes of headers and ICRC that the cost of a packet allows for.
 const HEADER_COST: u32 = 32;
@@ -47,6 +56,10 @@ pub(crate) struct Requester {
     pub(crate) blocked: Option<(u32, Status)>,
     /// From this packet on up to the cursor every one has asked for an acknowledgement.
     pub(crate) asked_from: Option<Psn>,
+    /// Messages since the last one that asked.
+    unasked: u32,
+    /// When a packet of the peer last came.
+    pub(crate) heard: Option<Time>,
     /// The last message for which the responder has a receive, if it counts them.
     pub(crate) credit_limit: Option<Msn>,
     pub(crate) retry: Retry,
@@ -86,6 +99,8 @@ impl Requester {
             in_flight: 0,
             blocked: None,
             asked_from: None,
+            unasked: 0,
+            heard: None,
             credit_limit: None,
             retry: Retry::default(),
             draining: false,
@@ -300,14 +315,13 @@ impl Requester {
         // What comes before a pause is acknowledged in it: the peer's silence must not be taken for loss.
         let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
         cx.counters.rate_waits += u64::from(pauses);
-        chosen.packet.ack_request = ends
+        chosen.packet.ack_request = (ends && !self.can_go_unasked(work, cx))
             || pauses
             || work.op.is_read_or_atomic()
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
             || self.retry.is_cautious();
-        let asked = chosen.packet.ack_request.then_some(chosen.packet.psn);
-        self.asked_from = asked.map(|psn| self.asked_from.unwrap_or(psn));
+        self.note_asking(chosen.work, ends, chosen.packet.psn, chosen.packet.ack_request);
         self.cursor.psn += packets;
         if ends {
             self.cursor.work = self.cursor.work.wrapping_add(1);
@@ -323,8 +337,30 @@ impl Requester {
         self.retry.packet_sent(chosen.packet.psn, fresh && chosen.packet.ack_request, cx);
     }
 
+    /// Takes note whether a packet asks for an acknowledgement.
+    pub(crate) fn note_asking(&mut self, number: u32, ends: bool, psn: Psn, asks: bool) {
+        if ends {
+            self.unasked = if asks { 0 } else { self.unasked + 1 };
+            if let Some(posted) = self.queue.get_mut(number) {
+                posted.asked = asks;
+            }
+        }
+        self.asked_from = asks.then(|| self.asked_from.unwrap_or(psn));
+    }
+
+    /// Whether nobody waits for the end of this message, and a later one will ask soon: the program wants no
+    /// completion, its queue has room, and the peer answers us anyway. An acknowledgement costs both sides
+    /// as much as the message itself. Should nothing follow, the probe asks.
+    pub(crate) fn can_go_unasked<H>(&self, work: &SendWork, cx: &Context<'_, H>) -> bool {
+        let is_told = work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all;
+        !is_told
+            && self.unasked < MAX_UNASKED
+            && self.queue.is_less_than_half_full()
+            && self.heard.is_some_and(|heard| cx.now.since(heard) < CONVERSATION)
+    }
+
     /// Whether the responder is not known to have a receive for this message.
-    fn is_limited(&self, work: &SendWork) -> bool {
+    pub(crate) fn is_limited(&self, work: &SendWork) -> bool {
         work.op.takes_receive()
             && self.credit_limit.is_some_and(|limit| work.message.distance_from(limit) > 0)
     }
@@ -470,7 +506,7 @@ pub(crate) fn cost(work: &SendWork, from: u32, packets: u32, connection: &Connec
     if ends { (packets - 1).saturating_mul(full) + packet_cost(last) } else { packets.saturating_mul(full) }
 }
 
-const fn packet_cost(payload: u32) -> u32 {
+pub(crate) const fn packet_cost(payload: u32) -> u32 {
     true_size((payload + HEADER_COST) as usize)
 }
 
@@ -480,7 +516,7 @@ pub(crate) const fn packets_between(first: Psn, psn: Psn) -> u32 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "no message is longer than 2^31")]
-const fn reth(remote: Remote, offset: u64, length: u64) -> Reth {
+pub(crate) const fn reth(remote: Remote, offset: u64, length: u64) -> Reth {
     Reth { address: remote.address.wrapping_add(offset), rkey: remote.rkey, length: length as u32 }
 }
 

@@ -58,6 +58,11 @@ impl Retry {
         [self.ack_deadline, self.probe_deadline, self.rnr_until].into_iter().flatten().min()
     }
 
+    /// Whether nothing has to be sent again, waited for or asked.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.rnr_until.is_none() && !self.cautious && self.probe != Probe::Due
+    }
+
     pub(crate) const fn waits_for_receiver(&self) -> bool {
         self.rnr_until.is_some()
     }
@@ -148,10 +153,11 @@ impl Requester {
     }
 
     /// Whether the packet of this PSN, which is under way, asked for an acknowledgement when it was
-    /// first sent: the last of its message does, and others when the window was nearly full.
+    /// sent: the last of its message mostly does, and others when the window was nearly full.
     fn was_asked_for(&self, acknowledged: Psn) -> bool {
         let work = self.queue.get(self.locate(acknowledged).work);
-        let ends = work.is_some_and(|work| work.first_psn + work.packets == acknowledged.next());
+        let ends =
+            work.is_some_and(|work| work.asked && work.first_psn + work.packets == acknowledged.next());
         ends || self.asked_from.is_some_and(|from| !acknowledged.is_before(from))
     }
 

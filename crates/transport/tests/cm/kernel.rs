@@ -8,7 +8,7 @@ use ferroce_transport::cm::{
     Accept, Config, Connect, DatagramService, End, Ends, Event, Failure, Limits, Manager, Patience, Query,
 };
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason};
-use ferroce_wire::{Frame, PathMtu, Qpn};
+use ferroce_wire::{Frame, PathMtu, Qpn, Role};
 
 use crate::common::{only, patience, requested, sent, turned};
 
@@ -242,4 +242,28 @@ fn udaddy_is_answered_as_the_kernel_does_and_asked_as_well() {
     client.handle_message(NOW, turned(answer.ends), &named);
     let Some((_, Event::Resolved(found))) = client.poll_event() else { panic!("not found") };
     assert_eq!((found.qpn, found.qkey), (said.qpn, said.qkey));
+}
+
+/// It reads as if it were the other way round: each side says what it wants to hear first, not what it will say.
+#[test]
+fn each_side_begins_with_the_number_that_the_other_one_named() {
+    for name in CONNECTIONS {
+        let [req, rep, ..] = connection(name);
+        let CmMessage::Req(asked) = req.mad.message else { panic!("no request") };
+        let CmMessage::Rep(said) = rep.mad.message else { panic!("no reply") };
+        let mut seen = [false; 2];
+        for bytes in captures::named(name).frames {
+            let frame = Frame::parse_ethernet(&bytes).expect("a RoCEv2 frame");
+            let from_client = frame.ip.source() == req.ends.local;
+            let (place, first, dest) = match from_client {
+                true => (0, said.starting_psn, said.local_qpn),
+                false => (1, asked.starting_psn, asked.local_qpn),
+            };
+            let is_request = frame.packet.opcode().info().role == Role::Request;
+            if frame.packet.dest_qp == dest && is_request && !std::mem::replace(&mut seen[place], true) {
+                assert_eq!(frame.packet.psn, first, "{name}, from the client: {from_client}");
+            }
+        }
+        assert_eq!(seen, [true; 2], "{name}");
+    }
 }

@@ -171,7 +171,7 @@ impl Drop for Connecting {
 fn outcome(stage: &mut Stage) -> Option<Result<(), CmError>> {
     match stage {
         Stage::Waiting(_) => None,
-        Stage::Stands(_) | Stage::Ended(..) => Some(Ok(())),
+        Stage::Stands(_) | Stage::Ending(..) | Stage::Ended(..) => Some(Ok(())),
         Stage::Failed(error) => Some(Err(error.clone())),
     }
 }

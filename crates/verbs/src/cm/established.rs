@@ -38,7 +38,10 @@ pub struct Established {
 impl Established {
     pub(crate) fn new(attempt: Attempt) -> Self {
         let facts = attempt.link.stage.look(|stage| match stage {
-            Stage::Waiting(facts) | Stage::Stands(facts) | Stage::Ended(facts, _) => facts.clone(),
+            Stage::Waiting(facts)
+            | Stage::Stands(facts)
+            | Stage::Ending(facts, _)
+            | Stage::Ended(facts, _) => facts.clone(),
             Stage::Failed(_) => Facts::default(),
         });
         Self { attempt, facts }
@@ -78,13 +81,20 @@ impl Established {
     /// How it ended; nothing while it stands.
     #[must_use]
     pub fn disconnected(&self) -> Option<Disconnected> {
-        self.attempt.link.stage.look(how_it_ended)
+        // In a child of the process that opened the device nothing is known of it.
+        if !self.attempt.nic.is_ours() {
+            return None;
+        }
+        self.attempt.link.stage.look(|stage| match stage {
+            Stage::Ending(_, how) | Stage::Ended(_, how) => Some(*how),
+            Stage::Waiting(_) | Stage::Stands(_) | Stage::Failed(_) => None,
+        })
     }
 
     /// Ends it: the queue pair goes to the error state, and the peer is asked to do the same. Does not wait;
     /// [`wait_disconnected`](Self::wait_disconnected) does.
     pub fn disconnect(&self) {
-        if self.disconnected().is_none() {
+        if self.attempt.nic.is_ours() && self.disconnected().is_none() {
             self.attempt.link.flush();
             // If the peer was faster, that is as good.
             let _ = self.attempt.manager.disconnect(self.attempt.id);
@@ -140,6 +150,6 @@ impl Drop for Established {
 fn how_it_ended(stage: &mut Stage) -> Option<Disconnected> {
     match stage {
         Stage::Ended(_, how) => Some(*how),
-        Stage::Waiting(_) | Stage::Stands(_) | Stage::Failed(_) => None,
+        Stage::Waiting(_) | Stage::Stands(_) | Stage::Ending(..) | Stage::Failed(_) => None,
     }
 }

@@ -30,6 +30,8 @@ pub(crate) enum Stage {
     Waiting(Facts),
     Stands(Facts),
     Failed(CmError),
+    /// It stood until then, and the work of its queue pair is about to be ended.
+    Ending(Facts, Disconnected),
     /// It stood until then.
     Ended(Facts, Disconnected),
 }
@@ -97,6 +99,21 @@ impl Link {
         }
     }
 
+    /// Whoever sees flushed work can ask why; whoever waits for the end finds all work flushed.
+    fn end(&self, how: Disconnected) {
+        self.stage.look(|stage| {
+            if let Stage::Waiting(facts) | Stage::Stands(facts) = stage {
+                *stage = Stage::Ending(std::mem::take(facts), how);
+            }
+        });
+        self.flush();
+        self.stage.change(|stage| {
+            if let Stage::Ending(facts, how) = stage {
+                *stage = Stage::Ended(std::mem::take(facts), *how);
+            }
+        });
+    }
+
     fn fail(&self, error: CmError) {
         self.stage.change(|stage| *stage = Stage::Failed(error));
     }
@@ -120,22 +137,12 @@ impl Watcher for Link {
                 }
                 self.fail(CmError::from_failure(self.peer, failure));
             }
-            Event::Ended(end) => {
-                self.flush();
-                let how = match end {
-                    End::Here => Disconnected::Here,
-                    End::Peer => Disconnected::Peer,
-                    End::Unanswered => Disconnected::Unanswered,
-                    End::Stale => Disconnected::Stale,
-                };
-                self.stage.change(|stage| {
-                    let facts = match stage {
-                        Stage::Waiting(facts) | Stage::Stands(facts) => std::mem::take(facts),
-                        Stage::Failed(_) | Stage::Ended(..) => return,
-                    };
-                    *stage = Stage::Ended(facts, how);
-                });
-            }
+            Event::Ended(end) => self.end(match end {
+                End::Here => Disconnected::Here,
+                End::Peer => Disconnected::Peer,
+                End::Unanswered => Disconnected::Unanswered,
+                End::Stale => Disconnected::Stale,
+            }),
             // Not of a connection of ours.
             Event::Requested(_) | Event::Resolved(_) => {}
         }

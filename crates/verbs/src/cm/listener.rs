@@ -114,12 +114,19 @@ impl Listener {
     /// The oldest request, if there is one.
     #[must_use]
     pub fn try_accept(&self) -> Option<ConnectRequest> {
+        if !self.nic.is_ours() {
+            return None;
+        }
         let found = self.queue.waiting.look(|waiting| self.queue.pop(&self.manager, waiting));
         found.map(|found| self.request(found))
     }
 
-    /// The oldest request; if there is none, the task is woken when one comes.
+    /// The oldest request; if there is none, the task is woken when one comes. In a child of the process that
+    /// opened the device none ever does.
     pub fn poll_accept(&self, cx: &mut TaskContext<'_>) -> Poll<ConnectRequest> {
+        if !self.nic.is_ours() {
+            return Poll::Pending;
+        }
         let found = self.queue.waiting.poll(cx.waker(), |waiting| self.queue.pop(&self.manager, waiting));
         match found {
             Some(found) => Poll::Ready(self.request(found)),
@@ -146,6 +153,9 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
         let left = self.queue.waiting.look(Option::take);
         for Waiting { request, .. } in left.into_iter().flatten() {
             self.manager.abandon(request.id);

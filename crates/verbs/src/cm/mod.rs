@@ -56,3 +56,8 @@ pub use request::ConnectRequest;
 pub use ferroce_device::switchboard::SwitchError;
 pub use ferroce_transport::cm::CmCounters;
 pub use ferroce_wire::mad::{PortSpace, RejectReason, ServiceId, SidrStatus};
+
+/// The page about connections, so that its program compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/connections.md")]
+struct Page;

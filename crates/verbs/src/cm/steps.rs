@@ -14,6 +14,7 @@ use crate::connect::ConnectOptions;
 #[derive(Clone, Debug)]
 pub(crate) struct Steps {
     qp: Weak<Qp>,
+    /// What we expect first, as the peer is told.
     psn: Psn,
     options: ConnectOptions,
     remote: IpAddr,
@@ -25,6 +26,7 @@ pub(crate) struct Steps {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     qpn: Qpn,
+    /// What it expects first.
     psn: Psn,
     /// READs and atomics of ours that it serves.
     serves: u8,
@@ -94,14 +96,15 @@ impl Steps {
             hop_limit: options.hop_limit,
             flow_label: options.flow_label,
             source_port: options.source_port,
+            static_rate: 0,
         };
         let mut rtr = Attributes::to(State::Rtr)
             .with(AttributeMask::AV)
             .with_access(options.access)
             .with_path_mtu(self.path_mtu)
             .with_dest_qpn(peer.qpn)
-            .with_rq_psn(peer.psn);
-        let mut rts = Attributes::to(State::Rts).with_sq_psn(self.psn);
+            .with_rq_psn(self.psn);
+        let mut rts = Attributes::to(State::Rts).with_sq_psn(peer.psn);
         if qp.service() == Service::Rc {
             rtr = rtr.with_max_dest_rd_atomic(depths.responder).with_min_rnr_timer(options.min_rnr_timer);
             rts = rts

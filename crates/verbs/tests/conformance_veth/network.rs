@@ -94,6 +94,9 @@ impl Network {
             // Only this process sees what is mounted here.
             run("mount -t tmpfs tmpfs /run");
             run(&format!("ip netns add {FAR}"));
+            // As on any machine: without it, the kernel finds no way for multicast over IPv6 that comes in.
+            run("ip link set lo up");
+            run(&format!("ip -n {FAR} link set lo up"));
         }
         let [near, far] = INTERFACES;
         run(&format!("ip link add {near} type veth peer name {far} netns {FAR}"));
@@ -106,7 +109,18 @@ impl Network {
             run(&format!("{ip} addr add {}/64 dev {name} nodad", Family::V6.address(end)));
             run(&format!("{ip} link set {name} up"));
         }
+        // The kernel knows the way of multicast over IPv6 a while after a link is up. Each look starts two programs.
+        assert!((0..5000).any(|_| Self::carries_multicast()), "both ends know the way of multicast");
         network
+    }
+
+    /// Whether the kernel would take in multicast over IPv6 at both ends.
+    fn carries_multicast() -> bool {
+        let routes = |command: &mut Command| {
+            let output = command.args(["-6", "route", "show", "table", "local"]).output().unwrap();
+            String::from_utf8_lossy(&output.stdout).contains("multicast ff00::/8")
+        };
+        routes(&mut Command::new("ip")) && routes(Command::new("ip").args(["-n", FAR]))
     }
 
     pub(crate) const fn mtu(&self) -> u32 {
@@ -144,6 +158,12 @@ pub(crate) fn far_command(program: &str) -> Command {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", FAR, program]);
     command
+}
+
+/// The name of the near interface.
+#[allow(dead_code, reason = "one of the binaries uses it")]
+pub(crate) const fn near_interface() -> &'static str {
+    INTERFACES[0]
 }
 
 /// The name of the far interface.

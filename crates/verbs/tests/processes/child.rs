@@ -14,7 +14,7 @@ use ferroce_device::{now, until, wait_readable};
 use ferroce_transport::Time;
 
 /// The variable that names the role; absent in the parent.
-const ROLE: &str = "FERROCE_TEST_ROLE";
+pub(crate) const ROLE: &str = "FERROCE_TEST_ROLE";
 
 /// What the child's lines begin with.
 const MARK: char = '@';
@@ -38,7 +38,13 @@ pub(crate) struct Other {
 impl Other {
     /// Starts this binary again: only the test `name`, in this role, with these variables besides.
     pub(crate) fn start(name: &str, role: &str, variables: &[(&str, &str)]) -> Self {
-        let mut child = command(name, role, variables).spawn().expect("this binary runs");
+        Self::start_by(command(name, role, variables))
+    }
+
+    /// The same, by a command of the test's own.
+    pub(crate) fn start_by(mut command: Command) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("this binary runs");
         let input = child.stdin.take().expect("a pipe");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         Self { child, input, output }

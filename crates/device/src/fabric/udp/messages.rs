@@ -75,6 +75,19 @@ impl Messages {
         usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 
+    /// Sends one entry without waiting. A call that takes many looks whether others want the processor after
+    /// each of them.
+    ///
+    /// # Safety
+    /// As for [`send`](Self::send).
+    pub(super) unsafe fn send_one(&mut self, socket: RawFd, at: usize) -> io::Result<()> {
+        let header = &mut self.headers[at];
+        let (to, flags) = (&raw mut header.msg_hdr, c_long::from(libc::MSG_DONTWAIT));
+        // SAFETY: as in `send`, with one header.
+        let result = unsafe { libc::syscall(libc::SYS_sendmsg, c_long::from(socket), to, flags) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
     /// Receives into these entries without waiting; says how many were filled.
     ///
     /// # Safety

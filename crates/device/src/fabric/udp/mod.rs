@@ -31,6 +31,7 @@ use sending::Sending;
 pub(crate) use socket::{Binding, Sharing, Socket};
 
 use super::{Fabric, Inbox, Outbox, PORT, Run, Sent};
+use crate::switchboard::fork::Record;
 
 /// How to open a [`UdpFabric`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,6 +80,8 @@ pub struct UdpFabric {
     receive_buffer: usize,
     coalescing: bool,
     senders: Senders<Socket>,
+    /// What keeps the sockets for sending from forked children.
+    record: Option<&'static Record>,
     sending: Sending,
     receiving: Receiving,
 }
@@ -120,9 +123,15 @@ impl UdpFabric {
             receive_buffer: usize::try_from(granted).unwrap_or(0),
             coalescing,
             senders: Senders::new(),
+            record: None,
             sending: Sending::new(segments, config.peer_port),
             receiving: Receiving::new(config.address),
         })
+    }
+
+    /// From now on no forked child keeps the sockets that are opened for sending.
+    pub(crate) const fn hide_from_children(&mut self, record: &'static Record) {
+        self.record = Some(record);
     }
 
     /// The port that it receives on.
@@ -173,9 +182,9 @@ impl Fabric for UdpFabric {
         if wanted == 0 || wanted == self.port {
             return self.port;
         }
-        let binding = &self.binding;
+        let (binding, record) = (&self.binding, self.record);
         let open = || {
-            let socket = Socket::open(binding, wanted, Sharing::Alone).ok()?;
+            let socket = Socket::open_for(record, binding, wanted, Sharing::Alone).ok()?;
             socket.prepare_to_ignore().ok().map(|()| socket)
         };
         if self.senders.promise(wanted, open) { wanted } else { self.port }

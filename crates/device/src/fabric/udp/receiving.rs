@@ -12,8 +12,8 @@ pub(crate) struct Receiving {
     messages: Messages,
     /// The only address that datagrams can come to, if there is one.
     local: Option<IpAddr>,
-    /// Whether nothing came the last time.
-    idle: bool,
+    /// Calls in a row that brought something.
+    streak: u32,
     /// Whether much came the last time.
     busy: bool,
     dropped: u64,
@@ -23,13 +23,21 @@ pub(crate) struct Receiving {
 /// moment when a program waits for one packet.
 const FEW: usize = 4;
 
+/// Calls in a row that brought something, after which more is expected than one datagram at a time.
+const STREAK: u32 = 2;
+
 /// Errors of earlier packets that one call will step over.
 const PATIENCE: usize = 16;
 
 impl Receiving {
     /// Makes all the room that will be needed.
     pub(crate) fn new(local: Option<IpAddr>) -> Self {
-        Self { messages: Messages::new(), local, idle: true, busy: false, dropped: 0 }
+        Self { messages: Messages::new(), local, streak: 0, busy: false, dropped: 0 }
+    }
+
+    /// Receives from a socket of this address from now on.
+    pub(crate) const fn turn_to(&mut self, local: IpAddr) {
+        self.local = Some(local);
     }
 
     /// Datagrams that came damaged or without their destination.
@@ -37,10 +45,10 @@ impl Receiving {
         self.dropped
     }
 
-    /// As [`receive`](Self::receive); but as long as nothing came, only the first datagram is waited for: it
-    /// mostly comes alone, and a call that takes one is faster than a call that takes many.
+    /// As [`receive`](Self::receive); but as long as datagrams come alone, only one is asked for: a call that takes
+    /// one is faster than a call that takes many.
     pub(super) fn receive_next(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
-        if !self.idle || inbox.capacity() == 0 {
+        if self.streak >= STREAK || inbox.capacity() == 0 {
             return self.receive(socket, inbox);
         }
         inbox.clear();
@@ -50,12 +58,15 @@ impl Receiving {
         // SAFETY: a slot was given to the entry just now, and this function alone borrows the inbox.
         match unsafe { self.messages.receive_one(socket.raw(), 0) } {
             Ok(()) => {
-                self.idle = false;
+                self.streak += 1;
                 self.keep(inbox, 1);
                 inbox.set_full(true);
                 Ok(())
             }
-            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(()),
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
+                self.streak = 0;
+                Ok(())
+            }
             // Whatever else it is, the long way knows it.
             Err(_) => self.receive(socket, inbox),
         }
@@ -88,7 +99,7 @@ impl Receiving {
                 },
             }
         }
-        self.idle = seen == 0;
+        self.streak = if seen == 0 { 0 } else { self.streak.saturating_add(1) };
         self.busy = seen > FEW;
         inbox.set_full(seen == capacity);
         Ok(())

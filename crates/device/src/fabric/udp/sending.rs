@@ -135,9 +135,15 @@ impl Batch<'_> {
     fn call(&mut self, from: usize, to: usize) -> io::Result<usize> {
         loop {
             self.sent.calls += 1;
-            // SAFETY: entries `from..to` were set by `push` or `send_singly` since the batch was begun, with bytes
-            // of the outbox, which this batch borrows.
-            let result = unsafe { self.sending.messages.send(self.socket.raw(), from..to) };
+            let (messages, socket) = (&mut self.sending.messages, self.socket.raw());
+            let result = if to - from == 1 {
+                // SAFETY: entries `from..to` were set by `push` or `send_singly` since the batch was begun, with
+                // bytes of the outbox, which this batch borrows.
+                unsafe { messages.send_one(socket, from) }.map(|()| 1)
+            } else {
+                // SAFETY: as above.
+                unsafe { messages.send(socket, from..to) }
+            };
             match result {
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 // No system is known to say so; it must not become a loop without end.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use libc::{c_int, c_void, socklen_t};
@@ -10,6 +10,8 @@ use libc::{c_int, c_void, socklen_t};
 use super::control::DEFAULT_HOPS;
 use super::error::OpenError;
 use super::name::Name;
+use crate::descriptor::owned;
+use crate::switchboard::fork::{Record, Tracked};
 
 /// The family of a socket. One of IPv6 speaks IPv4 too, unless it is bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +42,26 @@ pub(crate) struct Binding {
 /// Clones are the same socket and the same descriptor.
 #[derive(Clone, Debug)]
 pub(crate) struct Socket {
-    descriptor: Arc<OwnedFd>,
+    descriptor: Arc<Kept>,
     family: Family,
+}
+
+/// Who sees to it that a forked child does not keep the descriptor.
+#[derive(Debug)]
+enum Kept {
+    /// Its owner, for all its sockets together.
+    ByOwner(OwnedFd),
+    /// A record that knows it for as long as it is open.
+    ByRecord(Tracked),
+}
+
+impl Kept {
+    fn raw(&self) -> RawFd {
+        match self {
+            Self::ByOwner(descriptor) => descriptor.as_raw_fd(),
+            Self::ByRecord(descriptor) => descriptor.raw(),
+        }
+    }
 }
 
 /// Whether others may bind to the same port.
@@ -56,8 +76,19 @@ pub(crate) enum Sharing {
 impl Socket {
     /// Opens a socket and binds it; port 0 lets the system choose.
     pub(crate) fn open(binding: &Binding, port: u16, sharing: Sharing) -> Result<Self, OpenError> {
+        Self::open_for(None, binding, port, sharing)
+    }
+
+    /// The same, and no child keeps it if there is a record.
+    pub(crate) fn open_for(
+        record: Option<&'static Record>,
+        binding: &Binding,
+        port: u16,
+        sharing: Sharing,
+    ) -> Result<Self, OpenError> {
         let refused = |step, error| refusal(binding, port, step, error);
-        let socket = Self::new(binding.address).map_err(|error| refused("open a UDP socket", error))?;
+        let socket =
+            Self::new(record, binding.address).map_err(|error| refused("open a UDP socket", error))?;
         socket.bind_to_device(&binding.interface).map_err(|error| refused("bind to the interface", error))?;
         socket.set_paths(binding.address.is_some()).map_err(|error| refused("set path options", error))?;
         // A refusal leaves the system's usual size, which works.
@@ -71,7 +102,7 @@ impl Socket {
 
     /// Takes over a socket that another process opened; `None` if it is none of UDP on this port.
     pub(crate) fn adopt(descriptor: OwnedFd, port: u16) -> Option<Self> {
-        let mut socket = Self { descriptor: Arc::new(descriptor), family: Family::V4 };
+        let mut socket = Self { descriptor: Arc::new(Kept::ByOwner(descriptor)), family: Family::V4 };
         socket.family = match socket.get(libc::SOL_SOCKET, libc::SO_DOMAIN).ok()? {
             libc::AF_INET => Family::V4,
             libc::AF_INET6 => Family::V6,
@@ -79,6 +110,55 @@ impl Socket {
         };
         let is_udp = socket.get(libc::SOL_SOCKET, libc::SO_PROTOCOL).ok()? == libc::IPPROTO_UDP;
         (is_udp && socket.local_port().ok()? == port).then_some(socket)
+    }
+
+    /// Opens a socket that gets a copy of everything that is sent to a multicast group on an interface. Any
+    /// number of them may be open, each with a copy of its own.
+    pub(crate) fn of_group(
+        record: &'static Record,
+        group: IpAddr,
+        interface: &str,
+        port: u16,
+        buffer: usize,
+    ) -> io::Result<Self> {
+        let socket = Self::new(Some(record), Some(group))?;
+        socket.bind_to_device(interface)?;
+        // The first is for other sockets of groups, the second for those that share the port of this user.
+        socket.set(libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+        socket.share_port()?;
+        if socket.family == Family::V6 {
+            socket.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+        }
+        socket.prepare_to_receive(buffer, false)?;
+        socket.show_marks();
+        // A run that arrives in one piece keeps the places of its packets, which the ICRC covers.
+        let _ = socket.set(libc::SOL_UDP, libc::UDP_GRO, 1);
+        socket.bind(Some(group), port)?;
+        socket.join(group, interface)?;
+        Ok(socket)
+    }
+
+    /// Has the kernel take in what is sent to a group on an interface.
+    fn join(&self, group: IpAddr, interface: &str) -> io::Result<()> {
+        let name = std::ffi::CString::new(interface)?;
+        // SAFETY: the pointer is to a text with its zero, which lives during the call.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let index = index.to_ne_bytes();
+        match group {
+            // struct ip_mreqn: group, address of the interface (its number is enough), number.
+            IpAddr::V4(group) => {
+                let request = [group.octets(), [0; 4], index].concat();
+                self.set_bytes(libc::IPPROTO_IP, libc::IP_ADD_MEMBERSHIP, &request)
+            }
+            // struct ipv6_mreq: group, number of the interface.
+            IpAddr::V6(group) => {
+                let request = [&group.octets()[..], &index].concat();
+                self.set_bytes(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)
+            }
+        }
     }
 
     /// Lets others of this user bind to the same port from now on.
@@ -178,35 +258,34 @@ impl Socket {
 
     /// The descriptor, for system calls.
     pub(crate) fn raw(&self) -> RawFd {
-        self.descriptor.as_raw_fd()
+        self.descriptor.raw()
     }
 
     /// A socket for all addresses or for one, not bound yet.
-    fn new(address: Option<IpAddr>) -> io::Result<Self> {
+    fn new(record: Option<&'static Record>, address: Option<IpAddr>) -> io::Result<Self> {
         match address {
-            Some(IpAddr::V4(_)) => Self::of(Family::V4),
-            Some(IpAddr::V6(_)) => Self::of(Family::V6),
+            Some(IpAddr::V4(_)) => Self::of(record, Family::V4),
+            Some(IpAddr::V6(_)) => Self::of(record, Family::V6),
             // A machine without IPv6 has no sockets of that family.
-            None => Self::of(Family::V6).or_else(|error| match error.raw_os_error() {
-                Some(libc::EAFNOSUPPORT) => Self::of(Family::V4),
+            None => Self::of(record, Family::V6).or_else(|error| match error.raw_os_error() {
+                Some(libc::EAFNOSUPPORT) => Self::of(record, Family::V4),
                 _ => Err(error),
             }),
         }
     }
 
-    fn of(family: Family) -> io::Result<Self> {
+    fn of(record: Option<&'static Record>, family: Family) -> io::Result<Self> {
         let domain = match family {
             Family::V4 => libc::AF_INET,
             Family::V6 => libc::AF_INET6,
         };
         // SAFETY: takes and gives plain numbers.
-        let result = unsafe { libc::socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-        if result < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the call above has just made this descriptor, and nobody else knows it.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(result) };
-        Ok(Self { descriptor: Arc::new(descriptor), family })
+        let open = || owned(unsafe { libc::socket(domain, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) });
+        let kept = match record {
+            Some(record) => Kept::ByRecord(Tracked::open(record, open)?),
+            None => Kept::ByOwner(open()?),
+        };
+        Ok(Self { descriptor: Arc::new(kept), family })
     }
 
     fn bind_to_device(&self, interface: &str) -> io::Result<()> {

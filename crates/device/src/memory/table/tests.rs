@@ -30,7 +30,7 @@ fn stranger(qpn: u32) -> Accessor {
     Accessor { domain: HOME, qpn: Qpn::new(qpn) }
 }
 
-fn denied(place: Result<Place<'_>, Denied>) -> Option<Denied> {
+fn denied<T>(place: Result<T, Denied>) -> Option<Denied> {
     place.err()
 }
 
@@ -174,6 +174,25 @@ fn with_window(kind: WindowKind) -> (MemoryTable, RegionKeys, Rkey) {
 fn bind(window: Rkey, region: Lkey) -> Bind {
     let new_key = Rkey(window.0 ^ 1);
     Bind { window, new_key, region, address: BASE + 16, length: 16, access: WRITE }
+}
+
+#[test]
+fn a_window_is_not_bound_anew_under_an_access_of_another_engine() {
+    let (table, keys, window) = with_window(WindowKind::Type1);
+    let bind = bind(window, keys.lkey);
+    table.bind(BY, &bind).unwrap();
+    let held = |table: &MemoryTable| match &table.entries[&handle(window.0)].kind {
+        Kind::Window(window) => window.is_held(),
+        Kind::Region(_) => unreachable!("it is a window"),
+    };
+    let place = table.remote(BY, bind.new_key, BASE + 16, 16, WRITE).unwrap();
+    assert!(held(&table), "whoever binds it waits");
+    place.write(&[7; 16]).unwrap();
+    drop(place);
+    assert!(!held(&table));
+    // A region is not held by anybody.
+    let _place = table.remote(BY, keys.rkey, BASE, 8, WRITE).unwrap();
+    assert_eq!(table.bind(BY, &Bind { length: 0, ..bind }), Ok(()));
 }
 
 #[test]
@@ -387,7 +406,7 @@ proptest! {
         prop_assert_eq!(bound, allowed);
 
         for (address, count, wanted) in asks {
-            let given = |place: Result<Place<'_>, Denied>, writes: bool| {
+            let given = |place: Result<Opened<'_>, Denied>, writes: bool| {
                 let place = place?;
                 let (first, bytes) = place.as_raw();
                 assert_eq!(bytes, count as usize);
@@ -416,7 +435,8 @@ proptest! {
             let through_window = given(table.remote(BY, window, address, count, wanted), writes);
             prop_assert_eq!(through_window, wanted_of_window);
             let write = wanted.contains(Access::LOCAL_WRITE);
-            let locally = given(table.local(HOME, sge(keys.lkey, address, count), write), write);
+            let place = table.local(HOME, sge(keys.lkey, address, count), write);
+            let locally = given(place.map(Opened::plain), write);
             let wanted_locally = match () {
                 () if count == 0 => Ok(()),
                 () if !inside(iova, len as u64, address, u64::from(count)) => Err(Denied::OutOfRange),

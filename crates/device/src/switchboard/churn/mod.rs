@@ -143,7 +143,7 @@ fn run_until(plan: &Plan, enough: impl Fn(&Tally) -> bool) -> Tally {
         child.wait().expect("it is our child");
     }
     drop(std::fs::remove_file(&path));
-    nothing_is_left(plan);
+    nothing_is_left(plan, &tally);
     eprintln!("{plan:?}: {tally}");
     tally
 }
@@ -156,19 +156,66 @@ fn start(plan: &Plan, path: &std::path::Path) -> Child {
     command.spawn().expect("this binary runs")
 }
 
-/// No socket, no name: and with the processes their locks and the shared file are gone.
-fn nothing_is_left(plan: &Plan) {
+/// No socket, no name, no shared file in anybody's hands, no lock on one.
+fn nothing_is_left(plan: &Plan, tally: &Tally) {
     let group = Group { interface: "lo".to_owned(), address: Some(plan.address.into()) };
     let name = group.leader_name(super::unix::own_uid());
     let hex = format!("{:08X}:12B7", u32::from_ne_bytes(plan.address));
-    let gone = || {
+    let files = tally.noted_files();
+    assert!(!files.is_empty(), "every member has noted its file");
+    let left = || {
         let text = |path| std::fs::read_to_string(path).unwrap();
-        !text("/proc/net/udp").contains(&hex) && !text("/proc/net/unix").contains(&name)
+        let is_of_file = |line: &&str| {
+            let inode = line.split_whitespace().nth(5).and_then(|of| of.rsplit(':').next()?.parse().ok());
+            inode.is_some_and(|inode: u64| files.contains(&inode))
+        };
+        if text("/proc/net/udp").contains(&hex) {
+            Some("a socket".to_owned())
+        } else if text("/proc/net/unix").contains(&name) {
+            Some("a name".to_owned())
+        } else if let Some(lock) = text("/proc/locks").lines().find(is_of_file) {
+            Some(format!("the lock {lock}"))
+        } else {
+            holder_of(&files).map(|path| format!("a shared file, {}", path.display()))
+        }
     };
     // The kernel takes the last sockets away a moment after the process.
     let end = clock::now() + Duration::from_secs(10);
-    while !gone() {
-        assert!(clock::now() < end, "sockets or names are left");
+    while let Some(left) = left() {
+        assert!(clock::now() < end, "this is left: {left}");
         clock::pause(Duration::from_millis(5));
     }
+}
+
+/// A descriptor, of any process that may be seen, of one of these shared files.
+fn holder_of(files: &[u64]) -> Option<std::path::PathBuf> {
+    let entries = |path: std::path::PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let is_file = |path: &std::path::PathBuf| {
+        let is_shared = std::fs::read_link(path).is_ok_and(|link| {
+            link.to_str().is_some_and(|link| link.starts_with("/memfd:ferroce-switchboard"))
+        });
+        // The link leads to the file itself, although it has no name.
+        is_shared
+            && std::fs::metadata(path)
+                .is_ok_and(|file| files.contains(&std::os::unix::fs::MetadataExt::ino(&file)))
+    };
+    entries("/proc".into())
+        .filter(|entry| entry.file_name().to_str().is_some_and(|name| name.parse::<u32>().is_ok()))
+        .flat_map(|entry| entries(entry.path().join("fd")))
+        .map(|entry| entry.path())
+        .find(is_file)
+}
+
+/// What is looked for would be seen.
+#[test]
+fn a_shared_file_and_its_locks_can_be_seen() {
+    let group = Group { interface: "lo".to_owned(), address: Some([127, 0, 60, 4].into()) };
+    let slot = super::Membership::join(&group, true).and_then(|member| member.take()).expect("a slot");
+    let inode = slot.member().inner().table.inode();
+    let held = holder_of(&[inode]).expect("by this process");
+    assert!(held.starts_with(format!("/proc/{}", std::process::id())), "{}", held.display());
+    let locks = std::fs::read_to_string("/proc/locks").unwrap();
+    assert!(locks.lines().any(|line| line.contains(&format!(":{inode} "))), "{locks}");
+    drop(slot);
+    assert_eq!(holder_of(&[inode]), None);
 }

@@ -72,13 +72,22 @@ counts! {
     forwarded,
 }
 
+/// Shared files that can be remembered; the kill of all makes a new one every few seconds.
+const FILES: usize = 256;
+
+/// Where they stand in the file.
+const FILES_AT: usize = 4096;
+
+/// Bytes of the file.
+const LEN: usize = FILES_AT + FILES * 8;
+
 /// The counts, mapped.
 pub(super) struct Tally(*const Counts);
 
 impl Tally {
     pub(super) fn create(path: &Path) -> Self {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path).unwrap();
-        file.set_len(4096).unwrap();
+        file.set_len(LEN as u64).unwrap();
         Self::open(path)
     }
 
@@ -86,9 +95,29 @@ impl Tally {
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping wherever the kernel likes, of a file that nobody shortens.
-        let at = unsafe { libc::mmap(std::ptr::null_mut(), 4096, access, kind, file.as_raw_fd(), 0) };
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, kind, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self(at.cast())
+    }
+
+    /// The inodes of the shared files of all switchboards of this run.
+    fn files(&self) -> &[Count; FILES] {
+        // SAFETY: the mapping is as long as that, is never unmapped, and everything in it is atomic.
+        unsafe { &*self.0.wrapping_byte_add(FILES_AT).cast() }
+    }
+
+    /// Remembers a shared file.
+    pub(super) fn note_file(&self, inode: u64) {
+        let place = |count: &Count| {
+            let new = count.0.compare_exchange(0, inode, Ordering::SeqCst, Ordering::SeqCst);
+            new.is_ok() || new == Err(inode)
+        };
+        let _ = self.files().iter().any(place);
+    }
+
+    /// Those that were remembered.
+    pub(super) fn noted_files(&self) -> Vec<u64> {
+        self.files().iter().map(Count::get).filter(|inode| *inode != 0).collect()
     }
 }
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::{connection, enter, eventually, group, is_cut};
 use crate::descriptor::wait_readable;
 use crate::switchboard::connections::Connections;
-use crate::switchboard::membership::Slot;
-use crate::switchboard::protocol::Greeting;
-use crate::switchboard::{forward, survey, unix};
+use crate::switchboard::membership::{Membership, Slot};
+use crate::switchboard::protocol::{Answer, Greeting};
+use crate::switchboard::{forward, stats, survey, unix};
 
 /// Whether the kernel knows of our lock on a slot.
 fn is_locked(ours: &Slot) -> bool {
@@ -86,4 +86,69 @@ fn a_flood_of_connections_does_not_keep_the_leader_for_ever() {
     connections.accept(ours.member().inner(), listener.as_fd());
     assert!(!waits(), "the rest comes next time");
     drop(flood);
+}
+
+#[test]
+fn a_leader_that_hands_out_the_file_of_another_group_costs_nobody_its_locks() {
+    let ours = enter(24);
+    let file = ours.member().inner().table.file().as_raw_fd();
+    let sockets = ours.member().inner().descriptors();
+    // Where the shared file should be, in the place of a socket, and with an answer that has none.
+    let in_place_of_a_socket = [&sockets[1..2], &[file], &sockets[2..]].concat();
+    for (address, descriptors) in [(25, &sockets[..]), (26, &in_place_of_a_socket), (27, &[file][..])] {
+        let name = group(address).leader_name(unix::own_uid());
+        let listener = unix::listen(name.as_bytes()).expect("nobody leads there");
+        let hostile = std::thread::scope(|scope| {
+            let newcomer = scope.spawn(|| Membership::join(&group(address), true));
+            wait_readable(listener.as_fd(), Some(Duration::from_secs(20))).expect("a look");
+            let connection = unix::accept(listener.as_fd()).expect("the newcomer");
+            unix::send(connection.as_fd(), &Answer::Sockets.emit(), descriptors).expect("it is sent");
+            newcomer.join().expect("no panic").expect_err("it is refused").to_string()
+        });
+        assert!(hostile.contains("hands out the shared file of another one"), "{hostile}");
+        assert!(is_locked(&ours), "{address}");
+    }
+}
+
+/// Connects to where this process tells what its queue pairs do, as far as the switchboard of an address goes.
+fn ask_for_stats(ours: &Slot) -> Vec<OwnedFd> {
+    let (uid, pid) = (unix::own_uid(), std::process::id());
+    let connect = |number| {
+        let socket = unix::socket(libc::SOCK_SEQPACKET).ok()?;
+        unix::connect(socket.as_fd(), format!("ferroce/stat/{uid}/{pid}/{number}").as_bytes()).ok()?;
+        Some(socket)
+    };
+    let _ = ours;
+    // Other tests of this process have switchboards too: every one of them is asked.
+    (0..16).filter_map(connect).collect()
+}
+
+#[test]
+fn who_asks_for_counters_is_heard_once_and_briefly() {
+    let ours = enter(28);
+    let violations = || ours.member().inner().counts.violations.load(Ordering::Relaxed);
+    let told = |pid| {
+        let all = stats(&[pid]).expect("a list of sockets");
+        all.into_iter().flatten().find(|process| process.group == group(28))
+    };
+    let seen = told(std::process::id()).expect("this process tells of itself");
+    assert_eq!((seen.engines, seen.busy, seen.rows.len()), (0, 0, 0), "no device is open");
+
+    // Nonsense, another version, and a question that is not asked here.
+    let mut other = Greeting::Stats.emit();
+    other[4] ^= 0x40;
+    for nonsense in [&b"anything"[..], &other, &Greeting::Join.emit(), &[0; 64]] {
+        let before = violations();
+        let sockets = ask_for_stats(&ours);
+        for socket in &sockets {
+            drop(unix::send(socket.as_fd(), nonsense, &[]));
+        }
+        eventually("it is a violation", || violations() > before);
+        assert!(sockets.iter().all(is_cut), "{nonsense:?}");
+    }
+    // A crowd that says nothing does not keep anybody from an answer.
+    let crowd: Vec<Vec<OwnedFd>> = (0..20).map(|_| ask_for_stats(&ours)).collect();
+    assert!(told(std::process::id()).is_some());
+    drop(crowd);
+    assert!(told(1).is_none(), "only who is asked for");
 }

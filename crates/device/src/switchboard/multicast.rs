@@ -1,0 +1,347 @@
+//! Multicast among the processes of a machine, and from a network.
+//!
+//! On a loopback device nothing is ever sent to a group's address. Who listens to which group stands in the
+//! shared file, and whoever sends hands a copy to each such process, as it hands on packets that came to a
+//! wrong slot. On other devices the kernel does it: each process has a socket for each group that it listens
+//! to, and hears its own datagrams there as it hears those of others.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ferroce_wire::{Body, Packet, Qpn};
+
+use super::claims::{Locked, owner_word};
+use super::error::{SwitchError, refused};
+use super::forward::{self, Arrival, Kind};
+use super::membership::{Inner, Slot};
+use super::table::{LISTENERS, Listener};
+use super::{SLOTS, unix};
+use crate::clock;
+use crate::engine::verify::{Ends, Verifier};
+use crate::fabric::udp::{Receiving, Socket};
+use crate::fabric::{Inbox, PORT, Received};
+use crate::nic::lock;
+
+/// Groups of a network that one process listens to, at most: each has a socket.
+pub(super) const MOST_HEARD: usize = 256;
+
+/// Bytes of receive buffer for each of them.
+const BUFFER: usize = 1 << 20;
+
+/// How long the thread of the membership may take to open a socket.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Datagrams that one look takes in.
+const INBOX: usize = 8;
+
+/// Looks at a socket before something else is done.
+const LOOKS: usize = 4;
+
+/// What became of a datagram to a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spread {
+    /// Processes that got it.
+    pub(crate) sent: u64,
+    /// Processes that have no room for it just now.
+    pub(crate) no_room: u64,
+}
+
+impl Slot {
+    /// Lets other processes know that this one listens to a group.
+    pub(crate) fn publish_listener(&self, group: IpAddr) -> Result<(), SwitchError> {
+        let inner = self.member().inner();
+        if !inner.is_ours() {
+            return Err(SwitchError::Forked);
+        }
+        let _locked = Locked::new(inner)?;
+        let is_free = |listener: &&Listener| inner.live_slot(listener.owner.load(Ordering::SeqCst)).is_none();
+        let free = inner.table.listeners().iter().find(is_free).or_else(|| inner.table.new_listener());
+        let listener = free.ok_or(SwitchError::TooManyListeners { allowed: LISTENERS })?;
+        listener.owner.store(0, Ordering::SeqCst);
+        for (word, value) in listener.group.iter().zip(words(group)) {
+            word.store(value, Ordering::SeqCst);
+        }
+        listener.owner.store(owner_word(self.number(), self.incarnation()), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Ends that.
+    pub(crate) fn withdraw_listener(&self, group: IpAddr) {
+        let inner = self.member().inner();
+        if !inner.is_ours() {
+            return;
+        }
+        let owner = owner_word(self.number(), self.incarnation());
+        for listener in inner.table.listeners() {
+            if listener.is_of(words(group)) {
+                // Only what is ours: others may have the place.
+                let _ = listener.owner.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Takes in what is sent to a group on the network.
+    pub(crate) fn hear(&self, group: IpAddr) -> Result<(), SwitchError> {
+        self.member().inner().hear(group, self.number())
+    }
+
+    /// Ends that.
+    pub(crate) fn stop_hearing(&self, group: IpAddr) {
+        self.member().inner().stop_hearing(group);
+    }
+}
+
+impl Inner {
+    /// Hands a datagram to each other process that listens to its group. Never waits.
+    pub(super) fn spread(&self, group: IpAddr, arrival: &Arrival<'_>) -> Spread {
+        let mut spread = Spread::default();
+        if !self.is_ours() {
+            return spread;
+        }
+        let group = words(group);
+        // Whatever stands in the table, nobody gets it twice.
+        let mut served = [false; SLOTS];
+        for listener in self.table.listeners() {
+            let owner = listener.owner.load(Ordering::SeqCst);
+            if owner == 0 || !listener.is_of(group) || listener.owner.load(Ordering::SeqCst) != owner {
+                continue;
+            }
+            let Ok(number) = u8::try_from(owner & 0xff) else { continue };
+            let slot = usize::from(number);
+            if slot == 0 || slot >= SLOTS || std::mem::replace(&mut served[slot], true) {
+                continue;
+            }
+            let Some(entry) = self.table.entry(slot).read() else { continue };
+            if owner_word(number, entry.incarnation) != owner || entry.token == self.token() {
+                continue;
+            }
+            let head = forward::head(Kind::Packets, number, arrival);
+            match unix::send_to(self.post.as_fd(), &forward::name(entry.token), [&head, arrival.bytes]) {
+                Ok(()) => spread.sent += 1,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => spread.no_room += 1,
+                // It is gone, and nobody has its slot yet.
+                Err(_) => {}
+            }
+        }
+        spread
+    }
+
+    /// Has the thread open a socket for a group: it is where the device was opened, and the thread that asks may
+    /// have gone to another network namespace since.
+    fn hear(&self, group: IpAddr, slot: u8) -> Result<(), SwitchError> {
+        if !self.is_ours() {
+            return Err(SwitchError::Forked);
+        }
+        let heard = &self.heard;
+        let mut state = lock(&heard.state);
+        if state.all.len() + state.wanted.len() >= MOST_HEARD {
+            return Err(SwitchError::TooManyListeners { allowed: MOST_HEARD });
+        }
+        state.wanted.push((group, slot));
+        heard.changes.fetch_add(1, Ordering::SeqCst);
+        self.bell.signal();
+        let end = clock::now() + PATIENCE;
+        loop {
+            if let Some(at) = state.answers.iter().position(|(of, _)| *of == group) {
+                let (_, answer) = state.answers.swap_remove(at);
+                return answer.map_err(refused("a socket for a multicast group"));
+            }
+            let left = clock::until(end);
+            if left.is_zero() {
+                // The thread is gone, or has no processor. If it comes to it later, nobody wants it any more.
+                state.wanted.retain(|(of, _)| *of != group);
+                return Err(refused("a socket for a multicast group")(io::ErrorKind::TimedOut.into()));
+            }
+            state = heard.wait(state, left);
+        }
+    }
+
+    fn stop_hearing(&self, group: IpAddr) {
+        if !self.is_ours() {
+            return;
+        }
+        let mut state = lock(&self.heard.state);
+        for one in state.all.extract_if(.., |one| one.group == group) {
+            one.open.store(false, Ordering::SeqCst);
+        }
+        self.heard.changes.fetch_add(1, Ordering::SeqCst);
+        self.bell.signal();
+    }
+}
+
+impl Listener {
+    fn is_of(&self, group: [u64; 2]) -> bool {
+        self.group.iter().zip(group).all(|(word, value)| word.load(Ordering::SeqCst) == value)
+    }
+}
+
+/// An address as it stands in the shared file.
+fn words(group: IpAddr) -> [u64; 2] {
+    let octets = match group {
+        IpAddr::V4(group) => group.to_ipv6_mapped().octets(),
+        IpAddr::V6(group) => group.octets(),
+    };
+    let [high, low] = [octets.first_chunk(), octets.last_chunk()];
+    [high, low].map(|half| u64::from_be_bytes(half.copied().unwrap_or_default()))
+}
+
+/// The groups of a network that a process listens to.
+#[derive(Debug, Default)]
+pub(super) struct HeardGroups {
+    state: Mutex<Hearing>,
+    /// A socket was opened, or refused.
+    answered: Condvar,
+    /// How often something has changed.
+    changes: AtomicU64,
+}
+
+impl HeardGroups {
+    /// Waits for an answer, but not longer than that.
+    #[expect(clippy::disallowed_methods, reason = "waiting for a thread of the device is the device's work")]
+    fn wait<'a>(&self, state: MutexGuard<'a, Hearing>, time: Duration) -> MutexGuard<'a, Hearing> {
+        self.answered.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Hearing {
+    all: Vec<Arc<Heard>>,
+    /// Groups that sockets are to be opened for, with the slot that gets what arrives.
+    wanted: Vec<(IpAddr, u8)>,
+    answers: Vec<(IpAddr, io::Result<()>)>,
+}
+
+/// A group of a network that this process listens to.
+#[derive(Debug)]
+struct Heard {
+    group: IpAddr,
+    slot: u8,
+    socket: Socket,
+    /// Nobody has left the group since.
+    open: AtomicBool,
+}
+
+/// What the thread needs to read the sockets of groups.
+pub(super) struct GroupDesk {
+    all: Vec<Arc<Heard>>,
+    seen: u64,
+    tools: Option<Tools>,
+}
+
+struct Tools {
+    inbox: Inbox,
+    receiving: Receiving,
+    verifier: Verifier,
+}
+
+impl GroupDesk {
+    pub(super) const fn new() -> Self {
+        Self { all: Vec::new(), seen: 0, tools: None }
+    }
+
+    /// What to wait for, after opening what is to be opened.
+    pub(super) fn descriptors(&mut self, inner: &Inner) -> impl Iterator<Item = RawFd> {
+        let changes = inner.heard.changes.load(Ordering::SeqCst);
+        if changes != self.seen {
+            self.seen = changes;
+            self.refresh(inner);
+        }
+        self.all.iter().map(|one| one.socket.raw())
+    }
+
+    #[cold]
+    fn refresh(&mut self, inner: &Inner) {
+        let mut state = lock(&inner.heard.state);
+        while let Some((group, slot)) = state.wanted.pop() {
+            let opened = Socket::of_group(inner.record, group, &inner.group.interface, PORT, BUFFER);
+            let answer = opened.map(|socket| {
+                let open = AtomicBool::new(true);
+                state.all.push(Arc::new(Heard { group, slot, socket, open }));
+            });
+            state.answers.push((group, answer));
+        }
+        self.all.clone_from(&state.all);
+        drop(state);
+        inner.heard.answered.notify_all();
+        if self.tools.is_none() && !self.all.is_empty() {
+            self.tools = Some(Tools {
+                inbox: Inbox::new(INBOX),
+                receiving: Receiving::new(None),
+                verifier: Verifier::new(),
+            });
+        }
+    }
+
+    /// Reads the sockets that have something. `polled` is of their descriptors, in order.
+    pub(super) fn look(&mut self, inner: &Inner, polled: &[libc::pollfd]) {
+        let Some(tools) = &mut self.tools else { return };
+        for (heard, _) in self.all.iter().zip(polled).filter(|(_, entry)| entry.revents != 0) {
+            tools.look(inner, heard);
+        }
+    }
+}
+
+impl Tools {
+    fn look(&mut self, inner: &Inner, heard: &Heard) {
+        self.receiving.turn_to(heard.group);
+        for _ in 0..LOOKS {
+            if self.receiving.receive(&heard.socket, &mut self.inbox).is_err() {
+                return;
+            }
+            for (received, bytes) in self.inbox.iter() {
+                for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
+                    if heard.open.load(Ordering::SeqCst) {
+                        inner.counts.group_packets.fetch_add(1, Ordering::Relaxed);
+                        take(&mut self.verifier, inner, heard, received, (place, packet));
+                    }
+                }
+            }
+            if !self.inbox.is_full() {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands one datagram to our engine, if it arrived as it was sent.
+fn take(
+    verifier: &mut Verifier,
+    inner: &Inner,
+    heard: &Heard,
+    received: &Received,
+    (place, bytes): (usize, &[u8]),
+) {
+    let ends = Ends { source: received.source, local: received.local };
+    let Ok(packet) = Packet::parse(bytes) else {
+        inner.counts.group_malformed.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let Some(identification) = verifier.check(&ends, bytes, place, clock::now()) else {
+        inner.counts.group_icrc_errors.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let is_for_groups = packet.dest_qp == Qpn::MULTICAST && matches!(packet.body, Body::Ud(_));
+    let received = Received { len: bytes.len(), segment: bytes.len().max(1), ..*received };
+    let arrival = Arrival { received, place: identification.into(), bytes };
+    if !is_for_groups || !inner.give(heard.slot, &arrival) {
+        inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_both_families_are_told_apart() {
+        let addresses = ["239.1.2.3", "239.1.2.4", "ff15::9", "ff15::a", "ff15::ffff:239.1.2.3"];
+        let all: Vec<[u64; 2]> = addresses.map(|text| words(text.parse().unwrap())).to_vec();
+        for (at, one) in all.iter().enumerate() {
+            assert!(!all[at + 1..].contains(one), "{}", addresses[at]);
+        }
+    }
+}
