@@ -194,17 +194,29 @@ impl CompletionQueue {
         if !self.nic.is_ours() {
             return 0;
         }
-        let taken = self.shared.take(into);
+        let taken = self.take(into);
         if taken > 0 || into.is_empty() {
-            for engine in self.engines() {
-                self.nic.engines().station(engine).found_at_once();
-            }
             return taken;
         }
         for engine in self.engines() {
             self.nic.engines().poll_turn(engine);
         }
         self.shared.take(into)
+    }
+
+    /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves the device
+    /// alone, and so costs next to nothing; who only ever calls this may wait for the driver.
+    pub fn take(&self, into: &mut [WorkCompletion]) -> usize {
+        if !self.nic.is_ours() {
+            return 0;
+        }
+        let taken = self.shared.take(into);
+        if taken > 0 || into.is_empty() {
+            for engine in self.engines() {
+                self.nic.engines().station(engine).found_at_once();
+            }
+        }
+        taken
     }
 
     /// Forgets the completions of a queue pair that nobody has taken off, as C programs expect it of one that they
@@ -246,10 +258,7 @@ impl CompletionQueue {
             if taken > 0 {
                 return taken;
             }
-            match left {
-                None => std::thread::park(),
-                Some(left) => park_for(left),
-            }
+            clock::park(left);
         }
     }
 
@@ -287,14 +296,6 @@ impl CompletionQueue {
         self.expect_sleep();
         self.shared.take(into)
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "waiting for a completion with a time limit is the device's work"
-)]
-fn park_for(left: Duration) {
-    std::thread::park_timeout(left);
 }
 
 thread_local! {

@@ -40,7 +40,7 @@ pub mod switchboard;
 pub mod sync;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
-pub use clock::{ClockReading, now, until};
+pub use clock::{ClockReading, now, park, until};
 pub use completion::{Channel, CqId, Notify, WorkCompletion};
 pub use config::Config;
 pub use counters::DeviceCounters;
