@@ -70,7 +70,7 @@ const FIGURES: &[Figure] = &[
         perf: &["write", "--lat", "--size", "8", "--target", "spin"],
         field: "p50",
         field_scale: 1e-3,
-        raw: "WRITE 64 B, RTT/2",
+        raw: "WRITE 8 B, RTT/2",
         raw_scale: 1.0,
     },
 ];

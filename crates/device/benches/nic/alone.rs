@@ -35,7 +35,7 @@ fn each(settings: &Settings, mut round: impl FnMut() -> Outcome<()>) -> Outcome<
 }
 
 /// Two devices of this process, connected by packets.
-fn ends(depth: u32, bytes: usize) -> Outcome<(End, End)> {
+pub(crate) fn ends(depth: u32, bytes: usize) -> Outcome<(End, End)> {
     let here = End::new(&device(Some(HERE))?, HERE, depth, bytes)?;
     let there = End::new(&device(Some(THERE))?, THERE, depth, bytes)?;
     here.connect(&there.card())?;
