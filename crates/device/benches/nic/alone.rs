@@ -18,7 +18,7 @@ use crate::{Outcome, Settings, system};
 const ROUNDS: u32 = 200;
 
 /// Repeats `round` until the time is over: nanoseconds of this thread for each, the median.
-fn each(settings: &Settings, mut round: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+pub(crate) fn each(settings: &Settings, mut round: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
     let mut costs = Vec::new();
     let begin = system::thread_time()?;
     let mut last = begin;

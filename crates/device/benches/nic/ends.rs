@@ -7,7 +7,7 @@ use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::memory::Allocation;
 use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
 use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, ReceiveRequest, Remote, Sge, State, Status,
+    Access, AttributeMask, Attributes, Caps, DomainId, ReceiveRequest, Remote, Sge, State, Status,
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
@@ -55,6 +55,20 @@ pub(crate) struct End {
     rkey: Rkey,
     address: Ipv4Addr,
 }
+
+/// What ends can have in common: all but the queue pair.
+#[derive(Debug)]
+pub(crate) struct Site {
+    nic: Nic,
+    cq: Arc<CompletionQueue>,
+    domain: DomainId,
+    memory: Arc<Allocation>,
+    keys: (Lkey, Rkey),
+    address: Ipv4Addr,
+}
+
+/// What may be done to the memory of an end.
+const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
 /// What the other end has to know.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +126,47 @@ impl Shape {
     }
 }
 
+impl Site {
+    pub(crate) fn new(
+        nic: &Nic,
+        cq: &Arc<CompletionQueue>,
+        address: Ipv4Addr,
+        bytes: usize,
+    ) -> Outcome<Self> {
+        let domain = nic.create_domain()?;
+        let memory = Allocation::zeroed(bytes)?;
+        memory.fill(0, bytes, 0)?;
+        let keys = nic.register(domain, &memory, (0, bytes), memory.address(), ACCESS)?;
+        Ok(Self { nic: nic.clone(), cq: Arc::clone(cq), domain, memory, keys, address })
+    }
+
+    /// Registers its memory once more.
+    pub(crate) fn register_again(&self) -> Outcome<()> {
+        let Self { nic, domain, memory, .. } = self;
+        nic.register(*domain, memory, (0, memory.len()), memory.address(), ACCESS)?;
+        Ok(())
+    }
+
+    /// An end with a queue pair of its own.
+    pub(crate) fn end(&self, caps: Caps) -> Outcome<End> {
+        let spec = QpSpec {
+            service: Service::Rc,
+            domain: self.domain,
+            send_cq: &self.cq,
+            receive_cq: &self.cq,
+            shared_queue: None,
+            caps,
+            signal_all: false,
+            path: Some(PathPolicy::Prefer),
+            engine: None,
+        };
+        let qp = Qp::new(&self.nic, &spec)?;
+        let (memory, (lkey, rkey)) = (Arc::clone(&self.memory), self.keys);
+        let (nic, cq, address) = (self.nic.clone(), Arc::clone(&self.cq), self.address);
+        Ok(End { nic, cq, qp, memory, lkey, rkey, address })
+    }
+}
+
 impl End {
     /// An end on this device, with so many requests and so many bytes.
     pub(crate) fn new(nic: &Nic, address: Ipv4Addr, depth: u32, bytes: usize) -> Outcome<Self> {
@@ -127,7 +182,6 @@ impl End {
         depth: u32,
         bytes: usize,
     ) -> Outcome<Self> {
-        let domain = nic.create_domain()?;
         let caps = Caps {
             max_send: depth,
             max_receive: RECEIVES,
@@ -135,25 +189,7 @@ impl End {
             max_receive_sge: 1,
             max_inline: 64,
         };
-        let qp = Qp::new(
-            nic,
-            &QpSpec {
-                service: Service::Rc,
-                domain,
-                send_cq: cq,
-                receive_cq: cq,
-                shared_queue: None,
-                caps,
-                signal_all: false,
-                path: Some(PathPolicy::Prefer),
-                engine: None,
-            },
-        )?;
-        let memory = Allocation::zeroed(bytes)?;
-        memory.fill(0, bytes, 0)?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let (lkey, rkey) = nic.register(domain, &memory, (0, bytes), memory.address(), access)?;
-        Ok(Self { nic: nic.clone(), cq: Arc::clone(cq), qp, memory, lkey, rkey, address })
+        Site::new(nic, cq, address, bytes)?.end(caps)
     }
 
     /// The first process's ends, each connected to one of the other process.

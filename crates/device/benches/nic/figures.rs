@@ -4,7 +4,7 @@ use crate::ends::NARROW;
 use crate::pingpong::Exchange;
 use crate::samples::Sample;
 use crate::stream::{ASLEEP, RECEIVER, Stream, Verb};
-use crate::{Outcome, Settings, alone, local, pingpong, raw};
+use crate::{Outcome, Settings, alone, crowd, local, pingpong, raw};
 
 /// Measures one side of a figure.
 pub(crate) type Load = fn(&Settings) -> Outcome<Sample>;
@@ -239,6 +239,34 @@ pub(crate) const FIGURES: &[Figure] = &[
         against: "UDP GSO, one thread, 256 x 4112 B",
         ours: Some(|s| alone::stream(BULK, s)),
         raw: Some(alone::raw_bulk),
+    },
+    Figure {
+        name: "local WRITE 64 B, lists of 16, work, among 10,000 queue pairs and 100,000 regions",
+        unit: "ns",
+        against: "the same alone",
+        ours: Some(|s| crowd::local(s, true)),
+        raw: Some(|s| crowd::local(s, false)),
+    },
+    Figure {
+        name: "work of 16 WRITEs 64 B, both ends in one thread, among 10,000 queue pairs and 100,000 regions",
+        unit: "us",
+        against: "the same alone",
+        ours: Some(|s| crowd::wire(s, true)),
+        raw: Some(|s| crowd::wire(s, false)),
+    },
+    Figure {
+        name: "work of 16 WRITEs 64 B, both ends in one thread, 10,000 queue pairs in turn",
+        unit: "us",
+        against: "one queue pair alone",
+        ours: Some(crowd::rotation),
+        raw: Some(|s| crowd::wire(s, false)),
+    },
+    Figure {
+        name: "memory of an idle queue pair, connected, depth 64/64",
+        unit: "KiB",
+        against: "nothing",
+        ours: Some(crowd::memory),
+        raw: None,
     },
     Figure {
         name: "the time",

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::pingpong::{self, Exchange};
-use crate::{Outcome, Settings, raw, stream};
+use crate::{Outcome, Settings, crowd, raw, stream};
 
 /// The other process, as the first one sees it.
 #[derive(Debug)]
@@ -106,6 +106,7 @@ pub(crate) fn play(role: &str, master: Master, settings: &Settings) -> Outcome<(
         stream::BUSY => stream::target(master, settings, true),
         stream::ASLEEP => stream::target(master, settings, false),
         stream::RECEIVER => stream::receiver(master),
+        crowd::CROWD => crowd::play(master, settings),
         other => Err(format!("no role is called {other:?}").into()),
     }
 }
