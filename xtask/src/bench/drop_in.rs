@@ -71,7 +71,7 @@ const FIGURES: &[Figure] = &[
         perf: &["write", "--lat", "--size", "8", "--target", "poll"],
         field: "p50",
         field_scale: 1e-3,
-        raw: "SEND 64 B, RTT/2, both poll",
+        raw: "WRITE 8 B, RTT/2",
         raw_scale: 1.0,
     },
 ];
