@@ -4,9 +4,10 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::{Side, device, signaled};
-use ferroce_device::PathPolicy;
+use ferroce_device::{PathPolicy, WorkCompletion};
 use ferroce_transport::{ReceiveRequest, SendOp, Status};
 
 /// Messages go to and fro; each side checks what it got.
@@ -90,8 +91,9 @@ fn who_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
     std::thread::scope(|scope| {
         a.qp.post_send(&[signaled(7, SendOp::Send, &[out])]).expect("room");
         let sleeper = scope.spawn(|| a.completion());
+        let mut nothing = [WorkCompletion::EMPTY];
         while a.qp.query().expect("it is there").counters.rnr_received < 3 {
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
+            assert_eq!(b.cq.wait(&mut nothing, Some(Duration::from_millis(1))), 0);
         }
         b.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[into] }]).expect("room");
         let done = sleeper.join().expect("it does not panic");

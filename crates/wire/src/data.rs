@@ -49,7 +49,6 @@ impl DataRequest {
                     let head = if self.begins { Reth::LEN } else { 0 };
                     if self.ends && imm.is_some() { head + Imm::LEN } else { head }
                 }
-                DataVerb::Send(SendTail::Plain) => 0,
                 DataVerb::Send(SendTail::Immediate(_) | SendTail::Invalidate(_)) if self.ends => Imm::LEN,
                 DataVerb::Send(_) => 0,
             }
@@ -58,13 +57,14 @@ impl DataRequest {
     /// Bytes of the packet, from the base transport header to the ICRC.
     #[must_use]
     #[inline]
-    pub const fn len(&self) -> usize {
+    pub const fn packet_len(&self) -> usize {
         self.header_len() + self.payload.next_multiple_of(4) + ICRC_LEN
     }
 
     /// Writes everything before the payload to the front of `buffer` and returns its length; `None`, and nothing
     /// written, if the buffer is shorter than [`header_len`](Self::header_len).
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 3")]
     pub fn emit_headers(&self, buffer: &mut [u8]) -> Option<usize> {
         let len = self.header_len();
         let (bth, mut rest) = buffer.get_mut(..len)?.split_first_chunk_mut::<{ Bth::LEN }>()?;
@@ -174,7 +174,7 @@ mod tests {
                         payload,
                     };
                     let packet = data.to_packet();
-                    assert_eq!(data.len(), packet.len(), "{data:?}");
+                    assert_eq!(data.packet_len(), packet.len(), "{data:?}");
                     let (mut ours, mut theirs) = ([0x77; 64], [0x77; 64]);
                     let Ok(expected) = packet.emit_headers(&mut theirs) else { continue };
                     assert_eq!(data.emit_headers(&mut ours), Some(expected), "{data:?}");

@@ -298,7 +298,7 @@ impl Engine {
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         entry.machine.poll_data(now, MAX_BURST, window, &mut host, |host, data, payload| {
-            port.add_with(data.len(), data.dest_qp, way, counters, |buffer| {
+            port.add_with(data.packet_len(), data.dest_qp, way, counters, |buffer| {
                 let headers = data.emit_headers(buffer)?;
                 let (body, rest) = buffer[headers..].split_at_mut(data.payload);
                 let pad = rest.len() - ICRC_LEN;
