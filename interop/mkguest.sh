@@ -101,6 +101,8 @@ for name in $PROGRAMS; do
   done
   [ -n "$found" ] || fail "no package has the program $name"
 done
+# Threads that are cancelled are unwound with it; nothing names it.
+cp -L "$(find_library libgcc_s.so.1)" "$ROOT/usr/lib/x86_64-linux-gnu/"
 mkdir -p "$ROOT/usr/lib/x86_64-linux-gnu/libibverbs"
 for file in "$STAGE"/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so; do
   cp -L "$file" "$ROOT/usr/lib/x86_64-linux-gnu/libibverbs/"

@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: the only source of performance figures.
 
+mod drop_in;
 mod json;
 mod nic;
 mod table;
@@ -15,19 +16,19 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this package: wire, transport or device
+    /// Only this: wire, transport, device, endpoint or drop-in
     #[arg(long)]
     only: Option<String>,
-    /// Device: one short look at every figure; it shows that all work, and little more
+    /// Device and drop-in: one short look at every figure; it shows that all work, and little more
     #[arg(long)]
     quick: bool,
     /// Device: print JSON instead of a table (and run nothing else)
     #[arg(long)]
     json: bool,
-    /// Device: keep each process on a core of its own
+    /// Device and drop-in: keep each process on a core of its own
     #[arg(long)]
     pin: bool,
-    /// Device: how often every figure is measured
+    /// Device and drop-in: how often every figure is measured
     #[arg(long)]
     repeats: Option<usize>,
     /// Handed to the benchmarks, for example a filter
@@ -44,6 +45,11 @@ const BENCHES: &[Bench] = &[
     Bench { package: "wire", shows: "parse, emit and ICRC per packet" },
     Bench { package: "transport", shows: "requester and responder per packet" },
     Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
+    Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
+    Bench {
+        package: drop_in::NAME,
+        shows: "perftest on the drop-in library beside ferroce perf and plain sockets",
+    },
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -64,6 +70,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if *package == nic::PACKAGE {
             nic::run(args)?;
+            continue;
+        }
+        if *package == drop_in::NAME {
+            drop_in::run(args)?;
             continue;
         }
         let mut cmd = Cmd::cargo("bench -p").arg(format!("ferroce-{package}"));

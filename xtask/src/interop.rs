@@ -4,11 +4,12 @@ mod image;
 mod vm;
 mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail, ensure};
 
 use crate::clock::Stopwatch;
+use crate::link_abi;
 use crate::say::say;
 use crate::setup;
 use crate::shell::{Cmd, root, target_dir};
@@ -64,6 +65,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("interop: {missing}");
     }
     let program = build()?;
+    // Stock programs at our end run on it.
+    let library = link_abi::link(false)?;
     let watch = Stopwatch::start();
     let image = image::ready(&target_dir().join("interop"))?;
     let mut world = World::create()?;
@@ -82,6 +85,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         .args(["netns", "exec", world.namespace(), &program, "--guest", world::GUEST])
         .arg("--versions")
         .arg(image.join("versions"))
+        .arg("--library")
+        .arg(&library)
         .args(pass_on(args))
         .env("FERROCE_NETDEV", world::BRIDGE)
         .run();
@@ -90,7 +95,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.keep {
         world.keep();
-        say!("{}", how_to_use(&world, &guest, &program));
+        say!("{}", how_to_use(&world, &guest, &program, &library));
     }
     result
 }
@@ -162,13 +167,13 @@ fn pass_on(args: &Args) -> Vec<String> {
     words
 }
 
-fn how_to_use(world: &World, guest: &Guest, program: &str) -> String {
-    let (namespace, pid) = (world.namespace(), guest.pid);
+fn how_to_use(world: &World, guest: &Guest, program: &str, library: &Path) -> String {
+    let (namespace, pid, library) = (world.namespace(), guest.pid, library.display());
     let inside = format!("ip netns exec {namespace} env FERROCE_NETDEV={} {program}", world::BRIDGE);
     format!(
         "interop: the guest stays up (process {pid}, console in {})\n  \
          a command in it:  {inside} --guest {guest_address} --run 'ibv_devinfo'\n  \
-         some cases again: {inside} --guest {guest_address} --only write\n  \
+         some cases again: {inside} --guest {guest_address} --library {library} --only write\n  \
          the end of it:    kill {pid}; ip netns del {namespace}; rm -r {run}",
         world.run_dir().join("console").display(),
         guest_address = world::GUEST,

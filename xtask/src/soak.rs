@@ -102,6 +102,16 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "endpoint".into(),
+        shows: "10 GiB of messages under loss to a receiver that stalls, and 4,000 connections",
+        minutes: 4,
+        run: Box::new(|| {
+            let tests = "--test soak --test connecting --test processes -- --nocapture";
+            let cmd = Cmd::cargo(&format!("test -p ferroce-endpoint {tests}"));
+            cmd.env("FERROCE_SOAK", "1").run()
+        }),
+    });
+    entries.push(Entry {
         name: "spray".into(),
         shows: "live queue pairs stand 60,000 lies a second and keep half their speed",
         minutes: minutes.min(2) + 1,

@@ -9,6 +9,7 @@ use ferroce_cabi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use ferroce_device::{Config, Nic};
 use libc::{c_int, c_void};
 
+use crate::capture::{self, Claim};
 use crate::devices::Device;
 use crate::events::{self, Inbox, Subject};
 use crate::object::{Zero, given, seen, taken};
@@ -22,6 +23,8 @@ pub(crate) struct Context {
     pub(crate) nic: Nic,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) generation: u32,
+    /// The file for its packets stays its own as long as it is open.
+    _capture: Option<Arc<Claim>>,
     /// What programs take for the descriptor of a driver.
     _nowhere: File,
     /// Objects that were made from it and live.
@@ -31,8 +34,10 @@ pub(crate) struct Context {
 impl Context {
     fn open(device: &Device) -> Answer<*mut ibv_context> {
         fork::watch();
-        let config = Config::from_env(&device.interface).map_err(Refused::invalid)?;
-        let nic = Nic::open(config)?;
+        let mut config = Config::from_env(&device.interface).map_err(Refused::invalid)?;
+        let capture = config.capture.take().map(|wanted| capture::claim(wanted, &device.interface));
+        config.capture = capture.as_ref().map(|claim| claim.path().to_owned());
+        let nic = Nic::open(config).inspect_err(|_| capture.iter().for_each(Claim::give_up))?;
         let inbox = Inbox::new().map_err(|error| Refused::new(libc::EMFILE, error))?;
         // Programs may copy the descriptor of the kernel's driver. Ours leads nowhere: there is no driver.
         let nowhere = File::open("/dev/null").map_err(|error| Refused::new(libc::EMFILE, error))?;
@@ -43,8 +48,15 @@ impl Context {
         c.context.async_fd = inbox.descriptor();
         c.context.num_comp_vectors = 1;
         let generation = fork::generation();
-        let context =
-            given(Self { c, nic, inbox, generation, _nowhere: nowhere, objects: AtomicU32::new(0) });
+        let context = given(Self {
+            c,
+            nic,
+            inbox,
+            generation,
+            _capture: capture,
+            _nowhere: nowhere,
+            objects: AtomicU32::new(0),
+        });
         // SAFETY: it was made just now, and nobody else knows it.
         let made = unsafe { &*context };
         let place = Arc::as_ptr(&made.inbox).addr();

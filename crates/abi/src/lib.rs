@@ -20,6 +20,7 @@
 )]
 
 mod address;
+mod capture;
 mod channel;
 mod context;
 mod cq;

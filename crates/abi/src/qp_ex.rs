@@ -134,9 +134,6 @@ unsafe extern "C" fn complete(c: *mut ibv_qp_ex) -> c_int {
     crate::refusal::number("ibv_wr_complete", answer)
 }
 
-/// Requests that are handed to the device at once.
-const BATCH: usize = 16;
-
 impl Building {
     fn clear(&mut self) {
         self.requests.clear();
@@ -149,35 +146,25 @@ impl Building {
         self.mistake.get_or_insert(refused);
     }
 
+    /// Posts all of it, or nothing.
     fn post(&mut self, qp: &Qp) -> Answer<()> {
         if let Some(mistake) = self.mistake.take() {
             return Err(mistake);
         }
-        if self.requests.len() > qp.caps.max_send as usize {
-            return Err(PostError::QueueFull { what: "send", depth: qp.caps.max_send }.into());
-        }
-        for requests in self.requests.chunks(BATCH) {
-            let request = |pending: &Pending| SendRequest {
-                id: pending.id,
-                op: pending.op,
-                data: match pending.contents {
-                    Contents::Pieces(start, end) => Data::Gather(&self.pieces[start..end]),
-                    Contents::Inline(start, end) => Data::Inline(&self.bytes[start..end]),
-                },
-                flags: pending.flags,
-                dest: pending.dest,
-            };
-            let mut batch = [request(&requests[0]); BATCH];
-            for (to, pending) in batch.iter_mut().zip(requests) {
-                *to = request(pending);
-            }
-            let posted = qp.qp.post_send(&batch[..requests.len()]);
-            let count = posted.as_ref().map_or_else(|(count, _)| *count, |()| requests.len());
-            for (window, key) in requests[..count].iter().filter_map(|pending| pending.binds) {
-                // SAFETY: the program passed the window just now, and it lives until its work is posted.
-                unsafe { window::note_bound(window, key) };
-            }
-            posted.map_err(|(_, error)| error)?;
+        let requests = self.requests.iter().map(|pending| SendRequest {
+            id: pending.id,
+            op: pending.op,
+            data: match pending.contents {
+                Contents::Pieces(start, end) => Data::Gather(&self.pieces[start..end]),
+                Contents::Inline(start, end) => Data::Inline(&self.bytes[start..end]),
+            },
+            flags: pending.flags,
+            dest: pending.dest,
+        });
+        qp.qp.post_all_sends(requests).map_err(|(_, error)| error)?;
+        for (window, key) in self.requests.iter().filter_map(|pending| pending.binds) {
+            // SAFETY: the program passed the window just now, and it lives until its work is posted.
+            unsafe { window::note_bound(window, key) };
         }
         Ok(())
     }

@@ -1,11 +1,18 @@
 //! Why a call fails: an error number for the program, and words for whoever reads the log.
 
 use std::fmt::Display;
+use std::io;
 
+use ferroce_device::fabric::capture::CaptureError;
+use ferroce_device::fabric::udp;
 use ferroce_device::memory::MemoryError;
-use ferroce_device::{AddressError, CreateError, OpenError, QpError, fabric::udp};
+use ferroce_device::switchboard::SwitchError;
+use ferroce_device::{AddressError, CreateError, OpenError, QpError};
 use ferroce_transport::PostError;
-use libc::{EADDRINUSE, EBUSY, EINVAL, ENODEV, ENOMEM, EOPNOTSUPP, EPERM, c_int};
+use libc::{
+    EACCES, EADDRINUSE, EADDRNOTAVAIL, EBUSY, EINVAL, EMFILE, ENODEV, ENOMEM, EOPNOTSUPP, EPERM, EPROTO,
+    ETIMEDOUT, c_int,
+};
 
 use crate::log;
 
@@ -88,7 +95,7 @@ impl From<CreateError> for Refused {
             CreateError::TooMany { .. } => ENOMEM,
             CreateError::NoSuchService { .. } => EOPNOTSUPP,
             CreateError::Memory(memory) => code_of_memory(memory),
-            CreateError::Descriptor(_) => libc::EMFILE,
+            CreateError::Descriptor(_) => EMFILE,
             CreateError::GroupRefused { .. } => libc::ENOBUFS,
             CreateError::OtherDomain { .. } => EPERM,
             _ => EINVAL,
@@ -130,11 +137,50 @@ impl From<OpenError> for Refused {
     fn from(error: OpenError) -> Self {
         let code = match &error {
             OpenError::Discovery(_) => ENODEV,
-            OpenError::Socket(udp::OpenError::PortTaken { .. }) => EADDRINUSE,
-            OpenError::System { error, .. } => error.raw_os_error().unwrap_or(EINVAL),
-            _ => EINVAL,
+            OpenError::Socket(error) => code_of_socket(error),
+            OpenError::Switchboard(error) => code_of_switchboard(error),
+            OpenError::ForeignAddress { .. } => EADDRNOTAVAIL,
+            OpenError::OtherSettings { .. } => EBUSY,
+            OpenError::Capture(CaptureError::Create { source, .. }) => code_of_system(source),
+            OpenError::System { error, .. } => code_of_system(error),
+            OpenError::Setting(_) => EINVAL,
         };
         Self::new(code, error)
+    }
+}
+
+fn code_of_system(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(EINVAL)
+}
+
+const fn code_of_socket(error: &udp::OpenError) -> c_int {
+    match error {
+        udp::OpenError::PortTaken { .. } => EADDRINUSE,
+        _ => EINVAL,
+    }
+}
+
+/// As for the kernel's devices: who may not have one hears so from the permissions of its file.
+fn code_of_switchboard(error: &SwitchError) -> c_int {
+    match error {
+        SwitchError::OtherUser { .. } | SwitchError::NameTaken { .. } => EACCES,
+        SwitchError::Foreign { .. } | SwitchError::Overlap { .. } => EADDRINUSE,
+        SwitchError::Full { .. }
+        | SwitchError::LeaderFull { .. }
+        | SwitchError::ServiceClaimed { .. }
+        | SwitchError::TooManyServices { .. }
+        | SwitchError::TooManyListeners { .. } => EBUSY,
+        SwitchError::TooFewDescriptors { .. } => EMFILE,
+        SwitchError::Leaderless { .. }
+        | SwitchError::LeaderSilent { .. }
+        | SwitchError::ProcessSilent { .. } => ETIMEDOUT,
+        SwitchError::OtherVersion { .. }
+        | SwitchError::ProcessVersion { .. }
+        | SwitchError::ForeignFile { .. } => EPROTO,
+        SwitchError::NotSteered { .. } => ENODEV,
+        SwitchError::Forked => EPERM,
+        SwitchError::Socket(error) => code_of_socket(error),
+        SwitchError::System { error, .. } => code_of_system(error),
     }
 }
 
@@ -153,9 +199,9 @@ mod tests {
     fn errno_is_set_for_null_only() {
         set_errno(0);
         assert!(pointer::<u8>("test", Err(Refused::busy("in use"))).is_null());
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(EBUSY));
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(EBUSY));
         assert_eq!(number("test", Ok(())), 0);
         assert_eq!(minus_one("test", Err(Refused::invalid("x"))), -1);
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(EINVAL));
+        assert_eq!(io::Error::last_os_error().raw_os_error(), Some(EINVAL));
     }
 }

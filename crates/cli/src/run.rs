@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,10 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "PLAN")]
     faults: Option<String>,
 
-    /// Write all packets into this file
+    /// Write all packets into this file, and those of further processes into files beside it
+    ///
+    /// The first process that opens the card has FILE itself. Each further one, also after it, has a file with
+    /// its process number in the name: trace.pcap, trace.1234.pcap. With %p in FILE all have the number there.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 
@@ -66,6 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let [program, rest @ ..] = args.program.as_slice() else { bail!("no program was given") };
     let mut command = Command::new(program);
     command.args(rest).envs(args.settings.variables()?);
+    args.settings.clear_old_capture()?;
     // Returns only if the program cannot be started.
     let error = command.exec();
     let hint =
@@ -86,8 +91,7 @@ impl Settings {
             variables.push(("FERROCE_FAULTS", plan.into()));
         }
         if let Some(file) = &self.pcap {
-            // The program may go to another folder before it opens the device.
-            variables.push(("FERROCE_PCAP", std::path::absolute(file)?.into()));
+            variables.push(("FERROCE_PCAP", whole_path(file)?.into()));
         }
         if let Some(policy) = &self.path {
             policy.parse::<PathPolicy>()?;
@@ -98,6 +102,23 @@ impl Settings {
         }
         Ok(variables)
     }
+
+    /// The library writes over nothing: what a run before this one has left is taken away here, unless somebody
+    /// writes to it just now.
+    fn clear_old_capture(&self) -> anyhow::Result<()> {
+        let Some(file) = &self.pcap else { return Ok(()) };
+        let path = whole_path(file)?;
+        let Ok(old) = File::open(&path) else { return Ok(()) };
+        if old.metadata()?.is_file() && old.try_lock().is_ok() {
+            fs::remove_file(&path).with_context(|| format!("{} cannot be replaced", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The program may go to another folder before it opens the device. Behind a link is the file that is meant.
+fn whole_path(file: &Path) -> io::Result<PathBuf> {
+    fs::canonicalize(file).or_else(|_| std::path::absolute(file))
 }
 
 /// What the loader looks for.

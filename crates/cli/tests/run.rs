@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -70,6 +71,70 @@ fn settings_reach_the_program() {
     let folder = fs::canonicalize(libraries()).unwrap();
     let expected = format!("loss=0.5,seed=3 wire lo {} {}:/nowhere\n", pcap.display(), folder.display());
     assert_eq!(said(&output), expected);
+}
+
+/// An empty folder for captures.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort_unstable();
+    files
+}
+
+#[test]
+fn every_process_has_a_capture_of_its_own() {
+    if !ferroce_testkit::judge::has_file("/usr/bin/ibv_devinfo") {
+        return;
+    }
+    let folder = folder("captures-one-after-another");
+    let first = folder.join("trace.pcap");
+    let run = |script: &str| {
+        let pcap = first.to_str().unwrap();
+        let output = ferroce(&["run", "--pcap", pcap, "--", "sh", "-c", script]).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    };
+    run("ibv_devinfo; ibv_devinfo; ibv_devinfo");
+    let made = files(&folder);
+    assert!(made.len() == 3 && made.contains(&first), "{made:?}");
+    // The next run begins anew, and leaves what has a number in its name.
+    run("ibv_devinfo");
+    assert_eq!(files(&folder), made);
+    // A file that somebody writes is not taken away.
+    let busy = fs::File::open(&first).unwrap();
+    busy.lock().unwrap();
+    let before = fs::read(&first).unwrap();
+    run("ibv_devinfo");
+    assert_eq!((files(&folder).len(), fs::read(&first).unwrap()), (4, before));
+}
+
+#[test]
+fn both_ends_of_a_conversation_are_written_down_whole() {
+    if !ferroce_testkit::judge::has_file("/usr/bin/ibv_rc_pingpong") {
+        return;
+    }
+    let folder = folder("captures-at-once");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tool = format!("ibv_rc_pingpong -g 0 -n 20 -p {port}");
+    // A client that comes too early begins anew, with a capture of nothing.
+    let script = format!("{tool} & until {tool} 127.0.0.1; do :; done; wait $!");
+    let pcap = folder.join("trace.pcap");
+    let output =
+        ferroce(&["run", "--pcap", pcap.to_str().unwrap(), "--", "sh", "-c", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let sends = |file: &PathBuf| {
+        let decoded = ferroce(&["decode", file.to_str().unwrap()]).output().unwrap();
+        said(&decoded).lines().filter(|line| line.contains("SEND")).count()
+    };
+    let mut counts: Vec<usize> = files(&folder).iter().map(sends).filter(|count| *count > 0).collect();
+    counts.sort_unstable();
+    // Twenty messages of four packets, both ways; packets that were sent again come on top.
+    assert!(counts.len() == 2 && counts[0] >= 160, "{counts:?}: {}", said(&output));
 }
 
 #[test]

@@ -28,6 +28,15 @@ pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
+/// Parks this thread until somebody unparks it, or the time is over; for ever with `None`.
+#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+pub fn park(limit: Option<Duration>) {
+    match limit {
+        Some(limit) => std::thread::park_timeout(limit),
+        None => std::thread::park(),
+    }
+}
+
 /// How long from now until `later`; nothing if it has passed.
 #[must_use]
 pub fn until(later: Time) -> Duration {

@@ -98,6 +98,12 @@ pub enum Notify {
     Solicited,
 }
 
+/// Somebody waits for a completion.
+const WAITED_FOR: u8 = 1;
+
+/// Somebody who relies on the driver does.
+const WAITED_FOR_DRIVER: u8 = 2;
+
 const ARMED_NOT: u8 = 0;
 const ARMED_SOLICITED: u8 = 1;
 const ARMED_ANY: u8 = 2;
@@ -191,7 +197,8 @@ pub(crate) struct CqShared {
     channel: Option<Arc<Channel>>,
     /// Threads and futures that wait for a completion.
     wakers: Mutex<Vec<Waker>>,
-    waited_for: AtomicBool,
+    /// How: [`WAITED_FOR`] and [`WAITED_FOR_DRIVER`].
+    waited_for: AtomicU8,
     overrun: AtomicBool,
     /// It is gone: no event for it may reach the channel any more.
     closed: AtomicBool,
@@ -227,7 +234,7 @@ impl CqShared {
             armed: AtomicU8::new(ARMED_NOT),
             channel,
             wakers: Mutex::new(Vec::new()),
-            waited_for: AtomicBool::new(false),
+            waited_for: AtomicU8::new(0),
             overrun: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             slept_for,
@@ -268,7 +275,7 @@ impl CqShared {
     pub(crate) fn attach(&self, engine: usize, ring: Consumer<WORDS>) -> bool {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner).rings.push((engine, ring));
         self.engines.fetch_or(1 << engine, Ordering::SeqCst);
-        self.armed.load(Ordering::SeqCst) != ARMED_NOT || self.waited_for.load(Ordering::SeqCst)
+        self.armed.load(Ordering::SeqCst) != ARMED_NOT || self.waited_for.load(Ordering::SeqCst) != 0
     }
 
     /// The program has given it up.
@@ -382,20 +389,46 @@ impl CqShared {
 
     /// Has `waker` called when a completion is added from now on.
     pub(crate) fn wake_on_completion(&self, waker: &Waker) {
+        if self.note_waker(waker) & WAITED_FOR_DRIVER == 0 {
+            self.slept_for.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The same, for somebody who watches the sockets and does not rely on the driver.
+    pub(crate) fn wake_deputy_on_completion(&self, waker: &Waker) {
+        self.note_waker_as(waker, WAITED_FOR);
+    }
+
+    fn note_waker(&self, waker: &Waker) -> u8 {
+        self.note_waker_as(waker, WAITED_FOR | WAITED_FOR_DRIVER)
+    }
+
+    /// Keeps a waker; says how completions were waited for before.
+    fn note_waker_as(&self, waker: &Waker, how: u8) -> u8 {
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         if !wakers.iter().any(|known| known.will_wake(waker)) {
             wakers.push(waker.clone());
         }
-        if !self.waited_for.swap(true, Ordering::SeqCst) {
-            self.slept_for.fetch_add(1, Ordering::SeqCst);
-        }
+        let before = self.waited_for.fetch_or(how, Ordering::SeqCst);
+        drop(wakers);
         fence(Ordering::SeqCst);
+        before
+    }
+
+    /// A deputy is awake and need not be called.
+    pub(crate) fn forget_deputy(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.retain(|known| !known.will_wake(waker));
+        if wakers.is_empty() {
+            // Those who rely on the driver have a waker here, too.
+            self.waited_for.fetch_and(!WAITED_FOR, Ordering::SeqCst);
+        }
     }
 
     fn wake_all(&self) {
         let wakers = {
             let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.waited_for.swap(false, Ordering::SeqCst) {
+            if self.waited_for.swap(0, Ordering::SeqCst) & WAITED_FOR_DRIVER != 0 {
                 self.slept_for.fetch_sub(1, Ordering::SeqCst);
             }
             std::mem::take(&mut *wakers)
@@ -486,7 +519,7 @@ impl CqSide {
                 wakes.push(Wake::Channel(Arc::clone(shared)));
             }
         }
-        if added > 0 && shared.waited_for.load(Ordering::SeqCst) {
+        if added > 0 && shared.waited_for.load(Ordering::SeqCst) != 0 {
             wakes.push(Wake::Waiters(Arc::clone(shared)));
         }
         again

@@ -57,6 +57,8 @@ counters! {
     malformed,
     /// Arrived packets for a queue pair that does not exist.
     unknown_qp,
+    /// Arrived packets that a queue pair had acknowledged before it went, acknowledged again.
+    answered_for_departed,
     /// Arrived packets for a queue pair of another engine, of this process or another one, handed on to it.
     forwarded,
     /// Packets that other processes handed on to us.

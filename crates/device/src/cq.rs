@@ -11,6 +11,7 @@ use ferroce_wire::Qpn;
 
 use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
+use crate::deputy::{Bell, Seat};
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
@@ -193,17 +194,29 @@ impl CompletionQueue {
         if !self.nic.is_ours() {
             return 0;
         }
-        let taken = self.shared.take(into);
+        let taken = self.take(into);
         if taken > 0 || into.is_empty() {
-            for engine in self.engines() {
-                self.nic.engines().station(engine).found_at_once();
-            }
             return taken;
         }
         for engine in self.engines() {
             self.nic.engines().poll_turn(engine);
         }
         self.shared.take(into)
+    }
+
+    /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves the device
+    /// alone, and so costs next to nothing; who only ever calls this may wait for the driver.
+    pub fn take(&self, into: &mut [WorkCompletion]) -> usize {
+        if !self.nic.is_ours() {
+            return 0;
+        }
+        let taken = self.shared.take(into);
+        if taken > 0 || into.is_empty() {
+            for engine in self.engines() {
+                self.nic.engines().station(engine).found_at_once();
+            }
+        }
+        taken
     }
 
     /// Forgets the completions of a queue pair that nobody has taken off, as C programs expect it of one that they
@@ -231,16 +244,46 @@ impl CompletionQueue {
             if taken > 0 || into.is_empty() || !self.nic.is_ours() {
                 return taken;
             }
+            let left = deadline.map(clock::until);
+            if left == Some(Duration::ZERO) {
+                return 0;
+            }
+            if let Some(taken) = self.wait_for_packets(into, left) {
+                if taken > 0 {
+                    return taken;
+                }
+                continue;
+            }
             let taken = self.poll_or_wake(into, &waker);
             if taken > 0 {
                 return taken;
             }
-            match deadline.map(clock::until) {
-                None => std::thread::park(),
-                Some(Duration::ZERO) => return 0,
-                Some(left) => park_for(left),
-            }
+            clock::park(left);
         }
+    }
+
+    /// Sleeps in the driver's place until a packet arrives or something completes; what has completed meanwhile,
+    /// which may be nothing. `None` if the driver is needed, or no packets are expected.
+    fn wait_for_packets(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> Option<usize> {
+        let mut engines = self.engines();
+        let (engine, None) = (engines.next()?, engines.next()) else { return None };
+        let station = self.nic.engines().station(engine);
+        if !station.expects_packets() {
+            return None;
+        }
+        let waited = BELL.try_with(|bell| {
+            let bell = bell.as_ref()?;
+            let seat = Seat::take(&station.driver)?;
+            self.shared.wake_deputy_on_completion(&bell.waker);
+            let taken = self.shared.take(into);
+            if taken == 0 {
+                seat.sleep(bell, left);
+            }
+            self.shared.forget_deputy(&bell.waker);
+            Some(taken)
+        });
+        // A thread that is about to end has none.
+        waited.ok().flatten()
     }
 
     /// Takes completions off; if there are none, has `waker` called when there are.
@@ -255,15 +298,10 @@ impl CompletionQueue {
     }
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "waiting for a completion with a time limit is the device's work"
-)]
-fn park_for(left: Duration) {
-    std::thread::park_timeout(left);
-}
-
 thread_local! {
+    /// Wakes this thread in the place of a driver; none if the process has too many descriptors.
+    static BELL: Option<Bell> = Bell::new().ok();
+
     /// Wakes this thread. Always the same one, so that a queue keeps one of it at most.
     static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
 }

@@ -76,11 +76,20 @@ impl AsFd for EventFd {
 /// # Errors
 /// The descriptor is broken. A signal counts as the end of the time.
 pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
-    let mut entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    wait_either([fd], timeout)
+}
+
+/// The same with several of them.
+pub(crate) fn wait_either<const N: usize>(
+    fds: [BorrowedFd<'_>; N],
+    timeout: Option<Duration>,
+) -> io::Result<bool> {
+    let mut entries = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let count = N as libc::nfds_t;
     // SAFETY: both pointers are to values that live during the call, or null, which means for ever.
-    let ready = unsafe { libc::ppoll(&raw mut entry, 1, limit, std::ptr::null()) };
+    let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), count, limit, std::ptr::null()) };
     match ready {
         -1 => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(false),

@@ -27,8 +27,8 @@ use crate::sync::{Calls, Doze};
 /// Polls that found nothing before the driver is parked.
 const PARK_AFTER: u32 = 4;
 
-/// Polls that found something at once, before it is parked: a program that keeps coming needs nobody to
-/// go before it, although it never has to wait.
+/// Polls that found something before it is parked: a program that keeps coming needs nobody to go before
+/// it, although it never has to wait.
 const PARK_AFTER_FINDING: u32 = 64;
 
 /// How long only polls that found nothing count, once a program was found to look elsewhere than in its
@@ -61,7 +61,7 @@ pub(crate) struct Driver {
     wakes_at: AtomicU64,
     /// Polls that found nothing since it was last armed.
     empty_polls: AtomicU32,
-    /// Polls that found something at once since it was last armed.
+    /// Polls that found something since it was last armed.
     finding_polls: AtomicU32,
     /// Until when these do not count, in nanoseconds.
     caught_until: AtomicU64,
@@ -69,6 +69,8 @@ pub(crate) struct Driver {
     permissions: AtomicU32,
     /// How many completion queues of the device somebody sleeps for: then it must not be parked.
     slept_for: Arc<AtomicU32>,
+    /// A thread that waits for a completion sits in its place: sockets are for that one to watch.
+    seated: AtomicBool,
     /// The kernel, or a container around us, has no sleep that is exact to the nanosecond.
     coarse: AtomicBool,
     /// How often programs had looked when it was last armed at a completion.
@@ -89,6 +91,7 @@ impl Driver {
             arming: Mutex::new(()),
             armed_at: AtomicU64::new(0),
             slept_for,
+            seated: AtomicBool::new(false),
             coarse: AtomicBool::new(false),
             wakes_at: AtomicU64::new(u64::MAX),
             empty_polls: AtomicU32::new(0),
@@ -125,7 +128,7 @@ impl Driver {
     pub(crate) fn needed_at(&self, time: Option<Time>) {
         let Some(time) = time else { return };
         // A parked driver looks once a tick anyway, and the program that polls runs the timers itself.
-        let parked = !self.armed.load(Ordering::SeqCst);
+        let parked = !self.armed.load(Ordering::SeqCst) && !self.seated.load(Ordering::SeqCst);
         let time = if parked { time + TICK } else { time }.nanos();
         if time < self.wakes_at.load(Ordering::SeqCst)
             && self.wakes_at.fetch_min(time, Ordering::SeqCst) > time
@@ -134,15 +137,40 @@ impl Driver {
         }
     }
 
+    /// What it watches.
+    pub(crate) fn sockets(&self) -> &[RawFd] {
+        &self.sockets
+    }
+
+    /// Lets a thread watch the sockets that is going to sleep; false if somebody does so already, or others
+    /// rely on the driver.
+    pub(crate) fn give_place(&self) -> bool {
+        if self.slept_for.load(Ordering::SeqCst) > 0 || self.seated.swap(true, Ordering::SeqCst) {
+            return false;
+        }
+        if self.armed.load(Ordering::Relaxed) {
+            self.park();
+        }
+        true
+    }
+
+    /// That thread is awake. Should it never call again, this has to be noticed soon.
+    pub(crate) fn take_place_back(&self) {
+        self.seated.store(false, Ordering::SeqCst);
+        let soon = clock::now() + TICK;
+        if self.wakes_at.load(Ordering::SeqCst) > (soon + TICK).nanos() {
+            self.needed_at(Some(soon));
+        }
+    }
+
     /// Whether it leaves the sockets to programs that poll.
     pub(crate) fn is_parked(&self) -> bool {
         !self.armed.load(Ordering::Relaxed)
     }
 
-    /// A poll found completions without having to look at the sockets. Only an estimate: threads that do
-    /// this at once may count as one.
+    /// A poll found completions or packets. Only an estimate: threads that do this at once may count as one.
     #[inline]
-    pub(crate) fn found_at_once(&self) {
+    pub(crate) fn found_something(&self) {
         if self.armed.load(Ordering::Relaxed) {
             let polls = self.finding_polls.load(Ordering::Relaxed) + 1;
             self.finding_polls.store(polls, Ordering::Relaxed);
@@ -168,6 +196,8 @@ impl Driver {
                 self.permissions.fetch_sub(1, Ordering::Relaxed);
                 self.armed_at.store(looks, Ordering::Relaxed);
                 self.arm();
+            } else {
+                self.found_something();
             }
             return;
         }
@@ -325,13 +355,15 @@ fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
     watch.looks = looks;
     watch.quiet = if looked { 0 } else { watch.quiet.saturating_add(1) };
     let parked = !driver.armed.load(Ordering::SeqCst);
-    if parked && !looked {
+    let seated = driver.seated.load(Ordering::SeqCst);
+    if parked && !looked && !seated {
         driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
         driver.caught_until.store((clock::now() + CAUGHT).nanos(), Ordering::Relaxed);
         driver.arm();
     }
-    let wanted = if parked && looked { None } else { turn_now(engines, index) };
-    let parked = !driver.armed.load(Ordering::SeqCst);
+    // Who sits in its place sleeps, and sees to no timers.
+    let wanted = if parked && looked && !seated { None } else { turn_now(engines, index) };
+    let parked = !driver.armed.load(Ordering::SeqCst) && !driver.seated.load(Ordering::SeqCst);
     let tick = (parked || watch.quiet < QUIET_TICKS).then(|| clock::now() + TICK);
     [wanted, tick].into_iter().flatten().min()
 }

@@ -1,8 +1,9 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ferroce_transport::Time;
 use ferroce_wire::Qpn;
@@ -28,8 +29,14 @@ pub(crate) const MAIL: usize = 256;
 /// Times that a thread which leaves the engine goes round again because others have rung.
 const ROUNDS: usize = 3;
 
+/// Milliseconds that the end of a process waits for an engine.
+const PATIENCE: u32 = 50;
+
 /// Engines that a thread calls on after leaving its own, before it sends the drivers.
 const ERRANDS: usize = 16;
+
+/// Polls that find an engine taken before the thread lets others have its processor: about as long as a turn.
+const SHUT_OUT: u32 = 64;
 
 /// An engine, and what others can reach of it without being inside.
 pub(crate) struct Station {
@@ -41,6 +48,10 @@ pub(crate) struct Station {
     /// Looks that programs took at the sockets: the driver steps back while they go on.
     pub(crate) looks: AtomicU64,
     slot: u8,
+    /// Polls that found somebody else inside.
+    shut_out: AtomicU32,
+    /// A queue pair here has had a peer that it reaches by packets.
+    by_packets: AtomicBool,
     /// Queue pairs and shared receive queues that live here.
     load: AtomicUsize,
 }
@@ -54,6 +65,8 @@ impl Station {
             freight: Freight::new(),
             driver,
             looks: AtomicU64::new(0),
+            shut_out: AtomicU32::new(0),
+            by_packets: AtomicBool::new(false),
             load: AtomicUsize::new(0),
         }
     }
@@ -64,7 +77,26 @@ impl Station {
         // A look that two threads count as one is a look.
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        self.driver.found_at_once();
+        self.driver.found_something();
+    }
+
+    /// Somebody else is inside. If that goes on, whoever it is may wait for this very processor.
+    fn shut_out(&self) {
+        let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
+        self.shut_out.store(times, Ordering::Relaxed);
+        if times.is_multiple_of(SHUT_OUT) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether packets of the network concern anybody here.
+    pub(crate) fn expects_packets(&self) -> bool {
+        self.by_packets.load(Ordering::Relaxed)
+    }
+
+    /// From now on they do.
+    pub(crate) fn expect_packets(&self) {
+        self.by_packets.store(true, Ordering::Relaxed);
     }
 
     /// One more object lives here.
@@ -172,15 +204,53 @@ impl Engines {
         result
     }
 
-    /// If this queue pair owes an acknowledgement that waits for a ride, has it sent now.
+    /// A queue pair is about to go: sends the acknowledgement that it owes.
     pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
         let mut inside = self.enter(index);
         if inside.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack()) {
-            let (turned_inside, turned) = self.turn(index, inside, Reason::Leaving);
-            turned_inside.ring(left_over(turned));
-            inside = turned_inside;
+            inside = self.turn_leaving(index, inside);
+        }
+        if inside.repeat_acks(Some(qpn)) {
+            inside = self.turn_leaving(index, inside);
         }
         self.leave(index, inside);
+    }
+
+    fn turn_leaving<'a>(&self, index: usize, inside: Inside<'a, Engine>) -> Inside<'a, Engine> {
+        let (inside, turned) = self.turn(index, inside, Reason::Leaving);
+        inside.ring(left_over(turned));
+        inside
+    }
+
+    /// The process is about to end: takes in what has come, acknowledges it, and has captures written. An engine that
+    /// somebody does not leave is left alone, since that may be the very thread that ends the process.
+    pub(crate) fn say_farewell(&self) {
+        for (index, station) in self.stations.iter().enumerate() {
+            let mut tries = 0..PATIENCE;
+            let inside = loop {
+                match station.turnstile.try_enter() {
+                    Some(inside) => break Some(inside),
+                    None if tries.next().is_none() => break None,
+                    None => clock::pause(Duration::from_millis(1)),
+                }
+            };
+            let Some(mut inside) = inside else { continue };
+            // The last look finds nothing, and then a capture is brought up to date.
+            for reason in [Reason::Driver, Reason::Leaving] {
+                inside = self.turn(index, inside, reason).0;
+            }
+            if inside.repeat_acks(None) {
+                inside = self.turn(index, inside, Reason::Leaving).0;
+            }
+            inside = self.turn(index, inside, Reason::Driver).0;
+            self.leave(index, inside);
+        }
+    }
+
+    /// Takes in what has arrived for an engine, and sends what it owes.
+    pub(crate) fn settle(&self, index: usize) {
+        let inside = self.enter(index);
+        self.turn_and_leave(index, inside, Reason::Driver);
     }
 
     /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
@@ -246,7 +316,7 @@ impl Engines {
     /// Somebody looked for completions and found none.
     pub(crate) fn poll_turn(&self, index: usize) {
         let station = &self.stations[index];
-        let Some(mut inside) = station.turnstile.try_enter() else { return };
+        let Some(mut inside) = station.turnstile.try_enter() else { return station.shut_out() };
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
         inside.take_calls();

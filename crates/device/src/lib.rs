@@ -10,10 +10,12 @@
 
 mod address;
 mod clock;
+pub mod cm;
 mod completion;
 mod config;
 mod counters;
 mod cq;
+mod deputy;
 mod descriptor;
 pub mod discovery;
 mod driver;
@@ -21,6 +23,7 @@ mod engine;
 mod engines;
 mod error;
 mod event;
+mod exit;
 pub mod fabric;
 mod groups;
 mod mail;
@@ -37,7 +40,7 @@ pub mod switchboard;
 pub mod sync;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
-pub use clock::{ClockReading, now, until};
+pub use clock::{ClockReading, now, park, until};
 pub use completion::{Channel, CqId, Notify, WorkCompletion};
 pub use config::Config;
 pub use counters::DeviceCounters;

@@ -5,13 +5,15 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_transport::cm::CmCounters;
 use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
 
 use crate::address::connection_label;
+use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
 use crate::counters::DeviceCounters;
 use crate::discovery::{self, DeviceInfo, GidTable, Opening};
@@ -20,6 +22,8 @@ use crate::engine::Engine;
 use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
+use crate::exit;
+use crate::fabric::capture::Capture;
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::random::Random;
@@ -84,6 +88,10 @@ struct Running {
     /// Where packets come in that others have forwarded to these slots.
     _gates: Vec<Arc<Gate>>,
     member: Arc<Membership>,
+    /// Connections, once there were any.
+    connections: Mutex<Option<Managing>>,
+    /// The file that everything is captured in, if there is one.
+    capture: Option<Capture<()>>,
     /// Which process opened it, counted in forks.
     generation: u32,
 }
@@ -249,6 +257,32 @@ impl Nic {
             });
         }
         sum
+    }
+
+    /// Its connection manager, which is started if it is not running.
+    ///
+    /// # Errors
+    /// The system gives neither a thread nor a descriptor, or the device was opened before a fork.
+    pub fn connections(&self) -> std::io::Result<Arc<ConnectionManager>> {
+        if !self.is_ours() {
+            return Err(std::io::ErrorKind::NotConnected.into());
+        }
+        let mut connections = lock(&self.running.connections);
+        if connections.is_none() {
+            let capture = self.running.capture.as_ref().map(|capture| capture.around(()));
+            *connections = Some(Managing::start(self, capture)?);
+        }
+        connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+
+    /// What happened to its connections.
+    #[must_use]
+    pub fn connection_counters(&self) -> CmCounters {
+        if !self.is_ours() {
+            return CmCounters::default();
+        }
+        let manager = lock(&self.running.connections).as_ref().map(|it| Arc::clone(&it.manager));
+        manager.map_or_else(CmCounters::default, |manager| manager.counters())
     }
 
     /// A number that nobody outside can guess, such as the PSN that a connection begins with.
@@ -506,6 +540,22 @@ impl fmt::Debug for Nic {
     }
 }
 
+/// The process is about to end with these devices open. Nothing is waited for that may never come: another thread, or
+/// the one that ends the process, may be in the middle of anything.
+pub(crate) fn say_farewell() {
+    let devices = match OPEN.get().devices.try_lock() {
+        Ok(devices) => devices,
+        Err(TryLockError::Poisoned(devices)) => devices.into_inner(),
+        Err(TryLockError::WouldBlock) => return,
+    };
+    let running: Vec<Arc<Running>> = devices.iter().filter_map(|(_, running)| running.upgrade()).collect();
+    // One of these may be the last handle by now, and closing takes the list.
+    drop(devices);
+    for device in running {
+        device.engines.say_farewell();
+    }
+}
+
 impl Running {
     fn start(config: Config) -> Result<Self, OpenError> {
         let all = discovery::interfaces().map_err(|error| OpenError::System { what: "interfaces", error })?;
@@ -528,7 +578,7 @@ impl Running {
             return Err(SettingError::Engines { given, most }.into());
         }
         // In this order: should anything fail from here on, the ports go first, then the slots that they are of.
-        let Ports { member, slots, receive_buffer, ports } = open_ports(&config, &info, count)?;
+        let Ports { member, slots, receive_buffer, ports, capture } = open_ports(&config, &info, count)?;
         let system = |what| move |error| OpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
@@ -559,18 +609,25 @@ impl Running {
             threads: Mutex::default(),
             slots,
             member,
+            connections: Mutex::default(),
+            capture,
             generation: fork::generation(),
         };
         for index in 0..count {
             let thread = driver::spawn(Arc::clone(&running.engines), index);
             lock(&running.threads).push(thread.map_err(system("a driver thread"))?);
         }
+        exit::watch();
         Ok(running)
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let connections = self.connections.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(managing) = connections {
+            managing.stop(self.generation);
+        }
         if self.generation != fork::generation() {
             // The threads are the parent's, and so is everything else.
             std::mem::take(self.threads.get_mut().unwrap_or_else(PoisonError::into_inner))

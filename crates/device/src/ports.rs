@@ -23,6 +23,8 @@ pub(crate) struct Ports {
     /// What the ports receive for; they outlive the ports.
     pub(crate) slots: Vec<Slot>,
     pub(crate) member: Arc<Membership>,
+    /// The file that everything is captured in, if there is one.
+    pub(crate) capture: Option<Capture<()>>,
 }
 
 /// Takes a slot of the switchboard for each engine, and opens the rest around its socket.
@@ -46,7 +48,7 @@ pub(crate) fn open_ports(config: &Config, info: &DeviceInfo, engines: usize) -> 
         receive_buffer = socket.receive_buffer();
         ports.push((slot.number(), with_middleware(socket, config, seed, &mut capture)?));
     }
-    Ok(Ports { ports, receive_buffer, slots, member })
+    Ok(Ports { ports, receive_buffer, slots, member, capture })
 }
 
 /// All engines write into one capture file; each does harm by dice of its own.

@@ -137,6 +137,62 @@ impl Addressee<'_> {
         }
     }
 
+    /// Posts all of the work, in order, or nothing of it. The error says which was refused, and why; for a queue that
+    /// has no room for all of them it is the first that has none.
+    pub(crate) fn post_all<W: Work>(
+        &self,
+        requests: impl Iterator<Item = W> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        let station = self.engines.station(self.index);
+        let places = W::places(self.shared);
+        let mut inside = match station.turnstile.try_enter() {
+            Some(inside) => inside,
+            None => {
+                let rules = *lock(&self.shared.rules);
+                let count = check_all(requests.clone(), &rules)?;
+                if reserve_all(places, W::depth(&rules.caps), count) {
+                    for request in requests {
+                        station.mail.push(request.parcel(self.qpn));
+                    }
+                    self.engines.bell_posted(self.index);
+                    return Ok(());
+                }
+                // Full, as far as is known out here. Whether it still is, can be seen inside.
+                station.turnstile.enter()
+            }
+        };
+        inside.tables.now = clock::now().max(inside.tables.now);
+        inside.take_mail(&station.mail);
+        let result = self.post_all_inside(&mut inside, requests);
+        W::posted(&mut inside, self.qpn);
+        W::leave(self.engines, self.index, inside);
+        result
+    }
+
+    fn post_all_inside<W: Work>(
+        &self,
+        engine: &mut Engine,
+        requests: impl Iterator<Item = W> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        // A queue pair that is gone takes everything and does nothing, as with single requests.
+        let Some(rules) = engine.qps.get(self.qpn).map(|entry| entry.machine.rules()) else { return Ok(()) };
+        let count = check_all(requests.clone(), &rules)?;
+        let (places, depth) = (W::places(self.shared), W::depth(&self.shared.caps));
+        if !reserve_all(places, depth, count) {
+            let free = depth.saturating_sub(places.load(Ordering::Relaxed));
+            return Err((free as usize, PostError::QueueFull { what: W::QUEUE, depth }));
+        }
+        for (index, request) in requests.enumerate() {
+            if let Err(error) = request.post(engine, self.qpn) {
+                // Cannot be: it was checked, it has a place, and nobody else is in here.
+                debug_assert!(false, "a request that was checked is refused: {error}");
+                release(places, count.saturating_sub(u32::try_from(index).unwrap_or(count)));
+                return Err((index, error));
+            }
+        }
+        Ok(())
+    }
+
     #[inline]
     fn post_inside<W: Work>(
         &self,
@@ -199,6 +255,25 @@ fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> usize {
     let free = |used: u32| depth.saturating_sub(used).min(wanted);
     let more = |used: u32| (free(used) > 0).then(|| used + free(used));
     used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_or(0, |before| free(before) as usize)
+}
+
+/// What the first of these would be refused for, beside a full queue; else how many they are.
+fn check_all<W: Work>(
+    requests: impl Iterator<Item = W>,
+    rules: &PostRules,
+) -> Result<u32, (usize, PostError)> {
+    let mut count = 0;
+    for (index, request) in requests.enumerate() {
+        request.check(rules).map_err(|error| (index, error))?;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// Takes so many places in a queue of this depth; false, and nothing changed, if there are not as many.
+fn reserve_all(used: &AtomicU32, depth: u32, count: u32) -> bool {
+    let more = |used: u32| used.checked_add(count).filter(|sum| *sum <= depth);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 /// Gives back places. Completions from before a reset may say so twice.

@@ -190,6 +190,9 @@ impl Qp {
         });
         if let Some(qpn) = qpn {
             engines.station(engine).settle_in();
+            if spec.service == Service::Ud {
+                engines.station(engine).expect_packets();
+            }
             spec.send_cq.enroll(qpn, &shared);
             spec.receive_cq.enroll(qpn, &shared);
         }
@@ -322,6 +325,9 @@ impl Qp {
             }
             if let (Some(choice), Some(way)) = (path, entry.way) {
                 entry.path = Some(choice);
+                if choice.path == Path::Wire {
+                    self.nic.engines().station(self.engine).expect_packets();
+                }
                 entry.peer = peer;
                 self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer);
@@ -407,6 +413,14 @@ impl Qp {
         Ok(())
     }
 
+    /// Takes in what has arrived for it, and sends the acknowledgements that it owes: for whoever is about to end
+    /// its connection.
+    pub fn settle(&self) {
+        if self.nic.is_ours() {
+            self.nic.engines().settle(self.engine);
+        }
+    }
+
     /// What it is like now.
     ///
     /// # Errors
@@ -432,6 +446,18 @@ impl Qp {
     /// How many were taken, and why the next was not.
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
         self.addressee()?.post(requests)
+    }
+
+    /// Posts all of these sends, in order, and has them begun; or none of them.
+    ///
+    /// # Errors
+    /// Which was refused, and why; for a queue that has no room for all of them it is the first that has none.
+    /// Nothing was posted.
+    pub fn post_all_sends<'a>(
+        &self,
+        requests: impl Iterator<Item = SendRequest<'a>> + Clone,
+    ) -> Result<(), (usize, PostError)> {
+        self.addressee()?.post_all(requests)
     }
 
     /// Posts receives, in order.
@@ -515,6 +541,7 @@ impl Drop for Qp {
 impl Engine {
     /// Takes a queue pair away, with everything that it holds.
     fn remove_qp(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
+        self.remember(qpn);
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(qpn)?;
         let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);

@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::net::IpAddr;
+
 use common::{Side, device, signaled};
-use ferroce_device::{PathPolicy, WorkCompletion};
+use ferroce_device::fabric::faults::FaultPlan;
+use ferroce_device::{Config, Nic, PathPolicy, WorkCompletion};
 use ferroce_transport::{Attributes, ReceiveRequest, SendFlags, SendOp, SendRequest, State, Status};
 
 /// Two connected ends on the wire.
@@ -45,6 +48,32 @@ fn what_is_owed_is_sent_before_a_queue_pair_goes() {
 
 /// Messages each way.
 const ROUNDS: usize = 16;
+
+/// Acknowledgements are lost with their queue pair gone: whoever asks again is answered all the same.
+#[test]
+fn a_peer_that_asks_again_is_answered_when_the_queue_pair_is_gone() {
+    const MOST: usize = 1000;
+    let (here, there) = ([127, 0, 87, 5], [127, 0, 87, 6]);
+    let config = Config { address: Some(IpAddr::from(there)), ..Config::new("lo") };
+    let lossy =
+        Nic::open(Config { faults: Some(FaultPlan::parse("loss=0.3,seed=1").unwrap()), ..config }).unwrap();
+    let fair = device(here);
+    let mut rounds = 0..MOST;
+    // Its last acknowledgement goes twice, so both have to be lost for this.
+    while lossy.counters().answered_for_departed < 3 {
+        let round = rounds.next().expect("some acknowledgements are lost");
+        let (a, b) =
+            (Side::new(&fair, here, PathPolicy::Forbid), Side::new(&lossy, there, PathPolicy::Forbid));
+        a.connect_with(&b.address(), 12, 7);
+        b.connect_with(&a.address(), 12, 7);
+        b.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[b.sge(0, 64)] }]).unwrap();
+        a.qp.post_send(&[signaled(2, SendOp::Send, &[a.sge(0, 64)])]).unwrap();
+        assert_eq!(b.completion().status, Status::Success);
+        drop(b);
+        let ended = a.completion();
+        assert_eq!((ended.id, ended.status), (2, Status::Success), "round {round}");
+    }
+}
 
 #[test]
 fn completions_of_a_reset_queue_pair_can_be_forgotten_and_those_of_others_stay() {

@@ -82,6 +82,43 @@ fn ping_pong_by_waiting() {
     ping_pong(&a, &b, 2_000, true);
 }
 
+/// The thread that waits sleeps in the driver's place, and a pause before trying again is over while it sleeps.
+#[test]
+fn who_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
+    let (a, b) = two_hosts(26);
+    let (out, into) = (a.sge(0, 64), b.sge(4096, 64));
+    std::thread::scope(|scope| {
+        a.qp.post_send(&[signaled(7, SendOp::Send, &[out])]).expect("room");
+        let sleeper = scope.spawn(|| a.completion());
+        while a.qp.query().expect("it is there").counters.rnr_received < 3 {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        b.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[into] }]).expect("room");
+        let done = sleeper.join().expect("it does not panic");
+        assert_eq!((done.id, done.status), (7, Status::Success));
+    });
+    assert_eq!(b.completion().id, 1);
+}
+
+/// One that slept for a completion and then never calls again has left its place to the driver.
+#[test]
+fn who_slept_and_went_away_is_replaced_by_the_driver() {
+    let (a, b) = two_hosts(27);
+    let target = b.address();
+    b.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[b.sge(4096, 64)] }]).expect("room");
+    std::thread::scope(|scope| {
+        let sleeper = scope.spawn(|| b.completion());
+        a.qp.post_send(&[signaled(1, SendOp::Send, &[a.sge(0, 64)])]).expect("room");
+        assert_eq!(a.completion().status, Status::Success);
+        assert_eq!(sleeper.join().expect("it does not panic").id, 1);
+    });
+    for round in 2..50 {
+        a.qp.post_send(&[signaled(round, SendOp::Write(target.at(0)), &[a.sge(0, 64)])]).expect("room");
+        let done = a.completion();
+        assert_eq!((done.id, done.status), (round, Status::Success));
+    }
+}
+
 #[test]
 fn threads_that_post_to_one_queue_pair_lose_nothing() {
     let (a, b) = two_hosts(23);

@@ -1,5 +1,25 @@
 //! RDMA in userspace, without special hardware: a RoCEv2 network card of our own over plain UDP sockets.
 //!
+//! Messages, memory and streams between two machines are in [`endpoint`], and need no knowledge of RDMA:
+//!
+//! ```
+//! use ferroce::endpoint::{Connection, Listener};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Listener::bind("127.0.46.2:7471")?;
+//! let client = std::thread::spawn(|| {
+//!     let connection = Connection::connect("127.0.46.2:7471").wait().unwrap();
+//!     connection.send(b"hello, peer").wait().unwrap();
+//! });
+//! let connection = listener.accept().wait()?;
+//! assert_eq!(connection.recv().wait()?.unwrap(), b"hello, peer");
+//! # client.join().unwrap();
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Everything else here is the verbs API: full control, without `unsafe`.
+//!
 //! ```
 //! use ferroce::{Access, Context, Service};
 //!
@@ -24,7 +44,13 @@
 //! events and a counter that many add to.
 #![forbid(unsafe_code)]
 
+pub use ferroce_endpoint as endpoint;
 pub use ferroce_verbs::*;
+
+/// The page on endpoints, so that its programs compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/endpoints.md")]
+struct Endpoints;
 
 /// The example of the README, so that it compiles and runs.
 #[cfg(doctest)]

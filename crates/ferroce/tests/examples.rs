@@ -3,8 +3,12 @@
 
 #[path = "../examples/completion_events.rs"]
 mod completion_events;
+#[path = "../examples/endpoint_messages.rs"]
+mod endpoint_messages;
 #[path = "../examples/fetch_add_counter.rs"]
 mod fetch_add_counter;
+#[path = "../examples/hyper_echo.rs"]
+mod hyper_echo;
 #[path = "../examples/rc_ping_pong.rs"]
 mod rc_ping_pong;
 #[path = "../examples/shared_receive_queue.rs"]
@@ -35,4 +39,14 @@ fn completion_events_runs() {
 #[test]
 fn fetch_add_counter_runs() {
     fetch_add_counter::main().unwrap();
+}
+
+#[test]
+fn endpoint_messages_runs() {
+    endpoint_messages::main().unwrap();
+}
+
+#[test]
+fn hyper_echo_runs() {
+    hyper_echo::main().unwrap();
 }

@@ -2,34 +2,75 @@
 
 mod errors;
 mod moves;
+mod objects;
 mod unreliable;
 
 use ferroce_verbs::FaultPlan;
 
 use crate::Result;
-use crate::lab::Lab;
+use crate::connections;
+use crate::lab::{Family, Lab};
 use crate::pair::Asks;
 use crate::pingpong;
+use crate::stock::{InShort, Tool};
 
 /// One thing that we and the kernel do together, in both directions.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     pub(crate) shows: &'static str,
     pub(crate) weather: Weather,
-    pub(crate) run: fn(&mut Lab, Asks) -> Result<()>,
+    does: Does,
+}
+
+/// Who works at our end.
+enum Does {
+    /// This program.
+    Ours(fn(&mut Lab, Asks) -> Result<()>),
+    /// This program, and only the kernel can ask, or only we.
+    OneWay(Asks, fn(&mut Lab) -> Result<()>),
+    /// A program of somebody else, on our drop-in library.
+    Stock(Tool),
 }
 
 impl Case {
+    /// Whether it can be done with this side as the requester.
+    pub(crate) fn is_for(&self, asks: Asks) -> bool {
+        !matches!(self.does, Does::OneWay(only, _) if only != asks)
+    }
+
+    pub(crate) fn run(&self, lab: &mut Lab, asks: Asks) -> Result<()> {
+        match &self.does {
+            Does::Ours(run) => run(lab, asks),
+            Does::OneWay(_, run) => run(lab),
+            Does::Stock(tool) => tool.run(lab, asks),
+        }
+    }
+
+    /// Whether the short form has it with this family and MTU.
+    pub(crate) fn is_in_short(&self, lab: &Lab) -> bool {
+        match &self.does {
+            Does::Stock(tool) => match tool.in_short {
+                InShort::Twice => lab.is_diagonal(),
+                InShort::Once => lab.is_diagonal() && lab.family == Family::V4,
+                InShort::Never => false,
+            },
+            Does::Ours(_) | Does::OneWay(..) => lab.is_diagonal() || !self.is_slow(),
+        }
+    }
+
     /// Whether it takes seconds.
-    pub(crate) fn is_slow(&self) -> bool {
-        ["large", "pingpong", "unreliable"].iter().any(|word| self.name.contains(word))
+    fn is_slow(&self) -> bool {
+        ["large", "pingpong", "unreliable", "cm_"].iter().any(|word| self.name.contains(word))
     }
 
     /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
     /// case. Where it is not, a packet that is sent once more meets nobody.
     pub(crate) fn is_accounted(&self) -> bool {
-        let ends_badly = ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn"].contains(&self.name);
-        self.weather == Weather::Fair && !ends_badly && !self.name.contains("pingpong")
+        let ends_badly =
+            ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn", "reregistered"].contains(&self.name);
+        let foreign = matches!(self.does, Does::Stock(_))
+            || ["pingpong", "cm_"].iter().any(|word| self.name.contains(word));
+        self.weather == Weather::Fair && !ends_badly && !foreign
     }
 }
 
@@ -65,11 +106,31 @@ const OUR_REPEATS: Weather = Weather::Ours("dup=0.2,reorder=0.05,seed=5");
 const OUR_DAMAGE: Weather = Weather::Ours("corrupt=0.02,seed=5");
 
 const fn fair(name: &'static str, shows: &'static str, run: fn(&mut Lab, Asks) -> Result<()>) -> Case {
-    Case { name, shows, weather: Weather::Fair, run }
+    Case { name, shows, weather: Weather::Fair, does: Does::Ours(run) }
 }
 
 const fn foul(name: &'static str, shows: &'static str, weather: Weather) -> Case {
-    Case { name, shows, weather, run: moves::much }
+    Case { name, shows, weather, does: Does::Ours(moves::much) }
+}
+
+const fn one_way(
+    name: &'static str,
+    shows: &'static str,
+    asks: Asks,
+    run: fn(&mut Lab) -> Result<()>,
+) -> Case {
+    Case { name, shows, weather: Weather::Fair, does: Does::OneWay(asks, run) }
+}
+
+/// A stock program, and how often the short form has it.
+const fn stock(
+    in_short: InShort,
+    name: &'static str,
+    program: &'static str,
+    ways: &'static [&'static str],
+) -> Case {
+    let does = Does::Stock(Tool { program, ways, in_short });
+    Case { name, shows: program, weather: Weather::Fair, does }
 }
 
 /// In the order of the table.
@@ -94,6 +155,11 @@ pub(crate) const CASES: &[Case] = &[
     fair("bad_rkey_read", "a READ with a wrong key is refused", errors::bad_rkey_read),
     fair("rnr", "a SEND waits for a receive that comes late", errors::rnr),
     fair("wrong_qpn", "nobody answers for a queue pair that is not there", errors::wrong_qpn),
+    fair("reregistered", "a region of ours that was registered anew", objects::reregistered),
+    fair("cq_resize", "a completion queue of ours changes its size under way", objects::cq_resize),
+    one_way("srq", "a shared receive queue of ours runs low and grows under way", Asks::Kernel, objects::srq),
+    fair("moderation", "events of ours that wait for company", objects::moderation),
+    one_way("rate_limit", "a rate limit of ours", Asks::We, objects::rate_limit),
     foul("their_loss", "the guest's netem loses 2 %", THEIR_LOSS),
     foul("their_repeats", "the guest's netem doubles 20 %", THEIR_REPEATS),
     foul("our_loss", "we lose 2 %", OUR_LOSS),
@@ -103,13 +169,13 @@ pub(crate) const CASES: &[Case] = &[
         name: "their_loss_unreliable",
         shows: "UC and UD while the guest loses 2 %: what arrives is whole",
         weather: THEIR_LOSS,
-        run: unreliable::kernel_loses,
+        does: Does::Ours(unreliable::kernel_loses),
     },
     Case {
         name: "our_loss_unreliable",
         shows: "UC and UD while we lose 2 %: what arrives is whole",
         weather: OUR_LOSS,
-        run: unreliable::we_lose,
+        does: Does::Ours(unreliable::we_lose),
     },
     fair("rc_pingpong", "ibv_rc_pingpong", pingpong::rc),
     fair("uc_pingpong", "ibv_uc_pingpong", pingpong::uc),
@@ -118,8 +184,79 @@ pub(crate) const CASES: &[Case] = &[
         name: "rc_pingpong_loss",
         shows: "ibv_rc_pingpong while the guest loses 2 %",
         weather: THEIR_LOSS,
-        run: pingpong::rc_with_loss,
+        does: Does::Ours(pingpong::rc_with_loss),
     },
+    stock(
+        InShort::Twice,
+        "stock_rc_pingpong",
+        "ibv_rc_pingpong",
+        &["-c -n 100", "-c -e -n 1000", "-c -s 65536 -n 100"],
+    ),
+    stock(InShort::Never, "stock_uc_pingpong", "ibv_uc_pingpong", &["-c -n 100", "-c -e -n 1000"]),
+    stock(
+        InShort::Never,
+        "stock_ud_pingpong",
+        "ibv_ud_pingpong",
+        &["-c -n 100 -s 1024", "-c -e -n 1000 -s 1024"],
+    ),
+    stock(InShort::Once, "stock_srq_pingpong", "ibv_srq_pingpong", &["-c -n 100", "-c -e -q 4 -n 1000"]),
+    stock(
+        InShort::Once,
+        "stock_send_bw",
+        "ib_send_bw",
+        &[
+            "-n 20 -s 65536",
+            "-n 20 -s 65536 -b",
+            "-n 20 -s 4096 -q 4",
+            "-n 20 -s 4096 -e",
+            "-n 20 -s 4096 -c UC",
+            "-n 20 -s 1024 -c UD",
+            "-n 20 -s 4096 -r 64 --use-srq -q 4",
+        ],
+    ),
+    stock(
+        InShort::Never,
+        "stock_send_lat",
+        "ib_send_lat",
+        &["-n 20 -s 8", "-n 20 -s 64 -I 64", "-n 20 -s 1024 -c UC", "-n 20 -s 1024 -c UD", "-n 20 -s 8 -e"],
+    ),
+    stock(
+        InShort::Twice,
+        "stock_write_bw",
+        "ib_write_bw",
+        &[
+            "-n 20 -s 65536",
+            "-n 10 -a",
+            "-n 20 -s 8192 -b -q 4",
+            "-n 20 -s 65536 -c UC",
+            "-n 20 -s 64 -I 64 -l 5",
+        ],
+    ),
+    stock(InShort::Never, "stock_write_lat", "ib_write_lat", &["-n 20 -s 8", "-n 20 -s 4096 -c UC"]),
+    stock(
+        InShort::Once,
+        "stock_read_bw",
+        "ib_read_bw",
+        &["-n 20 -s 65536", "-n 5 -a", "-n 20 -s 8192 -b -q 4", "-n 20 -s 4096 -e"],
+    ),
+    stock(InShort::Never, "stock_read_lat", "ib_read_lat", &["-n 20 -s 8", "-n 20 -s 65536"]),
+    stock(
+        InShort::Never,
+        "stock_atomic_bw",
+        "ib_atomic_bw",
+        &["-n 20 -A CMP_AND_SWAP", "-n 20 -A FETCH_AND_ADD", "-n 20 -A FETCH_AND_ADD -b -q 4"],
+    ),
+    stock(
+        InShort::Never,
+        "stock_atomic_lat",
+        "ib_atomic_lat",
+        &["-n 20 -A FETCH_AND_ADD", "-n 20 -A CMP_AND_SWAP"],
+    ),
+    fair("cm_rping", "rping, connected by rdma_cm", connections::rping),
+    fair("cm_ucmatose", "ucmatose, three connections of rdma_cm", connections::ucmatose),
+    fair("cm_udaddy", "udaddy, datagrams to a service that rdma_cm finds", connections::udaddy),
+    fair("cm_reject", "nobody listens, or refuses, and the asker knows which", connections::reject),
+    fair("cm_killed", "one end of an rping goes without a word", connections::killed),
 ];
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! What a case works with: our device, the guest, and pairs of queue pairs between them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::PathBuf;
 
 use ferroce_verbs::{Context, DeviceCounters, PathMtu, Service};
 
-use crate::Result;
 use crate::far::Far;
 use crate::pair::{NEAR_TIMEOUT, Pair, PairSpec};
+use crate::{Args, Result};
 
 /// IPv4 or IPv6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,14 +69,26 @@ impl Link {
     }
 }
 
+/// How much is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// What takes long only once for each family and each MTU, and with few rounds.
+    Short,
+    Whole,
+    /// Many rounds with the kernel's own tools, and stock programs in all their ways.
+    Long,
+}
+
 /// Our device, and where the guest is.
 pub(crate) struct Lab {
     pub(crate) context: Context,
     pub(crate) guest: IpAddr,
     pub(crate) family: Family,
     pub(crate) link: Link,
-    /// Whether to take many rounds with the kernel's own tools.
-    pub(crate) long: bool,
+    /// How much is to be done.
+    pub(crate) form: Form,
+    /// Where our drop-in library is, for stock programs.
+    pub(crate) library: Option<PathBuf>,
     /// A reliable connection that cases share as long as they leave it whole.
     shared: Option<Pair>,
 }
@@ -84,8 +97,14 @@ pub(crate) struct Lab {
 const SIZE: usize = 128 << 10;
 
 impl Lab {
-    pub(crate) const fn new(context: Context, guest: IpAddr, link: Link, long: bool) -> Self {
-        Self { context, guest, family: Family::V4, link, long, shared: None }
+    pub(crate) fn new(context: Context, link: Link, args: &Args) -> Self {
+        let form = match (args.short, args.long) {
+            (true, _) => Form::Short,
+            (_, true) => Form::Long,
+            _ => Form::Whole,
+        };
+        let (guest, library) = (args.guest, args.library.clone());
+        Self { context, guest, family: Family::V4, link, form, library, shared: None }
     }
 
     /// Works with this family from now on.

@@ -6,6 +6,7 @@
 
 mod alone;
 mod cases;
+mod connections;
 mod docs;
 mod far;
 mod lab;
@@ -14,6 +15,7 @@ mod pattern;
 mod pingpong;
 mod run;
 mod speed;
+mod stock;
 mod table;
 mod totals;
 
@@ -52,6 +54,9 @@ pub(crate) struct Args {
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
+    /// The folder of our drop-in library, for stock programs
+    #[arg(long, value_name = "FOLDER")]
+    library: Option<PathBuf>,
     /// Put the table between the markers of this Markdown file
     #[arg(long, value_name = "FILE")]
     write_docs: Option<PathBuf>,

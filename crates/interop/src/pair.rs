@@ -7,7 +7,8 @@ use ferroce_device::memory::WindowKind;
 use ferroce_transport::{Bind, Data, SendFlags, SendOp, SendRequest};
 use ferroce_verbs::{
     Access, AddressVector, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, PathMtu,
-    ProtectionDomain, QKey, QpAddress, QueuePair, RemoteRegion, Rkey, Service, Status, WorkKind,
+    ProtectionDomain, QKey, QpAddress, QueuePair, QueuePairBuilder, RemoteRegion, Rkey, Service,
+    SharedReceiveQueue, Status, WorkKind,
 };
 
 use crate::Result;
@@ -107,6 +108,13 @@ pub(crate) struct PairSpec {
     pub(crate) wrong_qpn: u32,
 }
 
+/// What a queue pair of ours is made from.
+pub(crate) struct Parts {
+    pub(crate) domain: ProtectionDomain,
+    pub(crate) queue: CompletionQueue,
+    pub(crate) srq: Option<SharedReceiveQueue>,
+}
+
 /// A queue pair of ours and one of the kernel. Both have memory for what is sent (its first half) and for what
 /// arrives (its second half).
 pub(crate) struct Pair {
@@ -118,6 +126,8 @@ pub(crate) struct Pair {
     pub(crate) far: Far,
     pub(crate) peer: QpAddress,
     pub(crate) remote: RemoteRegion,
+    /// Where our receives come from, if not from the queue pair's own queue.
+    pub(crate) srq: Option<SharedReceiveQueue>,
     /// Where what arrives goes, on both sides.
     pub(crate) target: usize,
     spec: PairSpec,
@@ -128,11 +138,17 @@ pub(crate) struct Pair {
 impl Pair {
     /// Makes both and connects them.
     pub(crate) fn new(context: &Context, spec: PairSpec) -> Result<Self> {
+        let (domain, queue) = (context.protection_domain()?, context.completion_queue(1024)?);
+        Self::of_parts(context, spec, Parts { domain, queue, srq: None })
+    }
+
+    /// The same with objects that were made before.
+    pub(crate) fn of_parts(context: &Context, spec: PairSpec, parts: Parts) -> Result<Self> {
+        let Parts { domain, queue, srq } = parts;
         let target = spec.size.next_multiple_of(4096);
         let len = 2 * target + 4096;
-        let domain = context.protection_domain()?;
-        let queue = context.completion_queue(1024)?;
-        let near = domain.queue_pair(spec.service).completion_queue(&queue).address(spec.near).build()?;
+        let near = domain.queue_pair(spec.service).completion_queue(&queue).address(spec.near);
+        let near = srq.iter().fold(near, QueuePairBuilder::shared_receive_queue).build()?;
         let region = domain.allocate(len, OPEN)?;
         let mut far = Far::connect(spec.guest)?;
         let far_spec = FarSpec {
@@ -160,7 +176,7 @@ impl Pair {
             near.connect_with(&wrong(peer), &options)?;
         }
         let context = context.clone();
-        Ok(Self { context, domain, queue, near, region, far, peer, remote, target, spec, serial: 0 })
+        Ok(Self { context, domain, queue, near, region, far, peer, remote, srq, target, spec, serial: 0 })
     }
 
     /// Moves `len` bytes as `verb` does, and compares what arrived.

@@ -14,7 +14,7 @@ use ferroce_verbs::{
 
 use crate::Result;
 use crate::far::{gid_from_hex, gid_to_hex};
-use crate::lab::{Family, Lab};
+use crate::lab::{Family, Form, Lab};
 use crate::pair::{Asks, HEADER, LIMIT, NEAR_TIMEOUT, QKEY};
 
 /// Where the tools listen.
@@ -44,8 +44,13 @@ pub(crate) fn rc_with_loss(lab: &mut Lab, asks: Asks) -> Result<()> {
 }
 
 /// In the long form many, once for each family and each MTU.
-fn rounds(lab: &Lab, few: u32) -> u32 {
-    if lab.long && lab.is_diagonal() { 10_000 } else { few }
+fn rounds(lab: &Lab, some: u32) -> u32 {
+    const FEW: u32 = 200;
+    match lab.form {
+        Form::Short => FEW,
+        Form::Long if lab.is_diagonal() => 10_000,
+        Form::Whole | Form::Long => some,
+    }
 }
 
 /// One game. Whoever asks is the client, and plays first.
@@ -54,7 +59,7 @@ fn game(lab: &Lab, asks: Asks, service: Service, rounds: u32) -> Result<()> {
     let mut far = lab.far()?;
     let (index, mtu, size) = (lab.family.far_gid_index(), lab.link.path_mtu().bytes(), table.size);
     let mtu = if service == Service::Ud { String::new() } else { format!("-m {mtu}") };
-    let limit = if lab.long { 1200 } else { 170 };
+    let limit = if lab.form == Form::Long { 1200 } else { 170 };
     far.be_patient(Duration::from_secs(limit + 10))?;
     let tool = format!(
         "timeout {limit} ibv_{}_pingpong -d rxe0 -g {index} -s {size} {mtu} -n {rounds}",

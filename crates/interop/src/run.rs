@@ -16,7 +16,7 @@ use crate::totals::Totals;
 use crate::{Args, Result};
 
 /// Our device, named by its interface in the namespace.
-const BRIDGE: &str = "br0";
+pub(crate) const BRIDGE: &str = "br0";
 /// What leads from there to the guest.
 pub(crate) const TAP: &str = "tap1";
 
@@ -38,14 +38,16 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
             let capture = args.pcap.as_deref().map(|file| numbered(file, link.mtu(), number));
             let context = open(weather, capture)?;
             let _their_weather = Netem::set(args.guest, weather)?;
-            let mut lab = Lab::new(context, args.guest, link, args.long);
+            let mut lab = Lab::new(context, link, args);
             for family in Family::ALL {
                 lab.switch(family);
-                let diagonal = lab.is_diagonal();
-                for case in wanted.iter().filter(|case| diagonal || !args.short || !case.is_slow()) {
-                    for asks in [Asks::We, Asks::Kernel] {
+                for case in &wanted {
+                    if args.short && !case.is_in_short(&lab) {
+                        continue;
+                    }
+                    for asks in [Asks::We, Asks::Kernel].into_iter().filter(|asks| case.is_for(*asks)) {
                         totals.begin(&lab)?;
-                        let wrong = (case.run)(&mut lab, asks).err().map(|error| error.to_string());
+                        let wrong = case.run(&mut lab, asks).err().map(|error| error.to_string());
                         let column = Column { link, family, asks };
                         totals.end(&lab, case, column)?;
                         progress(case, column, wrong.as_deref());

@@ -28,6 +28,7 @@ mod workload;
 mod world;
 
 pub use coverage::Coverage;
+pub use dice::Dice;
 pub use host::{Action, Device};
 pub use memory::Memory;
 pub use node::{Datagram, Node, Received};

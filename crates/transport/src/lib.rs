@@ -28,6 +28,7 @@
 //! The same machines run under UDP, inside one process, and in the seeded simulator.
 #![forbid(unsafe_code)]
 
+pub mod cm;
 mod completion;
 mod connection;
 mod counters;
@@ -53,6 +54,7 @@ pub use posting::{PostError, PostRules};
 pub use qp::{Caps, Hold, QpConfig, QueuePair};
 pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};
+pub use rc::last_ack::LastAck;
 pub use rc::resources::MAX_RESOURCES;
 pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use time::Time;

@@ -46,6 +46,11 @@ impl Pacer {
         Self { rate, ..self }
     }
 
+    /// Whether there is no limit at all.
+    pub(crate) const fn is_open(&self) -> bool {
+        self.rate == 0
+    }
+
     /// Whether a packet may leave now.
     pub(crate) fn allows(&mut self, now: Time) -> bool {
         self.resume = self.resume.filter(|resume| *resume > now);

@@ -8,6 +8,7 @@ use ferroce_device::discovery::{self, DeviceInfo, Opening};
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::{ClockReading, Config, DeviceCounters, Nic, PathPolicy};
 use ferroce_transport::Time;
+use ferroce_transport::cm::CmCounters;
 use ferroce_wire::Gid;
 
 use crate::completion_channel::CompletionChannel;
@@ -104,6 +105,12 @@ impl Context {
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
         self.nic.counters()
+    }
+
+    /// What happened to its connections so far.
+    #[must_use]
+    pub fn connection_counters(&self) -> CmCounters {
+        self.nic.connection_counters()
     }
 
     /// A protection domain: memory regions and queue pairs work together within one.

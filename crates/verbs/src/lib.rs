@@ -58,6 +58,7 @@
 
 mod address_handle;
 mod batch;
+pub mod cm;
 mod completion;
 mod completion_channel;
 mod completion_queue;

@@ -47,6 +47,7 @@
 mod bytes;
 mod captured;
 mod crc;
+mod data;
 pub mod describe;
 mod error;
 mod frame;
@@ -63,6 +64,7 @@ mod print;
 mod short;
 
 pub use captured::{Captured, Note, Notes};
+pub use data::{DataRequest, DataVerb};
 pub use error::{BufferTooSmall, EmitError, ParseError};
 pub use frame::{Frame, Icrc};
 pub use header::{

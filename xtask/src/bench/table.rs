@@ -97,13 +97,13 @@ pub(crate) fn render(figures: &[Figure]) -> String {
 
 /// Median and extremes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Spread {
+pub(super) enum Spread {
     Nothing,
     Of { median: f64, least: f64, most: f64 },
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Self {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Self {
         let mut values: Vec<f64> = values.collect();
         values.sort_unstable_by(f64::total_cmp);
         match (values.first(), values.get(values.len() / 2), values.last()) {
@@ -112,7 +112,7 @@ impl Spread {
         }
     }
 
-    fn show(self) -> String {
+    pub(super) fn show(self) -> String {
         match self {
             Self::Nothing => "-".into(),
             Self::Of { median, least, most } => {

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Where the library is, set by `cargo xtask test`. Without it the library is linked here.
 const FOLDER_VARIABLE: &str = "FERROCE_ABI";
 
-/// Seconds after which a program hangs.
-const PATIENCE: &str = "60";
+/// Seconds after which a program hangs. The long form has many more of them at once, and more for each to do.
+fn patience() -> &'static str {
+    if is_long() { "900" } else { "60" }
+}
 
 /// The folder of the library.
 pub(crate) fn folder() -> &'static Path {
@@ -36,7 +38,7 @@ fn link() -> PathBuf {
 pub(crate) fn with_library(program: impl AsRef<OsStr>, address: &str) -> Command {
     let mut command = Command::new("timeout");
     command
-        .args(["-k", "5", PATIENCE])
+        .args(["-k", "5", patience()])
         .arg(program)
         .env("LD_LIBRARY_PATH", folder())
         .env("FERROCE_ADDRESS", address)

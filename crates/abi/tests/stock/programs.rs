@@ -2,13 +2,15 @@
 
 use std::env;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use ferroce_testkit::judge;
 
-use crate::library::{are_here, compiled, folder, said, succeeds, with_library};
+use crate::library::{are_here, compiled, folder, is_long, said, succeeds, with_library};
 
 fn can_compile() -> bool {
     judge::is_here("gcc") && judge::has_file("/usr/include/infiniband/verbs.h")
@@ -78,33 +80,102 @@ fn a_user_without_any_right_has_a_device() {
     if !can_compile() || !are_here(&["setpriv"]) {
         return;
     }
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let root = status.lines().any(|line| line.split_whitespace().take(2).eq(["Uid:", "0"]));
     let program = compiled("mistakes");
-    if !root {
+    if !is_root() {
         assert!(succeeds(with_library(&program, "127.0.88.34")).contains("0 surprises"));
         return;
     }
-    // Where that user may read it.
-    let open = env::temp_dir().join(format!("ferroce-stock-{}", std::process::id()));
-    fs::create_dir_all(&open).unwrap();
-    fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
-    fs::copy(folder().join("libibverbs.so.1"), open.join("libibverbs.so.1")).unwrap();
-    fs::copy(&program, open.join("mistakes")).unwrap();
-    let mut command = with_library("setpriv", "127.0.88.34");
-    // The loader forgets the path of libraries where rights change, so it is set behind that.
-    command.args([
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--no-new-privs",
-        "--bounding-set=-all",
-    ]);
-    command.args(["--inh-caps=-all", "env"]);
-    command.arg(format!("LD_LIBRARY_PATH={}", open.display())).arg(open.join("mistakes"));
-    let output = command.output().unwrap();
-    fs::remove_dir_all(&open).unwrap();
+    let guest = Nobody::new(&program);
+    let output = guest.command("127.0.88.34").output().unwrap();
     assert!(output.status.success() && said(&output).contains("0 surprises"), "{}", said(&output));
+}
+
+/// A user's processes share a port with each other, and with nobody else's.
+#[test]
+fn the_switchboard_of_another_user_is_named() {
+    if !can_compile() || !are_here(&["setpriv"]) {
+        return;
+    }
+    if !is_root() {
+        println!("SKIPPED: only root can become another user");
+        return;
+    }
+    let (address, program) = ("127.0.88.35", compiled("opens"));
+    let guest = Nobody::new(&program);
+    let mut other = guest.command(address);
+    let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(other.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "open\n");
+    let refused = said(&with_library(&program, address).output().unwrap());
+    // It gives the port up when its input ends.
+    drop(other.stdin.take());
+    assert!(other.wait().unwrap().success());
+    let mut told = refused.lines().collect::<Vec<_>>();
+    told.sort_unstable();
+    let [number, why] = told[..] else { panic!("{refused}") };
+    assert_eq!(number, "errno 13", "{refused}");
+    let expected = "ferroce: ibv_open_device: UDP port 4791 of ";
+    assert!(why.starts_with(expected) && why.contains("belongs to another user (uid 65534"), "{why}");
+    assert!(said(&with_library(&program, address).output().unwrap()).contains("open"));
+}
+
+fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    status.lines().any(|line| line.split_whitespace().take(2).eq(["Uid:", "0"]))
+}
+
+/// A user without any right, and a program with the library where that user may read it.
+struct Nobody {
+    open: PathBuf,
+    program: PathBuf,
+}
+
+impl Nobody {
+    fn new(program: &Path) -> Self {
+        let name = program.file_name().unwrap();
+        let open = format!("ferroce-stock-{}-{}", std::process::id(), name.display());
+        let open = env::temp_dir().join(open);
+        fs::create_dir_all(&open).unwrap();
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(folder().join("libibverbs.so.1"), open.join("libibverbs.so.1")).unwrap();
+        fs::copy(program, open.join(name)).unwrap();
+        Self { program: open.join(name), open }
+    }
+
+    fn command(&self, address: &str) -> Command {
+        let mut command = with_library("setpriv", address);
+        // The loader forgets the path of libraries where rights change, so it is set behind that.
+        command.args([
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--no-new-privs",
+            "--bounding-set=-all",
+        ]);
+        command.args(["--inh-caps=-all", "env"]);
+        command.arg(format!("LD_LIBRARY_PATH={}", self.open.display())).arg(&self.program);
+        command
+    }
+}
+
+impl Drop for Nobody {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.open);
+    }
+}
+
+#[test]
+fn extended_posting_is_all_or_nothing() {
+    if !can_compile() {
+        return;
+    }
+    let program = compiled("all_or_nothing");
+    for path in ["wire", "local"] {
+        let mut command = with_library(&program, "127.0.88.37");
+        command.env("FERROCE_PATH", path);
+        assert!(succeeds(command).contains("all or nothing"));
+    }
 }
 
 #[test]
@@ -134,4 +205,41 @@ fn nothing_happens_before_the_first_call() {
     assert!(output.status.success(), "{said}");
     let calls = ["socket(", "clone(", "clone3(", "eventfd2(", "bind("];
     assert!(!calls.iter().any(|call| said.contains(call)), "{said}");
+}
+
+/// Rounds of `parting` that failed. Where nothing is lost a process may be kept waiting for eight seconds by a busy
+/// machine; where packets are lost that much time would be spent on each, so it is one second.
+fn partings(how: &str, rounds: u32, address: &str, faults: Option<&str>) -> (u32, String) {
+    let timeout = if faults.is_some() { "15" } else { "18" };
+    let mut command = with_library(compiled("parting"), address);
+    command.args([how, &rounds.to_string(), timeout]).envs(faults.map(|plan| ("FERROCE_FAULTS", plan)));
+    let said = succeeds(command);
+    let failed = said.lines().find_map(|line| line.strip_suffix(&format!(" of {rounds} failed")));
+    (failed.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}")), said)
+}
+
+/// Whoever ends as soon as it has its last message takes no acknowledgement along.
+#[test]
+fn a_process_that_ends_at_once_leaves_its_peer_content() {
+    if !can_compile() {
+        return;
+    }
+    for how in ["exit", "destroy"] {
+        let (failed, said) = partings(how, 50, "127.0.88.38", None);
+        assert_eq!(failed, 0, "{how}: {said}");
+    }
+}
+
+/// With packets lost, the last acknowledgement may be lost too, and nobody is there to repeat it. It is sent twice, so
+/// that this takes two losses: four rounds of ten thousand, where it was one of fifty.
+#[test]
+fn a_lost_farewell_is_rare() {
+    if !can_compile() {
+        return;
+    }
+    let rounds = if is_long() { 500 } else { 30 };
+    for how in ["exit", "destroy"] {
+        let (failed, said) = partings(how, rounds, "127.0.88.39", Some("loss=0.02"));
+        assert!(failed <= 1 + rounds / 200, "{how}: {said}");
+    }
 }

@@ -18,7 +18,7 @@ use crate::{Outcome, Settings, system};
 const ROUNDS: u32 = 200;
 
 /// Repeats `round` until the time is over: nanoseconds of this thread for each, the median.
-fn each(settings: &Settings, mut round: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+pub(crate) fn each(settings: &Settings, mut round: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
     let mut costs = Vec::new();
     let begin = system::thread_time()?;
     let mut last = begin;
@@ -35,7 +35,7 @@ fn each(settings: &Settings, mut round: impl FnMut() -> Outcome<()>) -> Outcome<
 }
 
 /// Two devices of this process, connected by packets.
-fn ends(depth: u32, bytes: usize) -> Outcome<(End, End)> {
+pub(crate) fn ends(depth: u32, bytes: usize) -> Outcome<(End, End)> {
     let here = End::new(&device(Some(HERE))?, HERE, depth, bytes)?;
     let there = End::new(&device(Some(THERE))?, THERE, depth, bytes)?;
     here.connect(&there.card())?;

@@ -3,10 +3,11 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::memory::Allocation;
 use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
 use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, ReceiveRequest, Remote, Sge, State, Status,
+    Access, AttributeMask, Attributes, Caps, DomainId, ReceiveRequest, Remote, Sge, State, Status,
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
@@ -20,6 +21,29 @@ pub(crate) const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Receives that are kept posted.
 pub(crate) const RECEIVES: u32 = 64;
 
+/// How the ends of a wire between two processes are made; the first process tells the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Requests of each queue pair.
+    pub(crate) depth: u32,
+    /// Bytes of memory of each queue pair.
+    pub(crate) bytes: usize,
+    /// Bytes of a message, for an end that has to know.
+    pub(crate) message: u32,
+    /// Queue pairs, all with one completion queue.
+    pub(crate) pairs: usize,
+    /// Bytes of receive buffer to ask for; of these the kernel makes twice as many.
+    pub(crate) receive_buffer: usize,
+    /// Share of packets that each device loses.
+    pub(crate) loss: f64,
+}
+
+/// What a device asks for.
+pub(crate) const WIDE: usize = 4 << 20;
+
+/// What becomes the 208 KiB that a socket has if nobody asks.
+pub(crate) const NARROW: usize = 104 << 10;
+
 /// One end.
 #[derive(Debug)]
 pub(crate) struct End {
@@ -31,6 +55,20 @@ pub(crate) struct End {
     rkey: Rkey,
     address: Ipv4Addr,
 }
+
+/// What ends can have in common: all but the queue pair.
+#[derive(Debug)]
+pub(crate) struct Site {
+    nic: Nic,
+    cq: Arc<CompletionQueue>,
+    domain: DomainId,
+    memory: Arc<Allocation>,
+    keys: (Lkey, Rkey),
+    address: Ipv4Addr,
+}
+
+/// What may be done to the memory of an end.
+const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
 /// What the other end has to know.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +84,104 @@ pub(crate) fn device(address: Option<Ipv4Addr>) -> Outcome<Nic> {
     Ok(Nic::open(config)?)
 }
 
+impl Shape {
+    /// One queue pair and nothing special.
+    pub(crate) const fn new(depth: u32, bytes: usize) -> Self {
+        Self { depth, bytes, message: 64, pairs: 1, receive_buffer: WIDE, loss: 0.0 }
+    }
+
+    fn device(&self, address: Ipv4Addr) -> Outcome<Nic> {
+        let Self { receive_buffer, loss, .. } = *self;
+        // Other packets are lost on the way back than on the way there.
+        let seed = u64::from(u32::from(address));
+        let faults = (loss > 0.0).then(|| FaultPlan { loss, seed, ..FaultPlan::default() });
+        let config = Config { address: Some(address.into()), receive_buffer, faults, ..Config::new("lo") };
+        Ok(Nic::open(config)?)
+    }
+
+    /// The ends of one process, with one completion queue for all.
+    fn ends(&self, address: Ipv4Addr) -> Outcome<Vec<End>> {
+        let nic = self.device(address)?;
+        let all = u32::try_from(self.pairs)?;
+        let cq = CompletionQueue::new(&nic, all * (self.depth + RECEIVES), None)?;
+        (0..self.pairs).map(|_| End::with_queue(&nic, &cq, address, self.depth, self.bytes)).collect()
+    }
+
+    fn to_line(self) -> String {
+        let Self { depth, bytes, message, pairs, receive_buffer, loss } = self;
+        format!("{depth} {bytes} {message} {pairs} {receive_buffer} {loss}")
+    }
+
+    fn parse(line: &str) -> Outcome<Self> {
+        let mut parts = line.split(' ');
+        let mut part = || parts.next().ok_or("the first process said too little");
+        Ok(Self {
+            depth: part()?.parse()?,
+            bytes: part()?.parse()?,
+            message: part()?.parse()?,
+            pairs: part()?.parse()?,
+            receive_buffer: part()?.parse()?,
+            loss: part()?.parse()?,
+        })
+    }
+}
+
+impl Site {
+    pub(crate) fn new(
+        nic: &Nic,
+        cq: &Arc<CompletionQueue>,
+        address: Ipv4Addr,
+        bytes: usize,
+    ) -> Outcome<Self> {
+        let domain = nic.create_domain()?;
+        let memory = Allocation::zeroed(bytes)?;
+        memory.fill(0, bytes, 0)?;
+        let keys = nic.register(domain, &memory, (0, bytes), memory.address(), ACCESS)?;
+        Ok(Self { nic: nic.clone(), cq: Arc::clone(cq), domain, memory, keys, address })
+    }
+
+    /// Registers its memory once more.
+    pub(crate) fn register_again(&self) -> Outcome<()> {
+        let Self { nic, domain, memory, .. } = self;
+        nic.register(*domain, memory, (0, memory.len()), memory.address(), ACCESS)?;
+        Ok(())
+    }
+
+    /// An end with a queue pair of its own.
+    pub(crate) fn end(&self, caps: Caps) -> Outcome<End> {
+        let spec = QpSpec {
+            service: Service::Rc,
+            domain: self.domain,
+            send_cq: &self.cq,
+            receive_cq: &self.cq,
+            shared_queue: None,
+            caps,
+            signal_all: false,
+            path: Some(PathPolicy::Prefer),
+            engine: None,
+        };
+        let qp = Qp::new(&self.nic, &spec)?;
+        let (memory, (lkey, rkey)) = (Arc::clone(&self.memory), self.keys);
+        let (nic, cq, address) = (self.nic.clone(), Arc::clone(&self.cq), self.address);
+        Ok(End { nic, cq, qp, memory, lkey, rkey, address })
+    }
+}
+
 impl End {
     /// An end on this device, with so many requests and so many bytes.
     pub(crate) fn new(nic: &Nic, address: Ipv4Addr, depth: u32, bytes: usize) -> Outcome<Self> {
-        let domain = nic.create_domain()?;
         let cq = CompletionQueue::new(nic, depth + RECEIVES, None)?;
+        Self::with_queue(nic, &cq, address, depth, bytes)
+    }
+
+    /// One that completes into this queue.
+    fn with_queue(
+        nic: &Nic,
+        cq: &Arc<CompletionQueue>,
+        address: Ipv4Addr,
+        depth: u32,
+        bytes: usize,
+    ) -> Outcome<Self> {
         let caps = Caps {
             max_send: depth,
             max_receive: RECEIVES,
@@ -58,54 +189,56 @@ impl End {
             max_receive_sge: 1,
             max_inline: 64,
         };
-        let qp = Qp::new(
-            nic,
-            &QpSpec {
-                service: Service::Rc,
-                domain,
-                send_cq: &cq,
-                receive_cq: &cq,
-                shared_queue: None,
-                caps,
-                signal_all: false,
-                path: Some(PathPolicy::Prefer),
-                engine: None,
-            },
-        )?;
-        let memory = Allocation::zeroed(bytes)?;
-        memory.fill(0, bytes, 0)?;
-        let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
-        let (lkey, rkey) = nic.register(domain, &memory, (0, bytes), memory.address(), access)?;
-        Ok(Self { nic: nic.clone(), cq, qp, memory, lkey, rkey, address })
+        Site::new(nic, cq, address, bytes)?.end(caps)
     }
 
-    /// The first process's end, connected to that of the other process.
-    pub(crate) fn with_peer(peer: &mut Peer, depth: u32, bytes: usize) -> Outcome<(Self, Card)> {
-        let end = Self::new(&device(Some(HERE))?, HERE, depth, bytes)?;
-        peer.say(&format!("{depth} {bytes} {}", end.card().to_line()))?;
-        let card = Card::parse(&peer.hear()?)?;
-        end.connect(&card)?;
+    /// The first process's ends, each connected to one of the other process.
+    pub(crate) fn with_peer(peer: &mut Peer, shape: &Shape) -> Outcome<Vec<(Self, Card)>> {
+        let ends = shape.ends(HERE)?;
+        peer.say(&shape.to_line())?;
+        let mut connected = Vec::with_capacity(ends.len());
+        for end in ends {
+            peer.say(&end.card().to_line())?;
+            let card = Card::parse(&peer.hear()?)?;
+            end.connect(&card)?;
+            connected.push((end, card));
+        }
         // It is ready to receive before it says so.
         peer.hear()?;
-        Ok((end, card))
+        Ok(connected)
     }
 
-    /// The other process's end; `prepare` is called before the first process hears that it may begin.
+    /// The only one of them.
+    pub(crate) fn alone_with_peer(peer: &mut Peer, shape: &Shape) -> Outcome<(Self, Card)> {
+        Self::with_peer(peer, shape)?.pop().ok_or_else(|| "there is no queue pair".into())
+    }
+
+    /// The other process's ends; `prepare` is called before the first process hears that it may begin.
     pub(crate) fn with_master(
         master: Master,
-        prepare: impl FnOnce(&Self) -> Outcome<()>,
-    ) -> Outcome<(Self, Card)> {
-        let wanted = master.hear()?;
-        let mut parts = wanted.splitn(3, ' ');
-        let mut part = || parts.next().ok_or("the first process said too little");
-        let (depth, bytes, card) = (part()?.parse()?, part()?.parse()?, part()?);
-        let end = Self::new(&device(Some(THERE))?, THERE, depth, bytes)?;
-        let card = Card::parse(card)?;
-        end.connect(&card)?;
-        prepare(&end)?;
-        master.say(&end.card().to_line())?;
+        prepare: impl Fn(&Self, &Shape) -> Outcome<()>,
+    ) -> Outcome<(Vec<(Self, Card)>, Shape)> {
+        let shape = Shape::parse(&master.hear()?)?;
+        let mut connected = Vec::with_capacity(shape.pairs);
+        for end in shape.ends(THERE)? {
+            let card = Card::parse(&master.hear()?)?;
+            end.connect(&card)?;
+            prepare(&end, &shape)?;
+            master.say(&end.card().to_line())?;
+            connected.push((end, card));
+        }
         master.say("ready")?;
-        Ok((end, card))
+        Ok((connected, shape))
+    }
+
+    /// The only one of them.
+    pub(crate) fn alone_with_master(
+        master: Master,
+        prepare: impl Fn(&Self, &Shape) -> Outcome<()>,
+    ) -> Outcome<(Self, Card, Shape)> {
+        let (mut ends, shape) = Self::with_master(master, prepare)?;
+        let (end, card) = ends.pop().ok_or("there is no queue pair")?;
+        Ok((end, card, shape))
     }
 
     pub(crate) fn card(&self) -> Card {
@@ -144,8 +277,13 @@ impl End {
 
     /// Posts receives for the last 64 bytes of its memory.
     pub(crate) fn post_receives(&self, count: u32) -> Outcome<()> {
+        self.post_receives_of(count, 64)
+    }
+
+    /// Posts receives for so many bytes, the last of its memory.
+    pub(crate) fn post_receives_of(&self, count: u32, len: u32) -> Outcome<()> {
         let end = self.memory.len() as u64;
-        let piece = [self.piece(end - 64, 64)];
+        let piece = [self.piece(end - u64::from(len), len)];
         for id in 0..count {
             let request = ReceiveRequest { id: id.into(), sges: &piece };
             self.qp.post_receive(&[request]).map_err(|(_, error)| error)?;

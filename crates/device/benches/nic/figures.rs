@@ -1,8 +1,10 @@
 //! What is measured, and beside what.
 
+use crate::ends::NARROW;
+use crate::pingpong::Exchange;
 use crate::samples::Sample;
-use crate::stream::{ASLEEP, BUSY, Stream};
-use crate::{Outcome, Settings, alone, local, pingpong, raw};
+use crate::stream::{ASLEEP, RECEIVER, Stream, Verb};
+use crate::{Outcome, Settings, alone, crowd, local, pingpong, raw};
 
 /// Measures one side of a figure.
 pub(crate) type Load = fn(&Settings) -> Outcome<Sample>;
@@ -19,31 +21,62 @@ pub(crate) struct Figure {
 }
 
 /// WRITEs of 64 bytes.
-const SMALL: Stream = Stream { read: false, len: 64, list: 16, depth: 128, target: BUSY };
+const SMALL: Stream = Stream::writes(64, 16, 128);
 
 /// WRITEs of 1 MiB.
-const BULK: Stream = Stream { read: false, len: 1 << 20, list: 1, depth: 16, target: BUSY };
+const BULK: Stream = Stream::writes(1 << 20, 1, 16);
+
+/// The same into the receive buffer that a socket has if nobody asks for more.
+const NARROW_BULK: Stream = Stream { receive_buffer: NARROW, ..BULK };
 
 pub(crate) const FIGURES: &[Figure] = &[
     Figure {
         name: "SEND 64 B, RTT/2, both poll",
         unit: "us",
         against: "UDP, both poll",
-        ours: Some(|s| pingpong::send(s, true)),
+        ours: Some(|s| Exchange::BUSY.run(s)),
         raw: Some(|s| raw::ping_pong(s, true)),
+    },
+    Figure {
+        name: "SEND 64 B, RTT/2, both poll, one of 16 signaled",
+        unit: "us",
+        against: "UDP, both poll",
+        ours: Some(|s| Exchange::SILENT.run(s)),
+        raw: Some(|s| raw::ping_pong(s, true)),
+    },
+    Figure {
+        name: "WRITE 64 B, RTT/2, both poll and look at memory",
+        unit: "us",
+        against: "UDP, both poll",
+        ours: Some(|s| pingpong::write(s, 64, true)),
+        raw: Some(|s| raw::ping_pong(s, true)),
+    },
+    Figure {
+        name: "WRITE 64 B with immediate, RTT/2, both poll",
+        unit: "us",
+        against: "UDP, both poll",
+        ours: Some(|s| Exchange::IMMEDIATE.run(s)),
+        raw: Some(|s| raw::ping_pong(s, true)),
+    },
+    Figure {
+        name: "WRITE 8 B, RTT/2, target spins on memory",
+        unit: "us",
+        against: "UDP of 40 B, both poll",
+        ours: Some(|s| pingpong::write(s, 8, false)),
+        raw: Some(raw::tiny_ping_pong),
     },
     Figure {
         name: "WRITE 64 B, RTT/2, target spins on memory",
         unit: "us",
         against: "UDP, both poll",
-        ours: Some(pingpong::write),
+        ours: Some(|s| pingpong::write(s, 64, false)),
         raw: Some(|s| raw::ping_pong(s, true)),
     },
     Figure {
         name: "SEND 64 B, RTT/2, both asleep",
         unit: "us",
         against: "UDP, both blocked",
-        ours: Some(|s| pingpong::send(s, false)),
+        ours: Some(|s| Exchange::ASLEEP.run(s)),
         raw: Some(|s| raw::ping_pong(s, false)),
     },
     Figure {
@@ -99,8 +132,50 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "READ 1 MiB, depth 16",
         unit: "GB/s",
         against: "UDP GSO, 15 x 4112 B",
-        ours: Some(|s| Stream { read: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { verb: Verb::Read, ..BULK }.bandwidth(s)),
         raw: Some(raw::bulk),
+    },
+    Figure {
+        name: "SEND 1 MiB, depth 16",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B",
+        ours: Some(|s| Stream { verb: Verb::Send, target: RECEIVER, ..BULK }.bandwidth(s)),
+        raw: Some(raw::bulk),
+    },
+    Figure {
+        name: "WRITE 1 MiB into 208 KiB, depth 16",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B, 208 KiB",
+        ours: Some(|s| NARROW_BULK.bandwidth(s)),
+        raw: Some(raw::narrow_bulk),
+    },
+    Figure {
+        name: "WRITE 1 MiB into 208 KiB, 8 queue pairs, depth 16 each",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B, 208 KiB",
+        ours: Some(|s| Stream { pairs: 8, ..NARROW_BULK }.bandwidth(s)),
+        raw: Some(raw::narrow_bulk),
+    },
+    Figure {
+        name: "WRITE 64 KiB into 208 KiB, depth 16",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B, 208 KiB",
+        ours: Some(|s| Stream { len: 1 << 16, ..NARROW_BULK }.bandwidth(s)),
+        raw: Some(raw::narrow_bulk),
+    },
+    Figure {
+        name: "WRITE 64 KiB into 208 KiB, 8 queue pairs, depth 16 each",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B, 208 KiB",
+        ours: Some(|s| Stream { len: 1 << 16, pairs: 8, ..NARROW_BULK }.bandwidth(s)),
+        raw: Some(raw::narrow_bulk),
+    },
+    Figure {
+        name: "WRITE 1 MiB under 1 % loss, depth 16, mean",
+        unit: "GB/s",
+        against: "the same without loss",
+        ours: Some(|s| Stream { loss: 0.01, by_mean: true, ..BULK }.bandwidth(s)),
+        raw: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
     },
     Figure {
         name: "local WRITE 64 B, lists of 16",
@@ -124,6 +199,27 @@ pub(crate) const FIGURES: &[Figure] = &[
         raw: Some(|s| Ok(Sample::new(f64::from(1 << 20) / raw::copy(s, 1 << 20)))),
     },
     Figure {
+        name: "local post of WRITEs 64 B, lists of 16, each",
+        unit: "ns",
+        against: "nothing",
+        ours: Some(local::post),
+        raw: None,
+    },
+    Figure {
+        name: "poll of an empty queue, local queue pairs only",
+        unit: "ns",
+        against: "nothing",
+        ours: Some(local::empty_poll),
+        raw: None,
+    },
+    Figure {
+        name: "poll of an empty queue, with a wire",
+        unit: "ns",
+        against: "UDP, nothing to receive",
+        ours: Some(local::empty_poll_on_wire),
+        raw: Some(raw::look),
+    },
+    Figure {
         name: "work of a SEND 64 B, both ends in one thread",
         unit: "us",
         against: "UDP, one thread",
@@ -145,11 +241,46 @@ pub(crate) const FIGURES: &[Figure] = &[
         raw: Some(alone::raw_bulk),
     },
     Figure {
+        name: "local WRITE 64 B, lists of 16, work, among 10,000 queue pairs and 100,000 regions",
+        unit: "ns",
+        against: "the same alone",
+        ours: Some(|s| crowd::local(s, true)),
+        raw: Some(|s| crowd::local(s, false)),
+    },
+    Figure {
+        name: "work of 16 WRITEs 64 B, both ends in one thread, among 10,000 queue pairs and 100,000 regions",
+        unit: "us",
+        against: "the same alone",
+        ours: Some(|s| crowd::wire(s, true)),
+        raw: Some(|s| crowd::wire(s, false)),
+    },
+    Figure {
+        name: "work of 16 WRITEs 64 B, both ends in one thread, 10,000 queue pairs in turn",
+        unit: "us",
+        against: "one queue pair alone",
+        ours: Some(crowd::rotation),
+        raw: Some(|s| crowd::wire(s, false)),
+    },
+    Figure {
+        name: "memory of an idle queue pair, connected, depth 64/64",
+        unit: "KiB",
+        against: "nothing",
+        ours: Some(crowd::memory),
+        raw: None,
+    },
+    Figure {
         name: "the time",
         unit: "ns",
         against: "Instant::now",
         ours: Some(local::clock),
         raw: Some(raw::clock),
+    },
+    Figure {
+        name: "local SEND 64 B, RTT/2, two threads asleep",
+        unit: "us",
+        against: "eventfd, two threads",
+        ours: Some(local::wake),
+        raw: Some(raw::wake),
     },
     Figure {
         name: "wake a thread by eventfd, there and back, halved",

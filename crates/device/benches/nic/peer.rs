@@ -5,7 +5,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{Outcome, Settings, pingpong, raw, stream};
+use crate::pingpong::{self, Exchange};
+use crate::{Outcome, Settings, crowd, raw, stream};
 
 /// The other process, as the first one sees it.
 #[derive(Debug)]
@@ -96,11 +97,16 @@ pub(crate) fn play(role: &str, master: Master, settings: &Settings) -> Outcome<(
         raw::ECHO_BUSY => raw::echo(master, true),
         raw::ECHO_BLOCKING => raw::echo(master, false),
         raw::SINK => raw::sink(master),
-        pingpong::SEND_BUSY => pingpong::send_peer(master, true),
-        pingpong::SEND_ASLEEP => pingpong::send_peer(master, false),
-        pingpong::WRITE => pingpong::write_peer(master),
+        pingpong::SEND_BUSY => Exchange::BUSY.play(master),
+        pingpong::SEND_BUSY_SILENT => Exchange::SILENT.play(master),
+        pingpong::SEND_ASLEEP => Exchange::ASLEEP.play(master),
+        pingpong::WRITE_IMM => Exchange::IMMEDIATE.play(master),
+        pingpong::WRITE => pingpong::write_peer(master, false),
+        pingpong::WRITE_POLL => pingpong::write_peer(master, true),
         stream::BUSY => stream::target(master, settings, true),
         stream::ASLEEP => stream::target(master, settings, false),
+        stream::RECEIVER => stream::receiver(master),
+        crowd::CROWD => crowd::play(master, settings),
         other => Err(format!("no role is called {other:?}").into()),
     }
 }

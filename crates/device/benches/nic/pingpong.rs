@@ -4,23 +4,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferroce_device::WorkCompletion;
-use ferroce_transport::{Data, Remote, SendFlags, SendOp, SendRequest, WorkKind};
+use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
+use ferroce_wire::Imm;
 
-use crate::ends::{Card, End, RECEIVES, check};
+use crate::ends::{Card, End, RECEIVES, Shape, check};
 use crate::peer::{Master, Peer};
 use crate::samples::{Sample, trips};
 use crate::{Outcome, Settings};
 
 /// Roles of the other process.
 pub(crate) const SEND_BUSY: &str = "send-busy";
+pub(crate) const SEND_BUSY_SILENT: &str = "send-busy-silent";
 pub(crate) const SEND_ASLEEP: &str = "send-asleep";
 pub(crate) const WRITE: &str = "write";
+pub(crate) const WRITE_POLL: &str = "write-poll";
+pub(crate) const WRITE_IMM: &str = "write-imm";
 
-/// Bytes of a message.
+/// Bytes of a message, if nothing else is said.
 const LEN: u32 = 64;
-
-/// Where the peer's message ends in the first half of the memory.
-const FLAG: usize = LEN as usize - 1;
 
 /// Where ours is made.
 const OURS: u64 = 1024;
@@ -31,68 +32,111 @@ const BYTES: usize = 4096;
 /// Nothing came for so long: something is broken.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// SENDs, both sides polling or both asleep.
-pub(crate) fn send(settings: &Settings, busy: bool) -> Outcome<Sample> {
-    let mut peer = Peer::start(if busy { SEND_BUSY } else { SEND_ASLEEP }, settings)?;
-    let (end, _) = End::with_peer(&mut peer, 64, BYTES)?;
-    end.post_receives(RECEIVES)?;
-    let never = AtomicBool::new(false);
-    let trips = trips(settings, || {
-        post(&end, SendOp::Send)?;
-        receive(&end, busy, &never).and_then(|came| if came { Ok(()) } else { Err("no answer came".into()) })
-    })?;
-    let note = end.note()?;
-    peer.stop()?;
-    let sample = Sample::of_trips(trips);
-    let note = format!("{} {note}", sample.note);
-    Ok(sample.with_note(note))
+/// How messages that take a receive go to and fro.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    role: &'static str,
+    /// Polling, or asleep until something completes.
+    busy: bool,
+    /// One of so many asks for a completion.
+    signaled: u32,
+    /// WRITEs with immediate data, not SENDs.
+    write: bool,
 }
 
-/// Answers SENDs.
-pub(crate) fn send_peer(master: Master, busy: bool) -> Outcome<()> {
-    let (end, _) = End::with_master(master, |end| end.post_receives(RECEIVES))?;
-    let stop = master.watch();
-    while receive(&end, busy, &stop)? {
-        post(&end, SendOp::Send)?;
+impl Exchange {
+    /// SENDs, all signaled.
+    pub(crate) const BUSY: Self = Self { role: SEND_BUSY, busy: true, signaled: 1, write: false };
+    /// SENDs of which one in 16 is signaled.
+    pub(crate) const SILENT: Self = Self { role: SEND_BUSY_SILENT, busy: true, signaled: 16, write: false };
+    /// SENDs by programs that sleep.
+    pub(crate) const ASLEEP: Self = Self { role: SEND_ASLEEP, busy: false, signaled: 1, write: false };
+    /// WRITEs with immediate data.
+    pub(crate) const IMMEDIATE: Self = Self { role: WRITE_IMM, busy: true, signaled: 1, write: true };
+
+    /// Round trips, halved.
+    pub(crate) fn run(self, settings: &Settings) -> Outcome<Sample> {
+        let mut peer = Peer::start(self.role, settings)?;
+        let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES))?;
+        end.post_receives(RECEIVES)?;
+        let trips = self.trips(settings, &end, &card)?;
+        let note = end.note()?;
+        peer.stop()?;
+        Ok(noted(Sample::of_trips(trips), &note))
     }
-    Ok(())
+
+    /// Answers.
+    pub(crate) fn play(self, master: Master) -> Outcome<()> {
+        let (end, card, _) = End::alone_with_master(master, |end, _| end.post_receives(RECEIVES))?;
+        self.answer(&end, &card, &master.watch())
+    }
+
+    /// The trips of the side that begins.
+    pub(crate) fn trips(self, settings: &Settings, end: &End, card: &Card) -> Outcome<Vec<u32>> {
+        let never = AtomicBool::new(false);
+        let mut number = 0;
+        trips(settings, || {
+            self.post(end, card, &mut number)?;
+            if receive(end, self.busy, &never)? { Ok(()) } else { Err("no answer came".into()) }
+        })
+    }
+
+    /// Answers until it is over.
+    pub(crate) fn answer(self, end: &End, card: &Card, stop: &AtomicBool) -> Outcome<()> {
+        let mut number = 0;
+        while receive(end, self.busy, stop)? {
+            self.post(end, card, &mut number)?;
+        }
+        Ok(())
+    }
+
+    fn post(self, end: &End, card: &Card, number: &mut u32) -> Outcome<()> {
+        *number = number.wrapping_add(1);
+        let op = if self.write { SendOp::WriteImm(card.remote, Imm(*number)) } else { SendOp::Send };
+        let is_signaled = number.is_multiple_of(self.signaled);
+        post(end, op, LEN, if is_signaled { SendFlags::SIGNALED } else { SendFlags::empty() })
+    }
 }
 
 /// WRITEs as `ib_write_lat` makes them: each side sees the other's in its memory, answers, and then polls
-/// until its own is done.
-pub(crate) fn write(settings: &Settings) -> Outcome<Sample> {
-    let mut peer = Peer::start(WRITE, settings)?;
-    let (end, card) = End::with_peer(&mut peer, 64, BYTES)?;
+/// until its own is done. With `poll`, each side polls for its completions while it looks at its memory.
+pub(crate) fn write(settings: &Settings, len: u32, poll: bool) -> Outcome<Sample> {
+    let mut peer = Peer::start(if poll { WRITE_POLL } else { WRITE }, settings)?;
+    let shape = Shape { message: len, ..Shape::new(64, BYTES) };
+    let (end, card) = End::alone_with_peer(&mut peer, &shape)?;
     let never = AtomicBool::new(false);
     let mut number = 0_u8;
     let trips = trips(settings, || {
         number = number.wrapping_add(1);
-        write_one(&end, &card, number)?;
-        if see(&end, number, &never)? { Ok(()) } else { Err("no answer came".into()) }
+        write_one(&end, &card, len, number, poll)?;
+        if see(&end, len, number, poll, &never)? { Ok(()) } else { Err("no answer came".into()) }
     })?;
     let note = end.note()?;
     peer.stop()?;
-    let sample = Sample::of_trips(trips);
-    let note = format!("{} {note}", sample.note);
-    Ok(sample.with_note(note))
+    Ok(noted(Sample::of_trips(trips), &note))
 }
 
 /// Answers WRITEs.
-pub(crate) fn write_peer(master: Master) -> Outcome<()> {
-    let (end, card) = End::with_master(master, |_| Ok(()))?;
+pub(crate) fn write_peer(master: Master, poll: bool) -> Outcome<()> {
+    let (end, card, Shape { message: len, .. }) = End::alone_with_master(master, |_, _| Ok(()))?;
     let stop = master.watch();
     let mut number = 1_u8;
-    while see(&end, number, &stop)? {
-        write_one(&end, &card, number)?;
+    while see(&end, len, number, poll, &stop)? {
+        write_one(&end, &card, len, number, poll)?;
         number = number.wrapping_add(1);
     }
     Ok(())
 }
 
-fn post(end: &End, op: SendOp) -> Outcome<()> {
-    let piece = [end.piece(OURS, LEN)];
-    let request =
-        SendRequest { id: 1, op, data: Data::Gather(&piece), flags: SendFlags::SIGNALED, dest: None };
+/// With more in its note.
+fn noted(sample: Sample, note: &str) -> Sample {
+    let note = format!("{} {note}", sample.note);
+    sample.with_note(note)
+}
+
+fn post(end: &End, op: SendOp, len: u32, flags: SendFlags) -> Outcome<()> {
+    let piece = [end.piece(OURS, len)];
+    let request = SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None };
     end.qp.post_send(&[request]).map_err(|(_, error)| error.into())
 }
 
@@ -105,7 +149,8 @@ fn receive(end: &End, busy: bool, stop: &AtomicBool) -> Outcome<bool> {
         let mut came = 0;
         for done in &found[..count] {
             check(done)?;
-            came += u32::from(done.completion.kind == WorkKind::Receive);
+            let kind = done.completion.kind;
+            came += u32::from(matches!(kind, WorkKind::Receive | WorkKind::ReceiveWithImm));
         }
         if came > 0 {
             end.post_receives(came)?;
@@ -117,14 +162,18 @@ fn receive(end: &End, busy: bool, stop: &AtomicBool) -> Outcome<bool> {
     }
 }
 
-fn write_one(end: &End, card: &Card, number: u8) -> Outcome<()> {
-    let last = usize::try_from(OURS)? + FLAG;
-    end.memory.write(last, &[number])?;
-    let Remote { address, rkey } = card.remote;
-    post(end, SendOp::Write(Remote { address, rkey }))?;
+/// Where a message of this length ends.
+const fn last_byte(len: u32) -> usize {
+    len as usize - 1
+}
+
+/// Posts one that carries a number, and polls until it is done unless that happens later.
+fn write_one(end: &End, card: &Card, len: u32, number: u8, later: bool) -> Outcome<()> {
+    end.memory.write(usize::try_from(OURS)? + last_byte(len), &[number])?;
+    post(end, SendOp::Write(card.remote), len, SendFlags::SIGNALED)?;
     let mut found = [WorkCompletion::EMPTY; 4];
     let mut begun = None;
-    loop {
+    while !later {
         let count = end.cq.poll(&mut found);
         if count > 0 {
             return found[..count].iter().try_for_each(check);
@@ -133,12 +182,19 @@ fn write_one(end: &End, card: &Card, number: u8) -> Outcome<()> {
             return Err("a WRITE was not acknowledged".into());
         }
     }
+    Ok(())
 }
 
-/// Looks into memory, and nowhere else, until this number is there. False if it is over.
-fn see(end: &End, number: u8, stop: &AtomicBool) -> Outcome<bool> {
+/// Looks into memory until this number is there, and nowhere else unless it shall poll too. False if it is
+/// over.
+fn see(end: &End, len: u32, number: u8, poll: bool, stop: &AtomicBool) -> Outcome<bool> {
+    let mut found = [WorkCompletion::EMPTY; 4];
     let mut begun = None;
-    while end.memory.load_u8(FLAG)? != number {
+    while end.memory.load_u8(last_byte(len))? != number {
+        if poll {
+            let count = end.cq.poll(&mut found);
+            found[..count].iter().try_for_each(check)?;
+        }
         if stop.load(Ordering::Relaxed) || is_stuck(&mut begun) {
             return Ok(false);
         }

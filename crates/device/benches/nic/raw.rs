@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::ends::{HERE, THERE};
+use crate::ends::{HERE, NARROW, THERE, WIDE};
 use crate::peer::{Master, Peer};
 use crate::samples::{Sample, Span, nanos_each, trips};
 use crate::{Outcome, Settings, system};
@@ -19,29 +19,53 @@ pub(crate) const SINK: &str = "raw-sink";
 /// A WRITE of 64 bytes on the wire: BTH, RETH, payload, ICRC.
 pub(crate) const SMALL: usize = 12 + 16 + 64 + 4;
 
+/// A WRITE of 8 bytes.
+const TINY: usize = SMALL - 56;
+
 /// A middle packet of 4 KiB: BTH, payload, ICRC.
 pub(crate) const LARGE: usize = 12 + 4096 + 4;
 
 /// Segments of the largest send that are LARGE.
 pub(crate) const LARGE_AT_ONCE: usize = 15;
 
-/// Bytes under way in a stream: what the receiver's buffer holds many times over, and caches hold too.
-const WINDOW: u64 = 512 << 10;
+/// How a stream is kept from overrunning its receiver.
+#[derive(Clone, Copy, Debug)]
+struct Flow {
+    /// Sends go on while fewer bytes are under way.
+    window: u64,
+    /// Datagrams after which the receiver tells what came.
+    tell_after: u32,
+    /// Bytes of receive buffer that both ask for.
+    receive_buffer: usize,
+}
 
-/// Datagrams after which a receiver tells what came.
-const TELL_AFTER: u32 = 4;
+/// What the receiver's buffer holds many times over, and caches hold too.
+const FREELY: Flow = Flow { window: 512 << 10, tell_after: 4, receive_buffer: WIDE };
+
+/// Two of the largest sends under way: with the kernel's own part of each, that is what 208 KiB hold for sure.
+const NARROWLY: Flow =
+    Flow { window: (LARGE * LARGE_AT_ONCE) as u64 + 1, tell_after: 1, receive_buffer: NARROW };
 
 /// How long a blocking receiver waits before it looks whether it should end.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// Round trips of one small datagram, halved.
 pub(crate) fn ping_pong(settings: &Settings, busy: bool) -> Outcome<Sample> {
+    datagrams(settings, busy, SMALL)
+}
+
+/// Round trips of a datagram as long as a WRITE of 8 bytes, halved.
+pub(crate) fn tiny_ping_pong(settings: &Settings) -> Outcome<Sample> {
+    datagrams(settings, true, TINY)
+}
+
+fn datagrams(settings: &Settings, busy: bool, len: usize) -> Outcome<Sample> {
     let mut peer = Peer::start(if busy { ECHO_BUSY } else { ECHO_BLOCKING }, settings)?;
     let there: SocketAddr = peer.hear()?.parse()?;
     let socket = socket(HERE.into(), busy)?;
     let mut buffer = [0_u8; SMALL];
     let trips = trips(settings, || {
-        socket.send_to(&buffer, there)?;
+        socket.send_to(&buffer[..len], there)?;
         while !came(socket.recv_from(&mut buffer))? {
             spin_loop();
         }
@@ -69,28 +93,35 @@ pub(crate) fn echo(master: Master, busy: bool) -> Outcome<()> {
 
 /// A stream of 4 KiB segments in the largest sends: gigabytes of payload per second.
 pub(crate) fn bulk(settings: &Settings) -> Outcome<Sample> {
-    let Sample { value, note } = segments_per_second(settings, LARGE, LARGE_AT_ONCE)?;
+    let Sample { value, note } = segments_per_second(settings, LARGE, LARGE_AT_ONCE, FREELY)?;
+    Ok(Sample { value: value * 4096.0 / 1e9, note })
+}
+
+/// The same into a receive buffer of 208 KiB.
+pub(crate) fn narrow_bulk(settings: &Settings) -> Outcome<Sample> {
+    let Sample { value, note } = segments_per_second(settings, LARGE, LARGE_AT_ONCE, NARROWLY)?;
     Ok(Sample { value: value * 4096.0 / 1e9, note })
 }
 
 /// A stream of small segments, so many per send: millions per second.
 pub(crate) fn rate(settings: &Settings, list: usize) -> Outcome<Sample> {
-    let Sample { value, note } = segments_per_second(settings, SMALL, list)?;
+    let Sample { value, note } = segments_per_second(settings, SMALL, list, FREELY)?;
     Ok(Sample { value: value / 1e6, note })
 }
 
 /// A stream that never has more under way than the receiver can keep: else most of the work would be
 /// for datagrams that are dropped.
-fn segments_per_second(settings: &Settings, segment: usize, at_once: usize) -> Outcome<Sample> {
+fn segments_per_second(settings: &Settings, segment: usize, at_once: usize, flow: Flow) -> Outcome<Sample> {
     let mut peer = Peer::start(SINK, settings)?;
+    peer.say(&format!("{} {}", flow.tell_after, flow.receive_buffer))?;
     let there: SocketAddr = peer.hear()?.parse()?;
-    let socket = socket(HERE.into(), true)?;
+    let socket = socket_with(HERE.into(), true, flow.receive_buffer)?;
     system::cut_into(&socket, segment)?;
     let buffer = vec![0x5a_u8; segment * at_once];
     let (mut sent, mut known) = (0_u64, 0_u64);
-    let mut span = Span::begin(settings);
+    let mut span = Span::begin(settings, false);
     let sample = loop {
-        while sent - known < WINDOW {
+        while sent - known < flow.window {
             socket.send_to(&buffer, there)?;
             sent += buffer.len() as u64;
         }
@@ -111,7 +142,10 @@ fn segments_per_second(settings: &Settings, segment: usize, at_once: usize) -> O
 /// Takes in what comes, without waiting, and tells the sender how many bytes came so far: after every
 /// few datagrams, and whenever no more are there.
 pub(crate) fn sink(master: Master) -> Outcome<()> {
-    let socket = socket(THERE.into(), true)?;
+    let wanted = master.hear()?;
+    let (tell_after, receive_buffer) = wanted.split_once(' ').ok_or("the first process said too little")?;
+    let (tell_after, receive_buffer) = (tell_after.parse::<u32>()?, receive_buffer.parse()?);
+    let socket = socket_with(THERE.into(), true, receive_buffer)?;
     system::join_segments(&socket)?;
     master.say(&socket.local_addr()?.to_string())?;
     let stop = master.watch();
@@ -129,7 +163,7 @@ pub(crate) fn sink(master: Master) -> Outcome<()> {
             Err(error) => return Err(error.into()),
         };
         if let Some(sender) = sender
-            && (untold == TELL_AFTER || empty && untold > 0)
+            && (untold == tell_after || empty && untold > 0)
         {
             socket.send_to(&bytes.to_ne_bytes(), sender)?;
             untold = 0;
@@ -182,9 +216,26 @@ pub(crate) fn clock(settings: &Settings) -> Outcome<Sample> {
     Ok(Sample::new(nanos_each(settings, 10_000, || (0..10_000).for_each(|_| _ = black_box(Instant::now())))))
 }
 
+/// Looking for a datagram where there is none: nanoseconds.
+pub(crate) fn look(settings: &Settings) -> Outcome<Sample> {
+    let socket = socket(HERE.into(), true)?;
+    let mut buffer = [0_u8; SMALL];
+    let mut odd = 0_u32;
+    let cost = nanos_each(settings, 1000, || {
+        for _ in 0..1000 {
+            odd += u32::from(!matches!(socket.recv(black_box(&mut buffer)), Err(error) if is_empty(&error)));
+        }
+    });
+    if odd == 0 { Ok(Sample::new(cost)) } else { Err(format!("{odd} looks found something").into()) }
+}
+
 pub(crate) fn socket(address: std::net::IpAddr, busy: bool) -> io::Result<UdpSocket> {
+    socket_with(address, busy, WIDE)
+}
+
+fn socket_with(address: std::net::IpAddr, busy: bool, receive_buffer: usize) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((address, 0))?;
-    system::widen(&socket)?;
+    system::set_receive_buffer(&socket, receive_buffer)?;
     if busy {
         socket.set_nonblocking(true)?;
     } else {

@@ -82,12 +82,14 @@ pub(crate) struct Span {
     /// Where counting began, and where the slice did.
     from: Option<[(Instant, u64); 2]>,
     slices: Vec<f64>,
+    /// Whether the mean is what counts: where a stream stands still by its own doing.
+    by_mean: bool,
 }
 
 impl Span {
-    pub(crate) fn begin(settings: &Settings) -> Self {
+    pub(crate) fn begin(settings: &Settings, by_mean: bool) -> Self {
         let warm = Instant::now() + settings.duration / 5;
-        Self { warm, end: warm + settings.duration, from: None, slices: Vec::with_capacity(4096) }
+        Self { warm, end: warm + settings.duration, from: None, slices: Vec::with_capacity(4096), by_mean }
     }
 
     /// So much is done by now. Says how much per second was done, once the time is over.
@@ -111,6 +113,11 @@ impl Span {
         self.slices.sort_unstable_by(f64::total_cmp);
         let value = self.slices[self.slices.len() * 9 / 10];
         let mean = per_second(*first);
+        if self.by_mean {
+            return Some(
+                Sample::new(mean).with_note(format!("nine of ten slices below {:.2} of it", value / mean)),
+            );
+        }
         if value <= 0.0 {
             // Nothing moved in nine slices of ten: there is only the mean to tell.
             return Some(Sample::new(mean).with_note("stood still most of the time".to_owned()));

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use ferroce_device::WorkCompletion;
 use ferroce_transport::{Data, Remote, SendFlags, SendOp, SendRequest};
 
-use crate::ends::{End, check};
+use crate::ends::{End, RECEIVES, Shape, WIDE, check};
 use crate::peer::{Master, Peer};
 use crate::samples::{Sample, Span};
 use crate::{Outcome, Settings};
@@ -13,20 +13,46 @@ use crate::{Outcome, Settings};
 /// Roles of the other process.
 pub(crate) const BUSY: &str = "target-busy";
 pub(crate) const ASLEEP: &str = "target-asleep";
+pub(crate) const RECEIVER: &str = "target-receives";
+
+/// The operation of a stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    Write,
+    Read,
+    /// With a receive posted for each message before it comes.
+    Send,
+}
 
 /// What is posted, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
-    /// READs instead of WRITEs.
-    pub(crate) read: bool,
+    pub(crate) verb: Verb,
     /// Bytes of a message.
     pub(crate) len: u32,
     /// Messages posted by one call; the last of them gives a completion.
     pub(crate) list: u32,
-    /// Messages under way at most.
+    /// Messages under way at most, of each queue pair.
     pub(crate) depth: u32,
-    /// What the target does meanwhile: [`BUSY`] polls, [`ASLEEP`] leaves everything to the driver.
+    /// What the target does meanwhile: [`BUSY`] polls, [`ASLEEP`] leaves everything to the driver, [`RECEIVER`]
+    /// polls and posts receives.
     pub(crate) target: &'static str,
+    /// Queue pairs between the two processes.
+    pub(crate) pairs: usize,
+    /// Bytes of receive buffer that both devices ask for.
+    pub(crate) receive_buffer: usize,
+    /// Share of packets that each device loses.
+    pub(crate) loss: f64,
+    /// Whether the mean counts, and not what nine of ten slices do not reach.
+    pub(crate) by_mean: bool,
+}
+
+impl Stream {
+    /// WRITEs over one queue pair to a target that polls.
+    pub(crate) const fn writes(len: u32, list: u32, depth: u32) -> Self {
+        let (verb, receive_buffer) = (Verb::Write, WIDE);
+        Self { verb, len, list, depth, target: BUSY, pairs: 1, receive_buffer, loss: 0.0, by_mean: false }
+    }
 }
 
 impl Stream {
@@ -43,45 +69,69 @@ impl Stream {
     }
 
     fn between_processes(self, settings: &Settings) -> Outcome<Sample> {
+        let Self { len, depth, pairs, receive_buffer, loss, .. } = self;
         let mut peer = Peer::start(self.target, settings)?;
-        let (end, card) = End::with_peer(&mut peer, self.depth, self.len as usize)?;
-        let Sample { value, note } = self.run(settings, &end, card.remote)?;
-        let counters = end.note()?;
+        let shape = Shape { depth, bytes: len as usize, message: len, pairs, receive_buffer, loss };
+        let ends = End::with_peer(&mut peer, &shape)?;
+        let all: Vec<_> = ends.iter().map(|(end, card)| (end, card.remote)).collect();
+        let Sample { value, note } = self.run_all(settings, &all)?;
+        let counters = ends[0].0.note()?;
         let said = peer.stop()?;
         Ok(Sample { value, note: format!("{note} {counters} | target: {}", said.trim()) })
     }
 
     /// Messages per second from this end to there.
     pub(crate) fn run(self, settings: &Settings, end: &End, to: Remote) -> Outcome<Sample> {
-        let Self { read, len, list, depth, .. } = self;
-        let op = if read { SendOp::Read(to) } else { SendOp::Write(to) };
-        let piece = [end.piece(0, len)];
-        let request = |at| {
-            let flags = if at + 1 == list { SendFlags::SIGNALED } else { SendFlags::empty() };
-            SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None }
+        self.run_all(settings, &[(end, to)])
+    }
+
+    /// Messages per second from all of these, which complete into one queue.
+    fn run_all(self, settings: &Settings, ends: &[(&End, Remote)]) -> Outcome<Sample> {
+        let Self { len, list, depth, .. } = self;
+        let pieces: Vec<_> = ends.iter().map(|(end, _)| [end.piece(0, len)]).collect();
+        let requests = |(index, &(_, to)): (usize, &(&End, Remote))| {
+            let op = match self.verb {
+                Verb::Write => SendOp::Write(to),
+                Verb::Read => SendOp::Read(to),
+                Verb::Send => SendOp::Send,
+            };
+            let data = Data::Gather(&pieces[index]);
+            let request = |at| {
+                let flags = if at + 1 == list { SendFlags::SIGNALED } else { SendFlags::empty() };
+                SendRequest { id: index as u64, op, data, flags, dest: None }
+            };
+            (0..list).map(request).collect::<Vec<_>>()
         };
-        let requests: Vec<_> = (0..list).map(request).collect();
+        let requests: Vec<_> = ends.iter().enumerate().map(requests).collect();
+        let first = ends.first().ok_or("there is no queue pair")?.0;
         let mut found = [WorkCompletion::EMPTY; 32];
-        let (mut under_way, mut done, mut looks) = (0, 0_u64, 0_u32);
-        let mut span = Span::begin(settings);
+        let mut under_way = vec![0; ends.len()];
+        let (mut done, mut looks) = (0_u64, 0_u32);
+        let mut span = Span::begin(settings, self.by_mean);
         let mut result = None;
-        while result.is_none() || under_way > 0 {
-            while result.is_none() && under_way + list <= depth {
-                end.qp.post_send(&requests).map_err(|(_, error)| error)?;
-                under_way += list;
+        while result.is_none() || under_way.iter().any(|count| *count > 0) {
+            if result.is_none() {
+                for ((requests, under_way), (end, _)) in requests.iter().zip(&mut under_way).zip(ends) {
+                    while *under_way + list <= depth {
+                        end.qp.post_send(requests).map_err(|(_, error)| error)?;
+                        *under_way += list;
+                    }
+                }
             }
-            let count = end.cq.poll(&mut found);
-            found[..count].iter().try_for_each(check)?;
-            let completed = list * u32::try_from(count)?;
-            under_way -= completed;
-            done += u64::from(completed);
+            let count = first.cq.poll(&mut found);
+            for one in &found[..count] {
+                check(one)?;
+                under_way[usize::try_from(one.completion.id)?] -= list;
+            }
+            done += u64::from(list) * count as u64;
             looks = looks.wrapping_add(1);
             // The clock is read now and then only: it costs as much as a part of a short message.
             if result.is_none() && looks.is_multiple_of(16) {
                 result = span.done(done);
             }
             if looks.is_multiple_of(4096) && span.is_stuck() {
-                return Err(format!("{under_way} of {done} messages stay under way; {}", end.note()?).into());
+                let left: u32 = under_way.iter().sum();
+                return Err(format!("{left} of {done} messages stay under way; {}", first.note()?).into());
             }
         }
         result.ok_or_else(|| "the time was never over".into())
@@ -90,7 +140,8 @@ impl Stream {
 
 /// The end that is written to or read from.
 pub(crate) fn target(master: Master, _: &Settings, busy: bool) -> Outcome<()> {
-    let (end, _) = End::with_master(master, |_| Ok(()))?;
+    let (ends, _) = End::with_master(master, |_, _| Ok(()))?;
+    let (end, _) = ends.first().ok_or("there is no queue pair")?;
     if busy {
         let stop = master.watch();
         let mut found = [WorkCompletion::EMPTY];
@@ -99,6 +150,20 @@ pub(crate) fn target(master: Master, _: &Settings, busy: bool) -> Outcome<()> {
         }
     } else {
         master.wait();
+    }
+    master.say(&end.note()?)
+}
+
+/// The end that is sent to: a receive is posted for each that was taken.
+pub(crate) fn receiver(master: Master) -> Outcome<()> {
+    let prepare = |end: &End, shape: &Shape| end.post_receives_of(RECEIVES, shape.message);
+    let (end, _, shape) = End::alone_with_master(master, prepare)?;
+    let stop = master.watch();
+    let mut found = [WorkCompletion::EMPTY; 16];
+    while !stop.load(Ordering::Relaxed) {
+        let count = end.cq.poll(&mut found);
+        found[..count].iter().try_for_each(check)?;
+        end.post_receives_of(u32::try_from(count)?, shape.message)?;
     }
     master.say(&end.note()?)
 }

@@ -9,9 +9,6 @@ use std::time::{Duration, Instant};
 use crate::Settings;
 use crate::samples::quoted;
 
-/// Bytes of receive buffer to ask for: as a device does.
-const RECEIVE_BUFFER: libc::c_int = 4 << 20;
-
 /// Keeps this process, and threads that it starts from now on, on one core.
 pub(crate) fn pin_if(wanted: bool, core: usize) -> io::Result<()> {
     if !wanted {
@@ -110,10 +107,20 @@ pub(crate) fn join_segments(socket: &UdpSocket) -> io::Result<()> {
     set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
-/// Asks for as large a receive buffer as a device has.
-pub(crate) fn widen(socket: &UdpSocket) -> io::Result<()> {
-    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER)
-        .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER))
+/// Asks for so large a receive buffer, as a device does.
+pub(crate) fn set_receive_buffer(socket: &UdpSocket, bytes: usize) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes)
+        .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes))
+}
+
+/// Bytes of memory that this process has touched and keeps.
+pub(crate) fn resident() -> io::Result<u64> {
+    let statm = std::fs::read_to_string("/proc/self/statm")?;
+    let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    // SAFETY: takes and gives plain numbers.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.cast_unsigned();
+    pages.map(|pages| pages * page).ok_or_else(|| io::Error::other("/proc/self/statm says nothing"))
 }
 
 fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -44,6 +44,11 @@ impl Sender {
         self.local
     }
 
+    /// Whether it came over the network from the other end of this way.
+    pub(super) fn came_along(&self, route: &Route) -> bool {
+        self.from_wire && self.remote == route.remote && self.local == route.local
+    }
+
     /// Whether it was sent to a multicast group.
     pub(super) const fn is_to_group(&self) -> bool {
         self.local.is_multicast()
@@ -101,32 +106,44 @@ impl Engine {
             return 1;
         }
         let mut packets = 0;
+        // Packets that come together are mostly for one queue pair.
+        let mut touched = None;
         for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
-            self.take_packet(datagram, &ends, (place, packet), around);
+            let index = self.take_packet(datagram, &ends, (place, packet), around);
+            if index.is_some()
+                && index != touched
+                && let Some(before) = std::mem::replace(&mut touched, index)
+            {
+                self.after(before);
+            }
+        }
+        if let Some(index) = touched {
+            self.after(index);
         }
         packets
     }
 
+    /// Takes in a packet; [`after`](Self::after) has to follow for the queue pair that it says.
     fn take_packet(
         &mut self,
         datagram: &Received,
         ends: &Ends,
         (place, bytes): (usize, &[u8]),
         around: &Engines,
-    ) {
+    ) -> Option<u16> {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {
                 self.count_malformed(&error);
-                return;
+                return None;
             }
         };
         let Some(identification) = self.verifier.check(ends, bytes, place, self.tables.now) else {
             self.counters.icrc_errors += 1;
-            return;
+            return None;
         };
         let sender = Sender {
             remote: datagram.source.0,
@@ -136,7 +153,7 @@ impl Engine {
             identification,
             from_wire: true,
         };
-        self.deliver(&sender, &packet, bytes, around);
+        self.hand_over_packet(&sender, &packet, bytes, around)
     }
 
     fn count_malformed(&mut self, error: &ParseError) {
@@ -154,14 +171,29 @@ impl Engine {
         bytes: &[u8],
         around: &Engines,
     ) {
-        if slot_of(packet.dest_qp) != self.qps.slot() {
-            return self.forward(sender, packet, bytes, around);
+        if let Some(index) = self.hand_over_packet(sender, packet, bytes, around) {
+            self.after(index);
         }
-        let Self { qps, tables, windows, counters, .. } = self;
+    }
+
+    /// The same; but [`after`](Self::after) has to follow for the queue pair that it says.
+    fn hand_over_packet(
+        &mut self,
+        sender: &Sender,
+        packet: &Packet<&[u8]>,
+        bytes: &[u8],
+        around: &Engines,
+    ) -> Option<u16> {
+        if slot_of(packet.dest_qp) != self.qps.slot() {
+            self.forward(sender, packet, bytes, around);
+            return None;
+        }
         let index = index_of(packet.dest_qp);
+        let Self { qps, tables, windows, counters, .. } = self;
         let Some(entry) = qps.by_index(index) else {
-            counters.unknown_qp += 1;
-            return;
+            let known = self.answer_for_departed(sender, packet);
+            self.counters.unknown_qp += u64::from(!known);
+            return None;
         };
         // IBA 9.6.1.5: a connection takes packets from its peer only.
         let from_peer = entry
@@ -170,14 +202,14 @@ impl Engine {
             .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
         if entry.machine.service() != Service::Ud && !from_peer {
             counters.wrong_peer += 1;
-            return;
+            return None;
         }
         // Between two that meet in this process no packet goes over the network: whoever sent this one
         // is not the peer.
         let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
         if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
             counters.wrong_path += 1;
-            return;
+            return None;
         }
         let now = tables.now;
         let window = windows.get(entry.window);
@@ -190,7 +222,7 @@ impl Engine {
             None
         };
         entry.machine.handle_packet(now, packet, prefix, window, &mut host);
-        self.after(index);
+        Some(index)
     }
 
     /// A packet for another slot. The kernel steers a run of packets by the first of them, so some may have

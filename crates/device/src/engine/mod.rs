@@ -9,6 +9,7 @@
 //! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 
 mod direct;
+mod farewell;
 pub(crate) mod freight;
 pub(crate) mod habit;
 pub(crate) mod host;
@@ -38,6 +39,7 @@ use crate::path::PathPolicy;
 use crate::random::Random;
 use crate::srq;
 use crate::sync::Share;
+use farewell::Departed;
 use freight::Load;
 use host::{Tables, View};
 use leaving::Leaving;
@@ -71,8 +73,12 @@ const MAX_BURST: usize = 256;
 /// Packets that one turn sends before others may have the engine.
 const MAX_PACKETS: usize = 2048;
 
-/// More packets than this in one look are a stream: their acknowledgements do not wait for a ride.
+/// More packets than this in one look are a stream: their acknowledgements do not wait for a ride, but for
+/// what is left in the socket.
 const STREAM: usize = 4;
+
+/// Packets of a stream that are acknowledged at the latest, although more are there.
+const MAX_HELD: usize = 64;
 
 pub(crate) struct Engine {
     pub(crate) qps: QpTable,
@@ -92,6 +98,8 @@ pub(crate) struct Engine {
     spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     owing: Vec<u16>,
+    /// Packets taken in since nobody was owed an acknowledgement.
+    held: usize,
     /// The driver is at work, and may keep acknowledgements back for programs that answer.
     patient: bool,
     /// Until when it keeps the first of them back.
@@ -103,6 +111,8 @@ pub(crate) struct Engine {
     members: Vec<Qpn>,
     /// The packets of other engines that were taken out last.
     load: Load,
+    /// Connections whose queue pair is gone, and whose peers may ask again.
+    departed: Departed,
     leaving: Vec<Leaving>,
     /// How often regions had lost their last window when the list was last looked at.
     unbindings: u64,
@@ -183,6 +193,7 @@ impl Engine {
             ready: Vec::with_capacity(LIST),
             spare: Vec::with_capacity(LIST),
             owing: Vec::with_capacity(LIST),
+            held: 0,
             patient: false,
             kept_until: None,
             mail: VecDeque::with_capacity(MAIL),
@@ -190,6 +201,7 @@ impl Engine {
             members: Vec::with_capacity(64),
             load: Load::new(),
             leaving: Vec::new(),
+            departed: Departed::new(),
             unbindings: 0,
             index,
             errands: 0,
@@ -222,14 +234,19 @@ impl Engine {
             }
             Reason::Polled | Reason::Watched => {
                 turned = self.receive(around, reason);
+                self.held += turned.received;
                 if turned.received == 0 {
                     self.queue_owing();
                     self.run_timers();
                     self.transmit(Acks::Send, around);
-                } else if turned.received > STREAM {
+                } else if turned.received > STREAM && (!turned.more || self.held >= MAX_HELD) {
+                    self.queue_owing();
                     self.transmit(Acks::Send, around);
                 } else {
                     self.transmit(Acks::Hold, around);
+                }
+                if self.owing.is_empty() {
+                    self.held = 0;
                 }
             }
             Reason::Driver => {

@@ -30,13 +30,16 @@ const OUTBOX_RUNS: usize = 64;
 pub(crate) struct Port {
     pub(crate) fabric: Box<dyn Fabric>,
     outbox: Outbox,
+    /// How packets may leave together, as the fabric said after it last sent some.
+    limits: (usize, usize),
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
     failed: Option<Box<dyn Fabric>>,
 }
 
 impl Port {
     pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
-        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), failed: None }
+        let limits = limits(&*fabric);
+        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), limits, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -56,6 +59,7 @@ impl Port {
     pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
         if !self.outbox.is_empty() {
             let sent = self.fabric.send(&mut self.outbox);
+            self.limits = limits(&*self.fabric);
             counters.packets_sent += sent.packets;
             counters.send_no_room += sent.no_room;
             counters.send_too_long += sent.too_long;
@@ -65,7 +69,7 @@ impl Port {
     }
 
     /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
-    fn add(
+    pub(super) fn add(
         &mut self,
         transmit: &Transmit<'_>,
         by: Accessor,
@@ -73,10 +77,25 @@ impl Port {
         tables: &Tables,
         counters: &mut DeviceCounters,
     ) {
-        let len = transmit.packet.len();
-        let limits = if self.fabric.coalesces() { self.fabric.run_limits() } else { (1, usize::MAX) };
-        let slot = slot_of(transmit.packet.dest_qp);
-        let mut place = self.outbox.place(&way.route, slot, len, limits);
+        let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
+        if !self.add_with(len, dest, way, counters, |buffer| emit(transmit, by, tables, buffer)) {
+            counters.send_refused += 1;
+        }
+    }
+
+    /// Lets `write` put a packet of `len` bytes together, all but its ICRC, and leaves it in the outbox. False, and
+    /// nothing is left there, if it cannot.
+    #[inline]
+    fn add_with(
+        &mut self,
+        len: usize,
+        dest: Qpn,
+        way: &mut Way,
+        counters: &mut DeviceCounters,
+        write: impl FnOnce(&mut [u8]) -> Option<()>,
+    ) -> bool {
+        let slot = slot_of(dest);
+        let mut place = self.outbox.place(&way.route, slot, len, self.limits);
         if self.outbox.room(len).is_none() {
             self.flush(counters);
             place = 0;
@@ -87,16 +106,21 @@ impl Port {
                 way.leave_from(port);
             }
         }
-        let Some(buffer) = self.outbox.room(len) else { return };
-        if emit(transmit, by, tables, buffer).is_none() {
-            counters.send_refused += 1;
-            return;
+        let Some(buffer) = self.outbox.room(len) else { return false };
+        if write(buffer).is_none() {
+            return false;
         }
         let identification = u16::try_from(place).unwrap_or(0);
         // Cannot fail: every packet has room for a header and an ICRC.
         let _ = way.flow.seal(buffer, identification);
         self.outbox.commit(&way.route, slot, len, place);
+        true
     }
+}
+
+/// How packets may leave together: how many, and how many bytes.
+fn limits(fabric: &dyn Fabric) -> (usize, usize) {
+    if fabric.coalesces() { fabric.run_limits() } else { (1, usize::MAX) }
 }
 
 /// What is left of a fabric when its device has closed.
@@ -216,7 +240,7 @@ impl Engine {
             engine.qps.by_index(index).map_or(0, |entry| entry.machine.counters().window_waits)
         };
         let before = blocked(self);
-        let mut sent = 0;
+        let mut sent = if is_local { 0 } else { self.transmit_data(index) };
         while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold, around) {
             sent += 1;
         }
@@ -262,6 +286,27 @@ impl Engine {
             self.kept_until = Some(self.kept_until.map_or(until, |first| first.min(until)));
         }
         until.is_some()
+    }
+
+    /// Sends the packets of SENDs and WRITEs of a connection, as far as nothing is out of the ordinary; how many.
+    fn transmit_data(&mut self, index: u16) -> usize {
+        let Self { qps, tables, windows, port, counters, .. } = self;
+        let Some(entry) = qps.by_index(index) else { return 0 };
+        let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
+        let Some(way) = entry.way.as_mut() else { return 0 };
+        let now = tables.now;
+        let window = windows.get(entry.window);
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        entry.machine.poll_data(now, MAX_BURST, window, &mut host, |host, data, payload| {
+            port.add_with(data.len(), data.dest_qp, way, counters, |buffer| {
+                let headers = data.emit_headers(buffer)?;
+                let (body, rest) = buffer[headers..].split_at_mut(data.payload);
+                let pad = rest.len() - ICRC_LEN;
+                rest[..pad].fill(0);
+                // If this memory may not be read, it is for the machine to say so.
+                fill(payload, by, host.tables, body)
+            })
+        })
     }
 
     /// Sends one packet, if the queue pair has one.

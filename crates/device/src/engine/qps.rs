@@ -4,6 +4,7 @@
 //! belongs to, the index which of its queue pairs. Indices are dealt at random: a number that was
 //! in use a moment ago, in this process or one before it, should not mean somebody else now.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ferroce_transport::{QueuePair, Time};
@@ -87,6 +88,41 @@ pub(crate) struct QpTable {
     slot: u8,
     entries: Vec<Option<Box<Entry>>>,
     count: usize,
+    recent: Recent,
+}
+
+/// The indices that were given back last, oldest first: peers still remember them, and drop what comes from them.
+#[derive(Debug, Default)]
+struct Recent {
+    order: VecDeque<u16>,
+    /// A bit for each index.
+    bits: Vec<u64>,
+}
+
+impl Recent {
+    /// How many are not dealt again yet.
+    const LEN: usize = 4096;
+
+    fn contains(&self, index: u16) -> bool {
+        self.bits.get(usize::from(index / 64)).is_some_and(|word| word >> (index % 64) & 1 != 0)
+    }
+
+    fn push(&mut self, index: u16) {
+        if self.contains(index) {
+            return;
+        }
+        if self.order.len() >= Self::LEN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.bits[usize::from(oldest / 64)] &= !(1 << (oldest % 64));
+        }
+        let word = usize::from(index / 64);
+        if self.bits.len() <= word {
+            self.bits.resize(word + 1, 0);
+        }
+        self.bits[word] |= 1 << (index % 64);
+        self.order.push_back(index);
+    }
 }
 
 impl QpTable {
@@ -94,7 +130,7 @@ impl QpTable {
     const INDICES: u32 = 1 << 16;
 
     pub(crate) fn new(slot: u8) -> Self {
-        Self { slot, entries: Vec::new(), count: 0 }
+        Self { slot, entries: Vec::new(), count: 0, recent: Recent::default() }
     }
 
     pub(crate) const fn slot(&self) -> u8 {
@@ -105,16 +141,19 @@ impl QpTable {
         self.count
     }
 
-    /// A number that no queue pair has. `None` if all are used.
+    /// A number that no queue pair has, and none had a moment ago, if possible. `None` if all are used.
     pub(crate) fn deal(&mut self, random: &mut Random) -> Option<Qpn> {
         let start = random.next_u32();
-        (0..Self::INDICES).find_map(|step| {
+        let free = |step: u32| {
             let index = start.wrapping_add(step) % Self::INDICES;
             let qpn = Qpn::new(u32::from(self.slot) << 16 | index);
             let special = matches!(qpn, Qpn::SMI | Qpn::GSI | Qpn::MULTICAST);
             let free = self.entries.get(index as usize).is_none_or(Option::is_none);
             (free && !special).then_some(qpn)
-        })
+        };
+        let is_old = |qpn: &Qpn| !self.recent.contains(index_of(*qpn));
+        let mut all = 0..Self::INDICES;
+        all.clone().filter_map(free).find(is_old).or_else(|| all.find_map(free))
     }
 
     pub(crate) fn insert(&mut self, qpn: Qpn, entry: Box<Entry>) {
@@ -129,6 +168,9 @@ impl QpTable {
     pub(crate) fn remove(&mut self, qpn: Qpn) -> Option<Box<Entry>> {
         let entry = self.entries.get_mut(usize::from(index_of(qpn)))?.take();
         self.count -= usize::from(entry.is_some());
+        if entry.is_some() {
+            self.recent.push(index_of(qpn));
+        }
         entry
     }
 
@@ -153,5 +195,27 @@ impl QpTable {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter_map(Option::as_deref)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_given_back_is_remembered_until_enough_others_were() {
+        let mut recent = Recent::default();
+        let indices = (0..=u16::MAX).step_by(7).chain([u16::MAX]);
+        for (pushed, index) in indices.clone().enumerate() {
+            recent.push(index);
+            recent.push(index);
+            assert!(recent.contains(index));
+            assert_eq!(recent.order.len(), (pushed + 1).min(Recent::LEN));
+        }
+        let all: Vec<u16> = indices.collect();
+        let (old, new) = all.split_at(all.len() - Recent::LEN);
+        assert!(old.iter().all(|index| !recent.contains(*index)));
+        assert!(new.iter().all(|index| recent.contains(*index)));
+        assert!(!recent.contains(1));
     }
 }

@@ -82,6 +82,20 @@ impl<F> Capture<F> {
         Capture { inner, file: Arc::clone(&self.file) }
     }
 
+    /// Writes down a packet that leaves another way.
+    pub(crate) fn note_sent(&self, route: &Route, packet: &[u8]) {
+        let mut file = self.file();
+        file.packet(wall_clock(), Direction::Outbound, outbound(route, 0), packet);
+        file.flush();
+    }
+
+    /// Writes down a packet that came another way.
+    pub(crate) fn note_received(&self, received: &Received, packet: &[u8]) {
+        let mut file = self.file();
+        file.packet(wall_clock(), Direction::Inbound, inbound(received, 0, packet), packet);
+        file.flush();
+    }
+
     /// The file. If somebody panicked over it, the rest of it may be odd, but not this process.
     fn file(&self) -> MutexGuard<'_, PcapNg<BufWriter<fs::File>>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)

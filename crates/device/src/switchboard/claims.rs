@@ -74,6 +74,23 @@ impl Inner {
         found.and_then(|slot| u8::try_from(slot).ok())
     }
 
+    /// A slot of every process that listens for something.
+    pub(super) fn claimants(&self) -> Vec<u8> {
+        let mut seen = [false; SLOTS];
+        for claim in self.table.claims() {
+            if let Some(slot) = self.live_owner(claim) {
+                seen[slot] = true;
+            }
+        }
+        (0_u8..).zip(seen).filter(|(_, seen)| *seen).map(|(slot, _)| slot).collect()
+    }
+
+    /// Whether there is a process behind a slot.
+    pub(super) fn has_owner(&self, slot: u8) -> bool {
+        let at = usize::from(slot);
+        at != 0 && at < SLOTS && self.table.entry(at).read().is_some() && self.is_alive(at)
+    }
+
     /// The slot that a claim belongs to, if its owner is the one who claimed, and lives.
     fn live_owner(&self, claim: &Claim) -> Option<usize> {
         self.live_slot(claim.owner.load(Ordering::SeqCst))

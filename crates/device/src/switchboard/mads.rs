@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferroce_transport::cm::answer_unknown;
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
 use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
@@ -34,6 +35,9 @@ const LOOKS: usize = 4;
 /// Datagrams that one look takes in.
 const INBOX: usize = 8;
 
+/// Bytes of the longest packet with a management datagram: headers, immediate data and ICRC around it.
+const PACKET: usize = 12 + 8 + 4 + MAD_LEN + 4;
+
 /// Hops of a message that is sent.
 const HOPS: u8 = 64;
 
@@ -50,6 +54,48 @@ pub struct Mad {
     pub pkey: PKey,
     /// The datagram; [`CmMad::parse`] reads it.
     pub bytes: [u8; MAD_LEN],
+    /// How it came, for a capture.
+    pub(crate) received: Received,
+    /// The packet around it.
+    pub(crate) packet: Sealed,
+}
+
+/// A packet with a management datagram.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    bytes: [u8; PACKET],
+    len: usize,
+}
+
+impl Sealed {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    fn copy_of(packet: &[u8]) -> Option<Self> {
+        let mut bytes = [0; PACKET];
+        bytes.get_mut(..packet.len())?.copy_from_slice(packet);
+        Some(Self { bytes, len: packet.len() })
+    }
+}
+
+/// How messages between these two go.
+pub(crate) const fn route(local: IpAddr, remote: IpAddr) -> Route {
+    Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS }
+}
+
+/// A packet from our queue pair 1 to that of a peer.
+pub(crate) fn seal(local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<Sealed> {
+    let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
+    let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
+    let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
+    let body = Body::Ud(Datagram { deth, imm: None, payload: &mad[..] });
+    let packet = Packet::new(Qpn::GSI, Psn::new(0), body);
+    let mut bytes = [0; PACKET];
+    let len = packet.len();
+    let room = bytes.get_mut(..len).ok_or_else(families)?;
+    packet.emit(&flow.ok_or_else(families)?, 0, room).map_err(|_| families())?;
+    Ok(Sealed { bytes, len })
 }
 
 /// A communication id of a connection: the answers to it come to the process that owns the slot.
@@ -83,13 +129,15 @@ impl MadQueue {
         let Some(datagram) = general_service(&packet) else { return false };
         let Some(bytes) = datagram.payload.first_chunk() else { return false };
         let Received { source: (remote, _), local, .. } = arrival.received;
+        let Some(sealed) = Sealed::copy_of(arrival.bytes) else { return false };
         let mut waiting = lock(&self.waiting);
         if waiting.len() >= QUEUE {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return true;
         }
         let (source_qp, pkey) = (datagram.deth.source_qp, packet.pkey);
-        waiting.push_back(Mad { remote, local, source_qp, pkey, bytes: *bytes });
+        let received = arrival.received;
+        waiting.push_back(Mad { remote, local, source_qp, pkey, bytes: *bytes, received, packet: sealed });
         self.readable.signal();
         true
     }
@@ -120,6 +168,11 @@ impl Membership {
         }
     }
 
+    /// A message that is there already.
+    pub(crate) fn waiting_mad(&self) -> Option<Mad> {
+        self.inner().mads.pop()
+    }
+
     /// Readable while messages wait.
     pub(crate) fn mads_readable(&self) -> &EventFd {
         &self.inner().mads.readable
@@ -135,26 +188,28 @@ impl Membership {
     /// # Errors
     /// The system refuses it.
     pub(crate) fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
+        self.post_mad((local, remote), &seal(local, remote, mad)?)
+    }
+
+    /// Sends a packet that was made for these two.
+    pub(crate) fn post_mad(&self, between: (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }
+        self.inner().post_mad(between, packet)
+    }
+}
+
+impl Inner {
+    fn post_mad(&self, (local, remote): (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
+        let socket = self.socket_of_nobody();
         let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
-        let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
-        let mut bytes = [0; MAD_LEN + 64];
-        let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
-        let body = Body::Ud(Datagram { deth, imm: None, payload: &mad[..] });
-        let packet = Packet::new(Qpn::GSI, Psn::new(0), body);
-        let len = packet.len();
-        let room = bytes.get_mut(..len).ok_or_else(families)?;
-        packet.emit(&flow.ok_or_else(families)?, 0, room).map_err(|_| families())?;
-        let socket = self.inner().socket_of_nobody();
-        let route = Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS };
         let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
         let mut messages = Messages::new();
         let control: &mut Control = messages.control(0);
-        control.describe(&route, None);
-        messages.outgoing(0, room, name);
-        // SAFETY: entry 0 was set just now, and `bytes` live until the end of this function.
+        control.describe(&route(local, remote), None);
+        messages.outgoing(0, packet.bytes(), name);
+        // SAFETY: entry 0 was set just now, and the bytes of the packet live until the end of this function.
         unsafe { messages.send(socket.raw(), 0..1) }.map(drop)
     }
 }
@@ -211,9 +266,34 @@ fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usiz
         }
         return;
     };
-    let owner = CmMad::parse(datagram.payload).ok().and_then(|mad| owner(inner, &mad.message));
-    if !owner.is_some_and(|slot| inner.forward(Kind::Management, slot, &arrival)) {
+    let taken = match CmMad::parse(datagram.payload).map(|mad| (addressee(inner, &mad.message), mad)) {
+        Ok((Addressee::Slot(slot), _)) => inner.forward(Kind::Management, slot, &arrival),
+        Ok((Addressee::Listeners, _)) => {
+            let mut listeners = inner.claimants().into_iter();
+            // To each of them, and not only until one has it.
+            listeners.by_ref().filter(|slot| inner.forward(Kind::Management, *slot, &arrival)).count() > 0
+        }
+        Ok((Addressee::Nobody, mad)) => {
+            if datagram.deth.source_qp == Qpn::GSI {
+                answer_for_nobody(inner, &arrival.received, &mad);
+            }
+            false
+        }
+        Err(_) => false,
+    };
+    if !taken {
         inner.counts.mads_unclaimed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Whoever asks for what is not there, or was there in a process that is gone, is told so at once.
+fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
+    if let Some(answer) = answer_unknown(mad) {
+        let mut bytes = [0; MAD_LEN];
+        answer.emit(&mut bytes);
+        let between = (received.local, received.source.0);
+        // As any datagram it may be lost; then the question comes again.
+        let _ = seal(between.0, between.1, &bytes).and_then(|packet| inner.post_mad(between, &packet));
     }
 }
 
@@ -227,11 +307,21 @@ fn general_service<'a>(packet: &Packet<&'a [u8]>) -> Option<Datagram<&'a [u8]>> 
     }
 }
 
-/// The slot of the process that a message is for.
-fn owner(inner: &Inner, message: &CmMessage) -> Option<u8> {
-    let answers = match message {
-        CmMessage::Req(req) => return inner.claimant(req.service_id.0),
-        CmMessage::SidrReq(req) => return inner.claimant(req.service_id.0),
+/// Who a message is for.
+enum Addressee {
+    /// The process with this slot.
+    Slot(u8),
+    /// Everybody who listens for something: the sender never learned a name.
+    Listeners,
+    /// A service that nobody listens for, or a process that is gone.
+    Nobody,
+}
+
+fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
+    let name = match message {
+        CmMessage::Req(req) => return listener(inner, req.service_id.0),
+        CmMessage::SidrReq(req) => return listener(inner, req.service_id.0),
+        CmMessage::Rej(rej) if rej.remote_comm_id.0 == 0 => return Addressee::Listeners,
         CmMessage::SidrRep(rep) => rep.request_id,
         CmMessage::Mra(mra) => mra.remote_comm_id.0,
         CmMessage::Rej(rej) => rej.remote_comm_id.0,
@@ -240,5 +330,10 @@ fn owner(inner: &Inner, message: &CmMessage) -> Option<u8> {
         CmMessage::Dreq(dreq) => dreq.remote_comm_id.0,
         CmMessage::Drep(drep) => drep.remote_comm_id.0,
     };
-    Some(slot_of(answers))
+    let slot = slot_of(name);
+    if inner.has_owner(slot) { Addressee::Slot(slot) } else { Addressee::Nobody }
+}
+
+fn listener(inner: &Inner, service: u64) -> Addressee {
+    inner.claimant(service).map_or(Addressee::Nobody, Addressee::Slot)
 }

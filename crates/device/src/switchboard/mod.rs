@@ -52,6 +52,7 @@ pub(crate) use forward::Arrival;
 pub(crate) use gate::Gate;
 pub use group::Group;
 pub use mads::{Mad, communication_id};
+pub(crate) use mads::{route, seal};
 pub(crate) use membership::{Membership, Slot};
 pub use stats::{MOST_TOLD, ProcessStats, QpStats, Told, stats};
 pub use survey::{Row, Survey, survey};

@@ -1,26 +1,52 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, Grh, Packet, Service};
+use ferroce_wire::{Body, DataRequest, Grh, Packet, Service};
 
 use crate::completion::Event;
 use crate::connection::Failed;
-use crate::host::Host;
+use crate::host::{DomainId, Host};
 use crate::qp::{Machine, QueuePair};
 use crate::rc::direct::{Direct, Ends};
+use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
 use crate::time::Time;
-use crate::transmit::{Acks, Transmit};
+use crate::transmit::{Acks, PayloadSource, Transmit};
 use crate::unreliable::handle_datagram;
 use crate::window::Window;
 
 impl QueuePair {
+    /// The protection domain that it belongs to.
+    #[must_use]
+    pub const fn domain(&self) -> DomainId {
+        self.connection.domain
+    }
+
     /// Whether an acknowledgement waits for [`Acks::Send`].
     #[must_use]
     pub const fn owes_ack(&self) -> bool {
         match &self.machine {
             Machine::Rc { responder, .. } => responder.owes_ack(),
             Machine::Uc { .. } | Machine::Ud { .. } => false,
+        }
+    }
+
+    /// What was acknowledged last, for whoever answers the peer when this queue pair is gone.
+    #[must_use]
+    pub fn last_ack(&self) -> Option<LastAck> {
+        let Machine::Rc { responder, .. } = &self.machine else { return None };
+        let (psn, msn) = responder.last_acknowledged().filter(|_| self.state.handles_requests())?;
+        let (peer, pkey) = (self.connection.dest_qpn, self.connection.pkey);
+        Some(LastAck { peer, pkey, psn, msn })
+    }
+
+    /// Has the last acknowledgement sent once more with the next [`Acks::Send`], if there was one. For a queue pair
+    /// that is about to go: the one that was sent may be lost on its way, and then nobody is here to repeat it.
+    pub fn repeat_ack(&mut self) {
+        if let Machine::Rc { responder, .. } = &mut self.machine
+            && self.state.handles_requests()
+        {
+            responder.repeat_ack();
         }
     }
 
@@ -158,6 +184,29 @@ impl QueuePair {
                 Machine::Rc { requester, .. } => Some(requester.transmit(chosen)),
                 Machine::Uc { .. } | Machine::Ud { .. } => None,
             },
+        }
+    }
+
+    /// Sends up to `limit` packets of SENDs and WRITEs on a reliable connection through `sink`, which says whether it
+    /// took one. How many were sent; what is left, if anything is, [`poll_transmit`](Self::poll_transmit) sends.
+    pub fn poll_data<H: Host>(
+        &mut self,
+        now: Time,
+        limit: usize,
+        window: &mut Window,
+        host: &mut H,
+        mut sink: impl FnMut(&mut H, &DataRequest, &PayloadSource<'_>) -> bool,
+    ) -> usize {
+        if !self.state.sends_requests() {
+            return 0;
+        }
+        let (machine, mut cx) = self.split(now, window, host);
+        match machine {
+            // Answers go before requests.
+            Machine::Rc { requester, responder } if !responder.may_have_answers() => {
+                requester.burst(limit, &mut cx, &mut sink)
+            }
+            Machine::Rc { .. } | Machine::Uc { .. } | Machine::Ud { .. } => 0,
         }
     }
 

@@ -5,7 +5,9 @@
 
 pub(crate) mod acknowledge;
 mod atomic;
+pub(crate) mod burst;
 pub(crate) mod direct;
+pub(crate) mod last_ack;
 pub(crate) mod requester;
 pub(crate) mod resources;
 pub(crate) mod responder;

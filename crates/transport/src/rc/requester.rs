@@ -321,14 +321,7 @@ impl Requester {
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
             || self.retry.is_cautious();
-        if ends {
-            self.unasked = if chosen.packet.ack_request { 0 } else { self.unasked + 1 };
-            if let Some(posted) = self.queue.get_mut(chosen.work) {
-                posted.asked = chosen.packet.ack_request;
-            }
-        }
-        let asked = chosen.packet.ack_request.then_some(chosen.packet.psn);
-        self.asked_from = asked.map(|psn| self.asked_from.unwrap_or(psn));
+        self.note_asking(chosen.work, ends, chosen.packet.psn, chosen.packet.ack_request);
         self.cursor.psn += packets;
         if ends {
             self.cursor.work = self.cursor.work.wrapping_add(1);
@@ -344,10 +337,21 @@ impl Requester {
         self.retry.packet_sent(chosen.packet.psn, fresh && chosen.packet.ack_request, cx);
     }
 
+    /// Takes note whether a packet asks for an acknowledgement.
+    pub(crate) fn note_asking(&mut self, number: u32, ends: bool, psn: Psn, asks: bool) {
+        if ends {
+            self.unasked = if asks { 0 } else { self.unasked + 1 };
+            if let Some(posted) = self.queue.get_mut(number) {
+                posted.asked = asks;
+            }
+        }
+        self.asked_from = asks.then(|| self.asked_from.unwrap_or(psn));
+    }
+
     /// Whether nobody waits for the end of this message, and a later one will ask soon: the program wants no
     /// completion, its queue has room, and the peer answers us anyway. An acknowledgement costs both sides
     /// as much as the message itself. Should nothing follow, the probe asks.
-    fn can_go_unasked<H>(&self, work: &SendWork, cx: &Context<'_, H>) -> bool {
+    pub(crate) fn can_go_unasked<H>(&self, work: &SendWork, cx: &Context<'_, H>) -> bool {
         let is_told = work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all;
         !is_told
             && self.unasked < MAX_UNASKED
@@ -356,7 +360,7 @@ impl Requester {
     }
 
     /// Whether the responder is not known to have a receive for this message.
-    fn is_limited(&self, work: &SendWork) -> bool {
+    pub(crate) fn is_limited(&self, work: &SendWork) -> bool {
         work.op.takes_receive()
             && self.credit_limit.is_some_and(|limit| work.message.distance_from(limit) > 0)
     }
@@ -502,7 +506,7 @@ pub(crate) fn cost(work: &SendWork, from: u32, packets: u32, connection: &Connec
     if ends { (packets - 1).saturating_mul(full) + packet_cost(last) } else { packets.saturating_mul(full) }
 }
 
-const fn packet_cost(payload: u32) -> u32 {
+pub(crate) const fn packet_cost(payload: u32) -> u32 {
     true_size((payload + HEADER_COST) as usize)
 }
 
@@ -512,7 +516,7 @@ pub(crate) const fn packets_between(first: Psn, psn: Psn) -> u32 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "no message is longer than 2^31")]
-const fn reth(remote: Remote, offset: u64, length: u64) -> Reth {
+pub(crate) const fn reth(remote: Remote, offset: u64, length: u64) -> Reth {
     Reth { address: remote.address.wrapping_add(offset), rkey: remote.rkey, length: length as u32 }
 }
 

@@ -141,6 +141,11 @@ impl Resources {
         self.oldest_first().rev().find(|resource| resource.covers(psn))
     }
 
+    /// Whether an entry may have something to send.
+    pub(crate) const fn may_be_pending(&self) -> bool {
+        self.may_be_pending
+    }
+
     /// The oldest entry with something to send.
     pub(crate) fn first_pending(&mut self) -> Option<&mut Resource> {
         self.may_be_pending =

@@ -484,9 +484,28 @@ impl Responder {
         Ok(Some(transmit(owed.psn, response, PayloadSource::Nothing, cx.connection)))
     }
 
+    /// Whether an answer may wait that is not a plain acknowledgement.
+    pub(crate) fn may_have_answers(&self) -> bool {
+        self.resources.may_be_pending() || self.owed.is_some_and(|owed| owed.answer != OwedAnswer::Ack)
+    }
+
     /// Whether an acknowledgement waits for [`Acks::Send`].
     pub(crate) const fn owes_ack(&self) -> bool {
         self.owed.is_some()
+    }
+
+    /// The last PSN that was acknowledged, or will be, and the message number then; nothing if the peer has nothing to
+    /// hear again but a refusal.
+    pub(crate) fn last_acknowledged(&self) -> Option<(Psn, Msn)> {
+        let refused = self.owed.is_some_and(|owed| owed.answer != OwedAnswer::Ack);
+        (self.msn != Msn::default() && !refused).then(|| (self.expected.prev(), self.msn))
+    }
+
+    /// Owes the last acknowledgement once more, if there was one.
+    pub(crate) fn repeat_ack(&mut self) {
+        if self.owed.is_none() && self.msn != Msn::default() {
+            self.owed = Some(Owed { psn: self.expected.prev(), answer: OwedAnswer::Ack });
+        }
     }
 }
 

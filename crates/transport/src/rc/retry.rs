@@ -58,6 +58,11 @@ impl Retry {
         [self.ack_deadline, self.probe_deadline, self.rnr_until].into_iter().flatten().min()
     }
 
+    /// Whether nothing has to be sent again, waited for or asked.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.rnr_until.is_none() && !self.cautious && self.probe != Probe::Due
+    }
+
     pub(crate) const fn waits_for_receiver(&self) -> bool {
         self.rnr_until.is_some()
     }

@@ -20,7 +20,7 @@ pub struct Rep {
     pub local_qpn: Qpn,
     /// End-to-end context of the replier, 24 bits; only reliable datagrams use it.
     pub local_eecn: u32,
-    /// PSN of the first packet that the replier will send.
+    /// PSN with which the *requester* shall begin to send: what the replier expects first (IBA 12.7).
     pub starting_psn: Psn,
     /// Whose additions the private data follow, 24 bits; zero for nobody's.
     ///

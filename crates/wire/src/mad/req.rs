@@ -38,7 +38,7 @@ pub struct Req {
     pub transport_service: TransportService,
     /// Whether the requester's ACKs carry credits.
     pub end_to_end_flow_control: bool,
-    /// PSN of the first packet that the requester will send.
+    /// PSN with which the *replier* shall begin to send: what the requester expects first (IBA 12.7).
     pub starting_psn: Psn,
     /// How long the requester may take to answer.
     pub local_cm_response_timeout: Timeout,

@@ -1,0 +1,98 @@
+//! The machine, and whom to tell what happens.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+
+use ferroce_transport::cm::{Event, Manager, Request};
+use ferroce_wire::mad::{CommId, MAD_LEN, ServiceId};
+
+use super::mailer::Mailer;
+use super::service::ConnectionManager;
+use crate::clock;
+
+/// Who hears what happens to a connection. Called by the connection manager's thread, in order: it may
+/// call the manager and the device, but must not wait.
+pub trait Watcher: Send + Sync {
+    /// Something happened. After [`Event::Failed`], [`Event::Ended`] and [`Event::Resolved`] nothing more comes.
+    fn happened(&self, manager: &ConnectionManager, id: CommId, event: Event);
+
+    /// The system refuses to send to the peer. Nothing more comes.
+    fn unreachable(&self, error: io::Error);
+
+    /// Whether packets of the peer have arrived: then the peer has seen our acceptance, even if its confirmation
+    /// was lost.
+    fn has_data(&self) -> bool;
+}
+
+/// Who hears of requests for a service.
+pub trait Acceptor: Send + Sync {
+    /// Somebody asks for a connection. What happens to it from now on is told to what is returned.
+    fn requested(&self, manager: &ConnectionManager, request: Box<Request>) -> Arc<dyn Watcher>;
+}
+
+/// Everything under the lock of a connection manager.
+pub(super) struct Books {
+    pub(super) manager: Manager,
+    pub(super) watchers: BTreeMap<CommId, Arc<dyn Watcher>>,
+    pub(super) acceptors: BTreeMap<ServiceId, Arc<dyn Acceptor>>,
+    /// Accepted, and not confirmed when last looked at.
+    pub(super) accepted: BTreeSet<CommId>,
+    pub(super) mailer: Mailer,
+    /// What is to be told.
+    pub(super) news: VecDeque<News>,
+}
+
+pub(super) enum News {
+    Happened(CommId, Event),
+    Unreachable(CommId, io::Error),
+}
+
+impl Books {
+    pub(super) fn new(manager: Manager, mailer: Mailer) -> Self {
+        Self {
+            manager,
+            watchers: BTreeMap::new(),
+            acceptors: BTreeMap::new(),
+            accepted: BTreeSet::new(),
+            mailer,
+            news: VecDeque::new(),
+        }
+    }
+
+    /// Sends what the machine has to send, and notes what it has to tell.
+    pub(super) fn settle(&mut self) {
+        while let Some(outgoing) = self.manager.poll_transmit() {
+            let mut bytes = [0; MAD_LEN];
+            outgoing.mad.emit(&mut bytes);
+            let sent = self.mailer.send(&outgoing.ends, &bytes);
+            if let (Err(error), Some(id)) = (sent, outgoing.id)
+                && is_final(&error)
+                && self.manager.is_asking(id)
+            {
+                self.manager.abandon(clock::now(), id);
+                self.news.push_back(News::Unreachable(id, error));
+            }
+        }
+        while let Some((id, event)) = self.manager.poll_event() {
+            self.news.push_back(News::Happened(id, event));
+        }
+    }
+
+    /// Lets the machine know which of the accepted connections have shown life without being confirmed.
+    pub(super) fn look_for_data(&mut self) {
+        let Self { manager, watchers, accepted, .. } = self;
+        accepted.retain(|id| {
+            if manager.awaits_ready(*id) && watchers.get(id).is_some_and(|watcher| watcher.has_data()) {
+                manager.data_arrived(*id);
+            }
+            manager.awaits_ready(*id)
+        });
+    }
+}
+
+/// Whether sending again would not help.
+fn is_final(error: &io::Error) -> bool {
+    let passing = [libc::EAGAIN, libc::ENOBUFS, libc::ENOMEM, libc::EINTR, libc::ECONNREFUSED];
+    error.raw_os_error().is_none_or(|code| !passing.contains(&code))
+}

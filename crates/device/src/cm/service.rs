@@ -1,0 +1,380 @@
+//! The thread of a connection manager, and what programs ask of it.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use ferroce_transport::cm::{
+    Accept, CmCounters, Config, Connect, DatagramService, Ends, Event, Limits, Manager, Query, Refused,
+};
+use ferroce_wire::Qpn;
+use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId};
+use thiserror::Error;
+
+use super::books::{Acceptor, Books, News, Watcher};
+use super::mailer::Mailer;
+use crate::clock;
+use crate::descriptor::{EventFd, wait_either};
+use crate::driver::Signals;
+use crate::fabric::capture::Capture;
+use crate::nic::{Nic, lock};
+use crate::switchboard::{Mad, Membership, ServiceClaim, SwitchError, fork};
+
+/// Messages that are taken in before timers are looked at.
+const LOOK: usize = 256;
+
+/// Why nobody can listen for a service.
+#[derive(Debug, Error)]
+pub enum ListenError {
+    /// This process listens for it already.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// Another process does, or the device is not ours.
+    #[error(transparent)]
+    Switch(#[from] SwitchError),
+    /// The connection manager could not be started.
+    #[error("the operating system refused what connections need: {0}")]
+    System(#[from] io::Error),
+}
+
+/// The connection manager of a device.
+pub struct ConnectionManager {
+    books: Mutex<Books>,
+    member: Arc<Membership>,
+    bell: EventFd,
+    stop: AtomicBool,
+}
+
+/// A connection manager and its thread.
+pub(crate) struct Managing {
+    pub(crate) manager: Arc<ConnectionManager>,
+    thread: JoinHandle<()>,
+}
+
+/// A service that is listened for, until it is dropped.
+#[derive(Debug)]
+pub struct ListeningTo {
+    manager: Arc<ConnectionManager>,
+    service: ServiceId,
+    is_datagram: bool,
+    _claim: ServiceClaim,
+}
+
+impl Managing {
+    pub(crate) fn start(nic: &Nic, capture: Option<Capture<()>>) -> io::Result<Self> {
+        let slot = nic.communication_id(0).to_be_bytes()[0];
+        let seed = u64::from(nic.random_u32()) << 32 | u64::from(nic.random_u32());
+        let config = Config { limits: Limits::default(), slot, seed, path_mtu: nic.active_mtu() };
+        let mailer = Mailer::new(Arc::clone(nic.member()), capture, nic.config().faults);
+        let manager = Arc::new(ConnectionManager {
+            books: Mutex::new(Books::new(Manager::new(config), mailer)),
+            member: Arc::clone(nic.member()),
+            bell: EventFd::new()?,
+            stop: AtomicBool::new(false),
+        });
+        let of_thread = Arc::clone(&manager);
+        let _blocked = Signals::block_all();
+        let thread = std::thread::Builder::new().name("ferroce-cm".to_owned()).spawn(move || {
+            // A panic has said why; connections that stand go on without a manager.
+            drop(catch_unwind(AssertUnwindSafe(|| of_thread.run())));
+        })?;
+        Ok(Self { manager, thread })
+    }
+
+    /// Ends the thread. What is to be sent has been sent.
+    pub(crate) fn stop(self, generation: u32) {
+        if generation != fork::generation() {
+            // The thread is the parent's.
+            std::mem::forget(self);
+            return;
+        }
+        self.manager.stop.store(true, Ordering::SeqCst);
+        self.manager.bell.signal();
+        // What happened last may have dropped the last handle of the device: then we are that thread.
+        if self.thread.thread().id() != std::thread::current().id() {
+            drop(self.thread.join());
+        }
+    }
+}
+
+impl ConnectionManager {
+    /// Lets requests for a service come in: so many may wait.
+    ///
+    /// # Errors
+    /// Somebody listens already.
+    pub fn listen(
+        self: &Arc<Self>,
+        nic: &Nic,
+        service: ServiceId,
+        backlog: usize,
+        acceptor: Arc<dyn Acceptor>,
+    ) -> Result<ListeningTo, ListenError> {
+        let listening = self.claim(nic, service, false)?;
+        self.with(|books| {
+            books.manager.listen(service, backlog)?;
+            books.acceptors.insert(service, acceptor);
+            Ok::<_, Refused>(())
+        })?;
+        Ok(listening)
+    }
+
+    /// Offers a datagram service.
+    ///
+    /// # Errors
+    /// Somebody offers it already.
+    pub fn serve(
+        self: &Arc<Self>,
+        nic: &Nic,
+        service: ServiceId,
+        offer: DatagramService,
+    ) -> Result<ListeningTo, ListenError> {
+        let listening = self.claim(nic, service, true)?;
+        self.with(|books| books.manager.serve(service, offer))?;
+        Ok(listening)
+    }
+
+    /// The claim comes first: whoever has it is the only one in all processes, this one included.
+    fn claim(
+        self: &Arc<Self>,
+        nic: &Nic,
+        service: ServiceId,
+        is_datagram: bool,
+    ) -> Result<ListeningTo, ListenError> {
+        let claim = nic.listen_for(service)?;
+        Ok(ListeningTo { manager: Arc::clone(self), service, is_datagram, _claim: claim })
+    }
+
+    /// Asks for a connection; the watcher hears what becomes of it.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn connect(&self, connect: &Connect, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
+        self.if_ours(|books| {
+            let id = books.manager.connect(clock::now(), connect)?;
+            books.watchers.insert(id, watcher);
+            Ok(id)
+        })
+    }
+
+    /// Asks for a datagram service.
+    ///
+    /// # Errors
+    /// There are too many questions.
+    pub fn resolve(&self, query: &Query, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
+        self.if_ours(|books| {
+            let id = books.manager.resolve(clock::now(), query)?;
+            books.watchers.insert(id, watcher);
+            Ok(id)
+        })
+    }
+
+    /// The queue pair of a connection that was accepted is in RTS.
+    ///
+    /// # Errors
+    /// The peer has given up.
+    pub fn ready(&self, id: CommId) -> Result<(), Refused> {
+        self.if_ours(|books| books.manager.ready(id))
+    }
+
+    /// Accepts a request, with a queue pair in RTS.
+    ///
+    /// # Errors
+    /// The peer has given up.
+    pub fn accept(&self, id: CommId, accept: &Accept) -> Result<(), Refused> {
+        self.if_ours(|books| {
+            books.manager.accept(clock::now(), id, accept)?;
+            books.accepted.insert(id);
+            Ok(())
+        })
+    }
+
+    /// Rejects a request.
+    ///
+    /// # Errors
+    /// The peer has given up.
+    pub fn reject(&self, id: CommId, reason: RejectReason, private_data: &[u8]) -> Result<(), Refused> {
+        self.if_ours(|books| {
+            books.watchers.remove(&id);
+            books.manager.reject(clock::now(), id, reason, private_data)
+        })
+    }
+
+    /// Whether a request still waits for an answer.
+    #[must_use]
+    pub fn is_pending(&self, id: CommId) -> bool {
+        self.member.is_ours() && lock(&self.books).manager.is_pending(id)
+    }
+
+    /// Ends a connection that stands.
+    ///
+    /// # Errors
+    /// It does not stand.
+    pub fn disconnect(&self, id: CommId) -> Result<(), Refused> {
+        self.if_ours(|books| books.manager.disconnect(clock::now(), id, &[]))
+    }
+
+    /// The program has no use for a connection any more, in whatever state it is. Nobody hears of it from now on.
+    pub fn abandon(&self, id: CommId) {
+        if !self.member.is_ours() {
+            return;
+        }
+        self.with(|books| {
+            books.watchers.remove(&id);
+            books.accepted.remove(&id);
+            books.manager.abandon(clock::now(), id);
+        });
+    }
+
+    /// What happened to connections so far.
+    #[must_use]
+    pub fn counters(&self) -> CmCounters {
+        *lock(&self.books).manager.counters()
+    }
+
+    /// Connections that are neither over nor forgotten; how many of them are half open; how many are over and
+    /// remembered.
+    #[must_use]
+    pub fn census(&self) -> (usize, usize, usize) {
+        let books = lock(&self.books);
+        (books.manager.open(), books.manager.half_open(), books.manager.remembered())
+    }
+
+    /// In a child of this process nothing is touched: another thread may have had the lock when it was forked.
+    fn if_ours<R>(&self, change: impl FnOnce(&mut Books) -> Result<R, Refused>) -> Result<R, Refused> {
+        if self.member.is_ours() { self.with(change) } else { Err(Refused::NotPending) }
+    }
+
+    /// Does something with the books. The thread is called if it has to know.
+    fn with<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
+        let mut books = lock(&self.books);
+        let before = books.manager.poll_timeout();
+        let result = change(&mut books);
+        books.settle();
+        let earlier = match (before, books.manager.poll_timeout()) {
+            (Some(before), Some(now)) => now < before,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if earlier || !books.news.is_empty() {
+            self.bell.signal();
+        }
+        result
+    }
+
+    fn run(&self) {
+        while !self.stop.load(Ordering::SeqCst) {
+            self.bell.clear();
+            self.turn();
+            while !self.stop.load(Ordering::SeqCst) {
+                // Not in the condition: there, the lock would be held while it is told.
+                let next = lock(&self.books).news.pop_front();
+                let Some(news) = next else { break };
+                self.tell(news);
+            }
+            let wake = lock(&self.books).manager.poll_timeout();
+            let mads = self.member.mads_readable();
+            if wait_either([mads.as_fd(), self.bell.as_fd()], wake.map(clock::until)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes in messages, then looks at the timers: an answer that waits is seen before its absence is judged.
+    fn turn(&self) {
+        for _ in 0..LOOK {
+            let Some(mad) = self.member.waiting_mad() else { break };
+            self.take_in(&mad);
+        }
+        let now = clock::now();
+        let mut books = lock(&self.books);
+        if books.manager.poll_timeout().is_some_and(|due| due <= now) {
+            books.look_for_data();
+            books.manager.handle_timeout(now);
+            books.settle();
+        }
+    }
+
+    fn take_in(&self, mad: &Mad) {
+        // Others have no business with connection management, and could not be answered.
+        if mad.source_qp != Qpn::GSI {
+            return;
+        }
+        let Ok(message) = CmMad::parse(&mad.bytes) else { return };
+        let ends = Ends { local: mad.local, remote: mad.remote };
+        let mut books = lock(&self.books);
+        books.mailer.arrived(mad);
+        books.manager.handle_message(clock::now(), ends, &message);
+        books.settle();
+    }
+
+    /// Tells whom it concerns, outside of the lock.
+    fn tell(&self, news: News) {
+        match news {
+            News::Unreachable(id, error) => {
+                let watcher = lock(&self.books).watchers.remove(&id);
+                if let Some(watcher) = watcher {
+                    watcher.unreachable(error);
+                }
+            }
+            News::Happened(id, Event::Requested(request)) => {
+                let acceptor = lock(&self.books).acceptors.get(&request.service_id()).cloned();
+                match acceptor {
+                    Some(acceptor) => {
+                        let watcher = acceptor.requested(self, request);
+                        let mut books = lock(&self.books);
+                        // The program may have been faster, and rejected it.
+                        if !books.manager.is_over(id) {
+                            books.watchers.insert(id, watcher);
+                        }
+                    }
+                    // Nobody listens any more.
+                    None => {
+                        let _ = self.reject(id, RejectReason::INVALID_SERVICE_ID, &[]);
+                    }
+                }
+            }
+            News::Happened(id, event) => {
+                let last = matches!(event, Event::Failed(_) | Event::Ended(_) | Event::Resolved(_));
+                let watcher = {
+                    let mut books = lock(&self.books);
+                    if last { books.watchers.remove(&id) } else { books.watchers.get(&id).cloned() }
+                };
+                match watcher {
+                    Some(watcher) => watcher.happened(self, id, event),
+                    // Whoever waited for it is gone.
+                    None if !last => self.abandon(id),
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for ConnectionManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectionManager").field("member", &self.member).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ListeningTo {
+    fn drop(&mut self) {
+        if !self.manager.member.is_ours() {
+            return;
+        }
+        let (service, is_datagram) = (self.service, self.is_datagram);
+        let gone = self.manager.with(|books| {
+            if is_datagram {
+                books.manager.stop_serving(service);
+            } else {
+                books.manager.stop_listening(service);
+            }
+            books.acceptors.remove(&service)
+        });
+        // Outside of the lock: it may hold the last requests, which are rejected with it.
+        drop(gone);
+    }
+}

@@ -1,0 +1,98 @@
+//! A thread that sleeps for a completion and takes the driver's place meanwhile.
+//!
+//! Waking the driver, so that it wakes the thread that waits, makes two wakes of one. Instead, the thread itself
+//! waits for packets: it sits down in the driver's place, sleeps on the sockets and on a bell of its own, and
+//! turns the engine when it wakes. The driver goes on to see to the timers.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use crate::descriptor::{EventFd, timespec};
+use crate::driver::Driver;
+
+/// Sockets that one thread sleeps on at most; an engine with more leaves them to its driver.
+const MOST: usize = 3;
+
+/// Whoever sits in the place of a driver. Leaving it is dropping this.
+#[derive(Debug)]
+pub(crate) struct Seat<'a> {
+    driver: &'a Driver,
+}
+
+impl<'a> Seat<'a> {
+    /// Sits down, if the place is free and nobody else relies on the driver.
+    pub(crate) fn take(driver: &'a Driver) -> Option<Self> {
+        (driver.sockets().len() <= MOST && driver.give_place()).then_some(Self { driver })
+    }
+
+    /// Sleeps until a packet arrives or the bell rings, or the time is over; for ever without one.
+    pub(crate) fn sleep(&self, bell: &Bell, timeout: Option<Duration>) {
+        let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let own = bell.event.as_fd().as_raw_fd();
+        // Negative ones are left out by the kernel.
+        let mut entries = [entry(own), entry(-1), entry(-1), entry(-1)];
+        for (place, socket) in entries[1..].iter_mut().zip(self.driver.sockets()) {
+            place.fd = *socket;
+        }
+        let limit = timeout.map(timespec);
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        let count = 1 + self.driver.sockets().len();
+        // SAFETY: the pointers are to values that live during the call, or null; `count` entries are there, since
+        // a seat is for `MOST` sockets at most. The last two arguments say that no signals are to be blocked.
+        unsafe {
+            libc::syscall(
+                libc::SYS_ppoll,
+                entries.as_mut_ptr(),
+                count,
+                limit,
+                std::ptr::null::<libc::sigset_t>(),
+                0_usize,
+            )
+        };
+        // Whatever woke it, a signal too: whoever waits looks for completions and comes back.
+        if entries[0].revents != 0 {
+            bell.event.clear();
+        }
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        self.driver.take_place_back();
+    }
+}
+
+/// What wakes one thread while it sits in a driver's place.
+#[derive(Debug)]
+pub(crate) struct Bell {
+    event: Arc<Ringing>,
+    pub(crate) waker: Waker,
+}
+
+#[derive(Debug)]
+struct Ringing(EventFd);
+
+impl std::ops::Deref for Ringing {
+    type Target = EventFd;
+
+    fn deref(&self) -> &EventFd {
+        &self.0
+    }
+}
+
+impl Wake for Ringing {
+    fn wake(self: Arc<Self>) {
+        self.0.signal();
+    }
+}
+
+impl Bell {
+    pub(crate) fn new() -> io::Result<Self> {
+        let event = Arc::new(Ringing(EventFd::new()?));
+        let waker = Waker::from(Arc::clone(&event));
+        Ok(Self { event, waker })
+    }
+}

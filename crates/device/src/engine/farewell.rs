@@ -1,0 +1,96 @@
+//! Queue pairs that go: what their peers are told before, and for a while after.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ferroce_transport::{Accessor, DomainId, LastAck, Time};
+use ferroce_wire::{Packet, Qpn};
+
+use super::incoming::Sender;
+use super::qps::Way;
+use super::{Engine, qps};
+use crate::path::Path;
+
+/// Queue pairs of an engine that repeat their last acknowledgement when the process ends.
+const MOST: usize = 256;
+
+/// How long a peer is answered that asks again after its queue pair is gone: most have given up by then.
+const TIME_WAIT: Duration = Duration::from_secs(10);
+
+/// Connections that are remembered so; the oldest makes room for the next.
+const REMEMBERED: usize = 128;
+
+/// Reliable connections whose queue pair is gone. The acknowledgement that it sent last may have been lost, and its peer
+/// would ask again until it gives up, although everything arrived.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    connections: VecDeque<Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    qpn: Qpn,
+    domain: DomainId,
+    way: Way,
+    last: LastAck,
+    until: Time,
+}
+
+impl Departed {
+    pub(crate) fn new() -> Self {
+        Self { connections: VecDeque::with_capacity(REMEMBERED) }
+    }
+}
+
+impl Engine {
+    /// Has the last acknowledgement of a queue pair, or of all of them, sent once more by the next turn that leaves;
+    /// false if there is none. Two packets are seldom lost together, and for a process that ends nobody answers later.
+    pub(crate) fn repeat_acks(&mut self, of: Option<Qpn>) -> bool {
+        let indices: Vec<u16> = match of {
+            Some(qpn) => vec![qps::index_of(qpn)],
+            None => self.qps.iter().map(|entry| qps::index_of(entry.machine.qpn())).take(MOST).collect(),
+        };
+        let mut any = false;
+        for index in indices {
+            let Some(entry) = self.qps.by_index(index) else { continue };
+            if entry.path.is_some_and(|choice| choice.path == Path::Wire) {
+                entry.machine.repeat_ack();
+                any |= entry.machine.owes_ack();
+                self.after(index);
+            }
+        }
+        any
+    }
+
+    /// A queue pair is about to be removed: its peer may ask again for a while.
+    pub(crate) fn remember(&mut self, qpn: Qpn) {
+        let now = self.tables.now;
+        let Some(entry) = self.qps.get(qpn) else { return };
+        let on_wire = entry.path.is_some_and(|choice| choice.path == Path::Wire);
+        let (Some(way), Some(last), true) = (entry.way, entry.machine.last_ack(), on_wire) else { return };
+        let connections = &mut self.departed.connections;
+        let domain = entry.shared.domain;
+        if connections.len() == REMEMBERED {
+            connections.pop_front();
+        }
+        connections.push_back(Connection { qpn, domain, way, last, until: now + TIME_WAIT });
+    }
+
+    /// Answers a packet for a queue pair that is gone, if it repeats what that had acknowledged; else false.
+    #[cold]
+    pub(super) fn answer_for_departed(&mut self, sender: &Sender, packet: &Packet<&[u8]>) -> bool {
+        let Self { departed: Departed { connections }, tables, port, counters, .. } = self;
+        while connections.front().is_some_and(|oldest| oldest.until < tables.now) {
+            connections.pop_front();
+        }
+        let meant = |connection: &&mut Connection| {
+            connection.qpn == packet.dest_qp && sender.came_along(&connection.way.route)
+        };
+        let Some(connection) = connections.iter_mut().rev().find(meant) else { return false };
+        let Some(answer) = connection.last.answer(packet) else { return false };
+        let by = Accessor { domain: connection.domain, qpn: connection.qpn };
+        port.add(&answer, by, &mut connection.way, tables, counters);
+        counters.answered_for_departed += 1;
+        true
+    }
+}

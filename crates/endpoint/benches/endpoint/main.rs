@@ -1,0 +1,196 @@
+//! What easy endpoints cost, beside the verbs below them and TCP, in one run.
+//!
+//! `cargo xtask bench --only endpoint` runs this. The two ends are two processes: this program starts itself again as the
+//! other one. Both sides of a figure are measured in turn, so that a slow minute falls on both.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
+
+use std::error::Error;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+mod http;
+mod messages;
+mod plain;
+
+use ferroce_endpoint::Context;
+
+/// What a measurement gives, or why there is none.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// One side of a figure: the role of the other process, and what is measured here.
+struct Side {
+    name: &'static str,
+    role: &'static str,
+    measure: fn(&str, Duration) -> Outcome<f64>,
+}
+
+/// Two things that are compared.
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    ours: Side,
+    beside: Side,
+}
+
+const FIGURES: &[Figure] = &[
+    Figure {
+        name: "64 B echo, one way",
+        unit: "us",
+        ours: Side { name: "endpoint", role: "echo", measure: messages::latency },
+        beside: Side { name: "verbs SEND", role: "plain-echo", measure: plain::latency },
+    },
+    Figure {
+        name: "1 MiB messages, region",
+        unit: "GB/s",
+        ours: Side { name: "endpoint", role: "sink", measure: messages::regions },
+        beside: Side { name: "verbs WRITE", role: "plain-target", measure: plain::bandwidth },
+    },
+    Figure {
+        name: "1 MiB messages, &[u8]",
+        unit: "GB/s",
+        ours: Side { name: "endpoint", role: "sink", measure: messages::copies },
+        beside: Side { name: "verbs WRITE", role: "plain-target", measure: plain::bandwidth },
+    },
+    Figure {
+        name: "64 B messages, one way",
+        unit: "M/s",
+        ours: Side { name: "endpoint", role: "sink", measure: messages::rate },
+        beside: Side { name: "verbs SEND", role: "plain-sink", measure: plain::rate },
+    },
+    Figure {
+        name: "HTTP echo of 64 B",
+        unit: "us",
+        ours: Side { name: "hyper on a stream", role: "http", measure: http::small },
+        beside: Side { name: "hyper on TCP", role: "http-tcp", measure: http::small_tcp },
+    },
+    Figure {
+        name: "HTTP echo of 256 KiB",
+        unit: "us",
+        ours: Side { name: "hyper on a stream", role: "http", measure: http::large },
+        beside: Side { name: "hyper on TCP", role: "http-tcp", measure: http::large_tcp },
+    },
+];
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    if let Some(at) = args.iter().position(|arg| arg == "--peer") {
+        let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
+        let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
+        return play(role, host);
+    }
+    // Without `--bench` it is run by `cargo test`: to see that it works is enough.
+    let quick = has("--quick") || !has("--bench");
+    let (repeats, time) = if quick { (1, 20) } else { (5, 400) };
+    let mut host = 1;
+    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
+    println!("{:26} {:>6}  {:>22} {:>22} {:>7}", "", "unit", "ours", "beside", "ratio");
+    for figure in FIGURES {
+        if !filters.is_empty() && !filters.iter().any(|part| figure.name.contains(part.as_str())) {
+            continue;
+        }
+        let (mut ours, mut beside) = (Vec::new(), Vec::new());
+        for _ in 0..repeats {
+            for (side, values) in [(&figure.beside, &mut beside), (&figure.ours, &mut ours)] {
+                // The last one may not be quite gone yet, so this one gets another address.
+                host = if host < 250 { host + 1 } else { 2 };
+                let peer = Peer::start(side.role, host)?;
+                values.push((side.measure)(&peer.address, Duration::from_millis(time))?);
+            }
+        }
+        let (mine, other) = (median(&mut ours), median(&mut beside));
+        println!(
+            "{:26} {:>6}  {:>22} {:>22} {:>6.2}x",
+            figure.name,
+            figure.unit,
+            format!("{} {mine:.2}", figure.ours.name),
+            format!("{} {other:.2}", figure.beside.name),
+            mine / other
+        );
+    }
+    Ok(())
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The device of this process.
+fn device(host: u8) -> Outcome<Context> {
+    Ok(Context::builder("lo").address([127, 0, 118, host]).open()?)
+}
+
+/// The other process. It ends when it is dropped.
+struct Peer {
+    child: Child,
+    _input: ChildStdin,
+    address: String,
+}
+
+impl Peer {
+    fn start(role: &str, host: u8) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["--bench", "--peer", role, &host.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let input = child.stdin.take().ok_or("no pipe")?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
+        let address = lines.next().ok_or("the other process ended too early")??;
+        Ok(Self { child, _input: input, address })
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Is the other process.
+fn play(role: &str, host: u8) -> Outcome<()> {
+    match role {
+        "echo" => messages::echo(host),
+        "sink" => messages::sink(host),
+        "plain-echo" => plain::echo(host),
+        "plain-sink" => plain::sink(host),
+        "plain-target" => plain::target(host),
+        "http" => http::serve(host),
+        "http-tcp" => http::serve_tcp(host),
+        other => Err(format!("no role is called {other:?}").into()),
+    }
+}
+
+/// The address that a process with this number has, with any port.
+fn address(host: u8) -> String {
+    format!("127.0.118.{host}:0")
+}
+
+/// Tells the first process where to find us.
+fn announce(address: impl std::fmt::Display) -> Outcome<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{address}")?;
+    Ok(out.flush()?)
+}
+
+/// Does something again and again for a time, after a fifth of it to warm up; how long one takes, in microseconds.
+fn each(time: Duration, mut once: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+    let warm = Instant::now();
+    while warm.elapsed() < time / 5 {
+        once()?;
+    }
+    let (start, mut count) = (Instant::now(), 0_u32);
+    while start.elapsed() < time {
+        for _ in 0..16 {
+            once()?;
+        }
+        count += 16;
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(count))
+}

@@ -1,0 +1,196 @@
+//! A call on a connection: waited for, or awaited.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+use ferroce_device::{now, park, until};
+use ferroce_verbs::Time;
+
+use crate::error::Error;
+use crate::options::Polling;
+use crate::shared::Shared;
+
+/// Something that a connection is to do, in whichever style the program likes:
+///
+/// - [`wait`](Self::wait) does it and blocks this thread until it is done,
+/// - [`wait_for`](Self::wait_for) gives up after a time,
+/// - `.await` does it in an async program, on any runtime.
+///
+/// Nothing happens before one of them. A call that is given up (a future that is dropped, a time that is
+/// over) either has not happened, or is finished by the device without anybody being told: no message is lost or
+/// sent by half, and memory that the device uses stays until it is done.
+#[must_use = "nothing happens until it is waited for: `.wait()?` or `.await?`"]
+pub struct Call<'a, F> {
+    shared: &'a Arc<Shared>,
+    poll: F,
+    patience: Patience,
+}
+
+/// What a [`Call`] does, step by step. Programs neither name nor implement it.
+pub trait Attempt: Unpin {
+    /// What it gives.
+    type Output;
+
+    /// Tries; if it cannot be done yet, `waker` is called when it is worth trying again.
+    #[doc(hidden)]
+    fn attempt(&mut self, waker: Option<&Waker>) -> Poll<Result<Self::Output, Error>>;
+}
+
+impl<T, F> Attempt for F
+where
+    F: FnMut(Option<&Waker>) -> Poll<Result<T, Error>> + Unpin,
+{
+    type Output = T;
+
+    fn attempt(&mut self, waker: Option<&Waker>) -> Poll<Result<T, Error>> {
+        self(waker)
+    }
+}
+
+impl<'a, F> Call<'a, F> {
+    pub(crate) const fn new(shared: &'a Arc<Shared>, poll: F) -> Self {
+        Self { shared, poll, patience: Patience::new() }
+    }
+
+    pub(crate) fn into_inner(self) -> F {
+        self.poll
+    }
+
+    /// Does it, and blocks this thread until it is done.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn wait(self) -> Result<F::Output, Error>
+    where
+        F: Attempt,
+    {
+        self.block(None)
+    }
+
+    /// The same, but not for longer than this.
+    ///
+    /// # Errors
+    /// Why it failed, or that the time is over: the connection stands then, and the call can be made again.
+    pub fn wait_for(self, limit: Duration) -> Result<F::Output, Error>
+    where
+        F: Attempt,
+    {
+        self.block(Some(limit))
+    }
+
+    fn block(mut self, limit: Option<Duration>) -> Result<F::Output, Error>
+    where
+        F: Attempt,
+    {
+        block_on(self.shared.polling, limit, |waker| self.poll.attempt(waker))
+            .unwrap_or_else(|| Err(Error::TimedOut(limit.unwrap_or_default())))
+    }
+}
+
+impl<F: Attempt> Future for Call<'_, F> {
+    type Output = Result<F::Output, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { shared, poll, patience } = &mut *self;
+        patience.poll(shared.polling, context.waker(), |waker| poll.attempt(waker))
+    }
+}
+
+/// How a task passes its time: it yields to others and looks again, for as long as a thread would look, before it
+/// leaves a waker and sleeps.
+#[derive(Debug)]
+pub(crate) struct Patience(Option<Time>);
+
+impl Patience {
+    pub(crate) const fn new() -> Self {
+        Self(None)
+    }
+
+    pub(crate) fn poll<T>(
+        &mut self,
+        polling: Polling,
+        waker: &Waker,
+        mut poll: impl FnMut(Option<&Waker>) -> Poll<T>,
+    ) -> Poll<T> {
+        let looks_on = match polling {
+            Polling::Event => false,
+            Polling::Busy => true,
+            Polling::Adaptive(time) => !until(*self.0.get_or_insert_with(now) + time).is_zero(),
+        };
+        let result = poll((!looks_on).then_some(waker));
+        match result {
+            Poll::Pending if looks_on => waker.wake_by_ref(),
+            Poll::Pending => {}
+            // The next one waits anew.
+            Poll::Ready(_) => self.0 = None,
+        }
+        result
+    }
+}
+
+impl<F> fmt::Debug for Call<'_, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Call")
+    }
+}
+
+/// How often a busy thread looks before it asks what time it is.
+const LOOKS: u32 = 64;
+
+/// Polls until it is ready, or the time is over.
+pub(crate) fn block_on<T>(
+    polling: Polling,
+    limit: Option<Duration>,
+    mut poll: impl FnMut(Option<&Waker>) -> Poll<T>,
+) -> Option<T> {
+    if let Poll::Ready(result) = poll(None) {
+        return Some(result);
+    }
+    let start = now();
+    let end = limit.map(|limit| start + limit);
+    let is_over = || end.is_some_and(|end| until(end).is_zero());
+    let busy = match polling {
+        Polling::Busy => None,
+        Polling::Event => Some(start),
+        Polling::Adaptive(time) => Some(start + time),
+    };
+    while busy.is_none_or(|busy| !until(busy).is_zero()) {
+        for _ in 0..LOOKS {
+            if let Poll::Ready(result) = poll(None) {
+                return Some(result);
+            }
+            std::hint::spin_loop();
+        }
+        if is_over() {
+            break;
+        }
+    }
+    let waker = THIS_THREAD.with(Waker::clone);
+    loop {
+        if let Poll::Ready(result) = poll(Some(&waker)) {
+            return Some(result);
+        }
+        if is_over() {
+            return None;
+        }
+        park(end.map(until));
+    }
+}
+
+thread_local! {
+    /// Wakes this thread. Always the same one, so that nobody keeps two of it.
+    static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

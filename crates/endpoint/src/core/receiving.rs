@@ -1,0 +1,380 @@
+//! The way in: messages that arrived, and those that are read from the peer.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use ferroce_verbs::{Completion, MemoryRegion, PostError, QueuePair, RemoteRegion, WorkKind};
+
+use super::sending::{What, low16, low32};
+use super::{Core, RECEIVE, Waiters};
+use crate::buffer::{Body, Buffer, Message};
+use crate::error::{Cause, Error, Violation};
+use crate::frame::{Exposure, Header, Kind, parse_id};
+use crate::options::Options;
+use crate::pool::Pool;
+
+/// The state of the way in.
+pub(super) struct Receiving {
+    ring: Ring,
+    pool: Arc<Pool>,
+    max_message: u64,
+    read_ahead: u64,
+    /// Messages that the program has not taken, oldest first, and the number of the first.
+    arrived: VecDeque<Arrived>,
+    first: u64,
+    /// The first that may have to be read from the peer.
+    next_pull: u64,
+    /// Bytes of messages that are being read or wait, read, for the program.
+    ahead: u64,
+    /// READs under way.
+    pulling: u32,
+    /// Slots that are free, to be given to the device, and how many of them were messages that took credit.
+    free: Vec<u64>,
+    free_credit: u64,
+    /// Messages taken in, and how many of them the peer knows of.
+    returned: u64,
+    told_returned: u64,
+    /// Announced messages that were read, and how many of them the peer knows of.
+    pulled: u64,
+    told_pulled: u64,
+    depth: u64,
+    goodbye: bool,
+    readers: Waiters,
+}
+
+/// Where messages are placed by the device.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    pub(crate) region: MemoryRegion,
+    pub(crate) slot: usize,
+}
+
+/// A message that arrived.
+#[derive(Debug)]
+struct Arrived {
+    slot: u64,
+    len: usize,
+    imm: Option<u32>,
+    what: Kept,
+}
+
+#[derive(Debug)]
+enum Kept {
+    /// Its bytes are in the slot.
+    Here,
+    /// The peer wrote elsewhere.
+    Written,
+    /// Its bytes are there.
+    Announced(RemoteRegion),
+    /// They are being read.
+    Reading,
+    /// They are here.
+    Read(Buffer),
+    /// The program has them.
+    Gone,
+}
+
+/// What a reader got.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Message(Message),
+    /// Bytes were copied into the reader's own: so many.
+    Copied {
+        len: usize,
+        imm: Option<u32>,
+    },
+    /// The reader's own are too short for so many; the message stays.
+    TooShort(usize),
+    /// The peer sends no more.
+    End,
+}
+
+/// READs that bring long messages, at a time.
+const MOST_PULLS: u32 = 16;
+
+impl Receiving {
+    pub(super) fn new(ring: MemoryRegion, pool: Arc<Pool>, options: &Options) -> Self {
+        Self {
+            ring: Ring { region: ring, slot: options.eager as usize },
+            pool,
+            max_message: options.max_message,
+            read_ahead: options.read_ahead,
+            arrived: VecDeque::new(),
+            first: 0,
+            next_pull: 0,
+            ahead: 0,
+            pulling: 0,
+            free: Vec::new(),
+            free_credit: 0,
+            returned: 0,
+            told_returned: 0,
+            pulled: 0,
+            told_pulled: 0,
+            depth: options.receive_depth.into(),
+            goodbye: false,
+            readers: Waiters::default(),
+        }
+    }
+
+    pub(super) const fn peer_said_goodbye(&self) -> bool {
+        self.goodbye
+    }
+
+    pub(super) fn wake_all(&mut self, wakes: &mut Vec<Waker>) {
+        self.readers.wake(wakes);
+    }
+
+    /// What the next frame tells the peer.
+    pub(super) const fn totals(&self) -> (u16, u32) {
+        (low16(self.returned), low32(self.pulled))
+    }
+
+    /// It was told.
+    pub(super) const fn reported(&mut self) {
+        self.told_returned = self.returned;
+        self.told_pulled = self.pulled;
+    }
+
+    /// Whether the peer should be told now: it may be waiting for room, or for its memory.
+    pub(super) const fn report_is_due(&self) -> bool {
+        self.pulled != self.told_pulled || (self.returned - self.told_returned) * 2 >= self.depth
+    }
+
+    fn at(&mut self, serial: u64) -> Option<&mut Arrived> {
+        let index = usize::try_from(serial.checked_sub(self.first)?).ok()?;
+        self.arrived.get_mut(index)
+    }
+}
+
+impl Ring {
+    /// Gives a slot to the device for the next message.
+    pub(crate) fn post(&self, qp: &QueuePair, slot: u64) -> Result<(), PostError> {
+        let offset = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.slot);
+        qp.receive(self.region.slice(offset..offset.saturating_add(self.slot))).id(RECEIVE | slot).post()
+    }
+}
+
+impl Core {
+    /// A message arrived in a slot.
+    pub(super) fn received(&mut self, completion: &Completion) {
+        if self.lost.is_some() || self.closed {
+            return;
+        }
+        let slot = completion.id & !RECEIVE;
+        if let Err(violation) = self.take_in(slot, completion) {
+            self.lose(violation.into());
+        }
+    }
+
+    fn take_in(&mut self, slot: u64, completion: &Completion) -> Result<(), Violation> {
+        let total = completion.byte_len as usize;
+        if completion.kind == WorkKind::ReceiveWithImm {
+            return self.keep(Arrived { slot, len: total, imm: completion.imm, what: Kept::Written });
+        }
+        let offset = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.receiving.ring.slot);
+        let mut header = [0; Header::LEN];
+        self.receiving.ring.region.read_at(offset, &mut header).map_err(|_| Violation::Header)?;
+        let Header { kind, imm, returned, pulled, len } = Header::parse(&header, total)?;
+        self.take_counters(returned, pulled)?;
+        if self.receiving.goodbye && matches!(kind, Kind::Data | Kind::Announce | Kind::Goodbye) {
+            return Err(Violation::OutOfTurn);
+        }
+        let len = len as usize;
+        let body = |core: &Self| -> Result<Vec<u8>, Violation> {
+            let start = offset + Header::LEN;
+            core.receiving.ring.region.to_vec(start..start + len).map_err(|_| Violation::Length)
+        };
+        match kind {
+            Kind::Data => return self.keep(Arrived { slot, len, imm, what: Kept::Here }),
+            Kind::Announce => {
+                let place = RemoteRegion::from_bytes(&body(self)?).map_err(|_| Violation::Length)?;
+                if place.length == 0 || place.length > self.receiving.max_message {
+                    return Err(Violation::TooLong);
+                }
+                place.address.checked_add(place.length).ok_or(Violation::Key)?;
+                let len = usize::try_from(place.length).map_err(|_| Violation::TooLong)?;
+                return self.keep(Arrived { slot, len, imm, what: Kept::Announced(place) });
+            }
+            Kind::Update => self.owe_ack()?,
+            Kind::Ack => match body(self)?[..] {
+                [count] => self.updates_answered(count)?,
+                _ => return Err(Violation::Length),
+            },
+            Kind::Expose => self.peer_exposes(Exposure::parse(&body(self)?)?)?,
+            Kind::Conceal => self.peer_conceals(parse_id(&body(self)?).ok_or(Violation::Exposure)?)?,
+            Kind::Concealed => self.peer_let_go(parse_id(&body(self)?).ok_or(Violation::Exposure)?)?,
+            Kind::Goodbye => {
+                self.receiving.goodbye = true;
+                self.receiving.readers.wake(&mut self.wakes);
+            }
+            Kind::Farewell if !self.receiving.goodbye || !self.sending.has_said_goodbye() => {
+                return Err(Violation::OutOfTurn);
+            }
+            Kind::Farewell => self.peer_goes(),
+            Kind::Fault => {
+                let code = body(self)?.first().copied();
+                let accused = code.and_then(Violation::from_code).ok_or(Violation::Header)?;
+                self.lose(Cause::Accused(accused));
+                return Ok(());
+            }
+        }
+        self.release(slot, kind.takes_credit());
+        Ok(())
+    }
+
+    /// Keeps a message for the program.
+    fn keep(&mut self, arrived: Arrived) -> Result<(), Violation> {
+        if self.receiving.arrived.len() as u64 >= self.receiving.depth {
+            return Err(Violation::Overdrawn);
+        }
+        self.receiving.arrived.push_back(arrived);
+        self.receiving.readers.wake(&mut self.wakes);
+        Ok(())
+    }
+
+    /// Gives a slot back to the device, together with others if the peer waits for no word of it.
+    fn release(&mut self, slot: u64, credit: bool) {
+        let receiving = &mut self.receiving;
+        receiving.free.push(slot);
+        receiving.free_credit += u64::from(credit);
+        if !credit || receiving.free.len() as u64 * 4 >= receiving.depth {
+            self.post_receives();
+        }
+    }
+
+    /// Gives the slots that are free to the device. It is done when there is nothing better to do, or when there
+    /// are many: who answers a message should not wait for it.
+    pub(crate) fn post_receives(&mut self) {
+        let receiving = &mut self.receiving;
+        for slot in receiving.free.drain(..) {
+            // A queue pair in error takes none, and needs none.
+            let _ = receiving.ring.post(&self.qp, slot);
+        }
+        receiving.returned += std::mem::take(&mut receiving.free_credit);
+    }
+
+    /// Begins to read announced messages, as far ahead as is allowed.
+    pub(super) fn start_pulls(&mut self) {
+        let receiving = &mut self.receiving;
+        receiving.next_pull = receiving.next_pull.max(receiving.first);
+        while self.receiving.pulling < MOST_PULLS && self.has_own_room() {
+            let serial = self.receiving.next_pull;
+            let receiving = &mut self.receiving;
+            let (ahead, most) = (receiving.ahead, receiving.read_ahead);
+            let Some(arrived) = receiving.at(serial) else { return };
+            let Kept::Announced(place) = arrived.what else {
+                receiving.next_pull += 1;
+                continue;
+            };
+            let len = arrived.len;
+            let cost = len.next_power_of_two() as u64;
+            if ahead > 0 && ahead + cost > most {
+                return;
+            }
+            // Memory may be there later.
+            let Ok(buffer) = receiving.pool.take(len) else { return };
+            let Some(region) = buffer.region() else { return };
+            let seq = self.next_seq();
+            if self.qp.read(region.slice(..len), place).id(seq).signaled().post().is_err() {
+                return;
+            }
+            self.note_posted(What::Pull { serial, buffer }, true);
+            let receiving = &mut self.receiving;
+            if let Some(arrived) = receiving.at(serial) {
+                arrived.what = Kept::Reading;
+            }
+            receiving.ahead += cost;
+            receiving.pulling += 1;
+            receiving.next_pull += 1;
+        }
+    }
+
+    /// An announced message was read.
+    pub(super) fn pulled(&mut self, serial: u64, buffer: Buffer) {
+        let receiving = &mut self.receiving;
+        receiving.pulled += 1;
+        receiving.pulling -= 1;
+        if let Some(arrived) = receiving.at(serial) {
+            arrived.what = Kept::Read(buffer);
+        }
+        receiving.readers.wake(&mut self.wakes);
+    }
+
+    /// The oldest message, if it is here; into the reader's own bytes, if there are some and they suffice.
+    pub(crate) fn try_receive(&mut self, into: Option<&mut [u8]>) -> Poll<Result<Taken, Error>> {
+        let receiving = &mut self.receiving;
+        let Some(front) = receiving.arrived.front_mut() else {
+            if receiving.goodbye {
+                return Poll::Ready(Ok(Taken::End));
+            }
+            return match self.check_standing() {
+                Ok(()) => Poll::Pending,
+                Err(Error::ClosedByPeer) => Poll::Ready(Ok(Taken::End)),
+                Err(error) => Poll::Ready(Err(error)),
+            };
+        };
+        if matches!(front.what, Kept::Announced(_) | Kept::Reading) {
+            return match self.check_standing() {
+                Ok(()) => Poll::Pending,
+                Err(error) => Poll::Ready(Err(error)),
+            };
+        }
+        let (slot, len, imm) = (front.slot, front.len, front.imm);
+        if let Some(room) = &into
+            && room.len() < len
+            && !matches!(front.what, Kept::Written)
+        {
+            return Poll::Ready(Ok(Taken::TooShort(len)));
+        }
+        let what = std::mem::replace(&mut front.what, Kept::Gone);
+        receiving.arrived.pop_front();
+        receiving.first += 1;
+        let long = matches!(what, Kept::Read(_));
+        let taken = receiving.hand_over(what, slot, len, imm, into);
+        if long {
+            receiving.ahead -= len.next_power_of_two() as u64;
+            self.counters.pulled += 1;
+        }
+        self.counters.received += 1;
+        self.release(slot, true);
+        Poll::Ready(Ok(taken))
+    }
+
+    pub(crate) fn add_reader(&mut self, waker: &Waker) {
+        self.receiving.readers.add(waker);
+    }
+}
+
+impl Receiving {
+    fn hand_over(
+        &self,
+        what: Kept,
+        slot: u64,
+        len: usize,
+        imm: Option<u32>,
+        into: Option<&mut [u8]>,
+    ) -> Taken {
+        let start = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.ring.slot) + Header::LEN;
+        match (what, into) {
+            (Kept::Here, Some(into)) => {
+                // Its length was checked when it arrived.
+                let _ = self.ring.region.read_at(start, &mut into[..len]);
+                Taken::Copied { len, imm }
+            }
+            (Kept::Here, None) => {
+                let bytes = self.ring.region.to_vec(start..start + len).unwrap_or_default();
+                Taken::Message(Message { body: Body::Bytes(bytes), imm })
+            }
+            (Kept::Read(buffer), Some(into)) => {
+                let _ = buffer.read_at(0, &mut into[..len]);
+                Taken::Copied { len, imm }
+            }
+            (Kept::Read(buffer), None) => Taken::Message(Message { body: Body::Placed(buffer), imm }),
+            (_, _) => {
+                let len = u32::try_from(len).unwrap_or(u32::MAX);
+                Taken::Message(Message { body: Body::Written(len), imm })
+            }
+        }
+    }
+}

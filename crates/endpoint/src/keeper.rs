@@ -1,0 +1,178 @@
+//! The thread that looks after connections nobody else looks after: dropped ones that still have something to deliver,
+//! ones that owe their peer a word while the program does something else, and quiet ones whose peer may be gone. It
+//! exists while there are such.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use ferroce_device::{now, park, until};
+use ferroce_verbs::Time;
+
+use crate::core::{Core, State};
+use crate::error::Cause;
+use crate::shared::Shared;
+
+/// The connections of this process.
+static KEPT: Mutex<Kept> =
+    Mutex::new(Kept { watched: Vec::new(), leaving: Vec::new(), calling: Vec::new(), thread: None });
+
+struct Kept {
+    /// With the time at which the peer is asked for a sign of life.
+    watched: Vec<(Weak<Shared>, Time)>,
+    /// With the time at which patience ends.
+    leaving: Vec<Leaving>,
+    /// Something happened that the program did not wait for.
+    calling: Vec<Weak<Shared>>,
+    thread: Option<Thread>,
+}
+
+struct Leaving {
+    shared: Arc<Shared>,
+    ticket: Option<u64>,
+    end: Time,
+}
+
+/// Looks after a new connection.
+pub(crate) fn watch(shared: &Arc<Shared>) {
+    let Some(interval) = shared.keepalive else { return };
+    let mut kept = kept();
+    kept.watched.push((Arc::downgrade(shared), now() + interval));
+    kept.call();
+}
+
+/// A waker that has a connection looked after.
+pub(crate) fn service(shared: &Weak<Shared>) -> Waker {
+    Waker::from(Arc::new(Service(shared.clone())))
+}
+
+struct Service(Weak<Shared>);
+
+impl Wake for Service {
+    fn wake(self: Arc<Self>) {
+        let mut kept = kept();
+        kept.calling.push(self.0.clone());
+        kept.call();
+    }
+}
+
+/// Takes over a connection that was dropped.
+pub(crate) fn release(shared: &Arc<Shared>) {
+    let mut leaving = Leaving { shared: Arc::clone(shared), ticket: None, end: now() + shared.linger };
+    if leaving.step(None) {
+        return;
+    }
+    let mut kept = kept();
+    kept.leaving.push(leaving);
+    kept.call();
+}
+
+impl Kept {
+    /// Starts the thread, or wakes it.
+    fn call(&mut self) {
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+            return;
+        }
+        let started = thread::Builder::new().name("ferroce-keeper".to_owned()).spawn(run);
+        // Without it, what was dropped waits for the next call, and silent peers are noticed by who sends.
+        self.thread = started.ok().map(|handle| handle.thread().clone());
+    }
+}
+
+fn kept() -> MutexGuard<'static, Kept> {
+    KEPT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn run() {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    loop {
+        let (mut leaving, calling) = {
+            let mut kept = kept();
+            (std::mem::take(&mut kept.leaving), std::mem::take(&mut kept.calling))
+        };
+        for shared in calling.iter().filter_map(Weak::upgrade) {
+            shared.enter(|core| {
+                core.progress();
+                core.leave();
+            });
+        }
+        // Outside of the lock, for it may release memory and call wakers.
+        leaving.retain_mut(|leaving| !leaving.step(Some(&waker)));
+        let time = now();
+        let due: Vec<Arc<Shared>> = {
+            let mut kept = kept();
+            kept.watched.retain(|(shared, _)| shared.strong_count() > 0);
+            let due = kept.watched.iter_mut().filter(|(_, at)| *at <= time);
+            due.filter_map(|(shared, at)| {
+                let shared = shared.upgrade()?;
+                *at = time + shared.keepalive.unwrap_or(Duration::MAX);
+                Some(shared)
+            })
+            .collect()
+        };
+        for shared in due {
+            shared.enter(|core| {
+                core.progress();
+                core.probe_if_silent();
+            });
+            // The last handle may be gone meanwhile; then this lets go of all.
+            drop(shared);
+        }
+        let next = {
+            let mut kept = kept();
+            kept.leaving.append(&mut leaving);
+            if kept.leaving.is_empty() && kept.watched.is_empty() && kept.calling.is_empty() {
+                kept.thread = None;
+                return;
+            }
+            let ends = kept.leaving.iter().map(|leaving| leaving.end);
+            ends.chain(kept.watched.iter().map(|(_, at)| *at)).min()
+        };
+        park(next.map(until));
+    }
+}
+
+impl Leaving {
+    /// Goes on with closing; true when there is nothing left to do.
+    fn step(&mut self, waker: Option<&Waker>) -> bool {
+        let ticket = &mut self.ticket;
+        let over = until(self.end).is_zero();
+        let done = self.shared.poll_with(waker, |core, waker| {
+            let done = close(core, ticket);
+            match waker {
+                _ if done => {}
+                Some(_) | None if over => core.abort(Cause::LingerOver),
+                Some(waker) => {
+                    core.add_sender(*ticket, waker);
+                    core.add_closer(waker);
+                }
+                None => {}
+            }
+            if done || over { Poll::Ready(()) } else { Poll::Pending }
+        });
+        done.is_ready()
+    }
+}
+
+/// Whether the connection has ended, one way or the other.
+fn close(core: &mut Core, ticket: &mut Option<u64>) -> bool {
+    match core.state() {
+        State::Lost(_) => core.is_settled(),
+        State::Closed => true,
+        _ => match core.try_close(ticket) {
+            Poll::Pending => false,
+            Poll::Ready(Ok(())) => true,
+            Poll::Ready(Err(_)) => core.is_settled(),
+        },
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

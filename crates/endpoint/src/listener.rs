@@ -1,0 +1,273 @@
+//! Waiting for connections.
+
+use std::fmt;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Duration;
+
+use ferroce_verbs::Context;
+use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Connecting};
+
+use crate::call::block_on;
+use crate::connection::Connection;
+use crate::device;
+use crate::error::{AcceptError, BindError, Refusal, SetupError};
+use crate::half::Half;
+use crate::hello::Hello;
+use crate::line::Managed;
+use crate::options::{Options, Polling};
+
+/// Waits for connections on an address and a port.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use ferroce_endpoint::{Connection, Listener};
+///
+/// let listener = Listener::bind("127.0.43.1:7471")?;
+/// let client = std::thread::spawn(|| {
+///     let connection = Connection::connect("127.0.43.1:7471").wait()?;
+///     connection.send(b"hello").wait()?;
+///     connection.close().wait()?;
+///     Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// });
+/// let connection = listener.accept().wait()?;
+/// assert_eq!(connection.recv().wait()?.unwrap(), b"hello");
+/// client.join().unwrap().unwrap();
+/// # Ok(())
+/// # }
+/// ```
+pub struct Listener {
+    cm: cm::Listener,
+    context: Context,
+    /// Only this address, unless it is unspecified.
+    address: IpAddr,
+    options: Options,
+    inside: Mutex<Inside>,
+}
+
+#[derive(Default)]
+struct Inside {
+    /// Accepted, and not confirmed by their peers.
+    coming: Vec<Coming>,
+    counters: ListenerCounters,
+}
+
+struct Coming {
+    half: Half,
+    connecting: Connecting,
+}
+
+/// What happened to a listener so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListenerCounters {
+    /// Connections handed to the program.
+    pub accepted: u64,
+    /// Requests of peers that do not speak our protocol, or another version of it.
+    pub foreign: u64,
+    /// Requests of peers that the program does not admit.
+    pub not_admitted: u64,
+    /// Requests for which there was no room.
+    pub no_room: u64,
+    /// Peers that did not go through with it.
+    pub given_up: u64,
+}
+
+impl Listener {
+    /// Listens. Port 0 takes a free one, which [`local_addr`](Self::local_addr) tells.
+    ///
+    /// # Errors
+    /// There is no device with this address, or somebody else listens on the port.
+    pub fn bind(address: impl std::net::ToSocketAddrs) -> Result<Self, BindError> {
+        Self::bind_with(address, &Options::default())
+    }
+
+    /// Listens for connections that behave like this.
+    ///
+    /// # Errors
+    /// There is no device with this address, somebody else listens on the port, or an option is wrong.
+    pub fn bind_with(address: impl std::net::ToSocketAddrs, options: &Options) -> Result<Self, BindError> {
+        options.check()?;
+        let address = device::first(address)?;
+        let context = match &options.context {
+            Some(context) => context.clone(),
+            None => device::open_own(address.ip())?,
+        };
+        let cm = cm::Listener::bind(&context, address.port(), options.backlog)?;
+        Ok(Self { cm, context, address: address.ip(), options: options.clone(), inside: Mutex::default() })
+    }
+
+    /// Its address and port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.cm.port())
+    }
+
+    /// The next connection.
+    pub const fn accept(&self) -> Accept<'_> {
+        Accept { listener: self }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> ListenerCounters {
+        self.inside().counters
+    }
+
+    /// The next connection, if there is one; the task is woken when there may be.
+    ///
+    /// # Errors
+    /// The device has no room for one more.
+    pub fn poll_accept(&self, context: &mut TaskContext<'_>) -> Poll<Result<Connection, AcceptError>> {
+        let mut inside = self.inside();
+        while inside.coming.len() < self.options.backlog {
+            let Poll::Ready(request) = self.cm.poll_accept(context) else { break };
+            match self.answer(request, &mut inside.counters) {
+                Ok(Some(coming)) => inside.coming.push(coming),
+                Ok(None) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        let mut index = 0;
+        while let Some(coming) = inside.coming.get_mut(index) {
+            match coming.connecting.poll_established(context) {
+                Poll::Pending => index += 1,
+                Poll::Ready(outcome) => {
+                    let Coming { half, .. } = inside.coming.swap_remove(index);
+                    let opened = outcome.ok().map(|established| {
+                        let (local, peer) = (established.local(), established.peer());
+                        let hello = established.private_data().to_vec();
+                        half.open(&hello, Box::new(Managed(established)), local, peer)
+                    });
+                    match opened {
+                        Some(Ok(connection)) => {
+                            inside.counters.accepted += 1;
+                            return Poll::Ready(Ok(connection));
+                        }
+                        // Its hello was looked at before.
+                        Some(Err(error)) => return Poll::Ready(Err(error.into())),
+                        None => inside.counters.given_up += 1,
+                    }
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Accepts a request, or refuses it with a reason.
+    fn answer(
+        &self,
+        request: ConnectRequest,
+        counters: &mut ListenerCounters,
+    ) -> Result<Option<Coming>, SetupError> {
+        let (local, peer) = (request.local(), request.peer());
+        let refuse = |request: ConnectRequest, why: Refusal| {
+            // If the peer is gone, it needs no answer.
+            let _ = request.reject(&[why as u8]);
+            Ok(None)
+        };
+        if !self.address.is_unspecified() && local.ip() != self.address {
+            counters.not_admitted += 1;
+            return refuse(request, Refusal::NotAdmitted);
+        }
+        if Hello::parse(request.private_data()).is_err() {
+            counters.foreign += 1;
+            return refuse(request, Refusal::Foreign);
+        }
+        if self.options.admit.as_ref().is_some_and(|admit| !admit(peer)) {
+            counters.not_admitted += 1;
+            return refuse(request, Refusal::NotAdmitted);
+        }
+        let half = match Half::new(&self.context, Some(local.ip()), peer, &self.options) {
+            Ok(half) => half,
+            Err(error) => {
+                counters.no_room += 1;
+                let _ = refuse(request, Refusal::NoRoom);
+                return Err(error);
+            }
+        };
+        let options = cm_options(&self.options, &half.hello());
+        match request.start_accept(half.queue_pair(), &options) {
+            Ok(connecting) => Ok(Some(Coming { half, connecting })),
+            // The peer gave up, or lies about what it wants.
+            Err(_) => {
+                counters.given_up += 1;
+                Ok(None)
+            }
+        }
+    }
+
+    fn inside(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listener({})", self.local_addr())
+    }
+}
+
+/// The next connection of a [`Listener`]: waited for, or awaited. Dropping it loses no connection.
+#[must_use = "nothing is accepted until it is waited for: `.wait()?` or `.await?`"]
+#[derive(Debug)]
+pub struct Accept<'a> {
+    listener: &'a Listener,
+}
+
+impl Accept<'_> {
+    /// Blocks this thread until there is one.
+    ///
+    /// # Errors
+    /// The device has no room for one more.
+    pub fn wait(self) -> Result<Connection, AcceptError> {
+        self.block(None)
+    }
+
+    /// The same, but not for longer than this.
+    ///
+    /// # Errors
+    /// The device has no room for one more, or the time is over.
+    pub fn wait_for(self, limit: Duration) -> Result<Connection, AcceptError> {
+        self.block(Some(limit))
+    }
+
+    fn block(self, limit: Option<Duration>) -> Result<Connection, AcceptError> {
+        let poll = |waker: Option<&Waker>| {
+            let waker = waker.unwrap_or(Waker::noop());
+            self.listener.poll_accept(&mut TaskContext::from_waker(waker))
+        };
+        let accepted = block_on(Polling::Event, limit, poll);
+        accepted.unwrap_or(Err(AcceptError::TimedOut(limit.unwrap_or_default())))
+    }
+}
+
+impl Future for Accept<'_> {
+    type Output = Result<Connection, AcceptError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.listener.poll_accept(context)
+    }
+}
+
+/// How connection management is asked for what the program wants.
+pub(crate) fn cm_options(options: &Options, hello: &[u8]) -> CmOptions {
+    CmOptions {
+        private_data: hello.to_vec(),
+        timeout: options.connect_timeout,
+        retries: options.connect_retries,
+        qp: options.qp,
+        ..CmOptions::default()
+    }
+}
+
+/// Why a peer refused, if its program said so in our language.
+pub(crate) fn refusal(error: &CmError) -> Option<Refusal> {
+    match error {
+        CmError::Refused { private_data, .. } => Refusal::from_code(*private_data.first()?),
+        _ => None,
+    }
+}

@@ -1,0 +1,301 @@
+//! How a connection behaves: each has options of its own.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferroce_verbs::{ConnectOptions, Context, PathPolicy, ProtectionDomain};
+
+use crate::error::SetupError;
+use crate::frame::{Exposure, Header, Kind};
+use crate::hub::CompletionHub;
+use crate::physical::PhysicalWindow;
+
+/// How a call that waits passes its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Polling {
+    /// It looks again and again: the lowest latency, for a whole processor.
+    Busy,
+    /// It sleeps until something happens.
+    Event,
+    /// It looks for this long, then sleeps.
+    Adaptive(Duration),
+}
+
+/// How a connection behaves. The default suits most programs; every connection has options of its own.
+///
+/// # Memory
+///
+/// A connection never holds more than [`most_memory`](Self::most_memory) says, whatever its peer does and
+/// however slow its program is. Most of it is touched only when it is needed.
+#[derive(Clone)]
+#[must_use = "options do nothing until a connection is made with them"]
+pub struct Options {
+    pub(crate) context: Option<Context>,
+    pub(crate) domain: Option<ProtectionDomain>,
+    pub(crate) hub: Option<CompletionHub>,
+    pub(crate) backlog: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) connect_retries: u8,
+    pub(crate) qp: ConnectOptions,
+    pub(crate) path: Option<PathPolicy>,
+    pub(crate) inline: u32,
+    pub(crate) send_depth: u32,
+    pub(crate) receive_depth: u16,
+    pub(crate) eager: u32,
+    pub(crate) max_message: u64,
+    pub(crate) send_buffer: u64,
+    pub(crate) read_ahead: u64,
+    pub(crate) signal_every: u32,
+    pub(crate) polling: Polling,
+    pub(crate) linger: Duration,
+    pub(crate) keepalive: Option<Duration>,
+    pub(crate) window: Option<(PhysicalWindow, Allow)>,
+    pub(crate) admit: Option<Allow>,
+}
+
+/// A judgement of a peer.
+pub(crate) type Allow = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            context: None,
+            domain: None,
+            hub: None,
+            backlog: 128,
+            connect_timeout: Duration::from_secs(10),
+            connect_retries: 15,
+            qp: ConnectOptions::default(),
+            path: None,
+            inline: 256,
+            send_depth: 64,
+            receive_depth: 64,
+            eager: 16 * 1024,
+            max_message: 64 << 20,
+            send_buffer: 8 << 20,
+            read_ahead: 8 << 20,
+            signal_every: 16,
+            polling: Polling::Adaptive(Duration::from_micros(50)),
+            linger: Duration::from_secs(5),
+            keepalive: Some(Duration::from_secs(5)),
+            window: None,
+            admit: None,
+        }
+    }
+}
+
+impl Options {
+    /// Work that the library itself may have under way, beside the program's.
+    pub(crate) const OWN_WORK: u32 = 24;
+
+    /// The default.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The device to use; without it, the one that has the address.
+    pub fn context(mut self, context: &Context) -> Self {
+        self.context = Some(context.clone());
+        self
+    }
+
+    /// A protection domain to share with other connections: buffers can then be used with all of them, and what one
+    /// of them exposes is open to the peers of all. Without it, each connection has one of its own.
+    pub fn protection_domain(mut self, domain: &ProtectionDomain) -> Self {
+        self.domain = Some(domain.clone());
+        self
+    }
+
+    /// A completion queue to share with other connections; without it, each has one of its own.
+    pub fn completion_hub(mut self, hub: &CompletionHub) -> Self {
+        self.hub = Some(hub.clone());
+        self
+    }
+
+    /// Connections that may wait to be accepted. A listener's option.
+    pub const fn backlog(mut self, connections: usize) -> Self {
+        self.backlog = connections;
+        self
+    }
+
+    /// How long an attempt to connect may take.
+    pub const fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.connect_timeout = limit;
+        self
+    }
+
+    /// How often a message of the connection set-up is sent again.
+    pub const fn connect_retries(mut self, retries: u8) -> Self {
+        self.connect_retries = retries;
+        self
+    }
+
+    /// How long the device waits for an acknowledgement: 4.096 us * 2^`exponent`.
+    pub const fn ack_timeout(mut self, exponent: u8) -> Self {
+        self.qp.timeout = exponent;
+        self
+    }
+
+    /// How often the device tries again after silence, up to 7.
+    pub const fn retries(mut self, count: u8) -> Self {
+        self.qp.retry_count = count;
+        self
+    }
+
+    /// How often the device tries again when the peer has no receive posted; 7 is for ever. Ends that keep
+    /// to the rules never need it.
+    pub const fn rnr_retries(mut self, count: u8) -> Self {
+        self.qp.rnr_retry = count;
+        self
+    }
+
+    /// READs and atomics that may be under way in each direction.
+    pub const fn max_reads(mut self, count: u8) -> Self {
+        self.qp.max_rd_atomic = count;
+        self.qp.max_dest_rd_atomic = count;
+        self
+    }
+
+    /// IPv4 type of service or IPv6 traffic class of its packets.
+    pub const fn traffic_class(mut self, class: u8) -> Self {
+        self.qp.traffic_class = class;
+        self
+    }
+
+    /// Whether it may meet a peer in this process directly.
+    pub const fn path(mut self, policy: PathPolicy) -> Self {
+        self.path = Some(policy);
+        self
+    }
+
+    /// Messages of up to this many bytes are handed to the device with the request.
+    pub const fn inline(mut self, bytes: u32) -> Self {
+        self.inline = bytes;
+        self
+    }
+
+    /// Requests that may be under way.
+    pub const fn send_depth(mut self, requests: u32) -> Self {
+        self.send_depth = requests;
+        self
+    }
+
+    /// Messages that the peer may send before this end has taken them in.
+    pub const fn receive_depth(mut self, messages: u16) -> Self {
+        self.receive_depth = messages;
+        self
+    }
+
+    /// Messages of up to this many bytes, less the header of 16, are sent at once by copy; the peer reads longer
+    /// ones when it wants them.
+    pub const fn eager(mut self, bytes: u32) -> Self {
+        self.eager = bytes;
+        self
+    }
+
+    /// Bytes of the longest message that this end takes.
+    pub const fn max_message(mut self, bytes: u64) -> Self {
+        self.max_message = bytes;
+        self
+    }
+
+    /// Bytes of long messages that may wait here, copied, for the peer to read them. One message is always possible.
+    pub const fn send_buffer(mut self, bytes: u64) -> Self {
+        self.send_buffer = bytes;
+        self
+    }
+
+    /// Bytes of long messages that are read from the peer before the program asks for them. One message is always
+    /// possible.
+    pub const fn read_ahead(mut self, bytes: u64) -> Self {
+        self.read_ahead = bytes;
+        self
+    }
+
+    /// One of how many small messages asks the device to report it (selective signalling).
+    pub const fn signal_every(mut self, messages: u32) -> Self {
+        self.signal_every = messages;
+        self
+    }
+
+    /// How calls that wait pass their time.
+    pub const fn polling(mut self, polling: Polling) -> Self {
+        self.polling = polling;
+        self
+    }
+
+    /// How long a connection that was dropped may take to deliver what it was given.
+    pub const fn linger(mut self, limit: Duration) -> Self {
+        self.linger = limit;
+        self
+    }
+
+    /// How long a peer may be silent before it is asked whether it is still there; `None` never asks.
+    pub const fn keepalive(mut self, interval: Option<Duration>) -> Self {
+        self.keepalive = interval;
+        self
+    }
+
+    /// Who may connect; without it, everybody. A listener's option.
+    pub fn admit(mut self, admit: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
+        self.admit = Some(Arc::new(admit));
+        self
+    }
+
+    /// Opens memory to access by address, for peers that `allow` lets: see [`PhysicalWindow`].
+    pub fn physical_window(
+        mut self,
+        window: PhysicalWindow,
+        allow: impl Fn(SocketAddr) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.window = Some((window, Arc::new(allow)));
+        self
+    }
+
+    /// The most bytes that one connection holds for messages: the rings; long messages on their way out and in; and
+    /// buffers that are kept for the next ones. Buffers have sizes that are powers of two. Messages and buffers
+    /// that the program itself keeps come on top.
+    #[must_use]
+    pub fn most_memory(&self) -> u64 {
+        let slot = u64::from(self.eager);
+        let rings = slot * u64::from(u32::from(self.receive_depth) + u32::from(Kind::FREE) + self.send_depth);
+        let most = self.max_message.next_power_of_two();
+        let one_way = |budget: u64| budget.max(most) + budget;
+        rings + one_way(self.send_buffer) + one_way(self.read_ahead)
+    }
+
+    /// Whether all of it can be done.
+    pub(crate) fn check(&self) -> Result<(), SetupError> {
+        let eager = (Header::LEN + Exposure::MOST).max(256) as u64;
+        let checks: [(&'static str, u64, u64, u64); 8] = [
+            ("backlog", self.backlog as u64, 1, 65_536),
+            ("inline", self.inline.into(), 0, ferroce_device::Limits::INLINE.into()),
+            ("send_depth", self.send_depth.into(), 4, 16_384),
+            ("receive_depth", self.receive_depth.into(), 2, 1 << 14),
+            ("eager", self.eager.into(), eager, 1 << 24),
+            ("max_message", self.max_message, 0, 1 << 30),
+            ("signal_every", self.signal_every.into(), 1, u64::from(self.send_depth) / 2),
+            ("max_reads", self.qp.max_rd_atomic.into(), 1, ferroce_device::Limits::READ_DEPTH.into()),
+        ];
+        for (option, given, least, most) in checks {
+            if !(least..=most).contains(&given) {
+                return Err(SetupError::Option { option, given, least, most });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("send_depth", &self.send_depth)
+            .field("receive_depth", &self.receive_depth)
+            .field("eager", &self.eager)
+            .field("max_message", &self.max_message)
+            .field("polling", &self.polling)
+            .finish_non_exhaustive()
+    }
+}

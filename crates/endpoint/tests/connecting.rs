@@ -1,0 +1,189 @@
+//! Connections by address: what comes about, what does not, and why.
+#![allow(clippy::unwrap_used, reason = "a test stops here")]
+
+use std::thread;
+use std::time::Duration;
+
+use ferroce_endpoint::*;
+use ferroce_verbs::Service;
+use ferroce_verbs::cm::{self, CmError, CmOptions};
+
+/// Long enough for a loaded machine; no test waits for it to pass.
+const SOON: Duration = Duration::from_secs(30);
+
+fn open(host: u8) -> Context {
+    Context::builder("lo").address([127, 0, 115, host]).open().unwrap()
+}
+
+/// A listener on one host, and options for clients on another.
+fn listener(options: Options) -> (Listener, Options, String) {
+    let listener = Listener::bind_with("127.0.115.1:0", &options.context(&open(1))).unwrap();
+    let address = listener.local_addr().to_string();
+    (listener, Options::new().context(&open(2)), address)
+}
+
+#[test]
+fn messages_both_ways_and_a_quiet_end() {
+    let (listener, options, address) = listener(Options::new());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let connection = listener.accept().wait_for(SOON).unwrap();
+            assert_eq!(connection.peer_addr().ip().to_string(), "127.0.115.2");
+            while let Some(message) = connection.recv().wait_for(SOON).unwrap() {
+                connection.send(&message.into_vec()).wait_for(SOON).unwrap();
+            }
+            connection.close().wait_for(SOON).unwrap();
+        });
+        let connection = Connection::connect_with(&address, &options).wait().unwrap();
+        assert_eq!(connection.peer_addr().to_string(), address);
+        for len in [0, 3, 10_000, 1_000_000] {
+            connection.send(&vec![6; len]).wait_for(SOON).unwrap();
+            assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap().len(), len);
+        }
+        connection.shutdown().wait_for(SOON).unwrap();
+        assert!(connection.recv().wait_for(SOON).unwrap().is_none());
+        connection.close().wait_for(SOON).unwrap();
+        assert_eq!(connection.state(), State::Closed);
+    });
+    assert_eq!(listener.counters().accepted, 1);
+}
+
+#[test]
+fn one_address_is_enough_for_both_ends() {
+    let listener = Listener::bind("127.0.115.7:0").unwrap();
+    let address = listener.local_addr();
+    thread::scope(|scope| {
+        let client = scope.spawn(move || {
+            let connection = Connection::connect(address).wait().unwrap();
+            connection.send(b"hello").wait().unwrap();
+        });
+        let connection = listener.accept().wait_for(SOON).unwrap();
+        assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"hello");
+        assert!(connection.recv().wait_for(SOON).unwrap().is_none(), "dropped in peace");
+        client.join().unwrap();
+    });
+}
+
+#[test]
+fn nobody_there_nobody_listening_nobody_let_in() {
+    let (listener, options, address) = listener(Options::new().admit(|_| false));
+    let timeout = Duration::from_millis(400);
+    let started = open(2).clock_now();
+    let dead = Connection::connect_with("127.0.115.99:7", &options.clone().connect_timeout(timeout)).wait();
+    assert!(matches!(dead, Err(ConnectError::Cm(CmError::TimedOut { .. }))), "{dead:?}");
+    assert!(open(2).clock_now().since(started) < SOON);
+    let deaf = Connection::connect_with("127.0.115.1:7", &options).wait();
+    assert!(matches!(deaf, Err(ConnectError::Cm(CmError::NotListening { .. }))), "{deaf:?}");
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().wait_for(Duration::from_secs(2)));
+        let refused = Connection::connect_with(&address, &options).wait();
+        let why = Refusal::NotAdmitted;
+        assert!(matches!(refused, Err(ConnectError::Refused { why: w, .. }) if w == why), "{refused:?}");
+        assert!(matches!(accepting.join().unwrap(), Err(AcceptError::TimedOut(_))));
+    });
+    assert_eq!(listener.counters().not_admitted, 1);
+    let nowhere = Connection::connect("256.1.2.3:x").wait();
+    assert!(matches!(nowhere, Err(ConnectError::Address(AddressError::Unknown(_)))), "{nowhere:?}");
+}
+
+#[test]
+fn who_does_not_speak_our_language_is_told() {
+    let (listener, _, address) = listener(Options::new());
+    let other = open(3);
+    let pd = other.protection_domain().unwrap();
+    let cq = other.completion_queue(16).unwrap();
+    let qp = pd.queue_pair(Service::Rc).completion_queue(&cq).build().unwrap();
+    let options = CmOptions::default().private_data(b"GET / HTTP/1.1");
+    thread::scope(|scope| {
+        let accepting = scope.spawn(|| listener.accept().wait_for(SOON));
+        let refused = cm::connect(address.parse().unwrap(), &qp, &options).unwrap_err();
+        assert!(
+            matches!(&refused, CmError::Refused { private_data, .. } if private_data[0] == 1),
+            "{refused}"
+        );
+        assert_eq!(listener.counters().foreign, 1);
+        // Others are not disturbed.
+        let client = Connection::connect_with(&address, &Options::new().context(&open(2))).wait().unwrap();
+        assert!(accepting.join().unwrap().is_ok());
+        drop(client);
+    });
+}
+
+#[test]
+fn a_server_that_accepts_and_vanishes() {
+    let (listener, options, address) = listener(Options::new().linger(Duration::ZERO));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let connection = listener.accept().wait_for(SOON).unwrap();
+            connection.abort();
+        });
+        let connection = Connection::connect_with(&address, &options).wait().unwrap();
+        let received = connection.recv().wait_for(SOON).map(|_| ());
+        assert_eq!(received, Err(Error::Lost(Cause::PeerReset)));
+        assert_eq!(connection.send(b"?").wait_for(SOON), Err(Error::Lost(Cause::PeerReset)));
+    });
+}
+
+#[test]
+fn a_crowd_comes_and_goes() {
+    let soak = std::env::var("FERROCE_SOAK").is_ok_and(|minutes| !minutes.is_empty());
+    let count = if soak { 4000 } else { 1000 };
+    // Small rings: most of these connections say little.
+    let small = Options::new().receive_depth(8).send_depth(8).signal_every(4).eager(2048).backlog(256);
+    let (listener, _, address) = listener(small.clone());
+    let options = small.context(&open(2)).connect_timeout(Duration::from_secs(60));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    runtime.block_on(async move {
+        let server = tokio::spawn(async move {
+            let mut tasks = Vec::new();
+            for _ in 0..count {
+                let connection = listener.accept().await.unwrap();
+                tasks.push(tokio::spawn(async move {
+                    while let Some(message) = connection.recv().await.unwrap() {
+                        connection.send(&message.into_vec()).await.unwrap();
+                    }
+                    connection.close().await.unwrap();
+                }));
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+        });
+        // Opened and closed in a random order, with all of them open at once in the middle.
+        let (barrier, dice) =
+            (std::sync::Arc::new(tokio::sync::Barrier::new(count)), open(2).clock_now().nanos());
+        let asking = std::sync::Arc::new(tokio::sync::Semaphore::new(64));
+        let mut clients = Vec::new();
+        for i in 0..count as u64 {
+            let (options, address) = (options.clone(), address.clone());
+            let (barrier, asking) = (std::sync::Arc::clone(&barrier), std::sync::Arc::clone(&asking));
+            clients.push(tokio::spawn(async move {
+                let turn = asking.acquire().await.unwrap();
+                let connection = Connection::connect_with(&address, &options).await.unwrap();
+                drop(turn);
+                let roll = (dice ^ i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+                let len = usize::try_from(roll % 5000).unwrap();
+                let echo = async |rounds: u64| {
+                    for round in 0..rounds {
+                        let sent = vec![u8::try_from((i + round) % 256).unwrap(); len];
+                        connection.send(&sent).await.unwrap();
+                        assert!(connection.recv().await.unwrap().unwrap().into_vec() == sent);
+                    }
+                };
+                echo(1 + roll % 3).await;
+                barrier.wait().await;
+                echo(roll % 4).await;
+                connection.shutdown().await.unwrap();
+                assert!(connection.recv().await.unwrap().is_none());
+                if roll % 2 == 0 {
+                    connection.close().await.unwrap();
+                }
+            }));
+        }
+        for client in clients {
+            client.await.unwrap();
+        }
+        server.await.unwrap();
+    });
+}

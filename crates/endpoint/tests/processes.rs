@@ -1,0 +1,152 @@
+//! A peer in another process that dies without a word: every call returns in time, with the cause.
+#![allow(clippy::unwrap_used, reason = "a test stops here")]
+
+#[path = "../../verbs/tests/processes/child.rs"]
+mod child;
+
+use std::thread;
+use std::time::Duration;
+
+use child::{Other, listen, role, tell};
+use ferroce_endpoint::*;
+
+/// Long enough for a loaded machine; no test waits for it to pass.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Peers that are gone are noticed soon.
+fn impatient(host: u8) -> Options {
+    let context = Context::builder("lo").address([127, 0, 117, host]).open().unwrap();
+    let options = Options::new().context(&context).ack_timeout(12).retries(5);
+    options.keepalive(Some(Duration::from_millis(300))).linger(Duration::from_millis(500))
+}
+
+/// The other process: it accepts one connection, and does as its role says until it is killed.
+#[test]
+fn the_other_process() {
+    let Some(role) = role() else { return };
+    let (role, host) = role.split_once(' ').unwrap();
+    let host = host.parse().unwrap();
+    let listener =
+        Listener::bind_with(("127.0.117.".to_owned() + &format!("{host}:7000")).as_str(), &impatient(host));
+    let listener = listener.unwrap();
+    tell(&listener.local_addr().to_string());
+    let connection = listener.accept().wait_for(SOON).unwrap();
+    match role {
+        // Says that it is there, and nothing more.
+        "silent" => connection.send(b"here").wait_for(SOON).unwrap(),
+        "sink" => {
+            connection.send(b"here").wait_for(SOON).unwrap();
+            while connection.recv().wait_for(SOON).unwrap().is_some() {}
+        }
+        "source" => loop {
+            connection.send(&[7; 300_000]).wait_for(SOON).unwrap();
+        },
+        "echo" => {
+            while let Some(message) = connection.recv().wait_for(SOON).unwrap() {
+                connection.send(&message.into_vec()).wait_for(SOON).unwrap();
+            }
+            connection.close().wait_for(SOON).unwrap();
+            tell("closed");
+            return;
+        }
+        other => panic!("no role {other}"),
+    }
+    listen();
+}
+
+fn start(role: &str, host: u8) -> (Other, Connection) {
+    let mut other = Other::start("the_other_process", &format!("{role} {host}"), &[]);
+    let address = other.hear();
+    let connection = Connection::connect_with(&address, &impatient(1)).wait().unwrap();
+    (other, connection)
+}
+
+const GONE: Error = Error::Lost(Cause::PeerSilent);
+
+#[test]
+fn two_processes_talk_and_part_in_peace() {
+    let (mut other, connection) = start("echo", 2);
+    for len in [0, 100, 20_000, 2_000_000] {
+        connection.send(&vec![1; len]).wait_for(SOON).unwrap();
+        assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap().len(), len);
+    }
+    connection.shutdown().wait_for(SOON).unwrap();
+    assert!(connection.recv().wait_for(SOON).unwrap().is_none());
+    assert_eq!(other.hear(), "closed");
+    other.join();
+    connection.close().wait_for(SOON).unwrap();
+}
+
+#[test]
+fn killed_while_it_receives() {
+    let (mut other, connection) = start("sink", 3);
+    assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            loop {
+                if let Err(error) = connection.send(&[3; 500_000]).wait_for(SOON) {
+                    return error;
+                }
+            }
+        });
+        while connection.counters().sent < 50 {
+            park_a_moment();
+        }
+        other.kill();
+        assert_eq!(sending.join().unwrap(), GONE);
+    });
+    assert_eq!(connection.recv().wait_for(SOON).map(|_| ()), Err(GONE));
+    assert_eq!(connection.close().wait_for(SOON), Err(GONE));
+    assert_eq!(connection.state(), State::Lost(Cause::PeerSilent));
+}
+
+#[test]
+fn killed_while_it_sends() {
+    let (mut other, connection) = start("source", 4);
+    for _ in 0..20 {
+        assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap().len(), 300_000);
+    }
+    other.kill();
+    // What had arrived may still be received.
+    let error = loop {
+        match connection.recv().wait_for(SOON) {
+            Ok(message) => assert_eq!(message.unwrap().len(), 300_000),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error, GONE);
+}
+
+#[test]
+fn killed_while_both_are_silent() {
+    let (mut other, connection) = start("silent", 5);
+    assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
+    other.kill();
+    // Nobody sends: only the question for a sign of life finds out.
+    assert_eq!(connection.recv().wait_for(SOON).map(|_| ()), Err(GONE));
+    // The port and the address are free for the next one.
+    let (_other, connection) = start("silent", 5);
+    assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
+}
+
+#[test]
+fn killed_while_a_stream_is_read() {
+    use std::io::Read;
+    let (mut other, connection) = start("source", 6);
+    let mut stream = connection.into_stream();
+    let mut bytes = [0; 4096];
+    stream.read_exact(&mut bytes).unwrap();
+    other.kill();
+    let error = loop {
+        match stream.read(&mut bytes) {
+            Ok(count) => assert!(count > 0, "an end that was not said"),
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+}
+
+/// Lets the other process get on.
+fn park_a_moment() {
+    child::let_pass(Duration::from_millis(1));
+}

@@ -1,0 +1,102 @@
+//! The requester in a hurry: many packets of SENDs and WRITEs in one call.
+//!
+//! Whatever is out of the ordinary, from a probe to a key that opens nothing, is left for the long way
+//! ([`Requester::poll`]): both send the same packets, and the simulator uses them in turn.
+
+use ferroce_wire::{DataRequest, DataVerb, SendTail};
+
+use crate::connection::Context;
+use crate::rc::requester::{Requester, packet_cost, packets_between, reth};
+use crate::transmit::{Gather, PayloadSource};
+use crate::window::Window;
+use crate::work::{SendFlags, SendOp};
+
+impl Requester {
+    /// Sends up to `limit` packets through `sink`, which says whether it took one; the packet is under way then.
+    /// How many were sent.
+    pub(crate) fn burst<H>(
+        &mut self,
+        limit: usize,
+        cx: &mut Context<'_, H>,
+        sink: &mut impl FnMut(&mut H, &DataRequest, &PayloadSource<'_>) -> bool,
+    ) -> usize {
+        let is_ordinary = self.cursor.psn == self.high
+            && !self.draining
+            && self.blocked.is_none()
+            && self.retry.is_calm()
+            && cx.pacer.is_open();
+        if !is_ordinary {
+            return 0;
+        }
+        let mtu = cx.connection.mtu_bytes();
+        let mut sent = 0;
+        while sent < limit {
+            let number = self.cursor.work;
+            let Some(&work) = self.queue.get(number) else { break };
+            let verb = match work.op {
+                SendOp::Send => DataVerb::Send(SendTail::Plain),
+                SendOp::SendImm(imm) => DataVerb::Send(SendTail::Immediate(imm)),
+                SendOp::SendInvalidate(rkey) => DataVerb::Send(SendTail::Invalidate(rkey)),
+                SendOp::Write(remote) => DataVerb::Write(reth(remote, 0, work.length.into()), None),
+                SendOp::WriteImm(remote, imm) => {
+                    DataVerb::Write(reth(remote, 0, work.length.into()), Some(imm))
+                }
+                _ => break,
+            };
+            // These may have to wait, or to ask.
+            if self.is_limited(&work) || (work.flags.contains(SendFlags::FENCE) && self.reads > 0) {
+                break;
+            }
+            let solicited = work.flags.contains(SendFlags::SOLICITED) && work.op.takes_receive();
+            let mut done = packets_between(work.first_psn, self.cursor.psn);
+            while done < work.packets && sent < limit {
+                let offset = done * mtu;
+                let len = (work.length - offset).min(mtu);
+                let ends = done + 1 == work.packets;
+                let cost = packet_cost(len);
+                if !cx.window.allows(cost) {
+                    return sent;
+                }
+                let room_after = cx.window.room().saturating_sub(cost);
+                let psn = self.cursor.psn;
+                let data = DataRequest {
+                    dest_qp: cx.connection.dest_qpn,
+                    pkey: cx.connection.pkey,
+                    psn,
+                    ack_request: (ends && !self.can_go_unasked(&work, cx)) || room_after < Window::BATCH,
+                    solicited: solicited && ends,
+                    begins: done == 0,
+                    ends,
+                    verb,
+                    payload: len as usize,
+                };
+                let payload = match self.queue.inline(number) {
+                    _ if len == 0 => PayloadSource::Nothing,
+                    Some(bytes) => PayloadSource::Inline(&bytes[offset as usize..(offset + len) as usize]),
+                    None => {
+                        let sges = self.queue.sges(number);
+                        PayloadSource::Gather(Gather::new(sges, offset.into(), len.into()))
+                    }
+                };
+                if !sink(cx.host, &data, &payload) {
+                    return sent;
+                }
+                self.under_way(number, &data, cost, cx);
+                sent += 1;
+                done += 1;
+            }
+        }
+        sent
+    }
+
+    /// Takes note of a packet that was sent.
+    fn under_way<H>(&mut self, number: u32, data: &DataRequest, cost: u32, cx: &mut Context<'_, H>) {
+        self.set_in_flight(self.in_flight + cost, cx.window);
+        self.note_asking(number, data.ends, data.psn, data.ack_request);
+        self.cursor.psn = data.psn.next();
+        self.high = self.cursor.psn;
+        self.cursor.work = self.cursor.work.wrapping_add(u32::from(data.ends));
+        cx.counters.requests_sent += 1;
+        self.retry.packet_sent(data.psn, data.ack_request, cx);
+    }
+}

@@ -1,0 +1,10 @@
+//! Connection management: by hand, against the Linux kernel's own messages, and by chance.
+
+mod by_hand;
+mod chance;
+mod common;
+mod flood;
+mod kernel;
+mod life;
+mod resolving;
+mod world;

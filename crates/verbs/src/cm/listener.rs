@@ -1,0 +1,199 @@
+//! Where requests for connections come in.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use ferroce_device::cm::{Acceptor, ConnectionManager, ListeningTo, Notice, Watcher};
+use ferroce_device::{EventFd, Nic};
+use ferroce_transport::cm::Request;
+use ferroce_wire::mad::{PortSpace, ServiceId};
+
+use super::error::ListenError;
+use super::link::Link;
+use super::request::ConnectRequest;
+use crate::context::Context;
+use crate::error::WaitError;
+
+/// Ports that are tried when the program has no wish.
+const TRIES: u32 = 64;
+
+/// Where requests for a service come in. Several threads may accept from one.
+///
+/// All processes with this address share its ports: each port is listened to by one of them. Requests that wait
+/// when it is dropped are rejected; connections that were accepted stay.
+#[derive(Debug)]
+pub struct Listener {
+    nic: Nic,
+    manager: Arc<ConnectionManager>,
+    queue: Arc<Queue>,
+    service: ServiceId,
+    _listening: ListeningTo,
+}
+
+/// Requests that nobody has taken.
+#[derive(Debug)]
+struct Queue {
+    /// Nothing once the listener is gone.
+    waiting: Notice<Option<VecDeque<Waiting>>>,
+    /// Readable while some wait.
+    readable: EventFd,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    request: Box<Request>,
+    link: Arc<Link>,
+}
+
+impl Listener {
+    /// Listens on a port; on a free one if it is 0. So many requests may wait to be answered, up to 1024;
+    /// whoever asks for more is told that we are busy.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub fn bind(context: &Context, port: u16, backlog: usize) -> Result<Self, ListenError> {
+        if port != 0 {
+            return Self::bind_service(context, ServiceId::rdma_ip(PortSpace::Tcp, port), backlog);
+        }
+        for _ in 0..TRIES {
+            let random = context.as_device().random_u32() & 0x3fff;
+            let port = 0xc000 | u16::try_from(random).unwrap_or(0);
+            match Self::bind_service(context, ServiceId::rdma_ip(PortSpace::Tcp, port), backlog) {
+                Err(ListenError::Taken { .. }) => {}
+                other => return other,
+            }
+        }
+        Err(ListenError::NoPort)
+    }
+
+    /// Listens for a service that is no port.
+    ///
+    /// # Errors
+    /// Somebody listens for it already.
+    pub fn bind_service(context: &Context, service: ServiceId, backlog: usize) -> Result<Self, ListenError> {
+        let nic = context.as_device();
+        let system = |error: std::io::Error| ListenError::System(error.kind());
+        let readable = EventFd::new().map_err(system)?;
+        let queue = Arc::new(Queue { waiting: Notice::new(Some(VecDeque::new())), readable });
+        let manager = nic.connections().map_err(system)?;
+        let acceptor = Arc::clone(&queue);
+        let listening = manager.listen(nic, service, backlog, acceptor);
+        let listening = listening.map_err(|error| ListenError::from_device(service, error))?;
+        Ok(Self { nic: nic.clone(), manager, queue, service, _listening: listening })
+    }
+
+    /// The port; 0 if it listens for a service that is none.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.service.as_rdma_ip().map_or(0, |(_, port)| port)
+    }
+
+    /// The service.
+    #[must_use]
+    pub const fn service(&self) -> ServiceId {
+        self.service
+    }
+
+    /// The oldest request, waiting for one until the time is over; for ever with `None`.
+    ///
+    /// # Errors
+    /// The time is over.
+    pub fn accept(&self, timeout: impl Into<Option<Duration>>) -> Result<ConnectRequest, WaitError> {
+        if !self.nic.is_ours() {
+            return Err(WaitError::Forked);
+        }
+        let timeout = timeout.into();
+        let found = self.queue.waiting.wait(timeout, |waiting| self.queue.pop(&self.manager, waiting));
+        let found = found.ok_or(WaitError::TimedOut(timeout.unwrap_or(Duration::MAX)))?;
+        Ok(self.request(found))
+    }
+
+    /// The oldest request, if there is one.
+    #[must_use]
+    pub fn try_accept(&self) -> Option<ConnectRequest> {
+        if !self.nic.is_ours() {
+            return None;
+        }
+        let found = self.queue.waiting.look(|waiting| self.queue.pop(&self.manager, waiting));
+        found.map(|found| self.request(found))
+    }
+
+    /// The oldest request; if there is none, the task is woken when one comes. In a child of the process that
+    /// opened the device none ever does.
+    pub fn poll_accept(&self, cx: &mut TaskContext<'_>) -> Poll<ConnectRequest> {
+        if !self.nic.is_ours() {
+            return Poll::Pending;
+        }
+        let found = self.queue.waiting.poll(cx.waker(), |waiting| self.queue.pop(&self.manager, waiting));
+        match found {
+            Some(found) => Poll::Ready(self.request(found)),
+            None => Poll::Pending,
+        }
+    }
+
+    /// The next request, for a program that awaits. Dropping the future loses no request.
+    pub fn next(&self) -> impl Future<Output = ConnectRequest> + Send + '_ {
+        std::future::poll_fn(|cx| self.poll_accept(cx))
+    }
+
+    fn request(&self, found: Waiting) -> ConnectRequest {
+        ConnectRequest::new(self.nic.clone(), Arc::clone(&self.manager), found.request, found.link)
+    }
+}
+
+/// Readable while requests wait.
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.readable.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if !self.nic.is_ours() {
+            return;
+        }
+        let left = self.queue.waiting.look(Option::take);
+        for Waiting { request, .. } in left.into_iter().flatten() {
+            self.manager.abandon(request.id);
+        }
+    }
+}
+
+impl Queue {
+    /// The oldest request that its peer has not given up.
+    fn pop(&self, manager: &ConnectionManager, waiting: &mut Option<VecDeque<Waiting>>) -> Option<Waiting> {
+        let waiting = waiting.as_mut()?;
+        let mut found = None;
+        while let Some(oldest) = waiting.pop_front() {
+            if manager.is_pending(oldest.request.id) {
+                found = Some(oldest);
+                break;
+            }
+        }
+        if waiting.is_empty() {
+            self.readable.clear();
+        }
+        found
+    }
+}
+
+impl Acceptor for Queue {
+    fn requested(&self, manager: &ConnectionManager, request: Box<Request>) -> Arc<dyn Watcher> {
+        let (id, link) = (request.id, Link::asked(&request));
+        let watcher = Arc::clone(&link);
+        let taken = self.waiting.change(|waiting| {
+            let waiting = waiting.as_mut()?;
+            waiting.push_back(Waiting { request, link });
+            self.readable.signal();
+            Some(())
+        });
+        if taken.is_none() {
+            manager.abandon(id);
+        }
+        watcher
+    }
+}

@@ -1,0 +1,187 @@
+//! Requests that carry data on a reliable connection, SEND and WRITE, in the form in which they are sent by the
+//! thousand: the same bytes as those of a [`Packet`], written with fewer questions.
+
+use crate::header::{Bth, Ieth, Imm, Reth};
+use crate::icrc::ICRC_LEN;
+use crate::num::{PKey, Psn, Qpn};
+use crate::packet::{Body, Packet, PayloadLen, Request, Segment, SendTail};
+
+/// Everything before the payload of one packet of a SEND or WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataRequest {
+    /// The queue pair that it is for.
+    pub dest_qp: Qpn,
+    /// The partition.
+    pub pkey: PKey,
+    /// Its place in the sequence of packets.
+    pub psn: Psn,
+    /// The responder is asked to acknowledge.
+    pub ack_request: bool,
+    /// The receiver is asked to raise a completion event.
+    pub solicited: bool,
+    /// The message begins here.
+    pub begins: bool,
+    /// The message ends here.
+    pub ends: bool,
+    /// What is done with the message.
+    pub verb: DataVerb,
+    /// Bytes of payload, 4096 at most.
+    pub payload: usize,
+}
+
+/// What is done with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataVerb {
+    /// It goes into a receive of the peer.
+    Send(SendTail),
+    /// It goes into memory of the peer.
+    Write(Reth, Option<Imm>),
+}
+
+impl DataRequest {
+    /// Bytes before the payload.
+    #[must_use]
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        Bth::LEN
+            + match self.verb {
+                DataVerb::Write(_, imm) => {
+                    let head = if self.begins { Reth::LEN } else { 0 };
+                    if self.ends && imm.is_some() { head + Imm::LEN } else { head }
+                }
+                DataVerb::Send(SendTail::Plain) => 0,
+                DataVerb::Send(SendTail::Immediate(_) | SendTail::Invalidate(_)) if self.ends => Imm::LEN,
+                DataVerb::Send(_) => 0,
+            }
+    }
+
+    /// Bytes of the packet, from the base transport header to the ICRC.
+    #[must_use]
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.header_len() + self.payload.next_multiple_of(4) + ICRC_LEN
+    }
+
+    /// Writes everything before the payload to the front of `buffer` and returns its length; `None`, and nothing
+    /// written, if the buffer is shorter than [`header_len`](Self::header_len).
+    #[inline]
+    pub fn emit_headers(&self, buffer: &mut [u8]) -> Option<usize> {
+        let len = self.header_len();
+        let (bth, mut rest) = buffer.get_mut(..len)?.split_first_chunk_mut::<{ Bth::LEN }>()?;
+        let pad = (self.payload.wrapping_neg() & 3) as u8;
+        let [_, qp @ ..] = self.dest_qp.get().to_be_bytes();
+        let [_, psn @ ..] = self.psn.get().to_be_bytes();
+        let [partition, member] = self.pkey.0.to_be_bytes();
+        let flags = u8::from(self.solicited) << 7 | pad << 4;
+        let asks = u8::from(self.ack_request) << 7;
+        *bth =
+            [self.opcode(), flags, partition, member, 0, qp[0], qp[1], qp[2], asks, psn[0], psn[1], psn[2]];
+        if let DataVerb::Write(reth, _) = &self.verb
+            && self.begins
+        {
+            let (header, after) = rest.split_first_chunk_mut()?;
+            reth.emit(header);
+            rest = after;
+        }
+        if self.ends
+            && let Some(tail) = rest.first_chunk_mut()
+        {
+            match self.verb {
+                DataVerb::Write(_, Some(imm)) | DataVerb::Send(SendTail::Immediate(imm)) => imm.emit(tail),
+                DataVerb::Send(SendTail::Invalidate(rkey)) => Ieth(rkey).emit(tail),
+                DataVerb::Write(_, None) | DataVerb::Send(SendTail::Plain) => {}
+            }
+        }
+        Some(len)
+    }
+
+    /// The opcode (IBA 9.2.1): SENDs begin at 0, WRITEs at 6, and those with invalidate are an afterthought.
+    #[inline]
+    const fn opcode(&self) -> u8 {
+        let (base, tail) = match self.verb {
+            DataVerb::Send(SendTail::Plain) => (0, 0),
+            DataVerb::Send(SendTail::Immediate(_)) => (0, 1),
+            DataVerb::Send(SendTail::Invalidate(_)) => match (self.begins, self.ends) {
+                (false, true) => return 0x16,
+                (true, true) => return 0x17,
+                _ => (0, 0),
+            },
+            DataVerb::Write(_, None) => (6, 0),
+            DataVerb::Write(_, Some(_)) => (6, 1),
+        };
+        base + match (self.begins, self.ends) {
+            (true, false) => 0,
+            (false, false) => 1,
+            (false, true) => 2 + tail,
+            (true, true) => 4 + tail,
+        }
+    }
+
+    /// The same as a packet.
+    #[must_use]
+    pub fn to_packet(&self) -> Packet<PayloadLen> {
+        let len = PayloadLen(self.payload);
+        let request = match self.verb {
+            DataVerb::Send(tail) => Request::Send(self.segment((), tail), len),
+            DataVerb::Write(reth, imm) => Request::Write(self.segment(reth, imm), len),
+        };
+        let mut packet = Packet::new(self.dest_qp, self.psn, Body::RcRequest(request));
+        packet.pkey = self.pkey;
+        packet.ack_request = self.ack_request;
+        packet.solicited = self.solicited;
+        packet
+    }
+
+    const fn segment<H: Copy, T: Copy>(&self, head: H, tail: T) -> Segment<H, T> {
+        match (self.begins, self.ends) {
+            (true, true) => Segment::Only(head, tail),
+            (true, false) => Segment::First(head),
+            (false, true) => Segment::Last(tail),
+            (false, false) => Segment::Middle,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::num::Rkey;
+
+    #[test]
+    fn it_writes_what_a_packet_writes() {
+        let reth = Reth { address: 0x0102_0304_0506_0708, rkey: Rkey(0xa1b2_c3d4), length: 77_777 };
+        let verbs = [
+            DataVerb::Send(SendTail::Plain),
+            DataVerb::Send(SendTail::Immediate(Imm(0x1234_5678))),
+            DataVerb::Send(SendTail::Invalidate(Rkey(0x9abc_def0))),
+            DataVerb::Write(reth, None),
+            DataVerb::Write(reth, Some(Imm(5))),
+        ];
+        for verb in verbs {
+            for bits in 0..16_u8 {
+                for payload in [0, 1, 2, 3, 4, 63, 64, 4095, 4096] {
+                    let [begins, ends, ack_request, solicited] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+                    let (dest_qp, pkey, psn) = (Qpn::new(0x01_0203), PKey(0xffff), Psn::new(0xab_cdef));
+                    let data = DataRequest {
+                        dest_qp,
+                        pkey,
+                        psn,
+                        ack_request,
+                        solicited,
+                        begins,
+                        ends,
+                        verb,
+                        payload,
+                    };
+                    let packet = data.to_packet();
+                    assert_eq!(data.len(), packet.len(), "{data:?}");
+                    let (mut ours, mut theirs) = ([0x77; 64], [0x77; 64]);
+                    let Ok(expected) = packet.emit_headers(&mut theirs) else { continue };
+                    assert_eq!(data.emit_headers(&mut ours), Some(expected), "{data:?}");
+                    assert_eq!(ours, theirs, "{data:?}");
+                    assert_eq!(data.emit_headers(&mut [0; 11]), None);
+                }
+            }
+        }
+    }
+}
