@@ -54,7 +54,8 @@ What the columns say, all but the first five per second:
   ERR     requests refused, messages dropped, and time-outs
 
 On a terminal the most active 20 queue pairs of each process are shown again and again until Ctrl-C; a pipe gets all of
-them as plain lines. A process whose engine works without a pause for longer than 2 ms is called busy: try again.
+them as plain lines. A queue pair that the first look did not see has no rates yet (-). An engine that works without any
+pause for some milliseconds is called busy, and its queue pairs are not seen.
 
 Examples:
   ferroce stat
@@ -147,11 +148,12 @@ fn pause(time: Duration) -> anyhow::Result<()> {
 /// A queue pair between two looks.
 struct Row<'a> {
     now: &'a QpStats,
-    rates: Rates,
+    /// `None` if the first look did not see it.
+    rates: Option<Rates>,
 }
 
 /// What happened in a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Rates {
     posted: f64,
     sends_done: f64,
@@ -207,14 +209,12 @@ fn rows<'a>(before: &Look, now: &'a ProcessStats) -> (f64, Vec<Row<'a>>) {
         before.iter().flat_map(|before| before.rows.iter().map(|row| (row.qpn, row))).collect();
     let row = |row: &'a QpStats| {
         let before = known.get(&row.qpn).filter(|_| seconds > 0.0);
-        Row {
-            now: row,
-            rates: before.map_or_else(Rates::default, |before| Rates::between(before, row, seconds)),
-        }
+        Row { now: row, rates: before.map(|before| Rates::between(before, row, seconds)) }
     };
     let mut rows: Vec<Row<'_>> = now.rows.iter().map(row).collect();
     rows.sort_by(|one, other| {
-        let active = |row: &Row<'_>| row.rates.done() + row.rates.packets() + row.rates.posted;
+        let active =
+            |row: &Row<'_>| row.rates.map_or(0.0, |rates| rates.done() + rates.packets() + rates.posted);
         active(other).total_cmp(&active(one)).then(one.now.qpn.cmp(&other.now.qpn))
     });
     (seconds, rows)
@@ -259,12 +259,16 @@ fn print(text: &mut String, before: &Look, process: &ProcessStats, most: usize) 
     writeln!(text, "{}", Style::Faint.of(HEAD))?;
     for Row { now, rates } in rows.iter().take(most) {
         let path = now.path.map_or("-", path_name);
-        let faults = rates.errors + rates.timeouts;
+        let [posted, done, packets, again, rnr, faults] = rates.map_or([const { None }; 6], |rates| {
+            let rnr = rates.rnr_received + rates.rnr_sent;
+            let faults = rates.errors + rates.timeouts;
+            [rates.posted, rates.done(), rates.packets(), rates.retransmitted, rnr, faults].map(Some)
+        });
+        let short = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), short);
         write!(text, "{} {:2} {:5} {path:5} ", now.qpn, now.service.name(), now.state)?;
-        write!(text, "{:18} ", peer(now.peer))?;
-        write!(text, "{:>6} {:>6} ", short(rates.posted), short(rates.done()))?;
-        write!(text, "{:>6} {:>5} ", short(rates.packets()), short(rates.retransmitted))?;
-        writeln!(text, "{:>4} {:>4}", short(rates.rnr_received + rates.rnr_sent), short(faults))?;
+        write!(text, "{:18} {:>6} {:>6} ", peer(now.peer), short(posted), short(done))?;
+        write!(text, "{:>6} {:>5} {:>4} ", short(packets), short(again), short(rnr))?;
+        writeln!(text, "{:>4}", short(faults))?;
     }
     let told = process.rows.len();
     let hidden = (told.saturating_sub(most)) + (*queue_pairs as usize).saturating_sub(told);
@@ -312,6 +316,7 @@ fn to_json(before: &Look, process: &ProcessStats) -> Value {
     let (seconds, rows) = rows(before, process);
     let Group { interface, address } = &process.group;
     let row = |Row { now, rates }: &Row<'_>| {
+        let rate = |of: fn(&Rates) -> f64| rates.as_ref().map(of);
         json!({
             "qpn": now.qpn.get(),
             "engine": now.engine,
@@ -320,19 +325,19 @@ fn to_json(before: &Look, process: &ProcessStats) -> Value {
             "path": now.path.map(path_name),
             "peer_qpn": now.peer.map(|(qpn, _)| qpn.get()),
             "peer": now.peer.map(|(_, address)| address.to_string()),
-            "posted_per_s": rates.posted,
-            "done_per_s": rates.done(),
-            "sends_done_per_s": rates.sends_done,
-            "receives_done_per_s": rates.receives_done,
-            "packets_sent_per_s": rates.packets_sent,
-            "packets_received_per_s": rates.packets_received,
-            "direct_per_s": rates.direct,
-            "retransmitted_per_s": rates.retransmitted,
-            "rnr_received_per_s": rates.rnr_received,
-            "rnr_sent_per_s": rates.rnr_sent,
-            "timeouts_per_s": rates.timeouts,
-            "errors_per_s": rates.errors,
-            "waits_per_s": rates.waits,
+            "posted_per_s": rate(|rates| rates.posted),
+            "done_per_s": rate(Rates::done),
+            "sends_done_per_s": rate(|rates| rates.sends_done),
+            "receives_done_per_s": rate(|rates| rates.receives_done),
+            "packets_sent_per_s": rate(|rates| rates.packets_sent),
+            "packets_received_per_s": rate(|rates| rates.packets_received),
+            "direct_per_s": rate(|rates| rates.direct),
+            "retransmitted_per_s": rate(|rates| rates.retransmitted),
+            "rnr_received_per_s": rate(|rates| rates.rnr_received),
+            "rnr_sent_per_s": rate(|rates| rates.rnr_sent),
+            "timeouts_per_s": rate(|rates| rates.timeouts),
+            "errors_per_s": rate(|rates| rates.errors),
+            "waits_per_s": rate(|rates| rates.waits),
             "packets_sent": now.packets_sent,
             "packets_received": now.packets_received,
             "retransmitted": now.retransmitted,

@@ -51,7 +51,8 @@ fn at_work(pid: &str) -> Vec<Value> {
         assert!(processes.iter().all(|process| process["pid"].as_u64() == pid.parse().ok()), "{told}");
         let all = processes.iter().flat_map(|process| process["queue_pairs"].as_array().unwrap().clone());
         let all: Vec<Value> = all.collect();
-        if all.iter().any(|pair| pair["done_per_s"].as_f64().unwrap() > 0.0) {
+        let is_known = |pair: &Value| pair["done_per_s"].is_f64();
+        if all.iter().all(is_known) && all.iter().any(|pair| pair["done_per_s"].as_f64().unwrap() > 0.0) {
             return all;
         }
     }
