@@ -26,7 +26,8 @@ const LEN: usize = 1000;
 pub(crate) fn rping(lab: &mut Lab, asks: Asks) -> Result<()> {
     match asks {
         Asks::We => {
-            let server = start(lab, &format!("rping -s -a {} -p {PORT} -S {LEN} -v", far_address(lab.family)))?;
+            let server =
+                start(lab, &format!("rping -s -a {} -p {PORT} -S {LEN} -v", far_address(lab.family)))?;
             let side = Side::new(lab, Service::Rc)?;
             let link = connect(lab, &side)?;
             play(&side, ROUNDS)?;

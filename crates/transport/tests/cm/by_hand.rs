@@ -358,7 +358,8 @@ fn time_wait_keeps_the_queue_pair_and_the_name_from_others() {
 
 #[test]
 fn what_cannot_be_is_rejected_with_the_reason() {
-    let reasons: [(RejectReason, fn(&mut Req)); 7] = [
+    type Spoil = fn(&mut Req);
+    let reasons: [(RejectReason, Spoil); 7] = [
         (RejectReason::INVALID_TRANSPORT_SERVICE, |req| req.transport_service = TransportService::Rd),
         (RejectReason::UNSUPPORTED_REQUEST, |req| req.local_qpn = Qpn::GSI),
         (RejectReason::INVALID_PRIMARY_GID, |req| req.primary.local_gid = address(9).into()),
