@@ -266,8 +266,12 @@ impl ConnectionManager {
     }
 
     fn run(&self) {
-        while !self.stop.load(Ordering::SeqCst) {
+        loop {
+            // Before looking: whoever calls sets what is to be seen, and rings then.
             self.bell.clear();
+            if self.stop.load(Ordering::SeqCst) {
+                return;
+            }
             self.turn();
             while !self.stop.load(Ordering::SeqCst) {
                 // Not in the condition: there, the lock would be held while it is told.

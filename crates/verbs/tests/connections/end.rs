@@ -108,3 +108,20 @@ fn many_connections_come_and_go_and_nothing_is_left() {
         crate::child::eventually("all is forgotten", || manager.census() == (0, 0, 0));
     }
 }
+
+#[test]
+fn a_device_that_listened_or_asked_closes() {
+    for round in 0..100 {
+        let context = crate::common::open([127, 0, 140, 1]);
+        let listener = Listener::bind(&context, 0, 1).unwrap();
+        let end = crate::common::End::new(&context, ferroce_verbs::Service::Rc);
+        let peer = ([127, 0, 140, 1], listener.port()).into();
+        let asking = ferroce_verbs::cm::start_connect(peer, &end.qp, &crate::parties::patient()).unwrap();
+        // In every order.
+        match round % 3 {
+            0 => drop((asking, end, listener, context)),
+            1 => drop((context, listener, end, asking)),
+            _ => drop((listener, asking, context, end)),
+        }
+    }
+}

@@ -32,7 +32,7 @@ fn nobody_is_there() {
     let end = End::new(&client, Service::Rc);
     let peer: SocketAddr = "127.0.116.1:4242".parse().unwrap();
     let before = now();
-    let error = cm::connect(peer, &end.qp, &hasty()).unwrap_err();
+    let error = cm::connect(peer, &end.qp, &hasty().timeout(SOON)).unwrap_err();
     assert!(matches!(error, CmError::TimedOut { sent: "REQ", attempts: 4, .. }), "{error}");
     assert!(error.is_passing());
     assert!(now().since(before) < SOON);
