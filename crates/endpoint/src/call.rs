@@ -9,7 +9,6 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use ferroce_device::{now, park, until};
-use ferroce_verbs::Time;
 
 use crate::error::Error;
 use crate::options::Polling;
@@ -28,7 +27,6 @@ use crate::shared::Shared;
 pub struct Call<'a, F> {
     shared: &'a Arc<Shared>,
     poll: F,
-    patience: Patience,
 }
 
 /// What a [`Call`] does, step by step. Programs neither name nor implement it.
@@ -54,7 +52,7 @@ where
 
 impl<'a, F> Call<'a, F> {
     pub(crate) const fn new(shared: &'a Arc<Shared>, poll: F) -> Self {
-        Self { shared, poll, patience: Patience::new() }
+        Self { shared, poll }
     }
 
     pub(crate) fn into_inner(self) -> F {
@@ -96,41 +94,23 @@ impl<F: Attempt> Future for Call<'_, F> {
     type Output = Result<F::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { shared, poll, patience } = &mut *self;
-        patience.poll(shared.polling, context.waker(), |waker| poll.attempt(waker))
+        poll_in_task(self.shared.polling, context.waker(), |waker| self.poll.attempt(waker))
     }
 }
 
-/// How a task passes its time: it yields to others and looks again, for as long as a thread would look, before it
-/// leaves a waker and sleeps.
-#[derive(Debug)]
-pub(crate) struct Patience(Option<Time>);
-
-impl Patience {
-    pub(crate) const fn new() -> Self {
-        Self(None)
+/// How a task passes its time: it sleeps, unless the connection is to be [`Polling::Busy`]. Then it yields to others
+/// and looks again.
+pub(crate) fn poll_in_task<T>(
+    polling: Polling,
+    waker: &Waker,
+    poll: impl FnOnce(Option<&Waker>) -> Poll<T>,
+) -> Poll<T> {
+    let busy = polling == Polling::Busy;
+    let result = poll((!busy).then_some(waker));
+    if busy && result.is_pending() {
+        waker.wake_by_ref();
     }
-
-    pub(crate) fn poll<T>(
-        &mut self,
-        polling: Polling,
-        waker: &Waker,
-        mut poll: impl FnMut(Option<&Waker>) -> Poll<T>,
-    ) -> Poll<T> {
-        let looks_on = match polling {
-            Polling::Event => false,
-            Polling::Busy => true,
-            Polling::Adaptive(time) => !until(*self.0.get_or_insert_with(now) + time).is_zero(),
-        };
-        let result = poll((!looks_on).then_some(waker));
-        match result {
-            Poll::Pending if looks_on => waker.wake_by_ref(),
-            Poll::Pending => {}
-            // The next one waits anew.
-            Poll::Ready(_) => self.0 = None,
-        }
-        result
-    }
+    result
 }
 
 impl<F> fmt::Debug for Call<'_, F> {

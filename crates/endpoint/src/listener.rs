@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use ferroce_verbs::Context;
-use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Connecting};
+use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Connecting, Established};
 
 use crate::call::block_on;
 use crate::connection::Connection;
@@ -58,6 +58,21 @@ struct Inside {
 struct Coming {
     half: Half,
     connecting: Connecting,
+}
+
+impl Inside {
+    /// One of those that are coming and has come, or has not.
+    fn next_outcome(
+        &mut self,
+        context: &mut TaskContext<'_>,
+    ) -> Option<(Half, Result<Established, CmError>)> {
+        for index in 0..self.coming.len() {
+            if let Poll::Ready(outcome) = self.coming[index].connecting.poll_established(context) {
+                return Some((self.coming.swap_remove(index).half, outcome));
+            }
+        }
+        None
+    }
 }
 
 /// What happened to a listener so far.
@@ -123,38 +138,27 @@ impl Listener {
     /// The device has no room for one more.
     pub fn poll_accept(&self, context: &mut TaskContext<'_>) -> Poll<Result<Connection, AcceptError>> {
         let mut inside = self.inside();
-        while inside.coming.len() < self.options.backlog {
-            let Poll::Ready(request) = self.cm.poll_accept(context) else { break };
-            match self.answer(request, &mut inside.counters) {
-                Ok(Some(coming)) => inside.coming.push(coming),
-                Ok(None) => {}
-                Err(error) => return Poll::Ready(Err(error.into())),
-            }
-        }
-        let mut index = 0;
-        while let Some(coming) = inside.coming.get_mut(index) {
-            match coming.connecting.poll_established(context) {
-                Poll::Pending => index += 1,
-                Poll::Ready(outcome) => {
-                    let Coming { half, .. } = inside.coming.swap_remove(index);
-                    let opened = outcome.ok().map(|established| {
-                        let (local, peer) = (established.local(), established.peer());
-                        let hello = established.private_data().to_vec();
-                        half.open(&hello, Box::new(Managed(established)), local, peer)
-                    });
-                    match opened {
-                        Some(Ok(connection)) => {
-                            inside.counters.accepted += 1;
-                            return Poll::Ready(Ok(connection));
-                        }
-                        // Its hello was looked at before.
-                        Some(Err(error)) => return Poll::Ready(Err(error.into())),
-                        None => inside.counters.given_up += 1,
-                    }
+        loop {
+            while inside.coming.len() < self.options.backlog {
+                let Poll::Ready(request) = self.cm.poll_accept(context) else { break };
+                match self.answer(request, &mut inside.counters) {
+                    Ok(Some(coming)) => inside.coming.push(coming),
+                    Ok(None) => {}
+                    Err(error) => return Poll::Ready(Err(error.into())),
                 }
             }
+            let Some((half, outcome)) = inside.next_outcome(context) else { return Poll::Pending };
+            // Who has given up makes room for another.
+            let Ok(established) = outcome else {
+                inside.counters.given_up += 1;
+                continue;
+            };
+            let (local, peer) = (established.local(), established.peer());
+            let hello = established.private_data().to_vec();
+            let connection = half.open(&hello, Box::new(Managed(established)), local, peer)?;
+            inside.counters.accepted += 1;
+            return Poll::Ready(Ok(connection));
         }
-        Poll::Pending
     }
 
     /// Accepts a request, or refuses it with a reason.

@@ -12,7 +12,8 @@ use crate::frame::{Exposure, Header, Kind};
 use crate::hub::CompletionHub;
 use crate::physical::PhysicalWindow;
 
-/// How a call that waits passes its time.
+/// How a call that waits passes its time. A task of an async program sleeps in both of the last ways; in the first it
+/// yields to others and looks again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
     /// It looks again and again: the lowest latency, for a whole processor.

@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker, ready};
 
 use crate::buffer::Message;
-use crate::call::{Patience, block_on};
+use crate::call::block_on;
 use crate::connection::{Connection, poll_receive};
 use crate::core::{Payload, Taken};
 use crate::error::Error;
@@ -24,8 +24,6 @@ pub struct Stream {
     current: Mutex<Option<(Message, usize)>>,
     /// A place in the queue of those who wait to write.
     ticket: Mutex<Option<u64>>,
-    /// How tasks wait: one that reads, and one that writes.
-    patience: (Patience, Patience),
 }
 
 /// Bytes of one message that the peer reads itself. Less than that is sent at once, in pieces.
@@ -33,8 +31,7 @@ const PIECE: usize = 1 << 20;
 
 impl Stream {
     pub(crate) const fn new(connection: Connection) -> Self {
-        let patience = (Patience::new(), Patience::new());
-        Self { connection, current: Mutex::new(None), ticket: Mutex::new(None), patience }
+        Self { connection, current: Mutex::new(None), ticket: Mutex::new(None) }
     }
 
     /// The connection, for its addresses, its state and what it counts.
@@ -208,20 +205,18 @@ mod tokio_traits {
 
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-    use super::{Patience, Stream};
+    use super::Stream;
+    use crate::call::poll_in_task;
 
     impl AsyncRead for Stream {
         fn poll_read(
-            mut self: Pin<&mut Self>,
+            self: Pin<&mut Self>,
             context: &mut Context<'_>,
             into: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
             let polling = self.connection.shared().polling;
-            let mut patience = std::mem::replace(&mut self.patience.0, Patience::new());
             let bytes = into.initialize_unfilled();
-            let read =
-                patience.poll(polling, context.waker(), |waker| Stream::poll_read(&self, waker, bytes));
-            self.patience.0 = patience;
+            let read = poll_in_task(polling, context.waker(), |waker| Stream::poll_read(&self, waker, bytes));
             into.advance(ready!(read)?);
             Poll::Ready(Ok(()))
         }
@@ -229,16 +224,12 @@ mod tokio_traits {
 
     impl AsyncWrite for Stream {
         fn poll_write(
-            mut self: Pin<&mut Self>,
+            self: Pin<&mut Self>,
             context: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
             let polling = self.connection.shared().polling;
-            let mut patience = std::mem::replace(&mut self.patience.1, Patience::new());
-            let written =
-                patience.poll(polling, context.waker(), |waker| Stream::poll_write(&self, waker, bytes));
-            self.patience.1 = patience;
-            written
+            poll_in_task(polling, context.waker(), |waker| Stream::poll_write(&self, waker, bytes))
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -50,7 +50,12 @@ fn messages_both_ways_and_a_quiet_end() {
 
 #[test]
 fn one_address_is_enough_for_both_ends() {
-    let listener = Listener::bind("127.0.115.7:0").unwrap();
+    both_ends_at("127.0.115.7:0");
+    both_ends_at("[::1]:0");
+}
+
+fn both_ends_at(address: &str) {
+    let listener = Listener::bind(address).unwrap();
     let address = listener.local_addr();
     thread::scope(|scope| {
         let client = scope.spawn(move || {
