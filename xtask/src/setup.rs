@@ -32,6 +32,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "perftest", binary: "ib_write_bw", why: STOCK },
     Package { name: "python3-pyverbs", binary: "/usr/share/doc/rdma-core/tests/run_tests.py", why: STOCK },
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
+    Package { name: "ucx-utils", binary: "ucx_perftest", why: BESIDE },
+    Package { name: "libfabric-bin", binary: "fi_pingpong", why: BESIDE },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },
@@ -39,6 +41,9 @@ const PACKAGES: &[Package] = &[
 
 /// Programs that know nothing of us.
 const STOCK: &str = "runs on the drop-in library";
+
+/// Small programs of other libraries.
+const BESIDE: &str = "is measured beside us by `cargo xtask bench`";
 
 /// Why many of them are needed.
 const GUEST: &str = "for the guest whose kernel we interoperate with";

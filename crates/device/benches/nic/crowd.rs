@@ -173,8 +173,8 @@ impl Crowd {
     /// By what the process has touched: before and after so many more are connected.
     fn memory(&self) -> Outcome<Sample> {
         // The first ones make tables and thread-local memory that the others share.
-        let made =
-            |count: usize| (0..count).map(|_| connected_by(&self.sites[0], &self.sites[1], caps(64, 64)));
+        let [here, there] = &self.sites;
+        let made = |count: usize| (0..count).map(|_| connected_by(here, there, caps(64, 64)));
         let _first = made(16).collect::<Outcome<Vec<_>>>()?;
         let before = system::resident()?;
         let pairs = made(COUNTED).collect::<Outcome<Vec<_>>>()?;

@@ -4,7 +4,7 @@ use crate::ends::NARROW;
 use crate::pingpong::Exchange;
 use crate::samples::Sample;
 use crate::stream::{ASLEEP, RECEIVER, Stream, Verb};
-use crate::{Outcome, Settings, alone, crowd, local, pingpong, raw};
+use crate::{Outcome, Settings, alone, crowd, elsewhere, local, pingpong, raw};
 
 /// Measures one side of a figure.
 pub(crate) type Load = fn(&Settings) -> Outcome<Sample>;
@@ -267,6 +267,41 @@ pub(crate) const FIGURES: &[Figure] = &[
         against: "nothing",
         ours: Some(crowd::memory),
         raw: None,
+    },
+    Figure {
+        name: "beside UCX: SEND 64 B, RTT/2, both poll",
+        unit: "us",
+        against: "UCX over TCP, tag_lat",
+        ours: Some(|s| Exchange::BUSY.run(s)),
+        raw: Some(|s| elsewhere::ucx_latency(s, "tag_lat")),
+    },
+    Figure {
+        name: "beside UCX: WRITE 64 B, RTT/2, both poll and look at memory",
+        unit: "us",
+        against: "UCX over TCP, ucp_put_lat",
+        ours: Some(|s| pingpong::write(s, 64, true)),
+        raw: Some(|s| elsewhere::ucx_latency(s, "ucp_put_lat")),
+    },
+    Figure {
+        name: "beside UCX: WRITE 1 MiB, depth 16, mean",
+        unit: "GB/s",
+        against: "UCX over TCP, ucp_put_bw",
+        ours: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
+        raw: Some(elsewhere::ucx_bandwidth),
+    },
+    Figure {
+        name: "beside rxd: WRITE 1 MiB, depth 16, mean",
+        unit: "GB/s",
+        against: "libfabric udp;ofi_rxd, to and fro",
+        ours: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
+        raw: Some(elsewhere::rxd_bandwidth),
+    },
+    Figure {
+        name: "beside rxd: WRITE 1 MiB, one at a time, mean",
+        unit: "GB/s",
+        against: "libfabric udp;ofi_rxd, to and fro",
+        ours: Some(|s| Stream { depth: 1, by_mean: true, ..BULK }.bandwidth(s)),
+        raw: Some(elsewhere::rxd_bandwidth),
     },
     Figure {
         name: "the time",

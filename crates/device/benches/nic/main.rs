@@ -13,6 +13,7 @@ use std::time::Duration;
 
 mod alone;
 mod crowd;
+mod elsewhere;
 mod ends;
 mod figures;
 mod local;
@@ -23,6 +24,7 @@ mod samples;
 mod stream;
 mod system;
 
+use elsewhere::NotInstalled;
 use figures::FIGURES;
 use peer::Master;
 use samples::{Sample, quoted};
@@ -84,13 +86,19 @@ fn measure(settings: &Settings, filters: &[&str]) -> Outcome<()> {
     for repeat in 0..settings.repeats {
         for (at, figure) in figures.iter().enumerate() {
             progress(&format!("repeat {} of {}, {}", repeat + 1, settings.repeats, figure.name));
+            let mut against = figure.against.to_owned();
             for (side, load) in [("raw", figure.raw.filter(|_| !settings.only_ours)), ("ours", figure.ours)] {
                 let Some(load) = load else { continue };
                 let bystanders = system::Bystanders::watch();
                 match load(settings) {
                     Ok(sample) => {
-                        println!("{}", line(figure, at, side, repeat, &sample, bystanders.cores()));
+                        println!(
+                            "{}",
+                            line(figure, at, (side, &against), repeat, &sample, bystanders.cores())
+                        );
                     }
+                    // It is said where the baseline is named.
+                    Err(error) if error.is::<NotInstalled>() => against = format!("{against}; {error}"),
                     Err(error) => {
                         failed += 1;
                         progress("");
@@ -107,12 +115,12 @@ fn measure(settings: &Settings, filters: &[&str]) -> Outcome<()> {
 fn line(
     figure: &figures::Figure,
     at: usize,
-    side: &str,
+    (side, against): (&str, &str),
     repeat: usize,
     sample: &Sample,
     others: f64,
 ) -> String {
-    let figures::Figure { name, unit, against, .. } = figure;
+    let figures::Figure { name, unit, .. } = figure;
     let Sample { value, note } = sample;
     format!(
         "{{\"kind\":\"sample\",\"order\":{at},\"figure\":{},\"unit\":{},\"against\":{},\"side\":\"{side}\",\

@@ -107,7 +107,8 @@ impl Span {
             self.slices.push(per_second(*slice));
             *slice = (now, count);
         }
-        if now < self.end || self.slices.is_empty() {
+        // A mean of nothing says nothing.
+        if now < self.end || self.slices.is_empty() || self.by_mean && count == first.1 {
             return None;
         }
         self.slices.sort_unstable_by(f64::total_cmp);
