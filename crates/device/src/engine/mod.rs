@@ -155,6 +155,8 @@ pub(crate) enum Reason {
     Polled,
     /// The same, and will look again at once: the driver was sent to rest for it.
     Watched,
+    /// The same, and all queue pairs here have their peers in this process: the network has nothing for them.
+    Aloof,
     /// Nobody else does.
     Driver,
 }
@@ -232,8 +234,10 @@ impl Engine {
                 self.queue_owing();
                 self.transmit(Acks::Send, around);
             }
-            Reason::Polled | Reason::Watched => {
-                turned = self.receive(around, reason);
+            Reason::Polled | Reason::Watched | Reason::Aloof => {
+                if reason != Reason::Aloof {
+                    turned = self.receive(around, reason);
+                }
                 self.held += turned.received;
                 if turned.received == 0 {
                     self.queue_owing();
@@ -495,7 +499,9 @@ impl Engine {
         let fabric = &mut self.port.fabric;
         let looked = match reason {
             Reason::Watched => fabric.receive_next(&mut inbox),
-            Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Driver => fabric.receive(&mut inbox),
+            Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Aloof | Reason::Driver => {
+                fabric.receive(&mut inbox)
+            }
         };
         if looked.is_err() {
             self.broken = true;

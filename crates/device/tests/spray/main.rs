@@ -202,7 +202,10 @@ fn every_class_is_counted_by_its_name() {
                 let_pass(Duration::from_micros(50));
             }
         }
-        assert_eq!(scene.counted(names) - before, 400, "{class:?} as {names:?}");
+        // Who asks for a service that nobody has is refused, and the refusal reaches somebody who never asked.
+        let at_most = if class == Class::ConnectRequest { 800 } else { 400 };
+        let counted = scene.counted(names) - before;
+        assert!((400..=at_most).contains(&counted), "{counted} {class:?} as {names:?}");
         scene.check();
     }
     scene.honest.round();
