@@ -23,8 +23,6 @@ pub(crate) struct SendWork {
     pub(crate) read_chunk: u32,
     /// Local work: done already.
     pub(crate) executed: bool,
-    /// Its last packet has asked for an acknowledgement when it was last sent.
-    pub(crate) asked: bool,
     sges: u8,
     inline: Option<u32>,
 }
@@ -56,7 +54,6 @@ impl SendQueue {
             message: Msn::default(),
             read_chunk: 0,
             executed: false,
-            asked: false,
             sges: 0,
             inline: None,
         };
@@ -82,11 +79,6 @@ impl SendQueue {
 
     pub(crate) fn head(&self) -> u32 {
         self.head
-    }
-
-    /// Whether more places are free than taken.
-    pub(crate) fn is_less_than_half_full(&self) -> bool {
-        (self.len() as usize) < self.work.len() / 2
     }
 
     /// How many were posted and how many are done, ever. Both wrap.
@@ -137,7 +129,6 @@ impl SendQueue {
             message,
             read_chunk: 0,
             executed: false,
-            asked: false,
             sges,
             inline,
         };

@@ -158,54 +158,6 @@ fn unsignaled_work_is_silent_unless_all_is_signaled() {
     }
 }
 
-/// Messages whose end nobody waits for ask for an acknowledgement now and then, while the peer answers anyway; the
-/// last ones are asked for by a probe.
-#[test]
-fn a_conversation_without_completions_asks_now_and_then() {
-    const ROUNDS: u64 = 64;
-    let mut pair = pair(|_| {});
-    // A peer that is known to have no receive left is always asked.
-    for round in 0..ROUNDS {
-        post_receive(&mut pair, Side::A, round, 0, 10);
-        post_receive(&mut pair, Side::B, round, 0, 10);
-    }
-    for round in 0..ROUNDS {
-        for from in [Side::A, Side::B] {
-            let sge = [pair.sge(from, 64, 10)];
-            post_with(&mut pair, from, round, SendOp::Send, Data::Gather(&sge), SendFlags::empty());
-            pair.run_for(Duration::from_micros(5));
-        }
-    }
-    for side in [Side::A, Side::B] {
-        // Who is asked acknowledges: the first message, and each sixteenth after it.
-        let asked = pair.counters(side).acks_sent;
-        assert!((4..=6).contains(&asked), "{asked} acknowledgements\n{}", wire(&pair).join("\n"));
-    }
-    pair.run();
-    for side in [Side::A, Side::B] {
-        let counters = pair.counters(side);
-        assert_eq!(pair.queue_pair(side).sends_waiting(), 0, "{counters:?}");
-        assert!(counters.probes <= 1 && counters.timeouts == 0, "{counters:?}");
-        let received: Vec<_> = pair.take_receives(side).iter().map(|one| one.id).collect();
-        assert_eq!(received, (0..ROUNDS).collect::<Vec<_>>());
-    }
-    assert_at_peace(&mut pair);
-}
-
-/// A program that talks alone asks each time, since nobody else would tell it of a loss.
-#[test]
-fn a_monologue_without_completions_asks_each_time() {
-    let mut pair = pair(|_| {});
-    for id in 0..3 {
-        let (op, sge) = (SendOp::Write(pair.remote(Side::B, 0)), [pair.sge(Side::A, 0, 10)]);
-        post_with(&mut pair, Side::A, id, op, Data::Gather(&sge), SendFlags::empty());
-        pair.run();
-        pair.run_for(Duration::from_millis(1));
-    }
-    assert_eq!(wire_of(&pair, Side::A).iter().filter(|line| line.ends_with("ask")).count(), 3);
-    assert_at_peace(&mut pair);
-}
-
 /// Unsignaled work that fails is not silent.
 #[test]
 fn unsignaled_work_that_fails_completes() {

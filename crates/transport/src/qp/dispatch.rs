@@ -83,9 +83,6 @@ impl QueuePair {
             self.establish(host);
         }
         let (machine, mut cx) = self.split(now, window, host);
-        if let Machine::Rc { requester, .. } = machine {
-            requester.heard = Some(now);
-        }
         let info =
             RequestInfo { psn: packet.psn, ack_request: packet.ack_request, solicited: packet.solicited };
         let result = match (machine, &packet.body) {

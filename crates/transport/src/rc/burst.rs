@@ -63,7 +63,7 @@ impl Requester {
                     dest_qp: cx.connection.dest_qpn,
                     pkey: cx.connection.pkey,
                     psn,
-                    ack_request: (ends && !self.can_go_unasked(&work, cx)) || room_after < Window::BATCH,
+                    ack_request: ends || room_after < Window::BATCH,
                     solicited: solicited && ends,
                     begins: done == 0,
                     ends,
@@ -81,7 +81,7 @@ impl Requester {
                 if !sink(cx.host, &data, &payload) {
                     return sent;
                 }
-                self.under_way(number, &data, cost, cx);
+                self.under_way(&data, cost, cx);
                 sent += 1;
                 done += 1;
             }
@@ -90,9 +90,9 @@ impl Requester {
     }
 
     /// Takes note of a packet that was sent.
-    fn under_way<H>(&mut self, number: u32, data: &DataRequest, cost: u32, cx: &mut Context<'_, H>) {
+    fn under_way<H>(&mut self, data: &DataRequest, cost: u32, cx: &mut Context<'_, H>) {
         self.set_in_flight(self.in_flight + cost, cx.window);
-        self.note_asking(number, data.ends, data.psn, data.ack_request);
+        self.note_asking(data.psn, data.ack_request);
         self.cursor.psn = data.psn.next();
         self.high = self.cursor.psn;
         self.cursor.work = self.cursor.work.wrapping_add(u32::from(data.ends));

@@ -12,8 +12,6 @@
 //! `una` is the oldest that is not acknowledged, or the next response packet of a READ;
 //! `cursor` is the next to be sent; going back means moving `cursor` back, and nothing else.
 
-use core::time::Duration;
-
 use ferroce_wire::{Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
 
 use crate::completion::Status;
@@ -23,16 +21,9 @@ use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::atomic::Atomic;
 use crate::rc::retry::Retry;
-use crate::time::Time;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::window::{Window, true_size};
 use crate::work::{Remote, SendFlags, SendOp, SendRequest};
-
-/// Messages in a row that ask for no acknowledgement, at most.
-const MAX_UNASKED: u32 = 15;
-
-/// A peer that was heard so short a time ago is in conversation with us.
-const CONVERSATION: Duration = Duration::from_micros(100);
 
 /// Bytes of headers and ICRC that the cost of a packet allows for.
 const HEADER_COST: u32 = 32;
@@ -56,10 +47,6 @@ pub(crate) struct Requester {
     pub(crate) blocked: Option<(u32, Status)>,
     /// From this packet on up to the cursor every one has asked for an acknowledgement.
     pub(crate) asked_from: Option<Psn>,
-    /// Messages since the last one that asked.
-    unasked: u32,
-    /// When a packet of the peer last came.
-    pub(crate) heard: Option<Time>,
     /// The last message for which the responder has a receive, if it counts them.
     pub(crate) credit_limit: Option<Msn>,
     pub(crate) retry: Retry,
@@ -99,8 +86,6 @@ impl Requester {
             in_flight: 0,
             blocked: None,
             asked_from: None,
-            unasked: 0,
-            heard: None,
             credit_limit: None,
             retry: Retry::default(),
             draining: false,
@@ -315,13 +300,13 @@ impl Requester {
         // What comes before a pause is acknowledged in it: the peer's silence must not be taken for loss.
         let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
         cx.counters.rate_waits += u64::from(pauses);
-        chosen.packet.ack_request = (ends && !self.can_go_unasked(work, cx))
+        chosen.packet.ack_request = ends
             || pauses
             || work.op.is_read_or_atomic()
             || cx.window.room() < Window::BATCH
             || self.is_limited(work)
             || self.retry.is_cautious();
-        self.note_asking(chosen.work, ends, chosen.packet.psn, chosen.packet.ack_request);
+        self.note_asking(chosen.packet.psn, chosen.packet.ack_request);
         self.cursor.psn += packets;
         if ends {
             self.cursor.work = self.cursor.work.wrapping_add(1);
@@ -338,25 +323,8 @@ impl Requester {
     }
 
     /// Takes note whether a packet asks for an acknowledgement.
-    pub(crate) fn note_asking(&mut self, number: u32, ends: bool, psn: Psn, asks: bool) {
-        if ends {
-            self.unasked = if asks { 0 } else { self.unasked + 1 };
-            if let Some(posted) = self.queue.get_mut(number) {
-                posted.asked = asks;
-            }
-        }
+    pub(crate) fn note_asking(&mut self, psn: Psn, asks: bool) {
         self.asked_from = asks.then(|| self.asked_from.unwrap_or(psn));
-    }
-
-    /// Whether nobody waits for the end of this message, and a later one will ask soon: the program wants no
-    /// completion, its queue has room, and the peer answers us anyway. An acknowledgement costs both sides
-    /// as much as the message itself. Should nothing follow, the probe asks.
-    pub(crate) fn can_go_unasked<H>(&self, work: &SendWork, cx: &Context<'_, H>) -> bool {
-        let is_told = work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all;
-        !is_told
-            && self.unasked < MAX_UNASKED
-            && self.queue.is_less_than_half_full()
-            && self.heard.is_some_and(|heard| cx.now.since(heard) < CONVERSATION)
     }
 
     /// Whether the responder is not known to have a receive for this message.

@@ -153,11 +153,10 @@ impl Requester {
     }
 
     /// Whether the packet of this PSN, which is under way, asked for an acknowledgement when it was
-    /// sent: the last of its message mostly does, and others when the window was nearly full.
+    /// sent: the last of its message does, and others when the window was nearly full.
     fn was_asked_for(&self, acknowledged: Psn) -> bool {
         let work = self.queue.get(self.locate(acknowledged).work);
-        let ends =
-            work.is_some_and(|work| work.asked && work.first_psn + work.packets == acknowledged.next());
+        let ends = work.is_some_and(|work| work.first_psn + work.packets == acknowledged.next());
         ends || self.asked_from.is_some_and(|from| !acknowledged.is_before(from))
     }
 
