@@ -70,7 +70,7 @@ pub(crate) fn killed(lab: &mut Lab, asks: Asks) -> Result<()> {
         Asks::Kernel => {
             let listener = Listener::bind(&lab.context, PORT, 4)?;
             let near = lab.family.near();
-            let endless = format!("timeout -s KILL 2 rping -c -a {near} -p {PORT} -S {LEN}; true");
+            let endless = format!("timeout -s KILL 5 rping -c -a {near} -p {PORT} -S {LEN}; true");
             let client = start(lab, &endless)?;
             let side = Side::new(lab, Service::Rc)?;
             side.receive(NOTES, NOTE)?;
