@@ -44,6 +44,7 @@
 //! events and a counter that many add to.
 #![forbid(unsafe_code)]
 
+pub use ferroce_broker as broker;
 pub use ferroce_endpoint as endpoint;
 pub use ferroce_verbs::*;
 
