@@ -1,0 +1,171 @@
+//! One connection to a peer, from its handshake to its end.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ferroce_verbs::cm::{Disconnected, Established};
+use ferroce_verbs::{
+    Access, Attributes, CompletionQueue, ConnectOptions, Context, MemoryRegion, PostError, ProtectionDomain,
+    QueuePair, Service, State, Status,
+};
+
+use crate::error::{SetupError, Why};
+use crate::hello::Hello;
+use crate::settings::Settings;
+
+/// Work of our own beside that of the program: what we tell the peer about room, and signs of life.
+pub(crate) const OWN_WORK: u32 = 8;
+
+/// One end before the other is known. Its receives are posted: first those of the handshake, then those for messages.
+pub(crate) struct Half {
+    pub(crate) qp: QueuePair,
+    pub(crate) send_queue: CompletionQueue,
+    pub(crate) receive_queue: CompletionQueue,
+    /// Where messages of the peer arrive, a slot for each.
+    ring: MemoryRegion,
+    stride: usize,
+    /// Where the peer tells how many of our messages its program has taken off, since the beginning.
+    pub(crate) credit: MemoryRegion,
+    /// Frames of the handshake: one to be sent, and those that are received.
+    pub(crate) frames: MemoryRegion,
+}
+
+impl Half {
+    /// An end that expects so many frames before the first message.
+    pub(crate) fn new(
+        context: &Context,
+        domain: &ProtectionDomain,
+        settings: &Settings,
+        handshake: u32,
+    ) -> Result<Self, SetupError> {
+        let sends = settings.ring + OWN_WORK;
+        let receives = settings.ring + handshake;
+        let send_queue = context.completion_queue(sends)?;
+        let receive_queue = context.completion_queue(receives)?;
+        let mut builder = domain
+            .queue_pair(Service::Rc)
+            .send_queue(&send_queue, sends)
+            .receive_queue(&receive_queue, receives)
+            .max_sge(1)
+            .max_inline(8)
+            .signal_all(false)
+            .address(settings.me.address.ip());
+        if let Some(path) = settings.path {
+            builder = builder.path(path);
+        }
+        let qp = builder.build()?;
+        let stride = settings.stride();
+        let ring = domain.allocate(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
+        let credit = domain.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let frames = domain.allocate((1 + handshake as usize) * Hello::LONGEST, Access::LOCAL_WRITE)?;
+        let half = Self { qp, send_queue, receive_queue, ring, stride, credit, frames };
+        for frame in 1..=handshake as usize {
+            half.qp
+                .receive(half.frames.slice(frame * Hello::LONGEST..(frame + 1) * Hello::LONGEST))
+                .post()?;
+        }
+        for slot in 0..settings.ring {
+            post_receive(&half.qp, &half.ring, stride, u64::from(slot))?;
+        }
+        Ok(half)
+    }
+
+    /// Lets the peer use what we expose.
+    pub(crate) fn open_memory(&self) -> Result<(), SetupError> {
+        let open = Attributes::to(State::Rts).with_access(ConnectOptions::ALL_ACCESS);
+        Ok(self.qp.modify(&open, None)?)
+    }
+
+    pub(crate) fn connect(self, established: Established, peer: Hello, incarnation: u64) -> Conn {
+        Conn {
+            qp: self.qp,
+            send_queue: self.send_queue,
+            receive_queue: self.receive_queue,
+            ring: self.ring,
+            stride: self.stride,
+            credit: self.credit,
+            peer,
+            incarnation,
+            established,
+            broken: OnceLock::new(),
+            refused: AtomicBool::new(false),
+        }
+    }
+}
+
+/// A connection that both sides have agreed to.
+pub(crate) struct Conn {
+    pub(crate) qp: QueuePair,
+    pub(crate) send_queue: CompletionQueue,
+    pub(crate) receive_queue: CompletionQueue,
+    ring: MemoryRegion,
+    stride: usize,
+    credit: MemoryRegion,
+    /// What the peer told of itself.
+    pub(crate) peer: Hello,
+    /// Which life of the peer it is.
+    pub(crate) incarnation: u64,
+    pub(crate) established: Established,
+    broken: OnceLock<Why>,
+    /// A receive was not taken, so its end may not show among the receives.
+    refused: AtomicBool,
+}
+
+impl Conn {
+    /// How many of our messages the peer's program has taken off.
+    pub(crate) fn taken_off(&self) -> u64 {
+        // It is eight bytes at the beginning of a page.
+        u64::from_le(self.credit.load_u64(0).unwrap_or(0))
+    }
+
+    /// Why it is of no use any more.
+    pub(crate) fn broken(&self) -> Option<Why> {
+        self.broken.get().copied()
+    }
+
+    /// Ends it, unless it has ended.
+    pub(crate) fn end(&self, why: Why) {
+        // Who says goodbye is not lost, whatever else is seen first.
+        let why = match (why, self.established.disconnected()) {
+            (Why::Lost(_), Some(Disconnected::Peer)) => Why::Left,
+            (why, _) => why,
+        };
+        if self.broken.set(why).is_ok() {
+            // Every state leads to the error state, and there everything that is posted completes.
+            let _ = self.qp.flush();
+            self.established.disconnect();
+        }
+    }
+
+    /// Work ended so, without a word of the device about why: the first failure says more.
+    pub(crate) fn end_failed(&self, status: Status) {
+        self.end(Why::Lost(status));
+    }
+
+    /// Gives a slot back to the device.
+    pub(crate) fn post_receive(&self, slot: u64) {
+        if post_receive(&self.qp, &self.ring, self.stride, slot).is_err() {
+            self.refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether receives may be missing.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Memory of the messages, and where that in a slot begins.
+    pub(crate) const fn message_at(&self, slot: u64) -> (&MemoryRegion, usize) {
+        (&self.ring, usize_of(slot) * self.stride)
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "slots are fewer than 2^15")]
+const fn usize_of(slot: u64) -> usize {
+    slot as usize
+}
+
+fn post_receive(qp: &QueuePair, ring: &MemoryRegion, stride: usize, slot: u64) -> Result<(), PostError> {
+    let start = usize_of(slot) * stride;
+    qp.receive(ring.slice(start..start + stride)).id(slot).post()
+}

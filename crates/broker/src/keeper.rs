@@ -1,0 +1,303 @@
+//! The thread that looks after connections: it asks, answers, and notices who is gone.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::Duration;
+
+use ferroce_device::cm::Notice;
+use ferroce_device::{now, park, until};
+use ferroce_verbs::Time;
+use ferroce_verbs::cm::{ConnectRequest, Disconnected, Listener};
+
+use crate::conn::Conn;
+use crate::error::{Refusal, StartError, Why};
+use crate::handshake::Party;
+use crate::lock;
+use crate::peer::Peer;
+use crate::sending::Look;
+
+/// What the keeper and the broker share.
+pub(crate) struct Common {
+    pub(crate) party: Arc<Party>,
+    pub(crate) peers: Vec<Arc<Peer>>,
+    /// Whoever sleeps until something happens.
+    sleepers: Mutex<Vec<Waker>>,
+    /// Counts up when somebody comes, goes or is refused.
+    pub(crate) news: Notice<u64>,
+    stop: AtomicBool,
+}
+
+/// The thread; it ends when this is dropped.
+pub(crate) struct Keeper {
+    common: Arc<Common>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Handshakes that others have begun, at a time.
+const MOST_ANSWERS: usize = 64;
+
+/// How long a handshake may take in all.
+const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
+
+/// How long to wait before a member is asked again.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+
+/// Threads that sleep, at most.
+const MOST_SLEEPERS: usize = 1024;
+
+impl Common {
+    pub(crate) fn new(party: Arc<Party>, peers: Vec<Arc<Peer>>) -> Arc<Self> {
+        Arc::new(Self {
+            party,
+            peers,
+            sleepers: Mutex::default(),
+            news: Notice::new(0),
+            stop: AtomicBool::new(false),
+        })
+    }
+
+    /// Has this waker called when somebody comes or goes.
+    pub(crate) fn wake_on_news(&self, waker: &Waker) {
+        let mut sleepers = lock(&self.sleepers);
+        if sleepers.len() < MOST_SLEEPERS && !sleepers.iter().any(|known| known.will_wake(waker)) {
+            sleepers.push(waker.clone());
+        }
+    }
+
+    pub(crate) fn tell_news(&self) {
+        let sleepers = std::mem::take(&mut *lock(&self.sleepers));
+        sleepers.into_iter().for_each(Waker::wake);
+        self.news.change(|count| *count += 1);
+    }
+}
+
+impl Keeper {
+    pub(crate) fn start(common: &Arc<Common>, listener: Listener) -> Result<Self, StartError> {
+        let shared = Arc::clone(common);
+        let main = move || Round::new(shared, listener).run();
+        let thread = thread::Builder::new().name("ferroce-broker".to_owned()).spawn(main);
+        let thread = thread.map_err(|error| StartError::Thread(error.kind()))?;
+        Ok(Self { common: Arc::clone(common), thread: Some(thread) })
+    }
+
+    pub(crate) fn stop(&mut self) {
+        let Some(thread) = self.thread.take() else { return };
+        self.common.stop.store(true, Ordering::Release);
+        thread.thread().unpark();
+        // A panic was reported by the thread itself.
+        let _ = thread.join();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A handshake under way.
+struct Handshake {
+    /// Whose, by its place among the peers.
+    place: usize,
+    deadline: Time,
+    asking: bool,
+    future: Pin<Box<dyn Future<Output = Result<Conn, Refusal>> + Send>>,
+}
+
+/// What the keeper knows of one peer.
+struct Watched {
+    peer: Arc<Peer>,
+    /// The last connection that came about, as long as it is worth something.
+    conn: Option<Weak<Conn>>,
+    /// Whether it is our part to ask.
+    asks: bool,
+    is_asking: bool,
+    ask_at: Time,
+    pause: Duration,
+}
+
+struct Round {
+    common: Arc<Common>,
+    listener: Listener,
+    handshakes: Vec<Handshake>,
+    watched: Vec<Watched>,
+    next_look: Time,
+}
+
+impl Round {
+    fn new(common: Arc<Common>, listener: Listener) -> Self {
+        let me = common.party.settings.me.id;
+        let watch = |peer: &Arc<Peer>| Watched {
+            peer: Arc::clone(peer),
+            conn: None,
+            asks: peer.member.id < me,
+            is_asking: false,
+            ask_at: now(),
+            pause: FIRST_PAUSE,
+        };
+        let watched = common.peers.iter().map(watch).collect();
+        Self { common, listener, handshakes: Vec::new(), watched, next_look: now() }
+    }
+
+    fn run(mut self) {
+        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let heartbeat = self.common.party.settings.heartbeat();
+        // Failures show in completions, which nobody may be looking at but us.
+        let look = heartbeat / 2;
+        while !self.common.stop.load(Ordering::Acquire) {
+            let mut cx = TaskContext::from_waker(&waker);
+            while let Poll::Ready(request) = self.listener.poll_accept(&mut cx) {
+                self.answer(request);
+            }
+            self.ask();
+            self.go_on(&mut cx);
+            let is_due = until(self.next_look).is_zero();
+            if is_due {
+                self.next_look = now() + look;
+            }
+            self.look_after(is_due, &mut cx);
+            let asks = self.watched.iter().filter(|watched| watched.may_ask()).map(|watched| watched.ask_at);
+            let deadlines = self.handshakes.iter().map(|handshake| handshake.deadline);
+            let next = asks.chain(deadlines).fold(self.next_look, Ord::min);
+            park(Some(until(next).max(Duration::from_millis(1))));
+        }
+    }
+
+    /// Begins to answer somebody.
+    fn answer(&mut self, request: ConnectRequest) {
+        let party = &self.common.party;
+        match party.read_request(&request) {
+            Ok((member, greeting)) => {
+                let answers = self.handshakes.iter().filter(|handshake| !handshake.asking).count();
+                let place = self.watched.iter().position(|watched| watched.peer.member.id == member.id);
+                let place = place.filter(|place| !self.watched[*place].asks && answers < MOST_ANSWERS);
+                // Whoever should wait to be asked, or comes with too many others, may come again.
+                let Some(place) = place else { return drop(request) };
+                let future = Box::pin(Arc::clone(party).answer(request, member, greeting));
+                let deadline = now() + HANDSHAKE_TIME;
+                self.handshakes.push(Handshake { place, deadline, asking: false, future });
+            }
+            Err((member, refusal)) => {
+                party.reject(request, &refusal);
+                let place = member.and_then(|member| {
+                    self.watched.iter().position(|watched| watched.peer.member.id == member.id)
+                });
+                if let Some(place) = place {
+                    self.refuse(place, refusal);
+                }
+            }
+        }
+    }
+
+    /// Begins to ask those who are not there.
+    fn ask(&mut self) {
+        for (place, watched) in self.watched.iter_mut().enumerate() {
+            if !watched.may_ask() || !until(watched.ask_at).is_zero() {
+                continue;
+            }
+            watched.is_asking = true;
+            let future = Box::pin(Arc::clone(&self.common.party).ask(watched.peer.member));
+            let deadline = now() + HANDSHAKE_TIME;
+            self.handshakes.push(Handshake { place, deadline, asking: true, future });
+        }
+    }
+
+    /// Goes on with all handshakes.
+    fn go_on(&mut self, cx: &mut TaskContext<'_>) {
+        let mut place = 0;
+        while place < self.handshakes.len() {
+            let handshake = &mut self.handshakes[place];
+            let outcome = match handshake.future.as_mut().poll(cx) {
+                Poll::Ready(outcome) => outcome,
+                Poll::Pending if until(handshake.deadline).is_zero() => Err(Refusal::Silent),
+                Poll::Pending => {
+                    place += 1;
+                    continue;
+                }
+            };
+            let Handshake { place: of, asking, .. } = self.handshakes.swap_remove(place);
+            if asking {
+                let watched = &mut self.watched[of];
+                watched.is_asking = false;
+                watched.ask_at = now() + watched.pause;
+                watched.pause = (watched.pause * 2).min(LONGEST_PAUSE);
+            }
+            match outcome {
+                Ok(conn) => self.join(of, conn),
+                Err(refusal) => self.refuse(of, refusal),
+            }
+        }
+    }
+
+    fn join(&mut self, place: usize, conn: Conn) {
+        let watched = &mut self.watched[place];
+        // It would not have asked if it had the old one.
+        if let Some(old) = watched.conn.take().and_then(|old| old.upgrade()) {
+            old.end(Why::CameBack);
+        }
+        let conn = Arc::new(conn);
+        watched.conn = Some(Arc::downgrade(&conn));
+        watched.pause = FIRST_PAUSE;
+        watched.peer.offer(conn);
+        self.common.tell_news();
+    }
+
+    fn refuse(&mut self, place: usize, refusal: Refusal) {
+        self.watched[place].peer.refuse(refusal);
+        self.common.tell_news();
+    }
+
+    /// Looks who is gone, and whether those who say nothing are still there.
+    fn look_after(&mut self, is_due: bool, cx: &mut TaskContext<'_>) {
+        let mut gone = false;
+        for watched in &mut self.watched {
+            let Some(conn) = watched.conn.as_ref().and_then(Weak::upgrade) else {
+                watched.conn = None;
+                continue;
+            };
+            if let Poll::Ready(how) = conn.established.poll_disconnected(cx) {
+                conn.end(match how {
+                    Disconnected::Peer => Why::Left,
+                    Disconnected::Stale => Why::CameBack,
+                    Disconnected::Here | Disconnected::Unanswered => Why::LeftHere,
+                });
+            } else if is_due && let Ok(mut sending) = watched.peer.sending.try_lock() {
+                let is_current = sending.conn().is_some_and(|current| Arc::ptr_eq(current, &conn));
+                if is_current {
+                    sending.reap(Look::Poll);
+                    if sending.is_idle() {
+                        sending.send_heartbeat();
+                    }
+                }
+            }
+            if conn.broken().is_some() {
+                watched.conn = None;
+                watched.ask_at = now();
+                gone = true;
+            }
+        }
+        if gone {
+            self.common.tell_news();
+        }
+    }
+}
+
+impl Watched {
+    /// Whether it is our part to ask now.
+    fn may_ask(&self) -> bool {
+        self.asks && !self.is_asking && self.conn.is_none()
+    }
+}
+
+/// A waker that wakes a thread.
+pub(crate) struct Unpark(pub(crate) Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}

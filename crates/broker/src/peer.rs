@@ -1,0 +1,101 @@
+//! One other member, as long as the broker lives.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ferroce_verbs::{Access, ProtectionDomain};
+
+use crate::buffer::Slots;
+use crate::conn::Conn;
+use crate::error::{Refusal, SetupError};
+use crate::lock;
+use crate::members::Member;
+use crate::receiving::Receiving;
+use crate::sending::Sending;
+use crate::settings::Settings;
+
+/// One other member. Locks are taken in this order: receiving, sending, line.
+pub(crate) struct Peer {
+    pub(crate) member: Member,
+    pub(crate) slots: Arc<Slots>,
+    pub(crate) sending: Mutex<Sending>,
+    pub(crate) receiving: Mutex<Receiving>,
+    line: Mutex<Line>,
+    /// Work may be gathered that nobody has rung the doorbell for.
+    pub(crate) has_gathered: AtomicBool,
+}
+
+/// What the keeper knows of it.
+#[derive(Default)]
+struct Line {
+    /// A connection that stands and has not been taken up.
+    next: Option<Arc<Conn>>,
+    /// What came of the last attempt.
+    refusal: Option<Refusal>,
+    /// Whether it was ever there.
+    has_been_there: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        member: Member,
+        domain: &ProtectionDomain,
+        settings: &Settings,
+    ) -> Result<Arc<Self>, SetupError> {
+        let stride = settings.stride();
+        let region = domain.allocate(stride * settings.ring as usize, Access::empty())?;
+        let slots = Arc::new(Slots::new(region, stride, settings.ring));
+        Ok(Arc::new(Self {
+            member,
+            sending: Mutex::new(Sending::new(member.id, settings, Arc::clone(&slots))),
+            slots,
+            receiving: Mutex::new(Receiving::new(settings.tell_after())),
+            line: Mutex::default(),
+            has_gathered: AtomicBool::new(false),
+        }))
+    }
+
+    /// A connection that is to be taken up when the one before is over.
+    pub(crate) fn offer(&self, conn: Arc<Conn>) {
+        let mut line = lock(&self.line);
+        line.next = Some(conn);
+        line.refusal = None;
+        line.has_been_there = true;
+    }
+
+    pub(crate) fn take_next(&self) -> Option<Arc<Conn>> {
+        lock(&self.line).next.take()
+    }
+
+    pub(crate) fn refuse(&self, refusal: Refusal) {
+        lock(&self.line).refusal = Some(refusal);
+    }
+
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        lock(&self.line).refusal.clone()
+    }
+
+    pub(crate) fn has_been_there(&self) -> bool {
+        lock(&self.line).has_been_there
+    }
+
+    /// Why it will not come without somebody changing something.
+    pub(crate) fn misfit(&self, me: u32) -> Option<Refusal> {
+        let refusal = self.refusal()?;
+        // A stranger may claim to be it; only whom we asked ourselves, or who knows the secret, is believed.
+        let is_believed = self.member.id < me || refusal.is_from_hello();
+        (is_believed && refusal.is_definite() && !self.has_been_there()).then_some(refusal)
+    }
+
+    /// Whether there is a connection, as far as is known.
+    pub(crate) fn has_conn(&self) -> bool {
+        lock(&self.sending).conn().is_some()
+    }
+
+    /// Rings the doorbell if something is gathered.
+    pub(crate) fn flush(&self) {
+        if self.has_gathered.swap(false, Ordering::AcqRel) {
+            lock(&self.sending).ring_doorbell();
+        }
+    }
+}

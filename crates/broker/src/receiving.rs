@@ -1,0 +1,260 @@
+//! Messages of one peer, handed to the program one by one.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ferroce_device::WorkCompletion;
+use ferroce_verbs::{AccessError, MemoryRegion, Status, WorkKind};
+
+use crate::conn::Conn;
+use crate::error::{Error, Why};
+use crate::lock;
+use crate::peer::Peer;
+use crate::sending::Look;
+
+/// Something changed about who is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A member is there: from now on it can be posted to, and its messages come.
+    Joined {
+        /// Who.
+        peer: u32,
+        /// Which life of it: another number means that it has begun anew, and remembers nothing.
+        incarnation: u64,
+    },
+    /// A member is gone. All messages of it were handed over before.
+    Left {
+        /// Who.
+        peer: u32,
+        /// Which life of it.
+        incarnation: u64,
+        /// Whether it said goodbye, or what else is known.
+        why: Why,
+    },
+}
+
+impl Change {
+    /// Who.
+    #[must_use]
+    pub const fn peer(&self) -> u32 {
+        match self {
+            Self::Joined { peer, .. } | Self::Left { peer, .. } => *peer,
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined { peer, incarnation } => {
+                write!(f, "member {peer} is there (incarnation {incarnation:016x})")
+            }
+            Self::Left { peer, why, .. } => write!(f, "member {peer} is gone: {why}"),
+        }
+    }
+}
+
+/// A message, in the memory that it arrived in. That is used again when the function that got it returns.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    region: &'a MemoryRegion,
+    start: usize,
+    len: usize,
+    peer: u32,
+    imm: Option<u32>,
+    incarnation: u64,
+    is_write: bool,
+}
+
+impl Message<'_> {
+    /// Who sent it.
+    #[must_use]
+    pub const fn peer(&self) -> u32 {
+        self.peer
+    }
+
+    /// The four bytes that its sender added, if it did.
+    #[must_use]
+    pub const fn imm(&self) -> Option<u32> {
+        self.imm
+    }
+
+    /// Which life of the sender it comes from.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Whether it only tells that the peer has written into our memory: then it has no bytes of its own.
+    #[must_use]
+    pub const fn is_write(&self) -> bool {
+        self.is_write
+    }
+
+    /// Bytes; of a WRITE, those that were written.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Copies bytes out of it.
+    ///
+    /// # Errors
+    /// The range is not inside.
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
+        let size = if self.is_write { 0 } else { self.len };
+        match offset.checked_add(bytes.len()) {
+            Some(end) if end <= size => self.region.read_at(self.start + offset, bytes),
+            _ => Err(AccessError::OutOfBounds { offset, len: bytes.len(), size }),
+        }
+    }
+
+    /// A copy of it; of a WRITE, nothing.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        if self.is_write {
+            return Vec::new();
+        }
+        // It is inside: the device has placed it there.
+        self.region.to_vec(self.start..self.start + self.len).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Message({} bytes of member {}, imm {:?})", self.len, self.peer, self.imm)
+    }
+}
+
+/// Completions that one look takes off.
+const CHUNK: usize = 16;
+
+/// The receiving half of one peer. Whoever has its lock hands messages over, so they stay in order.
+pub(crate) struct Receiving {
+    conn: Option<Arc<Conn>>,
+    /// Whether the program knows that the peer is there.
+    is_told: bool,
+    /// Completions that were taken off and not handed over.
+    found: [WorkCompletion; CHUNK],
+    next: usize,
+    end: usize,
+    /// Messages that were taken off, since the beginning of the connection, and how many the peer knows of.
+    taken_off: u64,
+    told: u64,
+    tell_after: u64,
+}
+
+/// What the program does with what happens.
+pub(crate) struct Callbacks<'a> {
+    pub(crate) message: &'a mut dyn FnMut(Message<'_>),
+    pub(crate) change: &'a dyn Fn(&Change),
+}
+
+impl Receiving {
+    pub(crate) const fn new(tell_after: u64) -> Self {
+        Self {
+            conn: None,
+            is_told: false,
+            found: [WorkCompletion::EMPTY; CHUNK],
+            next: 0,
+            end: 0,
+            taken_off: 0,
+            told: 0,
+            tell_after,
+        }
+    }
+
+    /// Takes up a new connection, if there is one and the one before is over; whether there is one now.
+    pub(crate) fn adopt(&mut self, peer: &Peer) -> bool {
+        if self.conn.is_none()
+            && let Some(conn) = peer.take_next()
+        {
+            lock(&peer.sending).adopt(Arc::clone(&conn));
+            (self.conn, self.is_told) = (Some(conn), false);
+            (self.taken_off, self.told) = (0, 0);
+            (self.next, self.end) = (0, 0);
+        }
+        self.conn.is_some()
+    }
+
+    /// Hands over up to `most` messages, and what changed; how many of both.
+    pub(crate) fn hand_over(
+        &mut self,
+        peer: &Peer,
+        look: Look<'_>,
+        most: usize,
+        callbacks: &mut Callbacks<'_>,
+    ) -> Result<usize, Error> {
+        let mut count = 0;
+        while count < most && self.adopt(peer) {
+            let Some(conn) = self.conn.clone() else { break };
+            let (id, incarnation) = (peer.member.id, conn.incarnation);
+            if !self.is_told {
+                self.is_told = true;
+                count += 1;
+                call(id, || (callbacks.change)(&Change::Joined { peer: id, incarnation }))?;
+                continue;
+            }
+            if self.next == self.end && !self.look(&conn, look) {
+                break;
+            }
+            let WorkCompletion { completion, .. } = self.found[self.next];
+            self.next += 1;
+            count += 1;
+            if completion.status != Status::Success {
+                // Nothing but failures comes after the first one.
+                conn.end_failed(completion.status);
+                let why = conn.broken().unwrap_or(Why::Lost(completion.status));
+                self.conn = None;
+                lock(&peer.sending).let_go(why);
+                call(id, || (callbacks.change)(&Change::Left { peer: id, incarnation, why }))?;
+                continue;
+            }
+            let (region, start) = conn.message_at(completion.id);
+            let message = Message {
+                region,
+                start,
+                len: completion.byte_len as usize,
+                peer: id,
+                imm: completion.imm.map(|imm| imm.0),
+                incarnation,
+                is_write: completion.kind == WorkKind::ReceiveWithImm,
+            };
+            let called = call(id, || (callbacks.message)(message));
+            conn.post_receive(completion.id);
+            self.taken_off += 1;
+            if self.taken_off - self.told >= self.tell_after {
+                self.told = self.taken_off;
+                lock(&peer.sending).tell(self.taken_off);
+            }
+            called?;
+        }
+        Ok(count)
+    }
+
+    /// Looks for completions; whether there are any.
+    fn look(&mut self, conn: &Conn, look: Look<'_>) -> bool {
+        self.next = 0;
+        self.end = look.at(&conn.receive_queue, &mut self.found);
+        if self.end == 0 && conn.has_refused() && conn.broken().is_some() {
+            // Receives that the device did not take cannot show that it is over.
+            self.found[0] = WorkCompletion::EMPTY;
+            self.found[0].completion.status = Status::Flushed;
+            self.end = 1;
+        }
+        self.end > 0
+    }
+}
+
+/// Calls a function of the program. If it panics, that ends here.
+pub(crate) fn call(peer: u32, function: impl FnOnce()) -> Result<(), Error> {
+    // What it captured is the program's own business; nothing of ours is half done meanwhile.
+    catch_unwind(AssertUnwindSafe(function)).map_err(|_| Error::Panicked { peer })
+}

@@ -1,0 +1,397 @@
+//! Polling and waiting: where functions of the program are called.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::thread;
+use std::time::Duration;
+
+use ferroce_device::{now, park, until};
+use ferroce_verbs::{Gid, Qpn, Time};
+
+use crate::broker::Broker;
+use crate::buffer::{Post, SendBuf};
+use crate::datagrams::{Datagram, Recipient};
+use crate::error::Error;
+use crate::keeper::Unpark;
+use crate::lock;
+use crate::peer::Peer;
+use crate::receiving::{Callbacks, Change, Message, call};
+use crate::sending::{Done, Look};
+
+/// Messages of one peer before it is the turn of others.
+const TURN: usize = 64;
+
+/// How long to sleep for room at a peer: it is told by a WRITE into our memory, which wakes nobody.
+const FIRST_NAP: Duration = Duration::from_micros(20);
+const LONGEST_NAP: Duration = Duration::from_millis(1);
+
+/// How long to sleep while another thread hands over what we wait for.
+const BESIDE_OTHERS: Duration = Duration::from_millis(5);
+
+thread_local! {
+    /// Wakes this thread. Always the same one, so that a queue keeps one of it at most.
+    static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+}
+
+impl Broker {
+    /// Hands over messages of all peers that have arrived, and who came and went; how many of both. It never waits.
+    /// Finding none, it rings all doorbells and lets the device work for a moment.
+    ///
+    /// The function may post, and poll other peers. The same peer is not handed over twice at a time, so messages stay
+    /// in order.
+    ///
+    /// # Errors
+    /// The function panicked; the message counts as taken off.
+    pub fn poll_receives(&self, mut each: impl FnMut(Message<'_>)) -> Result<usize, Error> {
+        self.receive_all(None, &mut each).map(|swept| swept.count)
+    }
+
+    /// The same for one peer.
+    ///
+    /// # Errors
+    /// There is no such peer, or the function panicked.
+    pub fn poll_receives_from(&self, peer: u32, mut each: impl FnMut(Message<'_>)) -> Result<usize, Error> {
+        let found = self.peer(peer)?;
+        let mut count = 0;
+        for look in [Look::Take, Look::Poll] {
+            count = self.receive_from(found, look, &mut each)?.unwrap_or(0);
+            if count > 0 {
+                break;
+            }
+            found.flush();
+        }
+        Ok(count)
+    }
+
+    /// Tells what became of work that was posted under a name; how much. It never waits. Finding none, it rings all
+    /// doorbells and lets the device work for a moment.
+    ///
+    /// # Errors
+    /// The function panicked; what it was called for counts as told.
+    pub fn poll_sends(&self, mut each: impl FnMut(Done)) -> Result<usize, Error> {
+        self.reap_all(None, &mut each)
+    }
+
+    /// The same for one peer.
+    ///
+    /// # Errors
+    /// There is no such peer, or the function panicked.
+    pub fn poll_sends_to(&self, peer: u32, mut each: impl FnMut(Done)) -> Result<usize, Error> {
+        let found = self.peer(peer)?;
+        let mut count = 0;
+        for look in [Look::Take, Look::Poll] {
+            count = reap_from(found, look, &mut each)?;
+            if count > 0 {
+                break;
+            }
+            found.flush();
+        }
+        Ok(count)
+    }
+
+    /// [`poll_receives`](Self::poll_receives) that sleeps until there is something, or the time is over; how much there
+    /// was.
+    ///
+    /// # Errors
+    /// The function panicked.
+    pub fn wait_receives(
+        &self,
+        timeout: Duration,
+        mut each: impl FnMut(Message<'_>),
+    ) -> Result<usize, Error> {
+        self.sleep_until(timeout, |waker| self.receive_all(waker, &mut each))
+    }
+
+    /// [`poll_sends`](Self::poll_sends) that sleeps until there is something, or the time is over; how much there was.
+    ///
+    /// # Errors
+    /// The function panicked.
+    pub fn wait_sends(&self, timeout: Duration, mut each: impl FnMut(Done)) -> Result<usize, Error> {
+        self.sleep_until(timeout, |waker| Ok(Swept::of(self.reap_all(waker, &mut each)?)))
+    }
+
+    /// Both: sleeps until there are messages, work that is done or changes, or the time is over; how much there was.
+    ///
+    /// # Errors
+    /// A function panicked.
+    pub fn wait(
+        &self,
+        timeout: Duration,
+        mut message: impl FnMut(Message<'_>),
+        mut done: impl FnMut(Done),
+    ) -> Result<usize, Error> {
+        self.sleep_until(timeout, |waker| {
+            let mut swept = self.receive_all(waker, &mut message)?;
+            swept.count += self.reap_all(waker, &mut done)?;
+            Ok(swept)
+        })
+    }
+
+    /// [`send_buf`](Self::send_buf) that sleeps until there is room, or the time is over. Within a function that was
+    /// called for a message it must not wait for a peer that waits in the same way.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or the peer is not there.
+    pub fn wait_send_buf(&self, peer: u32, timeout: Duration) -> Result<SendBuf, Error> {
+        self.with_room(peer, timeout, || self.send_buf(peer))
+    }
+
+    /// [`send`](Self::send) that sleeps until there is room, or the time is over.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], too many bytes, or the peer is not there.
+    pub fn wait_send(&self, peer: u32, bytes: &[u8], post: Post, timeout: Duration) -> Result<(), Error> {
+        self.with_room(peer, timeout, || self.send(peer, bytes, post))
+    }
+
+    /// Repeats what would block until there is room, or the time is over.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`], or what else is in the way.
+    pub fn with_room<T>(
+        &self,
+        peer: u32,
+        timeout: Duration,
+        mut attempt: impl FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let end = now() + timeout;
+        let mut nap = FIRST_NAP;
+        loop {
+            let full = match attempt() {
+                Err(Error::WouldBlock { full, .. }) => full,
+                other => return other,
+            };
+            let left = until(end);
+            if left.is_zero() {
+                return Err(Error::TimedOut { peer, after: timeout, full });
+            }
+            let reaped = self
+                .peer(peer)
+                .is_ok_and(|peer| THIS_THREAD.with(|waker| lock(&peer.sending).reap(Look::Wake(waker))));
+            if !reaped {
+                park(Some(nap.min(left)));
+                nap = (nap * 2).min(LONGEST_NAP);
+            }
+        }
+    }
+
+    /// Waits until all that was posted has arrived, says goodbye to all members, and waits until they have heard it.
+    ///
+    /// # Errors
+    /// Who has not acknowledged everything when the time is over. The broker has left then too.
+    pub fn leave(&self, timeout: Duration) -> Result<(), Error> {
+        let end = now() + timeout;
+        self.flush_all();
+        let mut late = None;
+        for peer in &self.inner.common.peers {
+            if let Err(error) = self.settle(peer, end, timeout) {
+                late = Some(error);
+            }
+        }
+        for conn in self.inner.hang_up() {
+            // Whoever does not answer has been told often enough.
+            let _ = conn.established.wait_disconnected(until(end).min(Duration::from_secs(1)));
+        }
+        late.map_or(Ok(()), Err)
+    }
+
+    /// Waits until nothing is under way to a peer.
+    fn settle(&self, peer: &Peer, end: Time, timeout: Duration) -> Result<(), Error> {
+        THIS_THREAD.with(|waker| {
+            loop {
+                let mut sending = lock(&peer.sending);
+                sending.ring_doorbell();
+                sending.reap(Look::Wake(waker));
+                if sending.is_settled() || sending.working().is_err() {
+                    return Ok(());
+                }
+                drop(sending);
+                let left = until(end);
+                if left.is_zero() {
+                    let full = crate::Full::Ring { ring: self.inner.common.party.settings.ring };
+                    return Err(Error::TimedOut { peer: peer.member.id, after: timeout, full });
+                }
+                park(Some(left.min(BESIDE_OTHERS)));
+            }
+        })
+    }
+
+    /// Sends one datagram to every member that is there: up to [`max_datagram`](Self::max_datagram) bytes, quick, and
+    /// without a promise that any arrive.
+    ///
+    /// # Errors
+    /// Too many bytes, or [`Error::WouldBlock`]; both name ourselves.
+    pub fn broadcast(&self, bytes: &[u8], imm: Option<u32>) -> Result<(), Error> {
+        let recipient = |peer: &Arc<Peer>| {
+            let sending = lock(&peer.sending);
+            let conn = sending.working().ok()?;
+            Some(Recipient::of(peer.member.id, conn))
+        };
+        let to: Vec<_> = self.inner.common.peers.iter().filter_map(recipient).collect();
+        self.inner.datagrams.send(&to, bytes, imm, self.me())
+    }
+
+    /// Bytes of the longest datagram.
+    #[must_use]
+    pub fn max_datagram(&self) -> usize {
+        self.inner.datagrams.longest()
+    }
+
+    /// Hands over datagrams of members that have arrived; how many. It never waits.
+    ///
+    /// # Errors
+    /// The function panicked.
+    pub fn poll_datagrams(&self, mut each: impl FnMut(Datagram)) -> Result<usize, Error> {
+        self.datagrams(Look::Poll, &mut each)
+    }
+
+    /// The same, but sleeps until there is one, or the time is over.
+    ///
+    /// # Errors
+    /// The function panicked.
+    pub fn wait_datagrams(&self, timeout: Duration, mut each: impl FnMut(Datagram)) -> Result<usize, Error> {
+        self.sleep_until(timeout, |waker| {
+            Ok(Swept::of(self.datagrams(waker.map_or(Look::Poll, Look::Wake), &mut each)?))
+        })
+    }
+
+    /// Datagrams that came from nobody of the mesh, and were dropped.
+    #[must_use]
+    pub fn strange_datagrams(&self) -> u64 {
+        self.inner.datagrams.strangers()
+    }
+
+    fn datagrams(&self, look: Look<'_>, each: &mut dyn FnMut(Datagram)) -> Result<usize, Error> {
+        let who = |gid: Gid, qpn: Qpn| {
+            let is_it = |peer: &&Arc<Peer>| {
+                let sending = lock(&peer.sending);
+                let from = sending.working().ok().map(|conn| Recipient::of(peer.member.id, conn));
+                from.is_some_and(|from| from.gid == gid && from.qpn == qpn)
+            };
+            self.inner.common.peers.iter().find(is_it).map(|peer| peer.member.id)
+        };
+        self.inner.datagrams.poll(look, who, each)
+    }
+
+    /// Messages of all peers. With a waker, it is called when there are some that were not found now.
+    fn receive_all(&self, waker: Option<&Waker>, each: &mut dyn FnMut(Message<'_>)) -> Result<Swept, Error> {
+        let peers = &self.inner.common.peers;
+        if peers.is_empty() {
+            return Ok(Swept::of(0));
+        }
+        let start = self.inner.turn.fetch_add(1, Ordering::Relaxed);
+        let rotated = (0..peers.len()).map(|step| &peers[start.wrapping_add(step) % peers.len()]);
+        let mut swept = Swept::of(0);
+        for round in 0..2 {
+            // One look at one queue lets the device work for all.
+            let mut has_polled = false;
+            for peer in rotated.clone() {
+                let look = match (round, waker) {
+                    (0, _) => Look::Take,
+                    (_, Some(waker)) => Look::Wake(waker),
+                    (_, None) if has_polled => Look::Take,
+                    (_, None) => Look::Poll,
+                };
+                match self.receive_from(peer, look, each)? {
+                    Some(count) => swept.count += count,
+                    None => swept.beside_others = true,
+                }
+                has_polled |= round > 0 && peer.has_conn();
+            }
+            if swept.count > 0 {
+                break;
+            }
+            self.flush_all();
+        }
+        Ok(swept)
+    }
+
+    /// Messages of one peer; nothing if another thread hands them over.
+    fn receive_from(
+        &self,
+        peer: &Peer,
+        look: Look<'_>,
+        each: &mut dyn FnMut(Message<'_>),
+    ) -> Result<Option<usize>, Error> {
+        let Ok(mut receiving) = peer.receiving.try_lock() else { return Ok(None) };
+        let change = |change: &Change| (self.inner.on_change)(self, change);
+        let mut callbacks = Callbacks { message: each, change: &change };
+        receiving.hand_over(peer, look, TURN, &mut callbacks).map(Some)
+    }
+
+    /// Work of all peers that is done.
+    fn reap_all(&self, waker: Option<&Waker>, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
+        let peers = &self.inner.common.peers;
+        let mut count = 0;
+        for round in 0..2 {
+            let mut has_polled = false;
+            for peer in peers {
+                let look = match (round, waker) {
+                    (0, _) => Look::Take,
+                    (_, Some(waker)) => Look::Wake(waker),
+                    (_, None) if has_polled => Look::Take,
+                    (_, None) => Look::Poll,
+                };
+                count += reap_from(peer, look, each)?;
+                has_polled |= round > 0 && peer.has_conn();
+            }
+            if count > 0 {
+                break;
+            }
+            self.flush_all();
+        }
+        Ok(count)
+    }
+
+    /// Looks until something is found, sleeping in between.
+    fn sleep_until(
+        &self,
+        timeout: Duration,
+        mut look: impl FnMut(Option<&Waker>) -> Result<Swept, Error>,
+    ) -> Result<usize, Error> {
+        let end = now() + timeout;
+        loop {
+            let found = look(None)?.count;
+            if found > 0 {
+                return Ok(found);
+            }
+            let swept = THIS_THREAD.with(|waker| {
+                self.inner.common.wake_on_news(waker);
+                look(Some(waker))
+            })?;
+            let left = until(end);
+            if swept.count > 0 || left.is_zero() {
+                return Ok(swept.count);
+            }
+            park(Some(if swept.beside_others { left.min(BESIDE_OTHERS) } else { left }));
+        }
+    }
+}
+
+/// What a look at all peers has found.
+struct Swept {
+    count: usize,
+    /// Another thread was handing over messages of some.
+    beside_others: bool,
+}
+
+impl Swept {
+    const fn of(count: usize) -> Self {
+        Self { count, beside_others: false }
+    }
+}
+
+/// Work of one peer that is done; how much.
+fn reap_from(peer: &Peer, look: Look<'_>, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
+    let mut sending = lock(&peer.sending);
+    sending.reap(look);
+    let mut count = 0;
+    while let Some(done) = sending.next_done() {
+        drop(sending);
+        count += 1;
+        call(peer.member.id, || each(done))?;
+        sending = lock(&peer.sending);
+    }
+    Ok(count)
+}
