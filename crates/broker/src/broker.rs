@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferroce_verbs::{AccessError, Context, MemoryRegion, ProtectionDomain, RemoteRegion, RemoteSlice};
+use ferroce_verbs::{AccessError, Context, Counters, MemoryRegion, ProtectionDomain, RemoteRegion, RemoteSlice};
 
 use crate::buffer::{At, Piece, Post, SendBuf};
 use crate::builder::Builder;
@@ -136,6 +136,16 @@ impl Broker {
     #[must_use]
     pub fn is_connected(&self, peer: u32) -> bool {
         self.peer(peer).is_ok_and(|peer| lock(&peer.sending).working().is_ok())
+    }
+
+    /// What happened on the connection to a peer so far.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn counters(&self, peer: u32) -> Result<Counters, Error> {
+        let found = self.peer(peer)?;
+        let sending = lock(&found.sending);
+        Ok(sending.working()?.qp.counters())
     }
 
     /// What is known of all peers now.

@@ -149,6 +149,8 @@ pub(crate) struct Receiving {
     taken_off: u64,
     told: u64,
     tell_after: u64,
+    /// There was no place to tell it.
+    is_untold: bool,
 }
 
 /// What the program does with what happens.
@@ -168,6 +170,7 @@ impl Receiving {
             taken_off: 0,
             told: 0,
             tell_after,
+            is_untold: false,
         }
     }
 
@@ -178,7 +181,7 @@ impl Receiving {
         {
             lock(&peer.sending).adopt(Arc::clone(&conn));
             (self.conn, self.is_told) = (Some(conn), false);
-            (self.taken_off, self.told) = (0, 0);
+            (self.taken_off, self.told, self.is_untold) = (0, 0, false);
             (self.next, self.end) = (0, 0);
         }
         self.conn.is_some()
@@ -192,6 +195,9 @@ impl Receiving {
         most: usize,
         callbacks: &mut Callbacks<'_>,
     ) -> Result<usize, Error> {
+        if self.is_untold {
+            self.is_untold = !lock(&peer.sending).tell_again(look);
+        }
         let mut count = 0;
         while count < most && self.adopt(peer) {
             let Some(conn) = self.conn.clone() else { break };
@@ -232,7 +238,7 @@ impl Receiving {
             self.taken_off += 1;
             if self.taken_off - self.told >= self.tell_after {
                 self.told = self.taken_off;
-                lock(&peer.sending).tell(self.taken_off);
+                self.is_untold = !lock(&peer.sending).tell(self.taken_off);
             }
             called?;
         }

@@ -264,10 +264,19 @@ impl Sending {
         self.flying.is_empty() && self.gathered.is_empty()
     }
 
-    /// Tells the peer how many of its messages were taken off, as soon as there is a place.
-    pub(crate) fn tell(&mut self, taken_off: u64) {
+    /// Tells the peer how many of its messages were taken off; whether there is a place for that now.
+    pub(crate) fn tell(&mut self, taken_off: u64) -> bool {
         self.untold = Some(taken_off);
         self.tell_now();
+        self.tell_again(Look::Take)
+    }
+
+    /// Looks for a place to tell what could not be told; whether that is done.
+    pub(crate) fn tell_again(&mut self, look: Look<'_>) -> bool {
+        if self.untold.is_some() {
+            self.reap(look);
+        }
+        self.untold.is_none()
     }
 
     fn tell_now(&mut self) {
