@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferroce_verbs::{AccessError, Context, Counters, MemoryRegion, ProtectionDomain, RemoteRegion, RemoteSlice};
+use ferroce_verbs::{
+    AccessError, Context, Counters, MemoryRegion, ProtectionDomain, RemoteRegion, RemoteSlice,
+};
 
 use crate::buffer::{At, Piece, Post, SendBuf};
 use crate::builder::Builder;
