@@ -1,0 +1,240 @@
+//! A member that dies without a word, under load, and comes back: the others notice, go on, and take it in again.
+#![allow(clippy::unwrap_used, reason = "a test stops here")]
+
+mod rig;
+
+#[path = "../../verbs/tests/processes/child.rs"]
+mod child;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use child::{ROLE, listen, role, soak_minutes, tell};
+use ferroce_broker::*;
+use ferroce_device::now;
+use ferroce_transport::Time;
+use rig::{SOON, members};
+
+const NET: u8 = 193;
+const MEMBERS: u8 = 5;
+const VICTIM: u32 = 2;
+
+/// The others have to know by then.
+const LIMIT: Duration = Duration::from_secs(2);
+
+/// What a member expects of another, in one of its lives.
+#[derive(Default)]
+struct Expected {
+    incarnation: u64,
+    /// The next number; within one connection there are no gaps.
+    next: u64,
+    /// A connection has begun, and what was sent on the one before may have been lost.
+    may_skip: bool,
+    received: u64,
+}
+
+/// A member in a process of its own: it sends to everybody as fast as it can, and checks what it gets.
+#[test]
+fn the_other_process() {
+    let Some(role) = role() else { return };
+    let me: u32 = role.parse().unwrap();
+    let expected: Arc<Mutex<BTreeMap<u32, Expected>>> = Arc::default();
+    let told = Arc::clone(&expected);
+    let on_change = move |_: &Broker, change: &Change| match change {
+        Change::Joined { peer, incarnation } => {
+            let mut expected = told.lock().unwrap();
+            let from = expected.entry(*peer).or_default();
+            if from.incarnation != *incarnation {
+                *from =
+                    Expected { incarnation: *incarnation, received: from.received, ..Expected::default() };
+            }
+            from.may_skip = true;
+            tell(&format!("joined {peer}"));
+        }
+        Change::Left { peer, .. } => tell(&format!("left {peer}")),
+    };
+    let broker = Broker::builder(me, members(NET, MEMBERS)).ring(32).batch(8).secret("a secret");
+    let broker = broker.deadline(SOON).on_change(on_change).start().unwrap();
+    tell("started");
+    let (commands, orders) = channel();
+    thread::spawn(move || {
+        loop {
+            commands.send(listen()).unwrap();
+        }
+    });
+    let numbers = RefCell::new(BTreeMap::<u32, u64>::new());
+    loop {
+        for peer in broker.peers() {
+            let mut numbers = numbers.borrow_mut();
+            let number = numbers.entry(peer).or_default();
+            loop {
+                let mut bytes = [&broker.incarnation().to_be_bytes()[..], &number.to_be_bytes()].concat();
+                bytes.resize(
+                    16 + usize::try_from(*number * 31 % 500).unwrap(),
+                    u8::try_from(*number % 256).unwrap(),
+                );
+                match broker.send(peer, &bytes, Post::new()) {
+                    Ok(()) => *number += 1,
+                    Err(Error::WouldBlock { .. } | Error::Gone { .. }) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+        let take = |message: Message<'_>| {
+            let bytes = message.to_vec();
+            let [incarnation, number] =
+                [&bytes[..8], &bytes[8..16]].map(|part| u64::from_be_bytes(part.try_into().unwrap()));
+            let mut expected = expected.lock().unwrap();
+            let from = expected.get_mut(&message.peer()).expect("somebody who has joined");
+            assert_eq!(incarnation, from.incarnation, "a message from another life");
+            assert_eq!(incarnation, message.incarnation());
+            assert!(
+                number == from.next || (from.may_skip && number >= from.next),
+                "{number} after {}",
+                from.next
+            );
+            let fill = u8::try_from(number % 256).unwrap();
+            assert!(bytes[16..].iter().all(|byte| *byte == fill));
+            assert_eq!(bytes.len(), 16 + usize::try_from(number * 31 % 500).unwrap());
+            (from.next, from.may_skip) = (number + 1, false);
+            from.received += 1;
+        };
+        broker.wait_receives(Duration::from_millis(1), take).unwrap();
+        match orders.try_recv().as_deref() {
+            Ok("count") => {
+                let expected = expected.lock().unwrap();
+                let among = expected.iter().filter(|(peer, _)| **peer != VICTIM);
+                tell(&format!("count {}", among.map(|(_, from)| from.received).sum::<u64>()));
+            }
+            Ok("leave") => break,
+            Ok(order) => panic!("no order {order}"),
+            Err(_) => {}
+        }
+    }
+    broker.leave(SOON).unwrap();
+    tell("bye");
+}
+
+/// A member, and what it says, with the time when it was heard. Dropping it ends it.
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    heard: Receiver<(Time, String)>,
+}
+
+impl Process {
+    fn start(id: u32) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, id.to_string());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (tell, heard) = channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let said = line.strip_prefix('@').map(|said| tell.send((now(), said.to_owned())));
+                if said.is_some_and(|told| told.is_err()) {
+                    return;
+                }
+            }
+        });
+        let orders = child.stdin.take().unwrap();
+        Self { child, orders, heard }
+    }
+
+    /// When it said this; what it says before is passed over.
+    fn hear(&self, what: &str) -> (Time, String) {
+        loop {
+            let (when, said) = self.heard.recv().unwrap_or_else(|_| panic!("it ended before {what:?}"));
+            if said.starts_with(what) {
+                return (when, said);
+            }
+        }
+    }
+
+    fn order(&mut self, what: &str) {
+        writeln!(self.orders, "{what}").unwrap();
+    }
+
+    fn count(&mut self) -> u64 {
+        self.order("count");
+        self.hear("count ").1.split_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already, and then there is nothing to do.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Messages per second among those who stay.
+fn rate(survivors: &mut [Process], time: Duration) -> f64 {
+    let begin = now();
+    let before: u64 = survivors.iter_mut().map(Process::count).sum();
+    child::let_pass(time);
+    let after: u64 = survivors.iter_mut().map(Process::count).sum();
+    #[expect(clippy::cast_precision_loss, reason = "a rate to be read")]
+    let rate = (after - before) as f64 / now().since(begin).as_secs_f64();
+    rate
+}
+
+#[test]
+fn a_killed_member_is_noticed_and_taken_in_again() {
+    if role().is_some() {
+        return;
+    }
+    let is_long = soak_minutes().is_some();
+    let (rounds, window) =
+        if is_long { (20, Duration::from_secs(3)) } else { (1, Duration::from_millis(400)) };
+    let mut victim = Process::start(VICTIM);
+    let others = (0..u32::from(MEMBERS)).filter(|id| *id != VICTIM);
+    let mut survivors: Vec<_> = others.map(Process::start).collect();
+    for process in survivors.iter().chain([&victim]) {
+        process.hear("started");
+    }
+    let mut ratios = Vec::new();
+    for round in 0..rounds {
+        let before = rate(&mut survivors, window);
+        let killed = now();
+        victim.kill();
+        let after = rate(&mut survivors, window);
+        let mut slowest = Duration::ZERO;
+        for process in &survivors {
+            let (when, _) = process.hear(&format!("left {VICTIM}"));
+            slowest = slowest.max(when.since(killed));
+        }
+        println!("round {round}: noticed after {slowest:?}; {before:.0}/s before, {after:.0}/s after");
+        assert!(slowest < LIMIT, "noticed after {slowest:?}");
+        ratios.push(after / before);
+        victim = Process::start(VICTIM);
+        victim.hear("started");
+        for process in &survivors {
+            process.hear(&format!("joined {VICTIM}"));
+        }
+    }
+    if is_long {
+        ratios.sort_by(f64::total_cmp);
+        let median = ratios[ratios.len() / 2];
+        assert!(median > 0.7, "the others went on at {median:.2} of their rate");
+    }
+    for process in survivors.iter_mut().chain([&mut victim]) {
+        process.order("leave");
+    }
+    // Nobody has ended early, so nothing came twice or out of order.
+    for process in survivors.iter().chain([&victim]) {
+        process.hear("bye");
+    }
+}
