@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, endpoint or drop-in
+    /// Only this: wire, transport, device, endpoint, broker or drop-in
     #[arg(long)]
     only: Option<String>,
     /// Device and drop-in: one short look at every figure; it shows that all work, and little more
@@ -46,6 +46,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: "transport", shows: "requester and responder per packet" },
     Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
     Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
+    Bench { package: "broker", shows: "messages at several batch sizes beside the verbs below them" },
     Bench {
         package: drop_in::NAME,
         shows: "perftest on the drop-in library beside ferroce perf and plain sockets",

@@ -1,0 +1,177 @@
+//! What doorbell batches are worth: messages from one member to another at several batch sizes, over the wire, beside the
+//! verbs below doing the same, in one run.
+//!
+//! `cargo xtask bench --only broker` runs this. The two members are two processes: this program starts itself again as
+//! the other one. All figures are measured in turn, so that a slow minute falls on all.
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
+
+use std::error::Error;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ferroce_broker::{Broker, Builder, Members, Post};
+use ferroce_verbs::{Context, PathPolicy};
+
+mod plain;
+
+/// What a measurement gives, or why there is none.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+const BATCHES: [u32; 4] = [1, 4, 16, 64];
+
+/// Places in each direction, and receives of the plain form.
+const RING: u32 = 256;
+
+/// Bytes of a message.
+const LEN: usize = 32;
+
+/// Longer than any measurement.
+const LONG: Duration = Duration::from_secs(60);
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    if let Some(at) = args.iter().position(|arg| arg == "--peer") {
+        let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
+        let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
+        return play(role, host);
+    }
+    // Without `--bench` it is run by `cargo test`: to see that it works is enough.
+    let quick = has("--quick") || !has("--bench");
+    let (repeats, time) = if quick { (1, 20) } else { (5, 400) };
+    let mut host = 0;
+    let mut rates = BATCHES.map(|_| (Vec::new(), Vec::new(), 0.0));
+    for _ in 0..repeats {
+        for (batch, (broker, verbs, doorbells)) in BATCHES.iter().zip(&mut rates) {
+            // The last one may not be quite gone yet, so this one gets other addresses.
+            host = if host < 240 { host + 2 } else { 2 };
+            let time = Duration::from_millis(time);
+            let (rate, rung) = measure(host, *batch, time)?;
+            broker.push(rate);
+            *doorbells = rung;
+            host += 2;
+            let peer = Peer::start("plain", host)?;
+            verbs.push(plain::rate(host, *batch, time)?);
+            drop(peer);
+        }
+    }
+    println!("{LEN} B messages over the wire, one way, {RING} places");
+    println!(
+        "{:>6} {:>14} {:>14} {:>12} {:>18} {:>14}",
+        "batch", "broker M/s", "verbs M/s", "ratio", "broker / batch 1", "msg/doorbell"
+    );
+    let first = median(&mut rates[0].0.clone());
+    for (batch, (broker, verbs, doorbells)) in BATCHES.iter().zip(&mut rates) {
+        let (ours, beside) = (median(broker), median(verbs));
+        println!(
+            "{batch:>6} {:>14.3} {:>14.3} {:>11.2}x {:>17.2}x {doorbells:>14.1}",
+            ours / 1e6,
+            beside / 1e6,
+            ours / beside,
+            ours / first
+        );
+    }
+    Ok(())
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// The device at an address of its own; everything goes over the wire.
+fn device(host: u8) -> Outcome<Context> {
+    Ok(Context::builder("lo").address([127, 0, 196, host]).path(PathPolicy::Forbid).open()?)
+}
+
+fn builder(id: u32, host: u8, batch: u32) -> Outcome<Builder> {
+    let members = format!("127.0.196.{host}:7471,127.0.196.{}:7471", host + 1).parse::<Members>()?;
+    let context = device(host + u8::from(id == 1))?;
+    let domain = context.protection_domain()?;
+    let builder = Broker::builder(id, members).device(&context, &domain);
+    Ok(builder.ring(RING).batch(batch).max_message(64).deadline(LONG))
+}
+
+/// Messages per second, and how many there were for each doorbell.
+fn measure(host: u8, batch: u32, time: Duration) -> Outcome<(f64, f64)> {
+    let _peer = Peer::start("sink", host)?;
+    let broker = builder(0, host, batch)?.start()?;
+    let bytes = [7; LEN];
+    // Until everything is warm.
+    for _ in 0..RING {
+        broker.wait_send(1, &bytes, Post::new(), LONG)?;
+    }
+    let rung = || broker.status()[0].doorbells;
+    let (before, begin) = (rung(), Instant::now());
+    let mut count = 0_u64;
+    while begin.elapsed() < time {
+        for _ in 0..256 {
+            loop {
+                match broker.send(1, &bytes, Post::new()) {
+                    Ok(()) => break,
+                    // What is done makes room.
+                    Err(error) if error.is_would_block() => broker.poll_sends_to(1, |_| ())?,
+                    Err(error) => return Err(error.into()),
+                };
+            }
+        }
+        count += 256;
+    }
+    let rate = count as f64 / begin.elapsed().as_secs_f64();
+    Ok((rate, count as f64 / (rung() - before) as f64))
+}
+
+/// The other process. It ends when it is dropped.
+struct Peer {
+    child: Child,
+    _input: ChildStdin,
+}
+
+impl Peer {
+    fn start(role: &str, host: u8) -> Outcome<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .args(["--bench", "--peer", role, &host.to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let input = child.stdin.take().ok_or("no pipe")?;
+        let mut lines = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
+        let said = lines.next().ok_or("the other process ended too early")??;
+        if said != "ready" {
+            return Err(said.into());
+        }
+        Ok(Self { child, _input: input })
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// What the other process does until it is killed, or until nobody is there any more.
+fn play(role: &str, host: u8) -> Outcome<()> {
+    std::thread::spawn(|| {
+        let mut line = String::new();
+        // Whoever started us is gone.
+        while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {}
+        std::process::exit(0);
+    });
+    match role {
+        "sink" => {
+            let broker = builder(1, host, 1)?.launch()?;
+            println!("ready");
+            loop {
+                broker.wait_receives(LONG, |_| ())?;
+            }
+        }
+        "plain" => plain::sink(host),
+        other => Err(format!("no role {other}").into()),
+    }
+}

@@ -1,0 +1,80 @@
+//! The same with the verbs alone: messages over one connection, with receives that are posted again.
+
+use std::time::{Duration, Instant};
+
+use ferroce_verbs::cm::{self, CmOptions, Listener};
+use ferroce_verbs::{Access, Completion, Service, Status};
+
+use super::{LEN, LONG, Outcome, RING, device};
+
+const PORT: u16 = 7480;
+
+/// Completions that one look takes off.
+const CHUNK: usize = 16;
+
+/// Takes messages off until nobody sends any more.
+pub(crate) fn sink(host: u8) -> Outcome<()> {
+    let context = device(host + 1)?;
+    let domain = context.protection_domain()?;
+    let listener = Listener::bind(&context, PORT, 1)?;
+    println!("ready");
+    let queue = context.completion_queue(2 * RING)?;
+    let qp = domain.queue_pair(Service::Rc).send_queue(&queue, 1).receive_queue(&queue, RING).build()?;
+    let memory = domain.allocate(LEN * RING as usize, Access::LOCAL_WRITE)?;
+    let post =
+        |place: usize| qp.receive(memory.slice(place * LEN..(place + 1) * LEN)).id(place as u64).post();
+    (0..RING as usize).try_for_each(post)?;
+    let _connection = listener.accept(LONG)?.accept(&qp, &CmOptions::default())?;
+    let mut found = [Completion::EMPTY; CHUNK];
+    loop {
+        let count = queue.wait_into(&mut found, LONG)?;
+        for done in &found[..count] {
+            if done.status != Status::Success {
+                return Ok(());
+            }
+            post(usize::try_from(done.id)?)?;
+        }
+    }
+}
+
+/// Messages per second with so many for each doorbell; the last of each asks for a completion.
+pub(crate) fn rate(host: u8, batch: u32, time: Duration) -> Outcome<f64> {
+    let context = device(host)?;
+    let domain = context.protection_domain()?;
+    let queue = context.completion_queue(2 * RING)?;
+    let qp = domain.queue_pair(Service::Rc).send_queue(&queue, RING).receive_queue(&queue, 1);
+    let qp = qp.signal_all(false).build()?;
+    let memory = domain.allocate(LEN * RING as usize, Access::empty())?;
+    let peer = ([127, 0, 196, host + 1], PORT).into();
+    let _connection = cm::connect(peer, &qp, &CmOptions::default())?;
+    let mut found = [Completion::EMPTY; CHUNK];
+    let (mut posted, mut done) = (0_u64, 0_u64);
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        for _ in 0..256 / batch {
+            while posted + u64::from(batch) - done > u64::from(RING) {
+                let count = queue.poll(&mut found);
+                if let Some(last) = found[..count].last() {
+                    last.result()?;
+                    done = last.id;
+                }
+            }
+            let work = |number: u64| {
+                let place = usize::try_from(number % u64::from(RING)).unwrap_or(0);
+                qp.send(memory.slice(place * LEN..(place + 1) * LEN)).id(number + 1)
+            };
+            let end = posted + u64::from(batch);
+            if batch == 1 {
+                work(posted).signaled().post()?;
+            } else {
+                let mut list = qp.batch();
+                for number in posted..end {
+                    list.add(if number + 1 == end { work(number).signaled() } else { work(number) });
+                }
+                list.post()?;
+            }
+            posted = end;
+        }
+    }
+    Ok(posted as f64 / begin.elapsed().as_secs_f64())
+}
