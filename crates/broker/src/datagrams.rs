@@ -131,6 +131,10 @@ impl Datagrams {
         self.longest
     }
 
+    pub(crate) const fn receive_queue(&self) -> &CompletionQueue {
+        &self.receive_queue
+    }
+
     /// Sends one datagram to each of these, with one doorbell.
     pub(crate) fn send(
         &self,
@@ -191,7 +195,7 @@ impl Datagrams {
         Ok(())
     }
 
-    fn reap(&self, sending: &mut Sending, look: Look<'_>) {
+    fn reap(&self, sending: &mut Sending, look: Look) {
         let mut found = [WorkCompletion::EMPTY; 16];
         loop {
             let taken = look.at(&self.send_queue, &mut found);
@@ -210,7 +214,7 @@ impl Datagrams {
     /// Hands over what has arrived from these members; how many.
     pub(crate) fn poll(
         &self,
-        look: Look<'_>,
+        look: Look,
         who: impl Fn(Gid, Qpn) -> Option<u32>,
         each: &mut dyn FnMut(Datagram),
     ) -> Result<usize, Error> {

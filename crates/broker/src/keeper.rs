@@ -68,10 +68,15 @@ impl Common {
         }
     }
 
+    /// How much news there has been.
+    pub(crate) fn news_so_far(&self) -> u64 {
+        self.news.look(|count| *count)
+    }
+
     pub(crate) fn tell_news(&self) {
+        self.news.change(|count| *count += 1);
         let sleepers = std::mem::take(&mut *lock(&self.sleepers));
         sleepers.into_iter().for_each(Waker::wake);
-        self.news.change(|count| *count += 1);
     }
 }
 
@@ -294,7 +299,7 @@ impl Watched {
 }
 
 /// A waker that wakes a thread.
-pub(crate) struct Unpark(pub(crate) Thread);
+struct Unpark(Thread);
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {

@@ -187,11 +187,16 @@ impl Receiving {
         self.conn.is_some()
     }
 
+    /// The connection whose completions are to be slept for, and whether its sends matter too.
+    pub(crate) fn sleeps_for(&self) -> Option<(&Arc<Conn>, bool)> {
+        self.conn.as_ref().map(|conn| (conn, self.is_untold))
+    }
+
     /// Hands over up to `most` messages, and what changed; how many of both.
     pub(crate) fn hand_over(
         &mut self,
         peer: &Peer,
-        look: Look<'_>,
+        look: Look,
         most: usize,
         callbacks: &mut Callbacks<'_>,
     ) -> Result<usize, Error> {
@@ -246,7 +251,7 @@ impl Receiving {
     }
 
     /// Looks for completions; whether there are any.
-    fn look(&mut self, conn: &Conn, look: Look<'_>) -> bool {
+    fn look(&mut self, conn: &Conn, look: Look) -> bool {
         self.next = 0;
         self.end = look.at(&conn.receive_queue, &mut self.found);
         if self.end == 0 && conn.has_refused() && conn.broken().is_some() {

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::task::Waker;
 
 use ferroce_device::WorkCompletion;
 use ferroce_verbs::{CompletionQueue, LocalSlice, QueuePair, RemoteSlice, Status, Work, WorkKind};
@@ -272,7 +271,7 @@ impl Sending {
     }
 
     /// Looks for a place to tell what could not be told; whether that is done.
-    pub(crate) fn tell_again(&mut self, look: Look<'_>) -> bool {
+    pub(crate) fn tell_again(&mut self, look: Look) -> bool {
         if self.untold.is_some() {
             self.reap(look);
         }
@@ -354,7 +353,7 @@ impl Sending {
     }
 
     /// Looks what is done; whether anything is.
-    pub(crate) fn reap(&mut self, look: Look<'_>) -> bool {
+    pub(crate) fn reap(&mut self, look: Look) -> bool {
         let Some(conn) = self.conn.clone() else { return false };
         let mut found = [WorkCompletion::EMPTY; CHUNK];
         let mut any = false;
@@ -420,22 +419,19 @@ impl Sending {
 }
 
 /// How to look for completions.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Look<'a> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
     /// What is there.
     Take,
     /// The same, but if nothing is, the device works for a moment.
     Poll,
-    /// The same, and if nothing is there then, the waker is called when something is.
-    Wake(&'a Waker),
 }
 
-impl Look<'_> {
+impl Look {
     pub(crate) fn at(self, queue: &CompletionQueue, into: &mut [WorkCompletion]) -> usize {
         match self {
             Self::Take => queue.as_device().take(into),
             Self::Poll => queue.as_device().poll(into),
-            Self::Wake(waker) => queue.as_device().poll_or_wake(into, waker),
         }
     }
 }

@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Waker;
-use std::thread;
 use std::time::Duration;
 
-use ferroce_device::{now, park, until};
+use ferroce_device::{CompletionQueue, now, until};
 use ferroce_verbs::{Gid, Qpn, Time};
 
 use crate::broker::Broker;
 use crate::buffer::{Post, SendBuf};
+use crate::conn::Conn;
 use crate::datagrams::{Datagram, Recipient};
 use crate::error::Error;
-use crate::keeper::Unpark;
 use crate::lock;
 use crate::peer::Peer;
 use crate::receiving::{Callbacks, Change, Message, call};
@@ -29,11 +27,6 @@ const LONGEST_NAP: Duration = Duration::from_millis(1);
 /// How long to sleep while another thread hands over what we wait for.
 const BESIDE_OTHERS: Duration = Duration::from_millis(5);
 
-thread_local! {
-    /// Wakes this thread. Always the same one, so that a queue keeps one of it at most.
-    static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(thread::current())));
-}
-
 impl Broker {
     /// Hands over messages of all peers that have arrived, and who came and went; how many of both. It never waits.
     /// Finding none, it rings all doorbells and lets the device work for a moment.
@@ -44,7 +37,7 @@ impl Broker {
     /// # Errors
     /// The function panicked; the message counts as taken off.
     pub fn poll_receives(&self, mut each: impl FnMut(Message<'_>)) -> Result<usize, Error> {
-        self.receive_all(None, &mut each).map(|swept| swept.count)
+        self.receive_all(&mut each)
     }
 
     /// The same for one peer.
@@ -70,7 +63,7 @@ impl Broker {
     /// # Errors
     /// The function panicked; what it was called for counts as told.
     pub fn poll_sends(&self, mut each: impl FnMut(Done)) -> Result<usize, Error> {
-        self.reap_all(None, &mut each)
+        self.reap_all(&mut each)
     }
 
     /// The same for one peer.
@@ -100,7 +93,7 @@ impl Broker {
         timeout: Duration,
         mut each: impl FnMut(Message<'_>),
     ) -> Result<usize, Error> {
-        self.sleep_until(timeout, |waker| self.receive_all(waker, &mut each))
+        self.sleep_until(timeout, Sleep::RECEIVES, || self.receive_all(&mut each))
     }
 
     /// [`poll_sends`](Self::poll_sends) that sleeps until there is something, or the time is over; how much there was.
@@ -108,7 +101,7 @@ impl Broker {
     /// # Errors
     /// The function panicked.
     pub fn wait_sends(&self, timeout: Duration, mut each: impl FnMut(Done)) -> Result<usize, Error> {
-        self.sleep_until(timeout, |waker| Ok(Swept::of(self.reap_all(waker, &mut each)?)))
+        self.sleep_until(timeout, Sleep::SENDS, || self.reap_all(&mut each))
     }
 
     /// Both: sleeps until there are messages, work that is done or changes, or the time is over; how much there was.
@@ -121,11 +114,8 @@ impl Broker {
         mut message: impl FnMut(Message<'_>),
         mut done: impl FnMut(Done),
     ) -> Result<usize, Error> {
-        self.sleep_until(timeout, |waker| {
-            let mut swept = self.receive_all(waker, &mut message)?;
-            swept.count += self.reap_all(waker, &mut done)?;
-            Ok(swept)
-        })
+        let both = Sleep { receives: true, sends: true, datagrams: false };
+        self.sleep_until(timeout, both, || Ok(self.receive_all(&mut message)? + self.reap_all(&mut done)?))
     }
 
     /// [`send_buf`](Self::send_buf) that sleeps until there is room, or the time is over. Within a function that was
@@ -166,14 +156,17 @@ impl Broker {
             if left.is_zero() {
                 return Err(Error::TimedOut { peer, after: timeout, full });
             }
-            let reaped = self
-                .peer(peer)
-                .is_ok_and(|peer| THIS_THREAD.with(|waker| lock(&peer.sending).reap(Look::Wake(waker))));
-            if !reaped {
-                park(Some(nap.min(left)));
-                nap = (nap * 2).min(LONGEST_NAP);
-            }
+            // What is under way makes room in the ring, which wakes us; room at the peer does not.
+            self.sleep_for_sends(peer, nap.min(left));
+            nap = (nap * 2).min(LONGEST_NAP);
         }
+    }
+
+    /// Sleeps until work to a peer is done.
+    fn sleep_for_sends(&self, peer: u32, limit: Duration) {
+        let conn = self.peer(peer).ok().and_then(|peer| lock(&peer.sending).conn().cloned());
+        let queue = conn.as_ref().map(|conn| &**conn.send_queue.as_device());
+        CompletionQueue::sleep_for_any(queue.as_slice(), Some(limit), |_| true);
     }
 
     /// Waits until all that was posted has arrived, says goodbye to all members, and waits until they have heard it.
@@ -198,23 +191,21 @@ impl Broker {
 
     /// Waits until nothing is under way to a peer.
     fn settle(&self, peer: &Peer, end: Time, timeout: Duration) -> Result<(), Error> {
-        THIS_THREAD.with(|waker| {
-            loop {
-                let mut sending = lock(&peer.sending);
-                sending.ring_doorbell();
-                sending.reap(Look::Wake(waker));
-                if sending.is_settled() || sending.working().is_err() {
-                    return Ok(());
-                }
-                drop(sending);
-                let left = until(end);
-                if left.is_zero() {
-                    let full = crate::Full::Ring { ring: self.inner.common.party.settings.ring };
-                    return Err(Error::TimedOut { peer: peer.member.id, after: timeout, full });
-                }
-                park(Some(left.min(BESIDE_OTHERS)));
+        loop {
+            let mut sending = lock(&peer.sending);
+            sending.ring_doorbell();
+            sending.reap(Look::Poll);
+            if sending.is_settled() || sending.working().is_err() {
+                return Ok(());
             }
-        })
+            drop(sending);
+            let left = until(end);
+            if left.is_zero() {
+                let full = crate::Full::Ring { ring: self.inner.common.party.settings.ring };
+                return Err(Error::TimedOut { peer: peer.member.id, after: timeout, full });
+            }
+            self.sleep_for_sends(peer.member.id, left.min(BESIDE_OTHERS));
+        }
     }
 
     /// Sends one datagram to every member that is there: up to [`max_datagram`](Self::max_datagram) bytes, quick, and
@@ -251,9 +242,8 @@ impl Broker {
     /// # Errors
     /// The function panicked.
     pub fn wait_datagrams(&self, timeout: Duration, mut each: impl FnMut(Datagram)) -> Result<usize, Error> {
-        self.sleep_until(timeout, |waker| {
-            Ok(Swept::of(self.datagrams(waker.map_or(Look::Poll, Look::Wake), &mut each)?))
-        })
+        let sleep = Sleep { datagrams: true, ..Sleep::default() };
+        self.sleep_until(timeout, sleep, || self.datagrams(Look::Poll, &mut each))
     }
 
     /// Datagrams that came from nobody of the mesh, and were dropped.
@@ -262,7 +252,7 @@ impl Broker {
         self.inner.datagrams.strangers()
     }
 
-    fn datagrams(&self, look: Look<'_>, each: &mut dyn FnMut(Datagram)) -> Result<usize, Error> {
+    fn datagrams(&self, look: Look, each: &mut dyn FnMut(Datagram)) -> Result<usize, Error> {
         let who = |gid: Gid, qpn: Qpn| {
             let is_it = |peer: &&Arc<Peer>| {
                 let sending = lock(&peer.sending);
@@ -274,44 +264,34 @@ impl Broker {
         self.inner.datagrams.poll(look, who, each)
     }
 
-    /// Messages of all peers. With a waker, it is called when there are some that were not found now.
-    fn receive_all(&self, waker: Option<&Waker>, each: &mut dyn FnMut(Message<'_>)) -> Result<Swept, Error> {
+    /// Messages of all peers.
+    fn receive_all(&self, each: &mut dyn FnMut(Message<'_>)) -> Result<usize, Error> {
         let peers = &self.inner.common.peers;
-        if peers.is_empty() {
-            return Ok(Swept::of(0));
-        }
         let start = self.inner.turn.fetch_add(1, Ordering::Relaxed);
         let rotated = (0..peers.len()).map(|step| &peers[start.wrapping_add(step) % peers.len()]);
-        let mut swept = Swept::of(0);
-        for round in 0..2 {
+        let mut count = 0;
+        for may_turn in [false, true] {
             // One look at one queue lets the device work for all.
-            let mut has_polled = false;
+            let mut has_turned = false;
             for peer in rotated.clone() {
-                let look = match (round, waker) {
-                    (0, _) => Look::Take,
-                    (_, Some(waker)) => Look::Wake(waker),
-                    (_, None) if has_polled => Look::Take,
-                    (_, None) => Look::Poll,
-                };
-                match self.receive_from(peer, look, each)? {
-                    Some(count) => swept.count += count,
-                    None => swept.beside_others = true,
-                }
-                has_polled |= round > 0 && peer.has_conn();
+                let look = if may_turn && !has_turned { Look::Poll } else { Look::Take };
+                let found = self.receive_from(peer, look, each)?;
+                count += found.unwrap_or(0);
+                has_turned |= found == Some(0) && look == Look::Poll && peer.has_conn();
             }
-            if swept.count > 0 {
+            if count > 0 {
                 break;
             }
             self.flush_all();
         }
-        Ok(swept)
+        Ok(count)
     }
 
     /// Messages of one peer; nothing if another thread hands them over.
     fn receive_from(
         &self,
         peer: &Peer,
-        look: Look<'_>,
+        look: Look,
         each: &mut dyn FnMut(Message<'_>),
     ) -> Result<Option<usize>, Error> {
         let Ok(mut receiving) = peer.receiving.try_lock() else { return Ok(None) };
@@ -321,20 +301,14 @@ impl Broker {
     }
 
     /// Work of all peers that is done.
-    fn reap_all(&self, waker: Option<&Waker>, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
-        let peers = &self.inner.common.peers;
+    fn reap_all(&self, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
         let mut count = 0;
-        for round in 0..2 {
-            let mut has_polled = false;
-            for peer in peers {
-                let look = match (round, waker) {
-                    (0, _) => Look::Take,
-                    (_, Some(waker)) => Look::Wake(waker),
-                    (_, None) if has_polled => Look::Take,
-                    (_, None) => Look::Poll,
-                };
+        for may_turn in [false, true] {
+            let mut has_turned = false;
+            for peer in &self.inner.common.peers {
+                let look = if may_turn && !has_turned { Look::Poll } else { Look::Take };
                 count += reap_from(peer, look, each)?;
-                has_polled |= round > 0 && peer.has_conn();
+                has_turned |= look == Look::Poll && peer.has_conn();
             }
             if count > 0 {
                 break;
@@ -348,42 +322,69 @@ impl Broker {
     fn sleep_until(
         &self,
         timeout: Duration,
-        mut look: impl FnMut(Option<&Waker>) -> Result<Swept, Error>,
+        sleep: Sleep,
+        mut look: impl FnMut() -> Result<usize, Error>,
     ) -> Result<usize, Error> {
         let end = now() + timeout;
+        let common = &self.inner.common;
         loop {
-            let found = look(None)?.count;
-            if found > 0 {
+            let news = common.news_so_far();
+            let found = look()?;
+            let left = until(end);
+            if found > 0 || left.is_zero() {
                 return Ok(found);
             }
-            let swept = THIS_THREAD.with(|waker| {
-                self.inner.common.wake_on_news(waker);
-                look(Some(waker))
-            })?;
-            let left = until(end);
-            if swept.count > 0 || left.is_zero() {
-                return Ok(swept.count);
-            }
-            park(Some(if swept.beside_others { left.min(BESIDE_OTHERS) } else { left }));
+            let (conns, beside_others) = self.conns_for(sleep);
+            let datagrams = sleep.datagrams.then(|| &**self.inner.datagrams.receive_queue().as_device());
+            let queues = conns.iter().flat_map(|(conn, sends)| {
+                let receives = sleep.receives.then(|| &**conn.receive_queue.as_device());
+                [receives, sends.then(|| &**conn.send_queue.as_device())]
+            });
+            let queues: Vec<_> = queues.chain([datagrams]).flatten().collect();
+            let limit = if beside_others { left.min(BESIDE_OTHERS) } else { left };
+            CompletionQueue::sleep_for_any(&queues, Some(limit), |waker| {
+                common.wake_on_news(waker);
+                common.news_so_far() == news
+            });
         }
     }
-}
 
-/// What a look at all peers has found.
-struct Swept {
-    count: usize,
-    /// Another thread was handing over messages of some.
-    beside_others: bool,
-}
-
-impl Swept {
-    const fn of(count: usize) -> Self {
-        Self { count, beside_others: false }
+    /// The connections to sleep for, each with whether its sends matter; and whether another thread is handing over
+    /// messages, so that some are missing.
+    fn conns_for(&self, sleep: Sleep) -> (Vec<(Arc<Conn>, bool)>, bool) {
+        let mut beside_others = false;
+        let mut conns = Vec::new();
+        for peer in &self.inner.common.peers {
+            if !sleep.receives {
+                conns.extend(lock(&peer.sending).conn().map(|conn| (Arc::clone(conn), sleep.sends)));
+                continue;
+            }
+            match peer.receiving.try_lock() {
+                Ok(receiving) => conns.extend(
+                    receiving.sleeps_for().map(|(conn, untold)| (Arc::clone(conn), untold || sleep.sends)),
+                ),
+                Err(_) => beside_others = true,
+            }
+        }
+        (conns, beside_others)
     }
+}
+
+/// What a thread sleeps for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sleep {
+    receives: bool,
+    sends: bool,
+    datagrams: bool,
+}
+
+impl Sleep {
+    const RECEIVES: Self = Self { receives: true, sends: false, datagrams: false };
+    const SENDS: Self = Self { receives: false, sends: true, datagrams: false };
 }
 
 /// Work of one peer that is done; how much.
-fn reap_from(peer: &Peer, look: Look<'_>, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
+fn reap_from(peer: &Peer, look: Look, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
     let mut sending = lock(&peer.sending);
     sending.reap(look);
     let mut count = 0;

@@ -425,6 +425,21 @@ impl CqShared {
         }
     }
 
+    /// A thread that relied on the driver is awake and need not be called.
+    pub(crate) fn forget_sleeper(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        wakers.retain(|known| !known.will_wake(waker));
+        if wakers.is_empty() && self.waited_for.swap(0, Ordering::SeqCst) & WAITED_FOR_DRIVER != 0 {
+            self.slept_for.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether there is something to take off.
+    pub(crate) fn has_some(&self) -> bool {
+        let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        !taking.kept.is_empty() || taking.rings.iter().any(|(_, ring)| !ring.is_empty())
+    }
+
     fn wake_all(&self) {
         let wakers = {
             let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -286,6 +286,63 @@ impl CompletionQueue {
         waited.ok().flatten()
     }
 
+    /// Sleeps until one of these queues has completions, the waker is called that `begin` gets, or the time is over;
+    /// for ever without one. It takes nothing off, and may wake for nothing. Who calls has just polled; `begin` says
+    /// whether there still is nothing else to do.
+    pub fn sleep_for_any(queues: &[&Self], limit: Option<Duration>, begin: impl FnOnce(&Waker) -> bool) {
+        let mut begin = Some(begin);
+        if queues.iter().any(|queue| !queue.nic.is_ours()) || Self::watch_for_any(queues, limit, &mut begin) {
+            return;
+        }
+        let Some(begin) = begin else { return };
+        let waker = THIS_THREAD.with(Waker::clone);
+        for queue in queues {
+            queue.shared.wake_on_completion(&waker);
+            queue.expect_sleep();
+        }
+        if begin(&waker) && !queues.iter().any(|queue| queue.shared.has_some()) {
+            clock::park(limit);
+        }
+        for queue in queues {
+            queue.shared.forget_sleeper(&waker);
+        }
+    }
+
+    /// The same in the driver's place; false if that is not possible.
+    fn watch_for_any(
+        queues: &[&Self],
+        limit: Option<Duration>,
+        begin: &mut Option<impl FnOnce(&Waker) -> bool>,
+    ) -> bool {
+        let Some(first) = queues.first() else { return false };
+        let engines = queues.iter().fold(0, |engines, queue| engines | queue.shared.engines());
+        let of_one = queues.iter().all(|queue| queue.nic.is_same(&first.nic));
+        if engines.count_ones() != 1 || !of_one {
+            return false;
+        }
+        let station = first.nic.engines().station(engines.trailing_zeros() as usize);
+        if !station.expects_packets() {
+            return false;
+        }
+        let watched = BELL.try_with(|bell| {
+            let bell = bell.as_ref()?;
+            let seat = Seat::take(&station.driver)?;
+            for queue in queues {
+                queue.shared.wake_deputy_on_completion(&bell.waker);
+            }
+            let sleeps = begin.take().is_some_and(|begin| begin(&bell.waker));
+            if sleeps && !queues.iter().any(|queue| queue.shared.has_some()) {
+                seat.sleep(bell, limit);
+            }
+            for queue in queues {
+                queue.shared.forget_deputy(&bell.waker);
+            }
+            Some(())
+        });
+        // A thread that is about to end has none.
+        watched.ok().flatten().is_some()
+    }
+
     /// Takes completions off; if there are none, has `waker` called when there are.
     pub fn poll_or_wake(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
         let taken = self.poll(into);
@@ -381,6 +438,54 @@ mod tests {
         cq.moderate(0, Duration::ZERO).unwrap();
         assert!(!waits || channel.pop() == Some(cq.id()), "it does not wait for the old moment");
         assert_eq!(nic.engines().control(0, |engine| engine.tables.next_put_off()), None);
+    }
+
+    #[test]
+    fn whoever_sleeps_for_several_queues_wakes_for_each_of_them_and_leaves_no_trace() {
+        let address = Some([127, 0, 48, 202].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let queues = [0; 3].map(|_| CompletionQueue::new(&nic, 16, None).unwrap());
+        let all: Vec<&CompletionQueue> = queues.iter().map(|queue| &**queue).collect();
+        for queue in &queues {
+            queue.attach(0);
+        }
+        for is_seated in [false, true] {
+            if is_seated {
+                // As if a queue pair were connected over the network.
+                nic.engines().station(0).expect_packets();
+            }
+            for queue in &queues {
+                let push = || {
+                    nic.engines().control(0, |engine| {
+                        let completion = WorkCompletion::EMPTY.completion;
+                        assert!(engine.tables.cq(queue.id()).unwrap().push(&completion, clock::now()));
+                        engine.tables.settle();
+                    });
+                };
+                std::thread::scope(|scope| {
+                    let begun = |_: &Waker| {
+                        scope.spawn(push);
+                        true
+                    };
+                    let mut begun = Some(begun);
+                    while !queue.shared.has_some() {
+                        let begin = begun.take();
+                        CompletionQueue::sleep_for_any(&all, None, |waker| {
+                            begin.is_none_or(|begin| begin(waker))
+                        });
+                    }
+                });
+                assert_eq!(queue.take(&mut [WorkCompletion::EMPTY; 2]), 1);
+                assert_eq!(nic.slept_for().load(Ordering::SeqCst), 0, "nobody sleeps any more");
+            }
+            // Whatever `begin` registers its waker with can end the sleep too.
+            CompletionQueue::sleep_for_any(&all, None, |waker| {
+                waker.wake_by_ref();
+                true
+            });
+            CompletionQueue::sleep_for_any(&all, None, |_| false);
+            CompletionQueue::sleep_for_any(&all, Some(Duration::from_millis(1)), |_| true);
+        }
     }
 
     #[test]
