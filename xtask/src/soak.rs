@@ -112,6 +112,16 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "broker".into(),
+        shows: "5 million messages among 8 members under loss, every function answers; a member is killed 20 times under load",
+        minutes: 5,
+        run: Box::new(|| {
+            let tests = "--test all_to_all --test crash -- --nocapture --test-threads 1";
+            let cmd = Cmd::cargo(&format!("test -p ferroce-broker {tests}"));
+            cmd.env("FERROCE_SOAK", "1").run()
+        }),
+    });
+    entries.push(Entry {
         name: "spray".into(),
         shows: "live queue pairs stand 60,000 lies a second and keep half their speed",
         minutes: minutes.min(2) + 1,

@@ -18,6 +18,8 @@
 //! # }
 //! ```
 //!
+//! A mesh of servers in which everybody talks to everybody is in [`broker`].
+//!
 //! Everything else here is the verbs API: full control, without `unsafe`.
 //!
 //! ```
@@ -47,6 +49,11 @@
 pub use ferroce_broker as broker;
 pub use ferroce_endpoint as endpoint;
 pub use ferroce_verbs::*;
+
+/// The page on the broker, so that its programs compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/broker.md")]
+struct Brokers;
 
 /// The page on endpoints, so that its programs compile and run.
 #[cfg(doctest)]

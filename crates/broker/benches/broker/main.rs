@@ -42,9 +42,14 @@ fn main() -> Outcome<()> {
     let quick = has("--quick") || !has("--bench");
     let (repeats, time) = if quick { (1, 20) } else { (5, 400) };
     let mut host = 0;
-    let mut rates = BATCHES.map(|_| (Vec::new(), Vec::new(), 0.0));
+    // Other batch sizes may be named.
+    let mut batches: Vec<u32> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    if batches.is_empty() {
+        batches = BATCHES.to_vec();
+    }
+    let mut rates: Vec<_> = batches.iter().map(|_| (Vec::new(), Vec::new(), 0.0)).collect();
     for _ in 0..repeats {
-        for (batch, (broker, verbs, doorbells)) in BATCHES.iter().zip(&mut rates) {
+        for (batch, (broker, verbs, doorbells)) in batches.iter().zip(&mut rates) {
             // The last one may not be quite gone yet, so this one gets other addresses.
             host = if host < 240 { host + 2 } else { 2 };
             let time = Duration::from_millis(time);
@@ -63,7 +68,7 @@ fn main() -> Outcome<()> {
         "batch", "broker M/s", "verbs M/s", "ratio", "broker / batch 1", "msg/doorbell"
     );
     let first = median(&mut rates[0].0.clone());
-    for (batch, (broker, verbs, doorbells)) in BATCHES.iter().zip(&mut rates) {
+    for (batch, (broker, verbs, doorbells)) in batches.iter().zip(&mut rates) {
         let (ours, beside) = (median(broker), median(verbs));
         println!(
             "{batch:>6} {:>14.3} {:>14.3} {:>11.2}x {:>17.2}x {doorbells:>14.1}",
@@ -108,14 +113,7 @@ fn measure(host: u8, batch: u32, time: Duration) -> Outcome<(f64, f64)> {
     let mut count = 0_u64;
     while begin.elapsed() < time {
         for _ in 0..256 {
-            loop {
-                match broker.send(1, &bytes, Post::new()) {
-                    Ok(()) => break,
-                    // What is done makes room.
-                    Err(error) if error.is_would_block() => broker.poll_sends_to(1, |_| ())?,
-                    Err(error) => return Err(error.into()),
-                };
-            }
+            broker.wait_send(1, &bytes, Post::new(), LONG)?;
         }
         count += 256;
     }
