@@ -1,6 +1,5 @@
 //! The broker: one member's side of the mesh.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,7 +37,6 @@ pub struct Broker {
 
 pub(crate) struct Inner {
     pub(crate) common: Arc<Common>,
-    places: HashMap<u32, usize>,
     pub(crate) datagrams: Datagrams,
     pub(crate) on_change: Box<OnChange>,
     /// Where the next look at all peers begins.
@@ -71,9 +69,8 @@ impl Broker {
         datagrams: Datagrams,
         on_change: Box<OnChange>,
     ) -> Self {
-        let places = common.peers.iter().enumerate().map(|(place, peer)| (peer.member.id, place)).collect();
         let (turn, keeper) = (AtomicUsize::new(0), Mutex::new(keeper));
-        Self { inner: Arc::new(Inner { common, places, datagrams, on_change, turn, keeper }) }
+        Self { inner: Arc::new(Inner { common, datagrams, on_change, turn, keeper }) }
     }
 
     /// Our own number.
@@ -347,7 +344,8 @@ impl Broker {
         let common = &self.inner.common;
         let me = common.party.settings.me;
         let waited = common.news.wait(Some(timeout), |_| {
-            let misfit = common.peers.iter().find_map(|peer| Some((peer.member, peer.misfit(me.id)?)));
+            let misfit =
+                common.peers.iter().find_map(|peer| Some((peer.member, Box::new(peer.misfit(me.id)?))));
             if let Some((member, refusal)) = misfit {
                 return Some(Err(StartError::Refused { me, member, refusal }));
             }
@@ -371,10 +369,12 @@ impl Broker {
 
     /// The other member with this number.
     pub(crate) fn peer(&self, id: u32) -> Result<&Arc<Peer>, Error> {
-        match self.inner.places.get(&id) {
-            Some(place) => Ok(&self.inner.common.peers[*place]),
-            None if id == self.me() => Err(Error::Myself { me: id }),
-            None => Err(Error::UnknownPeer { peer: id }),
+        let peers = &self.inner.common.peers;
+        // They are in the order of their numbers.
+        match peers.binary_search_by_key(&id, |peer| peer.member.id) {
+            Ok(place) => Ok(&peers[place]),
+            Err(_) if id == self.me() => Err(Error::Myself { me: id }),
+            Err(_) => Err(Error::UnknownPeer { peer: id }),
         }
     }
 

@@ -216,7 +216,7 @@ impl Builder {
         let [a, b, c, d, e, f, g, h, ..] = random(nic);
         let port = me.address.port() + u16::from(self.lane);
         let listener = Listener::bind(&context, port, 2 * peers.len() + 16);
-        let listener = listener.map_err(|error| StartError::Listen { me, port, error })?;
+        let listener = listener.map_err(|error| StartError::Listen { me, port, error: Box::new(error) })?;
         let party = Arc::new(Party {
             context,
             domain,
@@ -263,13 +263,13 @@ impl fmt::Debug for Builder {
 /// The device that has our address.
 fn open(me: Member) -> Result<Context, StartError> {
     let address: IpAddr = me.address.ip();
-    for info in devices()? {
+    for info in devices().map_err(Box::new)? {
         if info.loopback && address.is_loopback() {
             // Others may be a device of their own.
-            return Ok(Context::builder(&info.name).address(address).open()?);
+            return Ok(Context::builder(&info.name).address(address).open().map_err(Box::new)?);
         }
         if info.addresses.contains(&address) {
-            return Ok(Context::open(&info.name)?);
+            return Ok(Context::open(&info.name).map_err(Box::new)?);
         }
     }
     Err(StartError::NoDevice { me })

@@ -169,7 +169,7 @@ impl Datagrams {
         for (index, Recipient { peer, qpn, qkey, .. }) in to.iter().enumerate() {
             let Some((_, handle)) = handles.iter().find(|(known, _)| known == peer) else { continue };
             let work =
-                self.qp.send_to(handle, *qpn, *qkey, local).id(u64::from(place) << 32 | last as u64 + 1);
+                self.qp.send_to(handle, *qpn, *qkey, local).id((u64::from(place) << 32) | (last as u64 + 1));
             let work = imm.map_or(work, |imm| work.imm(imm));
             batch.add(if index == last { work.signaled() } else { work });
             count += 1;

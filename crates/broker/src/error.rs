@@ -390,7 +390,7 @@ pub enum StartError {
     NoContext,
     /// The device cannot be opened.
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] Box<OpenError>),
     /// Our port cannot be listened to.
     #[error("{me} cannot listen on its port {port}: {error}")]
     Listen {
@@ -400,7 +400,7 @@ pub enum StartError {
         port: u16,
         /// Why not.
         #[source]
-        error: ListenError,
+        error: Box<ListenError>,
     },
     /// The device did not give what is needed.
     #[error(transparent)]
@@ -417,7 +417,7 @@ pub enum StartError {
         member: Member,
         /// Why.
         #[source]
-        refusal: Refusal,
+        refusal: Box<Refusal>,
     },
     /// Not everybody came in time.
     #[error("{me} waited {after:?} for: {}", List(missing))]

@@ -220,7 +220,8 @@ impl Receiving {
             self.next += 1;
             count += 1;
             if completion.status != Status::Success {
-                // Nothing but failures comes after the first one.
+                // Nothing but failures comes after the first one. Sends know best why, if they do.
+                lock(&peer.sending).reap(Look::Take);
                 conn.end_failed(completion.status);
                 let why = conn.broken().unwrap_or(Why::Lost(completion.status));
                 self.conn = None;

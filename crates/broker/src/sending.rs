@@ -201,12 +201,12 @@ impl Sending {
     /// A place in the ring and, for messages, room at the peer; which connection it is for.
     pub(crate) fn reserve(&mut self, takes_room: bool) -> Result<u64, Error> {
         self.working()?;
-        if let Some(full) = self.full(takes_room) {
+        if self.full(takes_room).is_some() {
             // What is gathered may be what the place or the room waits for.
             self.ring_doorbell();
             self.reap(Look::Poll);
             self.working()?;
-            if self.full(takes_room).is_some() {
+            if let Some(full) = self.full(takes_room) {
                 return Err(Error::WouldBlock { peer: self.peer, full });
             }
         }

@@ -22,6 +22,7 @@ use ferroce_transport::Time;
 use rig::{SOON, members};
 
 const NET: u8 = 193;
+const QUIET_NET: u8 = 194;
 const MEMBERS: u8 = 5;
 const VICTIM: u32 = 2;
 
@@ -43,7 +44,9 @@ struct Expected {
 #[test]
 fn the_other_process() {
     let Some(role) = role() else { return };
-    let me: u32 = role.parse().unwrap();
+    let (mode, me) = role.split_once(' ').unwrap();
+    let (is_quiet, me): (bool, u32) = (mode == "quiet", me.parse().unwrap());
+    let net = if is_quiet { QUIET_NET } else { NET };
     let expected: Arc<Mutex<BTreeMap<u32, Expected>>> = Arc::default();
     let told = Arc::clone(&expected);
     let on_change = move |_: &Broker, change: &Change| match change {
@@ -59,7 +62,10 @@ fn the_other_process() {
         }
         Change::Left { peer, .. } => tell(&format!("left {peer}")),
     };
-    let broker = Broker::builder(me, members(NET, MEMBERS)).ring(32).batch(8).secret("a secret");
+    let broker = Broker::builder(me, members(net, if is_quiet { 3 } else { MEMBERS }))
+        .ring(32)
+        .batch(8)
+        .secret("a secret");
     let broker = broker.deadline(SOON).on_change(on_change).start().unwrap();
     tell("started");
     let (commands, orders) = channel();
@@ -70,7 +76,7 @@ fn the_other_process() {
     });
     let numbers = RefCell::new(BTreeMap::<u32, u64>::new());
     loop {
-        for peer in broker.peers() {
+        for peer in broker.peers().filter(|_| !is_quiet) {
             let mut numbers = numbers.borrow_mut();
             let number = numbers.entry(peer).or_default();
             loop {
@@ -129,9 +135,9 @@ struct Process {
 }
 
 impl Process {
-    fn start(id: u32) -> Self {
+    fn start(mode: &str, id: u32) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, id.to_string());
+        command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, format!("{mode} {id}"));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (tell, heard) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -199,9 +205,9 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
     let is_long = soak_minutes().is_some();
     let (rounds, window) =
         if is_long { (20, Duration::from_secs(3)) } else { (1, Duration::from_millis(400)) };
-    let mut victim = Process::start(VICTIM);
+    let mut victim = Process::start("loud", VICTIM);
     let others = (0..u32::from(MEMBERS)).filter(|id| *id != VICTIM);
-    let mut survivors: Vec<_> = others.map(Process::start).collect();
+    let mut survivors: Vec<_> = others.map(|id| Process::start("loud", id)).collect();
     for process in survivors.iter().chain([&victim]) {
         process.hear("started");
     }
@@ -219,7 +225,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
         println!("round {round}: noticed after {slowest:?}; {before:.0}/s before, {after:.0}/s after");
         assert!(slowest < LIMIT, "noticed after {slowest:?}");
         ratios.push(after / before);
-        victim = Process::start(VICTIM);
+        victim = Process::start("loud", VICTIM);
         victim.hear("started");
         for process in &survivors {
             process.hear(&format!("joined {VICTIM}"));
@@ -236,5 +242,34 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
     // Nobody has ended early, so nothing came twice or out of order.
     for process in survivors.iter().chain([&victim]) {
         process.hear("bye");
+    }
+}
+
+#[test]
+fn a_killed_member_that_nobody_talked_to_is_noticed() {
+    if role().is_some() {
+        return;
+    }
+    let mut all = [0, 1, 2].map(|id| Process::start("quiet", id));
+    for process in &all {
+        process.hear("started");
+    }
+    // One that asks others, and one that is asked.
+    for victim in [2_u32, 0] {
+        let killed = now();
+        all[victim as usize].kill();
+        for (id, process) in (0..).zip(&all) {
+            if id != victim {
+                let (when, _) = process.hear(&format!("left {victim}"));
+                assert!(when.since(killed) < LIMIT, "noticed after {:?}", when.since(killed));
+            }
+        }
+        all[victim as usize] = Process::start("quiet", victim);
+        all[victim as usize].hear("started");
+        for (id, process) in (0..).zip(&all) {
+            if id != victim {
+                process.hear(&format!("joined {victim}"));
+            }
+        }
     }
 }

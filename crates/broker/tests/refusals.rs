@@ -24,7 +24,7 @@ fn two(net: u8, with: impl Fn(u32, Builder) -> Builder) -> [StartError; 2] {
 /// Why a member does not fit, however it came out.
 fn refusal(error: &StartError) -> Refusal {
     match error {
-        StartError::Refused { refusal, .. } => refusal.clone(),
+        StartError::Refused { refusal, .. } => (**refusal).clone(),
         StartError::Missing { missing, .. } => missing[0].refusal.clone().expect("something is known"),
         error => panic!("{error}"),
     }

@@ -459,6 +459,7 @@ mod tests {
                     nic.engines().control(0, |engine| {
                         let completion = WorkCompletion::EMPTY.completion;
                         assert!(engine.tables.cq(queue.id()).unwrap().push(&completion, clock::now()));
+                        engine.tables.reconsider(queue.id());
                         engine.tables.settle();
                     });
                 };
