@@ -165,8 +165,21 @@ mod tests {
         window.on_round_trip(Duration::from_micros(100));
         window.on_loss(Time::from_nanos(1_000_000));
         window.on_loss(Time::from_nanos(1_050_000));
-        assert_eq!(window.limit(), Window::CAP / 2);
+        assert_eq!(window.limit(), Window::CAP / 4 * 3);
         window.on_loss(Time::from_nanos(1_200_000));
-        assert_eq!(window.limit(), Window::FLOOR);
+        assert_eq!(window.limit(), Window::CAP / 16 * 9);
+    }
+
+    #[test]
+    fn where_packets_are_lost_the_next_probe_comes_sooner() {
+        let mut window = Window::new();
+        let now = Time::from_nanos(1_000_000_000);
+        window.on_round_trip(Duration::from_micros(20));
+        assert_eq!(window.probe_after(now), Window::MIN_PROBE);
+        window.on_loss(now);
+        assert_eq!(window.probe_after(now), Window::MIN_PROBE_IN_LOSS);
+        assert_eq!(window.probe_after(now + Window::LATE), Window::MIN_PROBE);
+        window.on_round_trip(Duration::from_millis(3));
+        assert!(window.probe_after(now) > Window::MIN_PROBE, "four round trips in any case");
     }
 }
