@@ -1,18 +1,33 @@
 //! The clock: the one place that asks what time it is.
 
-use std::sync::OnceLock;
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use ferroce_transport::Time;
 
 /// Nanoseconds since this process first asked.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+#[inline]
 pub fn now() -> Time {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let start = *START.get_or_init(Instant::now);
-    // One past the beginning, so that no time of a running device is zero.
-    Time::from_nanos(1) + start.elapsed()
+    static START: AtomicU64 = AtomicU64::new(0);
+    let nanos = monotonic();
+    let start = match START.load(Ordering::Relaxed) {
+        0 => START
+            .compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|known| known, |_| nanos),
+        known => known,
+    };
+    // One past the beginning, so that no time of a running device is zero. Two threads that ask first may do so in
+    // the wrong order.
+    Time::from_nanos(1 + nanos.saturating_sub(start))
+}
+
+/// What `Instant` reads, without the checks that turn it into a duration: every message is timed.
+fn monotonic() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a value that lives during the call, which cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// Milliseconds since 1970, for people to read.

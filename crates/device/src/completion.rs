@@ -18,6 +18,7 @@ use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::{Imm, Qpn, Rkey};
 
 use crate::descriptor::EventFd;
+use crate::eager::Eager;
 use crate::qp::QpShared;
 use crate::sync::ring::{self, Consumer, Producer};
 
@@ -192,9 +193,13 @@ pub(crate) struct CqShared {
     pub(crate) id: CqId,
     capacity: AtomicU32,
     taking: Mutex<Taking>,
+    /// There may be completions: a look that costs next to nothing, for those who look again and again.
+    filled: AtomicBool,
     /// Whether the program asked for an event on its channel, and for which completions.
     armed: AtomicU8,
     channel: Option<Arc<Channel>>,
+    /// Whether to look for a moment before one sleeps for a completion.
+    pub(crate) eager: Eager,
     /// Threads and futures that wait for a completion.
     wakers: Mutex<Vec<Waker>>,
     /// How: [`WAITED_FOR`] and [`WAITED_FOR_DRIVER`].
@@ -231,8 +236,10 @@ impl CqShared {
                 kept: VecDeque::new(),
                 owners: HashMap::default(),
             }),
+            filled: AtomicBool::new(false),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
+            eager: Eager::new(),
             wakers: Mutex::new(Vec::new()),
             waited_for: AtomicU8::new(0),
             overrun: AtomicBool::new(false),
@@ -298,9 +305,16 @@ impl CqShared {
     }
 
     /// Takes completions off, oldest first; how many.
+    #[inline]
     pub(crate) fn take(&self, into: &mut [WorkCompletion]) -> usize {
+        if self.filled.load(Ordering::Acquire) { self.take_some(into) } else { 0 }
+    }
+
+    fn take_some(&self, into: &mut [WorkCompletion]) -> usize {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
+        // Whoever adds something sets it afterwards. So it is found below, or it is set again.
+        self.filled.swap(false, Ordering::AcqRel);
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
         let (kept, owners) = (&mut taking.kept, &taking.owners);
         let mut taken = 0;
@@ -317,6 +331,9 @@ impl CqShared {
             taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
         tell(owners, &heard);
+        if taken == into.len() {
+            self.filled.store(true, Ordering::Release);
+        }
         taken
     }
 
@@ -338,6 +355,7 @@ impl CqShared {
             kept.extend(std::iter::from_fn(|| ring.pop()));
         }
         kept.retain(|words| decode(words).completion.qpn != qpn);
+        self.filled.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_overrun(&self) -> bool {
@@ -485,6 +503,7 @@ pub(crate) fn resize<'a>(
         *old = consumer;
     }
     shared.capacity.store(capacity, Ordering::Relaxed);
+    shared.filled.store(true, Ordering::Release);
     Ok(())
 }
 
@@ -511,6 +530,7 @@ impl CqSide {
         self.added += 1;
         self.solicited |= completion.solicited || completion.status != Status::Success;
         let fits = self.producer.push(encode(completion, time)).is_ok();
+        self.shared.filled.store(true, Ordering::Release);
         if !fits {
             self.shared.overrun.store(true, Ordering::Relaxed);
         }

@@ -12,11 +12,15 @@ use ferroce_wire::Qpn;
 use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
 use crate::deputy::{Bell, Seat};
+use crate::eager;
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
 use crate::qp::QpShared;
 use crate::sync::ring::{self, Consumer, Producer};
+
+/// Looks between two looks at the clock.
+const LOOKS: usize = 8;
 
 /// Both ends of a ring.
 type Ends = (Producer<WORDS>, Consumer<WORDS>);
@@ -198,10 +202,11 @@ impl CompletionQueue {
         if taken > 0 || into.is_empty() {
             return taken;
         }
+        let mut turned = false;
         for engine in self.engines() {
-            self.nic.engines().poll_turn(engine);
+            turned |= self.nic.engines().poll_turn(engine);
         }
-        self.shared.take(into)
+        if turned { self.shared.take(into) } else { 0 }
     }
 
     /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves the device
@@ -248,17 +253,43 @@ impl CompletionQueue {
             if left == Some(Duration::ZERO) {
                 return 0;
             }
+            if self.shared.eager.looks_first() {
+                let taken = self.look_for_a_moment(into, left);
+                self.shared.eager.has_looked(taken > 0);
+                if taken > 0 {
+                    return taken;
+                }
+            }
             if let Some(taken) = self.wait_for_packets(into, left) {
                 if taken > 0 {
                     return taken;
                 }
                 continue;
             }
-            let taken = self.poll_or_wake(into, &waker);
+            let taken = self.wake_on_completion(into, &waker);
             if taken > 0 {
                 return taken;
             }
             clock::park(left);
+        }
+    }
+
+    /// Looks again and again, for a moment.
+    fn look_for_a_moment(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> usize {
+        let end = clock::now() + left.map_or(eager::MOMENT, |left| left.min(eager::MOMENT));
+        let by_packets = self.engines().any(|engine| self.nic.engines().station(engine).expects_packets());
+        loop {
+            for _ in 0..LOOKS {
+                // Where no packets come, somebody else completes what is waited for, and needs the engine for it.
+                let taken = if by_packets { self.poll(into) } else { self.take(into) };
+                if taken > 0 {
+                    return taken;
+                }
+                std::hint::spin_loop();
+            }
+            if clock::now() >= end {
+                return 0;
+            }
         }
     }
 
@@ -349,6 +380,11 @@ impl CompletionQueue {
         if taken > 0 || !self.nic.is_ours() {
             return taken;
         }
+        self.wake_on_completion(into, waker)
+    }
+
+    /// Has `waker` called when something completes; takes off what has completed meanwhile.
+    fn wake_on_completion(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
         self.shared.wake_on_completion(waker);
         self.expect_sleep();
         self.shared.take(into)

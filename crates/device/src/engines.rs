@@ -38,6 +38,9 @@ const ERRANDS: usize = 16;
 /// Polls between two looks at a socket whose packets concern nobody.
 const LOOKS_ALOOF: u64 = 256;
 
+/// Polls that find nothing to do, and are done soon, until one makes a whole turn: timers may be so much late.
+const GLANCES: u64 = 32;
+
 /// Polls that find an engine taken before the thread lets others have its processor: about as long as a turn.
 const SHUT_OUT: u32 = 64;
 
@@ -80,7 +83,9 @@ impl Station {
         // A look that two threads count as one is a look.
         let looks = self.looks.load(Ordering::Relaxed).wrapping_add(1);
         self.looks.store(looks, Ordering::Relaxed);
-        self.driver.found_something();
+        if self.expects_packets() {
+            self.driver.found_something();
+        }
     }
 
     /// Somebody else is inside. If that goes on, whoever it is may wait for this very processor.
@@ -316,25 +321,51 @@ impl Engines {
         }
     }
 
-    /// Somebody looked for completions and found none.
-    pub(crate) fn poll_turn(&self, index: usize) {
+    /// Somebody looked for completions and found none. Whether there may be some now.
+    #[inline]
+    pub(crate) fn poll_turn(&self, index: usize) -> bool {
         let station = &self.stations[index];
-        let Some(mut inside) = station.turnstile.try_enter() else { return station.shut_out() };
+        let Some(mut inside) = station.turnstile.try_enter() else {
+            station.shut_out();
+            return true;
+        };
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
-        inside.take_calls();
-        let reason = match station.driver.is_parked() {
-            false => Reason::Polled,
-            // What comes to nobody is counted and thrown away now and then.
-            true if !station.expects_packets() && !looks.is_multiple_of(LOOKS_ALOOF) => Reason::Aloof,
-            true => Reason::Watched,
+        // What comes to nobody is counted and thrown away now and then.
+        let reason = if !station.expects_packets() && !looks.is_multiple_of(LOOKS_ALOOF) {
+            Reason::Aloof
+        } else if station.driver.is_parked() {
+            Reason::Watched
+        } else {
+            Reason::Polled
         };
+        if reason == Reason::Polled || looks.is_multiple_of(GLANCES) || !inside.is_at_rest(station) {
+            return self.poll_whole(index, inside, reason, looks);
+        }
+        if reason == Reason::Watched && !inside.sees_nothing() {
+            return self.poll_whole(index, inside, Reason::Glanced, looks);
+        }
+        match inside.leave() {
+            Ok(()) => false,
+            // Somebody has rung.
+            Err(inside) => self.poll_whole(index, inside, Reason::Aloof, looks),
+        }
+    }
+
+    /// The same with a whole turn.
+    fn poll_whole(&self, index: usize, mut inside: Inside<'_, Engine>, reason: Reason, looks: u64) -> bool {
+        let station = &self.stations[index];
+        let arrived = inside.take_calls().contains(Calls::ARRIVED);
+        let reason = if arrived && reason == Reason::Aloof { Reason::Polled } else { reason };
         let (inside, mut turned) = self.turn(index, inside, reason);
-        station.driver.polled(turned.received == 0, looks);
+        if station.expects_packets() {
+            station.driver.polled(turned.received == 0, looks);
+        }
         // Who polls comes back for the rest, and wants to see first what is there.
         turned.more &= !station.driver.is_parked();
         inside.ring(left_over(turned));
         self.leave(index, inside);
+        true
     }
 
     pub(crate) fn turn_and_leave(&self, index: usize, inside: Inside<'_, Engine>, reason: Reason) {

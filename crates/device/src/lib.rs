@@ -19,6 +19,7 @@ mod deputy;
 mod descriptor;
 pub mod discovery;
 mod driver;
+mod eager;
 mod engine;
 mod engines;
 mod error;

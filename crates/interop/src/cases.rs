@@ -54,8 +54,6 @@ impl Case {
                 InShort::Once => lab.is_diagonal() && lab.family == Family::V4,
                 InShort::Never => false,
             },
-            // When a process of the guest is killed depends on how fast the guest is: that is for the long form.
-            Does::Ours(_) | Does::OneWay(..) if self.name == "cm_killed" => false,
             Does::Ours(_) | Does::OneWay(..) => lab.is_diagonal() || !self.is_slow(),
         }
     }

@@ -42,6 +42,12 @@ impl Window {
     /// The shortest time before a probe.
     pub const MIN_PROBE: Duration = Duration::from_millis(1);
 
+    /// The same where packets were lost of late: there it is more likely than a receiver that has no processor.
+    pub const MIN_PROBE_IN_LOSS: Duration = Duration::from_micros(200);
+
+    /// How long a loss is of late.
+    pub const LATE: Duration = Duration::from_millis(20);
+
     /// A window that knows nothing of its receiver yet.
     #[must_use]
     pub const fn new() -> Self {
@@ -78,10 +84,13 @@ impl Window {
         self.srtt
     }
 
-    /// How long to wait for an answer before asking again: four round trips, at least a millisecond.
+    /// How long to wait for an answer before asking again: four round trips, at least a millisecond, or less where
+    /// packets are being lost.
     #[must_use]
-    pub fn probe_after(&self) -> Duration {
-        self.srtt.map_or(Self::MIN_PROBE, |srtt| Self::MIN_PROBE.max(srtt * 4))
+    pub fn probe_after(&self, now: Time) -> Duration {
+        let is_lossy = self.last_cut.is_some_and(|cut| now.since(cut) < Self::LATE);
+        let least = if is_lossy { Self::MIN_PROBE_IN_LOSS } else { Self::MIN_PROBE };
+        self.srtt.map_or(Self::MIN_PROBE, |srtt| least.max(srtt * 4))
     }
 
     /// A queue pair's bytes under way went from `before` to `after`.
@@ -107,7 +116,7 @@ impl Window {
         self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
     }
 
-    /// Something was lost: halve the limit, at most once per round trip.
+    /// Something was lost: cut the limit by a quarter, at most once per round trip.
     pub(crate) fn on_loss(&mut self, now: Time) {
         let pause = self.srtt.unwrap_or(Self::MIN_PROBE);
         if self.last_cut.is_some_and(|cut| now.since(cut) < pause) {
@@ -115,7 +124,7 @@ impl Window {
         }
         self.last_cut = Some(now);
         self.credit = 0;
-        self.limit = (self.limit / 2).max(Self::FLOOR);
+        self.limit = (self.limit / 4 * 3).max(Self::FLOOR);
     }
 }
 
@@ -156,8 +165,21 @@ mod tests {
         window.on_round_trip(Duration::from_micros(100));
         window.on_loss(Time::from_nanos(1_000_000));
         window.on_loss(Time::from_nanos(1_050_000));
-        assert_eq!(window.limit(), Window::CAP / 2);
+        assert_eq!(window.limit(), Window::CAP / 4 * 3);
         window.on_loss(Time::from_nanos(1_200_000));
-        assert_eq!(window.limit(), Window::FLOOR);
+        assert_eq!(window.limit(), Window::CAP / 16 * 9);
+    }
+
+    #[test]
+    fn where_packets_are_lost_the_next_probe_comes_sooner() {
+        let mut window = Window::new();
+        let now = Time::from_nanos(1_000_000_000);
+        window.on_round_trip(Duration::from_micros(20));
+        assert_eq!(window.probe_after(now), Window::MIN_PROBE);
+        window.on_loss(now);
+        assert_eq!(window.probe_after(now), Window::MIN_PROBE_IN_LOSS);
+        assert_eq!(window.probe_after(now + Window::LATE), Window::MIN_PROBE);
+        window.on_round_trip(Duration::from_millis(3));
+        assert!(window.probe_after(now) > Window::MIN_PROBE, "four round trips in any case");
     }
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::library::{said, with_library};
 
@@ -117,7 +118,15 @@ fn ended(mut server: Child) -> String {
     server.wait_with_output().map(|output| said(&output)).unwrap_or_default()
 }
 
-/// A TCP port that was free just now, for the exchange of queue pair numbers.
+/// A TCP port that nobody has, and that the system will give to nobody who asks for any: else a connection of
+/// another pair may get it before the server does.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id().wrapping_mul(61).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = 20_000 + u16::try_from(next % 12_000).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }

@@ -106,8 +106,11 @@ pub(crate) fn wake(settings: &Settings) -> Outcome<Sample> {
     to.post_receives(RECEIVES)?;
     let stop = AtomicBool::new(false);
     let trips = std::thread::scope(|scope| {
-        let answers = scope
-            .spawn(|| Exchange::ASLEEP.answer(&to, &from.card(), &stop).map_err(|error| error.to_string()));
+        let answers = scope.spawn(|| {
+            // On a core of its own, as the other process is where there are two.
+            system::pin_if(settings.pin, 1).map_err(|error| error.to_string())?;
+            Exchange::ASLEEP.answer(&to, &from.card(), &stop).map_err(|error| error.to_string())
+        });
         let trips = Exchange::ASLEEP.trips(settings, &from, &to.card());
         stop.store(true, Ordering::Relaxed);
         answers.join().map_err(|_| "the other thread panicked")??;

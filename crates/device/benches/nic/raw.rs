@@ -191,7 +191,10 @@ pub(crate) fn wake(settings: &Settings) -> Outcome<Sample> {
     let one = 1_u64.to_ne_bytes();
     // A count of two says that it was the last.
     let two = 2_u64.to_ne_bytes();
+    let pin = settings.pin;
     let other = std::thread::spawn(move || -> io::Result<()> {
+        // On a core of its own, as the other process is where there are two.
+        system::pin_if(pin, 1)?;
         let mut count = [0; 8];
         loop {
             at_there.read_exact(&mut count)?;

@@ -10,8 +10,11 @@ use std::time::Duration;
 
 use ferroce_transport::Time;
 
-/// How long the driver keeps an acknowledgement back for an answer to take it along.
-pub(crate) const HOLD: Duration = Duration::from_micros(100);
+/// How long the driver keeps an acknowledgement back at least for an answer to take it along, if it does.
+const SHORTEST: Duration = Duration::from_micros(100);
+
+/// How long at most: whoever waits for it should not begin to ask.
+const LONGEST: Duration = Duration::from_micros(500);
 
 /// What an answer in time adds, and how much is kept at most: so many waits in vain end the habit.
 const GAIN: u8 = 2;
@@ -26,6 +29,8 @@ pub(crate) struct Habit {
     taken_in: Option<Time>,
     /// An acknowledgement waits since then.
     waits: bool,
+    /// How long answers took of late; longer where everything takes longer, such as in an emulated machine.
+    takes: Duration,
 }
 
 impl Habit {
@@ -35,7 +40,7 @@ impl Habit {
             self.taken_in = Some(now);
             self.waits = self.score > 0;
         }
-        let end = self.taken_in? + HOLD;
+        let end = self.taken_in? + (self.takes * 2).clamp(SHORTEST, LONGEST);
         if self.waits && now < end {
             return Some(end);
         }
@@ -49,8 +54,10 @@ impl Habit {
     pub(crate) fn sent(&mut self, now: Time) {
         if let Some(then) = self.taken_in.take() {
             self.waits = false;
-            if now.since(then) < HOLD {
+            let took = now.since(then);
+            if took < LONGEST {
                 self.score = (self.score + GAIN).min(MOST);
+                self.takes = took.max(self.takes - self.takes / 8);
             }
         }
     }
@@ -70,7 +77,7 @@ mod tests {
         for round in 0..100 {
             assert_eq!(habit.wait_until(at(round * 10)), None);
         }
-        habit.sent(at(5000));
+        habit.sent(at(5_000));
         assert_eq!(habit.wait_until(at(6000)), None, "that was too late to be an answer");
     }
 
@@ -90,6 +97,21 @@ mod tests {
             now += 1000;
         }
         assert_eq!(waits, 4, "two answers, and then none");
+    }
+
+    #[test]
+    fn who_answers_slowly_is_waited_for_longer() {
+        let mut habit = Habit::default();
+        assert_eq!(habit.wait_until(at(0)), None);
+        habit.sent(at(180));
+        assert_eq!(habit.wait_until(at(1000)), Some(at(1360)));
+        habit.sent(at(1400));
+        assert_eq!(habit.wait_until(at(2000)), Some(at(2500)), "but not for ever");
+        for round in 3..40 {
+            habit.sent(at(round * 1000 + 1));
+            assert!(habit.wait_until(at((round + 1) * 1000)).is_some());
+        }
+        assert!(habit.wait_until(at(40_050)).is_some_and(|end| end < at(40_150)), "faster again");
     }
 
     #[test]

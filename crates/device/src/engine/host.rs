@@ -76,6 +76,12 @@ impl Tables {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
+    /// Nobody has to be told of anything.
+    #[inline]
+    pub(crate) fn is_settled(&self) -> bool {
+        self.touched.is_empty() && self.put_off.is_empty() && self.wakes.is_empty()
+    }
+
     /// Notes whom to wake for the completions of this turn.
     pub(crate) fn settle(&mut self) {
         if !self.put_off.is_empty() {

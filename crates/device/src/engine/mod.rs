@@ -11,6 +11,7 @@
 mod direct;
 mod farewell;
 pub(crate) mod freight;
+mod glance;
 pub(crate) mod habit;
 pub(crate) mod host;
 pub(crate) mod incoming;
@@ -77,8 +78,12 @@ const MAX_PACKETS: usize = 2048;
 /// what is left in the socket.
 const STREAM: usize = 4;
 
-/// Packets of a stream that are acknowledged at the latest, although more are there.
-const MAX_HELD: usize = 64;
+/// What of a stream is acknowledged at the latest, although more is there: about the largest run of packets. Else a
+/// peer whose window holds little more than that could not send while this one takes in.
+const MAX_HELD: usize = 60_000;
+
+/// Bytes that a packet counts for at least.
+const LEAST_HELD: usize = 1_000;
 
 pub(crate) struct Engine {
     pub(crate) qps: QpTable,
@@ -98,7 +103,7 @@ pub(crate) struct Engine {
     spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     owing: Vec<u16>,
-    /// Packets taken in since nobody was owed an acknowledgement.
+    /// Bytes taken in since nobody was owed an acknowledgement.
     held: usize,
     /// The driver is at work, and may keep acknowledgements back for programs that answer.
     patient: bool,
@@ -155,6 +160,8 @@ pub(crate) enum Reason {
     Polled,
     /// The same, and will look again at once: the driver was sent to rest for it.
     Watched,
+    /// The same, and the inbox holds what has come.
+    Glanced,
     /// The same, and all queue pairs here have their peers in this process: the network has nothing for them.
     Aloof,
     /// Nobody else does.
@@ -234,16 +241,17 @@ impl Engine {
                 self.queue_owing();
                 self.transmit(Acks::Send, around);
             }
-            Reason::Polled | Reason::Watched | Reason::Aloof => {
-                if reason != Reason::Aloof {
-                    turned = self.receive(around, reason);
-                }
-                self.held += turned.received;
+            Reason::Polled | Reason::Watched | Reason::Glanced | Reason::Aloof => {
+                turned = match reason {
+                    Reason::Aloof => Turned::default(),
+                    Reason::Glanced => self.take_inbox(around),
+                    _ => self.receive(around, reason),
+                };
                 if turned.received == 0 {
                     self.queue_owing();
                     self.run_timers();
                     self.transmit(Acks::Send, around);
-                } else if turned.received > STREAM && (!turned.more || self.held >= MAX_HELD) {
+                } else if turned.received > STREAM && !turned.more {
                     self.queue_owing();
                     self.transmit(Acks::Send, around);
                 } else {
@@ -490,28 +498,50 @@ impl Engine {
         }
     }
 
-    /// Looks at the socket once.
+    /// Looks at the socket once, and takes in what has come.
     fn receive(&mut self, around: &Engines, reason: Reason) -> Turned {
+        self.look(reason);
+        self.take_inbox(around)
+    }
+
+    /// Fills the inbox with what has come.
+    fn look(&mut self, reason: Reason) {
         if self.broken {
-            return Turned::default();
+            return self.inbox.clear();
         }
-        let mut inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
-        let fabric = &mut self.port.fabric;
+        let Self { port, inbox, .. } = self;
         let looked = match reason {
-            Reason::Watched => fabric.receive_next(&mut inbox),
+            Reason::Watched | Reason::Glanced => port.fabric.receive_next(inbox),
             Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Aloof | Reason::Driver => {
-                fabric.receive(&mut inbox)
+                port.fabric.receive(inbox)
             }
         };
         if looked.is_err() {
             self.broken = true;
+            self.inbox.clear();
             self.tables.events.push(AsyncEvent::DeviceFatal);
         }
+    }
+
+    /// Takes in what is in the inbox.
+    fn take_inbox(&mut self, around: &Engines) -> Turned {
         // A receive that was posted before its message was sent must be there for it.
         self.take_mail(&around.station(self.index).mail);
+        if self.inbox.is_empty() {
+            return Turned::default();
+        }
+        let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         let mut received = 0;
         for (datagram, bytes) in inbox.iter() {
-            received += self.take_datagram(datagram, bytes, around);
+            let packets = self.take_datagram(datagram, bytes, around);
+            received += packets;
+            self.held += bytes.len().max(packets * LEAST_HELD);
+            if self.held >= MAX_HELD && !self.owing.is_empty() {
+                self.held = 0;
+                self.queue_owing();
+                self.transmit(Acks::Send, around);
+                self.port.flush(&mut self.counters);
+            }
         }
         let more = inbox.is_full();
         self.inbox = inbox;

@@ -1,11 +1,11 @@
 //! Packets on their way out: put together, sealed, sent in runs; or handed over in this process.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_transport::{Access, Accessor, Acks, Destination, PayloadSource, Transmit};
-use ferroce_wire::{Flow, ICRC_LEN, Packet, Qpn};
+use ferroce_wire::{ICRC_LEN, Packet, Qpn};
 
 use super::incoming::Sender;
 use super::qps::{Way, slot_of};
@@ -14,7 +14,7 @@ use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::Tables;
 use crate::engines::Engines;
-use crate::fabric::{Fabric, Inbox, Outbox, PORT, Route, Sent};
+use crate::fabric::{Fabric, Inbox, Outbox, Route, Sent};
 use crate::path::{Path, PathPolicy};
 
 /// Where the destination stands in the base transport header.
@@ -159,21 +159,17 @@ impl Fabric for Closed {
 impl Way {
     /// A way with these ends, or `None` if one is IPv4 and the other IPv6.
     pub(crate) fn new(route: Route) -> Option<Self> {
-        let flow = flow(&route)?;
+        let flow = route.flow()?;
         Some(Self { route, wanted_port: route.source_port, flow })
     }
 
     /// Packets leave from another port from now on.
     fn leave_from(&mut self, port: u16) {
         self.route.source_port = port;
-        if let Some(flow) = flow(&self.route) {
+        if let Some(flow) = self.route.flow() {
             self.flow = flow;
         }
     }
-}
-
-fn flow(route: &Route) -> Option<Flow> {
-    Flow::new(SocketAddr::new(route.local, route.source_port), SocketAddr::new(route.remote, PORT))
 }
 
 /// Writes a packet, all but its ICRC. `None` if its memory is gone: access was checked a moment ago.

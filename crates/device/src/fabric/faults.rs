@@ -14,7 +14,7 @@ use ferroce_wire::MAX_PACKET_LEN;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-use super::{Fabric, Inbox, Outbox, Route, Sent};
+use super::{Fabric, Inbox, Outbox, Route, Run, Sent};
 use plan::Fate;
 pub use plan::{FaultPlan, FaultPlanError};
 
@@ -84,7 +84,7 @@ impl<F: Fabric> Faults<F> {
     }
 
     /// Decides about one packet and does it.
-    fn pass(&mut self, route: &Route, packet: &[u8]) {
+    fn pass(&mut self, run: &Run, place: usize, packet: &[u8]) {
         let fate = Fate::draw(&mut self.dice, &self.plan, packet.len());
         if fate.lost {
             self.counts.lost += 1;
@@ -98,13 +98,13 @@ impl<F: Fabric> Faults<F> {
         self.counts.duplicated += u64::from(fate.twice);
         self.counts.reordered += u64::from(held.is_some());
         for _ in u32::from(held.is_some())..copies {
-            self.way.put(route, packet, fate.flipped);
+            self.way.put((&run.route, run.slot), place, packet, fate.flipped);
         }
         self.step();
         if let Some(steps) = held {
             match self.held.iter_mut().find(|held| held.steps == 0) {
-                Some(free) => free.hold(route, packet, fate.flipped, steps),
-                None => self.way.put(route, packet, fate.flipped),
+                Some(free) => free.hold(run, place, packet, fate.flipped, steps),
+                None => self.way.put((&run.route, run.slot), place, packet, fate.flipped),
             }
         }
     }
@@ -122,14 +122,13 @@ impl<F: Fabric> Faults<F> {
 }
 
 impl<F: Fabric> Fabric for Faults<F> {
-    /// A run is one packet, unless the plan is empty: each has a fate of its own.
+    /// Each packet of a run has a fate of its own; those that go on unharmed still go together.
     fn coalesces(&self) -> bool {
-        self.plan.is_empty() && self.way.inner.coalesces()
+        self.way.inner.coalesces()
     }
 
     fn run_limits(&self) -> (usize, usize) {
-        let (packets, bytes) = self.way.inner.run_limits();
-        (if self.plan.is_empty() { packets } else { 1 }, bytes)
+        self.way.inner.run_limits()
     }
 
     fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16 {
@@ -145,8 +144,8 @@ impl<F: Fabric> Fabric for Faults<F> {
             self.step();
         }
         for run in outbox.runs() {
-            for packet in outbox.packets(run) {
-                self.pass(&run.route, packet);
+            for (place, packet) in outbox.packets(run).enumerate() {
+                self.pass(run, place, packet);
             }
         }
         outbox.clear();
@@ -194,7 +193,8 @@ impl<F: Fabric> Way<F> {
     const BYTES: usize = 512 * 1024;
     const RUNS: usize = 256;
 
-    fn put(&mut self, route: &Route, packet: &[u8], flipped: Option<usize>) {
+    /// `place` is the one that the packet was sealed for.
+    fn put(&mut self, (route, slot): (&Route, u8), place: usize, packet: &[u8], flipped: Option<usize>) {
         if self.outbox.room(packet.len()).is_none() {
             self.send();
         }
@@ -204,13 +204,22 @@ impl<F: Fabric> Way<F> {
             self.sent.no_room += 1;
             return;
         }
+        let limits = if self.inner.coalesces() { self.inner.run_limits() } else { (1, usize::MAX) };
+        let now_at = self.outbox.place(route, slot, packet.len(), limits);
         let Some(room) = self.outbox.room(packet.len()) else {
             self.sent.too_long += 1;
             return;
         };
-        copy(packet, flipped, room);
-        // Each is a run of its own, so it does not matter whom they are for.
-        self.outbox.commit(route, 0, packet.len(), 0);
+        room.copy_from_slice(packet);
+        // Those behind a packet that is missing move up in their run, and the ICRC covers where they stand in it.
+        if now_at != place
+            && let Some(flow) = route.flow()
+        {
+            // Cannot fail: it was sealed before.
+            let _ = flow.seal(room, u16::try_from(now_at).unwrap_or(0));
+        }
+        flip(room, flipped);
+        self.outbox.commit(route, slot, packet.len(), now_at);
     }
 
     fn send(&mut self) {
@@ -229,7 +238,12 @@ struct Held {
     /// Steps until it leaves; 0 if the place is free.
     steps: u8,
     route: Route,
+    slot: u8,
+    /// Where it stood in its run.
+    place: usize,
     len: usize,
+    /// Which bit is flipped when it leaves.
+    flipped: Option<usize>,
     bytes: Box<[u8]>,
 }
 
@@ -237,28 +251,36 @@ impl Held {
     fn new() -> Self {
         let nowhere = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
         let route = Route { local: nowhere, remote: nowhere, source_port: 0, traffic_class: 0, hop_limit: 0 };
-        Self { steps: 0, route, len: 0, bytes: vec![0; MAX_PACKET_LEN].into() }
+        Self {
+            steps: 0,
+            route,
+            slot: 0,
+            place: 0,
+            len: 0,
+            flipped: None,
+            bytes: vec![0; MAX_PACKET_LEN].into(),
+        }
     }
 
     /// Takes a packet of at most [`MAX_PACKET_LEN`] bytes.
-    fn hold(&mut self, route: &Route, packet: &[u8], flipped: Option<usize>, steps: u8) {
-        (self.steps, self.route, self.len) = (steps, *route, packet.len());
-        copy(packet, flipped, &mut self.bytes[..packet.len()]);
+    fn hold(&mut self, run: &Run, place: usize, packet: &[u8], flipped: Option<usize>, steps: u8) {
+        (self.steps, self.route, self.slot) = (steps, run.route, run.slot);
+        (self.place, self.len, self.flipped) = (place, packet.len(), flipped);
+        self.bytes[..packet.len()].copy_from_slice(packet);
     }
 
     fn release<F: Fabric>(&mut self, way: &mut Way<F>) {
         if self.steps > 0 {
             self.steps = 0;
-            way.put(&self.route, &self.bytes[..self.len], None);
+            way.put((&self.route, self.slot), self.place, &self.bytes[..self.len], self.flipped);
         }
     }
 }
 
-/// The packet with this bit flipped.
-fn copy(packet: &[u8], flipped: Option<usize>, to: &mut [u8]) {
-    to.copy_from_slice(packet);
-    if let Some(bit) = flipped
-        && let Some(byte) = to.get_mut(bit / 8)
+/// Flips this bit, if any.
+fn flip(packet: &mut [u8], bit: Option<usize>) {
+    if let Some(bit) = bit
+        && let Some(byte) = packet.get_mut(bit / 8)
     {
         *byte ^= 1 << (bit % 8);
     }

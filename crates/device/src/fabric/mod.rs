@@ -11,8 +11,10 @@ mod outbox;
 pub mod udp;
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
+
+use ferroce_wire::Flow;
 
 pub use inbox::{Inbox, Received};
 pub use outbox::{Outbox, Run};
@@ -34,6 +36,13 @@ pub struct Route {
     pub traffic_class: u8,
     /// Hops that a packet may take.
     pub hop_limit: u8,
+}
+
+impl Route {
+    /// What the ICRC of its packets covers of it; `None` if one end is IPv4 and the other IPv6.
+    pub(crate) fn flow(&self) -> Option<Flow> {
+        Flow::new(SocketAddr::new(self.local, self.source_port), SocketAddr::new(self.remote, PORT))
+    }
 }
 
 /// What became of an outbox.

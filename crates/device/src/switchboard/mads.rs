@@ -207,7 +207,7 @@ impl Inner {
         let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
         let mut messages = Messages::new();
         let control: &mut Control = messages.control(0);
-        control.describe(&route(local, remote), None);
+        control.describe(&route(local, remote), None, None);
         messages.outgoing(0, packet.bytes(), name);
         // SAFETY: entry 0 was set just now, and the bytes of the packet live until the end of this function.
         unsafe { messages.send(socket.raw(), 0..1) }.map(drop)

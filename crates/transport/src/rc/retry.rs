@@ -88,7 +88,7 @@ impl Retry {
     }
 
     fn arm_probe<H>(&mut self, cx: &Context<'_, H>) {
-        let patience = cx.window.probe_after() * (1 << self.probe_doublings);
+        let patience = cx.window.probe_after(cx.now) * (1 << self.probe_doublings);
         self.probe_deadline = Some(cx.now + patience);
     }
 

@@ -45,8 +45,11 @@ impl Control {
     ///
     /// An IPv6 socket that sends to an IPv4 address takes the messages of IPv4: those of IPv6 for
     /// class and hops would be ignored without a word.
-    pub(crate) fn describe(&mut self, route: &Route, segment: Option<u16>) {
+    ///
+    /// A socket that is bound to an address, `bound`, sends from it without being told.
+    pub(crate) fn describe(&mut self, route: &Route, segment: Option<u16>, bound: Option<IpAddr>) {
         self.used = 0;
+        let is_told = bound != Some(route.local);
         let class = c_int::from(route.traffic_class).to_ne_bytes();
         // A socket cannot send a packet that may take no hop at all.
         let hops = c_int::from(route.hop_limit.max(1)).to_ne_bytes();
@@ -55,14 +58,18 @@ impl Control {
                 // struct in_pktinfo: interface (any), source address, unused.
                 let mut info = [0; 12];
                 info[4..8].copy_from_slice(&local.octets());
-                self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+                if is_told {
+                    self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
+                }
                 (libc::IPPROTO_IP, libc::IP_TOS, libc::IP_TTL)
             }
             IpAddr::V6(local) => {
                 // struct in6_pktinfo: source address, interface (any).
                 let mut info = [0; 20];
                 info[..16].copy_from_slice(&local.octets());
-                self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+                if is_told {
+                    self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
+                }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS, libc::IPV6_HOPLIMIT)
             }
         };
@@ -166,11 +173,11 @@ mod tests {
     #[test]
     fn what_is_sent_is_what_a_receiver_would_read() {
         let mut control = Control::EMPTY;
-        control.describe(&route("fd00::2", "fd00::3"), None);
+        control.describe(&route("fd00::2", "fd00::3"), None, None);
         let notes = control.notes(control.used());
         let local = Some("fd00::2".parse().unwrap());
         assert_eq!(notes, Notes { local, segment: None, traffic_class: 0x62, hop_limit: 7 });
-        control.describe(&route("127.0.0.2", "127.0.0.3"), Some(100));
+        control.describe(&route("127.0.0.2", "127.0.0.3"), Some(100), None);
         let notes = control.notes(control.used());
         assert_eq!((notes.traffic_class, notes.hop_limit), (0x62, 7));
     }
@@ -179,14 +186,16 @@ mod tests {
     fn the_usual_marks_cost_no_message() {
         let mut control = Control::EMPTY;
         let usual = Route { traffic_class: 0, hop_limit: DEFAULT_HOPS, ..route("::1", "::1") };
-        control.describe(&usual, None);
+        control.describe(&usual, None, None);
         assert_eq!(control.used(), (HEADER + 20).next_multiple_of(WORD));
+        control.describe(&usual, None, Some(usual.local));
+        assert_eq!(control.used(), 0, "a bound socket knows its address");
     }
 
     #[test]
     fn damaged_messages_end_the_list_quietly() {
         let mut control = Control::EMPTY;
-        control.describe(&route("::1", "::1"), Some(9));
+        control.describe(&route("::1", "::1"), Some(9), None);
         for at in 0..control.used() {
             for value in [0, 1, 0x7f, 0xff] {
                 let mut damaged = control;

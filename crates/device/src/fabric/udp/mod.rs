@@ -124,7 +124,7 @@ impl UdpFabric {
             coalescing,
             senders: Senders::new(),
             record: None,
-            sending: Sending::new(segments, config.peer_port),
+            sending: Sending::new(segments, config.peer_port, config.address),
             receiving: Receiving::new(config.address),
         })
     }

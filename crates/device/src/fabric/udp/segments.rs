@@ -68,7 +68,7 @@ fn takes(packets: usize) -> Option<bool> {
     let route = Route { local, remote: local, source_port: port, traffic_class: 0, hop_limit: 1 };
     let payload = [0_u8; MANY];
     let mut messages = Messages::new();
-    messages.control(0).describe(&route, Some(1));
+    messages.control(0).describe(&route, Some(1), None);
     messages.outgoing(0, payload.get(..packets)?, Name::new(Family::V4, local, port)?);
     // SAFETY: entry 0 was set just now, and `payload` lives until the end of this function.
     let sent = unsafe { messages.send(socket.as_raw_fd(), 0..1) };

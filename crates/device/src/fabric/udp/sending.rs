@@ -1,6 +1,7 @@
 //! Runs into system calls.
 
 use std::io;
+use std::net::IpAddr;
 
 use super::super::{Outbox, Run, Sent};
 use super::messages::{BATCH, Messages};
@@ -15,12 +16,14 @@ pub(super) struct Sending {
     units: Vec<Unit>,
     segments: Segments,
     peer_port: u16,
+    /// The address that the sockets are bound to, if it is one.
+    bound: Option<IpAddr>,
 }
 
 impl Sending {
-    /// Will send to this port, in runs as these segments allow.
-    pub(super) fn new(segments: Segments, peer_port: u16) -> Self {
-        Self { messages: Messages::new(), units: Vec::with_capacity(BATCH), segments, peer_port }
+    /// Will send to this port, in runs as these segments allow, from sockets that are bound to this address.
+    pub(super) fn new(segments: Segments, peer_port: u16, bound: Option<IpAddr>) -> Self {
+        Self { messages: Messages::new(), units: Vec::with_capacity(BATCH), segments, peer_port, bound }
     }
 
     /// How runs may leave. It becomes [`Segments::SINGLE`] when an interface refuses to cut.
@@ -84,7 +87,8 @@ impl Batch<'_> {
             self.flush();
         }
         let at = self.sending.units.len();
-        self.sending.messages.control(at).describe(&run.route, cut);
+        let bound = self.sending.bound;
+        self.sending.messages.control(at).describe(&run.route, cut, bound);
         self.sending.messages.outgoing(at, bytes, name);
         self.sending.units.push(Unit { run: *run, packets });
     }
@@ -119,7 +123,8 @@ impl Batch<'_> {
     fn send_singly(&mut self, at: usize, run: &Run) {
         let Some(name) = self.name(run) else { return };
         for packet in self.outbox.packets(run) {
-            self.sending.messages.control(at).describe(&run.route, None);
+            let bound = self.sending.bound;
+            self.sending.messages.control(at).describe(&run.route, None, bound);
             self.sending.messages.outgoing(at, packet, name);
             match self.call(at, at + 1) {
                 Ok(_) => {

@@ -218,6 +218,14 @@ impl Socket {
         }
     }
 
+    /// Whether nothing waits to be read.
+    pub(super) fn is_empty(&self) -> bool {
+        let (nowhere, flags) = (std::ptr::null_mut::<c_void>(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        // SAFETY: nothing is written where there is no room.
+        let result = unsafe { libc::recv(self.raw(), nowhere, 0, flags) };
+        result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+    }
+
     /// Keeps next to nothing of what may come: nobody will read it.
     pub(crate) fn prepare_to_ignore(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)

@@ -184,7 +184,7 @@ impl Member {
         let local = self.address;
         let route = Route { local, remote: local, source_port: PORT, traffic_class: 0, hop_limit: 64 };
         let cut = (bytes.len() > LEN).then_some(SEGMENT);
-        self.messages.control(0).describe(&route, cut);
+        self.messages.control(0).describe(&route, cut, None);
         let name = Name::new(self.socket.family(), local, PORT).expect("a name");
         self.messages.outgoing(0, bytes, name);
         // SAFETY: entry 0 was set just now, and the bytes are borrowed.

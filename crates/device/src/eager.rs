@@ -1,0 +1,71 @@
+//! Whether it pays to look for a while before one sleeps.
+//!
+//! To be woken takes a thread longer than most answers take to come. So a thread that waits looks again and again for a
+//! moment before it sleeps, if that has been of use of late. Where it has not, because answers take longer, or
+//! because whoever gives them waits for this very processor, it sleeps at once, and tries again now and then.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// How long one looks.
+pub(crate) const MOMENT: Duration = Duration::from_micros(25);
+
+/// What a look that was of use adds, and how much there is at most.
+const GAIN: u32 = 2;
+const MOST: u32 = 16;
+
+/// Waits that sleep at once, until it is tried again.
+const TRY_AFTER: u32 = 256;
+
+/// What has been learned. Only an estimate: threads that do this at once may count as one.
+#[derive(Debug)]
+pub(crate) struct Eager {
+    /// Above zero: it pays.
+    score: AtomicU32,
+    waits: AtomicU32,
+}
+
+impl Eager {
+    pub(crate) const fn new() -> Self {
+        Self { score: AtomicU32::new(GAIN), waits: AtomicU32::new(0) }
+    }
+
+    /// Somebody is about to wait: whether to look for a moment first.
+    pub(crate) fn looks_first(&self) -> bool {
+        let waits = self.waits.load(Ordering::Relaxed).wrapping_add(1);
+        self.waits.store(waits, Ordering::Relaxed);
+        self.score.load(Ordering::Relaxed) > 0 || waits.is_multiple_of(TRY_AFTER)
+    }
+
+    /// That found something, or not.
+    pub(crate) fn has_looked(&self, found: bool) {
+        let score = self.score.load(Ordering::Relaxed);
+        let score = if found { (score + GAIN).min(MOST) } else { score.saturating_sub(1) };
+        self.score.store(score, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looks(eager: &Eager, waits: u32, found: bool) -> u32 {
+        let look = |_: &u32| {
+            let looks = eager.looks_first();
+            if looks {
+                eager.has_looked(found);
+            }
+            looks
+        };
+        u32::try_from((0..waits).filter(look).count()).unwrap()
+    }
+
+    #[test]
+    fn what_pays_is_done_and_what_does_not_is_tried_now_and_then() {
+        let eager = Eager::new();
+        assert_eq!(looks(&eager, 1000, true), 1000);
+        assert!((16..=28).contains(&looks(&eager, 2560, false)), "it is given up, and tried ten times");
+        let tried = looks(&eager, 2560, true);
+        assert!((2300..=2560).contains(&tried), "it pays again: {tried}");
+    }
+}

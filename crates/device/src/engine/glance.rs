@@ -1,0 +1,30 @@
+//! The shortest way through an engine: somebody looks for completions, again, and nothing has happened.
+//!
+//! Whoever polls does this most of the time, and a packet that comes waits for it to be over. So it does no more than look
+//! whether there is anything to do, and reads no clock: every so often a whole turn is made instead, which sees to timers.
+
+use super::{Engine, Reason};
+use crate::engines::Station;
+
+impl Engine {
+    /// Nothing is left to do here, but for timers and for what the network may bring.
+    #[inline]
+    pub(crate) fn is_at_rest(&self, station: &Station) -> bool {
+        let nothing_waits = self.ready.is_empty() && self.owing.is_empty() && self.leaving.is_empty();
+        nothing_waits
+            && self.tables.is_settled()
+            && !self.turning
+            && !self.broken
+            && self.errands == 0
+            && station.freight.is_empty()
+            && station.mail.is_empty()
+            && !self.port.fabric.holds_packets()
+    }
+
+    /// Looks at the socket; whether nothing has come. Else a turn has to follow, for [`Reason::Glanced`].
+    #[inline]
+    pub(crate) fn sees_nothing(&mut self) -> bool {
+        self.look(Reason::Glanced);
+        self.inbox.is_empty() && !self.broken
+    }
+}
