@@ -16,14 +16,11 @@ use crate::settings::Settings;
 /// Work of our own beside that of the program: what we tell the peer about room, and signs of life.
 pub(crate) const OWN_WORK: u32 = 8;
 
-/// One end before the other is known. Its receives are posted: first those of the handshake, then those for messages.
+/// One end before the other is known: small, since anybody may ask. Only its receives for the handshake are posted.
 pub(crate) struct Half {
     pub(crate) qp: QueuePair,
     pub(crate) send_queue: CompletionQueue,
     pub(crate) receive_queue: CompletionQueue,
-    /// Where messages of the peer arrive, a slot for each.
-    ring: MemoryRegion,
-    stride: usize,
     /// Where the peer tells how many of our messages its program has taken off, since the beginning.
     pub(crate) credit: MemoryRegion,
     /// Frames of the handshake: one to be sent, and those that are received.
@@ -54,35 +51,37 @@ impl Half {
             builder = builder.path(path);
         }
         let qp = builder.build()?;
-        let stride = settings.stride();
-        let ring = domain.allocate(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
         let credit = domain.allocate(8, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
         let frames = domain.allocate((1 + handshake as usize) * Hello::LONGEST, Access::LOCAL_WRITE)?;
-        let half = Self { qp, send_queue, receive_queue, ring, stride, credit, frames };
+        let half = Self { qp, send_queue, receive_queue, credit, frames };
         for frame in 1..=handshake as usize {
             half.qp
                 .receive(half.frames.slice(frame * Hello::LONGEST..(frame + 1) * Hello::LONGEST))
                 .post()?;
         }
-        for slot in 0..settings.ring {
-            post_receive(&half.qp, &half.ring, stride, u64::from(slot))?;
-        }
         Ok(half)
     }
 
-    /// Lets the peer use what we expose.
-    pub(crate) fn open_memory(&self) -> Result<(), SetupError> {
+    /// Lets the peer in, which has shown that it may: it can use what we expose, and send messages after its
+    /// frames of the handshake.
+    pub(crate) fn open(&self, domain: &ProtectionDomain, settings: &Settings) -> Result<Ring, SetupError> {
+        let stride = settings.stride();
+        let region = domain.allocate(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
+        let ring = Ring { region, stride };
+        for slot in 0..settings.ring {
+            ring.post(&self.qp, u64::from(slot))?;
+        }
         let open = Attributes::to(State::Rts).with_access(ConnectOptions::ALL_ACCESS);
-        Ok(self.qp.modify(&open, None)?)
+        self.qp.modify(&open, None)?;
+        Ok(ring)
     }
 
-    pub(crate) fn connect(self, established: Established, peer: Hello, incarnation: u64) -> Conn {
+    pub(crate) fn connect(self, ring: Ring, established: Established, peer: Hello, incarnation: u64) -> Conn {
         Conn {
             qp: self.qp,
             send_queue: self.send_queue,
             receive_queue: self.receive_queue,
-            ring: self.ring,
-            stride: self.stride,
+            ring,
             credit: self.credit,
             peer,
             incarnation,
@@ -98,8 +97,7 @@ pub(crate) struct Conn {
     pub(crate) qp: QueuePair,
     pub(crate) send_queue: CompletionQueue,
     pub(crate) receive_queue: CompletionQueue,
-    ring: MemoryRegion,
-    stride: usize,
+    ring: Ring,
     credit: MemoryRegion,
     /// What the peer told of itself.
     pub(crate) peer: Hello,
@@ -144,7 +142,7 @@ impl Conn {
 
     /// Gives a slot back to the device.
     pub(crate) fn post_receive(&self, slot: u64) {
-        if post_receive(&self.qp, &self.ring, self.stride, slot).is_err() {
+        if self.ring.post(&self.qp, slot).is_err() {
             self.refused.store(true, Ordering::Relaxed);
         }
     }
@@ -156,16 +154,24 @@ impl Conn {
 
     /// Memory of the messages, and where that in a slot begins.
     pub(crate) const fn message_at(&self, slot: u64) -> (&MemoryRegion, usize) {
-        (&self.ring, usize_of(slot) * self.stride)
+        (&self.ring.region, self.ring.start(slot))
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "slots are fewer than 2^15")]
-const fn usize_of(slot: u64) -> usize {
-    slot as usize
+/// Where messages of the peer arrive, a slot for each.
+pub(crate) struct Ring {
+    region: MemoryRegion,
+    stride: usize,
 }
 
-fn post_receive(qp: &QueuePair, ring: &MemoryRegion, stride: usize, slot: u64) -> Result<(), PostError> {
-    let start = usize_of(slot) * stride;
-    qp.receive(ring.slice(start..start + stride)).id(slot).post()
+impl Ring {
+    #[expect(clippy::cast_possible_truncation, reason = "slots are fewer than 2^15")]
+    const fn start(&self, slot: u64) -> usize {
+        slot as usize * self.stride
+    }
+
+    fn post(&self, qp: &QueuePair, slot: u64) -> Result<(), PostError> {
+        let start = self.start(slot);
+        qp.receive(self.region.slice(start..start + self.stride)).id(slot).post()
+    }
 }

@@ -67,7 +67,7 @@ impl Party {
             let _ = half.send(Kind::WrongSecret, &[]).await;
             return Err(Refusal::WrongSecret { here: asked.from, there: member.id });
         }
-        half.open_memory()?;
+        let ring = half.open(&self.domain, &self.settings)?;
         let hello = self.hello(&half).emit();
         let proof = self.secret.proof(&[ASKING, &said, &hello]);
         half.send(Kind::Hello, &[&hello[..], &proof].concat()).await.map_err(|_| Refusal::HungUp)?;
@@ -75,7 +75,7 @@ impl Party {
         let hello = self.judge(&frame, ANSWERING, &said, member.id)?;
         self.check(&hello)?;
         half.send(Kind::Ready, &[]).await.map_err(|_| Refusal::HungUp)?;
-        Ok(half.connect(established, hello, answered.incarnation))
+        Ok(half.connect(ring, established, hello, answered.incarnation))
     }
 
     /// Whom a request is from, or why it is rejected.
@@ -142,14 +142,14 @@ impl Party {
             request.start_accept(&half.qp, &self.cm_options(private_data))?.await?;
         let frame = half.next_frame(1).await?;
         let hello = self.judge(&frame, ASKING, &said, member.id)?;
-        half.open_memory()?;
+        let ring = half.open(&self.domain, &self.settings)?;
         let ours = self.hello(&half).emit();
         let proof = self.secret.proof(&[ANSWERING, &said, &ours]);
         half.send(Kind::Hello, &[&ours[..], &proof].concat()).await.map_err(|_| Refusal::HungUp)?;
         // Checked only now, so that both sides find out.
         self.check(&hello)?;
         match Kind::of(&half.next_frame(2).await?) {
-            Some((Kind::Ready, _)) => Ok(half.connect(established, hello, asked.incarnation)),
+            Some((Kind::Ready, _)) => Ok(half.connect(ring, established, hello, asked.incarnation)),
             _ => Err(Refusal::Malformed("no word that it is ready")),
         }
     }
