@@ -349,10 +349,10 @@ impl Broker {
             if let Some((member, refusal)) = misfit {
                 return Some(Err(StartError::Refused { me, member, refusal }));
             }
-            common.peers.iter().all(|peer| peer.has_been_there()).then_some(Ok(()))
+            common.peers.iter().all(|peer| peer.is_there()).then_some(Ok(()))
         });
         let missing = || {
-            let missing = common.peers.iter().filter(|peer| !peer.has_been_there());
+            let missing = common.peers.iter().filter(|peer| !peer.is_there());
             let absent = |peer: &Arc<Peer>| Absent { member: peer.member, refusal: peer.refusal() };
             let missing = missing.map(absent).collect();
             Err(StartError::Missing { me, after: timeout, missing })

@@ -246,6 +246,10 @@ impl Builder {
         let most = u64::from(u16::MAX - me.address.port());
         setting("lane", self.lane.into(), 0, most.min(u8::MAX.into()))?;
         setting("regions", self.exposed.len() as u64, 0, MOST_REGIONS as u64)?;
+        if self.secret.is_empty() {
+            let (what, given, least, most) = ("length of the secret in bytes", 0, 1, u64::MAX);
+            return Err(StartError::Setting { what, given, least, most });
+        }
         let mut known = HashSet::new();
         match self.exposed.iter().find(|(id, _)| !known.insert(*id)) {
             Some((region, _)) => Err(StartError::DuplicateRegion { region: *region }),

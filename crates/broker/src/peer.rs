@@ -75,8 +75,9 @@ impl Peer {
         lock(&self.line).refusal.clone()
     }
 
-    pub(crate) fn has_been_there(&self) -> bool {
-        lock(&self.line).has_been_there
+    /// Whether it is connected, or will be when the program polls next.
+    pub(crate) fn is_there(&self) -> bool {
+        lock(&self.sending).working().is_ok() || lock(&self.line).next.is_some()
     }
 
     /// Why it will not come without somebody changing something.
@@ -84,7 +85,7 @@ impl Peer {
         let refusal = self.refusal()?;
         // A stranger may claim to be it; only whom we asked ourselves, or who knows the secret, is believed.
         let is_believed = self.member.id < me || refusal.is_from_hello();
-        (is_believed && refusal.is_definite() && !self.has_been_there()).then_some(refusal)
+        (is_believed && refusal.is_definite() && !lock(&self.line).has_been_there).then_some(refusal)
     }
 
     /// Whether there is a connection, as far as is known.

@@ -21,6 +21,11 @@ impl Secret {
         self.0.is_some()
     }
 
+    /// Whether it is one that everybody could guess.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// What shows that somebody who knows the secret has said this; zeros without one.
     pub(crate) fn proof(&self, parts: &[&[u8]]) -> [u8; PROOF] {
         self.mac(parts).map_or([0; PROOF], |mac| mac.finalize().into_bytes().into())

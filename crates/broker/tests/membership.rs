@@ -208,6 +208,48 @@ fn one_broker_serves_many_threads() {
 }
 
 #[test]
+fn members_may_share_an_address_of_either_kind() {
+    for host in ["127.0.198.1", "[::1]"] {
+        let members: Members = format!("{host}:7471,{host}:7472,{host}:7473").parse().unwrap();
+        // As a program without a wish would start them: they meet directly.
+        let brokers = [0, 1, 2].map(|id| Broker::builder(id, members.clone()).launch().unwrap());
+        brokers.iter().for_each(|broker| broker.wait_for_all(SOON).unwrap());
+        for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+            brokers[from].send(to, host.as_bytes(), Post::new().imm(0)).unwrap();
+            let (peer, imm, bytes) = next_message(&brokers[to as usize]);
+            assert_eq!((peer as usize, imm, &bytes[..]), (from, Some(0), host.as_bytes()));
+        }
+        let broadcast = brokers[0].broadcast(b"all of you", None);
+        broadcast.unwrap();
+        for broker in &brokers[1..] {
+            let mut heard = Vec::new();
+            while heard.is_empty() {
+                broker.wait_datagrams(SOON, |datagram| heard = datagram.bytes).unwrap();
+            }
+            assert_eq!(heard, b"all of you");
+        }
+    }
+}
+
+#[test]
+fn a_mesh_of_one_is_lonely_and_well() {
+    let members = members(199, 1);
+    let broker = builder(&members, 0).start().unwrap();
+    assert_eq!(broker.poll_receives(|_| ()), Ok(0));
+    assert_eq!(broker.wait(Duration::from_millis(5), |_| (), |_| ()), Ok(0));
+    assert_eq!(broker.broadcast(b"anybody?", None), Ok(()));
+    broker.leave(SOON).unwrap();
+}
+
+#[test]
+fn brokers_may_go_to_other_threads_and_be_shared() {
+    const fn is_shared<T: Send + Sync>() {}
+    is_shared::<Broker>();
+    is_shared::<SendBuf>();
+    is_shared::<Piece>();
+}
+
+#[test]
 fn goodbye_waits_until_everything_has_arrived() {
     let mesh = mesh(192, 2, |builder| builder.ring(256).batch(256).max_message(20_000));
     for number in 0..200_u32 {

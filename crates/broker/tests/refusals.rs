@@ -224,6 +224,8 @@ fn settings_and_lists_that_make_no_sense() {
     assert!(matches!(error, StartError::NotListed { me: 9, .. }), "{error}");
     let error = builder(&members, 0).allocate(3, 8).allocate(3, 8).launch().unwrap_err();
     assert!(matches!(error, StartError::DuplicateRegion { region: 3 }), "{error}");
+    let error = builder(&members, 0).secret("").launch().unwrap_err();
+    assert!(matches!(error, StartError::Setting { given: 0, least: 1, .. }), "{error}");
     // A second broker of the same member and lane.
     let _first = builder(&members, 0).launch().unwrap();
     let error = builder(&members, 0).launch().unwrap_err();
