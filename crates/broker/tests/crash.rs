@@ -7,7 +7,7 @@ mod rig;
 mod child;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -133,6 +133,8 @@ struct Process {
     child: Child,
     orders: ChildStdin,
     heard: Receiver<(Time, String)>,
+    /// What was heard while something else was waited for.
+    kept: VecDeque<(Time, String)>,
 }
 
 impl Process {
@@ -151,26 +153,40 @@ impl Process {
             }
         });
         let orders = child.stdin.take().unwrap();
-        Self { child, orders, heard }
+        Self { child, orders, heard, kept: VecDeque::new() }
     }
 
     /// When it said this; what it says before is passed over.
-    fn hear(&self, what: &str) -> (Time, String) {
+    fn hear(&mut self, what: &str) -> (Time, String) {
         loop {
-            let (when, said) = self.heard.recv().unwrap_or_else(|_| panic!("it ended before {what:?}"));
+            let (when, said) = match self.kept.pop_front() {
+                Some(heard) => heard,
+                None => self.next(what),
+            };
             if said.starts_with(what) {
                 return (when, said);
             }
         }
     }
 
+    fn next(&self, what: &str) -> (Time, String) {
+        self.heard.recv().unwrap_or_else(|_| panic!("it ended before {what:?}"))
+    }
+
     fn order(&mut self, what: &str) {
         writeln!(self.orders, "{what}").unwrap();
     }
 
+    /// Messages that it got from others who stay. What else it says is kept.
     fn count(&mut self) -> u64 {
         self.order("count");
-        self.hear("count ").1.split_once(' ').unwrap().1.parse().unwrap()
+        loop {
+            let (when, said) = self.next("a count");
+            match said.strip_prefix("count ") {
+                Some(count) => return count.parse().unwrap(),
+                None => self.kept.push_back((when, said)),
+            }
+        }
     }
 
     fn kill(&mut self) {
@@ -210,7 +226,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
     let mut victim = Process::start("loud", VICTIM);
     let others = (0..u32::from(MEMBERS)).filter(|id| *id != VICTIM);
     let mut survivors: Vec<_> = others.map(|id| Process::start("loud", id)).collect();
-    for process in survivors.iter().chain([&victim]) {
+    for process in survivors.iter_mut().chain([&mut victim]) {
         process.hear("started");
     }
     let (mut ratios, mut times) = (Vec::new(), Vec::new());
@@ -220,7 +236,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
         victim.kill();
         let after = rate(&mut survivors, window);
         let mut slowest = Duration::ZERO;
-        for process in &survivors {
+        for process in &mut survivors {
             let (when, _) = process.hear(&format!("left {VICTIM}"));
             slowest = slowest.max(when.since(killed));
         }
@@ -229,7 +245,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
         ratios.push(after / before);
         victim = Process::start("loud", VICTIM);
         victim.hear("started");
-        for process in &survivors {
+        for process in &mut survivors {
             process.hear(&format!("joined {VICTIM}"));
         }
         if !is_long && slowest < LIMIT {
@@ -248,7 +264,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
         process.order("leave");
     }
     // Nobody has ended early, so nothing came twice or out of order.
-    for process in survivors.iter().chain([&victim]) {
+    for process in survivors.iter_mut().chain([&mut victim]) {
         process.hear("bye");
     }
 }
@@ -259,7 +275,7 @@ fn a_killed_member_that_nobody_talked_to_is_noticed() {
         return;
     }
     let mut all = [0, 1, 2].map(|id| Process::start("quiet", id));
-    for process in &all {
+    for process in &mut all {
         process.hear("started");
     }
     // One that asks others, and one that is asked; more often if the machine is too busy to run us.
@@ -269,13 +285,13 @@ fn a_killed_member_that_nobody_talked_to_is_noticed() {
             let killed = now();
             all[victim as usize].kill();
             let mut slowest = Duration::ZERO;
-            for (_, process) in (0..).zip(&all).filter(|(id, _)| *id != victim) {
+            for (_, process) in (0..).zip(&mut all).filter(|(id, _)| *id != victim) {
                 let (when, _) = process.hear(&format!("left {victim}"));
                 slowest = slowest.max(when.since(killed));
             }
             all[victim as usize] = Process::start("quiet", victim);
             all[victim as usize].hear("started");
-            for (_, process) in (0..).zip(&all).filter(|(id, _)| *id != victim) {
+            for (_, process) in (0..).zip(&mut all).filter(|(id, _)| *id != victim) {
                 process.hear(&format!("joined {victim}"));
             }
             times.push(slowest);

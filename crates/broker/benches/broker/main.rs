@@ -109,16 +109,36 @@ fn measure(host: u8, batch: u32, time: Duration) -> Outcome<(f64, f64)> {
         broker.wait_send(1, &bytes, Post::new(), LONG)?;
     }
     let rung = || broker.status()[0].doorbells;
-    let (before, begin) = (rung(), Instant::now());
+    let before = rung();
     let mut count = 0_u64;
-    while begin.elapsed() < time {
-        for _ in 0..256 {
+    let rate = in_slices(time, || {
+        for _ in 0..MESSAGES {
             broker.wait_send(1, &bytes, Post::new(), LONG)?;
         }
-        count += 256;
-    }
-    let rate = count as f64 / begin.elapsed().as_secs_f64();
+        count += MESSAGES;
+        Ok(MESSAGES)
+    })?;
     Ok((rate, count as f64 / (rung() - before) as f64))
+}
+
+/// Messages between two looks at the clock.
+const MESSAGES: u64 = 256;
+
+/// Messages per second of a stream that is cut into slices: what nine of ten slices do not reach. When somebody else has
+/// a processor, a stream stands still, and its mean describes the neighbour.
+fn in_slices(time: Duration, mut send: impl FnMut() -> Outcome<u64>) -> Outcome<f64> {
+    let slice = Duration::from_millis(5).min(time / 2);
+    let begin = Instant::now();
+    let mut rates = Vec::new();
+    while begin.elapsed() < time {
+        let (start, mut count) = (Instant::now(), 0);
+        while start.elapsed() < slice {
+            count += send()?;
+        }
+        rates.push(count as f64 / start.elapsed().as_secs_f64());
+    }
+    rates.sort_by(f64::total_cmp);
+    Ok(rates[rates.len() * 9 / 10])
 }
 
 /// The other process. It ends when it is dropped.

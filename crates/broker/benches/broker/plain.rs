@@ -1,11 +1,11 @@
 //! The same with the verbs alone: messages over one connection, with receives that are posted again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferroce_verbs::cm::{self, CmOptions, Listener};
 use ferroce_verbs::{Access, Completion, Service, Status};
 
-use super::{LEN, LONG, Outcome, RING, device};
+use super::{LEN, LONG, MESSAGES, Outcome, RING, device, in_slices};
 
 const PORT: u16 = 7480;
 
@@ -49,9 +49,8 @@ pub(crate) fn rate(host: u8, batch: u32, time: Duration) -> Outcome<f64> {
     let _connection = cm::connect(peer, &qp, &CmOptions::default())?;
     let mut found = [Completion::EMPTY; CHUNK];
     let (mut posted, mut done) = (0_u64, 0_u64);
-    let begin = Instant::now();
-    while begin.elapsed() < time {
-        for _ in 0..256 / batch {
+    in_slices(time, || {
+        for _ in 0..MESSAGES.div_ceil(u64::from(batch)) {
             while posted + u64::from(batch) - done > u64::from(RING) {
                 let count = queue.poll(&mut found);
                 if let Some(last) = found[..count].last() {
@@ -75,6 +74,6 @@ pub(crate) fn rate(host: u8, batch: u32, time: Duration) -> Outcome<f64> {
             }
             posted = end;
         }
-    }
-    Ok(posted as f64 / begin.elapsed().as_secs_f64())
+        Ok(MESSAGES.next_multiple_of(u64::from(batch)))
+    })
 }
