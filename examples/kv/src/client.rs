@@ -24,9 +24,12 @@ pub(crate) struct Client {
     /// Registered memory for what is under way.
     body: Arc<Item>,
     word: Arc<Item>,
-    unlocked: Arc<Item>,
+    /// What a lock said before.
+    before: Arc<Item>,
     last_id: u64,
     pub(crate) counters: Counters,
+    /// Writes primaries in two halves, with a pause between them, so that gets meet torn buckets.
+    pub(crate) tears: bool,
     _pool: Pool,
 }
 
@@ -43,7 +46,7 @@ pub(crate) struct Counters {
 
 impl Client {
     pub(crate) fn join(place: &Place) -> anyhow::Result<Self> {
-        let base = Base::open(place, 4, Access::LOCAL_WRITE)?;
+        let base = Base::open(place, 4, Access::LOCAL_WRITE, 1)?;
         let broker = base.broker(place).start()?;
         let alloc = |size| anyhow::Ok(Arc::new(base.pool.alloc(u64::from(place.id), size)?));
         let mut client = Self {
@@ -55,9 +58,10 @@ impl Client {
             token: u64::from(place.id) + 1,
             body: alloc(BODY)?,
             word: alloc(8)?,
-            unlocked: alloc(8)?,
+            before: alloc(8)?,
             last_id: 0,
             counters: Counters::default(),
+            tears: false,
             _pool: base.pool.clone(),
         };
         for node in 0..place.nodes {
@@ -89,32 +93,66 @@ impl Client {
         Ok(self.read_bucket(home, false)?.get(key).map(<[u8]>::to_vec))
     }
 
-    /// Puts a value: locks the bucket at the primary, writes the replica, then the primary, and unlocks.
+    /// Puts a value: locks the bucket at the primary and reads it, writes the replica, then the primary, and unlocks.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
         let home = self.home(key);
         let offset = self.directories[home.primary as usize].primary[home.bucket];
-        self.lock(home.primary, offset)?;
-        let mut bucket = self.read_bucket(home, false)?;
+        let (lock, primary) = (At::offset(REGION, offset), At::offset(REGION, offset + LOCK as u64));
+        let mut bucket = self.lock_and_read(home.primary, lock, primary)?;
         if let Err(error) = bucket.set(key, value) {
-            self.unlock(home.primary, offset)?;
+            let unlock = self.swap(home.primary, lock, (self.token, 0))?;
+            self.finish(home.primary, &[unlock])?;
+            self.was_ours(home.primary)?;
             return Err(error);
         }
         self.body.write_at(0, &bucket.to_bytes())?;
         let body = Piece::from(&self.body);
-        // The replica first: what a get has seen at the primary is never lost with it.
-        let replica =
-            At::offset(REGION, self.directories[home.replica as usize].replica[home.bucket] + LOCK as u64);
+        // The replica first, and for certain: what a get has seen at the primary is never lost with it.
+        let replica = self.directories[home.replica as usize].replica[home.bucket];
+        let replica = At::offset(REGION, replica + LOCK as u64);
         let imm = u32::try_from(home.bucket)?;
         self.counters.messages += 1;
-        self.perform(home.replica, |broker, post| {
+        let copy = self.start(home.replica, |broker, post| {
             broker.post_write(home.replica, body.clone(), replica, post.imm(imm))
         })?;
-        // From the moment in which this has arrived, gets see the new value.
-        let primary = At::offset(REGION, offset + LOCK as u64);
-        self.perform(home.primary, |broker, post| {
+        self.finish(home.replica, &[copy])?;
+        // From the moment in which this has arrived, gets see the new value. Work of one connection is done in its order,
+        // so the lock is open only then.
+        if self.tears {
+            let half = Piece::new(&self.body, ..BODY / 2);
+            self.perform(home.primary, |broker, post| {
+                broker.post_write(home.primary, half.clone(), primary, post)
+            })?;
+        }
+        let write = self.start(home.primary, |broker, post| {
             broker.post_write(home.primary, body.clone(), primary, post)
         })?;
-        self.unlock(home.primary, offset)
+        let unlock = self.swap(home.primary, lock, (self.token, 0))?;
+        self.finish(home.primary, &[write, unlock])?;
+        self.was_ours(home.primary)
+    }
+
+    /// Locks a bucket and reads it, in one trip if nobody else has it.
+    fn lock_and_read(&mut self, node: u32, lock: At, from: At) -> anyhow::Result<Bucket> {
+        for _ in 0..TRIES {
+            let swap = self.swap(node, lock, (0, self.token))?;
+            let body = Piece::from(&self.body);
+            let read = self.start(node, |broker, post| broker.post_read(node, body.clone(), from, post))?;
+            self.finish(node, &[swap, read])?;
+            if self.before.load_u64(0)? == 0 {
+                // It was read after it was locked, so nobody was writing it.
+                return self.bucket()?.context("a locked bucket is damaged");
+            }
+            self.counters.contended += 1;
+        }
+        bail!("a bucket of node {node} stays locked; has its client died?")
+    }
+
+    /// Sees that a lock that was opened was ours.
+    fn was_ours(&self, node: u32) -> anyhow::Result<()> {
+        let before = self.before.load_u64(0)?;
+        ensure!(before == self.token, "our lock at node {node} said {before}, not {}", self.token);
+        Ok(())
     }
 
     /// A bucket as it is at the primary, or at the replica.
@@ -126,9 +164,7 @@ impl Client {
         let (body, from) = (Piece::from(&self.body), At::offset(REGION, offset + LOCK as u64));
         for _ in 0..TRIES {
             self.perform(node, |broker, post| broker.post_read(node, body.clone(), from, post))?;
-            let mut bytes = [0; BODY];
-            self.body.read_at(0, &mut bytes)?;
-            if let Some(bucket) = Bucket::from_bytes(&bytes) {
+            if let Some(bucket) = self.bucket()? {
                 return Ok(bucket);
             }
             self.counters.torn += 1;
@@ -153,27 +189,16 @@ impl Client {
         Ok(self.broker.leave(PATIENCE)?)
     }
 
-    fn lock(&mut self, node: u32, offset: u64) -> anyhow::Result<()> {
-        let token = self.token;
-        for _ in 0..TRIES {
-            if self.swap(node, offset, (0, token))? == 0 {
-                return Ok(());
-            }
-            self.counters.contended += 1;
-        }
-        bail!("a bucket of node {node} stays locked; has its client died?")
+    /// What was read last, unless it was torn.
+    fn bucket(&self) -> anyhow::Result<Option<Bucket>> {
+        let mut bytes = [0; BODY];
+        self.body.read_at(0, &mut bytes)?;
+        Ok(Bucket::from_bytes(&bytes))
     }
 
-    fn unlock(&mut self, node: u32, offset: u64) -> anyhow::Result<()> {
-        let before = self.swap(node, offset, (self.token, 0))?;
-        ensure!(before == self.token, "our lock at node {node} said {before}, not {}", self.token);
-        Ok(())
-    }
-
-    fn swap(&mut self, node: u32, offset: u64, swap: (u64, u64)) -> anyhow::Result<u64> {
-        let (before, at) = (Piece::from(&self.unlocked), At::offset(REGION, offset));
-        self.perform(node, |broker, post| broker.compare_swap(node, before.clone(), at, swap, post))?;
-        Ok(self.unlocked.load_u64(0)?)
+    fn swap(&mut self, node: u32, at: At, swap: (u64, u64)) -> anyhow::Result<u64> {
+        let before = Piece::from(&self.before);
+        self.start(node, |broker, post| broker.compare_swap(node, before.clone(), at, swap, post))
     }
 
     /// Posts work and waits until it is done.
@@ -182,22 +207,29 @@ impl Client {
         node: u32,
         post: impl Fn(&Broker, Post) -> Result<(), Error>,
     ) -> anyhow::Result<()> {
+        let id = self.start(node, post)?;
+        self.finish(node, &[id])
+    }
+
+    /// Posts work under a new name.
+    fn start(&mut self, node: u32, post: impl Fn(&Broker, Post) -> Result<(), Error>) -> anyhow::Result<u64> {
         self.last_id += 1;
         let (id, broker) = (self.last_id, &self.broker);
         broker.with_room(node, PATIENCE, || post(broker, Post::new().id(id)))?;
-        let mut result = None;
-        while result.is_none() {
-            let told = broker.wait_sends(PATIENCE, |done| {
-                if done.id == id {
-                    result = Some(done.result);
-                }
+        Ok(id)
+    }
+
+    /// Waits until work is done.
+    fn finish(&self, node: u32, ids: &[u64]) -> anyhow::Result<()> {
+        let (mut left, mut failed) = (ids.len(), None);
+        while left > 0 {
+            let told = self.broker.wait_sends(PATIENCE, |done| {
+                left -= usize::from(ids.contains(&done.id));
+                failed = failed.or(done.result.err());
             })?;
             ensure!(told > 0, "node {node} has not answered for {PATIENCE:?}");
         }
-        match result {
-            Some(Err(failure)) => Err(failure).with_context(|| format!("work at node {node}")),
-            _ => Ok(()),
-        }
+        failed.map_or(Ok(()), |failure| Err(failure).with_context(|| format!("work at node {node}")))
     }
 
     /// Asks a node where its directory is, and reads it.

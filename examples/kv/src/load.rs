@@ -63,6 +63,8 @@ pub(crate) struct Args {
 enum Plant {
     /// One get in twenty is answered with what this client saw last, without asking
     StaleRead,
+    /// Puts write the first half of a bucket alone before they write all of it; gets have to notice
+    TornWrite,
 }
 
 /// The port that members listen on.
@@ -262,7 +264,8 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(args: &Args, index: u64, client: Client) -> Self {
+    fn new(args: &Args, index: u64, mut client: Client) -> Self {
+        client.tears = args.plant == Some(Plant::TornWrite);
         let dice = Dice(args.seed.wrapping_add(index).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         Self { client, dice, next: index << 40 | 1, history: Vec::new(), seen: HashMap::new() }
     }
@@ -332,7 +335,6 @@ struct Dice(u64);
 
 impl Dice {
     /// From 0 up to this.
-    #[expect(clippy::cast_possible_truncation, reason = "the upper bits, less than `end`")]
     const fn below(&mut self, end: u32) -> u32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -50,10 +50,10 @@ pub(crate) struct Base {
 pub(crate) const SLAB: usize = 64 << 10;
 
 impl Base {
-    pub(crate) fn open(place: &Place, slabs: usize, access: Access) -> anyhow::Result<Self> {
+    pub(crate) fn open(place: &Place, slabs: usize, access: Access, engines: usize) -> anyhow::Result<Self> {
         let me = place.members.get(place.id);
         let me = me.with_context(|| format!("member {} is not on the list", place.id))?;
-        let mut builder = Context::builder("ferroce_lo").address(me.address.ip());
+        let mut builder = Context::builder("ferroce_lo").address(me.address.ip()).engines(engines);
         if let Some(plan) = place.faults {
             // What befalls one member is not to befall all at the same time.
             builder = builder.faults(FaultPlan { seed: plan.seed.wrapping_add(place.id.into()), ..plan });

@@ -45,7 +45,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
     // Primary buckets, replicas, the directory and the counters.
     let slabs = 2 * args.buckets.div_ceil(PER_SLAB) + 2;
-    let base = Base::open(&args.place, slabs, access)?;
+    // Two engines serve clients at the same time, so a READ can meet a WRITE halfway.
+    let base = Base::open(&args.place, slabs, access, 2)?;
     let node = Node::new(&base.pool, args.buckets)?;
     let broker = base.broker(&args.place).expose(REGION, &base.region).start()?;
     let switch = Switch::default();

@@ -58,8 +58,13 @@ struct Model {
     gone: Vec<KeptItem>,
 }
 
+/// Programs that are tried: many more in the long form.
+fn cases() -> u32 {
+    if std::env::var_os("FERROCE_SOAK").is_some() { 20_000 } else { 300 }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), ..ProptestConfig::default() })]
 
     #[test]
     fn a_pool_is_what_the_model_says(shape in shapes(), steps in steps()) {
