@@ -13,7 +13,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ferroce_broker::pool::{Item, Pool};
+use ferroce_broker::pool::{Partition, Pool};
 use ferroce_verbs::{Access, Context};
 
 const KEPT: [usize; 2] = [256, 1];
@@ -40,7 +40,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::builder("ferroce_lo").address([127, 0, 153, 1]).open()?;
     let domain = context.protection_domain()?;
     let pool = Pool::builder().slab_size(256 << 10).allocate(&domain, 256 << 20, Access::LOCAL_WRITE)?;
-    println!("ns for one alloc and one free; own: a partition for each thread, shared: one for all");
+    println!(
+        "ns for one alloc and one free; own: a handle of a partition for each thread, shared: one partition for all, by its key"
+    );
     println!(
         "{:>8} {:>8} {:>8} {:>10} {:>10} {:>10} {:>16}",
         "size", "keep", "threads", "pool own", "shared", "system", "own / system"
@@ -70,10 +72,10 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(pool: &Pool, size: usize, kept: usize, threads: usize, rounds: usize) -> Cost {
-    let alloc = |key: usize| -> Option<Item> { pool.alloc(key as u64, black_box(size)).ok() };
+    let own: Vec<Partition> = (0..threads as u64).filter_map(|key| pool.partition(key).ok()).collect();
     Cost {
-        pool: measure(threads, kept, rounds, alloc),
-        shared: measure(threads, kept, rounds, |_| alloc(0)),
+        pool: measure(threads, kept, rounds, |thread| own[thread].alloc(black_box(size)).ok()),
+        shared: measure(threads, kept, rounds, |_| pool.alloc(0, black_box(size)).ok()),
         system: measure(threads, kept, rounds, |_| Some(Vec::<u8>::with_capacity(black_box(size)))),
     }
 }

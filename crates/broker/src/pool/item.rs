@@ -8,8 +8,8 @@ use ferroce_verbs::{AccessError, Lkey, LocalSlice, MemoryRegion, RemoteRegion, R
 
 use crate::buffer::Local;
 
-use super::partition::Partition;
 use super::shelf::Place;
+use super::shelves::Shelves;
 
 /// Memory of a [`Pool`](super::Pool), which is free again when it is dropped.
 ///
@@ -33,7 +33,7 @@ pub struct KeptItem {
 
 /// An owner's share in an item.
 pub(super) struct Hold {
-    partition: Arc<Partition>,
+    shelves: Arc<Shelves>,
     place: Place,
     /// The item is kept, so nobody is to let it go.
     kept: bool,
@@ -41,7 +41,7 @@ pub(super) struct Hold {
 
 /// The share in an item of work that names it.
 pub(super) struct Loan {
-    partition: Arc<Partition>,
+    shelves: Arc<Shelves>,
     place: Place,
 }
 
@@ -65,7 +65,7 @@ impl Item {
     /// The key of its partition.
     #[must_use]
     pub fn key(&self) -> u64 {
-        self.hold.partition.key()
+        self.hold.shelves.key()
     }
 
     /// Where it begins in the region of its pool.
@@ -162,7 +162,7 @@ impl Item {
     #[must_use = "without this name it can only be freed with its whole partition"]
     pub fn keep(mut self) -> KeptItem {
         self.hold.kept = true;
-        self.hold.partition.keep(&self.hold.place)
+        self.hold.shelves.keep(&self.hold.place)
     }
 
     /// Sets all of it to 0.
@@ -173,12 +173,12 @@ impl Item {
     }
 
     pub(super) fn lend(&self) -> Loan {
-        self.hold.partition.lend(&self.hold.place);
-        Loan { partition: Arc::clone(&self.hold.partition), place: self.hold.place }
+        self.hold.shelves.lend(&self.hold.place);
+        Loan { shelves: Arc::clone(&self.hold.shelves), place: self.hold.place }
     }
 
     fn region(&self) -> &MemoryRegion {
-        self.hold.partition.region()
+        self.hold.shelves.region()
     }
 
     /// The offset in the region of a range of this item.
@@ -222,15 +222,15 @@ impl fmt::Debug for Item {
 }
 
 impl Hold {
-    pub(super) const fn new(partition: Arc<Partition>, place: Place) -> Self {
-        Self { partition, place, kept: false }
+    pub(super) const fn new(shelves: Arc<Shelves>, place: Place) -> Self {
+        Self { shelves, place, kept: false }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
         if !self.kept {
-            self.partition.let_go(&self.place);
+            self.shelves.let_go(&self.place);
         }
     }
 }
@@ -239,13 +239,13 @@ impl Loan {
     /// The item, as work names it.
     pub(super) fn slice(&self) -> LocalSlice<'_> {
         let Place { offset, len, .. } = self.place;
-        self.partition.region().slice(offset..offset + len)
+        self.shelves.region().slice(offset..offset + len)
     }
 }
 
 impl Drop for Loan {
     fn drop(&mut self) {
-        self.partition.give_back(&self.place);
+        self.shelves.give_back(&self.place);
     }
 }
 

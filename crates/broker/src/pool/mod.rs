@@ -35,6 +35,7 @@ mod item;
 mod ledger;
 mod partition;
 mod shelf;
+mod shelves;
 mod usage;
 
 use std::collections::HashMap;
@@ -47,12 +48,13 @@ pub use builder::PoolBuilder;
 pub use error::{AllocError, PoolError};
 pub use item::{Item, KeptItem};
 pub use ledger::Ledger;
+pub use partition::Partition;
 pub use usage::{ClassUsage, Freed, PartitionUsage, Usage};
 
 use classes::Classes;
 use item::Hold;
-use partition::Partition;
 use shelf::Slab;
+use shelves::Shelves;
 
 /// A slab allocator over one registered region. Clones are the same pool, and many threads may use it.
 ///
@@ -64,7 +66,7 @@ pub struct Pool {
 
 struct Shared {
     core: Arc<Core>,
-    partitions: RwLock<HashMap<u64, Arc<Partition>>>,
+    partitions: RwLock<HashMap<u64, Arc<Shelves>>>,
     /// How many partitions there may be.
     limit: usize,
 }
@@ -100,19 +102,9 @@ impl Pool {
     /// The size is larger than a slab, no slab is free, or there are too many partitions. The error of a full pool
     /// carries its whole usage, so it costs more than an item would have.
     pub fn alloc(&self, key: u64, size: usize) -> Result<Item, AllocError> {
-        let core = &self.shared.core;
-        let largest = core.classes.largest();
-        let Some(class) = core.classes.of(size) else {
-            return Err(AllocError::TooLarge { size, largest });
-        };
-        let partition = self.partition(key)?;
-        match partition.alloc(class, size) {
-            Some(place) => Ok(Item::new(Hold::new(partition, place))),
-            None => {
-                let class = core.classes.size(class);
-                Err(AllocError::Exhausted { key, size, class, usage: Box::new(self.usage()) })
-            }
-        }
+        let class = self.class_of(size)?;
+        let shelves = self.shelves(key)?;
+        self.alloc_from(shelves, class, size)
     }
 
     /// The same with zeros in it.
@@ -125,12 +117,21 @@ impl Pool {
         Ok(item)
     }
 
+    /// A handle of the partition with this key, for whoever takes many items from it. The partition counts as in use as
+    /// long as the handle is there.
+    ///
+    /// # Errors
+    /// There are too many partitions.
+    pub fn partition(&self, key: u64) -> Result<Partition, AllocError> {
+        Ok(Partition::new(self.clone(), self.shelves(key)?))
+    }
+
     /// Takes a kept item back into the hands of the program. `None` if somebody did so before, or if it was freed.
     #[must_use]
     pub fn take(&self, kept: KeptItem) -> Option<Item> {
-        let partition = self.known(kept.key)?;
-        let place = partition.take(&kept)?;
-        Some(Item::new(Hold::new(partition, place)))
+        let shelves = self.known(kept.key)?;
+        let place = shelves.take(&kept)?;
+        Some(Item::new(Hold::new(shelves, place)))
     }
 
     /// Frees all kept items of a partition. Items that the program owns stay, and so do items that posted work still
@@ -147,7 +148,7 @@ impl Pool {
     /// What is in use, and by whom. Each class is counted at one moment, but not all of them at the same.
     #[must_use]
     pub fn usage(&self) -> Usage {
-        let mut partitions: Vec<Arc<Partition>> = {
+        let mut partitions: Vec<Arc<Shelves>> = {
             let known = self.shared.partitions.read().unwrap_or_else(PoisonError::into_inner);
             known.values().map(Arc::clone).collect()
         };
@@ -175,12 +176,27 @@ impl Pool {
         &self.shared.core.region
     }
 
-    fn known(&self, key: u64) -> Option<Arc<Partition>> {
+    fn known(&self, key: u64) -> Option<Arc<Shelves>> {
         let partitions = self.shared.partitions.read().unwrap_or_else(PoisonError::into_inner);
         partitions.get(&key).map(Arc::clone)
     }
 
-    fn partition(&self, key: u64) -> Result<Arc<Partition>, AllocError> {
+    fn class_of(&self, size: usize) -> Result<usize, AllocError> {
+        let classes = &self.shared.core.classes;
+        classes.of(size).ok_or_else(|| AllocError::TooLarge { size, largest: classes.largest() })
+    }
+
+    fn alloc_from(&self, shelves: Arc<Shelves>, class: usize, size: usize) -> Result<Item, AllocError> {
+        match shelves.alloc(class, size) {
+            Some(place) => Ok(Item::new(Hold::new(shelves, place))),
+            None => {
+                let (key, class) = (shelves.key(), self.shared.core.classes.size(class));
+                Err(AllocError::Exhausted { key, size, class, usage: Box::new(self.usage()) })
+            }
+        }
+    }
+
+    fn shelves(&self, key: u64) -> Result<Arc<Shelves>, AllocError> {
         if let Some(known) = self.known(key) {
             return Ok(known);
         }
@@ -192,14 +208,14 @@ impl Pool {
                 return Err(AllocError::TooManyPartitions { key, limit: *limit });
             }
         }
-        let partition = partitions.entry(key).or_insert_with(|| Arc::new(Partition::new(key, core)));
+        let partition = partitions.entry(key).or_insert_with(|| Arc::new(Shelves::new(key, core)));
         Ok(Arc::clone(partition))
     }
 }
 
-/// Whether a partition can be forgotten. Items hold their partition, and so does whoever makes one; a partition that
+/// Whether a partition can be forgotten. Items and handles hold their partition, and so does whoever makes one; a partition that
 /// only the list holds can have kept items and nothing else. The list is locked for writing.
-fn is_unused(partition: &Arc<Partition>) -> bool {
+fn is_unused(partition: &Arc<Shelves>) -> bool {
     Arc::strong_count(partition) == 1 && partition.is_empty()
 }
 

@@ -205,6 +205,20 @@ fn partitions_have_a_limit_and_empty_ones_make_room() {
 }
 
 #[test]
+fn a_handle_gives_what_the_key_gives_and_holds_its_partition() {
+    let pool = pool(Pool::builder().slab_size(1024).max_partitions(1), 2 * 1024);
+    let partition = pool.partition(7).unwrap();
+    assert_eq!(pool.alloc(8, 1).unwrap_err(), AllocError::TooManyPartitions { key: 8, limit: 1 });
+    let (one, two) = (partition.alloc(64).unwrap(), pool.alloc(7, 64).unwrap());
+    assert_eq!((one.key(), two.key(), one.offset() / 1024), (7, 7, two.offset() / 1024));
+    assert_eq!(partition.alloc(1025).unwrap_err(), AllocError::TooLarge { size: 1025, largest: 1024 });
+    let whole = partition.alloc(1024).unwrap();
+    assert!(matches!(partition.alloc(1024), Err(AllocError::Exhausted { key: 7, .. })));
+    drop((one, two, whole, partition));
+    pool.alloc(8, 1).unwrap();
+}
+
+#[test]
 fn a_region_smaller_than_a_slab_is_refused_with_both_sizes() {
     let error = Pool::builder().slab_size(4096).allocate(&domain(), 4095, access()).unwrap_err();
     assert_eq!(error, PoolError::RegionTooSmall { region: 4095, slab: 4096 });
