@@ -1,8 +1,11 @@
 //! Items in posted work: they stay until the work is done.
 
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use ferroce_broker::pool::{Freed, Ledger, Pool};
+use ferroce_broker::{At, Broker, Members, Piece, Post};
 use ferroce_verbs::{CompletionQueue, ProtectionDomain, QueuePair, Service, Status};
 
 use crate::{access, context, domain};
@@ -142,4 +145,29 @@ fn a_kept_item_that_is_lent_goes_when_the_work_is_done() {
     let completions = [cq.wait(LIMIT).unwrap(), cq.wait(LIMIT).unwrap()];
     let received = completions.iter().find(|completion| completion.qpn == bob.qpn()).unwrap();
     assert_eq!((ledger.complete(received.id), pool.usage().free_slabs), (1, 1));
+}
+
+#[test]
+fn a_broker_holds_items_until_their_work_is_done() {
+    let members: Members = "127.0.152.2:7471,127.0.152.3:7471".parse().unwrap();
+    let members = &members;
+    let start = move |id| Broker::builder(id, members.clone()).allocate(1, 1024).batch(4).start().unwrap();
+    let [ann, bob] = thread::scope(|scope| {
+        [0, 1].map(|id| scope.spawn(move || start(id))).map(|broker| broker.join().unwrap())
+    });
+    let pool = small(ann.domain());
+    let item = Arc::new(pool.alloc(1, 1024).unwrap());
+    item.write_at(0, b"from a pool").unwrap();
+    let post = Post::new().id(9);
+    ann.post_write(1, Piece::new(&item, ..11), At::offset(1, 5), post).unwrap();
+    drop(item);
+    // It is gathered or under way, and the broker has not looked whether it is done.
+    assert!(pool.alloc(2, 1).is_err(), "the work still has it");
+    let mut done = Vec::new();
+    while done.is_empty() {
+        ann.wait_sends(LIMIT, |told| done.push((told.id, told.result))).unwrap();
+    }
+    assert_eq!(done, [(9, Ok(()))]);
+    assert_eq!(bob.region(1).unwrap().to_vec(5..16).unwrap(), b"from a pool");
+    assert_eq!(pool.usage().free_slabs, 1);
 }
