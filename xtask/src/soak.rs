@@ -122,6 +122,24 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "pool".into(),
+        shows: "10 million items from 4 threads, and no two of them in one place",
+        minutes: 1,
+        run: Box::new(|| {
+            let cmd = Cmd::cargo("test -p ferroce-broker --test pool -- --nocapture");
+            cmd.env("FERROCE_SOAK", "1").run()
+        }),
+    });
+    entries.push(Entry {
+        name: "kv".into(),
+        shows: "a minute of gets and puts on three nodes under faults is linearizable",
+        minutes: 2,
+        run: Box::new(|| {
+            let cmd = Cmd::cargo("test -p ferroce-kv -- --nocapture");
+            cmd.env("FERROCE_SOAK", "1").run()
+        }),
+    });
+    entries.push(Entry {
         name: "spray".into(),
         shows: "live queue pairs stand 60,000 lies a second and keep half their speed",
         minutes: minutes.min(2) + 1,

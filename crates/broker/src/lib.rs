@@ -56,6 +56,7 @@ mod hello;
 mod keeper;
 mod members;
 mod peer;
+pub mod pool;
 mod receiving;
 mod secret;
 mod sending;

@@ -8,6 +8,7 @@ mod devices;
 mod env;
 mod interrupt;
 mod man;
+mod mesh_perf;
 mod output;
 mod perf;
 mod run;
@@ -59,6 +60,7 @@ commands! {
     Demo => demo,
     Devices => devices,
     Perf => perf,
+    MeshPerf => mesh_perf,
     Run => run,
     Env => env,
     Stat => stat,
@@ -74,6 +76,7 @@ Where to begin:
   ferroce devices                      which network cards there are, and how to open more
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
+  ferroce mesh-perf --members 4        how fast everybody is to everybody
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
   ferroce stat                         what all queue pairs of your programs do, live

@@ -55,6 +55,11 @@ pub use ferroce_verbs::*;
 #[doc = include_str!("../../../docs/broker.md")]
 struct Brokers;
 
+/// The page on the pool, so that its programs compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/pool.md")]
+struct Pools;
+
 /// The page on endpoints, so that its programs compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/endpoints.md")]

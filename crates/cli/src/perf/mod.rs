@@ -189,7 +189,7 @@ fn usage(error: &anyhow::Error) -> ! {
     perf.clone().error(clap::error::ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no number of seconds from 0.001 to 86400");
     let seconds: f64 = text.parse().map_err(|_| wrong())?;
     if (0.001..=86_400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(wrong()) }
@@ -282,7 +282,7 @@ fn thousandths(share: f64) -> u64 {
 }
 
 /// A bar on the terminal; nothing elsewhere.
-fn bar(rows: usize, json: bool) -> ProgressBar {
+pub(crate) fn bar(rows: usize, json: bool) -> ProgressBar {
     let target = if json { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr_with_hz(10) };
     let bar = ProgressBar::with_draw_target(Some(1000 * rows as u64), target);
     let style = ProgressStyle::with_template("{bar:30} {percent:>3} % {msg}");

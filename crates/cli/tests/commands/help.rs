@@ -7,8 +7,8 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 8] =
-    ["demo", "devices", "perf", "stat", "switchboard", "decode", "completions", "man"];
+const COMMANDS: [&str; 9] =
+    ["demo", "devices", "perf", "mesh-perf", "stat", "switchboard", "decode", "completions", "man"];
 
 #[test]
 fn help_teaches() {
@@ -55,6 +55,10 @@ fn wrong_command_lines_are_refused() {
         (&["perf", "write", "--connect", "localhost", "--path", "local"], "cannot be used with"),
         (&["perf", "write", "--address", "127.0.0.9"], "--server"),
         (&["perf", "--server", "--bind", "somewhere"], "invalid value 'somewhere'"),
+        (&["mesh-perf", "--members", "1"], "1 is not in 2..=32"),
+        (&["mesh-perf", "--size", "0"], "1 byte to 16 MiB"),
+        (&["mesh-perf", "--duration", "0"], "no number of seconds"),
+        (&["mesh-perf", "--plot", "mesh.png"], "ends in .svg"),
         (&["completions", "csh"], "invalid value 'csh'"),
     ] {
         let out = ferroce(args);

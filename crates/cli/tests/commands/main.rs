@@ -7,6 +7,7 @@ mod golden;
 mod demo;
 mod devices;
 mod help;
+mod mesh_perf;
 mod perf;
 mod run;
 mod two_processes;
