@@ -62,8 +62,8 @@ Examples:
   ferroce mesh-perf --json | jq '[.pairs[].bytes_per_second] | min'
 
 How it is measured:
-  bandwidth  WRITEs into the other member's memory, 16 under way, that were completed after a warm-up, by the time this
-             took
+  bandwidth  WRITEs into the other member's memory, 16 under way: those that were completed
+             after a warm-up, by the time this took
   latency    a message of 64 bytes and the same one back, halved; both ends poll
 
 Ctrl-C ends it early and shows what was found so far; the exit code is then 1.";
