@@ -38,7 +38,7 @@ const ERRANDS: usize = 16;
 /// Polls between two looks at a socket whose packets concern nobody.
 const LOOKS_ALOOF: u64 = 256;
 
-/// Polls that find nothing to do, and are done soon, until one makes a whole turn: timers may be so much late.
+/// Polls that find nothing to do, and are done soon, until one makes a whole turn.
 const GLANCES: u64 = 32;
 
 /// Polls that find an engine taken before the thread lets others have its processor: about as long as a turn.
@@ -339,7 +339,9 @@ impl Engines {
         } else {
             Reason::Polled
         };
-        if reason == Reason::Polled || looks.is_multiple_of(GLANCES) || !inside.is_at_rest(station) {
+        let is_quiet =
+            !looks.is_multiple_of(GLANCES) && inside.is_at_rest(station) && !inside.has_timer_due();
+        if reason == Reason::Polled || !is_quiet {
             return self.poll_whole(index, inside, reason, looks);
         }
         if reason == Reason::Watched && !inside.sees_nothing() {

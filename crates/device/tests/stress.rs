@@ -217,3 +217,26 @@ fn queue_pairs_that_share_a_window_do_not_wait_for_ever() {
         }
     }
 }
+
+/// Polls that find nothing once left timers to every 32nd of them. A program that polls a thousand times a second was then so
+/// late that its timers were started anew, again and again.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a program that polls seldom is what this is about")]
+fn a_program_that_polls_once_a_millisecond_is_not_late_with_its_timers() {
+    let (one, other) = ([127, 0, 28, 201], [127, 0, 28, 202]);
+    let asks = Side::new(&device(one), one, PathPolicy::Forbid);
+    // It never gets ready, and says nothing.
+    let silent = Side::new(&device(other), other, PathPolicy::Forbid);
+    let peer = silent.address();
+    // 4.2 ms, twice.
+    asks.connect_with(&peer, 10, 1);
+    asks.qp.post_send(&[signaled(1, SendOp::Write(peer.at(0)), &[asks.sge(0, 8)])]).unwrap();
+    let mut found = [WorkCompletion::EMPTY];
+    let mut polls = 0;
+    while asks.cq.poll(&mut found) == 0 {
+        polls += 1;
+        assert!(polls < 1500, "{:?}", asks.qp.query());
+        std::thread::sleep(Duration::from_micros(800));
+    }
+    assert_eq!(found[0].completion.status, Status::RetryExceeded);
+}

@@ -1,12 +1,20 @@
 //! The shortest way through an engine: somebody looks for completions, again, and nothing has happened.
 //!
 //! Whoever polls does this most of the time, and a packet that comes waits for it to be over. So it does no more than look
-//! whether there is anything to do, and reads no clock: every so often a whole turn is made instead, which sees to timers.
+//! whether there is anything to do, and reads the clock only if a timer is set. Every so often a whole turn is made instead.
 
 use super::{Engine, Reason};
+use crate::clock;
 use crate::engines::Station;
 
 impl Engine {
+    /// Whether a timer has come up. A program that polls once a millisecond must not be late with it: too late, and it is
+    /// started anew.
+    #[inline]
+    pub(crate) fn has_timer_due(&self) -> bool {
+        self.timers.next().is_some_and(|time| time <= clock::now())
+    }
+
     /// Nothing is left to do here, but for timers and for what the network may bring.
     #[inline]
     pub(crate) fn is_at_rest(&self, station: &Station) -> bool {
