@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use ferroce_transport::{
-    Acks, Attributes, Destination, DomainId, ModifyError, PayloadSource, PostError, QpConfig, QueuePair,
-    ReceiveRequest, SendRequest, Time, Transmit, Window,
+    Access, Accessor, Acks, Attributes, Destination, ModifyError, PayloadSource, PostError, QpConfig,
+    QueuePair, ReceiveRequest, SendRequest, Time, Transmit, Window,
 };
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::Ipv4;
@@ -146,11 +146,11 @@ impl Node {
             && calls.is_multiple_of(2)
         {
             let mut bytes = None;
-            let domain = pair.domain();
+            let by = Accessor { domain: pair.domain(), qpn: pair.qpn() };
             pair.poll_data(now, 1, window, device, |device, data, payload| {
                 let (packet, dest) = (data.to_packet(), Destination::Peer);
                 let transmit = Transmit { packet, payload: *payload, dest };
-                bytes = may_be_read(&transmit.payload, domain, device)
+                bytes = may_be_read(&transmit.payload, by, device)
                     .then(|| bytes_of(&transmit, device, &flow(*from, to)));
                 bytes.is_some()
             });
@@ -216,14 +216,17 @@ pub(crate) fn prefix(from: usize, to: usize, len: usize) -> [u8; 40] {
 }
 
 /// Whether a queue pair of this domain may read what it wants to send.
-fn may_be_read(payload: &PayloadSource<'_>, domain: DomainId, device: &mut Device) -> bool {
+fn may_be_read(payload: &PayloadSource<'_>, by: Accessor, device: &mut Device) -> bool {
     use ferroce_transport::Host;
     match payload {
         PayloadSource::Gather(pieces) => {
             let mut pieces = *pieces;
-            pieces.all(|piece| device.check_local(domain, piece, false).is_ok())
+            pieces.all(|piece| device.check_local(by.domain, piece, false).is_ok())
         }
-        PayloadSource::Nothing | PayloadSource::Inline(_) | PayloadSource::Remote { .. } => true,
+        PayloadSource::Remote { rkey, address, len } => {
+            device.check_remote(by, *rkey, *address, *len, Access::REMOTE_READ).is_ok()
+        }
+        PayloadSource::Nothing | PayloadSource::Inline(_) => true,
     }
 }
 

@@ -1,14 +1,14 @@
-//! Requests that carry data on a reliable connection, SEND and WRITE, in the form in which they are sent by the
-//! thousand: the same bytes as those of a [`Packet`], written with fewer questions.
+//! Packets that carry data on a reliable connection, of SENDs, WRITEs and answers to READs, in the form in which they are
+//! sent by the thousand: the same bytes as those of a [`Packet`], written with fewer questions.
 
-use crate::header::{Bth, Ieth, Imm, Reth};
+use crate::header::{Aeth, Bth, Ieth, Imm, Reth};
 use crate::icrc::ICRC_LEN;
 use crate::num::{PKey, Psn, Qpn};
-use crate::packet::{Body, Packet, PayloadLen, Request, Segment, SendTail};
+use crate::packet::{Body, Packet, PayloadLen, ReadSegment, Request, Response, Segment, SendTail};
 
-/// Everything before the payload of one packet of a SEND or WRITE.
+/// Everything before the payload of one packet of a SEND, a WRITE or the answer to a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DataRequest {
+pub struct DataPacket {
     /// The queue pair that it is for.
     pub dest_qp: Qpn,
     /// The partition.
@@ -36,9 +36,11 @@ pub enum DataVerb {
     Send(SendTail),
     /// It goes into memory of the peer.
     Write(Reth, Option<Imm>),
+    /// It is what the peer reads.
+    Answer(Aeth),
 }
 
-impl DataRequest {
+impl DataPacket {
     /// Bytes before the payload.
     #[must_use]
     #[inline]
@@ -51,6 +53,8 @@ impl DataRequest {
                 }
                 DataVerb::Send(SendTail::Immediate(_) | SendTail::Invalidate(_)) if self.ends => Imm::LEN,
                 DataVerb::Send(_) => 0,
+                DataVerb::Answer(_) if self.begins || self.ends => Aeth::LEN,
+                DataVerb::Answer(_) => 0,
             }
     }
 
@@ -83,19 +87,19 @@ impl DataRequest {
             reth.emit(header);
             rest = after;
         }
-        if self.ends
-            && let Some(tail) = rest.first_chunk_mut()
-        {
+        if let Some(last) = rest.first_chunk_mut() {
             match self.verb {
-                DataVerb::Write(_, Some(imm)) | DataVerb::Send(SendTail::Immediate(imm)) => imm.emit(tail),
-                DataVerb::Send(SendTail::Invalidate(rkey)) => Ieth(rkey).emit(tail),
+                DataVerb::Write(_, Some(imm)) | DataVerb::Send(SendTail::Immediate(imm)) => imm.emit(last),
+                DataVerb::Send(SendTail::Invalidate(rkey)) => Ieth(rkey).emit(last),
+                DataVerb::Answer(aeth) => aeth.emit(last),
                 DataVerb::Write(_, None) | DataVerb::Send(SendTail::Plain) => {}
             }
         }
         Some(len)
     }
 
-    /// The opcode (IBA 9.2.1): SENDs begin at 0, WRITEs at 6, and those with invalidate are an afterthought.
+    /// The opcode (IBA 9.2.1): SENDs begin at 0, WRITEs at 6, answers at 13, and those with invalidate are an
+    /// afterthought.
     #[inline]
     const fn opcode(&self) -> u8 {
         let (base, tail) = match self.verb {
@@ -108,6 +112,10 @@ impl DataRequest {
             },
             DataVerb::Write(_, None) => (6, 0),
             DataVerb::Write(_, Some(_)) => (6, 1),
+            DataVerb::Answer(_) => match (self.begins, self.ends) {
+                (true, true) => return 0x10,
+                _ => (13, 0),
+            },
         };
         base + match (self.begins, self.ends) {
             (true, false) => 0,
@@ -121,11 +129,12 @@ impl DataRequest {
     #[must_use]
     pub fn to_packet(&self) -> Packet<PayloadLen> {
         let len = PayloadLen(self.payload);
-        let request = match self.verb {
-            DataVerb::Send(tail) => Request::Send(self.segment((), tail), len),
-            DataVerb::Write(reth, imm) => Request::Write(self.segment(reth, imm), len),
+        let body = match self.verb {
+            DataVerb::Send(tail) => Body::RcRequest(Request::Send(self.segment((), tail), len)),
+            DataVerb::Write(reth, imm) => Body::RcRequest(Request::Write(self.segment(reth, imm), len)),
+            DataVerb::Answer(aeth) => Body::RcResponse(Response::Read(self.read_segment(aeth), len)),
         };
-        let mut packet = Packet::new(self.dest_qp, self.psn, Body::RcRequest(request));
+        let mut packet = Packet::new(self.dest_qp, self.psn, body);
         packet.pkey = self.pkey;
         packet.ack_request = self.ack_request;
         packet.solicited = self.solicited;
@@ -140,12 +149,22 @@ impl DataRequest {
             (false, false) => Segment::Middle,
         }
     }
+
+    const fn read_segment(&self, aeth: Aeth) -> ReadSegment {
+        match (self.begins, self.ends) {
+            (true, true) => ReadSegment::Only(aeth),
+            (true, false) => ReadSegment::First(aeth),
+            (false, true) => ReadSegment::Last(aeth),
+            (false, false) => ReadSegment::Middle,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::num::Rkey;
+    use crate::header::{CreditCode, Syndrome};
+    use crate::num::{Msn, Rkey};
 
     #[test]
     fn it_writes_what_a_packet_writes() {
@@ -156,13 +175,17 @@ mod tests {
             DataVerb::Send(SendTail::Invalidate(Rkey(0x9abc_def0))),
             DataVerb::Write(reth, None),
             DataVerb::Write(reth, Some(Imm(5))),
+            DataVerb::Answer(Aeth {
+                syndrome: Syndrome::Ack(CreditCode::UNCOUNTED),
+                msn: Msn::new(0x31_4159),
+            }),
         ];
         for verb in verbs {
             for bits in 0..16_u8 {
                 for payload in [0, 1, 2, 3, 4, 63, 64, 4095, 4096] {
                     let [begins, ends, ack_request, solicited] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
                     let (dest_qp, pkey, psn) = (Qpn::new(0x01_0203), PKey(0xffff), Psn::new(0xab_cdef));
-                    let data = DataRequest {
+                    let data = DataPacket {
                         dest_qp,
                         pkey,
                         psn,

@@ -64,7 +64,7 @@ mod print;
 mod short;
 
 pub use captured::{Captured, Note, Notes};
-pub use data::{DataRequest, DataVerb};
+pub use data::{DataPacket, DataVerb};
 pub use error::{BufferTooSmall, EmitError, ParseError};
 pub use frame::{Frame, Icrc};
 pub use header::{

@@ -76,10 +76,18 @@ const FIGURES: &[Figure] = &[
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    // With `--pin` each process has a processor of its own.
+    let pinned = has("--pin");
     if let Some(at) = args.iter().position(|arg| arg == "--peer") {
+        if pinned {
+            pin(1)?;
+        }
         let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
         let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
         return play(role, host);
+    }
+    if pinned {
+        pin(0)?;
     }
     // Without `--bench` it is run by `cargo test`: to see that it works is enough.
     let quick = has("--quick") || !has("--bench");
@@ -96,7 +104,7 @@ fn main() -> Outcome<()> {
             for (side, values) in [(&figure.beside, &mut beside), (&figure.ours, &mut ours)] {
                 // The last one may not be quite gone yet, so this one gets another address.
                 host = if host < 250 { host + 1 } else { 2 };
-                let peer = Peer::start(side.role, host)?;
+                let peer = Peer::start(side.role, host, pinned)?;
                 values.push((side.measure)(&peer.address, Duration::from_millis(time))?);
             }
         }
@@ -123,6 +131,13 @@ fn device(host: u8) -> Outcome<Context> {
     Ok(Context::builder("lo").address([127, 0, 118, host]).open()?)
 }
 
+/// Keeps this process on one processor.
+fn pin(cpu: usize) -> Outcome<()> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(cpu);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
+
 /// The other process. It ends when it is dropped.
 struct Peer {
     child: Child,
@@ -131,10 +146,11 @@ struct Peer {
 }
 
 impl Peer {
-    fn start(role: &str, host: u8) -> Outcome<Self> {
+    fn start(role: &str, host: u8, pinned: bool) -> Outcome<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["--bench", "--peer", role, &host.to_string()])
+            .args(pinned.then_some("--pin"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn()?;

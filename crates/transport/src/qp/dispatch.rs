@@ -1,6 +1,6 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, DataRequest, Grh, Packet, Service};
+use ferroce_wire::{Body, DataPacket, Grh, Packet, Service};
 
 use crate::completion::Event;
 use crate::connection::Failed;
@@ -184,27 +184,29 @@ impl QueuePair {
         }
     }
 
-    /// Sends up to `limit` packets of SENDs and WRITEs on a reliable connection through `sink`, which says whether it
-    /// took one. How many were sent; what is left, if anything is, [`poll_transmit`](Self::poll_transmit) sends.
+    /// Sends up to `limit` packets of SENDs, WRITEs and answers to READs on a reliable connection through `sink`, which says
+    /// whether it took one. How many were sent; what is left, if anything is, [`poll_transmit`](Self::poll_transmit)
+    /// sends.
     pub fn poll_data<H: Host>(
         &mut self,
         now: Time,
         limit: usize,
         window: &mut Window,
         host: &mut H,
-        mut sink: impl FnMut(&mut H, &DataRequest, &PayloadSource<'_>) -> bool,
+        mut sink: impl FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool,
     ) -> usize {
-        if !self.state.sends_requests() {
-            return 0;
-        }
+        let (answers, asks) = (self.state.handles_requests(), self.state.sends_requests());
         let (machine, mut cx) = self.split(now, window, host);
-        match machine {
-            // Answers go before requests.
-            Machine::Rc { requester, responder } if !responder.may_have_answers() => {
-                requester.burst(limit, &mut cx, &mut sink)
-            }
-            Machine::Rc { .. } | Machine::Uc { .. } | Machine::Ud { .. } => 0,
+        let Machine::Rc { requester, responder } = machine else { return 0 };
+        // Answers go before requests.
+        let mut sent = 0;
+        if answers && responder.may_have_answers() {
+            sent = responder.burst(limit, &mut cx, &mut sink);
         }
+        if asks && !responder.may_have_answers() {
+            sent += requester.burst(limit - sent, &mut cx, &mut sink);
+        }
+        sent
     }
 
     /// The NAK with which a failed responder takes its leave.

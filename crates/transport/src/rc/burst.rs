@@ -1,12 +1,14 @@
-//! The requester in a hurry: many packets of SENDs and WRITEs in one call.
+//! Requester and responder in a hurry: many packets of SENDs, WRITEs and answers to READs in one call.
 //!
 //! Whatever is out of the ordinary, from a probe to a key that opens nothing, is left for the long way
-//! ([`Requester::poll`]): both send the same packets, and the simulator uses them in turn.
+//! ([`Requester::poll`], [`Responder::poll`]): both send the same packets, and the simulator uses them in turn.
 
-use ferroce_wire::{DataRequest, DataVerb, SendTail};
+use ferroce_wire::{Aeth, DataPacket, DataVerb, SendTail, Syndrome};
 
 use crate::connection::Context;
 use crate::rc::requester::{Requester, packet_cost, packets_between, reth};
+use crate::rc::resources::Answer;
+use crate::rc::responder::{Responder, credit_code};
 use crate::transmit::{Gather, PayloadSource};
 use crate::window::Window;
 use crate::work::{SendFlags, SendOp};
@@ -18,7 +20,7 @@ impl Requester {
         &mut self,
         limit: usize,
         cx: &mut Context<'_, H>,
-        sink: &mut impl FnMut(&mut H, &DataRequest, &PayloadSource<'_>) -> bool,
+        sink: &mut impl FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool,
     ) -> usize {
         let is_ordinary = self.cursor.psn == self.high
             && !self.draining
@@ -59,7 +61,7 @@ impl Requester {
                 }
                 let room_after = cx.window.room().saturating_sub(cost);
                 let psn = self.cursor.psn;
-                let data = DataRequest {
+                let data = DataPacket {
                     dest_qp: cx.connection.dest_qpn,
                     pkey: cx.connection.pkey,
                     psn,
@@ -90,7 +92,7 @@ impl Requester {
     }
 
     /// Takes note of a packet that was sent.
-    fn under_way<H>(&mut self, data: &DataRequest, cost: u32, cx: &mut Context<'_, H>) {
+    fn under_way<H>(&mut self, data: &DataPacket, cost: u32, cx: &mut Context<'_, H>) {
         self.set_in_flight(self.in_flight + cost, cx.window);
         self.note_asking(data.psn, data.ack_request);
         self.cursor.psn = data.psn.next();
@@ -98,5 +100,51 @@ impl Requester {
         self.cursor.work = self.cursor.work.wrapping_add(u32::from(data.ends));
         cx.counters.requests_sent += 1;
         self.retry.packet_sent(data.psn, data.ack_request, cx);
+    }
+}
+
+impl Responder {
+    /// Sends up to `limit` packets of answers to READs through `sink`, which says whether it took one; the packet is under
+    /// way then. How many were sent.
+    pub(crate) fn burst<H>(
+        &mut self,
+        limit: usize,
+        cx: &mut Context<'_, H>,
+        sink: &mut impl FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool,
+    ) -> usize {
+        let mtu = cx.connection.mtu_bytes();
+        let credits = credit_code(&self.inbound, cx.connection);
+        let mut sent = 0;
+        while sent < limit
+            && let Some(kept) = self.resources.first_pending()
+            && let Answer::Read(read) = &mut kept.answer
+        {
+            let verb = DataVerb::Answer(Aeth { syndrome: Syndrome::Ack(credits), msn: kept.msn });
+            while sent < limit && read.sent < read.packets {
+                let part = read.next_part(mtu);
+                let data = DataPacket {
+                    dest_qp: cx.connection.dest_qpn,
+                    pkey: cx.connection.pkey,
+                    psn: part.psn,
+                    ack_request: false,
+                    solicited: false,
+                    begins: part.begins,
+                    ends: part.ends,
+                    verb,
+                    payload: part.place.length as usize,
+                };
+                if !sink(cx.host, &data, &part.payload()) {
+                    return sent;
+                }
+                read.sent += 1;
+                sent += 1;
+                cx.counters.responses_sent += 1;
+            }
+            // Whatever acknowledgement was owed for something earlier, this answer implies it.
+            if self.owed.is_some_and(|owed| owed.psn.is_before(kept.psn)) {
+                self.owed = None;
+            }
+        }
+        sent
     }
 }

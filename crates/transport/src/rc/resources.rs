@@ -7,6 +7,7 @@
 use ferroce_wire::{Msn, Psn, Reth, Rkey};
 
 use crate::connection::Connection;
+use crate::transmit::PayloadSource;
 
 /// The most READs and atomics that a responder holds.
 pub const MAX_RESOURCES: u8 = 16;
@@ -57,6 +58,38 @@ impl ReadAnswer {
             address: reth.address,
             length: reth.length,
             sent: 0,
+        }
+    }
+
+    /// The packet that comes next.
+    #[expect(clippy::cast_possible_truncation, reason = "at most the path MTU")]
+    pub(crate) fn next_part(&self, mtu: u32) -> ReadPart {
+        let offset = u64::from(self.sent) * u64::from(mtu);
+        let length = (u64::from(self.length) - offset).min(u64::from(mtu)) as u32;
+        ReadPart {
+            psn: self.psn + self.sent,
+            place: Reth { address: self.address.wrapping_add(offset), rkey: self.rkey, length },
+            begins: self.sent == 0,
+            ends: self.sent + 1 == self.packets,
+        }
+    }
+}
+
+/// One packet of the answer to a READ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadPart {
+    pub(crate) psn: Psn,
+    /// The memory that it brings.
+    pub(crate) place: Reth,
+    pub(crate) begins: bool,
+    pub(crate) ends: bool,
+}
+
+impl ReadPart {
+    pub(crate) const fn payload(&self) -> PayloadSource<'static> {
+        match self.place {
+            Reth { length: 0, .. } => PayloadSource::Nothing,
+            Reth { rkey, address, length: len } => PayloadSource::Remote { rkey, address, len },
         }
     }
 }

@@ -31,13 +31,13 @@ pub(crate) struct Responder {
     pub(crate) resources: Resources,
     /// A NAK was sent for the PSN that is expected: one is enough.
     nak_sent: bool,
-    owed: Option<Owed>,
+    pub(super) owed: Option<Owed>,
 }
 
 /// An acknowledgement or refusal that is still to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Owed {
-    psn: Psn,
+pub(super) struct Owed {
+    pub(super) psn: Psn,
     answer: OwedAnswer,
 }
 
@@ -511,7 +511,7 @@ impl Responder {
 
 /// How many receives a peer may count on. Those of a shared queue cannot be promised to
 /// anyone (IBA 9.7.7.2.1).
-fn credit_code(inbound: &Inbound, connection: &Connection) -> CreditCode {
+pub(super) fn credit_code(inbound: &Inbound, connection: &Connection) -> CreditCode {
     match connection.shared_queue {
         Some(_) => CreditCode::UNCOUNTED,
         None => CreditCode::at_most(inbound.credits()),
@@ -598,26 +598,17 @@ fn next_read_packet<H: Host>(
     aeth: Aeth,
     cx: &mut Context<'_, H>,
 ) -> Result<NextAnswer, (Psn, Refusal)> {
-    let mtu = cx.connection.mtu_bytes();
-    let psn = read.psn + read.sent;
-    let offset = u64::from(read.sent) * u64::from(mtu);
-    let len = (u64::from(read.length) - offset).min(u64::from(mtu));
-    let address = read.address.wrapping_add(offset);
-    #[expect(clippy::cast_possible_truncation, reason = "at most the path MTU")]
-    let part = Reth { address, rkey: read.rkey, length: len as u32 };
-    check_read_key(&part, cx).map_err(|refusal| (psn, refusal))?;
-    let segment = match (read.sent == 0, read.sent + 1 == read.packets) {
+    let part = read.next_part(cx.connection.mtu_bytes());
+    check_read_key(&part.place, cx).map_err(|refusal| (part.psn, refusal))?;
+    let segment = match (part.begins, part.ends) {
         (true, true) => ReadSegment::Only(aeth),
         (true, false) => ReadSegment::First(aeth),
         (false, true) => ReadSegment::Last(aeth),
         (false, false) => ReadSegment::Middle,
     };
     read.sent += 1;
-    let payload = match part.length {
-        0 => PayloadSource::Nothing,
-        len => PayloadSource::Remote { rkey: part.rkey, address, len },
-    };
-    Ok((psn, Response::Read(segment, PayloadLen(part.length as usize)), payload))
+    let len = PayloadLen(part.place.length as usize);
+    Ok((part.psn, Response::Read(segment, len), part.payload()))
 }
 
 fn transmit(
