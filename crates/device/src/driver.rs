@@ -320,16 +320,44 @@ impl Drop for Signals {
     }
 }
 
-/// What the driver remembers between two looks.
+/// What the driver knows of a program that looks for completions itself.
+#[derive(Debug)]
 struct Watch {
+    /// How often it had looked, and when that was seen to change.
     looks: u64,
+    since: Time,
+    /// Ticks without a look.
     quiet: u32,
+}
+
+impl Watch {
+    const fn new(now: Time) -> Self {
+        Self { looks: 0, since: now, quiet: QUIET_TICKS }
+    }
+
+    /// Whether the program still looks, which has looked so often by now. It has a tick to do so: a driver that is
+    /// woken twice in a moment, perhaps on the program's own processor, learns nothing from the second time.
+    fn sees_looks(&mut self, looks: u64, now: Time) -> bool {
+        if looks != self.looks {
+            *self = Self { looks, since: now, quiet: 0 };
+        } else if now >= self.since + TICK {
+            self.since = now;
+            self.quiet = self.quiet.saturating_add(1);
+            return false;
+        }
+        self.quiet < QUIET_TICKS
+    }
+
+    /// When there is something to see again.
+    fn next_tick(&self) -> Time {
+        self.since + TICK
+    }
 }
 
 fn drive(engines: &Engines, index: usize) {
     let station = engines.station(index);
     let driver = &station.driver;
-    let mut watch = Watch { looks: 0, quiet: QUIET_TICKS };
+    let mut watch = Watch::new(clock::now());
     while !driver.stop.load(Ordering::SeqCst) {
         // Whoever needs the engine turned from now on says so here, also while we look.
         driver.wakes_at.store(u64::MAX, Ordering::SeqCst);
@@ -350,10 +378,7 @@ fn drive(engines: &Engines, index: usize) {
 fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
     let station = engines.station(index);
     let driver = &station.driver;
-    let looks = station.looks.load(Ordering::Relaxed);
-    let looked = looks != watch.looks;
-    watch.looks = looks;
-    watch.quiet = if looked { 0 } else { watch.quiet.saturating_add(1) };
+    let looked = watch.sees_looks(station.looks.load(Ordering::Relaxed), clock::now());
     let parked = !driver.armed.load(Ordering::SeqCst);
     let seated = driver.seated.load(Ordering::SeqCst);
     if parked && !looked && !seated {
@@ -364,7 +389,7 @@ fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
     // Who sits in its place sleeps, and sees to no timers.
     let wanted = if parked && looked && !seated { None } else { turn_now(engines, index) };
     let parked = !driver.armed.load(Ordering::SeqCst) && !driver.seated.load(Ordering::SeqCst);
-    let tick = (parked || watch.quiet < QUIET_TICKS).then(|| clock::now() + TICK);
+    let tick = (parked || watch.quiet < QUIET_TICKS).then(|| watch.next_tick());
     [wanted, tick].into_iter().flatten().min()
 }
 
@@ -393,4 +418,36 @@ fn turn(engines: &Engines, index: usize) -> bool {
     let Some(inside) = engines.station(index).turnstile.try_enter() else { return false };
     engines.turn_and_leave(index, inside, Reason::Driver);
     true
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_that_wakes_twice_in_a_tick_does_not_take_the_program_for_gone() {
+        let at = |micros: u64| Time::from_nanos(micros * 1000);
+        let mut watch = Watch::new(at(0));
+        assert!(watch.sees_looks(5, at(1000)));
+        assert!(watch.sees_looks(5, at(1020)), "it had no time to look again");
+        assert!(watch.sees_looks(5, at(1999)));
+        assert_eq!(watch.next_tick(), at(2000));
+        assert!(!watch.sees_looks(5, at(2000)), "a tick without a look");
+        assert_eq!(watch.quiet, 1);
+        assert!(watch.sees_looks(6, at(2010)), "there it is again");
+        assert_eq!((watch.quiet, watch.next_tick()), (0, at(3010)));
+    }
+
+    #[test]
+    fn a_driver_stops_looking_after_some_quiet_ticks() {
+        let mut watch = Watch::new(Time::ZERO);
+        assert!(watch.sees_looks(1, Time::ZERO));
+        for tick in 1..=QUIET_TICKS {
+            let now = watch.next_tick();
+            assert!(!watch.sees_looks(1, now));
+            assert_eq!(watch.quiet, tick);
+        }
+        let now = watch.next_tick();
+        assert!(!watch.sees_looks(1, now) && watch.quiet >= QUIET_TICKS);
+    }
 }

@@ -136,9 +136,11 @@ impl Receiving {
         self.told_pulled = self.pulled;
     }
 
-    /// Whether the peer should be told now: it may be waiting for room, or for its memory.
+    /// Whether the peer should be told now: it may be waiting for room, or for its memory. Of messages that were read it is
+    /// told when no more of them are being read: with those, it has enough to go on for as long again.
     pub(super) const fn report_is_due(&self) -> bool {
-        self.pulled != self.told_pulled || (self.returned - self.told_returned) * 2 >= self.depth
+        let (read, being_read) = (self.pulled - self.told_pulled, self.pulling as u64);
+        (read > 0 && read >= being_read) || (self.returned - self.told_returned) * 2 >= self.depth
     }
 
     fn at(&mut self, serial: u64) -> Option<&mut Arrived> {
