@@ -330,22 +330,35 @@ struct Watch {
     quiet: u32,
 }
 
+/// What a driver sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    /// The program has looked since.
+    Looking,
+    /// It has not, but it had no tick to do so: a driver that is woken twice in a moment, perhaps on the program's own
+    /// processor, learns nothing from the second time.
+    TooEarly,
+    /// It has not.
+    Gone,
+}
+
 impl Watch {
     const fn new(now: Time) -> Self {
         Self { looks: 0, since: now, quiet: QUIET_TICKS }
     }
 
-    /// Whether the program still looks, which has looked so often by now. It has a tick to do so: a driver that is
-    /// woken twice in a moment, perhaps on the program's own processor, learns nothing from the second time.
-    fn sees_looks(&mut self, looks: u64, now: Time) -> bool {
+    /// What to think of a program that has looked so often by now.
+    fn see(&mut self, looks: u64, now: Time) -> Seen {
         if looks != self.looks {
             *self = Self { looks, since: now, quiet: 0 };
-        } else if now >= self.since + TICK {
-            self.since = now;
-            self.quiet = self.quiet.saturating_add(1);
-            return false;
+            return Seen::Looking;
         }
-        self.quiet < QUIET_TICKS
+        if now < self.since + TICK {
+            return Seen::TooEarly;
+        }
+        self.since = now;
+        self.quiet = self.quiet.saturating_add(1);
+        Seen::Gone
     }
 
     /// When there is something to see again.
@@ -378,16 +391,22 @@ fn drive(engines: &Engines, index: usize) {
 fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
     let station = engines.station(index);
     let driver = &station.driver;
-    let looked = watch.sees_looks(station.looks.load(Ordering::Relaxed), clock::now());
+    let now = clock::now();
+    let seen = watch.see(station.looks.load(Ordering::Relaxed), now);
+    // Who was found gone a moment ago is not given the benefit of the doubt.
+    let doubted = now.nanos() < driver.caught_until.load(Ordering::Relaxed);
+    let gone = seen == Seen::Gone || (seen == Seen::TooEarly && doubted);
     let parked = !driver.armed.load(Ordering::SeqCst);
     let seated = driver.seated.load(Ordering::SeqCst);
-    if parked && !looked && !seated {
+    if parked && gone && !seated {
         driver.permissions.store(PERMISSIONS, Ordering::Relaxed);
-        driver.caught_until.store((clock::now() + CAUGHT).nanos(), Ordering::Relaxed);
+        if seen == Seen::Gone {
+            driver.caught_until.store((now + CAUGHT).nanos(), Ordering::Relaxed);
+        }
         driver.arm();
     }
     // Who sits in its place sleeps, and sees to no timers.
-    let wanted = if parked && looked && !seated { None } else { turn_now(engines, index) };
+    let wanted = if parked && !gone && !seated { None } else { turn_now(engines, index) };
     let parked = !driver.armed.load(Ordering::SeqCst) && !driver.seated.load(Ordering::SeqCst);
     let tick = (parked || watch.quiet < QUIET_TICKS).then(|| watch.next_tick());
     [wanted, tick].into_iter().flatten().min()
@@ -428,26 +447,24 @@ mod tests {
     fn a_driver_that_wakes_twice_in_a_tick_does_not_take_the_program_for_gone() {
         let at = |micros: u64| Time::from_nanos(micros * 1000);
         let mut watch = Watch::new(at(0));
-        assert!(watch.sees_looks(5, at(1000)));
-        assert!(watch.sees_looks(5, at(1020)), "it had no time to look again");
-        assert!(watch.sees_looks(5, at(1999)));
+        assert_eq!(watch.see(5, at(1000)), Seen::Looking);
+        assert_eq!(watch.see(5, at(1020)), Seen::TooEarly);
+        assert_eq!(watch.see(5, at(1999)), Seen::TooEarly);
         assert_eq!(watch.next_tick(), at(2000));
-        assert!(!watch.sees_looks(5, at(2000)), "a tick without a look");
+        assert_eq!(watch.see(5, at(2000)), Seen::Gone);
         assert_eq!(watch.quiet, 1);
-        assert!(watch.sees_looks(6, at(2010)), "there it is again");
+        assert_eq!(watch.see(6, at(2010)), Seen::Looking);
         assert_eq!((watch.quiet, watch.next_tick()), (0, at(3010)));
     }
 
     #[test]
     fn a_driver_stops_looking_after_some_quiet_ticks() {
         let mut watch = Watch::new(Time::ZERO);
-        assert!(watch.sees_looks(1, Time::ZERO));
+        assert_eq!(watch.see(1, Time::ZERO), Seen::Looking);
         for tick in 1..=QUIET_TICKS {
             let now = watch.next_tick();
-            assert!(!watch.sees_looks(1, now));
+            assert_eq!(watch.see(1, now), Seen::Gone);
             assert_eq!(watch.quiet, tick);
         }
-        let now = watch.next_tick();
-        assert!(!watch.sees_looks(1, now) && watch.quiet >= QUIET_TICKS);
     }
 }
