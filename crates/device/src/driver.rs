@@ -126,13 +126,14 @@ impl Driver {
 
     /// The engine was left and has to be turned at this time: sees to it that somebody will.
     pub(crate) fn needed_at(&self, time: Option<Time>) {
-        let Some(time) = time else { return };
-        // A parked driver looks once a tick anyway, and the program that polls runs the timers itself.
+        let Some(mut time) = time else { return };
         let parked = !self.armed.load(Ordering::SeqCst) && !self.seated.load(Ordering::SeqCst);
-        let time = if parked { time + TICK } else { time }.nanos();
-        if time < self.wakes_at.load(Ordering::SeqCst)
-            && self.wakes_at.fetch_min(time, Ordering::SeqCst) > time
-        {
+        let wakes_at = Time::from_nanos(self.wakes_at.load(Ordering::SeqCst));
+        if parked && time < wakes_at {
+            // A parked driver looks once a tick anyway, and the program that polls runs the timers itself, if late.
+            time = time.max(clock::now()) + TICK;
+        }
+        if time < wakes_at && self.wakes_at.fetch_min(time.nanos(), Ordering::SeqCst) > time.nanos() {
             self.wake();
         }
     }

@@ -247,9 +247,12 @@ impl Engine {
                     Reason::Glanced => self.take_inbox(around),
                     _ => self.receive(around, reason),
                 };
+                // In a stream too: a timer that was due long ago has the driver woken again and again.
+                if !turned.more {
+                    self.run_timers();
+                }
                 if turned.received == 0 {
                     self.queue_owing();
-                    self.run_timers();
                     self.transmit(Acks::Send, around);
                 } else if turned.received > STREAM && !turned.more {
                     self.queue_owing();
