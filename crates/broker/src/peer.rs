@@ -44,7 +44,7 @@ impl Peer {
     ) -> Result<Arc<Self>, SetupError> {
         let stride = settings.stride();
         let region = domain.allocate(stride * settings.ring as usize, Access::empty())?;
-        let slots = Arc::new(Slots::new(region, stride, settings.ring));
+        let slots = Arc::new(Slots::new(region, stride));
         Ok(Arc::new(Self {
             member,
             sending: Mutex::new(Sending::new(member.id, settings, Arc::clone(&slots))),

@@ -145,14 +145,15 @@ impl Broker {
         timeout: Duration,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let end = now() + timeout;
+        let mut end = None;
         let mut nap = FIRST_NAP;
         loop {
             let full = match attempt() {
                 Err(Error::WouldBlock { full, .. }) => full,
                 other => return other,
             };
-            let left = until(end);
+            // Mostly there is room, and nobody has to know the time.
+            let left = until(*end.get_or_insert_with(|| now() + timeout));
             if left.is_zero() {
                 return Err(Error::TimedOut { peer, after: timeout, full });
             }
