@@ -24,6 +24,10 @@ const TURN: usize = 64;
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
+/// How long to look for room before one sleeps, if that has been of use of late. A peer that keeps up tells of room
+/// within this time, and to sleep and be woken would take longer.
+const LOOK_FOR_ROOM: Duration = Duration::from_micros(100);
+
 /// How long to sleep while another thread hands over what we wait for.
 const BESIDE_OTHERS: Duration = Duration::from_millis(5);
 
@@ -145,21 +149,34 @@ impl Broker {
         timeout: Duration,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut end = None;
+        // Mostly there is room, and nobody has to know the time.
+        let mut full = match attempt() {
+            Err(Error::WouldBlock { full, .. }) => full,
+            other => return other,
+        };
+        let begin = now();
+        let end = begin + timeout;
+        let eager = self.peer(peer).ok().map(|peer| &peer.eager).filter(|eager| eager.looks_first());
+        if let Some(eager) = eager {
+            let attempted = repeat_until(begin + timeout.min(LOOK_FOR_ROOM), &mut attempt);
+            eager.has_looked(attempted.is_some());
+            if let Some(attempted) = attempted {
+                return attempted;
+            }
+        }
         let mut nap = FIRST_NAP;
         loop {
-            let full = match attempt() {
-                Err(Error::WouldBlock { full, .. }) => full,
-                other => return other,
-            };
-            // Mostly there is room, and nobody has to know the time.
-            let left = until(*end.get_or_insert_with(|| now() + timeout));
+            let left = until(end);
             if left.is_zero() {
                 return Err(Error::TimedOut { peer, after: timeout, full });
             }
             // What is under way makes room in the ring, which wakes us; room at the peer does not.
             self.sleep_for_sends(peer, nap.min(left));
             nap = (nap * 2).min(LONGEST_NAP);
+            match attempt() {
+                Err(Error::WouldBlock { full: of, .. }) => full = of,
+                other => return other,
+            }
         }
     }
 
@@ -369,6 +386,17 @@ impl Broker {
         }
         (conns, beside_others)
     }
+}
+
+/// Repeats what would block until it does not, for a moment.
+fn repeat_until<T>(end: Time, mut attempt: impl FnMut() -> Result<T, Error>) -> Option<Result<T, Error>> {
+    while now() < end {
+        match attempt() {
+            Err(Error::WouldBlock { .. }) => std::hint::spin_loop(),
+            other => return Some(other),
+        }
+    }
+    None
 }
 
 /// What a thread sleeps for.
