@@ -13,7 +13,7 @@ use crate::buffer::{At, Piece, Post, SendBuf};
 use crate::builder::Builder;
 use crate::conn::Conn;
 use crate::datagrams::Datagrams;
-use crate::error::{Absent, Error, Full, Refusal, StartError};
+use crate::error::{Absent, Error, Refusal, StartError};
 use crate::hello::Exposed;
 use crate::keeper::{Common, Keeper};
 use crate::lock;
@@ -21,6 +21,9 @@ use crate::members::{Member, Members};
 use crate::peer::Peer;
 use crate::receiving::Change;
 use crate::sending::{Memory, Operation};
+
+/// Bytes of a message up to which it costs less to copy them while others wait than to take the lock again.
+const SMALL: usize = 4096;
 
 /// A function that is told who comes and goes.
 pub(crate) type OnChange = dyn Fn(&Broker, &Change) + Send + Sync;
@@ -169,13 +172,7 @@ impl Broker {
     pub fn send_buf(&self, peer: u32) -> Result<SendBuf, Error> {
         let found = self.peer(peer)?;
         let mut sending = lock(&found.sending);
-        let connection = sending.reserve(true)?;
-        let Some(slot) = found.slots.take() else {
-            // Buffers from before the last connection are still held.
-            sending.give_up_place(connection);
-            let ring = self.inner.common.party.settings.ring;
-            return Err(Error::WouldBlock { peer, full: Full::Ring { ring } });
-        };
+        let (connection, slot) = sending.reserve_slot()?;
         drop(sending);
         let capacity = self.max_message();
         Ok(SendBuf { peer: Arc::clone(found), slot, connection, capacity, len: 0, posted: false })
@@ -214,9 +211,21 @@ impl Broker {
     /// [`Error::WouldBlock`] if there is no room now; too many bytes; the peer is not there.
     pub fn send(&self, peer: u32, bytes: &[u8], post: Post) -> Result<(), Error> {
         self.check_message(peer, bytes.len())?;
-        let mut buf = self.send_buf(peer)?;
-        buf.append(bytes)?;
-        self.post_send(buf, post)
+        if bytes.len() > SMALL {
+            let mut buf = self.send_buf(peer)?;
+            buf.append(bytes)?;
+            return self.post_send(buf, post);
+        }
+        let found = self.peer(peer)?;
+        let mut sending = lock(&found.sending);
+        let (connection, slot) = sending.reserve_slot()?;
+        if let Err(error) = found.slots.write(slot, 0, bytes) {
+            sending.give_up(connection, slot);
+            return Err(error.into());
+        }
+        sending.gather(Operation::Send, Memory::Slot { slot, len: bytes.len() }, post);
+        found.has_gathered.store(sending.has_gathered(), Ordering::Release);
+        Ok(())
     }
 
     /// Posts a message from memory of our own, without a copy. The memory is held until it is done.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ferroce_verbs::{AccessError, LocalSlice, MemoryRegion, RemoteRegion, RemoteSlice};
 
@@ -168,22 +168,18 @@ impl Post {
 
 /// Registered memory for the messages to one peer, cut into slots.
 pub(crate) struct Slots {
-    pub(crate) region: MemoryRegion,
+    region: MemoryRegion,
     stride: usize,
-    free: Mutex<Vec<u32>>,
 }
 
 impl Slots {
-    pub(crate) fn new(region: MemoryRegion, stride: usize, count: u32) -> Self {
-        Self { region, stride, free: Mutex::new((0..count).rev().collect()) }
+    pub(crate) const fn new(region: MemoryRegion, stride: usize) -> Self {
+        Self { region, stride }
     }
 
-    pub(crate) fn take(&self) -> Option<u32> {
-        lock(&self.free).pop()
-    }
-
-    pub(crate) fn give_back(&self, slot: u32) {
-        lock(&self.free).push(slot);
+    /// Writes bytes into a slot, from some byte of it on.
+    pub(crate) fn write(&self, slot: u32, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
+        self.region.write_at(self.start(slot) + offset, bytes)
     }
 
     pub(crate) fn slice(&self, slot: u32, len: usize) -> LocalSlice<'_> {
@@ -242,8 +238,7 @@ impl SendBuf {
         if end > self.capacity {
             return Err(AccessError::OutOfBounds { offset, len: bytes.len(), size: self.capacity });
         }
-        let slots = &self.peer.slots;
-        slots.region.write_at(slots.start(self.slot) + offset, bytes)?;
+        self.peer.slots.write(self.slot, offset, bytes)?;
         self.len = self.len.max(end);
         Ok(())
     }
@@ -272,8 +267,7 @@ impl SendBuf {
 impl Drop for SendBuf {
     fn drop(&mut self) {
         if !self.posted {
-            self.peer.slots.give_back(self.slot);
-            lock(&self.peer.sending).give_up_place(self.connection);
+            lock(&self.peer.sending).give_up(self.connection, self.slot);
         }
     }
 }

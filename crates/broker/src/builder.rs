@@ -60,7 +60,7 @@ impl Builder {
             ring: 128,
             batch: 1,
             max_message: 4096,
-            patience: Duration::from_millis(1500),
+            patience: Duration::from_secs(1),
             deadline: Duration::from_secs(30),
             path: None,
             secret: Secret::default(),
@@ -98,7 +98,7 @@ impl Builder {
         self
     }
 
-    /// After how long a member that does not answer is gone; 1.5 s if nothing is said. A machine that is kept
+    /// After how long a member that does not answer is gone; 1 s if nothing is said. A machine that is kept
     /// from running for this long looks dead to others.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;

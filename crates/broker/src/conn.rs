@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferroce_verbs::cm::{Disconnected, Established};
 use ferroce_verbs::{
-    Access, Attributes, CompletionQueue, ConnectOptions, Context, MemoryRegion, PostError, ProtectionDomain,
+    Access, Attributes, BatchError, CompletionQueue, ConnectOptions, Context, MemoryRegion, ProtectionDomain,
     QueuePair, Service, State, Status,
 };
 
@@ -68,9 +68,7 @@ impl Half {
         let stride = settings.stride();
         let region = domain.allocate(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
         let ring = Ring { region, stride };
-        for slot in 0..settings.ring {
-            ring.post(&self.qp, u64::from(slot))?;
-        }
+        ring.post(&self.qp, (0..settings.ring).map(u64::from)).map_err(|refused| refused.error)?;
         let open = Attributes::to(State::Rts).with_access(ConnectOptions::ALL_ACCESS);
         self.qp.modify(&open, None)?;
         Ok(ring)
@@ -140,9 +138,9 @@ impl Conn {
         self.end(Why::Lost(status));
     }
 
-    /// Gives a slot back to the device.
-    pub(crate) fn post_receive(&self, slot: u64) {
-        if self.ring.post(&self.qp, slot).is_err() {
+    /// Gives slots back to the device, all at once.
+    pub(crate) fn post_receives(&self, slots: impl ExactSizeIterator<Item = u64>) {
+        if self.ring.post(&self.qp, slots).is_err() {
             self.refused.store(true, Ordering::Relaxed);
         }
     }
@@ -170,8 +168,13 @@ impl Ring {
         slot as usize * self.stride
     }
 
-    fn post(&self, qp: &QueuePair, slot: u64) -> Result<(), PostError> {
-        let start = self.start(slot);
-        qp.receive(self.region.slice(start..start + self.stride)).id(slot).post()
+    fn post(&self, qp: &QueuePair, slots: impl ExactSizeIterator<Item = u64>) -> Result<(), BatchError> {
+        let mut batch = qp.receive_batch();
+        batch.reserve(slots.len());
+        for slot in slots {
+            let start = self.start(slot);
+            batch.add(qp.receive(self.region.slice(start..start + self.stride)).id(slot));
+        }
+        batch.post()
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_device::Eager;
 use ferroce_verbs::{Access, ProtectionDomain};
 
 use crate::buffer::Slots;
@@ -23,6 +24,8 @@ pub(crate) struct Peer {
     line: Mutex<Line>,
     /// Work may be gathered that nobody has rung the doorbell for.
     pub(crate) has_gathered: AtomicBool,
+    /// Whether to look for room for a moment before one sleeps.
+    pub(crate) eager: Eager,
 }
 
 /// What the keeper knows of it.
@@ -44,7 +47,7 @@ impl Peer {
     ) -> Result<Arc<Self>, SetupError> {
         let stride = settings.stride();
         let region = domain.allocate(stride * settings.ring as usize, Access::empty())?;
-        let slots = Arc::new(Slots::new(region, stride, settings.ring));
+        let slots = Arc::new(Slots::new(region, stride));
         Ok(Arc::new(Self {
             member,
             sending: Mutex::new(Sending::new(member.id, settings, Arc::clone(&slots))),
@@ -52,6 +55,7 @@ impl Peer {
             receiving: Mutex::new(Receiving::new(settings.tell_after())),
             line: Mutex::default(),
             has_gathered: AtomicBool::new(false),
+            eager: Eager::new(),
         }))
     }
 

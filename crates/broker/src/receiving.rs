@@ -134,7 +134,7 @@ impl fmt::Debug for Message<'_> {
 }
 
 /// Completions that one look takes off.
-const CHUNK: usize = 16;
+const CHUNK: usize = 32;
 
 /// The receiving half of one peer. Whoever has its lock hands messages over, so they stay in order.
 pub(crate) struct Receiving {
@@ -149,8 +149,18 @@ pub(crate) struct Receiving {
     taken_off: u64,
     told: u64,
     tell_after: u64,
+    /// Slots of those that it does not know of. They go back to the device before it is told, all at once.
+    used: Vec<u64>,
     /// There was no place to tell it.
     is_untold: bool,
+}
+
+/// What comes after messages.
+enum Next {
+    /// Nothing now.
+    Nothing,
+    /// The end of the connection.
+    Ended(Status),
 }
 
 /// What the program does with what happens.
@@ -170,6 +180,7 @@ impl Receiving {
             taken_off: 0,
             told: 0,
             tell_after,
+            used: Vec::new(),
             is_untold: false,
         }
     }
@@ -183,6 +194,7 @@ impl Receiving {
             (self.conn, self.is_told) = (Some(conn), false);
             (self.taken_off, self.told, self.is_untold) = (0, 0, false);
             (self.next, self.end) = (0, 0);
+            self.used.clear();
         }
         self.conn.is_some()
     }
@@ -213,42 +225,75 @@ impl Receiving {
                 call(id, || (callbacks.change)(&Change::Joined { peer: id, incarnation }))?;
                 continue;
             }
-            if self.next == self.end && !self.look(&conn, look) {
+            let most = most - count;
+            let (messages, outcome) = self.hand_over_messages(peer, &conn, look, most, callbacks);
+            count += messages;
+            match outcome? {
+                Next::Nothing => break,
+                Next::Ended(status) => {
+                    count += 1;
+                    // Nothing but failures comes after the first one. Sends know best why, if they do.
+                    lock(&peer.sending).reap(Look::Take);
+                    conn.end_failed(status);
+                    let why = conn.broken().unwrap_or(Why::Lost(status));
+                    self.conn = None;
+                    lock(&peer.sending).let_go(why);
+                    call(id, || (callbacks.change)(&Change::Left { peer: id, incarnation, why }))?;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Hands over up to `most` messages of a connection; how many, and what is next.
+    fn hand_over_messages(
+        &mut self,
+        peer: &Peer,
+        conn: &Conn,
+        look: Look,
+        most: usize,
+        callbacks: &mut Callbacks<'_>,
+    ) -> (usize, Result<Next, Error>) {
+        let mut count = 0;
+        while count < most {
+            if self.next == self.end && !self.look(conn, look) {
                 break;
             }
             let WorkCompletion { completion, .. } = self.found[self.next];
             self.next += 1;
-            count += 1;
             if completion.status != Status::Success {
-                // Nothing but failures comes after the first one. Sends know best why, if they do.
-                lock(&peer.sending).reap(Look::Take);
-                conn.end_failed(completion.status);
-                let why = conn.broken().unwrap_or(Why::Lost(completion.status));
-                self.conn = None;
-                lock(&peer.sending).let_go(why);
-                call(id, || (callbacks.change)(&Change::Left { peer: id, incarnation, why }))?;
-                continue;
+                return (count, Ok(Next::Ended(completion.status)));
             }
+            count += 1;
             let (region, start) = conn.message_at(completion.id);
             let message = Message {
                 region,
                 start,
                 len: completion.byte_len as usize,
-                peer: id,
+                peer: peer.member.id,
                 imm: completion.imm.map(|imm| imm.0),
-                incarnation,
+                incarnation: conn.incarnation,
                 is_write: completion.kind == WorkKind::ReceiveWithImm,
             };
-            let called = call(id, || (callbacks.message)(message));
-            conn.post_receive(completion.id);
-            self.taken_off += 1;
-            if self.taken_off - self.told >= self.tell_after {
-                self.told = self.taken_off;
-                self.is_untold = !lock(&peer.sending).tell(self.taken_off);
+            let called = call(peer.member.id, || (callbacks.message)(message));
+            self.taken_off(peer, conn, completion.id);
+            if let Err(panicked) = called {
+                return (count, Err(panicked));
             }
-            called?;
         }
-        Ok(count)
+        (count, Ok(Next::Nothing))
+    }
+
+    /// The program is done with what is in a slot.
+    fn taken_off(&mut self, peer: &Peer, conn: &Conn, slot: u64) {
+        self.used.push(slot);
+        self.taken_off += 1;
+        if self.taken_off - self.told >= self.tell_after {
+            // The peer never has room for more than there are receives, so none of its messages waits for one.
+            conn.post_receives(self.used.drain(..));
+            self.told = self.taken_off;
+            self.is_untold = !lock(&peer.sending).tell(self.taken_off);
+        }
     }
 
     /// Looks for completions; whether there are any.

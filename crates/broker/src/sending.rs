@@ -123,6 +123,8 @@ pub(crate) struct Sending {
     why: Why,
     doorbells: u64,
     slots: Arc<Slots>,
+    /// Slots that hold no message.
+    free_slots: Vec<u32>,
 }
 
 /// Completions that one look takes off.
@@ -149,6 +151,7 @@ impl Sending {
             why: Why::NotYet,
             doorbells: 0,
             slots,
+            free_slots: (0..settings.ring).rev().collect(),
         }
     }
 
@@ -233,8 +236,26 @@ impl Sending {
         None
     }
 
-    /// Takes a reservation of a message back.
-    pub(crate) const fn give_up_place(&mut self, connection: u64) {
+    /// A place for a message, and a slot for its bytes; which connection they are for.
+    pub(crate) fn reserve_slot(&mut self) -> Result<(u64, u32), Error> {
+        let connection = self.reserve(true)?;
+        match self.free_slots.pop() {
+            Some(slot) => Ok((connection, slot)),
+            None => {
+                // Buffers from before the last connection are still held.
+                self.give_up_place(connection);
+                Err(Error::WouldBlock { peer: self.peer, full: Full::Ring { ring: self.ring } })
+            }
+        }
+    }
+
+    /// Takes back what was reserved for a message that will not be posted.
+    pub(crate) fn give_up(&mut self, connection: u64, slot: u32) {
+        self.free_slots.push(slot);
+        self.give_up_place(connection);
+    }
+
+    const fn give_up_place(&mut self, connection: u64) {
         if self.connection == connection && self.conn.is_some() {
             self.open = self.open.saturating_sub(1);
             self.messages = self.messages.saturating_sub(1);
@@ -405,7 +426,7 @@ impl Sending {
             false => self.open = self.open.saturating_sub(1),
         }
         if let Memory::Slot { slot, .. } = memory {
-            self.slots.give_back(slot);
+            self.free_slots.push(slot);
         }
         if let Some(id) = id {
             self.done.push_back(Done { peer: self.peer, id, kind, result });
@@ -450,6 +471,7 @@ fn post_list(
         };
     }
     let mut batch = qp.batch();
+    batch.reserve(list.len());
     for (place, entry) in list.iter().enumerate() {
         let work = entry.work(qp, slots).id(number + place as u64);
         batch.add(if place + 1 == list.len() { work.signaled() } else { work });

@@ -30,9 +30,10 @@ impl Settings {
         (self.max_message as usize).next_multiple_of(Self::LINE)
     }
 
-    /// Messages that are taken off before the peer is told. Until it is told it has room for all the others.
+    /// Messages that are taken off before the peer is told, and their receives posted again. Until it is told it has
+    /// room for all the others: telling it costs a packet, which so is for half of the ring.
     pub(crate) fn tell_after(&self) -> u64 {
-        u64::from((self.ring / 4).max(1))
+        u64::from((self.ring / 2).max(1))
     }
 
     /// How often an idle connection is looked after.
@@ -40,13 +41,16 @@ impl Settings {
         self.patience / 6
     }
 
-    /// How queue pairs work: a silent peer is given up after eight times the time-out.
+    /// How queue pairs work: a silent peer is given up after the time-out has passed so often, and once more.
     pub(crate) fn connect_options(&self) -> ConnectOptions {
         let all = (self.patience - self.heartbeat()).as_nanos();
-        // The largest 4.096 us * 2^code of which eight are not more than that.
-        let code = (all / (8 * 4096)).checked_ilog2().unwrap_or(0);
-        let timeout = u8::try_from(code).unwrap_or(31).clamp(1, 31);
-        ConnectOptions { timeout, retry_count: 7, ..ConnectOptions::default() }
+        // Time-outs are 4.096 us * 2^code. Each is noticed a little late, so it is better to have few of them; but
+        // whoever has to answer is asked often enough that some loss does not matter.
+        let choices = (1..=31_u8).flat_map(|code| (4..=7_u8).map(move |retries| (code, retries)));
+        let silence = |(code, retries): &(u8, u8)| (u128::from(*retries) + 1) * (4096 << code);
+        let longest = choices.filter(|choice| silence(choice) <= all).max_by_key(silence);
+        let (timeout, retry_count) = longest.unwrap_or((1, 4));
+        ConnectOptions { timeout, retry_count, ..ConnectOptions::default() }
     }
 }
 
@@ -66,10 +70,11 @@ mod tests {
                 patience: Duration::from_millis(millis),
                 path: None,
             };
-            let timeout = Duration::from_nanos(4096 << settings.connect_options().timeout);
-            let all = settings.heartbeat() + timeout * 8;
+            let ConnectOptions { timeout, retry_count, .. } = settings.connect_options();
+            let timeout = Duration::from_nanos(4096 << timeout);
+            let all = settings.heartbeat() + timeout * (u32::from(retry_count) + 1);
             assert!(all <= settings.patience, "{all:?}");
-            assert!(all * 3 > settings.patience, "{all:?}");
+            assert!(all * 5 > settings.patience * 4, "{all:?} of {:?} is used", settings.patience);
         }
     }
 }

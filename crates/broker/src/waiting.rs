@@ -24,6 +24,10 @@ const TURN: usize = 64;
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
+/// How long to look for room before one sleeps, if that has been of use of late. A peer that keeps up tells of room
+/// within this time, and to sleep and be woken would take longer.
+const LOOK_FOR_ROOM: Duration = Duration::from_micros(100);
+
 /// How long to sleep while another thread hands over what we wait for.
 const BESIDE_OTHERS: Duration = Duration::from_millis(5);
 
@@ -145,13 +149,23 @@ impl Broker {
         timeout: Duration,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let end = now() + timeout;
+        // Mostly there is room, and nobody has to know the time.
+        let mut full = match attempt() {
+            Err(Error::WouldBlock { full, .. }) => full,
+            other => return other,
+        };
+        let begin = now();
+        let end = begin + timeout;
+        let eager = self.peer(peer).ok().map(|peer| &peer.eager).filter(|eager| eager.looks_first());
+        if let Some(eager) = eager {
+            let attempted = repeat_until(begin + timeout.min(LOOK_FOR_ROOM), &mut attempt);
+            eager.has_looked(attempted.is_some());
+            if let Some(attempted) = attempted {
+                return attempted;
+            }
+        }
         let mut nap = FIRST_NAP;
         loop {
-            let full = match attempt() {
-                Err(Error::WouldBlock { full, .. }) => full,
-                other => return other,
-            };
             let left = until(end);
             if left.is_zero() {
                 return Err(Error::TimedOut { peer, after: timeout, full });
@@ -159,6 +173,10 @@ impl Broker {
             // What is under way makes room in the ring, which wakes us; room at the peer does not.
             self.sleep_for_sends(peer, nap.min(left));
             nap = (nap * 2).min(LONGEST_NAP);
+            match attempt() {
+                Err(Error::WouldBlock { full: of, .. }) => full = of,
+                other => return other,
+            }
         }
     }
 
@@ -325,6 +343,11 @@ impl Broker {
         sleep: Sleep,
         mut look: impl FnMut() -> Result<usize, Error>,
     ) -> Result<usize, Error> {
+        // Who finds something at once does not have to know the time.
+        let found = look()?;
+        if found > 0 {
+            return Ok(found);
+        }
         let end = now() + timeout;
         let common = &self.inner.common;
         loop {
@@ -368,6 +391,17 @@ impl Broker {
         }
         (conns, beside_others)
     }
+}
+
+/// Repeats what would block until it does not, for a moment.
+fn repeat_until<T>(end: Time, mut attempt: impl FnMut() -> Result<T, Error>) -> Option<Result<T, Error>> {
+    while now() < end {
+        match attempt() {
+            Err(Error::WouldBlock { .. }) => std::hint::spin_loop(),
+            other => return Some(other),
+        }
+    }
+    None
 }
 
 /// What a thread sleeps for.

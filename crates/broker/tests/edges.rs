@@ -86,6 +86,47 @@ fn a_ring_of_one_carries_everything_one_by_one() {
 }
 
 #[test]
+fn no_message_waits_for_a_receive() {
+    // Receives are posted again in groups; the sender must never come before its group.
+    for (net, ring, batch) in [(167, 1, 1), (168, 7, 3), (169, 64, 16)] {
+        let mesh = mesh(net, 2, |builder| builder.ring(ring).batch(batch));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 0..20 * ring + 100 {
+                    mesh[0].wait_send(1, &number.to_be_bytes(), Post::new(), SOON).unwrap();
+                }
+                mesh[0].flush(1).unwrap();
+            });
+            let mut next = 0;
+            while next < 20 * ring + 100 {
+                let take = |message: Message<'_>| {
+                    assert_eq!(message.to_vec(), next.to_be_bytes());
+                    next += 1;
+                };
+                mesh[1].wait_receives(SOON, take).unwrap();
+            }
+        });
+        assert_eq!(mesh[1].counters(0).unwrap().rnr_sent, 0, "a ring of {ring}");
+        // To fill all the room that the sender knows of takes all receives that are sure to be there.
+        let mut sent = 0;
+        while mesh[0].wait_send(1, b"one more", Post::new().id(1), Duration::from_millis(20)).is_ok() {
+            sent += 1;
+        }
+        assert!(sent >= ring.div_ceil(2), "{sent} of {ring}");
+        let mut done = 0;
+        while done < sent {
+            mesh[0]
+                .wait_sends(SOON, |sent| {
+                    assert_eq!(sent.result, Ok(()));
+                    done += 1;
+                })
+                .unwrap();
+        }
+        assert_eq!(mesh[1].counters(0).unwrap().rnr_sent, 0, "a ring of {ring}");
+    }
+}
+
+#[test]
 fn a_message_of_maximum_size_arrives_whole_and_one_over_it_is_refused() {
     let mesh = mesh(154, 2, |builder| builder.max_message(100_001).ring(4));
     let bytes: Vec<u8> = (0..100_001_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();

@@ -12,7 +12,7 @@ use ferroce_wire::Qpn;
 use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
 use crate::deputy::{Bell, Seat};
-use crate::eager;
+use crate::eager::Eager;
 use crate::engine::Engine;
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic, lock};
@@ -276,7 +276,7 @@ impl CompletionQueue {
 
     /// Looks again and again, for a moment.
     fn look_for_a_moment(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> usize {
-        let end = clock::now() + left.map_or(eager::MOMENT, |left| left.min(eager::MOMENT));
+        let end = clock::now() + left.map_or(Eager::MOMENT, |left| left.min(Eager::MOMENT));
         let by_packets = self.engines().any(|engine| self.nic.engines().station(engine).expects_packets());
         loop {
             for _ in 0..LOOKS {

@@ -7,9 +7,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// How long one looks.
-pub(crate) const MOMENT: Duration = Duration::from_micros(25);
-
 /// What a look that was of use adds, and how much there is at most.
 const GAIN: u32 = 2;
 const MOST: u32 = 16;
@@ -17,31 +14,44 @@ const MOST: u32 = 16;
 /// Waits that sleep at once, until it is tried again.
 const TRY_AFTER: u32 = 256;
 
-/// What has been learned. Only an estimate: threads that do this at once may count as one.
+/// What has been learned of whether it pays to look for a moment before one sleeps. Only an estimate: threads that do
+/// this at once may count as one.
 #[derive(Debug)]
-pub(crate) struct Eager {
+pub struct Eager {
     /// Above zero: it pays.
     score: AtomicU32,
     waits: AtomicU32,
 }
 
 impl Eager {
-    pub(crate) const fn new() -> Self {
+    /// How long one looks.
+    pub const MOMENT: Duration = Duration::from_micros(25);
+
+    /// Nothing is known yet.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { score: AtomicU32::new(GAIN), waits: AtomicU32::new(0) }
     }
 
     /// Somebody is about to wait: whether to look for a moment first.
-    pub(crate) fn looks_first(&self) -> bool {
+    #[must_use]
+    pub fn looks_first(&self) -> bool {
         let waits = self.waits.load(Ordering::Relaxed).wrapping_add(1);
         self.waits.store(waits, Ordering::Relaxed);
         self.score.load(Ordering::Relaxed) > 0 || waits.is_multiple_of(TRY_AFTER)
     }
 
     /// That found something, or not.
-    pub(crate) fn has_looked(&self, found: bool) {
+    pub fn has_looked(&self, found: bool) {
         let score = self.score.load(Ordering::Relaxed);
         let score = if found { (score + GAIN).min(MOST) } else { score.saturating_sub(1) };
         self.score.store(score, Ordering::Relaxed);
+    }
+}
+
+impl Default for Eager {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -290,12 +290,12 @@ impl Engines {
         inside
     }
 
-    /// Posts work that needs no turn: does it in the engine if it is free, else leaves a parcel.
+    /// Posts work that needs no turn: does it in the engine if it is free, else leaves parcels.
     pub(crate) fn post(
         &self,
         index: usize,
         direct: impl FnOnce(&mut Engine),
-        parcel: impl FnOnce() -> Parcel,
+        parcels: impl Iterator<Item = Parcel>,
     ) {
         let station = &self.stations[index];
         match station.turnstile.try_enter() {
@@ -305,7 +305,7 @@ impl Engines {
                 self.leave(index, inside);
             }
             None => {
-                station.mail.push(parcel());
+                parcels.for_each(|parcel| station.mail.push(parcel));
                 self.bell_posted(index);
             }
         }

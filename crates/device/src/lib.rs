@@ -47,6 +47,7 @@ pub use config::Config;
 pub use counters::DeviceCounters;
 pub use cq::CompletionQueue;
 pub use descriptor::{EventFd, wait_readable};
+pub use eager::Eager;
 pub use error::{AddressError, CreateError, OpenError, QpError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
 pub use nic::{Limits, Nic};

@@ -150,49 +150,58 @@ impl SharedQueue {
         self.max_sge
     }
 
-    /// Posts receives, in order.
+    /// Posts receives, in order, all at once.
     ///
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        for (index, request) in requests.iter().enumerate() {
-            self.post_one(request).map_err(|error| (index, error))?;
+        if requests.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        if !self.nic.is_ours() {
+            return Err((0, PostError::OtherProcess));
+        }
+        let allowed = self.max_sge;
+        let is_too_long = |request: &ReceiveRequest<'_>| request.sges.len() > allowed as usize;
+        let fitting = requests.iter().position(is_too_long).unwrap_or(requests.len());
+        let (taken, refused) = requests.split_at(self.reserve(fitting));
+        if !taken.is_empty() {
+            self.nic.engines().post(
+                self.home(),
+                |engine| {
+                    for request in taken {
+                        engine.post_shared(self.id, request);
+                    }
+                },
+                taken.iter().map(|request| Parcel::Shared(self.id, ReceiveParcel::new(request))),
+            );
+        }
+        match refused.first().map(|request| request.sges.len()) {
+            None => Ok(()),
+            Some(_) if taken.len() < fitting => {
+                Err((taken.len(), PostError::QueueFull { what: "shared receive", depth: self.depth() }))
+            }
+            Some(given) => Err((taken.len(), PostError::TooManyPieces { given, allowed })),
+        }
     }
 
-    fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        if !self.nic.is_ours() {
-            return Err(PostError::OtherProcess);
-        }
-        let given = request.sges.len();
-        if given > self.max_sge as usize {
-            return Err(PostError::TooManyPieces { given, allowed: self.max_sge });
-        }
+    /// Takes up to `wanted` places, as many as there are; how many.
+    fn reserve(&self, wanted: usize) -> usize {
+        let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+        let mut taken = 0;
         // Sequentially consistent, together with the depth: either we see afterwards that it was made smaller,
-        // or who does that sees this one.
-        let room = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
-            (waiting < self.depth()).then_some(waiting + 1)
+        // or who does that sees these.
+        let before = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
+            taken = self.depth().saturating_sub(waiting).min(wanted);
+            (taken > 0).then_some(waiting + taken)
         });
-        let taken = match room {
-            // It was made smaller in between: the place is none.
-            Ok(before) if before >= self.depth() => {
-                self.waiting.fetch_sub(1, Ordering::SeqCst);
-                false
-            }
-            room => room.is_ok(),
-        };
-        if !taken {
-            return Err(PostError::QueueFull { what: "shared receive", depth: self.depth() });
+        let Ok(before) = before else { return 0 };
+        // If it was made smaller in between, places beyond its end are none.
+        let beyond = (before + taken).saturating_sub(self.depth()).min(taken);
+        if beyond > 0 {
+            self.waiting.fetch_sub(beyond, Ordering::SeqCst);
         }
-        self.nic.engines().post(
-            self.home(),
-            |engine| {
-                engine.post_shared(self.id, request);
-            },
-            || Parcel::Shared(self.id, ReceiveParcel::new(request)),
-        );
-        Ok(())
+        (taken - beyond) as usize
     }
 
     /// Has an event raised once when fewer than `limit` requests are left; 0 for never.

@@ -44,6 +44,12 @@ impl<'a> Batch<'a> {
         Self { queue_pair, items: Vec::new(), sges: Vec::new(), given: 0, wrong: None }
     }
 
+    /// Makes room for so many more, of one piece each.
+    pub fn reserve(&mut self, more: usize) {
+        self.items.reserve(more);
+        self.sges.reserve(more);
+    }
+
     /// Adds work of this queue pair. What is wrong with it comes to light with [`post`](Self::post).
     pub fn add(&mut self, work: Work<'a>) {
         self.given += 1;

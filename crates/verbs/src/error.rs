@@ -199,6 +199,14 @@ pub enum PostError {
         /// What was asked for.
         operation: &'static str,
     },
+    /// A receive of one queue in the batch of another.
+    #[error("a receive of {work} cannot go into a batch of {batch}")]
+    OtherQueue {
+        /// Of the receive.
+        work: PostTarget,
+        /// Of the batch.
+        batch: PostTarget,
+    },
     /// Work of one queue pair in the batch of another.
     #[error("work of queue pair {work} cannot go into a batch of queue pair {batch}")]
     OtherQueuePair {

@@ -104,7 +104,7 @@ pub use protection_domain::ProtectionDomain;
 pub use qp_address::QpAddress;
 pub use queue_pair::QueuePair;
 pub use queue_pair_builder::QueuePairBuilder;
-pub use receive::Receive;
+pub use receive::{Receive, ReceiveBatch};
 pub use remote::{RemoteRegion, RemoteSlice};
 pub use shared_receive_queue::SharedReceiveQueue;
 pub use work::Work;

@@ -15,7 +15,7 @@ use crate::error::{CreateError, PostError, PostTarget};
 use crate::local_slice::Pieces;
 use crate::memory_window::Binding;
 use crate::protection_domain::Domain;
-use crate::receive::Receive;
+use crate::receive::{Receive, ReceiveBatch};
 use crate::remote::RemoteSlice;
 use crate::work::{Bytes, Operation, Work};
 
@@ -233,6 +233,11 @@ impl QueuePair {
     /// A receive, to be posted: the next message goes into these pieces.
     pub fn receive<'a>(&'a self, into: impl Into<Pieces<'a>>) -> Receive<'a> {
         Receive::on_queue_pair(self, into.into())
+    }
+
+    /// Several receives at once.
+    pub const fn receive_batch(&self) -> ReceiveBatch<'_> {
+        ReceiveBatch::on_queue_pair(self)
     }
 
     /// Changes attributes and state as the program wants it; `address` goes with

@@ -1,9 +1,12 @@
 //! Receives: where messages of a peer go.
 
-use ferroce_transport::ReceiveRequest;
+use std::sync::Arc;
 
-use crate::error::{PostError, PostTarget};
+use ferroce_transport::{ReceiveRequest, Sge};
+
+use crate::error::{BatchError, PostError, PostTarget};
 use crate::local_slice::Pieces;
+use crate::protection_domain::Domain;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
@@ -43,17 +46,146 @@ impl<'a> Receive<'a> {
     /// Why it was not taken.
     pub fn post(self) -> Result<(), PostError> {
         let Self { queue, pieces, id } = self;
-        let (domain, by) = match queue {
-            Queue::Own(qp) => (qp.domain(), PostTarget::QueuePair(qp.qpn())),
-            Queue::Shared(srq) => (srq.domain(), PostTarget::SharedReceiveQueue(srq.id().0)),
+        pieces.with_sges(queue.domain(), queue.target(), |sges| {
+            queue.post(&[ReceiveRequest { id, sges }]).map_err(|(_, error)| error)
+        })
+    }
+}
+
+impl<'a> Queue<'a> {
+    fn domain(self) -> &'a Arc<Domain> {
+        match self {
+            Self::Own(qp) => qp.domain(),
+            Self::Shared(srq) => srq.domain(),
+        }
+    }
+
+    fn target(self) -> PostTarget {
+        match self {
+            Self::Own(qp) => PostTarget::QueuePair(qp.qpn()),
+            Self::Shared(srq) => PostTarget::SharedReceiveQueue(srq.id().0),
+        }
+    }
+
+    /// Whether it is the same object, or a clone of it.
+    fn is(self, other: Queue<'_>) -> bool {
+        match (self, other) {
+            (Self::Own(one), Queue::Own(other)) => std::ptr::eq(one, other),
+            (Self::Shared(one), Queue::Shared(other)) => Arc::ptr_eq(one.as_device(), other.as_device()),
+            _ => false,
+        }
+    }
+
+    fn post(self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        let posted = match self {
+            Self::Own(qp) => qp.as_device().post_receive(requests),
+            Self::Shared(srq) => srq.as_device().post(requests),
         };
-        pieces.with_sges(domain, by, |sges| {
-            let request = [ReceiveRequest { id, sges }];
-            let posted = match queue {
-                Queue::Own(qp) => qp.as_device().post_receive(&request),
-                Queue::Shared(srq) => srq.as_device().post(&request),
-            };
-            posted.map_err(|(_, error)| PostError::Refused { by, error })
+        posted.map_err(|(taken, error)| (taken, PostError::Refused { by: self.target(), error }))
+    }
+}
+
+/// Receives that are handed to the device at once, in their order: it is entered once instead of once for each.
+///
+/// ```no_run
+/// # use ferroce_verbs::{BatchError, MemoryRegion, QueuePair};
+/// # fn f(qp: &QueuePair, region: &MemoryRegion) -> Result<(), BatchError> {
+/// let mut batch = qp.receive_batch();
+/// for slot in 0..16 {
+///     batch.add(qp.receive(region.slice(slot * 64..(slot + 1) * 64)).id(slot as u64));
+/// }
+/// batch.post()
+/// # }
+/// ```
+#[derive(Debug)]
+#[must_use = "receives take nothing in until `post`"]
+pub struct ReceiveBatch<'a> {
+    queue: Queue<'a>,
+    /// Names, and where the pieces of each end in `sges`.
+    items: Vec<(u64, usize)>,
+    sges: Vec<Sge>,
+    given: usize,
+    /// Why the first receive after `items` was refused.
+    wrong: Option<PostError>,
+}
+
+/// Receives that reach the device in one list; longer batches are cut.
+const LIST: usize = 64;
+
+impl<'a> ReceiveBatch<'a> {
+    pub(crate) const fn on_queue_pair(queue_pair: &'a QueuePair) -> Self {
+        Self::new(Queue::Own(queue_pair))
+    }
+
+    pub(crate) const fn on_shared_queue(queue: &'a SharedReceiveQueue) -> Self {
+        Self::new(Queue::Shared(queue))
+    }
+
+    const fn new(queue: Queue<'a>) -> Self {
+        Self { queue, items: Vec::new(), sges: Vec::new(), given: 0, wrong: None }
+    }
+
+    /// Makes room for so many more, of one piece each.
+    pub fn reserve(&mut self, more: usize) {
+        self.items.reserve(more);
+        self.sges.reserve(more);
+    }
+
+    /// Adds a receive of this queue. What is wrong with it comes to light with [`post`](Self::post).
+    pub fn add(&mut self, receive: Receive<'a>) {
+        self.given += 1;
+        if self.wrong.is_some() {
+            return;
+        }
+        if let Err(error) = self.try_add(&receive) {
+            self.wrong = Some(error);
+        }
+    }
+
+    /// How many were added.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.given
+    }
+
+    /// Whether none were.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.given == 0
+    }
+
+    /// Posts all of it.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    pub fn post(self) -> Result<(), BatchError> {
+        let Self { queue, items, sges, given, wrong } = self;
+        let mut start = 0;
+        for (number, part) in items.chunks(LIST).enumerate() {
+            let mut requests = [ReceiveRequest { id: 0, sges: &[] }; LIST];
+            for (request, (id, end)) in requests.iter_mut().zip(part) {
+                *request = ReceiveRequest { id: *id, sges: &sges[start..*end] };
+                start = *end;
+            }
+            if let Err((taken, error)) = queue.post(&requests[..part.len()]) {
+                return Err(BatchError { taken: number * LIST + taken, given, error });
+            }
+        }
+        match wrong {
+            Some(error) => Err(BatchError { taken: items.len(), given, error }),
+            None => Ok(()),
+        }
+    }
+
+    fn try_add(&mut self, receive: &Receive<'a>) -> Result<(), PostError> {
+        let (queue, by) = (self.queue, self.queue.target());
+        if !queue.is(receive.queue) {
+            return Err(PostError::OtherQueue { work: receive.queue.target(), batch: by });
+        }
+        receive.pieces.with_sges(queue.domain(), by, |sges| {
+            self.sges.extend_from_slice(sges);
+            self.items.push((receive.id, self.sges.len()));
+            Ok(())
         })
     }
 }

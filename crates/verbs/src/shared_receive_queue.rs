@@ -8,7 +8,7 @@ use ferroce_transport::SharedQueueId;
 use crate::error::CreateError;
 use crate::local_slice::Pieces;
 use crate::protection_domain::Domain;
-use crate::receive::Receive;
+use crate::receive::{Receive, ReceiveBatch};
 
 /// A queue of receives that several queue pairs of one domain take from. Clones are the same queue.
 #[derive(Clone, Debug)]
@@ -32,6 +32,11 @@ impl SharedReceiveQueue {
     /// A receive, to be posted: a message of any of the queue pairs goes into these pieces.
     pub fn receive<'a>(&'a self, into: impl Into<Pieces<'a>>) -> Receive<'a> {
         Receive::on_shared_queue(self, into.into())
+    }
+
+    /// Several receives at once.
+    pub const fn receive_batch(&self) -> ReceiveBatch<'_> {
+        ReceiveBatch::on_shared_queue(self)
     }
 
     /// Requests that it takes.

@@ -56,6 +56,11 @@ fn main() -> Outcome<()> {
             let (rate, rung) = measure(host, *batch, time)?;
             broker.push(rate);
             *doorbells = rung;
+            // For a profile of the broker.
+            if has("--alone") {
+                verbs.push(f64::NAN);
+                continue;
+            }
             host += 2;
             let peer = Peer::start("plain", host)?;
             verbs.push(plain::rate(host, *batch, time)?);

@@ -21,19 +21,23 @@ pub(crate) fn sink(host: u8) -> Outcome<()> {
     let queue = context.completion_queue(2 * RING)?;
     let qp = domain.queue_pair(Service::Rc).send_queue(&queue, 1).receive_queue(&queue, RING).build()?;
     let memory = domain.allocate(LEN * RING as usize, Access::LOCAL_WRITE)?;
-    let post =
-        |place: usize| qp.receive(memory.slice(place * LEN..(place + 1) * LEN)).id(place as u64).post();
-    (0..RING as usize).try_for_each(post)?;
+    let post = |places: &mut dyn Iterator<Item = u64>| -> Outcome<()> {
+        let mut batch = qp.receive_batch();
+        for place in places {
+            let start = usize::try_from(place)? * LEN;
+            batch.add(qp.receive(memory.slice(start..start + LEN)).id(place));
+        }
+        Ok(batch.post()?)
+    };
+    post(&mut (0..u64::from(RING)))?;
     let _connection = listener.accept(LONG)?.accept(&qp, &CmOptions::default())?;
     let mut found = [Completion::EMPTY; CHUNK];
     loop {
         let count = queue.wait_into(&mut found, LONG)?;
-        for done in &found[..count] {
-            if done.status != Status::Success {
-                return Ok(());
-            }
-            post(usize::try_from(done.id)?)?;
+        if found[..count].iter().any(|done| done.status != Status::Success) {
+            return Ok(());
         }
+        post(&mut found[..count].iter().map(|done| done.id))?;
     }
 }
 

@@ -40,10 +40,13 @@ pub(crate) fn start_all(builders: impl IntoIterator<Item = Builder>) -> Vec<Resu
     })
 }
 
+/// Longer than any member of a test is kept from running: it is not gone because of that.
+const PATIENCE: Duration = Duration::from_secs(20);
+
 /// A mesh in which all are there.
 pub(crate) fn mesh(net: u8, count: u8, with: impl Fn(Builder) -> Builder) -> Vec<Broker> {
     let members = members(net, count);
-    let builders = (0..u32::from(count)).map(|id| with(builder(&members, id)));
+    let builders = (0..u32::from(count)).map(|id| with(builder(&members, id).patience(PATIENCE)));
     start_all(builders).into_iter().map(Result::unwrap).collect()
 }
 

@@ -44,7 +44,8 @@ macro_rules! all_cases {
                 misaligned_atomics send_with_a_key_that_cannot_be_invalidated peer_is_gone
                 peer_never_posts_a_receive a_failure_stays_with_its_connection;
             receives: rnr_then_success rnr_for_a_write_with_immediate three_share_a_queue
-                shared_queue_runs_low shared_queue_runs_dry last_receive_reached receives_posted_one_by_one;
+                shared_queue_runs_low shared_queue_runs_dry last_receive_reached receives_posted_one_by_one
+                receives_in_one_list a_list_of_receives_is_taken_as_far_as_it_goes a_shared_queue_takes_a_list;
             events: channel_reports_any channel_reports_solicited no_event_unless_armed
                 failures_are_solicited overrun_ends_the_queue_pair peer_errors_are_events;
             datagrams: datagram_arrives_with_its_header datagram_with_immediate datagram_lengths

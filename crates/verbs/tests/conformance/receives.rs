@@ -152,3 +152,150 @@ pub(crate) fn receives_posted_one_by_one(rig: &Rig) {
         assert_eq!(a.sent().id, u64::from(id));
     }
 }
+
+/// A piece of a region for each message of a list.
+fn slot(region: &MemoryRegion, place: u8) -> LocalSlice<'_> {
+    let start = 16 * usize::from(place);
+    region.slice(start..start + 16)
+}
+
+pub(crate) fn receives_in_one_list(rig: &Rig) {
+    let (a, b) = rig.rc_with(&Shape::depth(100));
+    for round in 0..3_u8 {
+        // Longer than what reaches the device at once.
+        let mut batch = b.qp.receive_batch();
+        assert!(batch.is_empty());
+        for place in 0..100 {
+            batch.add(b.qp.receive(slot(&b.region, place)).id(place.into()));
+        }
+        assert_eq!(batch.len(), 100);
+        batch.post().unwrap();
+        for place in 0..100 {
+            a.qp.send_inline(&[place, round]).id(place.into()).post().unwrap();
+        }
+        for place in 0..100 {
+            assert_eq!(a.sent().id, u64::from(place));
+            assert_eq!(b.received().id, u64::from(place), "in the order of the list");
+            let start = 16 * usize::from(place);
+            assert_eq!(b.region.to_vec(start..start + 2).unwrap(), [place, round]);
+        }
+    }
+    // Several pieces each, or none.
+    let pieces = [b.region.slice(..2), b.region.slice(1000..1002)];
+    let mut batch = b.qp.receive_batch();
+    batch.add(b.qp.receive(&[]).id(1));
+    batch.add(b.qp.receive(&pieces).id(2));
+    batch.post().unwrap();
+    a.qp.send_inline(b"").post().unwrap();
+    a.qp.send_inline(b"wxyz").post().unwrap();
+    let got = [b.received(), b.received()].map(|got| (got.id, got.byte_len));
+    assert_eq!(got, [(1, 0), (2, 4)]);
+    assert_eq!(b.region.to_vec(..2).unwrap(), b"wx");
+    assert_eq!(b.region.to_vec(1000..1002).unwrap(), b"yz");
+    b.qp.receive_batch().post().unwrap();
+}
+
+pub(crate) fn a_list_of_receives_is_taken_as_far_as_it_goes(rig: &Rig) {
+    let (a, b) = rig.rc_with(&Shape::depth(70));
+    let by = PostTarget::QueuePair(b.qp.qpn());
+    let size = b.region.len();
+    let mut batch = b.qp.receive_batch();
+    batch.add(b.qp.receive(slot(&b.region, 0)).id(0));
+    batch.add(b.qp.receive(b.region.slice(size - 1..=size)).id(77));
+    batch.add(b.qp.receive(slot(&b.region, 1)).id(78));
+    let error = batch.post().unwrap_err();
+    let outside = PostError::OutsideRegion { start: size - 1, end: size + 1, size };
+    assert_eq!(error, BatchError { taken: 1, given: 3, error: outside });
+
+    let mut batch = b.qp.receive_batch();
+    batch.add(a.qp.receive(slot(&a.region, 0)));
+    let other = PostError::OtherQueue { work: PostTarget::QueuePair(a.qp.qpn()), batch: by };
+    assert_eq!(batch.post(), Err(BatchError { taken: 0, given: 1, error: other }));
+
+    // What the queue pair itself refuses.
+    let five = [b.region.slice(..1); 5];
+    let mut batch = b.qp.receive_batch();
+    batch.add(b.qp.receive(slot(&b.region, 1)).id(1));
+    batch.add(b.qp.receive(&five).id(79));
+    batch.add(b.qp.receive(slot(&b.region, 2)).id(80));
+    let error = batch.post().unwrap_err();
+    let too_many = PostError::Refused { by, error: RefusedError::TooManyPieces { given: 5, allowed: 4 } };
+    assert_eq!(error, BatchError { taken: 1, given: 3, error: too_many });
+
+    // Two wait, so there is room for 68 of these.
+    let mut batch = b.qp.receive_batch();
+    for place in 2..90 {
+        batch.add(b.qp.receive(slot(&b.region, place)).id(place.into()));
+    }
+    let full = PostError::Refused { by, error: RefusedError::QueueFull { what: "receive", depth: 70 } };
+    assert_eq!(batch.post(), Err(BatchError { taken: 68, given: 88, error: full }));
+
+    // Those that were taken are the first ones, and nothing else is there.
+    for place in 0..70 {
+        a.qp.send_inline(&[place]).post().unwrap();
+    }
+    for place in 0..70 {
+        a.sent();
+        assert_eq!(b.received().id, u64::from(place));
+        assert_eq!(b.region.load_u8(16 * usize::from(place)), Ok(place));
+    }
+    let before = b.qp.counters().rnr_sent;
+    a.qp.send_inline(b"one more").post().unwrap();
+    until(|| b.qp.counters().rnr_sent > before);
+    b.qp.receive(&b.region).id(99).post().unwrap();
+    a.sent();
+    assert_eq!(b.received().id, 99);
+}
+
+pub(crate) fn a_shared_queue_takes_a_list(rig: &Rig) {
+    let srq = rig.b.pd.shared_receive_queue(8, 1).unwrap();
+    let (a, b) = (rig.a.end(Service::Rc, &Shape::default()), sharing(&rig.b, &srq));
+    rig.connect(&a.qp, &b.qp, &Shape::default().options);
+    let by = PostTarget::SharedReceiveQueue(srq.id().0);
+    let refused = |error| PostError::Refused { by, error };
+    let clone = srq.clone();
+
+    let mut batch = srq.receive_batch();
+    for place in 0..3 {
+        // A clone is the same queue.
+        batch.add(clone.receive(slot(&b.region, place)).id(place.into()));
+    }
+    batch.post().unwrap();
+    assert_eq!(srq.len(), 3);
+
+    let two = [b.region.slice(..1); 2];
+    let mut batch = srq.receive_batch();
+    batch.add(srq.receive(slot(&b.region, 3)).id(3));
+    batch.add(srq.receive(&two).id(77));
+    batch.add(srq.receive(slot(&b.region, 4)).id(78));
+    let too_many = refused(RefusedError::TooManyPieces { given: 2, allowed: 1 });
+    assert_eq!(batch.post(), Err(BatchError { taken: 1, given: 3, error: too_many }));
+
+    let mut batch = srq.receive_batch();
+    for place in 4..14 {
+        batch.add(srq.receive(slot(&b.region, place)).id(place.into()));
+    }
+    let full = refused(RefusedError::QueueFull { what: "shared receive", depth: 8 });
+    assert_eq!(batch.post(), Err(BatchError { taken: 4, given: 10, error: full }));
+    assert_eq!(srq.len(), 8);
+
+    let mut batch = srq.receive_batch();
+    batch.add(a.qp.receive(&a.region));
+    let other = PostError::OtherQueue { work: PostTarget::QueuePair(a.qp.qpn()), batch: by };
+    assert_eq!(batch.post(), Err(BatchError { taken: 0, given: 1, error: other }));
+    let other = rig.b.pd.shared_receive_queue(8, 1).unwrap();
+    let mut batch = srq.receive_batch();
+    batch.add(other.receive(&b.region));
+    assert!(matches!(batch.post().unwrap_err().error, PostError::OtherQueue { .. }));
+    assert!(other.is_empty());
+
+    for place in 0..8 {
+        a.qp.send_inline(&[place]).post().unwrap();
+    }
+    for place in 0..8 {
+        a.sent();
+        assert_eq!(b.received().id, u64::from(place));
+        assert_eq!(b.region.load_u8(16 * usize::from(place)), Ok(place));
+    }
+    assert!(srq.is_empty());
+}
