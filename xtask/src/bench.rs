@@ -19,13 +19,13 @@ pub(crate) struct Args {
     /// Only this: wire, transport, device, endpoint, broker or drop-in
     #[arg(long)]
     only: Option<String>,
-    /// Device and drop-in: one short look at every figure; it shows that all work, and little more
+    /// Device, endpoint, broker and drop-in: one short look at every figure; it shows that all work, and little more
     #[arg(long)]
     quick: bool,
     /// Device: print JSON instead of a table (and run nothing else)
     #[arg(long)]
     json: bool,
-    /// Device and drop-in: keep each process on a core of its own
+    /// Device, endpoint and drop-in: keep each process on a core of its own
     #[arg(long)]
     pin: bool,
     /// Device and drop-in: how often every figure is measured
@@ -77,9 +77,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             drop_in::run(args)?;
             continue;
         }
+        // Those that measure two processes have one benchmark, which knows these.
+        let knows = matches!(*package, "endpoint" | "broker");
+        let flags = [(args.quick && knows, "--quick"), (args.pin && *package == "endpoint", "--pin")];
+        let flags = flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned());
+        let handed: Vec<String> = flags.chain(args.rest.iter().cloned()).collect();
         let mut cmd = Cmd::cargo("bench -p").arg(format!("ferroce-{package}"));
-        if !args.rest.is_empty() {
-            cmd = cmd.arg("--").args(&args.rest);
+        if !handed.is_empty() {
+            // Not the tests of the library, which do not know them.
+            cmd = cmd.args(["--bench", "*", "--"]).args(&handed);
         }
         cmd.run()?;
     }
