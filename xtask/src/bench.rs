@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Device: print JSON instead of a table (and run nothing else)
     #[arg(long)]
     json: bool,
-    /// Device, endpoint and drop-in: keep each process on a core of its own
+    /// Device, endpoint, broker and drop-in: keep each process on a core of its own
     #[arg(long)]
     pin: bool,
     /// Device and drop-in: how often every figure is measured
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         // Those that measure two processes have one benchmark, which knows these.
         let knows = matches!(*package, "endpoint" | "broker");
-        let flags = [(args.quick && knows, "--quick"), (args.pin && *package == "endpoint", "--pin")];
+        let flags = [(args.quick && knows, "--quick"), (args.pin && knows, "--pin")];
         let flags = flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned());
         let handed: Vec<String> = flags.chain(args.rest.iter().cloned()).collect();
         let mut cmd = Cmd::cargo("bench -p").arg(format!("ferroce-{package}"));

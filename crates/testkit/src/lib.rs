@@ -3,12 +3,14 @@
 //! - [`captures`]: golden frames of the Linux kernel, from `testdata/captures`.
 //! - [`samples`]: packets of every opcode, from numbers or from proptest.
 //! - [`fuzz`]: what a fuzz target does with its bytes; `cargo test` replays the corpora through it.
+//! - [`processor`]: on which one a benchmark runs.
 //! - [`judge`]: whether a missing foreign program skips a test or fails it.
 #![forbid(unsafe_code)]
 
 pub mod captures;
 pub mod fuzz;
 pub mod judge;
+pub mod processor;
 pub mod samples;
 
 use std::path::PathBuf;

@@ -52,9 +52,8 @@ impl DataPacket {
                     if self.ends && imm.is_some() { head + Imm::LEN } else { head }
                 }
                 DataVerb::Send(SendTail::Immediate(_) | SendTail::Invalidate(_)) if self.ends => Imm::LEN,
-                DataVerb::Send(_) => 0,
                 DataVerb::Answer(_) if self.begins || self.ends => Aeth::LEN,
-                DataVerb::Answer(_) => 0,
+                DataVerb::Send(_) | DataVerb::Answer(_) => 0,
             }
     }
 

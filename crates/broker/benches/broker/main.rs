@@ -12,6 +12,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ferroce_broker::{Broker, Builder, Members, Post};
+use ferroce_testkit::processor::pin;
 use ferroce_verbs::{Context, PathPolicy};
 
 mod plain;
@@ -33,10 +34,18 @@ const LONG: Duration = Duration::from_secs(60);
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has = |flag: &str| args.iter().any(|arg| arg == flag);
+    // With `--pin` each process has a processor of its own.
+    let pinned = has("--pin");
     if let Some(at) = args.iter().position(|arg| arg == "--peer") {
+        if pinned {
+            pin(1)?;
+        }
         let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
         let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
         return play(role, host);
+    }
+    if pinned {
+        pin(0)?;
     }
     // Without `--bench` it is run by `cargo test`: to see that it works is enough.
     let quick = has("--quick") || !has("--bench");
@@ -157,6 +166,7 @@ impl Peer {
         let mut command = Command::new(std::env::current_exe()?);
         command
             .args(["--bench", "--peer", role, &host.to_string()])
+            .args(std::env::args().find(|arg| arg == "--pin"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut child = command.spawn()?;

@@ -15,6 +15,7 @@ mod messages;
 mod plain;
 
 use ferroce_endpoint::Context;
+use ferroce_testkit::processor::pin;
 
 /// What a measurement gives, or why there is none.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -129,13 +130,6 @@ fn median(values: &mut [f64]) -> f64 {
 /// The device of this process.
 fn device(host: u8) -> Outcome<Context> {
     Ok(Context::builder("lo").address([127, 0, 118, host]).open()?)
-}
-
-/// Keeps this process on one processor.
-fn pin(cpu: usize) -> Outcome<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
 /// The other process. It ends when it is dropped.
