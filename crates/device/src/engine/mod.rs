@@ -251,10 +251,7 @@ impl Engine {
                 if !turned.more {
                     self.run_timers();
                 }
-                if turned.received == 0 {
-                    self.queue_owing();
-                    self.transmit(Acks::Send, around);
-                } else if turned.received > STREAM && !turned.more {
+                if turned.received == 0 || (turned.received > STREAM && !turned.more) {
                     self.queue_owing();
                     self.transmit(Acks::Send, around);
                 } else {
