@@ -110,6 +110,7 @@ impl Stream {
     }
 
     /// Says that no more comes; done when the peer has everything.
+    #[cfg(feature = "tokio")]
     pub(crate) fn poll_shutdown(&self, waker: Option<&Waker>) -> Poll<io::Result<()>> {
         let shared = self.connection.shared();
         // Whoever waited to write has given up, and this goes on in its place.
