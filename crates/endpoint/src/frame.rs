@@ -44,7 +44,7 @@ impl Kind {
     ];
 
     /// Updates that may be unanswered.
-    pub(crate) const UPDATES: u8 = 16;
+    pub(crate) const UPDATES: u8 = 8;
     /// Places for messages that need no credit: the updates, their answers, and the farewell.
     pub(crate) const FREE: u16 = 2 * Self::UPDATES as u16 + 1;
 
