@@ -53,7 +53,7 @@ macro_rules! all_cases {
                 datagram_longer_than_the_receive datagram_longer_than_the_mtu datagrams_use_their_own_qkey
                 datagram_header_shows_class_and_hops datagrams_go_to_many;
             unreliable: uc_send uc_write uc_write_with_immediate uc_messages_come_whole_or_not_at_all
-                uc_failed_send_stops_sending;
+                uc_failed_send_stops_sending a_poster_that_waits_for_its_memory_is_served;
             states: attributes_come_back work_waits_for_its_state draining_is_told
                 nothing_changes_while_draining what_the_device_does_not_have
                 the_rate_limit_is_kept datagrams_keep_the_rate_limit the_traffic_class_goes_along_and_can_change

@@ -3,7 +3,7 @@
 use ferroce_transport::{SendOp, Sge};
 use ferroce_verbs::*;
 
-use super::rig::{End, Rig, pattern};
+use super::rig::{End, Rig, pattern, until};
 
 /// Does something until the receiver hears of it: over a good wire the first time.
 fn deliver(rig: &Rig, a: &End, b: &End, mut send: impl FnMut()) -> Completion {
@@ -138,4 +138,22 @@ pub(crate) fn uc_failed_send_stops_sending(rig: &Rig) {
     a.qp.modify(&Attributes::to(State::Rts), None).unwrap();
     b.qp.receive(&b.region).post().unwrap();
     assert_eq!(deliver(rig, &a, &b, || a.qp.send_inline(b"again").post().unwrap()).byte_len, 5);
+}
+
+/// What is unreliable completes as soon as it is posted, so a program that posts it, and waits for its memory to change,
+/// finds each completion without looking for packets. It must not pass for one that looks: somebody has to take in what
+/// comes for it.
+pub(crate) fn a_poster_that_waits_for_its_memory_is_served(rig: &Rig) {
+    let (a, b) = rig.uc();
+    for byte in 1..=20 {
+        // A program that looks in vain is left to itself.
+        for _ in 0..100 {
+            assert!(a.sends.poll_one().is_none());
+        }
+        until(|| {
+            a.qp.write_inline(&[byte], b.region.remote()).post().unwrap();
+            a.sent();
+            b.region.load_u8(0) == Ok(byte)
+        });
+    }
 }
