@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferroce_verbs::cm::{self, CmOptions, Listener};
 use ferroce_verbs::{Access, Completion, Service, Status};
 
-use super::{LEN, LONG, MESSAGES, Outcome, RING, device, in_slices};
+use super::{LEN, LONG, MESSAGES, Outcome, RING, Rate, device, in_slices};
 
 const PORT: u16 = 7480;
 
@@ -42,7 +42,7 @@ pub(crate) fn sink(host: u8) -> Outcome<()> {
 }
 
 /// Messages per second with so many for each doorbell; the last of each asks for a completion.
-pub(crate) fn rate(host: u8, batch: u32, time: Duration) -> Outcome<f64> {
+pub(crate) fn rate(host: u8, batch: u32, time: Duration) -> Outcome<Rate> {
     let context = device(host)?;
     let domain = context.protection_domain()?;
     let queue = context.completion_queue(2 * RING)?;
