@@ -20,8 +20,9 @@ use crate::path::{Path, PathPolicy};
 /// Where the destination stands in the base transport header.
 const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
 
-/// Bytes of packets that wait for one system call: two of the largest runs.
-const OUTBOX_BYTES: usize = 2 * 65_536;
+/// Bytes of packets that wait for one system call: two of the largest runs, and before each the first packet of its message,
+/// which is longer than the others and so goes alone.
+const OUTBOX_BYTES: usize = 2 * (65_536 + 512);
 
 /// Runs that wait for one system call.
 const OUTBOX_RUNS: usize = 64;
@@ -78,25 +79,26 @@ impl Port {
         counters: &mut DeviceCounters,
     ) {
         let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
-        if !self.add_with(len, dest, way, counters, |buffer| emit(transmit, by, tables, buffer)) {
+        if !self.add_with((len, false), dest, way, counters, |buffer| emit(transmit, by, tables, buffer)) {
             counters.send_refused += 1;
         }
     }
 
-    /// Lets `write` put a packet of `len` bytes together, all but its ICRC, and leaves it in the outbox. False, and
-    /// nothing is left there, if it cannot.
+    /// Lets `write` put a packet of `len` bytes together, all but its ICRC, and leaves it in the outbox. `more` says that
+    /// others of its message follow. False, and nothing is left there, if it cannot.
     #[inline]
     fn add_with(
         &mut self,
-        len: usize,
+        (len, more): (usize, bool),
         dest: Qpn,
         way: &mut Way,
         counters: &mut DeviceCounters,
         write: impl FnOnce(&mut [u8]) -> Option<()>,
     ) -> bool {
         let slot = slot_of(dest);
-        let mut place = self.outbox.place(&way.route, slot, len, self.limits);
-        if self.outbox.room(len).is_none() {
+        let mut place = self.outbox.place(&way.route, slot, len, more, self.limits);
+        let too_late = place == 0 && more && self.outbox.would_cut_short(len, self.limits);
+        if too_late || self.outbox.room(len).is_none() {
             self.flush(counters);
             place = 0;
         }
@@ -294,7 +296,7 @@ impl Engine {
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         entry.machine.poll_data(now, MAX_BURST, window, &mut host, |host, data, payload| {
-            port.add_with(data.packet_len(), data.dest_qp, way, counters, |buffer| {
+            port.add_with((data.packet_len(), !data.ends), data.dest_qp, way, counters, |buffer| {
                 let headers = data.emit_headers(buffer)?;
                 let (body, rest) = buffer[headers..].split_at_mut(data.payload);
                 let pad = rest.len() - ICRC_LEN;
@@ -396,5 +398,88 @@ impl Engine {
                 Err(_) => self.counters.malformed += 1,
             },
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::nic::lock;
+
+    /// Keeps how many packets there were in each run of each call.
+    struct Recorder(Arc<Mutex<Vec<Vec<usize>>>>);
+
+    impl Fabric for Recorder {
+        fn coalesces(&self) -> bool {
+            true
+        }
+
+        fn run_limits(&self) -> (usize, usize) {
+            (64, 65_507)
+        }
+
+        fn source_port(&mut self, wanted: u16, _: IpAddr) -> u16 {
+            wanted
+        }
+
+        fn send(&mut self, outbox: &mut Outbox) -> Sent {
+            lock(&self.0).push(outbox.runs().iter().map(|run| run.packets).collect());
+            outbox.clear();
+            Sent::default()
+        }
+
+        fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+            inbox.clear();
+            Ok(())
+        }
+
+        fn show_marks(&mut self) {}
+
+        fn descriptors(&self) -> &[RawFd] {
+            &[]
+        }
+    }
+
+    /// The runs in which messages of so many packets leave, whose first packet is `longer` than the others.
+    fn runs_of(messages: usize, packets: usize, len: usize, longer: usize) -> Vec<Vec<usize>> {
+        let calls = Arc::default();
+        let mut port = Port::new(Box::new(Recorder(Arc::clone(&calls))));
+        let (local, remote) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let route = Route { local, remote, source_port: 50_000, traffic_class: 0, hop_limit: 64 };
+        let mut way = Way::new(route).expect("one family");
+        let mut counters = DeviceCounters::default();
+        for _ in 0..messages {
+            for number in 1..=packets {
+                let len = if number == 1 { len + longer } else { len };
+                let more = number < packets;
+                assert!(port.add_with((len, more), Qpn::new(7), &mut way, &mut counters, |buffer| {
+                    buffer.fill(0);
+                    Some(())
+                }));
+            }
+        }
+        port.flush(&mut counters);
+        lock(&calls).clone()
+    }
+
+    #[test]
+    fn the_first_packet_of_a_long_message_leaves_the_others_together() {
+        assert_eq!(runs_of(3, 16, 4112, 16), [vec![1, 15, 1, 15], vec![1, 15]]);
+        assert_eq!(runs_of(1, 64, 1040, 16), [[1, 62, 1]]);
+    }
+
+    #[test]
+    fn a_short_message_leaves_as_one_run() {
+        assert_eq!(runs_of(2, 2, 4112, 16), [[2, 2]]);
+        assert_eq!(runs_of(2, 3, 4112, 0), [[6]]);
+    }
+
+    #[test]
+    fn no_run_is_cut_short_for_want_of_room() {
+        let calls = runs_of(1, 256, 4112, 0);
+        assert_eq!(calls[..8], vec![vec![15, 15]; 8]);
+        assert_eq!(calls[8..], [[15, 1]]);
     }
 }

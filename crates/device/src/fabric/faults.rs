@@ -205,7 +205,8 @@ impl<F: Fabric> Way<F> {
             return;
         }
         let limits = if self.inner.coalesces() { self.inner.run_limits() } else { (1, usize::MAX) };
-        let now_at = self.outbox.place(route, slot, packet.len(), limits);
+        // Where a run began, others may follow that are no longer than this one.
+        let now_at = self.outbox.place(route, slot, packet.len(), place == 0, limits);
         let Some(room) = self.outbox.room(packet.len()) else {
             self.sent.too_long += 1;
             return;

@@ -14,6 +14,9 @@ pub struct Outbox {
     runs: Vec<Run>,
 }
 
+/// Packets that make a run which is worth a system call of its own.
+const LONG: usize = 4;
+
 /// A run of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -69,16 +72,25 @@ impl Outbox {
         self.bytes.get_mut(self.used..self.used + len)
     }
 
-    /// The place in its run that a packet of `len` bytes to this slot behind `route` will have: 0 begins
-    /// a new run.
+    /// Whether a run of packets of `len` bytes would have to stop for want of room.
     #[must_use]
-    pub fn place(&self, route: &Route, slot: u8, len: usize, limits: (usize, usize)) -> usize {
+    pub fn would_cut_short(&self, len: usize, limits: (usize, usize)) -> bool {
+        let packets = limits.0.min(limits.1 / len.max(1));
+        self.used + packets * len > self.bytes.len()
+    }
+
+    /// The place in its run that a packet of `len` bytes to this slot behind `route` will have: 0 begins
+    /// a new run. `more` says that others of this length follow: if it is shorter than those before it, none of them could
+    /// join the run, and so it had better begin one, unless the run is long as it is.
+    #[must_use]
+    pub fn place(&self, route: &Route, slot: u8, len: usize, more: bool, limits: (usize, usize)) -> usize {
         match self.runs.last() {
             Some(run)
                 if run.route == *route
                     && run.slot == slot
                     && len <= run.segment
                     && run.len == run.segment * run.packets
+                    && !(more && len < run.segment && run.packets < LONG)
                     && run.packets < limits.0
                     && run.len + len <= limits.1 =>
             {

@@ -86,7 +86,7 @@ pub(crate) fn sealed(route: &Route, psn: u32, len: usize, ip_id: u16) -> Vec<u8>
 /// Puts a packet into the outbox, behind others of its run if it may.
 pub(crate) fn push(outbox: &mut Outbox, route: &Route, psn: u32, len: usize, limits: (usize, usize)) {
     let packet_len = sealed(route, psn, len, 0).len();
-    let place = outbox.place(route, 0, packet_len, limits);
+    let place = outbox.place(route, 0, packet_len, false, limits);
     let packet = sealed(route, psn, len, u16::try_from(place).expect("a short run"));
     outbox.room(packet.len()).expect("room in the outbox").copy_from_slice(&packet);
     outbox.commit(route, 0, packet.len(), place);

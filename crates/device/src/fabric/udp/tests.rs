@@ -37,7 +37,7 @@ fn packet(number: usize, len: usize) -> Vec<u8> {
 
 /// Puts a packet into the outbox, in a run with the one before it if it may be.
 fn put(outbox: &mut Outbox, route: &Route, packet: &[u8], limits: (usize, usize)) {
-    let place = outbox.place(route, 0, packet.len(), limits);
+    let place = outbox.place(route, 0, packet.len(), false, limits);
     outbox.room(packet.len()).unwrap().copy_from_slice(packet);
     outbox.commit(route, 0, packet.len(), place);
 }
@@ -109,7 +109,7 @@ fn the_longest_runs_are_taken() {
             let mut outbox = Outbox::new(65_536, 2);
             let packet = packet(len, len);
             let mut packets = 0;
-            while packets == 0 || outbox.place(&route, 0, len, limits) > 0 {
+            while packets == 0 || outbox.place(&route, 0, len, false, limits) > 0 {
                 put(&mut outbox, &route, &packet, limits);
                 packets += 1;
             }
