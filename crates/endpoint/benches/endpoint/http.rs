@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use crate::{Outcome, address, announce, device, each};
+use crate::{Outcome, address, announce, device, device_towards, each};
 
 fn runtime() -> Outcome<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_io().build()?)
@@ -68,7 +68,7 @@ pub(crate) fn large_tcp(address: &str, time: Duration) -> Outcome<f64> {
 
 fn over_stream(address: &str, time: Duration, len: usize) -> Outcome<f64> {
     let runtime = runtime()?;
-    let options = Options::new().context(&device(1)?);
+    let options = Options::new().context(&device_towards(address)?);
     let stream = runtime.block_on(Connection::connect_with(address, &options))?.into_stream();
     ask(&runtime, stream, time, len)
 }

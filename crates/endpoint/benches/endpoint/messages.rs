@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_endpoint::{Access, Connection, Listener, Options, Polling};
+use ferroce_endpoint::{Access, Connection, Context, Listener, Options, Polling};
 
-use crate::{Outcome, address, announce, device, each};
+use crate::{Outcome, address, announce, device, device_towards, each};
 
-fn options(host: u8) -> Outcome<Options> {
-    Ok(Options::new().context(&device(host)?).polling(Polling::Busy))
+fn options(device: &Context) -> Options {
+    Options::new().context(device).polling(Polling::Busy)
 }
 
 fn accept(host: u8) -> Outcome<Connection> {
-    let listener = Listener::bind_with(address(host), &options(host)?)?;
+    let listener = Listener::bind_with(address(host), &options(&device(host)?))?;
     announce(listener.local_addr())?;
     Ok(listener.accept().wait()?)
 }
 
 fn connect(address: &str) -> Outcome<Connection> {
-    Ok(Connection::connect_with(address, &options(1)?).wait()?)
+    Ok(Connection::connect_with(address, &options(&device_towards(address)?)).wait()?)
 }
 
 pub(crate) fn echo(host: u8) -> Outcome<()> {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use ferroce_verbs::cm::{self, CmOptions, Established, Listener};
 use ferroce_verbs::{
-    Access, Completion, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, RemoteRegion, Service,
-    WorkKind,
+    Access, Completion, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, RemoteRegion,
+    Service, WorkKind,
 };
 
-use crate::{Outcome, announce, device, each};
+use crate::{Outcome, announce, device, device_towards, each};
 
 /// One end, with receives of 4 KiB posted.
 struct End {
@@ -24,8 +24,7 @@ const SLOT: usize = 128;
 const MIB: usize = 1 << 20;
 
 impl End {
-    fn new(host: u8) -> Outcome<Self> {
-        let context = device(host)?;
+    fn new(context: &Context) -> Outcome<Self> {
         let pd = context.protection_domain()?;
         let cq = context.completion_queue(4096)?;
         let qp = pd.queue_pair(Service::Rc).send_queue(&cq, 512).receive_queue(&cq, 512).max_inline(64);
@@ -44,8 +43,9 @@ impl End {
     }
 
     fn accepted(host: u8, private_data: impl FnOnce(&Self) -> Outcome<Vec<u8>>) -> Outcome<Self> {
-        let mut end = Self::new(host)?;
-        let listener = Listener::bind(&device(host)?, 0, 16)?;
+        let context = device(host)?;
+        let mut end = Self::new(&context)?;
+        let listener = Listener::bind(&context, 0, 16)?;
         announce(format_args!("127.0.118.{host}:{}", listener.port()))?;
         let options = CmOptions::default().private_data(&private_data(&end)?);
         end.line = Some(listener.accept(None)?.accept(&end.qp, &options)?);
@@ -53,7 +53,7 @@ impl End {
     }
 
     fn connected(address: &str) -> Outcome<Self> {
-        let mut end = Self::new(1)?;
+        let mut end = Self::new(&device_towards(address)?)?;
         end.line = Some(cm::connect(address.parse()?, &end.qp, &CmOptions::default())?);
         Ok(end)
     }
