@@ -306,6 +306,8 @@ impl Inner {
 
     /// A slot was locked: drops what was for its last owner, and says who owns it now.
     fn move_in(&self, slot: usize) -> u64 {
+        // Whoever is seen may be sent to at once. How much room it wants is for the owner to say.
+        drop(self.sockets[slot].prepare_to_receive(ports::OWNERS_BUFFER, true));
         if !(cfg!(test) && super::planted("no-drain")) {
             ports::drain(&self.sockets[slot]);
         }

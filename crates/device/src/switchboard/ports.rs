@@ -25,6 +25,9 @@ const SLOTS_WORD: u32 = SLOTS as u32;
 /// Bytes of receive buffer of slot 0, which whoever leads reads.
 const NOBODYS_BUFFER: usize = 1 << 20;
 
+/// The same of a slot that was just taken.
+pub(super) const OWNERS_BUFFER: usize = 1 << 20;
+
 /// Datagrams that are dropped when a slot is taken, at most: a flood must not keep anybody for ever.
 const MOST_DRAINED: usize = 1 << 17;
 
