@@ -15,7 +15,7 @@ use crate::qp::QpShared;
 use crate::sync::Inside;
 
 /// What sends and receives differ in when they are posted.
-pub(crate) trait Work {
+pub(crate) trait Work: Sized {
     /// What its queue is called.
     const QUEUE: &'static str;
 
@@ -31,8 +31,9 @@ pub(crate) trait Work {
     /// What it would be refused for, beside a full queue.
     fn check(&self, rules: &PostRules) -> Result<(), PostError>;
 
-    /// Hands it to its queue pair. [`posted`](Self::posted) has to follow.
-    fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError>;
+    /// Hands a list to its queue pair. [`posted`](Self::posted) has to follow. The error says how many were taken, and why the
+    /// next was not.
+    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), (usize, PostError)>;
 
     /// Does what is due after the last of a list.
     fn posted(engine: &mut Engine, qpn: Qpn);
@@ -60,8 +61,9 @@ impl Work for SendRequest<'_> {
         rules.check_send(self).map(drop)
     }
 
-    fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError> {
-        engine.queue_send(qpn, self)
+    #[inline]
+    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), (usize, PostError)> {
+        engine.queue_sends(qpn, list)
     }
 
     #[inline]
@@ -97,8 +99,9 @@ impl Work for ReceiveRequest<'_> {
         rules.check_receive(self)
     }
 
-    fn post(&self, engine: &mut Engine, qpn: Qpn) -> Result<(), PostError> {
-        engine.queue_receive(qpn, self)
+    #[inline]
+    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), (usize, PostError)> {
+        engine.queue_receives(qpn, list)
     }
 
     #[inline]
@@ -183,7 +186,7 @@ impl Addressee<'_> {
             return Err((free as usize, PostError::QueueFull { what: W::QUEUE, depth }));
         }
         for (index, request) in requests.enumerate() {
-            if let Err(error) = request.post(engine, self.qpn) {
+            if let Err((_, error)) = W::post(std::slice::from_ref(&request), engine, self.qpn) {
                 // Cannot be: it was checked, it has a place, and nobody else is in here.
                 debug_assert!(false, "a request that was checked is refused: {error}");
                 release(places, count.saturating_sub(u32::try_from(index).unwrap_or(count)));
@@ -204,28 +207,24 @@ impl Addressee<'_> {
             inside.tables.now = clock::now().max(inside.tables.now);
         }
         inside.take_mail(&self.engines.station(self.index).mail);
-        let mut result = Ok(());
         let depth = W::depth(&self.shared.caps);
         let places = W::places(self.shared);
         // In here the count is exact: what is in the machine, and what is on its way to it.
-        let places_taken = reserve(places, depth, requests.len());
-        for (index, request) in requests.iter().enumerate() {
-            let posted = if index < places_taken {
-                request.post(&mut inside, self.qpn)
-            } else {
-                let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
-                let full = PostError::QueueFull { what: W::QUEUE, depth };
-                rules.map_or(Ok(()), |rules| request.check(&rules)).and(Err(full))
-            };
-            if let Err(error) = posted {
-                release(places, u32::try_from(places_taken.saturating_sub(index)).unwrap_or(u32::MAX));
-                result = Err((first + index, error));
-                break;
-            }
+        let (fitting, rest) = requests.split_at(reserve(places, depth, requests.len()));
+        let mut posted = W::post(fitting, &mut inside, self.qpn);
+        if let (Ok(()), Some(next)) = (posted, rest.first()) {
+            let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
+            let full = PostError::QueueFull { what: W::QUEUE, depth };
+            let error = rules.and_then(|rules| next.check(&rules).err()).unwrap_or(full);
+            posted = Err((fitting.len(), error));
+        }
+        if let Err((taken, error)) = posted {
+            release(places, u32::try_from(fitting.len() - taken).unwrap_or(u32::MAX));
+            posted = Err((first + taken, error));
         }
         W::posted(&mut inside, self.qpn);
         W::leave(self.engines, self.index, inside);
-        result
+        posted
     }
 
     /// Another thread has the engine: it will take in what is left in the mail.

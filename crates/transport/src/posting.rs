@@ -108,12 +108,13 @@ impl PostRules {
     ///
     /// # Errors
     /// What was given and what is allowed.
+    #[inline]
     pub fn check_send(&self, request: &SendRequest<'_>) -> Result<u32, PostError> {
         if !self.state.takes_sends() {
             let needed = "move it to RTS first";
             return Err(PostError::WrongState { state: self.state, what: "sends", needed });
         }
-        let op = request.op;
+        let op = &request.op;
         let of_service = match self.service {
             Service::Uc => {
                 matches!(op, SendOp::Send | SendOp::SendImm(_) | SendOp::Write(_) | SendOp::WriteImm(..))
@@ -122,7 +123,7 @@ impl PostRules {
             _ => true,
         };
         if !of_service {
-            return Err(PostError::NotOfService { service: self.service.name(), op });
+            return Err(PostError::NotOfService { service: self.service.name(), op: *op });
         }
         if request.dest.is_some() != (self.service == Service::Ud) {
             return Err(PostError::WrongAddress);
@@ -150,11 +151,13 @@ impl PostRules {
         }
     }
 
+    #[inline]
     fn check_data(&self, request: &SendRequest<'_>) -> Result<u64, PostError> {
         match request.data {
             Data::Gather(sges) if sges.len() > self.caps.max_send_sge as usize => {
                 Err(PostError::TooManyPieces { given: sges.len(), allowed: self.caps.max_send_sge })
             }
+            Data::Gather([one]) => Ok(one.length.into()),
             Data::Gather(sges) => Ok(sges.iter().map(|sge| u64::from(sge.length)).sum()),
             Data::Inline(_) if request.op.is_atomic() || matches!(request.op, SendOp::Read(_)) => {
                 Err(PostError::InlineAnswer)

@@ -97,6 +97,7 @@ impl SendQueue {
     }
 
     /// Appends a request; the caller has checked its size and that there is room.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         request: &SendRequest<'_>,
@@ -110,7 +111,10 @@ impl SendQueue {
         let (mut sges, mut inline) = (0, None);
         match data {
             Data::Gather(list) => {
-                self.sges[slot * self.max_sge..][..list.len()].copy_from_slice(list);
+                match (list, self.sges.get_mut(slot * self.max_sge)) {
+                    ([one], Some(place)) => *place = *one,
+                    _ => self.sges[slot * self.max_sge..][..list.len()].copy_from_slice(list),
+                }
                 sges = u8::try_from(list.len()).unwrap_or(u8::MAX);
             }
             Data::Inline(bytes) => {

@@ -80,7 +80,12 @@ fn words(args: &[String]) -> impl Iterator<Item = &str> {
 /// Goes through all figures, again and again, so that a slow minute falls on both sides of all of them.
 fn measure(settings: &Settings, filters: &[&str]) -> Outcome<()> {
     println!("{}", system::machine(settings));
-    let chosen = |name: &str| filters.is_empty() || filters.iter().any(|part| name.contains(part));
+    // A part of a name; with `$` behind it, the end of one.
+    let matches = |name: &str, part: &str| match part.strip_suffix('$') {
+        Some(end) => name.ends_with(end),
+        None => name.contains(part),
+    };
+    let chosen = |name: &str| filters.is_empty() || filters.iter().any(|part| matches(name, part));
     let figures: Vec<_> = FIGURES.iter().filter(|figure| chosen(figure.name)).collect();
     let mut failed = 0;
     for repeat in 0..settings.repeats {

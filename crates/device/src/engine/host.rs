@@ -183,7 +183,7 @@ impl Host for View<'_> {
 
     fn write_remote(&mut self, by: Accessor, rkey: Rkey, address: u64, bytes: &[u8]) -> Result<(), Denied> {
         let len = u32::try_from(bytes.len()).map_err(|_| Denied::OutOfRange)?;
-        self.tables.memory.remote(by, rkey, address, len, Access::REMOTE_WRITE)?.write(bytes)
+        self.tables.memory.write_remote(by, rkey, address, len, |place| place.write(bytes))
     }
 
     fn atomic(&mut self, by: Accessor, rkey: Rkey, address: u64, op: AtomicOp) -> Result<u64, Denied> {

@@ -357,42 +357,51 @@ impl Engine {
 
     /// Posts a send request. `transmit` has to follow.
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
-        let posted = self.queue_send(qpn, request);
+        let posted = self.queue_sends(qpn, std::slice::from_ref(request));
         self.after(qps::index_of(qpn));
-        posted
+        posted.map_err(|(_, error)| error)
     }
 
-    /// Puts a send request into its queue. [`after`](Self::after) has to follow.
+    /// Puts send requests into their queue. [`after`](Self::after) has to follow. The error says how many were taken, and
+    /// why the next was not.
     #[inline]
-    pub(crate) fn queue_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+    pub(crate) fn queue_sends(
+        &mut self,
+        qpn: Qpn,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let posted = entry.machine.post_send(request, &mut view);
-        if posted.is_ok() {
-            entry.counted += 1;
-        }
+        let posted = entry.machine.post_sends(requests, &mut view);
+        let taken = posted.map_or_else(|(taken, _)| taken, |()| requests.len());
+        entry.counted = entry.counted.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
         posted
     }
 
     /// Posts a receive request.
     pub(crate) fn post_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let posted = self.queue_receive(qpn, request);
+        let posted = self.queue_receives(qpn, std::slice::from_ref(request));
         self.note(qps::index_of(qpn));
-        posted
+        posted.map_err(|(_, error)| error)
     }
 
-    /// Puts a receive request into its queue. [`note`](Self::note) has to follow.
+    /// Puts receive requests into their queue. [`note`](Self::note) has to follow. The error says how many were taken, and
+    /// why the next was not.
     #[inline]
-    pub(crate) fn queue_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+    pub(crate) fn queue_receives(
+        &mut self,
+        qpn: Qpn,
+        requests: &[ReceiveRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let posted = entry.machine.post_receive(request, &mut view);
-        if posted.is_ok() {
+        for (index, request) in requests.iter().enumerate() {
+            entry.machine.post_receive(request, &mut view).map_err(|error| (index, error))?;
             entry.counted_receives += 1;
         }
-        posted
+        Ok(())
     }
 
     /// Posts a receive request to a shared queue; false if it is full or has too many pieces.

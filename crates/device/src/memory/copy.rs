@@ -53,6 +53,7 @@ pub(crate) unsafe fn copy_in(from: *const u8, bytes: &mut [u8]) {
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` bytes until this returns, and no
 /// reference of this process points into either, other than to atomics.
+#[inline]
 pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
     if to.addr().abs_diff(from.addr()) < len {
         // SAFETY: the caller vouches for both ranges; this form may overlap.
@@ -63,6 +64,13 @@ pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
     let body = len - end;
     // SAFETY: the body is the first part of ranges that the caller vouches for; they lie apart.
     unsafe { bulk::between(to, from, body) };
+    if end == WORD {
+        // SAFETY: the end is the rest of the source, and has eight bytes.
+        let last = unsafe { bulk::word(from.wrapping_add(body)) };
+        // SAFETY: it is the rest of the target too, which ends at a multiple of 8.
+        unsafe { AtomicU64::from_ptr(to.wrapping_add(body).cast()) }.store(last, Ordering::Release);
+        return;
+    }
     let mut last = [0; WORD];
     let last = &mut last[..end];
     // SAFETY: the end is the rest of the source.

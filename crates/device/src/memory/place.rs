@@ -125,6 +125,7 @@ impl<'a> Place<'a> {
     ///
     /// # Errors
     /// The other one is too short, or was not opened for writing. Nothing was written.
+    #[inline]
     pub fn copy_to(&self, to: &Place<'_>) -> Result<(), Denied> {
         let target = to.checked(self.len, true)?;
         // SAFETY: both places have these bytes and the target may be written, as `new` was promised.

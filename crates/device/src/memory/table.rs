@@ -238,24 +238,61 @@ impl MemoryTable {
         if len == 0 {
             return Ok(Opened::plain(Place::EMPTY));
         }
-        let writes = access.intersects(PEER_WRITES);
         let entry = self.entries.get(&handle(rkey.0)).ok_or(Denied::UnknownKey)?;
+        let own = entry.domain == by.domain;
         match &entry.kind {
             Kind::Region(region) if entry.key == rkey.0 => {
-                check(entry.domain == by.domain, region.access.contains(access))?;
-                region.place(address, len, writes).map(Opened::plain)
+                check(own, region.access.contains(access))?;
+                region.place(address, len, access.intersects(PEER_WRITES)).map(Opened::plain)
             }
             Kind::Region(_) => Err(Denied::UnknownKey),
-            Kind::Window(window) => {
-                let state = window.lock();
-                if state.key != rkey.0 {
-                    return Err(Denied::UnknownKey);
-                }
-                let own = entry.domain == by.domain;
-                let region = self.behind(&state, own, by.qpn, (address, len), access)?;
-                Ok(Opened::through(region.place(address, len, writes)?, state))
-            }
+            Kind::Window(window) => self.through(window, own, by.qpn, rkey, (address, len), access),
         }
+    }
+
+    /// Has a peer write to memory of this key: `write` is given the place.
+    ///
+    /// # Errors
+    /// Why not.
+    #[inline]
+    pub fn write_remote(
+        &self,
+        by: Accessor,
+        rkey: Rkey,
+        address: u64,
+        len: u32,
+        write: impl FnOnce(&Place<'_>) -> Result<(), Denied>,
+    ) -> Result<(), Denied> {
+        // The other way asks the same questions and knows windows too. Most keys are of regions, and this is shorter.
+        if let Ok((domain, region)) = self.find_region(rkey.0)
+            && domain == by.domain
+            && region.access.contains(Access::REMOTE_WRITE)
+            && len > 0
+        {
+            let place = region.place(address, len, true)?;
+            return write(&place);
+        }
+        let opened = self.remote(by, rkey, address, len, Access::REMOTE_WRITE)?;
+        write(&opened)
+    }
+
+    /// Memory for a peer that has the key of a window; `own` says whether the domains agree.
+    #[inline(never)]
+    fn through<'a>(
+        &'a self,
+        window: &'a Window,
+        own: bool,
+        qpn: Qpn,
+        rkey: Rkey,
+        (address, len): (u64, u32),
+        access: Access,
+    ) -> Result<Opened<'a>, Denied> {
+        let state = window.lock();
+        if state.key != rkey.0 {
+            return Err(Denied::UnknownKey);
+        }
+        let region = self.behind(&state, own, qpn, (address, len), access)?;
+        Ok(Opened::through(region.place(address, len, access.intersects(PEER_WRITES))?, state))
     }
 
     /// How much there is.

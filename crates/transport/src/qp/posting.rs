@@ -103,18 +103,38 @@ impl QueuePair {
     /// # Errors
     /// Why it is not taken; nothing has changed.
     pub fn post_send<H: Host>(&mut self, request: &SendRequest<'_>, host: &mut H) -> Result<(), PostError> {
-        let length = self.rules().check_send(request)?;
-        if self.sends_waiting() >= self.caps.max_send {
-            return Err(PostError::QueueFull { what: "send", depth: self.caps.max_send });
-        }
-        if matches!(self.state, State::Err | State::Sqe) {
-            host.complete_send(self.connection.completion(request.id, Status::Flushed, request.op.kind()));
-            return Ok(());
-        }
-        match &mut self.machine {
-            Machine::Rc { requester, .. } => requester.post(request, length, &self.connection),
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
-                sender.post(request, length, &self.connection);
+        self.post_sends(core::slice::from_ref(request), host).map_err(|(_, error)| error)
+    }
+
+    /// Posts send requests, in order.
+    ///
+    /// # Errors
+    /// How many were taken, and why the next was not.
+    #[inline]
+    pub fn post_sends<H: Host>(
+        &mut self,
+        requests: &[SendRequest<'_>],
+        host: &mut H,
+    ) -> Result<(), (usize, PostError)> {
+        let rules = self.rules();
+        let depth = self.caps.max_send;
+        let free = depth.saturating_sub(self.sends_waiting()) as usize;
+        let flushes = matches!(self.state, State::Err | State::Sqe);
+        for (index, request) in requests.iter().enumerate() {
+            let length = rules.check_send(request).map_err(|error| (index, error))?;
+            if flushes {
+                let (id, kind) = (request.id, request.op.kind());
+                host.complete_send(self.connection.completion(id, Status::Flushed, kind));
+                continue;
+            }
+            if index >= free {
+                return Err((index, PostError::QueueFull { what: "send", depth }));
+            }
+            match &mut self.machine {
+                Machine::Rc { requester, .. } => requester.post(request, length, &self.connection),
+                Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => {
+                    sender.post(request, length, &self.connection);
+                }
             }
         }
         Ok(())

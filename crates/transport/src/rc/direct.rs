@@ -67,18 +67,23 @@ impl<D: Direct> Ends<'_, D> {
     pub(crate) fn next(&mut self) -> Option<u32> {
         let number = self.requester.cursor.work;
         let work = self.requester.queue.get(number)?;
-        let (id, op, flags, length, packets) = (work.id, work.op, work.flags, work.length, work.packets);
-        self.execute(number, op, length, flags)?;
-        self.responder.passed_directly(packets);
-        self.requester.passed_directly(packets);
+        let (flags, length, packets) = (work.flags, work.length, work.packets);
+        match work.op {
+            SendOp::Write(remote) => self.write(number, remote, length)?,
+            op => self.execute(number, op, length, flags)?,
+        }
         if flags.contains(SendFlags::SIGNALED) || self.asking.signal_all {
-            let mut completion = self.asking.completion(id, Status::Success, op.kind());
+            let work = self.requester.queue.get(number)?;
+            let mut completion = self.asking.completion(work.id, Status::Success, work.op.kind());
             completion.byte_len = length;
             self.direct.requester().complete_send(completion);
         }
+        self.responder.passed_directly(packets);
+        self.requester.passed_directly(packets);
         Some(length)
     }
 
+    #[inline(never)]
     fn execute(&mut self, number: u32, op: SendOp, length: u32, flags: SendFlags) -> Option<()> {
         let solicited = flags.contains(SendFlags::SOLICITED);
         match op {
@@ -106,11 +111,22 @@ impl<D: Direct> Ends<'_, D> {
         }
     }
 
+    #[inline]
     fn write(&mut self, number: u32, remote: Remote, length: u32) -> Option<()> {
         if !self.answering.access.contains(Access::REMOTE_WRITE) {
             return None;
         }
         let by = self.answering.accessor();
+        // By far the most frequent form. One that is inline has no pieces.
+        if let [Sge { address, length: 1.., lkey }] = *self.requester.queue.sges(number) {
+            let from = Spot::Own(self.asking.domain, lkey, address);
+            return self.direct.copy(from, Spot::Opened(by, remote.rkey, remote.address), length).ok();
+        }
+        self.write_pieces(number, remote, length, by)
+    }
+
+    #[inline(never)]
+    fn write_pieces(&mut self, number: u32, remote: Remote, length: u32, by: Accessor) -> Option<()> {
         if let Some(bytes) = self.requester.queue.inline(number) {
             if length == 0 {
                 return Some(());

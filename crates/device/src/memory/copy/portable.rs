@@ -29,6 +29,17 @@ pub(super) unsafe fn into(bytes: &mut [u8], from: *const u8) {
     }
 }
 
+/// Eight bytes, at any address.
+///
+/// # Safety
+/// `from` is valid for reads of eight bytes.
+pub(super) unsafe fn word(from: *const u8) -> u64 {
+    let mut bytes = [0; WORD];
+    // SAFETY: the caller vouches for the bytes.
+    unsafe { into(&mut bytes, from) };
+    u64::from_ne_bytes(bytes)
+}
+
 /// Copies between ranges that do not overlap.
 ///
 /// # Safety

@@ -77,6 +77,25 @@ pub(super) unsafe fn between(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// Eight bytes, at any address.
+///
+/// # Safety
+/// `from` is valid for reads of eight bytes.
+#[inline]
+pub(super) unsafe fn word(from: *const u8) -> u64 {
+    let value;
+    // SAFETY: the caller vouches for the bytes.
+    unsafe {
+        asm!(
+            "mov {value}, [{from}]",
+            from = in(reg) from,
+            value = out(reg) value,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    value
+}
+
 /// Copies between ranges that may overlap, so that what was at the source arrives.
 ///
 /// # Safety
