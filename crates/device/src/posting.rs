@@ -8,7 +8,7 @@ use ferroce_wire::Qpn;
 use crate::clock;
 use crate::engine::qps::index_of;
 use crate::engine::{Engine, Reason};
-use crate::engines::Engines;
+use crate::engines::{Engines, WakeOnPanic};
 use crate::mail::{Parcel, ReceiveParcel, SendParcel};
 use crate::nic::lock;
 use crate::qp::QpShared;
@@ -68,7 +68,7 @@ impl Work for SendRequest<'_> {
 
     #[inline]
     fn posted(engine: &mut Engine, qpn: Qpn) {
-        engine.after(index_of(qpn));
+        engine.after_posting(index_of(qpn));
     }
 
     fn parcel(&self, qpn: Qpn) -> Parcel {
@@ -211,7 +211,9 @@ impl Addressee<'_> {
         let places = W::places(self.shared);
         // In here the count is exact: what is in the machine, and what is on its way to it.
         let (fitting, rest) = requests.split_at(reserve(places, depth, requests.len()));
+        let guard = WakeOnPanic(&self.engines.station(self.index).driver);
         let mut posted = W::post(fitting, &mut inside, self.qpn);
+        std::mem::forget(guard);
         if let (Ok(()), Some(next)) = (posted, rest.first()) {
             let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
             let full = PostError::QueueFull { what: W::QUEUE, depth };

@@ -54,6 +54,17 @@ impl Connection {
         }
     }
 
+    /// How many PSNs work of so many bytes takes.
+    #[inline]
+    pub(crate) const fn packets_of(&self, op: &SendOp, length: u32) -> u32 {
+        match op {
+            op if op.is_local() => 0,
+            op if op.is_atomic() => 1,
+            SendOp::AtomicWrite(_) => 1,
+            _ => self.packets(length),
+        }
+    }
+
     #[expect(clippy::cast_possible_truncation, reason = "at most 4096")]
     pub(crate) const fn mtu_bytes(&self) -> u32 {
         self.mtu.bytes() as u32

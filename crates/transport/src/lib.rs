@@ -58,7 +58,7 @@ pub use rc::last_ack::LastAck;
 pub use rc::resources::MAX_RESOURCES;
 pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use time::Time;
-pub use transmit::{Acks, Destination, Gather, PayloadSource, Transmit};
+pub use transmit::{Acks, DataSink, Destination, Gather, PayloadSource, Transmit};
 pub use window::{Window, true_size};
 pub use work::{
     Access, Bind, Data, DatagramDest, MaskedAdd, MaskedSwap, ReceiveRequest, Remote, SendFlags, SendOp,

@@ -1,5 +1,6 @@
 //! A queue pair: state, attributes, and the machines of its service.
 
+mod direct;
 mod dispatch;
 mod modify;
 mod posting;

@@ -97,7 +97,7 @@ impl SendQueue {
     }
 
     /// Appends a request; the caller has checked its size and that there is room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(
         &mut self,
         request: &SendRequest<'_>,
@@ -155,6 +155,24 @@ impl SendQueue {
     pub(crate) fn sges(&self, number: u32) -> &[Sge] {
         let slot = self.slot(number);
         &self.sges[slot * self.max_sge..][..usize::from(self.work[slot].sges)]
+    }
+
+    /// Where the bytes of a request are.
+    #[inline(always)]
+    pub(crate) fn data(&self, number: u32) -> Data<'_> {
+        let slot = self.slot(number);
+        let work = &self.work[slot];
+        match work.inline {
+            Some(len) => Data::Inline(&self.inline[slot * self.max_inline..][..len as usize]),
+            None => Data::Gather(&self.sges[slot * self.max_sge..][..usize::from(work.sges)]),
+        }
+    }
+
+    /// A request was posted, and is done already.
+    #[inline]
+    pub(crate) const fn skip_one(&mut self) {
+        self.head = self.head.wrapping_add(1);
+        self.tail = self.tail.wrapping_add(1);
     }
 
     /// The number of the last posted request that names memory of this key.

@@ -1,6 +1,6 @@
 //! What a machine wants sent.
 
-use ferroce_wire::{Packet, PayloadLen, Rkey};
+use ferroce_wire::{DataPacket, Packet, PayloadLen, Rkey};
 
 use crate::work::Sge;
 
@@ -58,6 +58,16 @@ impl<'a> Gather<'a> {
     pub const fn new(sges: &'a [Sge], skip: u64, len: u64) -> Self {
         Self { sges, skip, len }
     }
+
+    /// All of it, if it lies in the one piece that there is.
+    #[must_use]
+    #[inline]
+    pub fn whole(&self) -> Option<Sge> {
+        let [Sge { address, length, lkey }] = *self.sges else { return None };
+        let len = u32::try_from(self.len).ok()?;
+        let fits = self.skip + self.len <= length.into();
+        fits.then(|| Sge { address: address.wrapping_add(self.skip), length: len, lkey })
+    }
 }
 
 impl Iterator for Gather<'_> {
@@ -90,6 +100,18 @@ impl Iterator for Gather<'_> {
     }
 }
 
+/// Takes packets of SENDs, WRITEs and answers to READs as they are made.
+pub trait DataSink<H> {
+    /// Takes a packet; false if it cannot, and then the packet was not sent.
+    fn take(&mut self, host: &mut H, data: &DataPacket, payload: &PayloadSource<'_>) -> bool;
+}
+
+impl<H, F: FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool> DataSink<H> for F {
+    fn take(&mut self, host: &mut H, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
+        self(host, data, payload)
+    }
+}
+
 /// Whether a plain acknowledgement that is owed may leave now.
 ///
 /// Holding it lets later ones take its place, or lets it ride behind the next packet to the same peer.
@@ -116,5 +138,9 @@ mod tests {
         assert_eq!(parts(4, 3), [piece(300, 3)]);
         assert_eq!(parts(0, 0), []);
         assert_eq!(parts(13, 5), [piece(309, 1)]);
+        let whole = |skip, len| Gather::new(&sges[2..], skip, len).whole();
+        assert_eq!(whole(3, 7), Some(piece(303, 7)));
+        assert_eq!(whole(3, 8), None, "it goes on elsewhere, or nowhere");
+        assert_eq!(Gather::new(&sges, 4, 3).whole(), None);
     }
 }

@@ -66,19 +66,21 @@ impl DataPacket {
 
     /// Writes everything before the payload to the front of `buffer` and returns its length; `None`, and nothing
     /// written, if the buffer is shorter than [`header_len`](Self::header_len).
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "at most 3")]
+    #[inline(always)]
     pub fn emit_headers(&self, buffer: &mut [u8]) -> Option<usize> {
+        // The most frequent form is written in one go.
+        if let DataVerb::Write(reth, None) = &self.verb
+            && self.begins
+        {
+            let header = buffer.first_chunk_mut::<{ Bth::LEN + Reth::LEN }>()?;
+            let (bth, rest) = header.split_first_chunk_mut()?;
+            *bth = self.bth();
+            reth.emit(rest.first_chunk_mut()?);
+            return Some(Bth::LEN + Reth::LEN);
+        }
         let len = self.header_len();
-        let (bth, mut rest) = buffer.get_mut(..len)?.split_first_chunk_mut::<{ Bth::LEN }>()?;
-        let pad = (self.payload.wrapping_neg() & 3) as u8;
-        let [_, qp @ ..] = self.dest_qp.get().to_be_bytes();
-        let [_, psn @ ..] = self.psn.get().to_be_bytes();
-        let [partition, member] = self.pkey.0.to_be_bytes();
-        let flags = u8::from(self.solicited) << 7 | pad << 4;
-        let asks = u8::from(self.ack_request) << 7;
-        *bth =
-            [self.opcode(), flags, partition, member, 0, qp[0], qp[1], qp[2], asks, psn[0], psn[1], psn[2]];
+        let (bth, mut rest) = buffer.get_mut(..len)?.split_first_chunk_mut()?;
+        *bth = self.bth();
         if let DataVerb::Write(reth, _) = &self.verb
             && self.begins
         {
@@ -97,9 +99,24 @@ impl DataPacket {
         Some(len)
     }
 
+    /// The base transport header, which is three words.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 3")]
+    fn bth(&self) -> [u8; Bth::LEN] {
+        let pad = (self.payload.wrapping_neg() & 3) as u32;
+        let flags = u32::from(self.solicited) << 7 | pad << 4;
+        let first = u32::from(self.opcode()) << 24 | flags << 16 | u32::from(self.pkey.0);
+        let last = u32::from(self.ack_request) << 31 | self.psn.get();
+        let mut bytes = [0; Bth::LEN];
+        for (word, value) in bytes.chunks_exact_mut(4).zip([first, self.dest_qp.get(), last]) {
+            word.copy_from_slice(&value.to_be_bytes());
+        }
+        bytes
+    }
+
     /// The opcode (IBA 9.2.1): SENDs begin at 0, WRITEs at 6, answers at 13, and those with invalidate are an
     /// afterthought.
-    #[inline]
+    #[inline(always)]
     const fn opcode(&self) -> u8 {
         let (base, tail) = match self.verb {
             DataVerb::Send(SendTail::Plain) => (0, 0),

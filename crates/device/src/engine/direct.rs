@@ -1,7 +1,7 @@
 //! The local path: two queue pairs of one process meet, and work is done without packets.
 
-use ferroce_transport::{Access, Denied, Direct, Sge, Spot};
-use ferroce_wire::Service;
+use ferroce_transport::{Access, Denied, Direct, QueuePair, SendRequest, Sge, Spot, Time};
+use ferroce_wire::{Qpn, Service};
 
 use super::host::{Tables, View};
 use super::qps::{Entry, Tally, index_of, slot_of};
@@ -87,7 +87,7 @@ impl Engine {
             (false, Some(there)) => self.meet_abroad(&mut entry, there, around),
             _ => {
                 let Self { qps, tables, .. } = self;
-                qps.get(peer).map_or(0, |peer| meet(&mut entry, peer, tables, None))
+                qps.get(peer).map_or(0, |peer| meet(&mut entry, peer, tables, None, execute))
             }
         };
         self.qps.put_back(index, entry);
@@ -99,6 +99,37 @@ impl Engine {
             if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() > 0) {
                 self.after(index);
             }
+        }
+        done as usize
+    }
+
+    /// Posts send requests and does them at once, as far as the peer is in this engine and nothing speaks against it. How many;
+    /// the rest is to be queued.
+    pub(super) fn post_directly(&mut self, qpn: Qpn, requests: &[SendRequest<'_>]) -> usize {
+        let index = index_of(qpn);
+        let is_fit = |entry: &mut Entry| {
+            let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+            is_local && slot_of(entry.peer) == slot_of(qpn) && entry.machine.sends_waiting() == 0
+        };
+        if !self.qps.get(qpn).is_some_and(is_fit) {
+            return 0;
+        }
+        let Some(mut entry) = self.qps.take_out(index) else { return 0 };
+        // Should this panic, the engine has lost a queue pair.
+        let was_turning = std::mem::replace(&mut self.turning, true);
+        let peer = entry.peer;
+        let Self { qps, tables, .. } = self;
+        let done = qps.get(peer).map_or(0, |peer| {
+            meet(&mut entry, peer, tables, None, |one, other, meeting, now| {
+                one.post_directly(other, requests, meeting, now, BURST_BYTES)
+            })
+        });
+        entry.counted += done;
+        self.qps.put_back(index, entry);
+        self.turning = was_turning;
+        if done > 0 {
+            self.counters.local_messages += u64::from(done);
+            self.note(index_of(peer));
         }
         done as usize
     }
@@ -131,7 +162,7 @@ impl Engine {
         other.take_in(station, around);
         let Self { qps, tables, .. } = &mut *other;
         let peer = qps.get(entry.peer);
-        let done = peer.map_or(0, |peer| meet(entry, peer, &mut self.tables, Some(tables)));
+        let done = peer.map_or(0, |peer| meet(entry, peer, &mut self.tables, Some(tables), execute));
         if done > 0 {
             other.note(index_of(entry.peer));
         }
@@ -151,10 +182,21 @@ impl Engine {
     }
 }
 
-/// Does what one queue pair has posted directly at the other, which may be in another engine (`abroad`).
-/// How many messages.
+/// Does what was posted.
+fn execute(one: &mut QueuePair, other: &mut QueuePair, meeting: &mut Meeting<'_>, now: Time) -> u32 {
+    one.execute_directly(other, meeting, now, (BURST, BURST_BYTES))
+}
+
+/// Lets one queue pair meet the other, which may be in another engine (`abroad`), if they are connected and the one is to.
+/// How many messages that did.
 #[inline]
-fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option<&mut Tables>) -> u32 {
+fn meet(
+    entry: &mut Entry,
+    peer: &mut Entry,
+    tables: &mut Tables,
+    abroad: Option<&mut Tables>,
+    action: impl FnOnce(&mut QueuePair, &mut QueuePair, &mut Meeting<'_>, Time) -> u32,
+) -> u32 {
     let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
     let Some(way) = entry.way.as_ref().filter(|_| is_local) else { return 0 };
     let back = peer
@@ -173,5 +215,5 @@ fn meet(entry: &mut Entry, peer: &mut Entry, tables: &mut Tables, abroad: Option
         answering: (peer.send_cq, peer.receive_cq),
         answering_tally: &mut peer.tally,
     };
-    entry.machine.execute_directly(&mut peer.machine, &mut meeting, now, (BURST, BURST_BYTES))
+    action(&mut entry.machine, &mut peer.machine, &mut meeting, now)
 }

@@ -358,7 +358,7 @@ impl Engine {
     /// Posts a send request. `transmit` has to follow.
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let posted = self.queue_sends(qpn, std::slice::from_ref(request));
-        self.after(qps::index_of(qpn));
+        self.after_posting(qps::index_of(qpn));
         posted.map_err(|(_, error)| error)
     }
 
@@ -370,13 +370,18 @@ impl Engine {
         qpn: Qpn,
         requests: &[SendRequest<'_>],
     ) -> Result<(), (usize, PostError)> {
+        let done = self.post_directly(qpn, requests);
+        let requests = &requests[done..];
+        if requests.is_empty() {
+            return Ok(());
+        }
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let posted = entry.machine.post_sends(requests, &mut view);
         let taken = posted.map_or_else(|(taken, _)| taken, |()| requests.len());
         entry.counted = entry.counted.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
-        posted
+        posted.map_err(|(taken, error)| (done + taken, error))
     }
 
     /// Posts a receive request.
@@ -420,6 +425,17 @@ impl Engine {
         {
             entry.queued = true;
             self.ready.push(index);
+        }
+    }
+
+    /// As [`after`](Self::after), when all that may have happened is that sends were posted: what was done at once leaves nothing
+    /// to send.
+    #[inline]
+    pub(crate) fn after_posting(&mut self, index: u16) {
+        if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() == 0) {
+            self.note(index);
+        } else {
+            self.after(index);
         }
     }
 

@@ -4,17 +4,17 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-use ferroce_transport::{Access, Accessor, Acks, Destination, PayloadSource, Transmit};
-use ferroce_wire::{ICRC_LEN, Packet, Qpn};
+use ferroce_transport::{Access, Accessor, Acks, DataSink, Destination, PayloadSource, Transmit};
+use ferroce_wire::{DataPacket, ICRC_LEN, Packet, Qpn};
 
 use super::incoming::Sender;
 use super::qps::{Way, slot_of};
 use super::{Engine, Handle, MAX_BURST, MAX_PACKETS, view};
 use crate::address::place_of;
 use crate::counters::DeviceCounters;
-use crate::engine::host::Tables;
+use crate::engine::host::{Tables, View};
 use crate::engines::Engines;
-use crate::fabric::{Fabric, Inbox, Outbox, Route, Sent};
+use crate::fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
 use crate::path::{Path, PathPolicy};
 
 /// Where the destination stands in the base transport header.
@@ -35,6 +35,19 @@ pub(crate) struct Port {
     limits: (usize, usize),
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
     failed: Option<Box<dyn Fabric>>,
+}
+
+/// What is to be known of a packet before it is put together.
+#[derive(Clone, Copy, Debug)]
+struct Cargo {
+    /// Bytes.
+    len: usize,
+    /// Others of its message follow.
+    more: bool,
+    /// The slot of the queue pair that it is for.
+    slot: u8,
+    /// The packet that was added before went to the same slot by the same way.
+    follows: bool,
 }
 
 impl Port {
@@ -78,27 +91,30 @@ impl Port {
         tables: &Tables,
         counters: &mut DeviceCounters,
     ) {
-        let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
-        if !self.add_with((len, false), dest, way, counters, |buffer| emit(transmit, by, tables, buffer)) {
-            counters.send_refused += 1;
+        let (len, slot) = (transmit.packet.len(), slot_of(transmit.packet.dest_qp));
+        let cargo = Cargo { len, more: false, slot, follows: false };
+        let room = self.room(cargo, way, counters);
+        let written = room.and_then(|(place, buffer)| emit(transmit, by, tables, buffer).map(|()| place));
+        match written {
+            Some(place) => self.added(cargo, place, way),
+            None => counters.send_refused += 1,
         }
     }
 
-    /// Lets `write` put a packet of `len` bytes together, all but its ICRC, and leaves it in the outbox. `more` says that
-    /// others of its message follow. False, and nothing is left there, if it cannot.
-    #[inline]
-    fn add_with(
+    /// Where the next packet is put together, all but its ICRC, and its place in its run. [`added`](Self::added) has to follow;
+    /// else nothing is left there. `None` if the packet is too long.
+    #[inline(always)]
+    fn room(
         &mut self,
-        (len, more): (usize, bool),
-        dest: Qpn,
+        cargo: Cargo,
         way: &mut Way,
         counters: &mut DeviceCounters,
-        write: impl FnOnce(&mut [u8]) -> Option<()>,
-    ) -> bool {
-        let slot = slot_of(dest);
-        let mut place = self.outbox.place(&way.route, slot, len, more, self.limits);
+    ) -> Option<(usize, &mut [u8])> {
+        let Cargo { len, more, slot, follows } = cargo;
+        let to = Toward { route: &way.route, slot, is_known: follows };
+        let mut place = self.outbox.place(to, len, more, self.limits);
         let too_late = place == 0 && more && self.outbox.would_cut_short(len, self.limits);
-        if too_late || self.outbox.room(len).is_none() {
+        if too_late || !self.outbox.has_room(len) {
             self.flush(counters);
             place = 0;
         }
@@ -108,14 +124,51 @@ impl Port {
                 way.leave_from(port);
             }
         }
-        let Some(buffer) = self.outbox.room(len) else { return false };
-        if write(buffer).is_none() {
+        Some((place, self.outbox.room(len)?))
+    }
+
+    /// The packet was put together: seals it, and leaves it in the outbox.
+    #[inline(always)]
+    fn added(&mut self, cargo: Cargo, place: usize, way: &Way) {
+        let Cargo { len, slot, follows, .. } = cargo;
+        let identification = u16::try_from(place).unwrap_or(0);
+        if let Some(buffer) = self.outbox.room(len) {
+            // Cannot fail: every packet has room for a header and an ICRC.
+            let _ = way.flow.seal(buffer, identification);
+            self.outbox.commit(Toward { route: &way.route, slot, is_known: follows }, len, place);
+        }
+    }
+}
+
+/// Takes the data packets of one queue pair, one after the other.
+struct Stream<'a> {
+    port: &'a mut Port,
+    way: &'a mut Way,
+    counters: &'a mut DeviceCounters,
+    /// Whose memory the payload is.
+    by: Accessor,
+    /// There was one before.
+    follows: bool,
+}
+
+impl DataSink<View<'_>> for Stream<'_> {
+    // Most of what a packet costs, in the innermost loop of both who asks and who answers.
+    #[inline(always)]
+    fn take(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
+        let Self { port, way, counters, by, follows } = self;
+        let slot = slot_of(data.dest_qp);
+        let cargo = Cargo { len: data.packet_len(), more: !data.ends, slot, follows: *follows };
+        *follows = false;
+        let Some((place, buffer)) = port.room(cargo, way, counters) else { return false };
+        let Some(headers) = data.emit_headers(buffer) else { return false };
+        let (body, rest) = buffer[headers..].split_at_mut(data.payload);
+        clear_pad(rest);
+        // If this memory may not be read, it is for the machine to say so.
+        if fill(payload, *by, host.tables, body).is_none() {
             return false;
         }
-        let identification = u16::try_from(place).unwrap_or(0);
-        // Cannot fail: every packet has room for a header and an ICRC.
-        let _ = way.flow.seal(buffer, identification);
-        self.outbox.commit(&way.route, slot, len, place);
+        port.added(cargo, place, way);
+        *follows = true;
         true
     }
 }
@@ -179,12 +232,21 @@ fn emit(transmit: &Transmit<'_>, by: Accessor, tables: &Tables, buffer: &mut [u8
     let headers = transmit.packet.emit_headers(buffer).ok()?;
     let payload = transmit.packet.payload_len();
     let (body, rest) = buffer[headers..].split_at_mut(payload);
-    let pad = rest.len() - ICRC_LEN;
-    rest[..pad].fill(0);
+    clear_pad(rest);
     fill(&transmit.payload, by, tables, body)
 }
 
+/// What comes after the payload: up to three bytes of nothing, and the ICRC.
+#[inline]
+fn clear_pad(rest: &mut [u8]) {
+    let pad = rest.len() - ICRC_LEN;
+    if pad > 0 {
+        rest[..pad].fill(0);
+    }
+}
+
 /// Copies a payload from where it is.
+#[inline(always)]
 fn fill(payload: &PayloadSource<'_>, by: Accessor, tables: &Tables, mut into: &mut [u8]) -> Option<()> {
     match payload {
         PayloadSource::Nothing => Some(()),
@@ -193,6 +255,9 @@ fn fill(payload: &PayloadSource<'_>, by: Accessor, tables: &Tables, mut into: &m
             Some(())
         }
         PayloadSource::Gather(pieces) => {
+            if let Some(piece) = pieces.whole() {
+                return tables.memory.local(by.domain, piece, false).ok()?.read(into).ok();
+            }
             for piece in *pieces {
                 let (part, rest) = into.split_at_mut(piece.length as usize);
                 tables.memory.local(by.domain, piece, false).ok()?.read(part).ok()?;
@@ -295,16 +360,8 @@ impl Engine {
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        entry.machine.poll_data(now, MAX_BURST, window, &mut host, |host, data, payload| {
-            port.add_with((data.packet_len(), !data.ends), data.dest_qp, way, counters, |buffer| {
-                let headers = data.emit_headers(buffer)?;
-                let (body, rest) = buffer[headers..].split_at_mut(data.payload);
-                let pad = rest.len() - ICRC_LEN;
-                rest[..pad].fill(0);
-                // If this memory may not be read, it is for the machine to say so.
-                fill(payload, by, host.tables, body)
-            })
-        })
+        let stream = Stream { port, way, counters, by, follows: false };
+        entry.machine.poll_data(now, MAX_BURST, window, &mut host, stream)
     }
 
     /// Sends one packet, if the queue pair has one.
@@ -454,10 +511,10 @@ mod tests {
             for number in 1..=packets {
                 let len = if number == 1 { len + longer } else { len };
                 let more = number < packets;
-                assert!(port.add_with((len, more), Qpn::new(7), &mut way, &mut counters, |buffer| {
-                    buffer.fill(0);
-                    Some(())
-                }));
+                let cargo = Cargo { len, more, slot: 0, follows: number > 1 };
+                let (place, buffer) = port.room(cargo, &mut way, &mut counters).expect("it fits");
+                buffer.fill(0);
+                port.added(cargo, place, &way);
             }
         }
         port.flush(&mut counters);

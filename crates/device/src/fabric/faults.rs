@@ -14,7 +14,7 @@ use ferroce_wire::MAX_PACKET_LEN;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-use super::{Fabric, Inbox, Outbox, Route, Run, Sent};
+use super::{Fabric, Inbox, Outbox, Route, Run, Sent, Toward};
 use plan::Fate;
 pub use plan::{FaultPlan, FaultPlanError};
 
@@ -206,7 +206,8 @@ impl<F: Fabric> Way<F> {
         }
         let limits = if self.inner.coalesces() { self.inner.run_limits() } else { (1, usize::MAX) };
         // Where a run began, others may follow that are no longer than this one.
-        let now_at = self.outbox.place(route, slot, packet.len(), place == 0, limits);
+        let to = Toward { route, slot, is_known: false };
+        let now_at = self.outbox.place(to, packet.len(), place == 0, limits);
         let Some(room) = self.outbox.room(packet.len()) else {
             self.sent.too_long += 1;
             return;
@@ -220,7 +221,7 @@ impl<F: Fabric> Way<F> {
             let _ = flow.seal(room, u16::try_from(now_at).unwrap_or(0));
         }
         flip(room, flipped);
-        self.outbox.commit(route, slot, packet.len(), now_at);
+        self.outbox.commit(to, packet.len(), now_at);
     }
 
     fn send(&mut self) {

@@ -17,7 +17,7 @@ use std::os::fd::RawFd;
 use ferroce_wire::Flow;
 
 pub use inbox::{Inbox, Received};
-pub use outbox::{Outbox, Run};
+pub use outbox::{Outbox, Run, Toward};
 
 /// The UDP port of RoCEv2.
 pub const PORT: u16 = 4791;

@@ -17,6 +17,17 @@ pub struct Outbox {
 /// Packets that make a run which is worth a system call of its own.
 const LONG: usize = 4;
 
+/// Where a packet goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Toward<'a> {
+    /// The way.
+    pub route: &'a Route,
+    /// The slot of the queue pair that it is for.
+    pub slot: u8,
+    /// The last packet in the outbox, if there is any, goes there too: nobody has to compare.
+    pub is_known: bool,
+}
+
 /// A run of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
@@ -64,7 +75,15 @@ impl Outbox {
         self.bytes(run).chunks(run.segment.max(1))
     }
 
+    /// Whether there is [`room`](Self::room) for so many bytes.
+    #[must_use]
+    #[inline]
+    pub fn has_room(&self, len: usize) -> bool {
+        self.runs.len() < self.runs.capacity() && self.used + len <= self.bytes.len()
+    }
+
     /// Room for one more packet of up to `len` bytes; `None` if the outbox must be sent first.
+    #[inline]
     pub fn room(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.runs.len() == self.runs.capacity() {
             return None;
@@ -74,6 +93,7 @@ impl Outbox {
 
     /// Whether a run of packets of `len` bytes would have to stop for want of room.
     #[must_use]
+    #[inline]
     pub fn would_cut_short(&self, len: usize, limits: (usize, usize)) -> bool {
         let packets = limits.0.min(limits.1 / len.max(1));
         self.used + packets * len > self.bytes.len()
@@ -83,11 +103,11 @@ impl Outbox {
     /// a new run. `more` says that others of this length follow: if it is shorter than those before it, none of them could
     /// join the run, and so it had better begin one, unless the run is long as it is.
     #[must_use]
-    pub fn place(&self, route: &Route, slot: u8, len: usize, more: bool, limits: (usize, usize)) -> usize {
+    #[inline]
+    pub fn place(&self, to: Toward<'_>, len: usize, more: bool, limits: (usize, usize)) -> usize {
         match self.runs.last() {
             Some(run)
-                if run.route == *route
-                    && run.slot == slot
+                if (to.is_known || (run.route == *to.route && run.slot == to.slot))
                     && len <= run.segment
                     && run.len == run.segment * run.packets
                     && !(more && len < run.segment && run.packets < LONG)
@@ -101,13 +121,17 @@ impl Outbox {
     }
 
     /// Takes the packet that was written into [`room`](Self::room), at its [`place`](Self::place).
-    pub fn commit(&mut self, route: &Route, slot: u8, len: usize, place: usize) {
+    #[inline]
+    pub fn commit(&mut self, to: Toward<'_>, len: usize, place: usize) {
         match self.runs.last_mut() {
             Some(run) if place > 0 => {
                 run.len += len;
                 run.packets += 1;
             }
-            _ => self.runs.push(Run { route: *route, start: self.used, len, segment: len, packets: 1, slot }),
+            _ => {
+                let (route, slot) = (*to.route, to.slot);
+                self.runs.push(Run { route, start: self.used, len, segment: len, packets: 1, slot });
+            }
         }
         self.used += len;
     }

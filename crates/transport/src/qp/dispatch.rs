@@ -1,17 +1,16 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, DataPacket, Grh, Packet, Service};
+use ferroce_wire::{Body, Grh, Packet, Service};
 
 use crate::completion::Event;
 use crate::connection::Failed;
 use crate::host::{DomainId, Host};
 use crate::qp::{Machine, QueuePair};
-use crate::rc::direct::{Direct, Ends};
 use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
 use crate::time::Time;
-use crate::transmit::{Acks, PayloadSource, Transmit};
+use crate::transmit::{Acks, DataSink, Transmit};
 use crate::unreliable::handle_datagram;
 use crate::window::Window;
 
@@ -114,7 +113,7 @@ impl QueuePair {
     }
 
     /// IBA 10.3.1.3: the first packet tells a passive side that its peer is ready.
-    fn establish<H: Host>(&mut self, host: &mut H) {
+    pub(super) fn establish<H: Host>(&mut self, host: &mut H) {
         if !self.established {
             self.established = true;
             if self.state == State::Rtr {
@@ -193,7 +192,7 @@ impl QueuePair {
         limit: usize,
         window: &mut Window,
         host: &mut H,
-        mut sink: impl FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool,
+        mut sink: impl DataSink<H>,
     ) -> usize {
         let (answers, asks) = (self.state.handles_requests(), self.state.sends_requests());
         let (machine, mut cx) = self.split(now, window, host);
@@ -221,51 +220,6 @@ impl QueuePair {
             Machine::Rc { responder, .. } => responder.poll(Acks::Send, &mut cx).ok().flatten(),
             Machine::Uc { .. } | Machine::Ud { .. } => None,
         }
-    }
-
-    /// Does posted work directly at `peer`, which is in the same process and connected to this
-    /// queue pair; at most `limit` messages, and no more after so many bytes. How many messages.
-    /// What cannot be done directly is left for [`poll_transmit`](Self::poll_transmit).
-    pub fn execute_directly<D: Direct>(
-        &mut self,
-        peer: &mut Self,
-        direct: &mut D,
-        now: Time,
-        (limit, bytes): (u32, u64),
-    ) -> u32 {
-        let together = self.state == State::Rts
-            && peer.state.handles_requests()
-            && peer.connection.dest_qpn == self.connection.qpn
-            && self.connection.dest_qpn == peer.connection.qpn
-            && self.connection.mtu == peer.connection.mtu
-            && peer.connection.pkey.admits(self.connection.pkey);
-        if !together || self.sends_waiting() == 0 {
-            return 0;
-        }
-        peer.establish(&mut direct.responder());
-        let (Machine::Rc { requester, .. }, Machine::Rc { responder, .. }) =
-            (&mut self.machine, &mut peer.machine)
-        else {
-            return 0;
-        };
-        let (asking, answering) = (&self.connection, &peer.connection);
-        let mut ends = Ends { requester, asking, responder, answering, direct };
-        let mut done = 0;
-        if ends.are_idle() {
-            let mut moved = 0;
-            while done < limit
-                && moved < bytes
-                && self.pacer.allows(now)
-                && let Some(length) = ends.next()
-            {
-                moved += u64::from(length);
-                done += 1;
-                self.counters.rate_waits += u64::from(self.pacer.spend(u64::from(length), now));
-            }
-        }
-        self.counters.direct_requests += u64::from(done);
-        peer.counters.direct_responses += u64::from(done);
-        done
     }
 
     /// Does what is due at this time.

@@ -9,9 +9,9 @@ use crate::connection::Context;
 use crate::rc::requester::{Requester, packet_cost, packets_between, reth};
 use crate::rc::resources::Answer;
 use crate::rc::responder::{Responder, credit_code};
-use crate::transmit::{Gather, PayloadSource};
+use crate::transmit::{DataSink, Gather, PayloadSource};
 use crate::window::Window;
-use crate::work::{SendFlags, SendOp};
+use crate::work::{Data, SendFlags, SendOp};
 
 impl Requester {
     /// Sends up to `limit` packets through `sink`, which says whether it took one; the packet is under way then.
@@ -20,7 +20,7 @@ impl Requester {
         &mut self,
         limit: usize,
         cx: &mut Context<'_, H>,
-        sink: &mut impl FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool,
+        sink: &mut impl DataSink<H>,
     ) -> usize {
         let is_ordinary = self.cursor.psn == self.high
             && !self.draining
@@ -34,7 +34,7 @@ impl Requester {
         let mut sent = 0;
         while sent < limit {
             let number = self.cursor.work;
-            let Some(&work) = self.queue.get(number) else { break };
+            let Some(work) = self.queue.get(number) else { break };
             let verb = match work.op {
                 SendOp::Send => DataVerb::Send(SendTail::Plain),
                 SendOp::SendImm(imm) => DataVerb::Send(SendTail::Immediate(imm)),
@@ -46,15 +46,16 @@ impl Requester {
                 _ => break,
             };
             // These may have to wait, or to ask.
-            if self.is_limited(&work) || (work.flags.contains(SendFlags::FENCE) && self.reads > 0) {
+            if self.is_limited(work) || (work.flags.contains(SendFlags::FENCE) && self.reads > 0) {
                 break;
             }
             let solicited = work.flags.contains(SendFlags::SOLICITED) && work.op.takes_receive();
+            let (length, packets) = (work.length, work.packets);
             let mut done = packets_between(work.first_psn, self.cursor.psn);
-            while done < work.packets && sent < limit {
+            while done < packets && sent < limit {
                 let offset = done * mtu;
-                let len = (work.length - offset).min(mtu);
-                let ends = done + 1 == work.packets;
+                let len = (length - offset).min(mtu);
+                let ends = done + 1 == packets;
                 let cost = packet_cost(len);
                 if !cx.window.allows(cost) {
                     return sent;
@@ -72,15 +73,16 @@ impl Requester {
                     verb,
                     payload: len as usize,
                 };
-                let payload = match self.queue.inline(number) {
+                let payload = match self.queue.data(number) {
                     _ if len == 0 => PayloadSource::Nothing,
-                    Some(bytes) => PayloadSource::Inline(&bytes[offset as usize..(offset + len) as usize]),
-                    None => {
-                        let sges = self.queue.sges(number);
+                    Data::Inline(bytes) => {
+                        PayloadSource::Inline(&bytes[offset as usize..(offset + len) as usize])
+                    }
+                    Data::Gather(sges) => {
                         PayloadSource::Gather(Gather::new(sges, offset.into(), len.into()))
                     }
                 };
-                if !sink(cx.host, &data, &payload) {
+                if !sink.take(cx.host, &data, &payload) {
                     return sent;
                 }
                 self.under_way(&data, cost, cx);
@@ -110,7 +112,7 @@ impl Responder {
         &mut self,
         limit: usize,
         cx: &mut Context<'_, H>,
-        sink: &mut impl FnMut(&mut H, &DataPacket, &PayloadSource<'_>) -> bool,
+        sink: &mut impl DataSink<H>,
     ) -> usize {
         let mtu = cx.connection.mtu_bytes();
         let credits = credit_code(&self.inbound, cx.connection);
@@ -133,7 +135,7 @@ impl Responder {
                     verb,
                     payload: part.place.length as usize,
                 };
-                if !sink(cx.host, &data, &part.payload()) {
+                if !sink.take(cx.host, &data, &part.payload()) {
                     return sent;
                 }
                 read.sent += 1;

@@ -15,7 +15,7 @@ use crate::rc::atomic::Atomic;
 use crate::rc::requester::Requester;
 use crate::rc::responder::Responder;
 use crate::transmit::Gather;
-use crate::work::{Access, Remote, SendFlags, SendOp, Sge};
+use crate::work::{Access, Data, Remote, SendFlags, SendOp, SendRequest, Sge};
 
 /// The device around two queue pairs that meet in it.
 pub trait Direct {
@@ -46,9 +46,34 @@ pub enum Spot {
     Opened(Accessor, Rkey, u64),
 }
 
+/// A message that is to be done.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    id: u64,
+    op: &'a SendOp,
+    flags: SendFlags,
+    length: u32,
+    data: Data<'a>,
+}
+
+impl<'a> Job<'a> {
+    /// The pieces of its bytes, none if they are inline.
+    const fn sges(&self) -> &'a [Sge] {
+        match self.data {
+            Data::Gather(sges) => sges,
+            Data::Inline(_) => &[],
+        }
+    }
+}
+
 /// The two ends during one call.
 pub(crate) struct Ends<'a, D> {
     pub(crate) requester: &'a mut Requester,
+    pub(crate) meeting: Meeting<'a, D>,
+}
+
+/// What a message meets that the requester sends.
+pub(crate) struct Meeting<'a, D> {
     pub(crate) asking: &'a Connection,
     pub(crate) responder: &'a mut Responder,
     pub(crate) answering: &'a Connection,
@@ -59,7 +84,7 @@ impl<D: Direct> Ends<'_, D> {
     /// Whether nothing is under way between the two, so that the next message may be done directly.
     pub(crate) fn are_idle(&self) -> bool {
         let requester = &self.requester;
-        requester.may_go_direct() && self.responder.expects_message_at(requester.cursor.psn)
+        requester.may_go_direct() && self.meeting.responder.expects_message_at(requester.cursor.psn)
     }
 
     /// Does the next message, if there is one and nothing speaks against it.
@@ -67,77 +92,98 @@ impl<D: Direct> Ends<'_, D> {
     pub(crate) fn next(&mut self) -> Option<u32> {
         let number = self.requester.cursor.work;
         let work = self.requester.queue.get(number)?;
-        let (flags, length, packets) = (work.flags, work.length, work.packets);
-        match work.op {
-            SendOp::Write(remote) => self.write(number, remote, length)?,
-            op => self.execute(number, op, length, flags)?,
-        }
-        if flags.contains(SendFlags::SIGNALED) || self.asking.signal_all {
-            let work = self.requester.queue.get(number)?;
-            let mut completion = self.asking.completion(work.id, Status::Success, work.op.kind());
-            completion.byte_len = length;
-            self.direct.requester().complete_send(completion);
-        }
-        self.responder.passed_directly(packets);
+        let (length, packets) = (work.length, work.packets);
+        let data = self.requester.queue.data(number);
+        self.meeting.pass(&Job { id: work.id, op: &work.op, flags: work.flags, length, data }, packets)?;
+        self.requester.queue.retire_oldest();
         self.requester.passed_directly(packets);
         Some(length)
     }
 
+    /// Does a message that is posted just now and found in order, if nothing speaks against it; nothing is before it
+    /// in the queue, and it is never put there.
+    #[inline]
+    pub(crate) fn pass(&mut self, request: &SendRequest<'_>, length: u32) -> Option<()> {
+        let SendRequest { id, op, data, flags, .. } = request;
+        let packets = self.meeting.asking.packets_of(op, length);
+        self.meeting.pass(&Job { id: *id, op, flags: *flags, length, data: *data }, packets)?;
+        self.requester.post_unqueued(packets);
+        self.requester.passed_directly(packets);
+        Some(())
+    }
+}
+
+impl<D: Direct> Meeting<'_, D> {
+    #[inline]
+    fn pass(&mut self, job: &Job<'_>, packets: u32) -> Option<()> {
+        match *job.op {
+            SendOp::Write(remote) => self.write(job, remote)?,
+            _ => self.execute(job)?,
+        }
+        self.responder.passed_directly(packets);
+        if job.flags.contains(SendFlags::SIGNALED) || self.asking.signal_all {
+            let mut completion = self.asking.completion(job.id, Status::Success, job.op.kind());
+            completion.byte_len = job.length;
+            self.direct.requester().complete_send(completion);
+        }
+        Some(())
+    }
+
     #[inline(never)]
-    fn execute(&mut self, number: u32, op: SendOp, length: u32, flags: SendFlags) -> Option<()> {
-        let solicited = flags.contains(SendFlags::SOLICITED);
-        match op {
-            SendOp::Write(remote) => self.write(number, remote, length),
+    fn execute(&mut self, job: &Job<'_>) -> Option<()> {
+        let solicited = job.flags.contains(SendFlags::SOLICITED);
+        match *job.op {
+            SendOp::Write(remote) => self.write(job, remote),
             SendOp::WriteImm(remote, imm) => {
                 self.take_receive()?;
-                self.write(number, remote, length)?;
+                self.write(job, remote)?;
                 // Only the length is looked at from here on.
                 let (rkey, address) = (remote.rkey, remote.address);
                 self.responder.inbound.message =
-                    Message::Write { rkey, address, remaining: 0, total: length };
+                    Message::Write { rkey, address, remaining: 0, total: job.length };
                 self.finish(Some(imm), None, solicited);
                 Some(())
             }
-            SendOp::Send => self.send(number, length, None, None, solicited),
-            SendOp::SendImm(imm) => self.send(number, length, Some(imm), None, solicited),
-            SendOp::SendInvalidate(rkey) => self.send(number, length, None, Some(rkey), solicited),
-            SendOp::Read(remote) => self.read(number, remote, length),
+            SendOp::Send => self.send(job, None, None, solicited),
+            SendOp::SendImm(imm) => self.send(job, Some(imm), None, solicited),
+            SendOp::SendInvalidate(rkey) => self.send(job, None, Some(rkey), solicited),
+            SendOp::Read(remote) => self.read(job, remote),
             SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. }
             | SendOp::MaskedCompareSwap { .. }
-            | SendOp::MaskedFetchAdd { .. } => self.atomic(number, &Atomic::posted(&op)?),
+            | SendOp::MaskedFetchAdd { .. } => self.atomic(job, &Atomic::posted(job.op)?),
             // Rare enough to go the long way.
             SendOp::AtomicWrite(_) | SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => None,
         }
     }
 
     #[inline]
-    fn write(&mut self, number: u32, remote: Remote, length: u32) -> Option<()> {
+    fn write(&mut self, job: &Job<'_>, remote: Remote) -> Option<()> {
         if !self.answering.access.contains(Access::REMOTE_WRITE) {
             return None;
         }
         let by = self.answering.accessor();
-        // By far the most frequent form. One that is inline has no pieces.
-        if let [Sge { address, length: 1.., lkey }] = *self.requester.queue.sges(number) {
-            let from = Spot::Own(self.asking.domain, lkey, address);
-            return self.direct.copy(from, Spot::Opened(by, remote.rkey, remote.address), length).ok();
+        // By far the most frequent form.
+        if let Data::Gather([Sge { address, length: 1.., lkey }]) = job.data {
+            let from = Spot::Own(self.asking.domain, *lkey, *address);
+            return self.direct.copy(from, Spot::Opened(by, remote.rkey, remote.address), job.length).ok();
         }
-        self.write_pieces(number, remote, length, by)
+        self.write_pieces(job, remote, by)
     }
 
     #[inline(never)]
-    fn write_pieces(&mut self, number: u32, remote: Remote, length: u32, by: Accessor) -> Option<()> {
-        if let Some(bytes) = self.requester.queue.inline(number) {
-            if length == 0 {
-                return Some(());
+    fn write_pieces(&mut self, job: &Job<'_>, remote: Remote, by: Accessor) -> Option<()> {
+        let sges = match job.data {
+            Data::Inline([]) => return Some(()),
+            Data::Inline(bytes) => {
+                return self.direct.responder().write_remote(by, remote.rkey, remote.address, bytes).ok();
             }
-            return self.direct.responder().write_remote(by, remote.rkey, remote.address, bytes).ok();
-        }
-        let sges = self.requester.queue.sges(number);
+            Data::Gather(sges) => sges,
+        };
         // A copy checks both ends before it begins. Several of them must be checked before the first.
         if sges.len() > 1 {
             let mut host = self.direct.responder();
-            host.check_remote(by, remote.rkey, remote.address, length, Access::REMOTE_WRITE).ok()?;
+            host.check_remote(by, remote.rkey, remote.address, job.length, Access::REMOTE_WRITE).ok()?;
             drop(host);
             check_all(&mut self.direct.requester(), self.asking.domain, sges, false)?;
         }
@@ -151,15 +197,15 @@ impl<D: Direct> Ends<'_, D> {
         Some(())
     }
 
-    fn read(&mut self, number: u32, remote: Remote, length: u32) -> Option<()> {
+    fn read(&mut self, job: &Job<'_>, remote: Remote) -> Option<()> {
         if !self.answering.access.contains(Access::REMOTE_READ) || !self.responder.resources.has_room() {
             return None;
         }
         let by = self.answering.accessor();
-        let sges = self.requester.queue.sges(number);
+        let sges = job.sges();
         if sges.len() > 1 {
             let mut host = self.direct.responder();
-            host.check_remote(by, remote.rkey, remote.address, length, Access::REMOTE_READ).ok()?;
+            host.check_remote(by, remote.rkey, remote.address, job.length, Access::REMOTE_READ).ok()?;
             drop(host);
             check_all(&mut self.direct.requester(), self.asking.domain, sges, true)?;
         }
@@ -173,13 +219,13 @@ impl<D: Direct> Ends<'_, D> {
         Some(())
     }
 
-    fn atomic(&mut self, number: u32, atomic: &Atomic) -> Option<()> {
+    fn atomic(&mut self, job: &Job<'_>, atomic: &Atomic) -> Option<()> {
         let Atomic { rkey, address, op } = *atomic;
         let allowed = self.answering.access.contains(Access::REMOTE_ATOMIC);
         if !allowed || !address.is_multiple_of(8) || !self.responder.resources.has_room() {
             return None;
         }
-        let sges = self.requester.queue.sges(number);
+        let sges = job.sges();
         check_all(&mut self.direct.requester(), self.asking.domain, sges, true)?;
         let by = self.answering.accessor();
         let original = self.direct.responder().atomic(by, rkey, address, op).ok()?;
@@ -196,12 +242,12 @@ impl<D: Direct> Ends<'_, D> {
 
     fn send(
         &mut self,
-        number: u32,
-        length: u32,
+        job: &Job<'_>,
         imm: Option<Imm>,
         invalidate: Option<Rkey>,
         solicited: bool,
     ) -> Option<()> {
+        let length = job.length;
         self.take_receive()?;
         let receive = self.responder.inbound.taken_receive();
         if u64::from(length) > receive.length() {
@@ -213,12 +259,12 @@ impl<D: Direct> Ends<'_, D> {
             responder.check_local(self.answering.domain, piece, true).ok()?;
         }
         drop(responder);
-        let sges = self.requester.queue.sges(number);
+        let sges = job.sges();
         check_all(&mut self.direct.requester(), self.asking.domain, sges, false)?;
         if let Some(rkey) = invalidate {
             self.direct.responder().invalidate(self.answering.accessor(), rkey).ok()?;
         }
-        if let Some(bytes) = self.requester.queue.inline(number) {
+        if let Data::Inline(bytes) = job.data {
             let mut rest = bytes;
             for piece in into {
                 let (part, after) = rest.split_at_checked(piece.length as usize)?;

@@ -125,12 +125,7 @@ impl Requester {
 
     /// Appends work that was found in order.
     pub(crate) fn post(&mut self, request: &SendRequest<'_>, length: u32, connection: &Connection) {
-        let packets = match request.op {
-            op if op.is_local() => 0,
-            op if op.is_atomic() => 1,
-            SendOp::AtomicWrite(_) => 1,
-            _ => connection.packets(length),
-        };
+        let packets = connection.packets_of(&request.op, length);
         if packets > 0 {
             self.messages = self.messages.next();
         }
@@ -151,9 +146,19 @@ impl Requester {
             && self.queue.get(self.cursor.work).is_none_or(|work| work.first_psn == self.cursor.psn)
     }
 
-    /// The oldest message was done without packets.
+    /// A message of so many packets was posted while the queue was empty, and is done already. [`passed_directly`](Self::passed_directly)
+    /// has to follow.
+    #[inline]
+    pub(crate) fn post_unqueued(&mut self, packets: u32) {
+        debug_assert!(packets > 0 && self.queue.len() == 0, "only messages, and only one after the other");
+        self.messages = self.messages.next();
+        self.next_psn += packets;
+        self.queue.skip_one();
+    }
+
+    /// The oldest message was done without packets, and is no longer in the queue.
+    #[inline]
     pub(crate) fn passed_directly(&mut self, packets: u32) {
-        self.queue.retire_oldest();
         self.cursor.work = self.queue.head();
         self.cursor.psn += packets;
         self.una = self.cursor.psn;

@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, UdpSocket};
 
 use allocation_counter::measure;
 
-use super::super::{Received, Route};
+use super::super::{Received, Route, Toward};
 use super::senders::PLACES;
 use super::*;
 
@@ -37,9 +37,10 @@ fn packet(number: usize, len: usize) -> Vec<u8> {
 
 /// Puts a packet into the outbox, in a run with the one before it if it may be.
 fn put(outbox: &mut Outbox, route: &Route, packet: &[u8], limits: (usize, usize)) {
-    let place = outbox.place(route, 0, packet.len(), false, limits);
+    let to = Toward { route, slot: 0, is_known: false };
+    let place = outbox.place(to, packet.len(), false, limits);
     outbox.room(packet.len()).unwrap().copy_from_slice(packet);
-    outbox.commit(route, 0, packet.len(), place);
+    outbox.commit(to, packet.len(), place);
 }
 
 fn send_one(sender: &mut UdpFabric, route: &Route, packet: &[u8]) -> Sent {
@@ -109,7 +110,8 @@ fn the_longest_runs_are_taken() {
             let mut outbox = Outbox::new(65_536, 2);
             let packet = packet(len, len);
             let mut packets = 0;
-            while packets == 0 || outbox.place(&route, 0, len, false, limits) > 0 {
+            let to = Toward { route: &route, slot: 0, is_known: false };
+            while packets == 0 || outbox.place(to, len, false, limits) > 0 {
                 put(&mut outbox, &route, &packet, limits);
                 packets += 1;
             }
