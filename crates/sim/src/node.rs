@@ -8,7 +8,7 @@ use ferroce_transport::{
 };
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::Ipv4;
-use ferroce_wire::{Flow, Packet, ParseError, Qpn};
+use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn};
 
 use crate::host::Device;
 use crate::link::Fault;
@@ -29,6 +29,7 @@ pub struct Node {
     open_window: Window,
     /// Calls for a packet so far.
     calls: u64,
+    arrivals: u64,
 }
 
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Node {
     #[must_use]
     pub fn new(index: usize, hosts: usize, device: Device) -> Self {
         let windows = (0..hosts).map(|_| Window::new()).collect();
-        Self { index, device, slots: Vec::new(), windows, open_window: Window::new(), calls: 0 }
+        Self { index, device, slots: Vec::new(), windows, open_window: Window::new(), calls: 0, arrivals: 0 }
     }
 
     /// Adds a queue pair whose peer lives on host `peer` (`None`: datagrams to anywhere), and returns its index.
@@ -147,13 +148,14 @@ impl Node {
         {
             let mut bytes = None;
             let by = Accessor { domain: pair.domain(), qpn: pair.qpn() };
-            pair.poll_data(now, 1, window, device, |device, data, payload| {
+            let sink = |device: &mut Device, data: &DataPacket, payload: &PayloadSource<'_>| {
                 let (packet, dest) = (data.to_packet(), Destination::Peer);
                 let transmit = Transmit { packet, payload: *payload, dest };
                 bytes = may_be_read(&transmit.payload, by, device)
                     .then(|| bytes_of(&transmit, device, &flow(*from, to)));
                 bytes.is_some()
-            });
+            };
+            pair.poll_data(now, 1, window, device, sink);
             if let Some(bytes) = bytes {
                 return Some(Datagram { from: *from, slot: index, to, bytes, fault: None });
             }
@@ -180,7 +182,16 @@ impl Node {
         let found = self.slots.iter().position(|slot| slot.pair.qpn() == packet.dest_qp);
         let Some(index) = found else { return Received::NoQueuePair(packet.dest_qp) };
         let prefix = prefix(datagram.from, self.index, datagram.bytes.len());
+        // Both ways to take in data are used in turn.
+        self.arrivals = self.arrivals.wrapping_add(1);
+        let in_a_hurry = self.arrivals.is_multiple_of(2);
         let (pair, window, device) = self.parts(index);
+        if in_a_hurry
+            && let Some((data, payload)) = DataPacket::parse(&datagram.bytes)
+            && pair.take_data(now, &data, payload, window, device)
+        {
+            return Received::By(index);
+        }
         pair.handle_packet(now, &packet, Some(&prefix), window, device);
         Received::By(index)
     }

@@ -3,7 +3,8 @@
 
 use crate::header::{Aeth, Bth, Ieth, Imm, Reth};
 use crate::icrc::ICRC_LEN;
-use crate::num::{PKey, Psn, Qpn};
+use crate::mtu::PathMtu;
+use crate::num::{PKey, Psn, Qpn, Rkey};
 use crate::packet::{Body, Packet, PayloadLen, ReadSegment, Request, Response, Segment, SendTail};
 
 /// Everything before the payload of one packet of a SEND, a WRITE or the answer to a READ.
@@ -141,6 +142,56 @@ impl DataPacket {
         }
     }
 
+    /// Reads a packet of a plain SEND or WRITE: one whose opcode is First, Middle, Last or Only, and nothing else. With it
+    /// comes its payload. `None` for all other packets, for those with a congestion mark, and for what is no packet:
+    /// [`Packet::parse`] tells them apart. The ICRC is left out, as there.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse(packet: &[u8]) -> Option<(Self, &[u8])> {
+        let (bth, mut rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
+        let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
+        let (first, second, third) = (word(0), word(4), word(8));
+        let [opcode, flags, ..] = first.to_be_bytes();
+        let (begins, ends) = match opcode {
+            0 | 6 => (true, false),
+            1 | 7 => (false, false),
+            2 | 8 => (false, true),
+            4 | 10 => (true, true),
+            _ => return None,
+        };
+        let is_marked = second >> 30 != 0;
+        if flags & 0x0f != 0 || is_marked || !packet.len().is_multiple_of(4) {
+            return None;
+        }
+        let mut verb = DataVerb::Send(SendTail::Plain);
+        if opcode >= 6 {
+            let mut reth = Reth { address: 0, rkey: Rkey(0), length: 0 };
+            if begins {
+                let (header, after) = rest.split_first_chunk()?;
+                reth = Reth::parse(header);
+                rest = after;
+            }
+            verb = DataVerb::Write(reth, None);
+        }
+        let pad = usize::from(flags >> 4 & 3);
+        let payload = rest.get(..rest.len().checked_sub(ICRC_LEN + pad)?)?;
+        if payload.len() > PathMtu::B4096.bytes() {
+            return None;
+        }
+        let data = Self {
+            dest_qp: Qpn::new(second & 0x00ff_ffff),
+            pkey: PKey((first & 0xffff) as u16),
+            psn: Psn::new(third & 0x00ff_ffff),
+            ack_request: third >> 31 != 0,
+            solicited: flags & 0x80 != 0,
+            begins,
+            ends,
+            verb,
+            payload: payload.len(),
+        };
+        Some((data, payload))
+    }
+
     /// The same as a packet.
     #[must_use]
     pub fn to_packet(&self) -> Packet<PayloadLen> {
@@ -180,7 +231,7 @@ impl DataPacket {
 mod tests {
     use super::*;
     use crate::header::{CreditCode, Syndrome};
-    use crate::num::{Msn, Rkey};
+    use crate::num::Msn;
 
     #[test]
     fn it_writes_what_a_packet_writes() {
@@ -221,6 +272,44 @@ mod tests {
                     assert_eq!(data.emit_headers(&mut [0; 11]), None);
                 }
             }
+        }
+    }
+
+    /// Whatever bytes come, it says the same as the long way or nothing.
+    fn compare(bytes: &[u8]) -> bool {
+        let Some((data, payload)) = DataPacket::parse(bytes) else { return false };
+        let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
+        assert!(!packet.fecn && !packet.becn);
+        // Who receives it does not look at this one.
+        packet.migrated = data.to_packet().migrated;
+        assert_eq!(packet.map_payload(|payload| PayloadLen(payload.len())), data.to_packet());
+        let body = Packet::parse(bytes).expect("as above").body;
+        assert!(matches!(body, Body::RcRequest(Request::Send(_, same) | Request::Write(_, same)) if same == payload));
+        true
+    }
+
+    #[test]
+    fn it_reads_what_a_packet_reads() {
+        let mut read = [0; 256];
+        for opcode in 0..=255_u8 {
+            for len in [0, 11, 12, 15, 16, 19, 20, 28, 31, 32, 36, 40, 4116, 4120, 4128, 4132, 4136, 8000] {
+                for flags in [0x00, 0x10, 0x20, 0x30, 0x40, 0x80, 0xf0, 0x01, 0x08] {
+                    for (mark, asks) in [(0, 0), (0x80, 0x80), (0x40, 0), (0x3f, 0x7f), (0, 0xff)] {
+                        let mut bytes: [u8; 8000] = core::array::from_fn(|at| (at % 251) as u8);
+                        let bytes = &mut bytes[..len];
+                        for (at, value) in [(0, opcode), (1, flags), (4, mark), (8, asks)] {
+                            if let Some(byte) = bytes.get_mut(at) {
+                                *byte = value;
+                            }
+                        }
+                        read[usize::from(opcode)] += u32::from(compare(bytes));
+                    }
+                }
+            }
+        }
+        for (opcode, count) in read.into_iter().enumerate() {
+            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10].contains(&opcode);
+            assert_eq!(count > 0, is_plain, "opcode {opcode}");
         }
     }
 }

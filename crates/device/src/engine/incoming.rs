@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
-use ferroce_wire::{Grh, Packet, ParseError, Qpn, Service};
+use ferroce_wire::{DataPacket, Flow, Grh, Packet, ParseError, Qpn, Service};
 
-use super::qps::{index_of, slot_of};
+use super::qps::{Entry, index_of, slot_of};
 use super::verify::Ends;
 use super::{Engine, view};
 use crate::engines::Engines;
@@ -37,6 +37,12 @@ impl Sender {
             identification: 0,
             from_wire: false,
         }
+    }
+
+    /// The sender of what came from the network.
+    const fn of_datagram(datagram: &Received) -> Self {
+        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = *datagram;
+        Self { remote, local, traffic_class, hop_limit, identification: 0, from_wire: true }
     }
 
     /// The address that it was sent to.
@@ -95,6 +101,38 @@ impl Sender {
     }
 }
 
+/// What is known of the packets that arrived together.
+struct RunOfData {
+    /// Their flow, if their identifications are their places.
+    flow: Option<Flow>,
+    /// A connected queue pair that they may be for.
+    dest: Option<Qpn>,
+}
+
+/// Why a queue pair takes no packet of a sender.
+enum NotFor {
+    /// It is connected to another one.
+    Peer,
+    /// Its peer sends none over the network.
+    Path,
+}
+
+/// Why this queue pair takes no packet of this sender, if so.
+fn refusal(entry: &Entry, sender: &Sender, around: &Engines) -> Option<NotFor> {
+    // IBA 9.6.1.5: a connection takes packets from its peer only.
+    let from_peer = entry
+        .way
+        .as_ref()
+        .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
+    if entry.machine.service() != Service::Ud && !from_peer {
+        return Some(NotFor::Peer);
+    }
+    // Between two that meet in this process no packet goes over the network: whoever sent this one
+    // is not the peer.
+    let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+    (sender.from_wire && is_local && !around.has_to_use_wire(entry.peer)).then_some(NotFor::Path)
+}
+
 impl Engine {
     /// Takes in a datagram, or several that arrived as one; how many packets.
     pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8], around: &Engines) -> usize {
@@ -108,11 +146,15 @@ impl Engine {
         let mut packets = 0;
         // Packets that come together are mostly for one queue pair.
         let mut touched = None;
+        let mut run = RunOfData { flow: self.verifier.flow_by_place(&ends), dest: None };
         for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
-            let index = self.take_packet(datagram, &ends, (place, packet), around);
+            let index = match self.take_data(datagram, &mut run, (place, packet), around) {
+                None => self.take_packet(datagram, &ends, (place, packet), around),
+                index => index,
+            };
             if index.is_some()
                 && index != touched
                 && let Some(before) = std::mem::replace(&mut touched, index)
@@ -124,6 +166,36 @@ impl Engine {
             self.after(index);
         }
         packets
+    }
+
+    /// Takes in a packet of a SEND or WRITE for which nothing is out of the ordinary. `None` if it is not like that, or not
+    /// known to be: then [`take_packet`](Self::take_packet) has to. Else [`after`](Self::after) has to follow for the queue pair that it
+    /// says.
+    #[inline]
+    fn take_data(
+        &mut self,
+        datagram: &Received,
+        run: &mut RunOfData,
+        (place, bytes): (usize, &[u8]),
+        around: &Engines,
+    ) -> Option<u16> {
+        let flow = run.flow?;
+        let (data, payload) = DataPacket::parse(bytes)?;
+        let dest = data.dest_qp;
+        if run.dest != Some(dest) {
+            let sender = Sender::of_datagram(datagram);
+            let entry = self.qps.get(dest)?;
+            if entry.machine.service() != Service::Rc || refusal(entry, &sender, around).is_some() {
+                return None;
+            }
+            run.dest = Some(dest);
+        }
+        flow.verify(bytes, u16::try_from(place).unwrap_or(0)).ok()?;
+        let Self { qps, tables, windows, .. } = self;
+        let entry = qps.get(dest)?;
+        let (now, window) = (tables.now, windows.get(entry.window));
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        entry.machine.take_data(now, &data, payload, window, &mut host).then(|| index_of(dest))
     }
 
     /// Takes in a packet; [`after`](Self::after) has to follow for the queue pair that it says.
@@ -145,14 +217,7 @@ impl Engine {
             self.counters.icrc_errors += 1;
             return None;
         };
-        let sender = Sender {
-            remote: datagram.source.0,
-            local: datagram.local,
-            traffic_class: datagram.traffic_class,
-            hop_limit: datagram.hop_limit,
-            identification,
-            from_wire: true,
-        };
+        let sender = Sender { identification, ..Sender::of_datagram(datagram) };
         self.hand_over_packet(&sender, &packet, bytes, around)
     }
 
@@ -195,21 +260,16 @@ impl Engine {
             self.counters.unknown_qp += u64::from(!known);
             return None;
         };
-        // IBA 9.6.1.5: a connection takes packets from its peer only.
-        let from_peer = entry
-            .way
-            .as_ref()
-            .is_some_and(|way| way.route.remote == sender.remote && way.route.local == sender.local);
-        if entry.machine.service() != Service::Ud && !from_peer {
-            counters.wrong_peer += 1;
-            return None;
-        }
-        // Between two that meet in this process no packet goes over the network: whoever sent this one
-        // is not the peer.
-        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
-        if sender.from_wire && is_local && !around.has_to_use_wire(entry.peer) {
-            counters.wrong_path += 1;
-            return None;
+        match refusal(entry, sender, around) {
+            Some(NotFor::Peer) => {
+                counters.wrong_peer += 1;
+                return None;
+            }
+            Some(NotFor::Path) => {
+                counters.wrong_path += 1;
+                return None;
+            }
+            None => {}
         }
         let now = tables.now;
         let window = windows.get(entry.window);

@@ -27,8 +27,17 @@ const FLOWS: usize = 64;
 /// Checks packets and remembers what it needs for the next one.
 #[derive(Debug)]
 pub(crate) struct Verifier {
-    flows: [Option<(Ends, Flow)>; FLOWS],
+    flows: [Option<Known>; FLOWS],
     identifications: HashMap<IpAddr, (u16, Time)>,
+}
+
+/// A flow whose packets were seen.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    ends: Ends,
+    flow: Flow,
+    /// The last packet had its place in its run as its identification.
+    by_place: bool,
 }
 
 /// Where a packet came from and went to.
@@ -58,26 +67,31 @@ impl Verifier {
     /// The identification with which the ICRC of `packet` is right, or `None` if it is wrong.
     /// `place` is the packet's place in what arrived together.
     pub(crate) fn check(&mut self, ends: &Ends, packet: &[u8], place: usize, now: Time) -> Option<u16> {
-        let flow = self.flow(ends)?;
+        let known = self.known(ends)?;
+        let flow = known.flow;
         let expected = u16::try_from(place).unwrap_or(0);
-        if flow.verify(packet, expected).is_ok() {
+        known.by_place = flow.verify(packet, expected).is_ok();
+        if known.by_place {
             return Some(expected);
         }
         let found = flow.solve_ip_id(packet)?;
         self.follows(ends.source.0, found, now).then_some(found)
     }
 
-    fn flow(&mut self, ends: &Ends) -> Option<Flow> {
-        let slot = ends.slot();
-        match &self.flows[slot] {
-            Some((known, flow)) if known == ends => Some(*flow),
-            _ => {
-                let (address, port) = ends.source;
-                let flow = Flow::new(SocketAddr::new(address, port), SocketAddr::new(ends.local, PORT))?;
-                self.flows[slot] = Some((*ends, flow));
-                Some(flow)
-            }
+    /// The flow of these packets, if the last one of it had its place in its run as its identification, as the next will have.
+    pub(crate) fn flow_by_place(&self, ends: &Ends) -> Option<Flow> {
+        let known = self.flows[ends.slot()].as_ref()?;
+        (known.by_place && known.ends == *ends).then_some(known.flow)
+    }
+
+    fn known(&mut self, ends: &Ends) -> Option<&mut Known> {
+        let place = &mut self.flows[ends.slot()];
+        if place.is_none_or(|known| known.ends != *ends) {
+            let (address, port) = ends.source;
+            let flow = Flow::new(SocketAddr::new(address, port), SocketAddr::new(ends.local, PORT))?;
+            *place = Some(Known { ends: *ends, flow, by_place: false });
         }
+        place.as_mut()
     }
 
     /// Whether an identification that was solved for is credible: small, as in a run of
@@ -126,6 +140,22 @@ mod tests {
         assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 5, NOW), Some(5));
         assert_eq!(verifier.check(&ends(), &sealed(&ends(), 5), 0, NOW), Some(5), "a run cut apart");
         assert_eq!(verifier.check(&ends(), &sealed(&ends(), 0), 3, NOW), Some(0));
+    }
+
+    #[test]
+    fn only_a_flow_whose_last_packet_went_by_its_place_is_taken_for_one_that_does() {
+        let mut verifier = Verifier::new();
+        assert_eq!(verifier.flow_by_place(&ends()), None, "nothing is known of it");
+        let mut by_place_after = |id, place| {
+            verifier.check(&ends(), &sealed(&ends(), id), place, NOW);
+            verifier.flow_by_place(&ends()).is_some()
+        };
+        assert!(by_place_after(5, 5) && by_place_after(0, 0));
+        assert!(!by_place_after(40_000, 0) && !by_place_after(3, 4));
+        assert!(by_place_after(7, 7));
+        let other = Ends { source: (ends().source.0, 50_000 ^ 64), ..ends() };
+        assert_eq!(other.slot(), ends().slot());
+        assert_eq!(verifier.flow_by_place(&other), None, "another one in the same place");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, Grh, Packet, Service};
+use ferroce_wire::{Body, DataPacket, Grh, Packet, Service};
 
 use crate::completion::Event;
 use crate::connection::Failed;
@@ -110,6 +110,28 @@ impl QueuePair {
         if result == Err(Failed) {
             self.enter_error(window, host);
         }
+    }
+
+    /// Takes in a packet of a plain SEND or WRITE whose ICRC was found right, if it is what comes next and nothing is out of the
+    /// ordinary. Else false, and [`handle_packet`](Self::handle_packet) has to take it.
+    #[inline]
+    pub fn take_data<H: Host>(
+        &mut self,
+        now: Time,
+        data: &DataPacket,
+        payload: &[u8],
+        window: &mut Window,
+        host: &mut H,
+    ) -> bool {
+        let takes = self.established
+            && self.state.handles_requests()
+            && data.pkey.admits(self.connection.pkey);
+        if !takes {
+            return false;
+        }
+        let (machine, mut cx) = self.split(now, window, host);
+        let Machine::Rc { responder, .. } = machine else { return false };
+        responder.take_data(data, payload, &mut cx)
     }
 
     /// IBA 10.3.1.3: the first packet tells a passive side that its peer is ready.

@@ -7,7 +7,7 @@ use crate::connection::{Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::queue::SendWork;
-use crate::rc::requester::{Requester, cost, packets_at_once, packets_between};
+use crate::rc::requester::{Requester, cost, packet_cost, packets_at_once, packets_between};
 use crate::transmit::Gather;
 use crate::work::{SendFlags, SendOp};
 
@@ -222,6 +222,11 @@ impl Requester {
     fn acknowledge_before<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) -> Result<Reached, Failed> {
         let before = self.una;
         let mut reached = Reached::All;
+        self.finish_short(psn, cx);
+        if self.una != before {
+            // Work without packets may stand behind them, and is done with them.
+            self.retire(cx)?;
+        }
         while self.una.is_before(psn) {
             let Some(&work) = self.queue.get(self.queue.head()) else { break };
             if work.op.is_read_or_atomic() && !is_planted(Bug::ImpliedNakIgnored) {
@@ -236,6 +241,33 @@ impl Requester {
             self.progressed(cx);
         }
         Ok(reached)
+    }
+
+    /// Messages of one packet before `psn` have arrived, as far as nothing is out of the ordinary:
+    /// [`finish_packets`](Self::finish_packets) for many of them.
+    fn finish_short<H: Host>(&mut self, psn: Psn, cx: &mut Context<'_, H>) {
+        let is_ordinary = self.blocked.is_none()
+            && !self.draining
+            && !psn.is_after(self.cursor.psn)
+            && !is_planted(Bug::CompletedWhenSent);
+        while is_ordinary
+            && self.una.is_before(psn)
+            && let Some(work) = self.queue.get(self.queue.head())
+            && work.packets == 1
+            && work.first_psn == self.una
+            && !work.op.is_read_or_atomic()
+        {
+            let cost = packet_cost(work.length);
+            cx.window.on_acknowledged(cost);
+            if work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all {
+                let mut completion = cx.connection.completion(work.id, Status::Success, work.op.kind());
+                completion.byte_len = work.length;
+                cx.complete_send(completion);
+            }
+            self.set_in_flight(self.in_flight.saturating_sub(cost), cx.window);
+            self.queue.retire_oldest();
+            self.una = self.una.next();
+        }
     }
 
     /// The next `packets` packets of the oldest work are done. [`progressed`](Self::progressed) has to follow.

@@ -30,7 +30,7 @@ pub(crate) struct Responder {
     pub(crate) inbound: Inbound,
     pub(crate) resources: Resources,
     /// A NAK was sent for the PSN that is expected: one is enough.
-    nak_sent: bool,
+    pub(super) nak_sent: bool,
     pub(super) owed: Option<Owed>,
 }
 
@@ -413,8 +413,14 @@ impl Responder {
     /// are acknowledged by their answers. A newer acknowledgement takes the place of an older one.
     const fn acknowledge(&mut self, info: RequestInfo, request: &Request<&[u8]>) {
         if info.ack_request && matches!(request, Request::Send(..) | Request::Write(..)) {
-            self.owed = Some(Owed { psn: info.psn, answer: OwedAnswer::Ack });
+            self.owe_ack(info.psn);
         }
+    }
+
+    /// An acknowledgement is owed from here on.
+    #[inline]
+    pub(super) const fn owe_ack(&mut self, psn: Psn) {
+        self.owed = Some(Owed { psn, answer: OwedAnswer::Ack });
     }
 
     /// Says no.
