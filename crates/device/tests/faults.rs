@@ -199,6 +199,28 @@ fn those_behind_a_lost_packet_move_up_in_their_run() {
 }
 
 #[test]
+fn what_is_not_lost_arrives_as_it_was_whatever_its_run_loses() {
+    for seed in 0..200 {
+        let mut faults = faults(&format!("loss=0.4,seed={seed}"));
+        let limits = faults.run_limits();
+        let mut outbox = Outbox::new(65_536, 16);
+        // Runs that end with a shorter packet, and one after which none may follow.
+        for (psn, len) in (0..).zip([64, 64, 64, 8, 200, 200, 16, 16, 16, 16, 4, 300]) {
+            push(&mut outbox, &way(), psn, len, limits);
+        }
+        let runs = outbox.runs().len();
+        let sent = faults.send(&mut outbox);
+        assert!(outbox.is_empty() && sent.packets == 12 && runs == 4, "{runs} runs");
+        let (lost, arrived) = (faults.counts().lost, &faults.inner().sent);
+        assert_eq!(arrived.len() as u64, 12 - lost);
+        assert!(psns(&faults).is_sorted());
+        for (_, place, packet) in arrived {
+            assert!(flow(&way()).verify(packet, u16::try_from(*place).unwrap()).is_ok(), "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn more_than_fits_at_once_leaves_in_parts() {
     let mut faults = faults("dup=1");
     let mut outbox = Outbox::new(2_000_000, 400);

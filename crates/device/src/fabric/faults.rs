@@ -29,6 +29,8 @@ pub struct Faults<F> {
     plan: FaultPlan,
     dice: ChaCha8Rng,
     held: [Held; MAX_STEPS],
+    /// Of the packets that are being sent.
+    fates: Vec<Fate>,
     counts: FaultCounts,
 }
 
@@ -58,6 +60,7 @@ impl<F: Fabric> Faults<F> {
             plan,
             dice: ChaCha8Rng::seed_from_u64(plan.seed),
             held: std::array::from_fn(|_| Held::new()),
+            fates: Vec::new(),
             counts: FaultCounts::default(),
         }
     }
@@ -83,9 +86,8 @@ impl<F: Fabric> Faults<F> {
         mem::take(&mut self.way.sent)
     }
 
-    /// Decides about one packet and does it.
-    fn pass(&mut self, run: &Run, place: usize, packet: &[u8]) {
-        let fate = Fate::draw(&mut self.dice, &self.plan, packet.len());
+    /// Does to one packet what was decided.
+    fn pass(&mut self, fate: Fate, run: &Run, place: usize, packet: &[u8]) {
         if fate.lost {
             self.counts.lost += 1;
             // As on a real network, where the sender does not see it either.
@@ -107,6 +109,27 @@ impl<F: Fabric> Faults<F> {
                 None => self.way.put((&run.route, run.slot), place, packet, fate.flipped),
             }
         }
+    }
+
+    /// Sends packets of which some are lost, and nothing else happens to any: they need not be copied.
+    fn send_thinned(&mut self, outbox: &mut Outbox) -> Sent {
+        let mut fates = self.fates.iter();
+        let mut lost = 0;
+        let is_lost = || {
+            let is_lost = fates.next().is_some_and(|fate| fate.lost);
+            lost += u64::from(is_lost);
+            is_lost
+        };
+        outbox.lose(is_lost, reseal);
+        self.counts.lost += lost;
+        let mut sent = mem::take(&mut self.way.sent);
+        // As on a real network, where the sender does not see it either.
+        sent.packets += lost;
+        if !outbox.is_empty() {
+            sent.add(self.way.inner.send(outbox));
+        }
+        outbox.clear();
+        sent
     }
 
     /// Brings everything that is held one step nearer to its leaving.
@@ -143,11 +166,23 @@ impl<F: Fabric> Fabric for Faults<F> {
         if outbox.is_empty() {
             self.step();
         }
+        let Self { fates, dice, plan, .. } = self;
+        fates.clear();
         for run in outbox.runs() {
-            for (place, packet) in outbox.packets(run).enumerate() {
-                self.pass(run, place, packet);
+            fates.extend(outbox.packets(run).map(|packet| Fate::draw(dice, plan, packet.len())));
+        }
+        let nothing_waits = self.way.outbox.is_empty() && self.held.iter().all(|held| held.steps == 0);
+        if nothing_waits && self.fates.iter().all(|fate| fate.lost || fate.is_none()) {
+            return self.send_thinned(outbox);
+        }
+        let fates = mem::take(&mut self.fates);
+        let mut next = fates.iter();
+        for run in outbox.runs() {
+            for ((place, packet), fate) in outbox.packets(run).enumerate().zip(&mut next) {
+                self.pass(*fate, run, place, packet);
             }
         }
+        self.fates = fates;
         outbox.clear();
         self.way.send();
         mem::take(&mut self.way.sent)
@@ -214,23 +249,15 @@ impl<F: Fabric> Way<F> {
         };
         room.copy_from_slice(packet);
         // Those behind a packet that is missing move up in their run, and the ICRC covers where they stand in it.
-        if now_at != place
-            && let Some(flow) = route.flow()
-        {
-            // Cannot fail: it was sealed before.
-            let _ = flow.seal(room, u16::try_from(now_at).unwrap_or(0));
+        if now_at != place {
+            reseal(route, now_at, room);
         }
         flip(room, flipped);
         self.outbox.commit(to, packet.len(), now_at);
     }
 
     fn send(&mut self) {
-        let Sent { packets, no_room, too_long, unreachable, calls } = self.inner.send(&mut self.outbox);
-        self.sent.packets += packets;
-        self.sent.no_room += no_room;
-        self.sent.too_long += too_long;
-        self.sent.unreachable += unreachable;
-        self.sent.calls += calls;
+        self.sent.add(self.inner.send(&mut self.outbox));
     }
 }
 
@@ -276,6 +303,14 @@ impl Held {
             self.steps = 0;
             way.put((&self.route, self.slot), self.place, &self.bytes[..self.len], self.flipped);
         }
+    }
+}
+
+/// Seals a packet for another place in its run.
+fn reseal(route: &Route, place: usize, packet: &mut [u8]) {
+    if let Some(flow) = route.flow() {
+        // Cannot fail: it was sealed before.
+        let _ = flow.seal(packet, u16::try_from(place).unwrap_or(0));
     }
 }
 

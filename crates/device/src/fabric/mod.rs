@@ -60,6 +60,18 @@ pub struct Sent {
     pub calls: u64,
 }
 
+impl Sent {
+    /// Adds what became of others.
+    const fn add(&mut self, other: Self) {
+        let Self { packets, no_room, too_long, unreachable, calls } = other;
+        self.packets += packets;
+        self.no_room += no_room;
+        self.too_long += too_long;
+        self.unreachable += unreachable;
+        self.calls += calls;
+    }
+}
+
 /// A network that carries RoCEv2 packets.
 pub trait Fabric: Send {
     /// Whether several packets may leave in one run, cut apart by the network stack.

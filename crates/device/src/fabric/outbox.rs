@@ -136,6 +136,37 @@ impl Outbox {
         self.used += len;
     }
 
+    /// Takes packets out. `is_lost` is asked about each of them, in order. Those behind one that is taken out move up in their
+    /// run, and `moved` is given each of them with its new place: it has to be sealed for that.
+    pub(super) fn lose(
+        &mut self,
+        mut is_lost: impl FnMut() -> bool,
+        mut moved: impl FnMut(&Route, usize, &mut [u8]),
+    ) {
+        let Self { bytes, runs, .. } = self;
+        runs.retain_mut(|run| {
+            let bytes = &mut bytes[run.start..run.start + run.len];
+            let (segment, count) = (run.segment, run.packets);
+            (run.len, run.packets) = (0, 0);
+            for place in 0..count {
+                let from = place * segment..((place + 1) * segment).min(bytes.len());
+                if is_lost() {
+                    continue;
+                }
+                let len = from.len();
+                if run.packets < place {
+                    bytes.copy_within(from, run.len);
+                    moved(&run.route, run.packets, &mut bytes[run.len..run.len + len]);
+                }
+                run.len += len;
+                run.packets += 1;
+            }
+            // The only one that is left may be the short one at the end.
+            run.segment = segment.min(run.len);
+            run.packets > 0
+        });
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         self.used = 0;

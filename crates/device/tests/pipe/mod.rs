@@ -6,7 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use ferroce_device::fabric::{Fabric, Inbox, Outbox, PORT, Received, Route, Sent};
+use ferroce_device::fabric::{Fabric, Inbox, Outbox, PORT, Received, Route, Sent, Toward};
 use ferroce_wire::{Body, Flow, Packet, Psn, Qpn, Request, Segment, SendTail};
 
 /// What was sent, and what will arrive.
@@ -86,10 +86,11 @@ pub(crate) fn sealed(route: &Route, psn: u32, len: usize, ip_id: u16) -> Vec<u8>
 /// Puts a packet into the outbox, behind others of its run if it may.
 pub(crate) fn push(outbox: &mut Outbox, route: &Route, psn: u32, len: usize, limits: (usize, usize)) {
     let packet_len = sealed(route, psn, len, 0).len();
-    let place = outbox.place(route, 0, packet_len, false, limits);
+    let to = Toward { route, slot: 0, is_known: false };
+    let place = outbox.place(to, packet_len, false, limits);
     let packet = sealed(route, psn, len, u16::try_from(place).expect("a short run"));
     outbox.room(packet.len()).expect("room in the outbox").copy_from_slice(&packet);
-    outbox.commit(route, 0, packet.len(), place);
+    outbox.commit(to, packet.len(), place);
 }
 
 /// The PSN of a packet.

@@ -199,6 +199,12 @@ impl Responder {
         }
     }
 
+    /// Whether a request with this PSN is one of those behind a gap that was told of: [`check_psn`](Self::check_psn) only counts it.
+    pub(crate) const fn is_deaf_to(&self, psn: Psn) -> bool {
+        let distance = psn.distance_from(self.expected);
+        self.nak_sent && distance > 0 && distance < PLAUSIBLE
+    }
+
     /// IBA 9.7.5.1.4: a repeated SEND or WRITE is acknowledged again, a READ is read again,
     /// an atomic gets its first result.
     fn repeat<H: Host>(

@@ -136,6 +136,11 @@ pub(super) struct Fate {
 }
 
 impl Fate {
+    /// Whether it goes on unharmed.
+    pub(super) const fn is_none(&self) -> bool {
+        !self.lost && !self.twice && self.held.is_none() && self.flipped.is_none()
+    }
+
     /// Every packet takes as many draws as any other, whatever becomes of it, so that one fault
     /// does not shift the others.
     pub(super) fn draw(dice: &mut impl Rng, plan: &FaultPlan, len: usize) -> Self {
