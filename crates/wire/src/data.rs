@@ -284,7 +284,9 @@ mod tests {
         packet.migrated = data.to_packet().migrated;
         assert_eq!(packet.map_payload(|payload| PayloadLen(payload.len())), data.to_packet());
         let body = Packet::parse(bytes).expect("as above").body;
-        assert!(matches!(body, Body::RcRequest(Request::Send(_, same) | Request::Write(_, same)) if same == payload));
+        assert!(
+            matches!(body, Body::RcRequest(Request::Send(_, same) | Request::Write(_, same)) if same == payload)
+        );
         true
     }
 

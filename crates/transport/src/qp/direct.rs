@@ -97,8 +97,7 @@ impl QueuePair {
         };
         let (asking, answering) = (&self.connection, &peer.connection);
         let mut ends = Ends { requester, meeting: Meeting { asking, responder, answering, direct } };
-        let done =
-            if ends.are_idle() { action(&mut ends, &mut self.pacer, &mut self.counters) } else { 0 };
+        let done = if ends.are_idle() { action(&mut ends, &mut self.pacer, &mut self.counters) } else { 0 };
         self.counters.direct_requests += u64::from(done);
         peer.counters.direct_responses += u64::from(done);
         done

@@ -133,9 +133,8 @@ impl QueuePair {
         window: &mut Window,
         host: &mut H,
     ) -> bool {
-        let takes = self.established
-            && self.state.handles_requests()
-            && data.pkey.admits(self.connection.pkey);
+        let takes =
+            self.established && self.state.handles_requests() && data.pkey.admits(self.connection.pkey);
         if !takes {
             return false;
         }

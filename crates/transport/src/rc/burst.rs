@@ -82,9 +82,7 @@ impl Requester {
                     Data::Inline(bytes) => {
                         PayloadSource::Inline(&bytes[offset as usize..(offset + len) as usize])
                     }
-                    Data::Gather(sges) => {
-                        PayloadSource::Gather(Gather::new(sges, offset.into(), len.into()))
-                    }
+                    Data::Gather(sges) => PayloadSource::Gather(Gather::new(sges, offset.into(), len.into())),
                 };
                 if !sink.take(cx.host, &data, &payload) {
                     return sent;
@@ -119,7 +117,9 @@ impl Responder {
         payload: &[u8],
         cx: &mut Context<'_, H>,
     ) -> bool {
-        if data.psn != self.expected || !PayloadRule::of_position(data.begins, data.ends).permits_at(payload.len(), cx.connection.mtu) {
+        if data.psn != self.expected
+            || !PayloadRule::of_position(data.begins, data.ends).permits_at(payload.len(), cx.connection.mtu)
+        {
             return false;
         }
         let taken = match data.verb {

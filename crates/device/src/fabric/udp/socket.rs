@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-use libc::{c_int, c_void, socklen_t};
+use libc::{c_int, c_long, c_void, socklen_t};
 
 use super::control::DEFAULT_HOPS;
 use super::error::OpenError;
@@ -220,9 +220,21 @@ impl Socket {
 
     /// Whether nothing waits to be read.
     pub(super) fn is_empty(&self) -> bool {
-        let (nowhere, flags) = (std::ptr::null_mut::<c_void>(), libc::MSG_PEEK | libc::MSG_DONTWAIT);
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        let (nowhere, none) = (std::ptr::null_mut::<c_void>(), std::ptr::null_mut::<c_void>());
+        // The system call itself: the function of the C library lets others cancel the thread in it, which takes longer.
         // SAFETY: nothing is written where there is no room.
-        let result = unsafe { libc::recv(self.raw(), nowhere, 0, flags) };
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_recvfrom,
+                c_long::from(self.raw()),
+                nowhere,
+                0_usize,
+                c_long::from(flags),
+                none,
+                none,
+            )
+        };
         result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
     }
 
