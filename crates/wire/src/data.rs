@@ -297,7 +297,10 @@ mod tests {
             for len in [0, 11, 12, 15, 16, 19, 20, 28, 31, 32, 36, 40, 4116, 4120, 4128, 4132, 4136, 8000] {
                 for flags in [0x00, 0x10, 0x20, 0x30, 0x40, 0x80, 0xf0, 0x01, 0x08] {
                     for (mark, asks) in [(0, 0), (0x80, 0x80), (0x40, 0), (0x3f, 0x7f), (0, 0xff)] {
-                        let mut bytes: [u8; 8000] = core::array::from_fn(|at| (at % 251) as u8);
+                        let mut bytes = [0; 8000];
+                        for (byte, value) in bytes.iter_mut().zip((0..251).cycle()) {
+                            *byte = value;
+                        }
                         let bytes = &mut bytes[..len];
                         for (at, value) in [(0, opcode), (1, flags), (4, mark), (8, asks)] {
                             if let Some(byte) = bytes.get_mut(at) {

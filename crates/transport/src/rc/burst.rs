@@ -142,6 +142,7 @@ impl Responder {
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "a payload has at most 4096 bytes")]
     fn take_write<H: Host>(
         &mut self,
         data: &DataPacket,

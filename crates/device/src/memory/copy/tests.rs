@@ -55,6 +55,21 @@ fn bytes_are_placed_where_they_belong_and_nowhere_else() {
 }
 
 #[test]
+fn a_word_is_read_at_any_address() {
+    let mut memory = aligned(4);
+    let first = memory.as_mut_ptr().cast::<u8>();
+    // SAFETY: the memory has as many bytes.
+    unsafe { copy_out(first, &pattern(32)) };
+    for skew in 0..24 {
+        let expected = u64::from_ne_bytes(pattern(32)[skew..skew + 8].try_into().unwrap());
+        // SAFETY: eight bytes at 24 are still inside.
+        let words =
+            unsafe { [bulk::word(first.wrapping_add(skew)), portable::word(first.wrapping_add(skew))] };
+        assert_eq!(words, [expected; 2], "{skew}");
+    }
+}
+
+#[test]
 fn bytes_are_read_whole() {
     // The portable form reads by atomics, which Miri wants in memory that may be written.
     fn from_writable(read: impl Fn(&mut [u8], *const u8)) {
