@@ -62,3 +62,47 @@ fn work_is_done_over_the_wire() {
 fn work_is_done_in_the_process() {
     exchange(PathPolicy::Require, [127, 0, 20, 2]);
 }
+
+/// Lists of which the middle has to wait, or is refused: what is before it may be done at once, what is behind it must not be,
+/// or never.
+fn list_that_waits(path: PathPolicy, address: [u8; 4]) {
+    let nic = device(address);
+    let (a, b) = (Side::new(&nic, address, path), Side::new(&nic, address, path));
+    a.connect(&b.address());
+    b.connect(&a.address());
+    let peer = b.address();
+    a.memory.write(0, &[1, 2, 3, 4]).expect("inside");
+    let (one, two, four) = ([a.sge(0, 1)], [a.sge(1, 1)], [a.sge(3, 1)]);
+    let byte_at = |offset| {
+        let mut byte = [0];
+        b.memory.read(offset, &mut byte).expect("inside");
+        byte[0]
+    };
+    let write = |id, sge, offset| signaled(id, SendOp::Write(peer.at(offset)), sge);
+    let send = signaled(2, SendOp::Send, &two);
+    a.qp.post_send(&[write(1, &one, 0), send, write(3, &four, 1)]).expect("room");
+    assert_eq!((a.completion().id, byte_at(0)), (1, 1));
+    // It has no receive, and asks for one again and again.
+    assert_eq!(byte_at(1), 0, "nothing overtakes it");
+    b.qp.post_receive(&[ReceiveRequest { id: 9, sges: &[b.sge(100, 1)] }]).expect("room");
+    assert_eq!((a.completion().id, b.completion().id, byte_at(100)), (2, 9, 2));
+    assert_eq!((a.completion().id, byte_at(1)), (3, 4));
+
+    let too_many = vec![one[0]; 100];
+    let refused = signaled(5, SendOp::Write(peer.at(3)), &too_many);
+    let (taken, _) =
+        a.qp.post_send(&[write(4, &two, 2), refused, write(6, &one, 4)]).expect_err("too many pieces");
+    assert_eq!((taken, a.completion().id, byte_at(2)), (1, 4, 2));
+    a.qp.post_send(&[write(7, &one, 5)]).expect("room");
+    assert_eq!((a.completion().id, byte_at(5), byte_at(4)), (7, 1, 0), "the last of the list is gone");
+}
+
+#[test]
+fn nothing_in_a_list_overtakes_what_waits_over_the_wire() {
+    list_that_waits(PathPolicy::Forbid, [127, 0, 20, 3]);
+}
+
+#[test]
+fn nothing_in_a_list_overtakes_what_waits_in_the_process() {
+    list_that_waits(PathPolicy::Require, [127, 0, 20, 4]);
+}
