@@ -5,7 +5,9 @@ use std::fs;
 use ferroce_wire::describe::{Describe, Value, Visitor};
 use ferroce_wire::mad::CmMad;
 use ferroce_wire::net::Ethernet;
-use ferroce_wire::{Captured, Flow, Frame, Kept, Long, MAX_PACKET_LEN, Packet, ParseError, PayloadLen};
+use ferroce_wire::{
+    Captured, DataPacket, Flow, Frame, Kept, Long, MAX_PACKET_LEN, Packet, ParseError, PayloadLen,
+};
 
 /// Bytes as a packet, and as a frame: what parses prints, and survives being written and read again.
 ///
@@ -23,6 +25,13 @@ pub fn packet(bytes: &[u8]) {
         assert_eq!(Packet::parse(&buffer[..len]), Ok(packet));
         assert_eq!(flow.verify(&buffer[..len], 0), Ok(()));
         packet.describe(&mut Swallow(0)).expect("nothing to fail");
+    }
+    // The short way says the same, or nothing.
+    if let Some((data, payload)) = DataPacket::parse(bytes) {
+        let packet = Packet::parse(bytes).expect("what it reads is a packet");
+        let mut same = data.to_packet().map_payload(|len| &payload[..len.0]);
+        same.migrated = packet.migrated;
+        assert_eq!(packet, same);
     }
     match flow.both(bytes, 0) {
         Ok((seen, computed)) => {
