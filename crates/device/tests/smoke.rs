@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Side, device, signaled};
-use ferroce_device::{Path, PathPolicy};
-use ferroce_transport::{ReceiveRequest, SendOp, Status};
+use ferroce_device::{AsyncEvent, Path, PathPolicy};
+use ferroce_transport::{Event, ReceiveRequest, SendOp, Status};
 use ferroce_wire::Imm;
 
 fn exchange(path: PathPolicy, address: [u8; 4]) {
@@ -105,4 +105,23 @@ fn nothing_in_a_list_overtakes_what_waits_over_the_wire() {
 #[test]
 fn nothing_in_a_list_overtakes_what_waits_in_the_process() {
     list_that_waits(PathPolicy::Require, [127, 0, 20, 4]);
+}
+
+/// A list of nothing, and one whose first is refused: neither is a message that a waiting side could hear of.
+#[test]
+fn who_posts_nothing_is_not_heard_in_the_process() {
+    let address = [127, 0, 20, 5];
+    let nic = device(address);
+    let (a, b) =
+        (Side::new(&nic, address, PathPolicy::Require), Side::new(&nic, address, PathPolicy::Require));
+    a.connect(&b.address());
+    b.get_ready(&a.address());
+    let (peer, one) = (b.address(), [a.sge(0, 1)]);
+    a.qp.post_send(&[]).expect("there is nothing to refuse");
+    let too_many = vec![one[0]; 100];
+    a.qp.post_send(&[signaled(1, SendOp::Write(peer.at(0)), &too_many)]).expect_err("too many pieces");
+    assert_eq!(nic.next_event(), None);
+    a.qp.post_send(&[signaled(2, SendOp::Write(peer.at(0)), &one)]).expect("room");
+    assert_eq!(a.completion().id, 2);
+    assert_eq!(nic.next_event(), Some(AsyncEvent::QueuePair(b.qp.qpn(), Event::Established)));
 }

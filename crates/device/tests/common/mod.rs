@@ -94,7 +94,8 @@ impl Side {
         self.connect_with(peer, 16, 7);
     }
 
-    pub fn connect_with(&self, peer: &Peer, timeout: u8, retries: u8) {
+    /// Ready to receive, and not to send.
+    pub fn get_ready(&self, peer: &Peer) {
         let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(OPEN);
         self.qp.modify(&init, None).expect("INIT");
         let rtr = Attributes::to(State::Rtr)
@@ -105,6 +106,10 @@ impl Side {
             .with_max_dest_rd_atomic(16)
             .with_min_rnr_timer(1);
         self.qp.modify(&rtr, Some(&AddressVector::new(peer.gid, self.gid))).expect("RTR");
+    }
+
+    pub fn connect_with(&self, peer: &Peer, timeout: u8, retries: u8) {
+        self.get_ready(peer);
         let rts = Attributes::to(State::Rts)
             .with_timeout(timeout)
             .with_retry_count(retries)

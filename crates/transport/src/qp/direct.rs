@@ -49,10 +49,12 @@ impl QueuePair {
         now: Time,
         bytes: u64,
     ) -> u32 {
-        if !self.is_together_with(peer) || self.sends_waiting() > 0 {
+        let rules = self.rules();
+        // Without a message in order nobody hears of anything.
+        let begins = requests.first().is_some_and(|first| rules.check_send(first).is_ok());
+        if !begins || self.sends_waiting() > 0 || !self.is_together_with(peer) {
             return 0;
         }
-        let rules = self.rules();
         self.meet(peer, direct, |ends, pacer, counters| {
             let (mut moved, mut done) = (0, 0);
             for request in requests {
