@@ -3,15 +3,21 @@
 mod common;
 
 use common::{Side, device, signaled};
-use ferroce_device::{AsyncEvent, Path, PathPolicy};
+use ferroce_device::{AsyncEvent, Nic, Path, PathPolicy};
 use ferroce_transport::{Event, ReceiveRequest, SendOp, Status};
 use ferroce_wire::Imm;
 
-fn exchange(path: PathPolicy, address: [u8; 4]) {
+/// Two queue pairs of a device, connected to each other.
+fn connected(path: PathPolicy, address: [u8; 4]) -> (Nic, Side, Side) {
     let nic = device(address);
     let (a, b) = (Side::new(&nic, address, path), Side::new(&nic, address, path));
     a.connect(&b.address());
     b.connect(&a.address());
+    (nic, a, b)
+}
+
+fn exchange(path: PathPolicy, address: [u8; 4]) {
+    let (nic, a, b) = connected(path, address);
     let peer = b.address();
     let before = nic.counters();
     let bytes: Vec<u8> = (0..=250).cycle().take(100_000).collect();
@@ -66,10 +72,7 @@ fn work_is_done_in_the_process() {
 /// Lists of which the middle has to wait, or is refused: what is before it may be done at once, what is behind it must not be,
 /// or never.
 fn list_that_waits(path: PathPolicy, address: [u8; 4]) {
-    let nic = device(address);
-    let (a, b) = (Side::new(&nic, address, path), Side::new(&nic, address, path));
-    a.connect(&b.address());
-    b.connect(&a.address());
+    let (_nic, a, b) = connected(path, address);
     let peer = b.address();
     a.memory.write(0, &[1, 2, 3, 4]).expect("inside");
     let (one, two, four) = ([a.sge(0, 1)], [a.sge(1, 1)], [a.sge(3, 1)]);
