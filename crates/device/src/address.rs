@@ -8,7 +8,7 @@ use ferroce_wire::{Gid, Qpn};
 use crate::engine::Handle;
 use crate::engine::qps::Way;
 use crate::error::{AddressError, CreateError};
-use crate::fabric::Route;
+use crate::fabric::{PORT, Route};
 use crate::nic::{Limits, Nic};
 use crate::path::PathPolicy;
 
@@ -25,7 +25,8 @@ pub struct AddressVector {
     pub hop_limit: u8,
     /// Decides the UDP source port, and with it the way through a network; 0 lets the device choose.
     pub flow_label: u32,
-    /// The UDP source port itself, if it must be a certain one.
+    /// The UDP source port itself, if it must be a certain one. To peers on the same machine, and to multicast
+    /// groups, packets leave from the port of RoCEv2 all the same: from this machine nothing else is taken.
     pub source_port: Option<u16>,
     /// What the way carries in kilobits per second, 0 for any rate: a connection sends no faster. Datagrams are not
     /// slowed down.
@@ -68,10 +69,13 @@ impl AddressVector {
             To::Host => {}
         }
         let label = if self.flow_label == 0 { chosen_label } else { self.flow_label };
+        // On this machine only what comes from our port is taken, and a group may have members here.
+        let near = to == To::Group || nic.member().locals().asked_anew(remote);
+        let wanted = || self.source_port.unwrap_or_else(|| source_port(label));
         let route = Route {
             local,
             remote,
-            source_port: self.source_port.unwrap_or_else(|| source_port(label)),
+            source_port: if near { PORT } else { wanted() },
             traffic_class: self.traffic_class,
             hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
         };

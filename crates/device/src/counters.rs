@@ -71,6 +71,9 @@ counters! {
     mads_dropped,
     /// Connections and messages of other processes that broke the rules of the switchboard.
     switch_violations,
+    /// Arrived packets that no device sent: from an address of this machine, but from another port than that of
+    /// RoCEv2, which any user could bind. What the kernel turned away counts for all processes of the address.
+    foreign_source,
     /// Arrived packets of a connection that do not come from its peer.
     wrong_peer,
     /// Packets that arrived over the network for a queue pair that meets its peer in this process.

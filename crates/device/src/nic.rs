@@ -10,9 +10,8 @@ use std::thread::JoinHandle;
 
 use ferroce_transport::cm::CmCounters;
 use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
-use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Qpn, Rkey};
+use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
 
-use crate::address::connection_label;
 use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
 use crate::counters::DeviceCounters;
@@ -63,9 +62,6 @@ impl Limits {
     /// READs and atomics under way on each side of a queue pair.
     pub const READ_DEPTH: u8 = MAX_RESOURCES;
 }
-
-/// The flow label of everything on loopback that was given none.
-const LOOPBACK_LABEL: u32 = 0x1_2345;
 
 /// An open device. Clones are the same device; it closes when the last of them and of its objects is gone.
 #[derive(Clone)]
@@ -456,12 +452,6 @@ impl Nic {
         }
         self.engines().control_all(|all| all.release_region(lkey));
         self.leave_domain(domain);
-    }
-
-    /// The flow label of a connection that was given none. On loopback there is one way only, and
-    /// one socket to send from is enough.
-    pub(crate) fn label_of(&self, ours: Qpn, theirs: Qpn) -> u32 {
-        if self.running.info.loopback { LOOPBACK_LABEL } else { connection_label(ours, theirs) }
     }
 
     /// A memory window that opens nothing yet. Type 2 windows are bound by work of a queue pair.

@@ -9,7 +9,7 @@ use ferroce_transport::{
 };
 use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 
-use crate::address::{AddressVector, To};
+use crate::address::{AddressVector, To, connection_label};
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
 use crate::engine::habit::Habit;
@@ -274,7 +274,7 @@ impl Qp {
             (true, address) => address,
             (false, _) => None,
         };
-        let label = self.nic.label_of(self.qpn, attributes.dest_qpn);
+        let label = connection_label(self.qpn, attributes.dest_qpn);
         let resolved = address.map(|address| address.resolve(&self.nic, label, To::Host)).transpose()?;
         let has_state = attributes.mask.contains(AttributeMask::STATE);
         let to_rtr = has_state && attributes.state == State::Rtr;

@@ -142,7 +142,7 @@ struct Sender {
 
 impl Sender {
     fn new() -> Self {
-        let socket = UdpSocket::bind("127.0.64.2:0").expect("a socket");
+        let socket = UdpSocket::bind("127.0.64.2:4791").expect("a socket");
         let set = |level, name, value: libc::c_int| {
             let from = (&raw const value).cast();
             // SAFETY: `from` points to a number on this stack, which outlives the call.

@@ -4,6 +4,7 @@
 //! - [`samples`]: packets of every opcode, from numbers or from proptest.
 //! - [`fuzz`]: what a fuzz target does with its bytes; `cargo test` replays the corpora through it.
 //! - [`processor`]: on which one a benchmark runs.
+//! - [`shared_port`]: a socket beside those of a device.
 //! - [`judge`]: whether a missing foreign program skips a test or fails it.
 #![forbid(unsafe_code)]
 
@@ -12,6 +13,7 @@ pub mod fuzz;
 pub mod judge;
 pub mod processor;
 pub mod samples;
+pub mod shared_port;
 
 use std::path::PathBuf;
 

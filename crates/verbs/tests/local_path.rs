@@ -1,9 +1,10 @@
 //! Two queue pairs that meet in one process take nothing from the network, whoever sends it.
 #![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_verbs::*;
 use ferroce_wire::{Body, Flow, Packet, Request, Segment, SendTail};
 
@@ -39,13 +40,12 @@ fn connected(context: &Context, paths: [PathPolicy; 2]) -> (End, End) {
 
 /// A SEND that looks as if the peer of `target` had sent it, over the network.
 fn forge(from: Ipv4Addr, target: &QueuePair) {
-    let socket = UdpSocket::bind((from, 0)).unwrap();
-    let source = socket.local_addr().unwrap().port();
+    let socket = beside_a_device((from, 4791).into());
     let psn = target.query().unwrap().attributes.rq_psn;
     let request = Request::Send(Segment::Only((), SendTail::Plain), &b"forged"[..]);
     let packet = Packet::new(target.qpn(), psn, Body::RcRequest(request));
     let mut bytes = vec![0; packet.len()];
-    packet.emit(&Flow::v4((from, source), (from, 4791), true), 0, &mut bytes).unwrap();
+    packet.emit(&Flow::v4((from, 4791), (from, 4791), true), 0, &mut bytes).unwrap();
     socket.send_to(&bytes, (from, 4791)).unwrap();
 }
 

@@ -13,6 +13,7 @@ use ferroce_wire::PathMtu;
 
 pub use gids::GidTable;
 pub use opening::{DiscoveryError, Opening, select};
+pub(crate) use system::addresses;
 pub use system::interfaces;
 
 /// A device that this machine could have.

@@ -34,6 +34,14 @@ pub fn interfaces() -> io::Result<Vec<DeviceInfo>> {
     Ok(infos)
 }
 
+/// All addresses of this machine, on whatever interface.
+///
+/// # Errors
+/// The kernel does not tell.
+pub(crate) fn addresses() -> io::Result<Vec<IpAddr>> {
+    Ok(AddressList::get()?.entries().filter_map(ip_of).collect())
+}
+
 /// What the kernel knows of interfaces: one entry for each interface, and one for each of its addresses.
 struct AddressList(*mut libc::ifaddrs);
 

@@ -136,6 +136,12 @@ fn refusal(entry: &Entry, sender: &Sender, around: &Engines) -> Option<NotFor> {
 impl Engine {
     /// Takes in a datagram, or several that arrived as one; how many packets.
     pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8], around: &Engines) -> usize {
+        if around.member.locals().is_foreign(datagram.source, &mut self.distant) {
+            let packets = datagram.packets().max(1);
+            self.counters.packets_received += packets;
+            self.counters.foreign_source += packets;
+            return usize::try_from(packets).unwrap_or(1);
+        }
         let ends = Ends { source: datagram.source, local: datagram.local };
         let congested = datagram.traffic_class & 3 == 3;
         if bytes.is_empty() {

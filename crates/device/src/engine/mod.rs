@@ -39,6 +39,7 @@ use crate::memory::MemoryTable;
 use crate::path::PathPolicy;
 use crate::random::Random;
 use crate::srq;
+use crate::switchboard::Distant;
 use crate::sync::Share;
 use farewell::Departed;
 use freight::Load;
@@ -96,6 +97,7 @@ pub(crate) struct Engine {
     pub(crate) port: Port,
     inbox: Inbox,
     verifier: Verifier,
+    distant: Distant,
     timers: Timers,
     /// Queue pairs that may have something to send.
     ready: Vec<u16>,
@@ -198,6 +200,7 @@ impl Engine {
             port: Port::new(fabric),
             inbox: Inbox::new(INBOX),
             verifier: Verifier::new(),
+            distant: Distant::default(),
             timers: Timers::default(),
             ready: Vec::with_capacity(LIST),
             spare: Vec::with_capacity(LIST),

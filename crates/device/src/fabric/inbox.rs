@@ -38,6 +38,12 @@ impl Received {
         traffic_class: 0,
         hop_limit: 0,
     };
+
+    /// How many packets there are.
+    #[must_use]
+    pub const fn packets(&self) -> u64 {
+        self.len.div_ceil(if self.segment == 0 { 1 } else { self.segment }) as u64
+    }
 }
 
 impl Inbox {

@@ -17,7 +17,7 @@ use super::membership::track;
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::Table;
 use super::unix::{self, Message, Room};
-use super::{Group, SLOTS, nofile, ports, suspects};
+use super::{Group, SOCKETS, nofile, ports, suspects};
 use crate::clock;
 use crate::descriptor::wait_readable;
 use crate::fabric::PORT;
@@ -166,7 +166,7 @@ impl<'a> Newcomer<'a> {
         held: &fork::Held,
         message: Message,
     ) -> Result<Option<(Vec<Socket>, Table)>, SwitchError> {
-        if message.cut || message.descriptors.len() != 1 + SLOTS {
+        if message.cut || message.descriptors.len() != 1 + SOCKETS {
             // Others may have opened descriptors since there was room.
             drop(message);
             nofile::make_room()?;

@@ -16,6 +16,7 @@ use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
 use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
 
+use super::Distant;
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};
 use crate::clock;
@@ -219,11 +220,17 @@ pub(super) struct Desk {
     inbox: Inbox,
     receiving: Receiving,
     verifier: Verifier,
+    distant: Distant,
 }
 
 impl Desk {
     pub(super) fn new() -> Self {
-        Self { inbox: Inbox::new(INBOX), receiving: Receiving::new(None), verifier: Verifier::new() }
+        Self {
+            inbox: Inbox::new(INBOX),
+            receiving: Receiving::new(None),
+            verifier: Verifier::new(),
+            distant: Distant::default(),
+        }
     }
 
     /// Reads what has come to slot 0, and hands it on.
@@ -235,6 +242,11 @@ impl Desk {
             for (received, bytes) in self.inbox.iter() {
                 if bytes.is_empty() {
                     inner.counts.strays.fetch_add(1, Ordering::Relaxed);
+                }
+                // Our own messages leave from our port.
+                if inner.locals.is_foreign(received.source, &mut self.distant) {
+                    inner.counts.foreign.fetch_add(received.packets(), Ordering::Relaxed);
+                    continue;
                 }
                 for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
                     sort(&mut self.verifier, inner, received, place, packet);

@@ -14,7 +14,7 @@ use super::mads::MadQueue;
 use super::multicast::{HeardGroups, Spread};
 use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
-use super::{Group, SLOTS, join, lead, ports, unix};
+use super::{Group, Locals, SLOTS, join, lead, ports, unix};
 use crate::clock;
 use crate::counters::DeviceCounters;
 use crate::descriptor::EventFd;
@@ -55,7 +55,10 @@ pub(super) struct Inner {
     pub(super) mads: MadQueue,
     /// Multicast groups of a network.
     pub(super) heard: HeardGroups,
+    /// From which addresses only devices may send.
+    pub(super) locals: Locals,
     pub(super) counts: Counts,
+    turned_away: Mutex<TurnedAway>,
     pub(super) stop: AtomicBool,
     pub(super) bell: EventFd,
     /// This process leads.
@@ -77,6 +80,8 @@ pub(super) struct Counts {
     pub(super) strays: AtomicU64,
     /// Messages for queue pair 1 that nobody waits for.
     pub(super) mads_unclaimed: AtomicU64,
+    /// Packets from this machine that no device has sent, beside those that the kernel turned away.
+    pub(super) foreign: AtomicU64,
     /// Connections that were cut because they broke the protocol.
     pub(super) violations: AtomicU64,
     /// Packets that were sent to multicast groups of a network.
@@ -85,6 +90,13 @@ pub(super) struct Counts {
     pub(super) group_icrc_errors: AtomicU64,
     /// Those that are no packets.
     pub(super) group_malformed: AtomicU64,
+}
+
+/// What the kernel has dropped at the socket for what no device has sent: its count goes round, this one does not.
+#[derive(Debug, Default)]
+struct TurnedAway {
+    last: u32,
+    sum: u64,
 }
 
 /// The memberships of this process.
@@ -117,7 +129,8 @@ impl Membership {
             members = registry.left.wait(members).unwrap_or_else(PoisonError::into_inner);
         }
         let join::Joined { sockets, table, record, role } = join::join(group, is_loopback)?;
-        let inner = Arc::new(Inner::new(group, sockets, table, record, Equipment::open)?);
+        let locals = Locals::new(is_loopback);
+        let inner = Arc::new(Inner::new(group, sockets, table, record, locals, Equipment::open)?);
         let number = inner.number;
         let thread = match lead::spawn(Arc::clone(&inner), role) {
             Ok(thread) => thread,
@@ -177,6 +190,11 @@ impl Membership {
         self.inner.record
     }
 
+    /// Which addresses are of this machine.
+    pub(crate) fn locals(&self) -> &Locals {
+        &self.inner.locals
+    }
+
     pub(super) fn inner(&self) -> &Inner {
         &self.inner
     }
@@ -193,6 +211,7 @@ impl Membership {
         counters.strays += strays.load(Ordering::Relaxed);
         counters.mads_unclaimed += mads_unclaimed.load(Ordering::Relaxed);
         counters.mads_dropped += self.mads_dropped();
+        counters.foreign_source += self.inner.foreign();
         counters.switch_violations += violations.load(Ordering::Relaxed);
     }
 
@@ -256,6 +275,7 @@ impl Inner {
         sockets: Vec<Socket>,
         table: Table,
         record: &'static Record,
+        locals: Locals,
         equip: fn(&'static Record) -> Result<Equipment, SwitchError>,
     ) -> Result<Self, SwitchError> {
         let Equipment { token, post, mads, bell } = match equip(record) {
@@ -279,7 +299,9 @@ impl Inner {
             token,
             mads,
             heard: HeardGroups::default(),
+            locals,
             counts: Counts::default(),
+            turned_away: Mutex::default(),
             stop: AtomicBool::new(false),
             bell,
             leads: AtomicBool::new(false),
@@ -298,6 +320,19 @@ impl Inner {
         &self.sockets[0]
     }
 
+    /// Packets that no device has sent: those that the kernel turned away, and those that we did.
+    fn foreign(&self) -> u64 {
+        let mut away = lock(&self.turned_away);
+        if self.is_ours()
+            && let Some(socket) = self.sockets.get(SLOTS)
+        {
+            let now = socket.drops();
+            away.sum += u64::from(now.wrapping_sub(away.last));
+            away.last = now;
+        }
+        away.sum + self.counts.foreign.load(Ordering::Relaxed)
+    }
+
     /// What a newcomer gets: the shared file, then the sockets by slot.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         let file = std::os::fd::AsRawFd::as_raw_fd(&self.table.file());
@@ -307,10 +342,11 @@ impl Inner {
     /// A slot was locked: drops what was for its last owner, and says who owns it now.
     fn move_in(&self, slot: usize) -> u64 {
         // Whoever is seen may be sent to at once. How much room it wants is for the owner to say.
-        drop(self.sockets[slot].prepare_to_receive(ports::OWNERS_BUFFER, true));
+        drop(self.sockets[slot].prepare_to_receive(ports::BUFFER, true));
         if !(cfg!(test) && super::planted("no-drain")) {
             ports::drain(&self.sockets[slot]);
         }
+        drop(self.sockets[slot].hear());
         let entry = self.table.entry(slot);
         let incarnation = entry.incarnation.fetch_add(1, Ordering::SeqCst).wrapping_add(1).max(1);
         entry.publish(&Published {
@@ -326,8 +362,9 @@ impl Inner {
     fn move_out(&self, slot: usize) {
         let mut owned = lock(&self.owned);
         self.table.entry(slot).withdraw();
-        // Nobody reads it from now on: let it keep little.
-        drop(self.sockets[slot].prepare_to_receive(0, true));
+        // Nothing reads it from now on.
+        drop(self.sockets[slot].turn_deaf());
+        drop(self.sockets[slot].prepare_to_receive(ports::BUFFER, true));
         ports::drain(&self.sockets[slot]);
         self.table.unlock_slot(slot);
         owned[slot] = false;

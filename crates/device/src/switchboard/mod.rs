@@ -12,6 +12,9 @@
 //! every member keeps its connection; when the leader is gone, whoever binds the name first leads
 //! ```
 //!
+//! On a loopback interface the filter looks at the source port too: what comes from another port than that of the
+//! devices was sent by some other program, perhaps of another user, and goes to a socket that drops everything.
+//!
 //! Slot 0 belongs to nobody: it gets what is for queue pair 1 and what is for no slot at all. Whoever leads
 //! reads it and hands connection management to the process that it is for. A packet that came to a wrong
 //! slot, as part of a run that was steered by its first packet, is forwarded to its owner.
@@ -30,6 +33,7 @@ mod gate;
 mod group;
 mod join;
 mod lead;
+mod locals;
 mod mads;
 mod membership;
 mod multicast;
@@ -51,6 +55,7 @@ pub use error::{Holder, SwitchError};
 pub(crate) use forward::Arrival;
 pub(crate) use gate::Gate;
 pub use group::Group;
+pub(crate) use locals::{Distant, Locals};
 pub use mads::{Mad, communication_id};
 pub(crate) use mads::{route, seal};
 pub(crate) use membership::{Membership, Slot};
@@ -59,6 +64,10 @@ pub use survey::{Row, Survey, survey};
 
 /// Slots of a group; slot 0 has no owner.
 pub const SLOTS: usize = 128;
+
+/// Sockets of a group: one for each slot, and a last one that hears nothing. On a loopback interface it gets what
+/// no device has sent.
+const SOCKETS: usize = SLOTS + 1;
 
 /// Whether a process of a test is to do this one thing wrong.
 fn planted(bug: &str) -> bool {

@@ -19,7 +19,7 @@ use super::error::{SwitchError, refused};
 use super::forward::{self, Arrival, Kind};
 use super::membership::{Inner, Slot};
 use super::table::{LISTENERS, Listener};
-use super::{SLOTS, unix};
+use super::{Distant, SLOTS, unix};
 use crate::clock;
 use crate::engine::verify::{Ends, Verifier};
 use crate::fabric::udp::{Receiving, Socket};
@@ -236,6 +236,7 @@ struct Tools {
     inbox: Inbox,
     receiving: Receiving,
     verifier: Verifier,
+    distant: Distant,
 }
 
 impl GroupDesk {
@@ -272,6 +273,7 @@ impl GroupDesk {
                 inbox: Inbox::new(INBOX),
                 receiving: Receiving::new(None),
                 verifier: Verifier::new(),
+                distant: Distant::default(),
             });
         }
     }
@@ -293,6 +295,10 @@ impl Tools {
                 return;
             }
             for (received, bytes) in self.inbox.iter() {
+                if inner.locals.is_foreign(received.source, &mut self.distant) {
+                    inner.counts.foreign.fetch_add(received.packets(), Ordering::Relaxed);
+                    continue;
+                }
                 for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
                     if heard.open.load(Ordering::SeqCst) {
                         inner.counts.group_packets.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use libc::sock_filter;
 
 use super::error::{SwitchError, refused};
-use super::{Group, SLOTS};
+use super::{Group, SLOTS, SOCKETS};
 use crate::clock;
 use crate::descriptor::wait_readable;
 use crate::fabric::udp::{Binding, Name, Sharing, Socket};
@@ -22,11 +22,16 @@ const SEND_BUFFER: usize = 4 << 20;
 #[expect(clippy::cast_possible_truncation, reason = "it is 128")]
 const SLOTS_WORD: u32 = SLOTS as u32;
 
-/// Bytes of receive buffer of slot 0, which whoever leads reads.
-const NOBODYS_BUFFER: usize = 1 << 20;
+/// Bytes of receive buffer to ask for. It is the same for all sockets, as much as a device asks for that says nothing
+/// else: what the kernel shows of them to other users must not tell which slots are taken.
+pub(super) const BUFFER: usize = 4 << 20;
 
-/// The same of a slot that was just taken.
-pub(super) const OWNERS_BUFFER: usize = 1 << 20;
+/// The number of the socket for what no device has sent.
+#[expect(clippy::cast_possible_truncation, reason = "it is 128")]
+const FOREIGN: u32 = SLOTS as u32;
+
+/// Bytes of the header of IPv6.
+const IPV6_HEADER: u32 = 40;
 
 /// Datagrams that are dropped when a slot is taken, at most: a flood must not keep anybody for ever.
 const MOST_DRAINED: usize = 1 << 17;
@@ -34,7 +39,7 @@ const MOST_DRAINED: usize = 1 << 17;
 /// How long a datagram of this machine to itself may take.
 const ARRIVAL: Duration = Duration::from_secs(2);
 
-/// Makes the sockets of all slots.
+/// Makes the sockets of all slots, and the one that hears nothing.
 ///
 /// The first is bound alone: the kernel refuses while any socket of another group, dying or alive, is on the
 /// port. If it were shared from the beginning, it would join such a group instead, and all slots
@@ -42,23 +47,25 @@ const ARRIVAL: Duration = Duration::from_secs(2);
 pub(super) fn create(group: &Group, is_loopback: bool) -> Result<Vec<Socket>, SwitchError> {
     let binding =
         Binding { interface: group.interface.clone(), address: group.address, send_buffer: SEND_BUFFER };
-    let mut sockets = Vec::with_capacity(SLOTS);
-    for slot in 0..SLOTS {
+    let mut sockets = Vec::with_capacity(SOCKETS);
+    for slot in 0..SOCKETS {
         let sharing = if slot == 0 { first_sharing() } else { Sharing::Shared };
         let socket = Socket::open(&binding, PORT, sharing)?;
-        // Of the others nobody reads any yet: an owner will ask for more.
-        let buffer = if slot == 0 { NOBODYS_BUFFER } else { 0 };
-        socket.prepare_to_receive(buffer, true).map_err(refused("the options of a socket"))?;
+        socket.prepare_to_receive(BUFFER, true).map_err(refused("the options of a socket"))?;
         match slot {
             0 => socket.share_port().map_err(refused("a shared port"))?,
             // The kernel takes a filter when the group has its second socket.
-            1 => socket.steer(&mut filter()).map_err(refused("a filter of datagrams"))?,
+            1 => socket.steer(&mut filter(is_loopback)).map_err(refused("a filter of datagrams"))?,
             _ => {}
         }
         sockets.push(socket);
     }
     if is_loopback && !(cfg!(test) && super::planted("shared-first")) {
-        check(group, &sockets)?;
+        check(group, &sockets[..SLOTS])?;
+    }
+    // Nothing reads these before they have an owner.
+    for socket in sockets.iter().skip(1) {
+        socket.turn_deaf().map_err(refused("a filter of datagrams"))?;
     }
     Ok(sockets)
 }
@@ -69,22 +76,37 @@ fn first_sharing() -> Sharing {
 }
 
 /// Picks the socket of the slot in the top byte of the destination queue pair; what is too short for one,
-/// and what is beyond the slots, goes to slot 0.
-fn filter() -> [sock_filter; 6] {
+/// and what is beyond the slots, goes to slot 0. On a loopback interface what comes from another port than ours goes
+/// to the socket that hears nothing.
+fn filter(is_loopback: bool) -> Vec<sock_filter> {
     let step = |code: u32, jump_true, jump_false, k| sock_filter {
         code: u16::try_from(code).unwrap_or(0),
         jt: jump_true,
         jf: jump_false,
         k,
     };
-    [
+    // Behind the IP header stands the source port; that of IPv4 tells its own length.
+    let ip = libc::SKF_NET_OFF.cast_unsigned();
+    let from_our_port = [
+        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, ip),
+        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, 4),
+        step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, ip),
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, ip),
+        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 1),
+        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, ip.wrapping_add(IPV6_HEADER)),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, PORT.into()),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, FOREIGN),
+    ];
+    let by_slot = [
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 4),
         step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0x00ff_ffff),
         step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 16),
         step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SLOTS_WORD),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
         step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
-    ]
+    ];
+    if is_loopback { [&from_our_port[..], &by_slot].concat() } else { by_slot.to_vec() }
 }
 
 /// Sends one datagram to each slot and sees where it lands. Only loopback brings a datagram of this
@@ -93,8 +115,8 @@ fn check(group: &Group, sockets: &[Socket]) -> Result<(), SwitchError> {
     let mut random = Random::from_system().map_err(refused("random numbers"))?;
     let mark = [random.next_u32().to_ne_bytes(), random.next_u32().to_ne_bytes()].concat();
     let address = group.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    let binding = Binding { address: Some(address), interface: group.interface.clone(), send_buffer: 0 };
-    let sender = Socket::open(&binding, 0, Sharing::Alone)?;
+    // From our port: from another one it would go nowhere.
+    let sender = &sockets[0];
     let to = Name::new(sender.family(), address, PORT)
         .ok_or_else(|| refused("an address")(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))?;
     for (slot, socket) in sockets.iter().enumerate() {
@@ -102,7 +124,7 @@ fn check(group: &Group, sockets: &[Socket]) -> Result<(), SwitchError> {
         probe[5] = u8::try_from(slot).unwrap_or(0);
         probe[8..16].copy_from_slice(&mark);
         probe[16] = probe[5];
-        send(&sender, &probe, to).map_err(refused("a datagram to itself"))?;
+        send(sender, &probe, to).map_err(refused("a datagram to itself"))?;
         let end = clock::now() + ARRIVAL;
         while !arrived(socket, &probe) {
             // SAFETY: the descriptor is open as long as the socket, which is borrowed here.

@@ -40,7 +40,7 @@ pub(crate) struct Attacker {
 impl Attacker {
     /// At an address of its own.
     pub(crate) fn new(address: [u8; 4], victim: &Victim, seed: u64) -> Self {
-        let source = SocketAddr::new(address.into(), 50_123);
+        let source = SocketAddr::new(address.into(), PORT);
         let slot = victim.rc().get() >> 16;
         Self {
             slot: u8::try_from(slot).expect("a byte"),

@@ -204,7 +204,7 @@ fn a_run_for_two_engines_reaches_both() {
         let cq = CompletionQueue::new(&nic, 64, None).expect("a completion queue");
         Side::into_queue(&nic, address, PathPolicy::Forbid, (16, Some(engine)), &cq)
     });
-    let source = SocketAddr::new([127, 0, NET, 61].into(), 50_123);
+    let source = SocketAddr::new([127, 0, NET, 61].into(), PORT);
     let mut attacker = Attacker::at(source, &nic, address.into(), 9);
     // Queue pairs without a peer take no packet from anybody, and that is counted where they live.
     let [first, second] = sides.each_ref().map(|side| side.qp.qpn());

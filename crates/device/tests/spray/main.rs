@@ -22,6 +22,7 @@ use common::{OPEN, PATIENCE, Side, connect_uc, device, unreliable};
 use ferroce_device::fabric::PORT;
 use ferroce_device::memory::Allocation;
 use ferroce_device::{PathPolicy, Qp, now};
+use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_wire::{Flow, Service};
 use honest::{Honest, Progress};
 use rand_chacha::ChaCha8Rng;
@@ -110,7 +111,7 @@ struct Line {
 
 impl Line {
     fn new(source: IpAddr, target: IpAddr) -> Self {
-        let socket = UdpSocket::bind(SocketAddr::new(source, 0)).expect("a loopback address");
+        let socket = beside_a_device(SocketAddr::new(source, PORT));
         let target = SocketAddr::new(target, PORT);
         let flow = Flow::new(socket.local_addr().expect("bound"), target).expect("one family");
         Self { socket, target, flow }

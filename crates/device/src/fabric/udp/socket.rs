@@ -13,6 +13,9 @@ use super::name::Name;
 use crate::descriptor::owned;
 use crate::switchboard::fork::{Record, Tracked};
 
+/// Words that the kernel tells of the memory of a socket; the last is what it has dropped.
+const MEMORY_INFO: usize = 9;
+
 /// The family of a socket. One of IPv6 speaks IPv4 too, unless it is bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
@@ -169,15 +172,45 @@ impl Socket {
     /// Says which socket of those that share a port gets a datagram: the program returns its
     /// number, in the order in which they were bound.
     pub(crate) fn steer(&self, program: &mut [libc::sock_filter]) -> io::Result<()> {
+        self.attach(libc::SO_ATTACH_REUSEPORT_CBPF, program)
+    }
+
+    /// Has the kernel drop every datagram for this socket, until [`hear`](Self::hear). What it holds already stays.
+    pub(crate) fn turn_deaf(&self) -> io::Result<()> {
+        let nothing = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(0);
+        self.attach(libc::SO_ATTACH_FILTER, &mut [libc::sock_filter { code: nothing, jt: 0, jf: 0, k: 0 }])
+    }
+
+    /// Has the kernel keep datagrams for this socket again.
+    pub(crate) fn hear(&self) -> io::Result<()> {
+        match self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+            // It heard before.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// How many datagrams the kernel has dropped here, for want of room or because the socket was deaf. It counts
+    /// round after 2^32.
+    pub(crate) fn drops(&self) -> u32 {
+        let mut told = [0_u32; MEMORY_INFO];
+        let mut len = socklen_t::try_from(size_of_val(&told)).unwrap_or(0);
+        let to = told.as_mut_ptr().cast::<c_void>();
+        // SAFETY: `to` and `len` point to that many bytes and their number on this stack, which outlive the call; the
+        // kernel writes at most `len` bytes.
+        let result =
+            unsafe { libc::getsockopt(self.raw(), libc::SOL_SOCKET, libc::SO_MEMINFO, to, &raw mut len) };
+        if result == 0 { told[MEMORY_INFO - 1] } else { 0 }
+    }
+
+    fn attach(&self, option: c_int, program: &mut [libc::sock_filter]) -> io::Result<()> {
         let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
         let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
         let from = (&raw const program).cast::<c_void>();
         let size = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
         // SAFETY: `from` points to a program of that length and, through it, to its steps; both are borrowed for
         // longer than the call, which copies them.
-        let result = unsafe {
-            libc::setsockopt(self.raw(), libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, from, size)
-        };
+        let result = unsafe { libc::setsockopt(self.raw(), libc::SOL_SOCKET, option, from, size) };
         outcome(result)
     }
 

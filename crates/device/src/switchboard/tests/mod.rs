@@ -84,7 +84,7 @@ fn two_devices_of_a_process_are_one_member() {
 
 /// Sends so many datagrams to a slot, and waits until its socket has had all of them.
 fn all_find_room(ours: &Slot, last: u8, datagrams: usize) {
-    let sender = UdpSocket::bind((address(last + 1), 0)).expect("a socket");
+    let sender = UdpSocket::bind((address(last + 1), PORT)).expect("a socket");
     let mut bytes = [0; 64];
     bytes[5] = ours.number();
     for _ in 0..datagrams {

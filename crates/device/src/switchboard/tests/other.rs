@@ -13,7 +13,7 @@ use crate::fabric::udp::Socket;
 use crate::switchboard::error::refused;
 use crate::switchboard::join::{Joined, join};
 use crate::switchboard::membership::{Inner, Membership, Slot};
-use crate::switchboard::{Group, SwitchError, communication_id};
+use crate::switchboard::{Group, Locals, SwitchError, communication_id};
 
 const ROLE: &str = "FERROCE_TEST_ROLE";
 
@@ -213,7 +213,7 @@ fn unequipped(group: &Group) {
     let kept: Vec<RawFd> = sockets.iter().map(Socket::raw).collect();
     let known = kept.iter().all(|fd| record.tracks(*fd));
     let refuse = |_| Err(refused("a descriptor")(std::io::Error::from_raw_os_error(libc::EMFILE)));
-    let failed = Inner::new(group, sockets, table, record, refuse).is_err();
+    let failed = Inner::new(group, sockets, table, record, Locals::new(true), refuse).is_err();
     drop(role);
     let left = kept.iter().any(|fd| record.tracks(*fd)) || count_sockets() > 0;
     tell(if known && failed && !left { "clean" } else { "not clean" });
