@@ -421,6 +421,25 @@ impl Qp {
         }
     }
 
+    /// Asks the peer of a reliable connection whether it is there. It notices nothing of it, and no work is needed; if it
+    /// answers, there are more [`signs of life`](ferroce_transport::Counters::signs_of_life) than are returned here.
+    /// `None` if this queue pair cannot ask: it is of another service, or not ready to send.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn ask(&self) -> Result<Option<u64>, QpError> {
+        self.check_ours()?;
+        self.nic.engines().control(self.engine, |engine| {
+            let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let so_far = entry.machine.signs_of_life();
+            let asks = entry.machine.ask();
+            if asks {
+                engine.after(index_of(self.qpn));
+            }
+            Ok(asks.then_some(so_far))
+        })
+    }
+
     /// What it is like now.
     ///
     /// # Errors

@@ -84,6 +84,11 @@ impl Node {
         &self.slots[index].pair
     }
 
+    /// Has one of its queue pairs ask whether its peer is there; false if it cannot.
+    pub fn ask(&mut self, index: usize) -> bool {
+        self.slots[index].pair.ask()
+    }
+
     /// How many queue pairs there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -349,6 +349,11 @@ impl Pair {
         Ok(())
     }
 
+    /// Has a side ask whether its peer is there; false if it cannot.
+    pub fn ask(&mut self, side: Side) -> bool {
+        self.nodes[side.index()].ask(0)
+    }
+
     /// From now on this decides what becomes of each packet that is sent.
     pub fn filter(&mut self, filter: impl FnMut(&Sent) -> Verdict + 'static) {
         self.filter = Box::new(filter);

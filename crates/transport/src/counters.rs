@@ -38,6 +38,8 @@ counters! {
     retransmitted,
     /// Times that sending went back to an earlier PSN.
     rewinds,
+    /// Questions whether the peer is there, sent without work.
+    questions_sent,
     /// Probes for a lost tail.
     probes,
     /// Probes that found a lost tail.
@@ -110,4 +112,17 @@ counters! {
     congestion_marks,
     /// Congestion notifications received.
     congestion_notifications,
+}
+
+impl Counters {
+    /// Packets that only a peer sends which knows of the connection: new and repeated requests, and answers to what was
+    /// sent at any time; and messages that a peer in this process has done directly.
+    #[must_use]
+    pub const fn signs_of_life(&self) -> u64 {
+        self.requests_received
+            + self.duplicate_requests
+            + self.responses_received
+            + self.duplicate_responses
+            + self.direct_responses
+    }
 }

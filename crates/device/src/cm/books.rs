@@ -23,6 +23,23 @@ pub trait Watcher: Send + Sync {
     /// Whether packets of the peer have arrived: then the peer has seen our acceptance, even if its confirmation
     /// was lost.
     fn has_data(&self) -> bool;
+
+    /// Has the peer asked whether it still knows of the connection.
+    fn ask(&self) -> Asked;
+
+    /// How many packets have come that only the peer sends.
+    fn signs_of_life(&self) -> u64;
+}
+
+/// What became of a question to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// It is on its way; so many signs of life were there before.
+    Sent(u64),
+    /// A connection of this kind cannot ask.
+    Cannot,
+    /// The queue pair is gone, or has failed.
+    Gone,
 }
 
 /// Who hears of requests for a service.
@@ -38,6 +55,8 @@ pub(super) struct Books {
     pub(super) acceptors: BTreeMap<ServiceId, Arc<dyn Acceptor>>,
     /// Accepted, and not confirmed when last looked at.
     pub(super) accepted: BTreeSet<CommId>,
+    /// Connections whose peer was asked whether it knows of them, and how many signs of life it had given before.
+    pub(super) doubted: BTreeMap<CommId, u64>,
     pub(super) mailer: Mailer,
     /// What is to be told.
     pub(super) news: VecDeque<News>,
@@ -55,6 +74,7 @@ impl Books {
             watchers: BTreeMap::new(),
             acceptors: BTreeMap::new(),
             accepted: BTreeSet::new(),
+            doubted: BTreeMap::new(),
             mailer,
             news: VecDeque::new(),
         }
@@ -75,18 +95,41 @@ impl Books {
             }
         }
         while let Some((id, event)) = self.manager.poll_event() {
-            self.news.push_back(News::Happened(id, event));
+            if event == Event::Doubted {
+                self.ask(id);
+            } else {
+                self.news.push_back(News::Happened(id, event));
+            }
         }
     }
 
-    /// Lets the machine know which of the accepted connections have shown life without being confirmed.
+    /// Asks the peer of a connection that may be stale. What cannot be asked is not doubted.
+    fn ask(&mut self, id: CommId) {
+        match self.watchers.get(&id).map(|watcher| watcher.ask()) {
+            Some(Asked::Sent(signs)) => {
+                self.doubted.entry(id).or_insert(signs);
+            }
+            Some(Asked::Cannot) => self.manager.vouched(id),
+            Some(Asked::Gone) | None => {}
+        }
+    }
+
+    /// Lets the machine know which of the accepted connections have shown life without being confirmed, and which of
+    /// those in doubt have.
     pub(super) fn look_for_data(&mut self) {
-        let Self { manager, watchers, accepted, .. } = self;
+        let Self { manager, watchers, accepted, doubted, .. } = self;
         accepted.retain(|id| {
             if manager.awaits_ready(*id) && watchers.get(id).is_some_and(|watcher| watcher.has_data()) {
                 manager.data_arrived(*id);
             }
             manager.awaits_ready(*id)
+        });
+        doubted.retain(|id, signs| {
+            let answered = watchers.get(id).is_some_and(|watcher| watcher.signs_of_life() > *signs);
+            if answered {
+                manager.vouched(*id);
+            }
+            manager.is_doubted(*id)
         });
     }
 }

@@ -15,7 +15,7 @@ mod mailer;
 mod notice;
 mod service;
 
-pub use books::{Acceptor, Watcher};
+pub use books::{Acceptor, Asked, Watcher};
 pub use notice::Notice;
 pub(crate) use service::Managing;
 pub use service::{ConnectionManager, ListenError, ListeningTo};

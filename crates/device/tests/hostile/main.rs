@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 
 use attacker::{Attacker, TAIL, every_opcode};
 use common::Side;
+use ferroce_device::fabric::PORT;
 use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, now};
 use ferroce_testkit::samples::Numbers;
 use ferroce_wire::{Body, Packet, Psn, Qpn};

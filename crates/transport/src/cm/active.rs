@@ -57,6 +57,7 @@ impl Manager {
                 patience,
                 attempts: 1,
                 timer: Some((now + patience.response).min(patience.deadline)),
+                questions: 0,
                 told: false,
                 over: None,
             },

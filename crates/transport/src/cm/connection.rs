@@ -78,6 +78,8 @@ pub(super) struct Connection {
     pub(super) attempts: u32,
     /// When it has to be looked at.
     pub(super) timer: Option<Time>,
+    /// How often the peer was asked whether it still knows of this connection; 0 if nothing speaks against it.
+    pub(super) questions: u32,
     /// The program has heard of its end.
     pub(super) told: bool,
     /// Its place among those that are over.

@@ -35,12 +35,16 @@ counters! {
     rejected,
     /// Requests that asked for what cannot be: rejected.
     invalid,
-    /// Requests for a queue pair that is connected already: rejected, and the old connection ended.
+    /// Requests for a queue pair that is connected already: rejected, and the peer of the old connection asked.
     stale,
+    /// Connections in doubt whose peer answered, or could not be asked: they go on.
+    stale_refuted,
     /// Requests for a service that nobody listens for: rejected.
     unserved,
     /// Requests that found a full backlog: rejected.
     backlog_full,
+    /// Requests that waited in a full backlog and made room for an address with fewer: rejected.
+    crowded_out,
     /// Requests dropped because too many were half open.
     half_open_full,
     /// Requests dropped because too many of their address were half open.

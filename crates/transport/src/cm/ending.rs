@@ -64,6 +64,7 @@ impl Manager {
         }
         .into();
         connection.attempts = 1;
+        connection.questions = 0;
         let again = now + connection.patience.response;
         self.set_state(id, State::DreqSent);
         self.set_timer(id, Some(again));
@@ -200,6 +201,9 @@ impl Manager {
         let (state, patience) = (connection.state, connection.patience);
         if state == State::TimeWait {
             return self.remove(id);
+        }
+        if connection.questions > 0 && state == State::Established {
+            return self.unanswered(now, id);
         }
         let retries = if state == State::DreqSent { PARTINGS } else { patience.retries.into() };
         let tried_enough = connection.attempts > retries;

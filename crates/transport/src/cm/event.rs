@@ -18,6 +18,10 @@ pub enum Event {
     Replied(Box<Rep>),
     /// Both sides know that the connection stands.
     Established,
+    /// Its peer's queue pair seems to have asked for another connection. The peer is to be asked by a packet whether it
+    /// still knows of this one; if it answers, [`vouched`](super::Manager::vouched) is to be called. If it does not,
+    /// this comes a few times more, and then the end.
+    Doubted,
     /// It came to nothing. Nothing follows.
     Failed(Failure),
     /// It stood, and is over. Nothing follows.
@@ -63,7 +67,7 @@ pub enum End {
     Peer,
     /// We ended it, and nobody answered.
     Unanswered,
-    /// The peer knows nothing of it any more: its queue pair asked for a new connection.
+    /// The peer knows nothing of it any more: its queue pair asked for a new connection, and did not answer on this one.
     Stale,
 }
 

@@ -13,6 +13,7 @@ use super::event::Event;
 use super::ids::Ids;
 use super::limits::Limits;
 use super::sidr::{DatagramService, Question};
+use super::waiting::Waiting;
 use crate::time::Time;
 
 /// What a [`Manager`] is told in the beginning.
@@ -81,10 +82,10 @@ pub struct Manager {
 }
 
 /// A service that the program listens for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Listening {
     pub(super) backlog: usize,
-    pub(super) waiting: usize,
+    pub(super) waiting: Waiting,
 }
 
 impl Manager {
@@ -121,7 +122,7 @@ impl Manager {
             return Err(Refused::Listening(service));
         }
         let backlog = backlog.clamp(1, self.config.limits.backlog);
-        self.listeners.insert(service, Listening { backlog, waiting: 0 });
+        self.listeners.insert(service, Listening { backlog, waiting: Waiting::default() });
         Ok(())
     }
 
@@ -218,7 +219,7 @@ impl Manager {
         if let Some(key) = connection.peer_key() {
             self.peers.insert(key, id);
         }
-        self.count(connection.ends.remote, connection.service, state, true);
+        self.count(id, (connection.ends.remote, connection.service), state, true);
         self.connections.insert(id, Connection { timer: None, ..connection });
         self.set_timer(id, timer);
     }
@@ -227,7 +228,7 @@ impl Manager {
     pub(super) fn remove(&mut self, id: CommId) {
         self.set_timer(id, None);
         let Some(connection) = self.connections.remove(&id) else { return };
-        self.count(connection.ends.remote, connection.service, connection.state, false);
+        self.count(id, (connection.ends.remote, connection.service), connection.state, false);
         // Another one may have come to the same name meanwhile.
         if let Some(key) = connection.request_key()
             && self.requests.get(&key) == Some(&id)
@@ -250,7 +251,7 @@ impl Manager {
     }
 
     /// Keeps the books when a connection enters or leaves a state.
-    fn count(&mut self, remote: IpAddr, service: ServiceId, state: State, enters: bool) {
+    fn count(&mut self, id: CommId, (remote, service): (IpAddr, ServiceId), state: State, enters: bool) {
         let step = |count: &mut usize| *count = if enters { *count + 1 } else { count.saturating_sub(1) };
         if state.is_half_open() {
             step(&mut self.half_open);
@@ -263,16 +264,16 @@ impl Manager {
         if state == State::Requested
             && let Some(listening) = self.listeners.get_mut(&service)
         {
-            step(&mut listening.waiting);
+            listening.waiting.note(remote, id, enters);
         }
     }
 
     pub(super) fn set_state(&mut self, id: CommId, state: State) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let before = std::mem::replace(&mut connection.state, state);
-        let (remote, service) = (connection.ends.remote, connection.service);
-        self.count(remote, service, before, false);
-        self.count(remote, service, state, true);
+        let of = (connection.ends.remote, connection.service);
+        self.count(id, of, before, false);
+        self.count(id, of, state, true);
     }
 
     pub(super) fn set_timer(&mut self, id: CommId, timer: Option<Time>) {
@@ -311,6 +312,7 @@ impl Manager {
         }
         let event = event.filter(|_| !connection.told);
         connection.told = true;
+        connection.questions = 0;
         let (end, key) = (now + connection.patience.time_wait, connection.peer_key());
         // No packet of it is under way if it never stood: its queue pair may ask for another at once.
         let stood = matches!(connection.state, State::Established | State::DreqSent);

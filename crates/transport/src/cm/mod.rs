@@ -34,6 +34,7 @@ mod passive;
 mod receive;
 mod sidr;
 mod unknown;
+mod waiting;
 
 pub use active::Connect;
 pub use connection::{Ends, Patience};

@@ -1,16 +1,17 @@
 //! The side that is asked.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_wire::mad::{
-    AnswerTo, CmMad, CmMessage, CommId, Mra, RejectReason, Rep, Req, Timeout, TransportService,
+    AnswerTo, CmMad, CmMessage, CommId, Mra, RejectReason, Rep, Req, ServiceId, Timeout, TransportService,
 };
 use ferroce_wire::{Gid, Qpn};
 
 use super::active::cut;
 use super::connection::{Connection, Ends, Patience, State};
 use super::event::{End, Event, Failure, Request};
-use super::manager::{Manager, Refused};
+use super::manager::{Listening, Manager, Refused};
 use super::unknown::{answer_unknown, reject};
 use crate::time::Time;
 
@@ -31,6 +32,13 @@ const LONGEST_RESPONSE: Duration = Duration::from_secs(10);
 
 /// How long a request is kept whose peer falls silent, at most.
 const LONGEST_REQUEST: Duration = Duration::from_secs(120);
+
+/// How long the peer of a connection in doubt has for its first answer. Each further question has twice the time of the
+/// one before.
+const FIRST_QUESTION: Duration = Duration::from_millis(50);
+
+/// How often such a peer is asked before the connection ends: 1.55 s in all.
+const QUESTIONS: u32 = 5;
 
 impl Manager {
     /// Accepts a request: the queue pair must be in RTS, or at least in RTR. [`Event::Established`] comes when
@@ -117,13 +125,13 @@ impl Manager {
                 }
             }
         }
-        let Some(listening) = self.listeners.get(&req.service_id).copied() else {
+        if !self.listeners.contains_key(&req.service_id) {
             self.counters.unserved += 1;
             if let Some(answer) = answer_unknown(mad) {
                 self.send(None, ends, answer);
             }
             return;
-        };
+        }
         if let Err((reason, info)) = self.check(&ends, req) {
             self.counters.invalid += 1;
             return self.refuse(ends, mad, req, reason, info);
@@ -131,7 +139,7 @@ impl Manager {
         if let Some(id) = self.peers.get(&(ends.remote, req.local_qpn)).copied() {
             self.counters.stale += 1;
             self.refuse(ends, mad, req, RejectReason::STALE_CONNECTION, &[]);
-            return self.supersede(now, id);
+            return self.doubt(now, id);
         }
         let limits = self.config.limits;
         if self.half_open() >= limits.half_open || self.open() >= limits.connections {
@@ -143,12 +151,28 @@ impl Manager {
             self.counters.source_full += 1;
             return;
         }
-        if listening.waiting >= listening.backlog {
+        if !self.makes_room(now, req.service_id, ends.remote) {
             self.counters.backlog_full += 1;
             return self.refuse(ends, mad, req, RejectReason::NO_RESOURCES, &[]);
         }
         let Some(id) = self.deal() else { return };
         self.admit(now, id, ends, mad, req);
+    }
+
+    /// Whether one more request of this address can wait at a listener. If no place is free, a request of the address
+    /// with the most makes room.
+    fn makes_room(&mut self, now: Time, service: ServiceId, remote: IpAddr) -> bool {
+        let Some(Listening { backlog, waiting }) = self.listeners.get(&service) else { return false };
+        if waiting.len() < *backlog {
+            return true;
+        }
+        let Some(id) = waiting.makes_room_for(remote) else { return false };
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let rej = reject(id, connection.peer_id, AnswerTo::Req, RejectReason::NO_RESOURCES);
+        self.counters.crowded_out += 1;
+        self.finish(now, id, Some(rej.into()), Some(Event::Failed(Failure::Withdrawn)));
+        self.send_last(id);
+        true
     }
 
     fn admit(&mut self, now: Time, id: CommId, ends: Ends, mad: &CmMad, req: &Req) {
@@ -177,6 +201,7 @@ impl Manager {
                 patience: Patience { response, retries: req.max_cm_retries, deadline, time_wait },
                 attempts: 0,
                 timer: Some(deadline),
+                questions: 0,
                 told: false,
                 over: None,
             },
@@ -218,22 +243,44 @@ impl Manager {
         self.send(None, ends, CmMad::new(mad.transaction_id, rej));
     }
 
-    /// The peer's queue pair asks for another connection: it has forgotten this one (IBA 12.9.8).
-    fn supersede(&mut self, now: Time, id: CommId) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        match connection.state {
-            State::Established => self.part(now, id, &[], Some(End::Stale)),
-            State::RepSent => {
-                self.counters.withdrawn += 1;
-                self.tell(id, Event::Failed(Failure::Withdrawn));
-                self.take_back(now, id, RejectReason::STALE_CONNECTION);
-            }
-            State::Requested | State::RepReceived => {
-                let peer_id = connection.peer_id;
-                self.counters.withdrawn += 1;
-                self.give_up(now, id, peer_id, RejectReason::STALE_CONNECTION, Failure::Withdrawn);
-            }
-            State::ReqSent | State::DreqSent | State::TimeWait => {}
+    /// The peer's queue pair asks for another connection, so it seems to have forgotten this one (IBA 12.9.8). Anything
+    /// can claim that which can send from the peer's address. So a connection that stands is asked first, and one that is
+    /// being set up has a time limit of its own.
+    fn doubt(&mut self, now: Time, id: CommId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.state == State::Established && connection.questions == 0 {
+            connection.questions = 1;
+            self.set_timer(id, Some(now + FIRST_QUESTION));
+            self.tell(id, Event::Doubted);
+        }
+    }
+
+    /// The queue pair of a connection in doubt has heard from its peer, or cannot ask: the connection goes on.
+    pub fn vouched(&mut self, id: CommId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if std::mem::take(&mut connection.questions) > 0 {
+            self.counters.stale_refuted += 1;
+            self.set_timer(id, None);
+        }
+    }
+
+    /// Whether [`Event::Doubted`] was told of a connection and its peer has not answered since.
+    #[must_use]
+    pub fn is_doubted(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.questions > 0)
+    }
+
+    /// The peer of a connection in doubt has not answered in time: it is asked again, or the connection ends.
+    pub(super) fn unanswered(&mut self, now: Time, id: CommId) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if connection.questions < QUESTIONS {
+            let again = now + FIRST_QUESTION.saturating_mul(1 << connection.questions);
+            connection.questions += 1;
+            self.set_timer(id, Some(again));
+            self.tell(id, Event::Doubted);
+        } else {
+            connection.questions = 0;
+            self.part(now, id, &[], Some(End::Stale));
         }
     }
 

@@ -49,6 +49,26 @@ impl QueuePair {
         }
     }
 
+    /// Has the peer of a reliable connection asked whether it is there, with the next packet. It answers even if there
+    /// is no work, and notices nothing of it; [`signs_of_life`](Self::signs_of_life) tells. False if such a queue pair
+    /// cannot ask, or not in its state.
+    pub const fn ask(&mut self) -> bool {
+        let asks = self.state.sends_requests();
+        match &mut self.machine {
+            Machine::Rc { requester, .. } if asks => {
+                requester.asks = true;
+                true
+            }
+            Machine::Rc { .. } | Machine::Uc { .. } | Machine::Ud { .. } => false,
+        }
+    }
+
+    /// How many packets have come that only a peer sends which knows of this connection.
+    #[must_use]
+    pub const fn signs_of_life(&self) -> u64 {
+        self.counters.signs_of_life()
+    }
+
     /// Takes in a packet for this queue pair whose ICRC was found right. `prefix` is what a
     /// receiver of a datagram finds before it: the forty bytes with its addresses.
     pub fn handle_packet<H: Host>(
@@ -195,6 +215,10 @@ impl QueuePair {
         let sends = self.state.sends_requests();
         let (machine, mut cx) = self.split(now, window, host);
         let Machine::Rc { requester, responder } = machine else { return None };
+        if sends && let Some(question) = requester.question(cx.connection) {
+            cx.counters.questions_sent += 1;
+            return Some(question);
+        }
         let chosen = match responder.poll(acks, &mut cx) {
             Ok(Some(response)) => return Some(response),
             Ok(None) if sends => requester.poll(&mut cx),

@@ -12,7 +12,7 @@
 //! `una` is the oldest that is not acknowledged, or the next response packet of a READ;
 //! `cursor` is the next to be sent; going back means moving `cursor` back, and nothing else.
 
-use ferroce_wire::{Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Segment, SendTail};
+use ferroce_wire::{Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Rkey, Segment, SendTail};
 
 use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
@@ -50,6 +50,8 @@ pub(crate) struct Requester {
     /// The last message for which the responder has a receive, if it counts them.
     pub(crate) credit_limit: Option<Msn>,
     pub(crate) retry: Retry,
+    /// The peer is to be asked whether it is there.
+    pub(crate) asks: bool,
     /// Whether new messages wait, because the queue is being drained.
     pub(crate) draining: bool,
     pub(crate) drained_reported: bool,
@@ -88,6 +90,7 @@ impl Requester {
             asked_from: None,
             credit_limit: None,
             retry: Retry::default(),
+            asks: false,
             draining: false,
             drained_reported: false,
         }
@@ -110,6 +113,7 @@ impl Requester {
         self.reads = 0;
         self.blocked = None;
         self.credit_limit = None;
+        self.asks = false;
         self.draining = false;
         self.drained_reported = false;
         self.messages = Msn::default();
@@ -180,6 +184,21 @@ impl Requester {
         };
         cx.counters.requests_sent += u64::from(chosen.is_some());
         Ok(chosen)
+    }
+
+    /// A packet that every live peer answers, and that changes nothing for it: an empty WRITE with the PSN before the
+    /// oldest that is not acknowledged. To the peer it is a repeated request, which it acknowledges once more
+    /// (IBA 9.7.5.1.4).
+    pub(crate) fn question(&mut self, connection: &Connection) -> Option<Transmit<'static>> {
+        if !std::mem::take(&mut self.asks) {
+            return None;
+        }
+        let write =
+            Request::Write(Segment::Only(Reth { address: 0, rkey: Rkey(0), length: 0 }, None), PayloadLen(0));
+        let mut packet = Packet::new(connection.dest_qpn, self.una.prev(), Body::RcRequest(write));
+        packet.pkey = connection.pkey;
+        packet.ack_request = true;
+        Some(Transmit { packet, payload: PayloadSource::Nothing, dest: Destination::Peer })
     }
 
     /// A chosen packet with the place of its payload.

@@ -329,14 +329,77 @@ fn a_queue_pair_that_asks_anew_ends_what_it_forgot() {
     let answer = two.bob.poll_transmit().unwrap().mad;
     let stale = rej(&answer);
     assert_eq!((stale.reason, stale.remote_comm_id), (RejectReason::STALE_CONNECTION, again));
+    // The old peer is asked, and does not answer.
+    let mut questions = 0;
+    let end = loop {
+        match two.bob.poll_event() {
+            Some((id, Event::Doubted)) if id == theirs => {
+                assert_eq!(sent(&mut two.bob), [""; 0], "nothing that a live peer would obey");
+                questions += 1;
+            }
+            Some(other) => break other,
+            None => two.pass(Duration::from_millis(50)),
+        }
+    };
+    assert_eq!((end, questions), ((theirs, Event::Ended(End::Stale)), 5));
     assert_eq!(sent(&mut two.bob), ["DREQ"]);
-    assert_eq!(two.bob.poll_event(), Some((theirs, Event::Ended(End::Stale))));
-    assert_eq!(two.bob.counters().stale, 1);
+    assert_eq!((two.bob.counters().stale, two.bob.counters().stale_refuted), (1, 0));
     // The confirmation of the end comes from whoever knows nothing, and is not told twice.
     let dreq = Dreq { local_comm_id: theirs, remote_comm_id: ours, ..Dreq::default() };
     reborn.handle_message(two.now, ends(1, 2), &CmMad::new(1, dreq));
     two.bob.handle_message(two.now, ends(2, 1), &only(&mut reborn));
     assert_eq!((two.bob.open(), two.bob.poll_event()), (0, None));
+}
+
+/// It was: any REQ from the peer's address that named the peer's queue pair ended the connection at once.
+#[test]
+fn a_stranger_that_names_the_queue_pair_of_a_peer_ends_nothing() {
+    let mut two = Two::new();
+    let (ours, theirs) = two.connected(0x11);
+    let mut stranger = crate::common::manager(9, ferroce_transport::cm::Limits::default());
+    for round in 1..=20 {
+        stranger.connect(two.now, &wish(two.now, ends(1, 2), 0x11)).unwrap();
+        two.bob.handle_message(two.now, ends(2, 1), &only(&mut stranger));
+        assert_eq!(sent(&mut two.bob), ["REJ"]);
+        assert_eq!(two.bob.poll_event(), Some((theirs, Event::Doubted)));
+        // A second claim meanwhile asks no second question.
+        stranger.connect(two.now, &wish(two.now, ends(1, 2), 0x11)).unwrap();
+        two.bob.handle_message(two.now, ends(2, 1), &only(&mut stranger));
+        assert_eq!((sent(&mut two.bob), two.bob.poll_event()), (vec!["REJ"], None));
+        assert!(two.bob.is_doubted(theirs));
+        two.bob.vouched(theirs);
+        assert_eq!((two.bob.counters().stale, two.bob.counters().stale_refuted), (2 * round, round));
+        two.pass(Duration::from_secs(60));
+        assert_eq!((two.bob.poll_event(), two.bob.open()), (None, 1));
+    }
+    // Both still know of each other.
+    two.ann.disconnect(two.now, ours, b"").unwrap();
+    two.exchange();
+    assert_eq!(two.bob.poll_event(), Some((theirs, Event::Ended(End::Peer))));
+}
+
+/// A claim about a connection that is being set up cancelled it.
+#[test]
+fn a_stranger_that_names_the_queue_pair_of_a_request_withdraws_nothing() {
+    let mut two = Two::new();
+    let ours = two.ask(0x11);
+    two.exchange();
+    let theirs = requested(&mut two.bob);
+    let mut stranger = crate::common::manager(9, ferroce_transport::cm::Limits::default());
+    let mut claim = |two: &mut Two| {
+        stranger.connect(two.now, &wish(two.now, ends(1, 2), 0x11)).unwrap();
+        two.bob.handle_message(two.now, ends(2, 1), &only(&mut stranger));
+        assert_eq!((sent(&mut two.bob), two.bob.poll_event()), (vec!["REJ"], None));
+    };
+    claim(&mut two);
+    two.bob.accept(two.now, theirs, &acceptance(two.now, 0x22)).unwrap();
+    let rep = two.bob.poll_transmit().unwrap();
+    claim(&mut two);
+    two.ann.handle_message(two.now, ends(1, 2), &rep.mad);
+    assert!(matches!(two.ann.poll_event(), Some((id, Event::Replied(_))) if id == ours));
+    two.ann.ready(ours).unwrap();
+    two.exchange();
+    assert_eq!(two.bob.poll_event(), Some((theirs, Event::Established)));
 }
 
 #[test]
@@ -453,7 +516,7 @@ fn a_rejection_of_another_copy_of_the_request_ends_nothing_that_stands() {
 }
 
 #[test]
-fn an_acceptance_that_is_superseded_is_taken_back_for_sure() {
+fn an_acceptance_whose_peer_has_started_anew_is_taken_back_for_sure() {
     let mut two = Two::new();
     two.ask(0x11);
     two.exchange();
@@ -463,8 +526,13 @@ fn an_acceptance_that_is_superseded_is_taken_back_for_sure() {
     let mut reborn = crate::common::manager(3, ferroce_transport::cm::Limits::default());
     reborn.connect(two.now, &wish(two.now, ends(1, 2), 0x11)).unwrap();
     two.bob.handle_message(two.now, ends(2, 1), &only(&mut reborn));
-    assert_eq!(sent(&mut two.bob), ["REJ", "REJ", "DREQ"], "to the new one, and twice to the old");
-    assert_eq!(two.bob.poll_event(), Some((theirs, Event::Failed(Failure::Withdrawn))));
+    assert_eq!(sent(&mut two.bob), ["REJ"], "to the new one: the old one has time until its limit");
+    let mut all = Vec::new();
+    while two.bob.poll_event().is_none() {
+        two.pass(RESPONSE);
+        all.extend(sent(&mut two.bob));
+    }
+    assert_eq!(all, ["REP", "REP", "REP", "REJ", "DREQ"]);
     two.pass(RESPONSE);
     assert_eq!(sent(&mut two.bob), ["DREQ"], "until it is confirmed");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ferroce_transport::Time;
-use ferroce_transport::cm::{Ends, Event, Limits, Manager};
+use ferroce_transport::cm::{Ends, Event, Failure, Limits, Manager};
 use ferroce_wire::Qpn;
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason, Req};
 
@@ -35,6 +35,41 @@ fn a_full_backlog_says_so_and_keeps_nothing() {
     assert_eq!(rej(&answer).reason, RejectReason::NO_RESOURCES);
     assert_eq!((two.bob.half_open(), two.bob.counters().backlog_full), (4, 1));
     assert_eq!(two.bob.poll_event(), None);
+}
+
+/// It was: a peer that filled the backlog kept all others out.
+#[test]
+fn a_source_that_floods_takes_its_own_share_of_the_backlog() {
+    let mut two = Two::new();
+    for number in 0..1000 {
+        ask(&mut two.bob, two.now, 9, number);
+    }
+    while two.bob.poll_event().is_some() {}
+    while two.bob.poll_transmit().is_some() {}
+    let mut next = |from: u8, number: u32| {
+        ask(&mut two.bob, two.now, from, number);
+        let mut told = Vec::new();
+        while let Some((_, event)) = two.bob.poll_event() {
+            told.push(match event {
+                Event::Requested(request) => u8::from(request.ends.remote == ends(2, from).remote),
+                Event::Failed(Failure::Withdrawn) => 2,
+                other => panic!("{other:?}"),
+            });
+        }
+        let answers: Vec<_> = std::iter::from_fn(|| two.bob.poll_transmit()).collect();
+        assert!(answers.iter().all(|answer| rej(&answer.mad).reason == RejectReason::NO_RESOURCES));
+        assert!(two.bob.half_open() <= 4);
+        (told, answers.len())
+    };
+    // The newest of the flood makes room; it is told so, and the program as well.
+    assert_eq!(next(7, 1), (vec![2, 1], 1));
+    assert_eq!(next(8, 1), (vec![2, 1], 1));
+    // The flood has as many as it may have beside the others, and they have no right to more than that either.
+    assert_eq!(next(9, 5000), (vec![], 1));
+    assert_eq!(next(7, 2), (vec![], 1));
+    assert_eq!(next(6, 1), (vec![2, 1], 1));
+    assert_eq!(next(5, 1), (vec![], 1), "each of four has one");
+    assert_eq!(two.bob.counters().crowded_out, 3);
 }
 
 #[test]

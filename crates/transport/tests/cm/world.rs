@@ -28,11 +28,31 @@ pub(crate) struct Weather {
 /// What a program has decided to do at some time.
 #[derive(Clone, Copy, Debug)]
 enum Plan {
-    Connect { from: usize, to: usize },
-    Answer { node: usize, id: CommId },
-    Ready { node: usize, id: CommId },
-    Part { node: usize, id: CommId },
-    Data { node: usize, id: CommId },
+    Connect {
+        from: usize,
+        to: usize,
+    },
+    Answer {
+        node: usize,
+        id: CommId,
+    },
+    Ready {
+        node: usize,
+        id: CommId,
+    },
+    Part {
+        node: usize,
+        id: CommId,
+    },
+    Data {
+        node: usize,
+        id: CommId,
+    },
+    /// The answer to a question of a queue pair arrives.
+    Vouch {
+        node: usize,
+        id: CommId,
+    },
 }
 
 pub(crate) struct World {
@@ -231,6 +251,7 @@ impl World {
                     self.nodes[node].data_arrived(id);
                 }
             }
+            Plan::Vouch { node, id } => self.nodes[node].vouched(id),
             Plan::Part { node, id } => {
                 let Some(life) = self.life(node, id) else { return };
                 if life.is_over() {
@@ -301,6 +322,22 @@ impl World {
         }
     }
 
+    /// The queue pair of a connection in doubt asks its peer, which answers if it knows of the connection.
+    fn ask(&mut self, node: usize, id: CommId) {
+        let asked_by = self.life(node, id).and_then(|life| life.asked_by);
+        let peer = |life: &&Life| match asked_by {
+            Some(asker) => (life.node, life.id) == asker,
+            None => life.asked_by == Some((node, id)),
+        };
+        let knows = self.lives.values().rev().find(peer).is_some_and(|life| life.stage == Stage::Stands);
+        let lost = (0..2).any(|_| self.dice.chance(self.weather.loss));
+        if knows && !lost {
+            let delay = u64::try_from(2 * self.weather.longest_delay.as_millis()).expect("short");
+            let after = self.dice.below(delay.max(1));
+            self.plan(after, Plan::Vouch { node, id });
+        }
+    }
+
     fn hear(&mut self, node: usize, id: CommId, event: &Event) {
         let millis = self.dice.log_between(1, 2_000);
         match event {
@@ -314,6 +351,7 @@ impl World {
                 self.plan(millis, Plan::Answer { node, id });
                 return;
             }
+            Event::Doubted => return self.ask(node, id),
             Event::Replied(_) => self.plan(millis / 20, Plan::Ready { node, id }),
             Event::Established if self.dice.one_in(2) => self.plan(millis, Plan::Part { node, id }),
             _ => {}

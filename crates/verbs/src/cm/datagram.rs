@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use ferroce_device::cm::{ConnectionManager, ListeningTo, Notice, Watcher};
+use ferroce_device::cm::{Asked, ConnectionManager, ListeningTo, Notice, Watcher};
 use ferroce_transport::cm::{DatagramService as Offer, Ends, Event, Query};
 use ferroce_wire::mad::{CommId, Opaque, PortSpace, ServiceId, SidrReq};
 use ferroce_wire::{Gid, PKey, QKey, Qpn, Service};
@@ -164,7 +164,11 @@ impl Watcher for Question {
             }),
             Event::Failed(failure) => Err(CmError::from_failure(self.peer, failure)),
             // Not of a question.
-            Event::Requested(_) | Event::Replied(_) | Event::Established | Event::Ended(_) => return,
+            Event::Requested(_)
+            | Event::Replied(_)
+            | Event::Established
+            | Event::Doubted
+            | Event::Ended(_) => return,
         };
         self.answer.change(|place| *place = Some(answer));
     }
@@ -176,5 +180,13 @@ impl Watcher for Question {
 
     fn has_data(&self) -> bool {
         false
+    }
+
+    fn ask(&self) -> Asked {
+        Asked::Cannot
+    }
+
+    fn signs_of_life(&self) -> u64 {
+        0
     }
 }

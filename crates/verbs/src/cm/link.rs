@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferroce_device::cm::{ConnectionManager, Notice, Watcher};
+use ferroce_device::cm::{Asked, ConnectionManager, Notice, Watcher};
 use ferroce_transport::cm::{End, Event, Request};
 use ferroce_wire::Qpn;
 use ferroce_wire::mad::{CommId, Rep};
@@ -144,7 +144,7 @@ impl Watcher for Link {
                 End::Stale => Disconnected::Stale,
             }),
             // Not of a connection of ours.
-            Event::Requested(_) | Event::Resolved(_) => {}
+            Event::Requested(_) | Event::Resolved(_) | Event::Doubted => {}
         }
     }
 
@@ -154,5 +154,13 @@ impl Watcher for Link {
 
     fn has_data(&self) -> bool {
         self.steps().is_some_and(|(_, steps)| steps.has_data())
+    }
+
+    fn ask(&self) -> Asked {
+        self.steps().map_or(Asked::Gone, |(_, steps)| steps.ask())
+    }
+
+    fn signs_of_life(&self) -> u64 {
+        self.steps().map_or(0, |(_, steps)| steps.signs_of_life())
     }
 }

@@ -1,6 +1,5 @@
 //! Where requests for connections come in.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -12,6 +11,7 @@ use ferroce_transport::cm::Request;
 use ferroce_wire::mad::{PortSpace, ServiceId};
 
 use super::error::ListenError;
+use super::in_turn::InTurn;
 use super::link::Link;
 use super::request::ConnectRequest;
 use crate::context::Context;
@@ -21,6 +21,9 @@ use crate::error::WaitError;
 const TRIES: u32 = 64;
 
 /// Where requests for a service come in. Several threads may accept from one.
+///
+/// Each address that asks has its turn: requests of one address come in their order, and no address has to wait until
+/// all requests of another were taken.
 ///
 /// All processes with this address share its ports: each port is listened to by one of them. Requests that wait
 /// when it is dropped are rejected; connections that were accepted stay.
@@ -37,7 +40,7 @@ pub struct Listener {
 #[derive(Debug)]
 struct Queue {
     /// Nothing once the listener is gone.
-    waiting: Notice<Option<VecDeque<Waiting>>>,
+    waiting: Notice<Option<InTurn<Waiting>>>,
     /// Readable while some wait.
     readable: EventFd,
 }
@@ -77,7 +80,7 @@ impl Listener {
         let nic = context.as_device();
         let system = |error: std::io::Error| ListenError::System(error.kind());
         let readable = EventFd::new().map_err(system)?;
-        let queue = Arc::new(Queue { waiting: Notice::new(Some(VecDeque::new())), readable });
+        let queue = Arc::new(Queue { waiting: Notice::new(Some(InTurn::default())), readable });
         let manager = nic.connections().map_err(system)?;
         let acceptor = Arc::clone(&queue);
         let listening = manager.listen(nic, service, backlog, acceptor);
@@ -97,7 +100,7 @@ impl Listener {
         self.service
     }
 
-    /// The oldest request, waiting for one until the time is over; for ever with `None`.
+    /// The next request, waiting for one until the time is over; for ever with `None`.
     ///
     /// # Errors
     /// The time is over.
@@ -111,7 +114,7 @@ impl Listener {
         Ok(self.request(found))
     }
 
-    /// The oldest request, if there is one.
+    /// The next request, if there is one.
     #[must_use]
     pub fn try_accept(&self) -> Option<ConnectRequest> {
         if !self.nic.is_ours() {
@@ -121,7 +124,7 @@ impl Listener {
         found.map(|found| self.request(found))
     }
 
-    /// The oldest request; if there is none, the task is woken when one comes. In a child of the process that
+    /// The next request; if there is none, the task is woken when one comes. In a child of the process that
     /// opened the device none ever does.
     pub fn poll_accept(&self, cx: &mut TaskContext<'_>) -> Poll<ConnectRequest> {
         if !self.nic.is_ours() {
@@ -156,21 +159,21 @@ impl Drop for Listener {
         if !self.nic.is_ours() {
             return;
         }
-        let left = self.queue.waiting.look(Option::take);
-        for Waiting { request, .. } in left.into_iter().flatten() {
+        let mut left = self.queue.waiting.look(Option::take);
+        while let Some(Waiting { request, .. }) = left.as_mut().and_then(InTurn::pop) {
             self.manager.abandon(request.id);
         }
     }
 }
 
 impl Queue {
-    /// The oldest request that its peer has not given up.
-    fn pop(&self, manager: &ConnectionManager, waiting: &mut Option<VecDeque<Waiting>>) -> Option<Waiting> {
+    /// The next request that its peer has not given up.
+    fn pop(&self, manager: &ConnectionManager, waiting: &mut Option<InTurn<Waiting>>) -> Option<Waiting> {
         let waiting = waiting.as_mut()?;
         let mut found = None;
-        while let Some(oldest) = waiting.pop_front() {
-            if manager.is_pending(oldest.request.id) {
-                found = Some(oldest);
+        while let Some(next) = waiting.pop() {
+            if manager.is_pending(next.request.id) {
+                found = Some(next);
                 break;
             }
         }
@@ -187,7 +190,7 @@ impl Acceptor for Queue {
         let watcher = Arc::clone(&link);
         let taken = self.waiting.change(|waiting| {
             let waiting = waiting.as_mut()?;
-            waiting.push_back(Waiting { request, link });
+            waiting.push(request.ends.remote, Waiting { request, link });
             self.readable.signal();
             Some(())
         });

@@ -39,6 +39,7 @@ mod connecting;
 mod datagram;
 mod error;
 mod established;
+mod in_turn;
 mod link;
 mod listener;
 mod options;

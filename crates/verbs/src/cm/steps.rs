@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
+use ferroce_device::cm::Asked;
 use ferroce_device::{AddressVector, Qp, QpError};
 use ferroce_transport::{AttributeMask, Attributes, State};
 use ferroce_wire::mad::{Rep, Req};
@@ -128,6 +129,22 @@ impl Steps {
             // Cannot fail while it is there: every state leads to ERR.
             let _ = qp.modify(&Attributes::to(State::Err), None);
         }
+    }
+
+    /// Has the peer asked whether it is there.
+    pub(crate) fn ask(&self) -> Asked {
+        let Some(qp) = self.qp.upgrade() else { return Asked::Gone };
+        match qp.ask() {
+            Ok(Some(signs)) => Asked::Sent(signs),
+            Ok(None) if qp.service() != Service::Rc => Asked::Cannot,
+            Ok(None) | Err(_) => Asked::Gone,
+        }
+    }
+
+    /// How many packets have come that only the peer sends.
+    pub(crate) fn signs_of_life(&self) -> u64 {
+        let known = self.qp.upgrade().and_then(|qp| qp.query().ok());
+        known.map_or(0, |known| known.counters.signs_of_life())
     }
 
     /// Whether the peer has sent something.

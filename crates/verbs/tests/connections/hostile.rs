@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
-use ferroce_verbs::Context;
+use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_verbs::cm::{Listener, ServiceId};
+use ferroce_verbs::{Context, Service};
+use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{
     CmMad, CmMessage, CommId, Dreq, IpCmHeader, IpPair, Mra, PortSpace, Rej, Rep, Req, ReqPath, Rtu,
 };
-use ferroce_wire::{PathMtu, Qpn};
+use ferroce_wire::{Body, Datagram, Flow, Packet, PathMtu, Psn, QKey, Qpn};
 
 use crate::child::eventually;
 use crate::common::{SOON, open};
@@ -37,23 +39,23 @@ impl Attacker {
         self.send(&bytes);
     }
 
-    /// A request that nothing is wrong with.
     fn request(&self, port: u16, number: u32) -> Req {
-        let pair = IpPair::new(self.from, self.to).unwrap();
-        Req {
-            local_comm_id: CommId(number),
-            service_id: ServiceId::rdma_ip(PortSpace::Tcp, port),
-            local_qpn: Qpn::new(0x100 + number),
-            path_mtu: PathMtu::B1024.code(),
-            max_cm_retries: 15,
-            primary: ReqPath {
-                local_gid: self.from.into(),
-                remote_gid: self.to.into(),
-                ..ReqPath::default()
-            },
-            private_data: IpCmHeader::new(1, pair).private_data(b"").unwrap(),
-            ..Req::default()
-        }
+        request((self.from, self.to), port, number)
+    }
+}
+
+/// A request that nothing is wrong with.
+fn request((from, to): (IpAddr, IpAddr), port: u16, number: u32) -> Req {
+    let pair = IpPair::new(from, to).unwrap();
+    Req {
+        local_comm_id: CommId(number),
+        service_id: ServiceId::rdma_ip(PortSpace::Tcp, port),
+        local_qpn: Qpn::new(0x100 + number),
+        path_mtu: PathMtu::B1024.code(),
+        max_cm_retries: 15,
+        primary: ReqPath { local_gid: from.into(), remote_gid: to.into(), ..ReqPath::default() },
+        private_data: IpCmHeader::new(1, pair).private_data(b"").unwrap(),
+        ..Req::default()
     }
 }
 
@@ -128,6 +130,42 @@ fn messages_that_make_no_sense_end_nothing() {
     let (_here, _there) = hosts.connect(&listener);
 }
 
+/// It was: a REQ that named the queue pair of a connected peer, from its address, ended the connection.
+#[test]
+fn a_stranger_that_names_the_queue_pair_of_a_peer_ends_nothing() {
+    for service in [Service::Rc, Service::Uc] {
+        let hosts = Hosts::new(133);
+        let listener = Listener::bind(&hosts.server, 0, 1024).unwrap();
+        let (here, there) = hosts.connect_with(&listener, service, &patient(), &patient());
+        let from = here.link.local().ip();
+        // From the port that devices send from, as on a network every port would do.
+        let socket = beside_a_device((from, 4791).into());
+        let flow = Flow::new((from, 4791).into(), (hosts.address, 4791).into()).unwrap();
+        let claims = 20;
+        for number in 0..claims {
+            let request = request((from, hosts.address), listener.port(), number);
+            let req = Req { local_qpn: here.end.qp.qpn(), ..request };
+            let mut mad = [0; CmMad::LEN];
+            CmMad::new(1, req).emit(&mut mad);
+            let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
+            let body = Body::Ud(Datagram { deth, imm: None, payload: &mad[..] });
+            let packet = Packet::new(Qpn::GSI, Psn::new(0), body);
+            let mut bytes = vec![0; packet.len()];
+            packet.emit(&flow, 0, &mut bytes).unwrap();
+            socket.send_to(&bytes, (hosts.address, 4791)).unwrap();
+            eventually("the claim was refuted", || {
+                let counters = hosts.server.connection_counters();
+                counters.stale == u64::from(number) + 1 && counters.stale_refuted == counters.stale
+            });
+        }
+        assert_eq!((here.link.disconnected(), there.link.disconnected()), (None, None));
+        if service == Service::Rc {
+            talk(&here.end, &there.end);
+        }
+        assert_eq!(hosts.server.connection_counters().ended, 0);
+    }
+}
+
 #[test]
 fn a_request_from_a_wrong_address_is_not_connected_to_somebody_else() {
     let hosts = Hosts::new(132);
@@ -139,7 +177,7 @@ fn a_request_from_a_wrong_address_is_not_connected_to_somebody_else() {
     attacker.say(req);
     eventually("it is refused", || hosts.server.connection_counters().invalid == 1);
     assert!(listener.try_accept().is_none());
-    let (here, there) = hosts.connect_with(&listener, ferroce_verbs::Service::Rc, &patient(), &patient());
+    let (here, there) = hosts.connect_with(&listener, Service::Rc, &patient(), &patient());
     talk(&here.end, &there.end);
     drop(here.link);
     there.link.wait_disconnected(SOON).unwrap();
