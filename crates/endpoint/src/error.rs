@@ -143,6 +143,9 @@ pub enum Cause {
     /// This end broke it off.
     #[error("this end broke it off")]
     Aborted,
+    /// A function of its handler panicked, and the reactor broke it off. The panic hook has told why.
+    #[error("a function of its handler panicked; see what the panic said, and mend the handler")]
+    HandlerPanicked,
     /// What was sent could not be delivered before the connection had to go.
     #[error("not everything was delivered within the time that was left after closing")]
     LingerOver,
@@ -319,6 +322,19 @@ pub enum ConnectError {
     /// The connection could not be set up.
     #[error(transparent)]
     Cm(CmError),
+    /// The listener was asked several times, and the time is over.
+    #[error(
+        "not connected within {limit:?}, although asked {attempts} times; the last answer: {last}; allow more time \
+         with Options::connect_timeout, or let the listener take more with Options::backlog"
+    )]
+    TimedOut {
+        /// The time that it had.
+        limit: Duration,
+        /// How often the listener was asked.
+        attempts: u32,
+        /// What was answered last.
+        last: CmError,
+    },
     /// The attempt is over already.
     #[error("the attempt to connect is over; make another one")]
     Over,

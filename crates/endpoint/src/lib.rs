@@ -60,7 +60,7 @@ pub use hub::CompletionHub;
 pub use listener::{Accept, Listener, ListenerCounters};
 pub use options::{Options, Polling};
 pub use physical::PhysicalWindow;
-pub use reactor::{Handler, Reactor, ReactorOptions};
+pub use reactor::{Handler, Reactor, ReactorCounters, ReactorOptions, ServeError};
 pub use stream::Stream;
 
 pub use ferroce_verbs::{Access, Context, Memory, MemoryError};

@@ -4,6 +4,7 @@
 mod hostile;
 mod memory;
 mod messages;
+mod panics;
 mod styles;
 
 use std::sync::Arc;

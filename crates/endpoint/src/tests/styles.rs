@@ -185,13 +185,11 @@ fn callbacks_get_everything_in_order_and_the_end() {
             connection.send(&message.to_vec()).wait_for(SOON).unwrap();
             tell.send(message.imm()).unwrap();
         });
-        reactor.serve(
-            b,
-            handler.on_closed(move |_, how| {
-                how.unwrap();
-                closed.send(Some(u32::MAX)).unwrap();
-            }),
-        );
+        let handler = handler.on_closed(move |_, how| {
+            how.unwrap();
+            closed.send(Some(u32::MAX)).unwrap();
+        });
+        reactor.serve(b, handler).unwrap();
         for i in 0..100 {
             a.send_with_imm(&[3; 20_000], i).wait_for(SOON).unwrap();
             assert_eq!(a.recv().wait_for(SOON).unwrap().unwrap().len(), 20_000);
@@ -212,7 +210,8 @@ fn a_callback_may_close_its_own_connection() {
         connection.send(b"good night").wait_for(SOON).unwrap();
         connection.close().wait_for(SOON).unwrap();
     });
-    reactor.serve(b, handler.on_closed(move |connection, how| tell.send((connection.state(), how)).unwrap()));
+    let handler = handler.on_closed(move |connection, how| tell.send((connection.state(), how)).unwrap());
+    reactor.serve(b, handler).unwrap();
     a.send(b"hello").wait_for(SOON).unwrap();
     assert_eq!(a.recv().wait_for(SOON).unwrap().unwrap(), b"good night");
     assert!(a.recv().wait_for(SOON).unwrap().is_none());
@@ -236,7 +235,7 @@ fn a_connection_may_be_closed_during_a_callback() {
         sent.take().unwrap().send(result).unwrap();
     });
     let held = b.clone();
-    reactor.serve(b, handler);
+    reactor.serve(b, handler).unwrap();
     a.send(&[8; 100_000]).wait_for(SOON).unwrap();
     entered.recv().unwrap();
     held.abort();
