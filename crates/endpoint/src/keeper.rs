@@ -1,6 +1,6 @@
 //! The thread that looks after connections nobody else looks after: dropped ones that still have something to deliver,
-//! ones that owe their peer a word while the program does something else, and quiet ones whose peer may be gone. It
-//! exists while there are such.
+//! ones that owe their peer a word while the program does something else, and quiet ones whose peer may be gone. It also
+//! wakes attempts to connect that pause. It exists while there are such.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
@@ -15,8 +15,13 @@ use crate::error::Cause;
 use crate::shared::Shared;
 
 /// The connections of this process.
-static KEPT: Mutex<Kept> =
-    Mutex::new(Kept { watched: Vec::new(), leaving: Vec::new(), calling: Vec::new(), thread: None });
+static KEPT: Mutex<Kept> = Mutex::new(Kept {
+    watched: Vec::new(),
+    leaving: Vec::new(),
+    calling: Vec::new(),
+    pausing: Vec::new(),
+    thread: None,
+});
 
 struct Kept {
     /// With the time at which the peer is asked for a sign of life.
@@ -25,6 +30,8 @@ struct Kept {
     leaving: Vec<Leaving>,
     /// Something happened that the program did not wait for.
     calling: Vec<Weak<Shared>>,
+    /// With the time at which each is woken.
+    pausing: Vec<(Time, Waker)>,
     thread: Option<Thread>,
 }
 
@@ -55,6 +62,19 @@ impl Wake for Service {
         kept.calling.push(self.0.clone());
         kept.call();
     }
+}
+
+/// Has `waker` called at this time, or at once if there is no thread that could.
+pub(crate) fn wake_at(time: Time, waker: &Waker) {
+    let mut kept = kept();
+    kept.pausing.push((time, waker.clone()));
+    kept.call();
+    if kept.thread.is_some() {
+        return;
+    }
+    kept.pausing.pop();
+    drop(kept);
+    waker.wake_by_ref();
 }
 
 /// Takes over a connection that was dropped.
@@ -120,15 +140,19 @@ fn run() {
             // The last handle may be gone meanwhile; then this lets go of all.
             drop(shared);
         }
+        let rested: Vec<(Time, Waker)> = kept().pausing.extract_if(.., |(at, _)| *at <= time).collect();
+        rested.into_iter().for_each(|(_, waker)| waker.wake());
         let next = {
             let mut kept = kept();
             kept.leaving.append(&mut leaving);
-            if kept.leaving.is_empty() && kept.watched.is_empty() && kept.calling.is_empty() {
+            let Kept { watched, leaving, calling, pausing, .. } = &*kept;
+            if leaving.is_empty() && watched.is_empty() && calling.is_empty() && pausing.is_empty() {
                 kept.thread = None;
                 return;
             }
-            let ends = kept.leaving.iter().map(|leaving| leaving.end);
-            ends.chain(kept.watched.iter().map(|(_, at)| *at)).min()
+            let ends = leaving.iter().map(|leaving| leaving.end);
+            let looks = watched.iter().map(|(_, at)| *at);
+            ends.chain(looks).chain(pausing.iter().map(|(at, _)| *at)).min()
         };
         park(next.map(until));
     }

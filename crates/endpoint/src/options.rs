@@ -121,7 +121,7 @@ impl Options {
         self
     }
 
-    /// How long an attempt to connect may take.
+    /// How long connecting may take, with all that is tried again on the way.
     pub const fn connect_timeout(mut self, limit: Duration) -> Self {
         self.connect_timeout = limit;
         self

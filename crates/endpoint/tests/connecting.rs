@@ -1,12 +1,18 @@
 //! Connections by address: what comes about, what does not, and why.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
+use ferroce_device::{now, park, until, wait_readable};
 use ferroce_endpoint::*;
-use ferroce_verbs::Service;
 use ferroce_verbs::cm::{self, CmError, CmOptions};
+use ferroce_verbs::{CompletionQueue, QueuePair, Service, Time};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
 const SOON: Duration = Duration::from_secs(30);
@@ -129,6 +135,118 @@ fn a_server_that_accepts_and_vanishes() {
     });
 }
 
+/// A listener that takes one request at a time, with one that waits: others are told that it is busy.
+struct Busy {
+    listener: cm::Listener,
+    address: SocketAddr,
+    first: Option<(cm::Connecting, QueuePair)>,
+    _queue: CompletionQueue,
+}
+
+impl Busy {
+    fn new(server: &Context, client: &Context) -> Self {
+        let listener = cm::Listener::bind(server, 0, 1).unwrap();
+        let address = SocketAddr::new([127, 0, 115, 1].into(), listener.port());
+        let queue = client.completion_queue(16).unwrap();
+        let domain = client.protection_domain().unwrap();
+        let qp = domain.queue_pair(Service::Rc).completion_queue(&queue).build().unwrap();
+        let first = cm::start_connect(address, &qp, &CmOptions::default().timeout(SOON)).unwrap();
+        assert!(wait_readable(listener.as_fd(), Some(SOON)).unwrap(), "it waits");
+        Self { listener, address, first: Some((first, qp)), _queue: queue }
+    }
+
+    /// The next request finds room, and is not answered.
+    fn make_room(&mut self) {
+        drop(self.first.take());
+        // It is refused, if it has not been given up: either way the place is free.
+        drop(self.listener.try_accept());
+    }
+}
+
+/// A listener that is busy for half of the time and silent for the rest does not get the whole time again.
+fn has_one_deadline(connect: impl FnOnce(Connect) -> Result<Connection, ConnectError>) {
+    let (server, client) = (open(1), open(2));
+    let mut busy = Busy::new(&server, &client);
+    let limit = Duration::from_secs(3);
+    let options = Options::new().context(&client).connect_timeout(limit);
+    let connecting = Connection::connect_with(busy.address, &options);
+    let begun = now();
+    let (outcome, end) = thread::scope(|scope| {
+        scope.spawn(|| {
+            // The time is what this is about.
+            park_until(begun + limit / 2);
+            busy.make_room();
+        });
+        let outcome = connect(connecting);
+        (outcome, now())
+    });
+    let Err(ConnectError::TimedOut { limit: told, attempts, last }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((told, last), (limit, CmError::Busy { peer: busy.address }));
+    assert!((3..100).contains(&attempts), "{attempts} attempts, with pauses that grow");
+    let took = end.since(begun);
+    assert!(took < limit + limit / 3, "{took:?}");
+}
+
+#[test]
+fn waiting_to_connect_has_one_deadline() {
+    has_one_deadline(Connect::wait);
+}
+
+#[test]
+fn awaiting_to_connect_has_one_deadline() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    has_one_deadline(|connecting| runtime.block_on(connecting));
+}
+
+#[test]
+fn awaiting_asks_a_busy_listener_again_as_waiting_does() {
+    let (server, client) = (open(1), open(2));
+    let mut busy = Busy::new(&server, &client);
+    let options = Options::new().context(&client).connect_timeout(SOON);
+    let mut connecting = Connection::connect_with(busy.address, &options);
+    let (tell, told) = std::sync::mpsc::channel();
+    let waker = Waker::from(Arc::new(Tell(tell)));
+    let mut context = TaskContext::from_waker(&waker);
+    // Asked, and the answer has come: it is busy.
+    assert!(Pin::new(&mut connecting).poll(&mut context).is_pending());
+    told.recv().unwrap();
+    let answered = Pin::new(&mut connecting).poll(&mut context);
+    assert!(answered.is_pending(), "{answered:?}");
+    busy.make_room();
+    // It is asked again without the program's help, but for the polls that it is woken for.
+    let request = loop {
+        told.recv().unwrap();
+        assert!(Pin::new(&mut connecting).poll(&mut context).is_pending());
+        if let Ok(request) = busy.listener.accept(Duration::from_millis(100)) {
+            break request;
+        }
+    };
+    request.reject(&[2]).unwrap();
+    let outcome = loop {
+        told.recv().unwrap();
+        if let Poll::Ready(outcome) = Pin::new(&mut connecting).poll(&mut context) {
+            break outcome;
+        }
+    };
+    let why = Refusal::NotAdmitted;
+    assert!(matches!(outcome, Err(ConnectError::Refused { why: w, .. }) if w == why), "{outcome:?}");
+}
+
+struct Tell(std::sync::mpsc::Sender<()>);
+
+impl Wake for Tell {
+    fn wake(self: Arc<Self>) {
+        // The test may be over.
+        let _ = self.0.send(());
+    }
+}
+
+fn park_until(time: Time) {
+    while !until(time).is_zero() {
+        park(Some(until(time)));
+    }
+}
+
 #[test]
 fn a_crowd_comes_and_goes() {
     let soak = std::env::var("FERROCE_SOAK").is_ok_and(|minutes| !minutes.is_empty());
@@ -156,13 +274,12 @@ fn a_crowd_comes_and_goes() {
             }
         });
         // Opened and closed in a random order, with all of them open at once in the middle.
-        let (barrier, dice) =
-            (std::sync::Arc::new(tokio::sync::Barrier::new(count)), open(2).clock_now().nanos());
-        let asking = std::sync::Arc::new(tokio::sync::Semaphore::new(64));
+        let (barrier, dice) = (Arc::new(tokio::sync::Barrier::new(count)), open(2).clock_now().nanos());
+        let asking = Arc::new(tokio::sync::Semaphore::new(64));
         let mut clients = Vec::new();
         for i in 0..count as u64 {
             let (options, address) = (options.clone(), address.clone());
-            let (barrier, asking) = (std::sync::Arc::clone(&barrier), std::sync::Arc::clone(&asking));
+            let (barrier, asking) = (Arc::clone(&barrier), Arc::clone(&asking));
             clients.push(tokio::spawn(async move {
                 let turn = asking.acquire().await.unwrap();
                 let connection = Connection::connect_with(&address, &options).await.unwrap();
