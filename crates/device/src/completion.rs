@@ -417,6 +417,18 @@ impl CqShared {
         self.note_waker_as(waker, WAITED_FOR);
     }
 
+    /// The same, for somebody who can wait until a parked driver looks again.
+    pub(crate) fn wake_in_time_on_completion(&self, waker: &Waker) {
+        self.note_waker_as(waker, WAITED_FOR);
+    }
+
+    /// All that wait have time from now on: the driver may be parked.
+    pub(crate) fn relax(&self) {
+        if self.waited_for.fetch_and(!WAITED_FOR_DRIVER, Ordering::SeqCst) & WAITED_FOR_DRIVER != 0 {
+            self.slept_for.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
     fn note_waker(&self, waker: &Waker) -> u8 {
         self.note_waker_as(waker, WAITED_FOR | WAITED_FOR_DRIVER)
     }

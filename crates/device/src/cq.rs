@@ -383,6 +383,25 @@ impl CompletionQueue {
         self.wake_on_completion(into, waker)
     }
 
+    /// The same for a waker that has time. The driver may be parked meanwhile: if the program then stops polling, it
+    /// takes a millisecond until packets are taken in again.
+    pub fn poll_or_wake_in_time(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
+        let taken = self.poll(into);
+        if taken > 0 || !self.nic.is_ours() {
+            return taken;
+        }
+        self.shared.wake_in_time_on_completion(waker);
+        self.shared.take(into)
+    }
+
+    /// All wakers that were left here have time from now on, as if left by
+    /// [`poll_or_wake_in_time`](Self::poll_or_wake_in_time).
+    pub fn relax(&self) {
+        if self.nic.is_ours() {
+            self.shared.relax();
+        }
+    }
+
     /// Has `waker` called when something completes; takes off what has completed meanwhile.
     fn wake_on_completion(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
         self.shared.wake_on_completion(waker);

@@ -159,6 +159,14 @@ impl Inbox {
     }
 }
 
+/// How soon a waker must be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    AtOnce,
+    /// A millisecond does not matter, and the device's driver may be parked.
+    InTime,
+}
+
 /// Where a connection's completions come from.
 #[derive(Debug)]
 pub(crate) enum Completions {
@@ -198,12 +206,15 @@ impl Completions {
     }
 
     /// Takes some off; if there are none, has `waker` called when there are.
-    pub(crate) fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker) -> usize {
+    pub(crate) fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker, haste: Haste) -> usize {
         match self {
             Self::Own(queue) => {
                 let mut found = [WorkCompletion::EMPTY; CHUNK];
                 let room = CHUNK.min(into.len());
-                let taken = queue.as_device().poll_or_wake(&mut found[..room], waker);
+                let taken = match haste {
+                    Haste::AtOnce => queue.as_device().poll_or_wake(&mut found[..room], waker),
+                    Haste::InTime => queue.as_device().poll_or_wake_in_time(&mut found[..room], waker),
+                };
                 for (place, found) in into.iter_mut().zip(&found[..taken]) {
                     *place = (*found).into();
                 }
@@ -219,6 +230,17 @@ impl Completions {
                 hub.hub.pump();
                 inbox.take(into)
             }
+        }
+    }
+}
+
+impl Completions {
+    /// What waits for them has time from now on.
+    pub(crate) fn relax(&self) {
+        match self {
+            Self::Own(queue) => queue.as_device().relax(),
+            // Its waker is for all connections.
+            Self::Shared { .. } => {}
         }
     }
 }

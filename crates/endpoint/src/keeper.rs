@@ -79,6 +79,7 @@ pub(crate) fn wake_at(time: Time, waker: &Waker) {
 
 /// Takes over a connection that was dropped.
 pub(crate) fn release(shared: &Arc<Shared>) {
+    shared.enter(Core::drop_behind);
     let mut leaving = Leaving { shared: Arc::clone(shared), ticket: None, end: now() + shared.linger };
     if leaving.step(None) {
         return;

@@ -7,8 +7,9 @@ mod child;
 use std::thread;
 use std::time::Duration;
 
-use child::{Other, listen, role, tell};
+use child::{Other, eventually, listen, role, tell};
 use ferroce_endpoint::*;
+use ferroce_verbs::{Completion, Service};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
 const SOON: Duration = Duration::from_secs(60);
@@ -149,4 +150,67 @@ fn killed_while_a_stream_is_read() {
 /// Lets the other process get on.
 fn park_a_moment() {
     child::let_pass(Duration::from_millis(1));
+}
+
+/// The process that drops a connection to one that was killed, and goes on to poll its device for something else.
+#[test]
+fn the_one_that_drops_it() {
+    if role().as_deref() != Some("drops it") {
+        return;
+    }
+    // The goodbye is never confirmed, and a silent peer is not noticed for minutes.
+    let patient = |linger| impatient(1).ack_timeout(20).retries(7).keepalive(None).linger(linger);
+    for (host, linger) in [(7, Duration::from_millis(300)), (8, SOON)] {
+        let context = Context::builder("lo").address([127, 0, 117, 1]).open().unwrap();
+        let mut other = Other::start("the_other_process", &format!("silent {host}"), &[]);
+        let address = other.hear();
+        let options = patient(linger).context(&context);
+        let connection = Connection::connect_with(&address, &options).wait().unwrap();
+        assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
+        // Leaves a waker behind, as programs do.
+        assert!(connection.recv().wait_for(Duration::from_millis(1)).is_err());
+        other.kill();
+        let queue = context.completion_queue(16).unwrap();
+        let domain = context.protection_domain().unwrap();
+        let _qp = domain.queue_pair(Service::Rc).completion_queue(&queue).build().unwrap();
+        assert!(!is_parked(), "nothing polls the device");
+        drop(connection);
+        let poll = || assert_eq!(queue.poll(&mut [Completion::EMPTY; 4]), 0);
+        eventually("the driver is parked", || {
+            (0..100).for_each(|_| poll());
+            is_parked()
+        });
+        let lingers = || threads().contains(&"ferroce-keeper".to_owned());
+        match linger {
+            SOON => assert!(lingers(), "it was parked although the connection lingers"),
+            _ => eventually("lingering has a limit", || !lingers()),
+        }
+    }
+    tell("parked");
+    // One lingers still, and there is nothing more to see of it.
+    std::process::exit(0);
+}
+
+#[test]
+fn a_dropped_connection_whose_peer_was_killed_lets_the_driver_park() {
+    assert_eq!(child::run_alone("the_one_that_drops_it", "drops it", &[]), ["parked"]);
+}
+
+/// Whether the driver of the only device of this process leaves its socket to programs that poll: its bell is all that
+/// it waits for.
+fn is_parked() -> bool {
+    let files = std::fs::read_dir("/proc/self/fdinfo").unwrap();
+    // A descriptor may be gone meanwhile.
+    let files = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
+    let waits = files.map(|info| info.lines().filter(|line| line.starts_with("tfd:")).count());
+    let waits: Vec<usize> = waits.filter(|waits| *waits > 0).collect();
+    assert!(matches!(waits[..], [1 | 2]), "the bell, and perhaps a socket: {waits:?}");
+    waits == [1]
+}
+
+/// The names of the threads of this process.
+fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.map(|name| name.trim_end().to_owned()).collect()
 }

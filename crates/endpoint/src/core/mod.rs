@@ -15,7 +15,7 @@ use ferroce_verbs::{Attributes, Completion, MemoryRegion, QueuePair, State as Qp
 
 use crate::error::{Cause, Error, Violation};
 use crate::hello::Hello;
-use crate::hub::Completions;
+use crate::hub::{Completions, Haste};
 use crate::line::Line;
 use crate::options::Options;
 use crate::pool::Pool;
@@ -40,6 +40,8 @@ pub(crate) struct Core {
     peer_gone: bool,
     /// This end has ended it in peace.
     closed: bool,
+    /// The program has no handle of it any more.
+    dropped: bool,
     /// Has somebody look after this end when the program does not.
     service: Waker,
     /// To be called after the lock is left.
@@ -122,6 +124,7 @@ impl Core {
             lost: None,
             peer_gone: false,
             closed: false,
+            dropped: false,
             service,
             wakes: Vec::new(),
             counters: Counters::default(),
@@ -156,8 +159,13 @@ impl Core {
 
     /// Has `waker` called when something completes; true if something has, and was reacted to.
     pub(crate) fn wake_on_completion(&mut self, waker: &Waker) -> bool {
+        let haste = if self.dropped { Haste::InTime } else { Haste::AtOnce };
+        self.wake_with(waker, haste)
+    }
+
+    fn wake_with(&mut self, waker: &Waker, haste: Haste) -> bool {
         let mut found = [Completion::EMPTY; CHUNK];
-        let taken = self.completions.poll_or_wake(&mut found, waker);
+        let taken = self.completions.poll_or_wake(&mut found, waker, haste);
         if taken > 0 {
             self.handle_all(&found[..taken]);
             self.pump();
@@ -180,12 +188,19 @@ impl Core {
         let mut reacted = false;
         while self.check_standing().is_ok() && (self.has_more_to_say() || self.has_concealments()) {
             let service = self.service.clone();
-            if !self.wake_on_completion(&service) {
+            if !self.wake_with(&service, Haste::InTime) {
                 break;
             }
             reacted = true;
         }
         reacted
+    }
+
+    /// The program has dropped it. What is left to do has time: a program that polls the device for something else need
+    /// not share it with the driver.
+    pub(crate) fn drop_behind(&mut self) {
+        self.dropped = true;
+        self.completions.relax();
     }
 
     pub(crate) fn state(&self) -> State {
