@@ -225,3 +225,64 @@ fn queue_pairs_that_talk_to_themselves_under_loss() {
 fn queue_pairs_that_talk_to_themselves_directly() {
     exchange(&[crowd(6, PathPolicy::Require, None)], |_, index| (0, index));
 }
+
+/// Two engines send to one socket of the receiver, then to two. Queue pairs whose packets arrive by the same socket share
+/// its windows: each gets its part, whichever socket it sends by. How much each socket gets is up to the system.
+#[test]
+fn windows_are_fair_over_several_sockets() {
+    const STREAMS: usize = 8;
+    const LEN: u32 = 64 * 1024;
+    const UNDER_WAY: u32 = 4;
+    /// Messages of each stream at the least, if those of a socket get the same.
+    const SHARE: u64 = 200;
+
+    let (here, there) = ([127, 0, NET, 7], [127, 0, NET, 8]);
+    let [from, to] = [here, there].map(|address| device(address, PathPolicy::Forbid, None));
+    for sockets in 1..=2 {
+        // Both engines of the sender send to each socket of the receiver.
+        let socket = |index: usize| index / 2 % sockets;
+        let capacity = u32::try_from(STREAMS).expect("small") * UNDER_WAY * 4;
+        let [cq, far_cq] =
+            [&from, &to].map(|nic| CompletionQueue::new(nic, capacity, None).expect("a completion queue"));
+        let end = |nic, address, engine, cq| {
+            Side::into_queue(nic, address, PathPolicy::Forbid, (UNDER_WAY, Some(engine)), cq)
+        };
+        let stream = |index| {
+            let (near, far) = (end(&from, here, index % 2, &cq), end(&to, there, socket(index), &far_cq));
+            near.connect_with(&far.address(), 17, 7);
+            far.connect_with(&near.address(), 17, 7);
+            (near, far)
+        };
+        let streams: Vec<(Side, Side)> = (0..STREAMS).map(stream).collect();
+        let post = |index: usize| {
+            let (near, far) = &streams[index];
+            let write = SendOp::Write(far.address().at(0));
+            near.qp.post_send(&[signaled(index as u64, write, &[near.sge(0, LEN)])]).expect("room");
+        };
+        for _ in 0..UNDER_WAY {
+            (0..STREAMS).for_each(post);
+        }
+        let mut done = [0; STREAMS];
+        let share = |done: &[u64; STREAMS], of: usize| {
+            let same = (0..STREAMS).filter(|index| socket(*index) == of);
+            same.map(|index| done[index]).sum::<u64>() * sockets as u64 / STREAMS as u64
+        };
+        let mut found = [WorkCompletion::EMPTY; 16];
+        while (0..sockets).any(|socket| share(&done, socket) < SHARE) {
+            let count = cq.wait(&mut found, Some(PATIENCE));
+            assert!(count > 0, "nothing more after {done:?}");
+            for WorkCompletion { completion, .. } in &found[..count] {
+                assert_eq!(completion.status, Status::Success);
+                let index = usize::try_from(completion.id).expect("small");
+                done[index] += 1;
+                post(index);
+            }
+        }
+        for (index, (near, _)) in streams.iter().enumerate() {
+            let counters = near.qp.query().expect("it is there").counters;
+            assert!(counters.window_waits > 0, "the window was no limit, and this test shows nothing");
+            let (got, fair) = (done[index], share(&done, socket(index)));
+            assert!(got >= fair / 2, "stream {index} got {got} of {fair}: {done:?} over {sockets} sockets");
+        }
+    }
+}

@@ -4,11 +4,15 @@
 mod common;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use common::{Side, device, signaled};
+use common::{PATIENCE, Side, device, signaled};
 use ferroce_device::fabric::faults::FaultPlan;
-use ferroce_device::{Config, Nic, PathPolicy, WorkCompletion};
-use ferroce_transport::{Attributes, ReceiveRequest, SendFlags, SendOp, SendRequest, State, Status};
+use ferroce_device::memory::Allocation;
+use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, WorkCompletion, now};
+use ferroce_transport::{
+    Access, Attributes, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, State, Status,
+};
 
 /// Two connected ends on the wire.
 fn ends(first: [u8; 4], second: [u8; 4]) -> (Side, Side) {
@@ -95,4 +99,49 @@ fn completions_of_a_reset_queue_pair_can_be_forgotten_and_those_of_others_stay()
     // What completes later comes as ever.
     a.qp.post_receive(&[ReceiveRequest { id: 4, sges: &[] }]).unwrap();
     assert_eq!(a.completion().id, 4);
+}
+
+/// A region that the program has given up stays for the work that names it, in whichever engine, and goes with the last.
+#[test]
+fn regions_that_work_still_names_are_released_at_its_end() {
+    let (here, there) = ([127, 0, 87, 7], [127, 0, 87, 8]);
+    let config = Config { address: Some(IpAddr::from(here)), engines: 2, ..Config::new("lo") };
+    let nic = Nic::open(config).unwrap();
+    let far = device(there);
+    let queue = || CompletionQueue::new(&nic, 16, None).unwrap();
+    let receiver = Side::into_queue(&nic, here, PathPolicy::Forbid, (4, Some(0)), &queue());
+    let sender = receiver.companion(1, &queue());
+    let peers = [&receiver, &sender].map(|side| {
+        let peer = Side::new(&far, there, PathPolicy::Forbid);
+        side.connect(&peer.address());
+        peer.connect(&side.address());
+        peer
+    });
+
+    let memory = Allocation::zeroed(4096).unwrap();
+    let (lkey, _) = nic.register(receiver.domain, &memory, (0, 4096), 0, Access::LOCAL_WRITE).unwrap();
+    let part = |address| [Sge { address, length: 64, lkey }];
+    // One waits for a message, the other for its peer to have room for one.
+    receiver.qp.post_receive(&[ReceiveRequest { id: 1, sges: &part(0) }]).unwrap();
+    sender.qp.post_send(&[signaled(2, SendOp::Send, &part(64))]).unwrap();
+    let left = Arc::downgrade(&memory);
+    drop(memory);
+    nic.release(receiver.domain, lkey);
+    assert!(left.upgrade().is_some(), "work of both engines names it");
+
+    peers[0].memory.write(0, b"arrived").unwrap();
+    peers[0].qp.post_send(&[signaled(3, SendOp::Send, &[peers[0].sge(0, 64)])]).unwrap();
+    assert_eq!(receiver.completion().status, Status::Success);
+    let mut arrived = [0; 7];
+    left.upgrade().expect("work of the other engine names it").read(0, &mut arrived).unwrap();
+    assert_eq!(&arrived, b"arrived");
+
+    peers[1].qp.post_receive(&[ReceiveRequest { id: 4, sges: &[peers[1].sge(0, 64)] }]).unwrap();
+    assert_eq!(sender.completion().status, Status::Success);
+    // Some thread has left that engine, or is about to; no call of ours is needed.
+    let end = now() + PATIENCE;
+    while left.strong_count() > 0 {
+        assert!(now() < end, "its last work is done, and the memory is still there");
+        std::thread::yield_now();
+    }
 }

@@ -1,5 +1,6 @@
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use ferroce_transport::{
@@ -10,6 +11,7 @@ use ferroce_wire::{Psn, Service};
 
 use super::*;
 use crate::address::AddressVector;
+use crate::clock;
 use crate::completion::WorkCompletion;
 use crate::cq::CompletionQueue;
 use crate::descriptor::EventFd;
@@ -71,34 +73,54 @@ fn completion(cq: &CompletionQueue) -> Completion {
     found[0].completion
 }
 
+/// Lets a turn of this engine panic: one of this thread's.
+fn panic_here(nic: &Nic, engine: usize) {
+    let engines = nic.engines();
+    let mut inside = engines.station(engine).turnstile.enter();
+    inside.panics = true;
+    let turn = AssertUnwindSafe(move || engines.turn_and_leave(engine, inside, Reason::Posted));
+    assert!(catch_unwind(turn).is_err());
+}
+
+/// The same with a turn of its driver.
+fn panic_in_its_driver(nic: &Nic, engine: usize) {
+    let station = nic.engines().station(engine);
+    let mut inside = station.turnstile.enter();
+    inside.panics = true;
+    drop(inside);
+    station.driver.needed_at(Some(clock::now()));
+}
+
 #[test]
-fn a_turn_that_panics_breaks_only_its_own_engine() {
-    let nic = device(2, 2);
+fn a_panic_inside_a_turn_breaks_its_own_engine_only() {
+    for (last, panics) in [(2, panic_here as fn(&Nic, usize)), (3, panic_in_its_driver)] {
+        breaks_its_own_engine_only(&device(last, 2), panics);
+    }
+}
+
+fn breaks_its_own_engine_only(nic: &Nic, panics: fn(&Nic, usize)) {
     let domain = nic.create_domain().unwrap();
     let memory = Allocation::zeroed(64).unwrap();
     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
     let (lkey, _) = nic.register(domain, &memory, (0, 64), 0, access).unwrap();
     let sges = [Sge { address: 0, length: 8, lkey }];
     let receive = ReceiveRequest { id: 1, sges: &sges };
-    let cqs = [0, 1].map(|_| CompletionQueue::new(&nic, 4, None).unwrap());
-    let qps = [0, 1].map(|engine| queue_pair(&nic, domain, &cqs[engine], engine));
+    let cqs = [0, 1].map(|_| CompletionQueue::new(nic, 4, None).unwrap());
+    let qps = [0, 1].map(|engine| queue_pair(nic, domain, &cqs[engine], engine));
     for qp in &qps {
-        connect_to_itself(&nic, qp);
+        connect_to_itself(nic, qp);
         qp.post_receive(&[receive]).unwrap();
     }
 
-    // Somebody waits for what never comes.
-    let waiter = std::thread::spawn({
-        let cq = Arc::clone(&cqs[1]);
-        move || completion(&cq)
-    });
-    let engines = nic.engines();
-    let mut inside = engines.station(1).turnstile.enter();
-    inside.panics = true;
-    let turn = AssertUnwindSafe(move || engines.turn_and_leave(1, inside, Reason::Posted));
-    assert!(catch_unwind(turn).is_err());
+    // A task waits for what never comes, and leaves the engine to its driver.
+    let heard = Arc::new(EventFd::new().unwrap());
+    let waker = Waker::from(Arc::new(Signal(Arc::clone(&heard))));
+    let mut found = [WorkCompletion::EMPTY];
+    assert_eq!(cqs[1].poll_or_wake(&mut found, &waker), 0);
+    panics(nic, 1);
 
-    assert_eq!(waiter.join().unwrap().status, Status::Flushed);
+    assert!(heard.wait(Some(Duration::from_secs(20))).unwrap());
+    assert_eq!(completion(&cqs[1]).status, Status::Flushed);
     assert_eq!(qps[1].query().unwrap().attributes.state, State::Err);
     assert_eq!(nic.next_event(), Some(AsyncEvent::DeviceFatal));
     // The other engine, and what they have in common, go on.
@@ -113,7 +135,17 @@ fn a_turn_that_panics_breaks_only_its_own_engine() {
     for _ in 0..2 {
         assert_eq!(completion(&cqs[0]).status, Status::Success);
     }
+    assert_eq!(qps[0].query().unwrap().attributes.state, State::Rts);
     nic.deregister(domain, lkey).unwrap();
+}
+
+/// Tells that a waker was called.
+struct Signal(Arc<EventFd>);
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        self.0.signal();
+    }
 }
 
 #[test]

@@ -63,6 +63,23 @@ impl Side {
         cq: &Arc<CompletionQueue>,
     ) -> Self {
         let domain = nic.create_domain().expect("a protection domain");
+        Self::in_domain(nic, address, path, (depth, engine), cq, domain)
+    }
+
+    /// Another end of the same domain, in this engine.
+    pub fn companion(&self, engine: usize, cq: &Arc<CompletionQueue>) -> Self {
+        let address = self.address().gid.ip();
+        Self::in_domain(&self.nic, address, PathPolicy::Forbid, (4, Some(engine)), cq, self.domain)
+    }
+
+    fn in_domain(
+        nic: &Nic,
+        address: impl Into<IpAddr>,
+        path: PathPolicy,
+        (depth, engine): (u32, Option<usize>),
+        cq: &Arc<CompletionQueue>,
+        domain: DomainId,
+    ) -> Self {
         let cq = Arc::clone(cq);
         let caps =
             Caps { max_send: depth, max_receive: depth, max_send_sge: 4, max_receive_sge: 4, max_inline: 64 };
