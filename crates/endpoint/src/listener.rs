@@ -1,5 +1,6 @@
 //! Waiting for connections.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -56,11 +57,42 @@ struct Inside {
 }
 
 struct Coming {
+    from: IpAddr,
     half: Half,
     connecting: Connecting,
 }
 
+/// Those that are coming, when there is no room for more: each address has a share in it.
+struct Crowd {
+    of: HashMap<IpAddr, usize>,
+    /// How many the address with the most has, and the place of its newest.
+    most: usize,
+    newest: usize,
+}
+
+impl Crowd {
+    /// Whether one of the address with the most makes room for this one.
+    fn makes_room_for(&self, from: IpAddr) -> bool {
+        self.most > self.of.get(&from).copied().unwrap_or(0) + 1
+    }
+}
+
 impl Inside {
+    /// Those that are coming, if there is no room for more.
+    fn crowd(&self, room: usize) -> Option<Crowd> {
+        if self.coming.len() < room {
+            return None;
+        }
+        let mut of = HashMap::new();
+        for coming in &self.coming {
+            *of.entry(coming.from).or_default() += 1;
+        }
+        let (heaviest, most) =
+            of.iter().max_by_key(|(_, count)| **count).map(|(from, count)| (*from, *count))?;
+        let newest = self.coming.iter().rposition(|coming| coming.from == heaviest)?;
+        Some(Crowd { of, most, newest })
+    }
+
     /// One of those that are coming and has come, or has not.
     fn next_outcome(
         &mut self,
@@ -68,7 +100,7 @@ impl Inside {
     ) -> Option<(Half, Result<Established, CmError>)> {
         for index in 0..self.coming.len() {
             if let Poll::Ready(outcome) = self.coming[index].connecting.poll_established(context) {
-                return Some((self.coming.swap_remove(index).half, outcome));
+                return Some((self.coming.remove(index).half, outcome));
             }
         }
         None
@@ -89,6 +121,8 @@ pub struct ListenerCounters {
     pub no_room: u64,
     /// Peers that did not go through with it.
     pub given_up: u64,
+    /// Accepted requests that were taken back before their peer confirmed, for an address with fewer of them.
+    pub crowded_out: u64,
 }
 
 impl Listener {
@@ -139,8 +173,14 @@ impl Listener {
     pub fn poll_accept(&self, context: &mut TaskContext<'_>) -> Poll<Result<Connection, AcceptError>> {
         let mut inside = self.inside();
         loop {
-            while inside.coming.len() < self.options.backlog {
-                let Poll::Ready(request) = self.cm.poll_accept(context) else { break };
+            loop {
+                let crowd = inside.crowd(self.options.backlog);
+                let wanted = |from| crowd.as_ref().is_none_or(|crowd| crowd.makes_room_for(from));
+                let Poll::Ready(request) = self.cm.poll_accept_from(context, wanted) else { break };
+                if let Some(crowd) = crowd {
+                    inside.coming.remove(crowd.newest);
+                    inside.counters.crowded_out += 1;
+                }
                 match self.answer(request, &mut inside.counters) {
                     Ok(Some(coming)) => inside.coming.push(coming),
                     Ok(None) => {}
@@ -195,7 +235,7 @@ impl Listener {
         };
         let options = cm_options(&self.options, &half.hello());
         match request.start_accept(half.queue_pair(), &options) {
-            Ok(connecting) => Ok(Some(Coming { half, connecting })),
+            Ok(connecting) => Ok(Some(Coming { from: peer.ip(), half, connecting })),
             // The peer gave up, or lies about what it wants.
             Err(_) => {
                 counters.given_up += 1;

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
+mod flood;
 mod http;
 mod messages;
 mod plain;
@@ -72,6 +73,18 @@ const FIGURES: &[Figure] = &[
         unit: "us",
         ours: Side { name: "hyper on a stream", role: "http", measure: http::large },
         beside: Side { name: "hyper on TCP", role: "http-tcp", measure: http::large_tcp },
+    },
+    Figure {
+        name: "connect, 150 REQs/s beside",
+        unit: "us",
+        ours: Side { name: "flooded", role: "door", measure: flood::beside_150 },
+        beside: Side { name: "alone", role: "door", measure: flood::alone },
+    },
+    Figure {
+        name: "connect, 1,000 REQs/s",
+        unit: "us",
+        ours: Side { name: "flooded", role: "door", measure: flood::beside_1000 },
+        beside: Side { name: "alone", role: "door", measure: flood::alone },
     },
 ];
 
@@ -179,6 +192,7 @@ fn play(role: &str, host: u8) -> Outcome<()> {
         "plain-echo" => plain::echo(host),
         "plain-sink" => plain::sink(host),
         "plain-target" => plain::target(host),
+        "door" => flood::door(host),
         "http" => http::serve(host),
         "http-tcp" => http::serve_tcp(host),
         other => Err(format!("no role is called {other:?}").into()),

@@ -1,12 +1,14 @@
 //! The protocol between two ends whose queue pairs were connected by hand.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
+mod flood;
 mod hostile;
 mod memory;
 mod messages;
 mod panics;
 mod styles;
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

@@ -27,7 +27,13 @@ impl<T> InTurn<T> {
     }
 
     pub(super) fn pop(&mut self) -> Option<T> {
-        let from = self.turns.pop_front()?;
+        self.pop_from(|_| true)
+    }
+
+    /// The next of an address that is wanted now.
+    pub(super) fn pop_from(&mut self, mut wanted: impl FnMut(IpAddr) -> bool) -> Option<T> {
+        let place = self.turns.iter().position(|from| wanted(*from))?;
+        let from = self.turns.remove(place)?;
         let all = self.of.get_mut(&from)?;
         let next = all.pop_front();
         if all.is_empty() {
@@ -64,5 +70,20 @@ mod tests {
         assert_eq!(taken.len(), 102);
         queue.push(from(2), (2, 7));
         assert_eq!((queue.pop(), queue.pop()), (Some((2, 7)), None));
+    }
+
+    #[test]
+    fn an_address_that_is_not_wanted_keeps_its_turn() {
+        let mut queue = InTurn::default();
+        let from = |last: u8| IpAddr::from([10, 0, 0, last]);
+        for (last, number) in [(1, 10), (2, 20), (1, 11), (2, 21)] {
+            queue.push(from(last), number);
+        }
+        assert_eq!(queue.pop_from(|address| address == from(3)), None);
+        assert_eq!(queue.pop_from(|address| address == from(2)), Some(20));
+        assert_eq!(
+            [queue.pop(), queue.pop(), queue.pop(), queue.pop()],
+            [Some(10), Some(21), Some(11), None]
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! Where requests for connections come in.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -127,11 +128,20 @@ impl Listener {
     /// The next request; if there is none, the task is woken when one comes. In a child of the process that
     /// opened the device none ever does.
     pub fn poll_accept(&self, cx: &mut TaskContext<'_>) -> Poll<ConnectRequest> {
+        self.poll_accept_from(cx, |_| true)
+    }
+
+    /// The same, of addresses only that are wanted now. The others go on waiting, each in its turn.
+    pub fn poll_accept_from(
+        &self,
+        cx: &mut TaskContext<'_>,
+        mut wanted: impl FnMut(IpAddr) -> bool,
+    ) -> Poll<ConnectRequest> {
         if !self.nic.is_ours() {
             return Poll::Pending;
         }
-        let found = self.queue.waiting.poll(cx.waker(), |waiting| self.queue.pop(&self.manager, waiting));
-        match found {
+        let pop = |waiting: &mut _| self.queue.pop_from(&self.manager, waiting, &mut wanted);
+        match self.queue.waiting.poll(cx.waker(), pop) {
             Some(found) => Poll::Ready(self.request(found)),
             None => Poll::Pending,
         }
@@ -167,11 +177,20 @@ impl Drop for Listener {
 }
 
 impl Queue {
-    /// The next request that its peer has not given up.
     fn pop(&self, manager: &ConnectionManager, waiting: &mut Option<InTurn<Waiting>>) -> Option<Waiting> {
+        self.pop_from(manager, waiting, |_| true)
+    }
+
+    /// The next request of a wanted address that its peer has not given up.
+    fn pop_from(
+        &self,
+        manager: &ConnectionManager,
+        waiting: &mut Option<InTurn<Waiting>>,
+        mut wanted: impl FnMut(IpAddr) -> bool,
+    ) -> Option<Waiting> {
         let waiting = waiting.as_mut()?;
         let mut found = None;
-        while let Some(next) = waiting.pop() {
+        while let Some(next) = waiting.pop_from(&mut wanted) {
             if manager.is_pending(next.request.id) {
                 found = Some(next);
                 break;
