@@ -204,26 +204,8 @@ impl Batch<'_> {
 
     fn hand_over(&self, requests: &[SendRequest<'_>]) -> Result<usize, (*mut ibv_send_wr, Refused)> {
         match self.qp.qp.post_send(requests) {
-            Ok(()) => {
-                self.note_windows(requests.len());
-                Ok(requests.len())
-            }
-            Err((index, error)) => {
-                self.note_windows(index);
-                Err((self.places[index], error.into()))
-            }
-        }
-    }
-
-    /// Windows remember the keys that posted work gives them.
-    fn note_windows(&self, posted: usize) {
-        for &place in &self.places[..posted] {
-            // SAFETY: the request was read before, and the program does not change it while it posts it.
-            let work = unsafe { &*place };
-            if work.opcode == IBV_WR_BIND_MW {
-                // SAFETY: a window that was read before.
-                unsafe { window::note_bound(work.bind_mw.mw, work.bind_mw.rkey) };
-            }
+            Ok(()) => Ok(requests.len()),
+            Err((index, error)) => Err((self.places[index], error.into())),
         }
     }
 }

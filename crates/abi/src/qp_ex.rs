@@ -32,8 +32,6 @@ struct Pending {
     flags: SendFlags,
     dest: Option<DatagramDest>,
     contents: Contents,
-    /// The window that it binds, and its new key.
-    binds: Option<(*mut ibv_mw, u32)>,
 }
 
 enum Contents {
@@ -162,10 +160,6 @@ impl Building {
             dest: pending.dest,
         });
         qp.qp.post_all_sends(requests).map_err(|(_, error)| error)?;
-        for (window, key) in self.requests.iter().filter_map(|pending| pending.binds) {
-            // SAFETY: the program passed the window just now, and it lives until its work is posted.
-            unsafe { window::note_bound(window, key) };
-        }
         Ok(())
     }
 }
@@ -183,7 +177,7 @@ unsafe fn begin<'a>(c: *mut ibv_qp_ex, op: SendOp) -> &'a mut Building {
     let flags = flags_of(unsafe { (*c).wr_flags });
     let at = building.pieces.len();
     let contents = Contents::Pieces(at, at);
-    building.requests.push(Pending { id, op, flags, dest: None, contents, binds: None });
+    building.requests.push(Pending { id, op, flags, dest: None, contents });
     building
 }
 
@@ -206,10 +200,7 @@ unsafe extern "C" fn bind_mw(c: *mut ibv_qp_ex, mw: *mut ibv_mw, rkey: u32, info
     match info.and_then(|info| unsafe { window::bind_of(mw, rkey, info) }) {
         Ok(op) => {
             // SAFETY: as above.
-            let building = unsafe { begin(c, op) };
-            if let Some(pending) = building.requests.last_mut() {
-                pending.binds = Some((mw, rkey));
-            }
+            unsafe { begin(c, op) };
         }
         Err(refused) => {
             // SAFETY: as above.

@@ -1,7 +1,5 @@
 //! Memory windows.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use ferroce_cabi::{IBV_MW_TYPE_1, IBV_MW_TYPE_2, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
 use ferroce_device::memory::WindowKind;
 use ferroce_transport::{Bind, Data, SendOp, SendRequest};
@@ -23,8 +21,9 @@ pub(crate) struct Mw {
     c: ibv_mw,
     pd: &'static Pd,
     pub(crate) generation: u32,
-    /// Its key after all work that was posted so far.
-    key: AtomicU32,
+    /// The key that it was made with, by which the device knows it.
+    name: Rkey,
+    kind: WindowKind,
 }
 
 object!(Mw, ibv_mw, "memory window");
@@ -38,16 +37,16 @@ pub(crate) unsafe extern "C" fn allocate(pd: *mut ibv_pd, kind: c_int) -> *mut i
             IBV_MW_TYPE_2 => WindowKind::Type2,
             _ => return Err(Refused::invalid(format_args!("memory window type {kind}"))),
         };
-        let key = pd.context.nic.allocate_window(pd.domain, known)?;
+        let name = pd.context.nic.allocate_window(pd.domain, known)?;
         pd.context.made_one();
         let c = ibv_mw {
             context: pd.context.as_c(),
             pd: pd.as_c(),
-            rkey: key.0,
-            handle: key.0 >> 8,
+            rkey: name.0,
+            handle: name.0 >> 8,
             r#type: kind,
         };
-        Ok(given(Mw { c, pd, generation: fork::generation(), key: AtomicU32::new(key.0) }).cast())
+        Ok(given(Mw { c, pd, generation: fork::generation(), name, kind: known }).cast())
     });
     pointer("ibv_alloc_mw", answer)
 }
@@ -62,54 +61,49 @@ pub(crate) unsafe extern "C" fn free(mw: *mut ibv_mw) -> c_int {
 unsafe fn deallocate(mw: *mut ibv_mw) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Mw::of(mw) }?;
-    let nic = &known.pd.context.nic;
-    let last = Rkey(known.key.load(Ordering::Relaxed));
-    // Work that was to give it its last key may have failed.
-    let key = nic.window_key(last).unwrap_or(last);
-    nic.free_window(known.pd.domain, key)?;
+    known.pd.context.nic.free_window(known.pd.domain, known.name)?;
     known.pd.context.lost_one();
     // SAFETY: the caller gives it up.
     drop(unsafe { taken(mw.cast::<Mw>()) });
     Ok(())
 }
 
-/// The work that binds a window of type 2.
+/// The work that binds a window of type 2, under a key whose last eight bits the program has chosen.
 ///
 /// # Safety
 /// `mw` and the region are null or live objects.
 pub(crate) unsafe fn bind_of(mw: *mut ibv_mw, rkey: u32, info: &ibv_mw_bind_info) -> Answer<SendOp> {
     // SAFETY: the caller vouches for it.
     let window = unsafe { Mw::of(mw) }?;
+    if window.kind == WindowKind::Type1 {
+        return Err(Refused::invalid("a window of type 1 gets its key from ibv_bind_mw: bind it there"));
+    }
+    // SAFETY: as above.
+    unsafe { work_of(window, Rkey(rkey), info) }
+}
+
+/// # Safety
+/// The region is null or a live object.
+unsafe fn work_of(window: &Mw, new_key: Rkey, info: &ibv_mw_bind_info) -> Answer<SendOp> {
     let region = if info.mr.is_null() {
         if info.length != 0 {
             return Err(Refused::invalid("a window that is bound needs a region"));
         }
         Lkey(0)
     } else {
-        // SAFETY: as above.
+        // SAFETY: the caller vouches for it.
         let region = unsafe { Mr::of(info.mr) }?;
         let registered = lock(&region.now);
         registered.lkey
     };
     Ok(SendOp::BindWindow(Bind {
-        window: Rkey(window.key.load(Ordering::Relaxed)),
-        new_key: Rkey(rkey),
+        window: window.name,
+        new_key,
         region,
         address: info.addr,
         length: info.length,
         access: access_of(info.mw_access_flags)?,
     }))
-}
-
-/// Work that gives a window a new key was posted.
-///
-/// # Safety
-/// `mw` is a live window.
-pub(crate) unsafe fn note_bound(mw: *mut ibv_mw, rkey: u32) {
-    // SAFETY: the caller vouches for it.
-    if let Ok(window) = unsafe { Mw::of(mw) } {
-        window.key.store(rkey, Ordering::Relaxed);
-    }
 }
 
 /// Binds a window of type 1: work like any other, under a key that is made here.
@@ -127,15 +121,16 @@ unsafe fn bind_by_work(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *const ibv_mw_bin
     let window = unsafe { Mw::of(mw) }?;
     // SAFETY: as above.
     let bind = unsafe { seen(bind, "binding") }?;
-    let old = window.key.load(Ordering::Relaxed);
-    let key = old & !0xff | (old.wrapping_add(1) & 0xff);
+    if window.kind != WindowKind::Type1 {
+        return Err(Refused::invalid("a window of type 2 is bound by a request: post IBV_WR_BIND_MW"));
+    }
+    let key = window.pd.context.nic.next_window_key(window.name);
     // SAFETY: as above.
-    let op = unsafe { bind_of(mw, key, &bind.bind_info) }?;
+    let op = unsafe { work_of(window, key, &bind.bind_info) }?;
     let flags = flags_of(bind.send_flags);
     let request = SendRequest { id: bind.wr_id, op, data: Data::Gather(&[]), flags, dest: None };
     qp.qp.post_send(&[request]).map_err(|(_, error)| error)?;
-    window.key.store(key, Ordering::Relaxed);
     // SAFETY: a field of a live object; the program reads it after this call.
-    unsafe { (*mw).rkey = key };
+    unsafe { (*mw).rkey = key.0 };
     Ok(())
 }

@@ -454,7 +454,8 @@ impl Nic {
         self.leave_domain(domain);
     }
 
-    /// A memory window that opens nothing yet. Type 2 windows are bound by work of a queue pair.
+    /// A memory window that opens nothing yet, and is named by the key that is returned for as long as it
+    /// lives. Type 2 windows are bound by work of a queue pair.
     ///
     /// # Errors
     /// There is no such domain, or there are too many windows.
@@ -480,21 +481,31 @@ impl Nic {
         Ok(())
     }
 
-    /// The key that a memory window has now: `window` is any that it ever had.
+    /// The key that a memory window has now. Windows are named by the key that they were made with.
     #[must_use]
     pub fn window_key(&self, window: Rkey) -> Option<Rkey> {
         self.check_ours().ok()?;
         self.engines().control(0, |engine| engine.tables.memory.window_key(window))
     }
 
-    /// Gives a memory window back; from now on its key opens nothing. `window` is any key that it ever had:
-    /// work that waited may have bound it anew since its owner asked for the present one.
+    /// A key for the next binding of a memory window, that nothing known of the last ones helps to guess
+    /// ([`MemoryTable::next_window_key`]). In a child of the process that opened the device it opens nothing.
+    #[must_use]
+    pub fn next_window_key(&self, window: Rkey) -> Rkey {
+        if self.check_ours().is_err() {
+            return window;
+        }
+        self.engines().control(0, |engine| engine.tables.memory.next_window_key(window))
+    }
+
+    /// Gives a memory window back; from now on no key opens it, also none of bindings that wait for their
+    /// turn.
     ///
     /// # Errors
     /// There is no such window.
     pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
         self.check_ours()?;
-        self.change_memory(|table| table.free_window(table.window_key(window).unwrap_or(window)))?;
+        self.change_memory(|table| table.free_window(window))?;
         // A region may have waited for it.
         self.engines().release_regions();
         self.leave_domain(domain);

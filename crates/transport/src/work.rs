@@ -126,9 +126,10 @@ impl MaskedAdd {
 /// What a memory window is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind {
-    /// The window's present key.
+    /// The window, named by the key that it was made with: which one it has when its turn comes is not known
+    /// yet.
     pub window: Rkey,
-    /// Its key from now on: the same but for the low eight bits.
+    /// Its key from now on.
     pub new_key: Rkey,
     /// The region that lies behind it.
     pub region: Lkey,

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_device::memory::WindowKind;
 use ferroce_transport::{Access, Bind};
@@ -23,12 +22,13 @@ use crate::remote::RemoteRegion;
 ///   alone. It is closed by [`local_invalidate`](crate::QueuePair::local_invalidate), by the peer with
 ///   [`Work::invalidate`](crate::Work::invalidate), or with its queue pair. (The IBA calls this form 2B.)
 ///
-/// Each binding has another key: what a peer knew of the last one opens nothing any more. The region must have
-/// been registered with [`Access::BIND_WINDOW`], and cannot be deregistered while a window is bound to it.
-/// Dropping the window closes it.
+/// Each binding has another key: what a peer knew of the last one opens nothing any more, and does not help
+/// to guess the next: for type 1 it is a new one altogether, for type 2 its last eight bits are drawn. The
+/// region must have been registered with [`Access::BIND_WINDOW`], and cannot be deregistered while a window
+/// is bound to it. Dropping the window closes it.
 pub struct MemoryWindow {
-    /// The key of the last binding that was described; its upper 24 bits are the window's name.
-    last: AtomicU32,
+    /// The key that it was made with, by which the device knows it.
+    name: Rkey,
     kind: WindowKind,
     domain: Arc<Domain>,
 }
@@ -45,8 +45,8 @@ pub struct Binding<'a> {
 
 impl MemoryWindow {
     pub(crate) fn new(domain: &Arc<Domain>, kind: WindowKind) -> Result<Self, CreateError> {
-        let key = domain.nic.allocate_window(domain.id, kind)?;
-        Ok(Self { last: AtomicU32::new(key.0), kind, domain: Arc::clone(domain) })
+        let name = domain.nic.allocate_window(domain.id, kind)?;
+        Ok(Self { name, kind, domain: Arc::clone(domain) })
     }
 
     /// Which kind it is.
@@ -58,8 +58,7 @@ impl MemoryWindow {
     /// The key that it has now; it opens something if the window is bound.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
-        let last = Rkey(self.last.load(Ordering::Relaxed));
-        self.domain.nic.window_key(last).unwrap_or(last)
+        self.domain.nic.window_key(self.name).unwrap_or(self.name)
     }
 
     /// Describes a binding to a part of a region, for [`QueuePair::bind_window`](crate::QueuePair::bind_window).
@@ -101,11 +100,8 @@ impl MemoryWindow {
         self.domain.nic.bind_window(self.domain.id, bind).map_err(BindError::Denied)
     }
 
-    /// The same window with the next of its 256 keys.
     fn next_key(&self) -> Rkey {
-        let next = |key: u32| key & 0xffff_ff00 | key.wrapping_add(1) & 0xff;
-        let before = self.last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |key| Some(next(key)));
-        Rkey(next(before.unwrap_or_else(|key| key)))
+        self.domain.nic.next_window_key(self.name)
     }
 }
 
@@ -133,7 +129,7 @@ impl Binding<'_> {
             Some(part) => part.to_range(domain, by)?,
             None => (Lkey(0), 0, 0),
         };
-        Ok(Bind { window: key, new_key: key, region, address, length, access })
+        Ok(Bind { window: window.name, new_key: key, region, address, length, access })
     }
 }
 
@@ -146,7 +142,7 @@ impl fmt::Debug for MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // It was made here and is freed here only.
-        let _ = self.domain.nic.free_window(self.domain.id, self.rkey());
+        let _ = self.domain.nic.free_window(self.domain.id, self.name);
     }
 }
 

@@ -3,16 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferroce_transport::{Access, Accessor, Denied, DomainId, Sge};
 use ferroce_wire::{Lkey, Qpn, Rkey};
 use rand_chacha::ChaCha8Rng;
-use rand_core::Rng;
 
 use super::allocation::Allocation;
 use super::error::MemoryError;
-use super::keys::{Spread, handle, with_next_tag};
+use super::keys::{Dealer, Spread, handle};
 use super::place::{Opened, Place};
 use super::windows::{Window, WindowState};
 
@@ -31,19 +30,19 @@ pub(super) const PEER_WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE
 /// is what `&mut self` says here, so using one takes no lock. What work binds and invalidates while others
 /// read are windows, and those have locks of their own.
 ///
-/// A key is a random handle of 24 bits and a tag of 8: a peer cannot guess keys from its own, and
-/// a new tag makes the old key worthless. Every region holds its [`Allocation`], so a [`Place`]
-/// points into live memory for as long as it borrows the table.
+/// A key is a random handle of 24 bits and a random tag of 8: a peer cannot guess keys from its own, nor from
+/// those that were taken back. Every region holds its [`Allocation`], so a [`Place`] points into live memory
+/// for as long as it borrows the table.
 #[derive(Debug)]
 pub struct MemoryTable {
-    /// By handle.
+    /// Regions by the handle of their key, and windows by their name.
     pub(super) entries: HashMap<u32, Entry, BuildHasherDefault<Spread>>,
     /// Type 2 windows that are bound, by the queue pair that they belong to.
     pub(super) owned: Mutex<BTreeSet<(Qpn, u32)>>,
     /// How often a region has lost its last window.
     pub(super) unbindings: AtomicU64,
     pub(super) counts: Counts,
-    random: ChaCha8Rng,
+    dealer: Mutex<Dealer>,
 }
 
 /// A region to be: which memory, under which address, and who may do what with it.
@@ -84,7 +83,8 @@ pub struct Counts {
 /// What a handle stands for.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// The whole key of a region, the handle and its tag; of a window the one that it began with.
+    /// The whole key of a region, the handle and its tag; of a window the one that it began with, which names
+    /// it.
     pub(super) key: u32,
     pub(super) domain: DomainId,
     pub(super) kind: Kind,
@@ -125,7 +125,7 @@ impl MemoryTable {
             owned: Mutex::default(),
             unbindings: AtomicU64::new(0),
             counts: Counts::default(),
-            random,
+            dealer: Mutex::new(Dealer::new(random)),
         }
     }
 
@@ -139,19 +139,26 @@ impl MemoryTable {
         }
         let domain = spec.domain;
         let kind = Kind::Region(Region::new(spec)?);
-        let key = self.unused_key();
+        let key = self.dealer().key();
         self.entries.insert(handle(key), Entry { key, domain, kind });
         self.counts.regions += 1;
         Ok(RegionKeys::of(key))
     }
 
-    /// Makes another region of this one. Its keys change in their tag, so that the old ones open
-    /// nothing. If it is refused, the region stays as it is.
+    /// Makes another region of this one. Its keys are drawn anew, so that the old ones open
+    /// nothing and tell nothing of the new ones. If it is refused, the region stays as it is.
     ///
     /// # Errors
     /// There is no such region, windows are bound to it, or what is wrong with the new one.
     pub fn reregister(&mut self, lkey: Lkey, spec: RegionSpec) -> Result<RegionKeys, MemoryError> {
-        self.replace(lkey, spec, with_next_tag)
+        let old = self.free_of_windows(lkey)?;
+        let domain = spec.domain;
+        let kind = Kind::Region(Region::new(spec)?);
+        let key = self.dealer().key();
+        self.entries.remove(&handle(old));
+        self.dealer().give_back(handle(old));
+        self.entries.insert(handle(key), Entry { key, domain, kind });
+        Ok(RegionKeys::of(key))
     }
 
     /// The same with the keys that it has: whoever knows them reaches the new region.
@@ -159,16 +166,7 @@ impl MemoryTable {
     /// # Errors
     /// As [`reregister`](Self::reregister).
     pub fn reregister_in_place(&mut self, lkey: Lkey, spec: RegionSpec) -> Result<RegionKeys, MemoryError> {
-        self.replace(lkey, spec, |key| key)
-    }
-
-    fn replace(
-        &mut self,
-        lkey: Lkey,
-        spec: RegionSpec,
-        next_key: fn(u32) -> u32,
-    ) -> Result<RegionKeys, MemoryError> {
-        let key = next_key(self.free_of_windows(lkey)?);
+        let key = self.free_of_windows(lkey)?;
         let domain = spec.domain;
         let kind = Kind::Region(Region::new(spec)?);
         self.entries.insert(handle(key), Entry { key, domain, kind });
@@ -184,6 +182,7 @@ impl MemoryTable {
         match self.entries.remove(&handle(key)) {
             Some(Entry { kind: Kind::Region(region), .. }) => {
                 self.counts.regions -= 1;
+                self.dealer().give_back(handle(key));
                 Ok(region.memory)
             }
             _ => Err(MemoryError::UnknownKey { key }),
@@ -238,7 +237,10 @@ impl MemoryTable {
         if len == 0 {
             return Ok(Opened::plain(Place::EMPTY));
         }
-        let entry = self.entries.get(&handle(rkey.0)).ok_or(Denied::UnknownKey)?;
+        let entry = match self.entries.get(&handle(rkey.0)) {
+            Some(entry) => entry,
+            None => self.behind_door(rkey.0)?,
+        };
         let own = entry.domain == by.domain;
         match &entry.kind {
             Kind::Region(region) if entry.key == rkey.0 => {
@@ -343,11 +345,23 @@ impl MemoryTable {
 
     #[inline]
     pub(super) fn find(&self, key: u32) -> Result<&Entry, Denied> {
-        let has_key = |entry: &&Entry| match &entry.kind {
+        let has_key = |entry: &Entry| match &entry.kind {
             Kind::Region(_) => entry.key == key,
             Kind::Window(window) => window.lock().key == key,
         };
-        self.entries.get(&handle(key)).filter(has_key).ok_or(Denied::UnknownKey)
+        let entry = match self.entries.get(&handle(key)) {
+            Some(entry) => entry,
+            None => self.behind_door(key)?,
+        };
+        if has_key(entry) { Ok(entry) } else { Err(Denied::UnknownKey) }
+    }
+
+    /// The window that is bound under a handle other than its name, if there is one. Its key may be another
+    /// by now.
+    #[inline(never)]
+    fn behind_door(&self, key: u32) -> Result<&Entry, Denied> {
+        let name = self.dealer().behind(handle(key)).ok_or(Denied::UnknownKey)?;
+        self.entries.get(&name).ok_or(Denied::UnknownKey)
     }
 
     #[inline]
@@ -371,16 +385,9 @@ impl MemoryTable {
         }
     }
 
-    /// A key whose handle nobody has. Both limits together leave most handles free, so that few
-    /// draws are enough. All zeros and all ones are for programs that use them for "no key".
-    pub(super) fn unused_key(&mut self) -> u32 {
-        loop {
-            let key = self.random.next_u32();
-            let drawn = handle(key);
-            if drawn != 0 && drawn != handle(u32::MAX) && !self.entries.contains_key(&drawn) {
-                return key;
-            }
-        }
+    /// What deals keys. A thread that holds a window still may take it, not the other way round.
+    pub(super) fn dealer(&self) -> MutexGuard<'_, Dealer> {
+        self.dealer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ferroce_transport::{Access, Accessor, Bind, Denied, DomainId};
-use ferroce_wire::{Lkey, Qpn, Rkey};
+use ferroce_wire::{Qpn, Rkey};
 
 use super::error::MemoryError;
-use super::keys::{handle, with_next_tag};
+use super::keys::handle;
 use super::table::{Entry, Kind, MAX_WINDOWS, MemoryTable, PEER_WRITES, check, within};
 
 /// The two kinds of memory windows.
@@ -35,7 +35,7 @@ pub(super) struct Window {
 /// What changes about a window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowState {
-    /// The whole key: the handle and its present tag.
+    /// Its present key.
     pub(super) key: u32,
     pub(super) bound: Option<Bound>,
 }
@@ -69,7 +69,8 @@ pub(super) struct Bound {
 }
 
 impl MemoryTable {
-    /// Makes a window with nothing bound to it.
+    /// Makes a window with nothing bound to it. The key that is returned opens nothing; its handle is the
+    /// window's name for as long as it lives.
     ///
     /// # Errors
     /// The table is full.
@@ -77,41 +78,59 @@ impl MemoryTable {
         if self.counts.windows >= MAX_WINDOWS {
             return Err(MemoryError::TooManyWindows { limit: MAX_WINDOWS });
         }
-        let key = self.unused_key();
+        let key = self.dealer().key();
         let state = Mutex::new(WindowState { key, bound: None });
         self.entries.insert(handle(key), Entry { key, domain, kind: Kind::Window(Window { kind, state }) });
         self.counts.windows += 1;
         Ok(Rkey(key))
     }
 
-    /// Takes a window away, bound or not.
+    /// Takes a window away, bound or not: the one with the name of this key.
     ///
     /// # Errors
     /// There is no such window.
-    pub fn free_window(&mut self, rkey: Rkey) -> Result<(), MemoryError> {
-        let key = rkey.0;
-        let (_, _, mut state) = self.find_window(key).map_err(|_| MemoryError::UnknownKey { key })?;
-        self.set(handle(key), &mut state, key, None);
+    pub fn free_window(&mut self, name: Rkey) -> Result<(), MemoryError> {
+        let id = handle(name.0);
+        let (_, _, mut state) = self.window(id).map_err(|_| MemoryError::UnknownKey { key: name.0 })?;
+        let key = state.key;
+        self.set(id, &mut state, key, None);
         drop(state);
-        self.entries.remove(&handle(key));
+        self.entries.remove(&id);
+        self.dealer().forget(id, key);
         self.counts.windows -= 1;
         Ok(())
     }
 
-    /// Binds a window to a part of a region on behalf of a queue pair, or unbinds it with a length of 0,
-    /// and then no region is looked at. Its key becomes the one in `bind`. The window is the one with the handle
-    /// of `window`, whatever tag it has now: bindings that wait for their turn do not know it yet.
+    /// The key of the next binding of a window, which is named by the key that it was made with.
+    ///
+    /// For type 1 it is a new one, promised to this window until it is freed; a window that was promised
+    /// 32,768 others since then is not bound under it any more. For type 2 only the tag is new, which is none
+    /// that was dealt for the window lately. If there is no such window, or no promise can be made, it is a
+    /// key that no window can be bound under.
+    #[must_use]
+    pub fn next_window_key(&self, name: Rkey) -> Rkey {
+        let id = handle(name.0);
+        let Ok((_, kind, state)) = self.window(id) else { return name };
+        let mut dealer = self.dealer();
+        match kind {
+            WindowKind::Type1 => dealer.promise(id).map_or(name, Rkey),
+            WindowKind::Type2 => Rkey(dealer.with_other_tag(state.key)),
+        }
+    }
+
+    /// Binds a window to a part of a region on behalf of a queue pair, or unbinds it with a length of 0, and
+    /// then no region is looked at. Its key becomes the one in `bind`: for type 1 one that it was promised
+    /// ([`next_window_key`](Self::next_window_key)), for type 2 its name with any tag.
     ///
     /// # Errors
     /// Why not; the window is as before.
     pub fn bind(&self, by: Accessor, bind: &Bind) -> Result<(), Denied> {
-        let (domain, kind, mut state) = self.any_window(bind.window.0)?;
+        let id = handle(bind.window.0);
+        let (domain, kind, mut state) = self.window(id)?;
         let owner = (kind == WindowKind::Type2).then_some(by.qpn);
-        let fits = handle(bind.window.0) == handle(bind.new_key.0)
-            && state.bound.is_none_or(|bound| bound.owner == owner);
+        let fits = state.bound.is_none_or(|bound| bound.owner == owner);
         let bound = self.opened((domain, by.domain == domain), fits, bind, owner)?;
-        self.set(handle(bind.window.0), &mut state, bind.new_key.0, bound);
-        Ok(())
+        self.rekey(id, kind, &mut state, bind.new_key.0, bound)
     }
 
     /// The same of a type 1 window at once, without a queue pair.
@@ -119,44 +138,17 @@ impl MemoryTable {
     /// # Errors
     /// Why not; the window is as before.
     pub fn bind_at_once(&self, domain: DomainId, bind: &Bind) -> Result<(), Denied> {
-        let (owner, kind, mut state) = self.any_window(bind.window.0)?;
-        let fits = kind == WindowKind::Type1 && handle(bind.window.0) == handle(bind.new_key.0);
-        let bound = self.opened((owner, owner == domain), fits, bind, None)?;
-        self.set(handle(bind.window.0), &mut state, bind.new_key.0, bound);
-        Ok(())
-    }
-
-    /// The present key of the window with the handle of this one.
-    #[must_use]
-    pub fn window_key(&self, rkey: Rkey) -> Option<Rkey> {
-        self.any_window(rkey.0).ok().map(|(_, _, state)| Rkey(state.key))
-    }
-
-    /// Binds a type 1 window to a part of a region, and returns its new key: the tag of the old one
-    /// plus 1. A length of 0 unbinds it, and then `region` is not looked at.
-    ///
-    /// # Errors
-    /// Why not; the window is as before.
-    pub fn bind_type1(
-        &mut self,
-        domain: DomainId,
-        window: Rkey,
-        region: Lkey,
-        (address, length): (u64, u64),
-        access: Access,
-    ) -> Result<Rkey, Denied> {
-        let (owner, kind, mut state) = self.find_window(window.0)?;
-        let new_key = Rkey(with_next_tag(window.0));
+        let id = handle(bind.window.0);
+        let (owner, kind, mut state) = self.window(id)?;
         let fits = kind == WindowKind::Type1;
-        let bound = if length == 0 {
-            check(owner == domain, fits)?;
-            None
-        } else {
-            let bind = Bind { window, new_key, region, address, length, access };
-            Some(self.bound((owner, owner == domain), fits, &bind, None)?)
-        };
-        self.set(handle(window.0), &mut state, new_key.0, bound);
-        Ok(new_key)
+        let bound = self.opened((owner, owner == domain), fits, bind, None)?;
+        self.rekey(id, kind, &mut state, bind.new_key.0, bound)
+    }
+
+    /// The present key of the window with the name of this one.
+    #[must_use]
+    pub fn window_key(&self, name: Rkey) -> Option<Rkey> {
+        self.window(handle(name.0)).ok().map(|(_, _, state)| Rkey(state.key))
     }
 
     /// Unbinds a type 2 window, on a peer's demand or the program's own. Its key opens nothing
@@ -245,20 +237,32 @@ impl MemoryTable {
         })
     }
 
-    /// The window of this key, held still: its domain, its kind, and its state.
-    fn find_window(&self, key: u32) -> Result<(DomainId, WindowKind, MutexGuard<'_, WindowState>), Denied> {
-        let found = self.any_window(key)?;
-        if found.2.key == key { Ok(found) } else { Err(Denied::UnknownKey) }
-    }
-
-    /// The same, whatever tag the key has.
-    fn any_window(&self, key: u32) -> Result<(DomainId, WindowKind, MutexGuard<'_, WindowState>), Denied> {
-        match self.entries.get(&handle(key)) {
+    /// The window of this name, held still: its domain, its kind, and its state.
+    fn window(&self, id: u32) -> Result<(DomainId, WindowKind, WindowHold<'_>), Denied> {
+        match self.entries.get(&id) {
             Some(Entry { domain, kind: Kind::Window(window), .. }) => {
                 Ok((*domain, window.kind, window.lock()))
             }
             _ => Err(Denied::UnknownKey),
         }
+    }
+
+    /// Gives a window another key, if it may have that, and what it opens.
+    fn rekey(
+        &self,
+        id: u32,
+        kind: WindowKind,
+        state: &mut WindowState,
+        new_key: u32,
+        bound: Option<Bound>,
+    ) -> Result<(), Denied> {
+        let allowed = match kind {
+            WindowKind::Type1 => self.dealer().redeem(id, state.key, new_key),
+            WindowKind::Type2 => handle(new_key) == id,
+        };
+        check(true, allowed)?;
+        self.set(id, state, new_key, bound);
+        Ok(())
     }
 
     /// Gives a window its key and what it opens, and keeps the books.

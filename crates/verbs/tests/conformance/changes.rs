@@ -42,6 +42,21 @@ pub(crate) fn a_region_changes_its_access(rig: &Rig) {
     assert_eq!((b.received().id, region.to_vec(..5).unwrap()), (3, b"hello".to_vec()));
 }
 
+pub(crate) fn a_reregistered_region_cannot_be_opened_by_guessing_from_its_old_key(rig: &Rig) {
+    let (friend, b) = rig.rc();
+    let mut region = b.pd.allocate(4096, OPEN).unwrap();
+    for step in [1, 2, 255] {
+        let old = region.remote();
+        region.reregister(Reregistration::new()).unwrap();
+        // A guess costs a queue pair.
+        let (guesser, _b) = rig.rc();
+        let guess = Rkey(old.rkey.0 & !0xff | old.rkey.0.wrapping_add(step) & 0xff);
+        reading(rig, &guesser, RemoteRegion { rkey: guess, ..old }, Status::RemoteAccess);
+        reading(rig, &friend, region.remote(), Status::Success);
+        assert_ne!(old.rkey.0 >> 8, region.remote().rkey.0 >> 8);
+    }
+}
+
 pub(crate) fn a_region_changes_its_domain(rig: &Rig) {
     let (a, b) = rig.rc();
     let mut region = b.pd.allocate(4096, OPEN).unwrap();

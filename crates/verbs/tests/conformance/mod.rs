@@ -68,10 +68,14 @@ macro_rules! all_cases {
             windows: type_2_window_opens_a_part type_2_window_is_closed_by_its_owner
                 type_2_window_is_closed_by_the_peer type_2_window_belongs_to_one_queue_pair
                 bindings_follow_each_other type_1_window_belongs_to_its_domain
-                type_1_window_is_not_closed_by_a_peer windows_are_no_wider_than_they_say bad_bindings;
+                type_1_window_is_not_closed_by_a_peer windows_are_no_wider_than_they_say bad_bindings
+                bindings_of_type_1_follow_each_other
+                a_window_of_type_1_bound_again_cannot_be_opened_by_guessing_from_its_old_key
+                a_window_of_type_2_bound_again_gets_a_tag_that_its_old_key_does_not_tell;
             changes: a_region_changes_its_access a_region_changes_its_domain a_region_changes_its_memory
                 a_refused_change_changes_nothing a_region_changes_under_load a_shared_queue_changes_its_size
-                a_completion_queue_changes_its_size events_wait_for_several_completions a_group_gets_copies;
+                a_completion_queue_changes_its_size events_wait_for_several_completions a_group_gets_copies
+                a_reregistered_region_cannot_be_opened_by_guessing_from_its_old_key;
             corners: two_threads_post_at_once ping_pong_between_sleepers atomics_are_atomic psn_wraps_around
                 a_queue_pair_may_be_its_own_peer a_dropped_queue_pair_is_forgotten
                 one_completion_queue_for_all;

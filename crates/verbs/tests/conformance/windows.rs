@@ -1,5 +1,7 @@
 //! Memory windows: what they open, to whom, and for how long.
 
+use std::collections::BTreeSet;
+
 use ferroce_verbs::*;
 
 use super::rig::{End, OPEN, Rig};
@@ -107,9 +109,17 @@ pub(crate) fn type_2_window_belongs_to_one_queue_pair(rig: &Rig) {
 }
 
 pub(crate) fn bindings_follow_each_other(rig: &Rig) {
+    bind_in_a_row(rig, WindowKind::Type2);
+}
+
+pub(crate) fn bindings_of_type_1_follow_each_other(rig: &Rig) {
+    bind_in_a_row(rig, WindowKind::Type1);
+}
+
+fn bind_in_a_row(rig: &Rig, kind: WindowKind) {
     let (a, b) = rig.rc();
     let region = bindable(&b);
-    let window = b.pd.memory_window(WindowKind::Type2).unwrap();
+    let window = b.pd.memory_window(kind).unwrap();
     let bindings: Vec<Binding<'_>> =
         (0..5).map(|n| window.bind(region.slice(n * 100..n * 100 + 50), BOTH)).collect();
     let mut batch = b.qp.batch();
@@ -143,6 +153,45 @@ pub(crate) fn type_1_window_belongs_to_its_domain(rig: &Rig) {
     window.unbind_now().unwrap();
     is_refused(rig, &a, other);
     assert!(region.deregister().is_ok());
+}
+
+pub(crate) fn a_window_of_type_1_bound_again_cannot_be_opened_by_guessing_from_its_old_key(rig: &Rig) {
+    let (friend, b) = rig.rc();
+    let region = bindable(&b);
+    let window = b.pd.memory_window(WindowKind::Type1).unwrap();
+    let mut old = window.bind_now(region.slice(..64), BOTH).unwrap();
+    for step in [1, 2, 255] {
+        let new = if step == 2 {
+            bind(&b, &window, region.slice(..64), BOTH)
+        } else {
+            window.bind_now(region.slice(..64), BOTH).unwrap()
+        };
+        // A guess costs a queue pair.
+        let (guesser, _b) = rig.rc();
+        let guess = Rkey(old.rkey.0 & !0xff | old.rkey.0.wrapping_add(step) & 0xff);
+        is_refused(rig, &guesser, RemoteRegion { rkey: guess, ..old });
+        writes(&friend, new);
+        assert_ne!(old.rkey.0 >> 8, new.rkey.0 >> 8);
+        old = new;
+    }
+}
+
+pub(crate) fn a_window_of_type_2_bound_again_gets_a_tag_that_its_old_key_does_not_tell(rig: &Rig) {
+    let (a, b) = rig.rc();
+    let region = bindable(&b);
+    let window = b.pd.memory_window(WindowKind::Type2).unwrap();
+    let mut old = window.rkey();
+    let mut steps = BTreeSet::new();
+    for _ in 0..100 {
+        let new = bind(&b, &window, region.slice(..64), BOTH);
+        assert_eq!(old.0 >> 8, new.rkey.0 >> 8);
+        steps.insert(new.rkey.0.wrapping_sub(old.0) & 0xff);
+        old = new.rkey;
+        writes(&a, new);
+    }
+    // Of a hundred steps drawn from 255, about eighty differ; that fewer than forty do is not to be expected
+    // ever.
+    assert!(steps.len() >= 40 && !steps.contains(&0), "{steps:?}");
 }
 
 pub(crate) fn type_1_window_is_not_closed_by_a_peer(rig: &Rig) {

@@ -142,13 +142,84 @@ fn a_changed_region_has_new_keys() {
     assert!(table.reregister(old.lkey, refused).is_err());
     assert_eq!(denied(table.remote(BY, old.rkey, BASE, 9, READ)), None, "a refused change changes nothing");
     let new = table.reregister(old.lkey, changed).unwrap();
-    assert_eq!(old.rkey.0 >> 8, new.rkey.0 >> 8);
-    assert_ne!(old.rkey, new.rkey);
+    assert_eq!((old.lkey.0, new.lkey.0), (old.rkey.0, new.rkey.0));
     assert_eq!(denied(table.remote(BY, old.rkey, BASE, 8, READ)), Some(Denied::UnknownKey));
     let by = Accessor { domain: OTHER, ..BY };
     assert_eq!(denied(table.remote(by, new.rkey, BASE, 8, READ)), None);
     assert_eq!(denied(table.remote(by, new.rkey, BASE, 9, READ)), Some(Denied::OutOfRange));
-    assert_eq!(with_next_tag(0x1234_56ff), 0x1234_5600);
+}
+
+/// Whether a peer that counts on from a key that was taken back finds one that opens something.
+fn is_guessed(table: &MemoryTable, old: Rkey) -> bool {
+    let tags = (0..=255).map(|tag| Rkey(old.0 & !0xff | tag));
+    let handles = (1..=255_u32).map(|step| Rkey(old.0.wrapping_add(step << 8)));
+    tags.chain(handles).any(|key| table.remote(BY, key, BASE + 16, 1, READ).is_ok())
+}
+
+#[test]
+fn a_reregistered_region_cannot_be_opened_by_guessing_from_its_old_key() {
+    let mut table = table();
+    let mut keys = table.register(spec(READ)).unwrap();
+    for _ in 0..1000 {
+        let old = keys;
+        let same = table.region(old.lkey).unwrap();
+        keys = table.reregister(old.lkey, same).unwrap();
+        assert!(!is_guessed(&table, old.rkey), "{:x} after {:x}", keys.rkey.0, old.rkey.0);
+        assert_eq!(denied(table.remote(BY, keys.rkey, BASE + 16, 1, READ)), None);
+    }
+    assert_eq!((table.counts(), table.dealer().held()), (Counts { regions: 1, windows: 0 }, (1, 0)));
+}
+
+#[test]
+fn a_window_of_type_1_bound_again_cannot_be_opened_by_guessing_from_its_old_key() {
+    let (mut table, keys, window) = with_window(WindowKind::Type1);
+    let next = |table: &MemoryTable| Bind { access: READ, ..bind(table, window, keys.lkey) };
+    let mut old = window;
+    for turn in 0..1000 {
+        let bind = next(&table);
+        let bound = if turn % 2 == 0 { table.bind(BY, &bind) } else { table.bind_at_once(HOME, &bind) };
+        assert_eq!(bound, Ok(()));
+        assert!(!is_guessed(&table, old) && !is_guessed(&table, window), "turn {turn}");
+        assert_eq!(denied(table.remote(BY, bind.new_key, BASE + 16, 1, READ)), None);
+        old = bind.new_key;
+    }
+    // The region, the name of the window, and the handle that it is bound under.
+    assert_eq!(table.dealer().held(), (3, 0));
+    table.free_window(window).unwrap();
+    assert_eq!(table.dealer().held(), (1, 0));
+}
+
+#[test]
+fn a_window_of_type_2_bound_again_gets_a_tag_that_its_old_key_does_not_tell() {
+    let (table, keys, window) = with_window(WindowKind::Type2);
+    let mut old = window;
+    let mut steps = std::collections::HashSet::new();
+    for _ in 0..1000 {
+        let bind = bind(&table, window, keys.lkey);
+        table.bind(BY, &bind).unwrap();
+        assert_eq!(denied(table.remote(BY, old, BASE + 16, 1, WRITE)), Some(Denied::UnknownKey));
+        assert_eq!(denied(table.remote(BY, bind.new_key, BASE + 16, 1, WRITE)), None);
+        steps.insert(bind.new_key.0.wrapping_sub(old.0) & 0xff);
+        old = bind.new_key;
+    }
+    assert!(steps.len() > 200 && !steps.contains(&0), "{steps:?}");
+}
+
+#[test]
+fn bindings_of_a_type_1_window_that_wait_keep_the_keys_that_they_were_promised() {
+    let (table, keys, window) = with_window(WindowKind::Type1);
+    let binds: Vec<Bind> = (0..10).map(|_| bind(&table, window, keys.lkey)).collect();
+    // In any order, each once.
+    for bind in [3, 0, 9, 1].map(|turn: usize| binds[turn]) {
+        assert_eq!(table.bind(BY, &bind), Ok(()));
+        assert_eq!(table.bind(BY, &bind), Err(Denied::NotPermitted), "its key is in use");
+        assert_eq!(table.window_key(window), Some(bind.new_key));
+        assert_eq!(denied(table.remote(BY, bind.new_key, BASE + 16, 1, WRITE)), None);
+        let open = binds.iter().filter(|bind| table.remote(BY, bind.new_key, BASE + 16, 1, WRITE).is_ok());
+        assert_eq!(open.count(), 1);
+    }
+    let made_up = Bind { new_key: Rkey(window.0 ^ 0x5a00), ..binds[2] };
+    assert_eq!(table.bind(BY, &made_up), Err(Denied::NotPermitted));
 }
 
 #[test]
@@ -171,15 +242,15 @@ fn with_window(kind: WindowKind) -> (MemoryTable, RegionKeys, Rkey) {
     (table, keys, window)
 }
 
-fn bind(window: Rkey, region: Lkey) -> Bind {
-    let new_key = Rkey(window.0 ^ 1);
+fn bind(table: &MemoryTable, window: Rkey, region: Lkey) -> Bind {
+    let new_key = table.next_window_key(window);
     Bind { window, new_key, region, address: BASE + 16, length: 16, access: WRITE }
 }
 
 #[test]
 fn a_window_is_not_bound_anew_under_an_access_of_another_engine() {
     let (table, keys, window) = with_window(WindowKind::Type1);
-    let bind = bind(window, keys.lkey);
+    let bind = bind(&table, window, keys.lkey);
     table.bind(BY, &bind).unwrap();
     let held = |table: &MemoryTable| match &table.entries[&handle(window.0)].kind {
         Kind::Window(window) => window.is_held(),
@@ -192,14 +263,14 @@ fn a_window_is_not_bound_anew_under_an_access_of_another_engine() {
     assert!(!held(&table));
     // A region is not held by anybody.
     let _place = table.remote(BY, keys.rkey, BASE, 8, WRITE).unwrap();
-    assert_eq!(table.bind(BY, &Bind { length: 0, ..bind }), Ok(()));
+    assert_eq!(table.bind(BY, &Bind { length: 0, new_key: table.next_window_key(window), ..bind }), Ok(()));
 }
 
 #[test]
 fn a_type_2_window_opens_its_range_to_its_queue_pair_only() {
     let (mut table, keys, window) = with_window(WindowKind::Type2);
     assert_eq!(denied(table.remote(BY, window, BASE, 1, WRITE)), Some(Denied::UnknownKey));
-    let bind = bind(window, keys.lkey);
+    let bind = bind(&table, window, keys.lkey);
     table.bind(BY, &bind).unwrap();
     let key = bind.new_key;
     table.remote(BY, key, BASE + 16, 16, WRITE).unwrap().write(&[5; 16]).unwrap();
@@ -232,7 +303,7 @@ fn a_bad_bind_is_refused_and_changes_nothing() {
     let frozen = table.register(spec(Access::BIND_WINDOW)).unwrap().lkey;
     let foreign = table.register(RegionSpec { domain: OTHER, ..spec(Access::all()) }).unwrap().lkey;
     let type1 = table.allocate_window(HOME, WindowKind::Type1).unwrap();
-    let good = bind(window, keys.lkey);
+    let good = bind(&table, window, keys.lkey);
     let cases = [
         (Bind { window: keys.rkey, ..good }, Denied::UnknownKey),
         (Bind { region: Lkey(window.0), ..good }, Denied::UnknownKey),
@@ -248,12 +319,13 @@ fn a_bad_bind_is_refused_and_changes_nothing() {
         assert_eq!(table.bind(BY, &bind), Err(denied), "{bind:?}");
     }
     assert_eq!(table.bind(Accessor { domain: OTHER, ..BY }, &good), Err(Denied::WrongDomain));
-    let by_work = Bind { window: type1, new_key: Rkey(type1.0 ^ 1), ..good };
+    let by_work = Bind { window: type1, new_key: table.next_window_key(type1), ..good };
     assert_eq!(table.bind(BY, &by_work), Ok(()), "type 1 is bound by work too");
     assert_eq!(denied(table.remote(stranger(9), by_work.new_key, BASE + 16, 1, WRITE)), None);
     assert_eq!(table.bind_at_once(HOME, &good), Err(Denied::NotPermitted), "type 2 is not bound without");
-    assert_eq!(table.bind_at_once(HOME, &Bind { length: 0, ..by_work }), Ok(()));
-    assert_eq!(table.window_key(type1), Some(by_work.new_key));
+    let closing = table.next_window_key(type1);
+    assert_eq!(table.bind_at_once(HOME, &Bind { length: 0, new_key: closing, ..by_work }), Ok(()));
+    assert_eq!(table.window_key(type1), Some(closing));
     assert_eq!(table.bind(BY, &Bind { region: frozen, access: READ, ..good }), Ok(()));
     let again = Bind { window: good.new_key, ..good };
     assert_eq!(table.bind(stranger(9), &again), Err(Denied::NotPermitted), "bound by another");
@@ -265,20 +337,22 @@ fn a_bad_bind_is_refused_and_changes_nothing() {
 #[test]
 fn a_type_1_window_belongs_to_its_domain() {
     let (mut table, keys, window) = with_window(WindowKind::Type1);
-    let range = (BASE + 16, 16);
-    assert_eq!(table.bind_type1(OTHER, window, keys.lkey, range, WRITE), Err(Denied::WrongDomain));
-    assert_eq!(table.bind_type1(HOME, window, keys.lkey, (BASE, 257), WRITE), Err(Denied::OutOfRange));
-    let key = table.bind_type1(HOME, window, keys.lkey, range, WRITE).unwrap();
-    assert_ne!(key, window);
-    assert_eq!(denied(table.remote(stranger(77), key, BASE + 16, 16, WRITE)), None);
-    assert_eq!(table.invalidate(BY, key), Err(Denied::NotPermitted));
-    table.unbind_all_of(BY.qpn);
-    let key = table.bind_type1(HOME, key, keys.lkey, (BASE, 1), WRITE).unwrap();
-    assert_eq!(denied(table.remote(BY, key, BASE + 16, 1, WRITE)), Some(Denied::OutOfRange));
-    let key = table.bind_type1(HOME, key, Lkey(0), (0, 0), WRITE).unwrap();
-    assert_eq!(denied(table.remote(BY, key, BASE, 1, WRITE)), Some(Denied::UnknownKey));
     let type2 = table.allocate_window(HOME, WindowKind::Type2).unwrap();
-    assert_eq!(table.bind_type1(HOME, type2, keys.lkey, range, WRITE), Err(Denied::NotPermitted));
+    let good = bind(&table, window, keys.lkey);
+    assert_eq!(table.bind_at_once(OTHER, &good), Err(Denied::WrongDomain));
+    assert_eq!(table.bind_at_once(HOME, &Bind { length: 257, ..good }), Err(Denied::OutOfRange));
+    assert_eq!(table.bind_at_once(HOME, &good), Ok(()), "what was refused kept its key for it");
+    assert_eq!(denied(table.remote(stranger(77), good.new_key, BASE + 16, 16, WRITE)), None);
+    assert_eq!(table.invalidate(BY, good.new_key), Err(Denied::NotPermitted));
+    table.unbind_all_of(BY.qpn);
+    let shorter = Bind { address: BASE, length: 1, ..bind(&table, window, keys.lkey) };
+    assert_eq!(table.bind_at_once(HOME, &shorter), Ok(()));
+    assert_eq!(denied(table.remote(BY, shorter.new_key, BASE + 16, 1, WRITE)), Some(Denied::OutOfRange));
+    let closed = Bind { length: 0, ..bind(&table, window, Lkey(0)) };
+    assert_eq!(table.bind_at_once(HOME, &closed), Ok(()));
+    assert_eq!(denied(table.remote(BY, closed.new_key, BASE, 1, WRITE)), Some(Denied::UnknownKey));
+    let by_verb = bind(&table, type2, keys.lkey);
+    assert_eq!(table.bind_at_once(HOME, &by_verb), Err(Denied::NotPermitted));
     assert!(table.deregister(keys.lkey).is_ok());
 }
 
@@ -286,7 +360,8 @@ fn a_type_1_window_belongs_to_its_domain() {
 fn windows_go_with_their_queue_pair() {
     let (mut table, keys, _) = with_window(WindowKind::Type2);
     let mut bound = |by: Accessor| {
-        let bind = bind(table.allocate_window(HOME, WindowKind::Type2).unwrap(), keys.lkey);
+        let window = table.allocate_window(HOME, WindowKind::Type2).unwrap();
+        let bind = bind(&table, window, keys.lkey);
         table.bind(by, &bind).unwrap();
         bind.new_key
     };
