@@ -63,7 +63,8 @@ unsafe fn post_list(qp: &Qp, mut wr: *mut ibv_send_wr) -> Result<(), (*mut ibv_s
     Ok(())
 }
 
-/// Posts the beginning of a list, and returns its rest.
+/// Posts the beginning of a list, and returns its rest. Whatever stands before a request that cannot be is posted, as
+/// the manual page says: programs count on everything before `bad_wr`.
 ///
 /// # Safety
 /// `first` is a list as the manual page describes it.
@@ -77,11 +78,18 @@ unsafe fn post_some(
     let (mut pieces, mut used) = ([Sge::default(); PIECES], 0);
     let mut ends = [0; BATCH];
     let mut any_inline = false;
+    let mut refused = None;
     while count < BATCH && !wr.is_null() {
         // SAFETY: the caller vouches for the list.
         let work = unsafe { &*wr };
         // SAFETY: the caller vouches for the pieces.
-        let sges = unsafe { pieces_of(work.sg_list, work.num_sge) }.map_err(|refused| (wr, refused))?;
+        let sges = match unsafe { pieces_of(work.sg_list, work.num_sge) } {
+            Ok(sges) => sges,
+            Err(why) => {
+                refused = Some(why);
+                break;
+            }
+        };
         if used + sges.len() > PIECES {
             break;
         }
@@ -102,7 +110,12 @@ unsafe fn post_some(
         // SAFETY: the caller vouches for the list.
         unsafe { batch.post(None) }
     }?;
-    Ok(if posted < count { places[posted] } else { wr })
+    match refused {
+        // Those before it had no room together: it is come to again.
+        _ if posted < count => Ok(places[posted]),
+        Some(refused) => Err((wr, refused)),
+        None => Ok(wr),
+    }
 }
 
 /// The pieces of a request, if there are as many as there may be.
@@ -147,14 +160,17 @@ impl Batch<'_> {
         let mut bytes = [0; INLINE];
         let mut used = 0;
         let mut ends = [0; BATCH];
+        let mut refused = None;
         for (index, &place) in self.places.iter().enumerate() {
             // SAFETY: the caller vouches for the list.
             let inline = unsafe { (*place).send_flags } & IBV_SEND_INLINE != 0;
             let pieces = if inline { self.pieces_of(index) } else { &[] };
             let len: usize = pieces.iter().map(|piece| piece.length as usize).sum();
             if len > self.qp.caps.max_inline as usize {
-                let refused = PostError::InlineTooLong { given: len, allowed: self.qp.caps.max_inline };
-                return Err((place, refused.into()));
+                let error = PostError::InlineTooLong { given: len, allowed: self.qp.caps.max_inline };
+                refused = Some((place, error.into()));
+                self.places = &self.places[..index];
+                break;
             }
             if used + len > INLINE {
                 self.places = &self.places[..index];
@@ -167,7 +183,8 @@ impl Batch<'_> {
             ends[index] = used;
         }
         // SAFETY: the caller vouches for the list.
-        unsafe { self.post(Some((&bytes, &ends))) }
+        let posted = unsafe { self.post(Some((&bytes, &ends))) }?;
+        refused.map_or(Ok(posted), Err)
     }
 
     /// Posts; how many.
@@ -193,10 +210,7 @@ impl Batch<'_> {
             let request = unsafe { request_of(self.qp.qp.service(), work, data) };
             match request {
                 Ok(request) => requests[index] = request,
-                Err(refused) => {
-                    // What stands before it is posted, as the manual page says.
-                    return self.hand_over(&requests[..index]).and(Err((place, refused)));
-                }
+                Err(refused) => return self.hand_over(&requests[..index]).and(Err((place, refused))),
             }
         }
         self.hand_over(&requests[..self.places.len()])
@@ -342,11 +356,18 @@ unsafe fn post_receives<T>(
         let (mut pieces, mut used) = ([Sge::default(); PIECES], 0);
         let (mut ids, mut ends) = ([0; BATCH], [0; BATCH]);
         let mut count = 0;
+        let mut refused = None;
         while count < BATCH && !wr.is_null() {
             // SAFETY: the caller vouches for the list.
             let work = unsafe { &*wr };
             // SAFETY: the caller vouches for the pieces.
-            let sges = unsafe { pieces_of(work.sg_list, work.num_sge) }.map_err(|refused| (wr, refused))?;
+            let sges = match unsafe { pieces_of(work.sg_list, work.num_sge) } {
+                Ok(sges) => sges,
+                Err(why) => {
+                    refused = Some((wr, why));
+                    break;
+                }
+            };
             if used + sges.len() > PIECES {
                 break;
             }
@@ -363,7 +384,11 @@ unsafe fn post_receives<T>(
             let start = if index == 0 { 0 } else { ends[index - 1] };
             requests[index] = ReceiveRequest { id: ids[index], sges: &pieces[start..ends[index]] };
         }
+        // What stands before one that cannot be is posted, as for sends.
         post(queue, &requests[..count]).map_err(|(index, error)| (places[index], error.into()))?;
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
     }
     Ok(())
 }

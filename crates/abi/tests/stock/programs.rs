@@ -179,6 +179,33 @@ fn extended_posting_is_all_or_nothing() {
 }
 
 #[test]
+fn every_send_before_a_bad_one_is_posted() {
+    post_as_far_as_it_goes("sends", 72, "127.0.88.50");
+}
+
+#[test]
+fn every_receive_before_a_bad_one_is_posted() {
+    post_as_far_as_it_goes("receives", 24, "127.0.88.51");
+}
+
+#[test]
+fn every_shared_receive_before_a_bad_one_is_posted() {
+    post_as_far_as_it_goes("shared", 24, "127.0.88.52");
+}
+
+fn post_as_far_as_it_goes(what: &str, lists: u32, address: &str) {
+    if !can_compile() {
+        return;
+    }
+    let program = compiled("before_bad");
+    for path in ["wire", "local"] {
+        let mut command = with_library(&program, address);
+        command.arg(what).env("FERROCE_PATH", path).env_remove("FERROCE_LOG");
+        assert_eq!(succeeds(command), format!("{lists} lists were posted as far as they go\n"));
+    }
+}
+
+#[test]
 fn a_port_that_another_program_has_is_named() {
     if !are_here(&["ibv_devinfo"]) {
         return;
