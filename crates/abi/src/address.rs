@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ferroce_cabi::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd, ibv_qp, ibv_wc,
 };
-use ferroce_device::{AddressHandle, AddressVector};
+use ferroce_device::{AddressHandle, AddressVector, Uncancelled};
 use ferroce_wire::Gid;
 use libc::c_int;
 
@@ -91,6 +91,7 @@ fn make(pd: &'static Pd, attr: &ibv_ah_attr) -> Answer<*mut ibv_ah> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live domain, or null.
     let pd = unsafe { Pd::of(pd) };
     // SAFETY: the caller passes attributes of its own, or null.
@@ -100,6 +101,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a handle that it gives up, or null.
     number("ibv_destroy_ah", unsafe { destroy(ah) })
 }
@@ -178,6 +180,7 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a structure of its own to fill, or null.
     let attr = unsafe { filled(attr, "attributes") };
     let answer = attr.and_then(|attr| {
@@ -195,6 +198,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live domain, or null.
     let pd = unsafe { Pd::of(pd) };
     let answer = pd.and_then(|pd| {
@@ -207,6 +211,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    let _whole = Uncancelled::new();
     let _ = lid;
     // SAFETY: the caller passes a live queue pair, or null.
     let qp = unsafe { Qp::of(qp) };
@@ -218,6 +223,7 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(qp: *mut ibv_qp, gid: *const ib
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(qp: *mut ibv_qp, gid: *const ibv_gid, lid: u16) -> c_int {
+    let _whole = Uncancelled::new();
     let _ = lid;
     // SAFETY: the caller passes a live queue pair, or null.
     let qp = unsafe { Qp::of(qp) };
@@ -245,5 +251,6 @@ pub(crate) unsafe extern "C" fn ibv_resolve_eth_l2_from_gid(
     _: *mut u8,
     _: *mut u16,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     number("ibv_resolve_eth_l2_from_gid", Err(Refused::unsupported("hardware addresses")))
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 
 use ferroce_cabi::{ibv_comp_channel, ibv_context, ibv_cq};
-use ferroce_device::Channel;
+use ferroce_device::{Channel, Uncancelled};
 use libc::{c_int, c_uint, c_void};
 
 use crate::context::{Context, object};
@@ -61,6 +61,7 @@ impl CompChannel {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     let answer = context.and_then(|context| {
@@ -77,6 +78,7 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(context: *mut ibv_contex
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a channel that it gives up, or null.
     number("ibv_destroy_comp_channel", unsafe { destroy(channel) })
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_cabi::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
-use ferroce_device::{Config, Nic};
+use ferroce_device::{Config, Nic, Uncancelled};
 use libc::{c_int, c_void};
 
 use crate::capture::{self, Claim};
@@ -113,6 +113,7 @@ pub(crate) use object;
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a device of our list, or null.
     let device = unsafe { Device::of(device) };
     pointer("ibv_open_device", device.and_then(Context::open))
@@ -120,6 +121,7 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     minus_one("ibv_close_device", unsafe { close(context) })
 }

@@ -9,7 +9,7 @@ use ferroce_cabi::{
     IBV_CQ_ATTR_MODERATE, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_comp_channel, ibv_context,
     ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc,
 };
-use ferroce_device::{CompletionQueue, Notify, WorkCompletion};
+use ferroce_device::{CompletionQueue, Notify, Uncancelled, WorkCompletion};
 use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 use libc::{c_int, c_uint, c_void};
@@ -127,6 +127,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     vector: c_int,
 ) -> *mut ibv_cq {
+    let _whole = Uncancelled::new();
     let wanted = Wanted {
         cqe: u32::try_from(cqe).unwrap_or(0),
         cq_context,
@@ -140,6 +141,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a queue that it gives up, or null.
     number("ibv_destroy_cq", unsafe { destroy(cq) })
 }
@@ -169,6 +171,7 @@ unsafe fn destroy(cq: *mut ibv_cq) -> Answer<()> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live queue, or null.
     let known = unsafe { Cq::of(cq) };
     let answer = known.and_then(|known| {
@@ -182,6 +185,7 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_
 
 /// Puts events off until there are several completions, or some time has passed.
 pub(crate) unsafe extern "C" fn modify(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live queue, or null.
     let cq = unsafe { Cq::of(cq) };
     // SAFETY: the caller passes attributes of its own, or null.

@@ -5,7 +5,7 @@ use ferroce_cabi::{
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
     IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info,
 };
-use ferroce_device::WorkCompletion;
+use ferroce_device::{Uncancelled, WorkCompletion};
 use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 use libc::{ENOENT, c_int, c_uint};
@@ -23,6 +23,7 @@ pub(crate) unsafe extern "C" fn create(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes live objects and attributes of its own, or null.
     pointer("ibv_create_cq_ex", unsafe { create_from(context, attr) })
 }

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
 
 use ferroce_cabi::{IBV_NODE_CA, IBV_TRANSPORT_IB, ibv_device};
+use ferroce_device::Uncancelled;
 use ferroce_device::discovery::{self, DeviceInfo, Opening};
 
 use crate::object::{Zero, filled, lock, seen};
@@ -82,6 +83,7 @@ fn listed() -> Answer<Vec<*mut ibv_device>> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    let _whole = Uncancelled::new();
     let answer = listed().map(|mut devices| {
         // SAFETY: the caller passes a number of its own to fill, or null.
         if let Ok(count) = unsafe { filled(count, "count") } {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_cabi::{ibv_context, ibv_pd};
+use ferroce_device::Uncancelled;
 use ferroce_transport::DomainId;
 use libc::c_int;
 
@@ -32,6 +33,7 @@ impl Pd {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     let answer = context.and_then(|context| {
@@ -46,6 +48,7 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a domain that it gives up, or null.
     number("ibv_dealloc_pd", unsafe { free(pd) })
 }

@@ -6,6 +6,7 @@ use std::io::Read;
 use ferroce_cabi::{
     IBV_FORK_UNNEEDED, ibv_ah_attr, ibv_context, ibv_ece, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
 };
+use ferroce_device::Uncancelled;
 use libc::{c_int, c_void};
 
 use crate::object::Zero;
@@ -14,6 +15,7 @@ use crate::refusal::{Refused, number, pointer, set_errno};
 /// Nothing is pinned, so pages need not be kept from children.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ibv_fork_init() -> c_int {
+    let _whole = Uncancelled::new();
     0
 }
 
@@ -45,6 +47,7 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     to: *mut c_char,
     size: usize,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     if folder.is_null() || file.is_null() || to.is_null() || size == 0 {
         set_errno(libc::EINVAL);
         return -1;

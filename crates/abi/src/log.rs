@@ -4,6 +4,8 @@ use std::fmt::Display;
 use std::io::Write;
 use std::sync::OnceLock;
 
+use ferroce_device::Uncancelled;
+
 /// Whether refusals are told: `FERROCE_LOG` is `warn`, or a level that tells more.
 pub(crate) fn is_on() -> bool {
     static ON: OnceLock<bool> = OnceLock::new();
@@ -16,6 +18,7 @@ pub(crate) fn is_on() -> bool {
 /// Says why a function of the library refused.
 pub(crate) fn warn(function: &str, why: &dyn Display) {
     if is_on() {
+        let _whole = Uncancelled::new();
         let line = format!("ferroce: {function}: {why}\n");
         // A program that has closed its standard error does not want to hear.
         let _ = std::io::stderr().write_all(line.as_bytes());

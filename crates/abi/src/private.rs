@@ -1,6 +1,7 @@
 //! Symbols that must be there and that no program needs here: the inside of rdma-core for its own drivers, and the
 //! forms from before 2008. Libraries of hardware vendors are linked to the first, and are loaded with many programs.
 
+use ferroce_device::Uncancelled;
 use libc::{ENOSYS, EOPNOTSUPP, c_char, c_int, c_void};
 
 use crate::refusal::set_errno;
@@ -84,6 +85,7 @@ pub(crate) extern "C" fn ibv_read_ibdev_sysfs_file(
     _: *mut c_void,
     _: *const c_char,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     set_errno(libc::ENOENT);
     -1
 }

@@ -10,7 +10,7 @@ use ferroce_cabi::{
     IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, ibv_context, ibv_cq, ibv_pd,
     ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_srq,
 };
-use ferroce_device::{AddressVector, QpSpec};
+use ferroce_device::{AddressVector, QpSpec, Uncancelled};
 use ferroce_transport::{Access, AttributeMask, Attributes, Caps, State};
 use ferroce_wire::{PathMtu, Psn, QKey, Qpn, Service};
 use libc::{c_int, c_void};
@@ -189,6 +189,7 @@ const fn cap_of(caps: &Caps) -> ibv_qp_cap {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes attributes of its own, or null.
     let attr = unsafe { filled(attr, "attributes") };
     let answer = attr.and_then(|attr| {
@@ -215,6 +216,7 @@ pub(crate) unsafe extern "C" fn create_extended(
     _: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes attributes of its own, or null.
     let attr = unsafe { filled(attr, "attributes") };
     let answer = attr.and_then(|attr| {
@@ -256,6 +258,7 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a queue pair that it gives up, or null.
     number("ibv_destroy_qp", unsafe { destroy(qp) })
 }
@@ -285,6 +288,7 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Answer<()> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live queue pair, or null.
     let known = unsafe { Qp::of(qp) };
     // SAFETY: the caller passes attributes of its own, or null.
@@ -364,6 +368,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init_attr: *mut ibv_qp_init_attr,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live queue pair, or null.
     let known = unsafe { Qp::of(qp) };
     // SAFETY: the caller passes structures of its own to fill, or null.

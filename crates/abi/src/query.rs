@@ -12,7 +12,7 @@ use ferroce_cabi::{
 };
 use ferroce_device::discovery::GidTable;
 use ferroce_device::memory::{MAX_REGIONS, MAX_WINDOWS};
-use ferroce_device::{Limits, Nic};
+use ferroce_device::{Limits, Nic, Uncancelled};
 use libc::{EINVAL, c_int, c_void, ssize_t};
 
 use crate::context::Context;
@@ -79,6 +79,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     // SAFETY: the caller passes a structure of its own to fill, or null.
@@ -96,6 +97,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     to: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     // SAFETY: the caller passes a structure of its own, or null.
@@ -183,6 +185,7 @@ pub(crate) unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     size: usize,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context and `size` bytes of its own.
     number("ibv_query_port", unsafe { query_port_into(context, port, attr.cast(), size) })
 }
@@ -194,6 +197,7 @@ pub(crate) unsafe extern "C" fn ibv_query_port(
     port: u8,
     attr: *mut c_void,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     let size = offset_of!(ibv_port_attr, port_cap_flags2);
     // SAFETY: the caller passes an open context and a structure of the short form.
     number("ibv_query_port", unsafe { query_port_into(context, port, attr.cast(), size) })
@@ -206,6 +210,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     let answer = context.and_then(|context| {
@@ -249,6 +254,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     let answer = context.and_then(|context| {
@@ -275,6 +281,7 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> ssize_t {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     let answer = context.and_then(|context| {
@@ -305,6 +312,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     index: libc::c_uint,
     kind: *mut c_int,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     // SAFETY: the caller passes a number of its own to fill, or null.
@@ -325,6 +333,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     // SAFETY: the caller passes a number of its own to fill, or null.
@@ -342,6 +351,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_get_pkey_index(context: *mut ibv_context, port: u8, pkey: u16) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     let wanted = u16::from_be(pkey);
@@ -362,6 +372,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     context: *mut ibv_context,
     values: *mut ibv_values_ex,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes an open context, or null.
     let context = unsafe { Context::of(context) };
     // SAFETY: the caller passes a structure of its own to fill, or null.

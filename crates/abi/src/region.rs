@@ -7,6 +7,7 @@ use ferroce_cabi::{
     IBV_ACCESS_ZERO_BASED, IBV_REREG_MR_CHANGE_ACCESS, IBV_REREG_MR_CHANGE_PD,
     IBV_REREG_MR_CHANGE_TRANSLATION, IBV_REREG_MR_ERR_INPUT, IBV_REREG_MR_FLAGS_SUPPORTED, ibv_mr, ibv_pd,
 };
+use ferroce_device::Uncancelled;
 use ferroce_device::memory::{Allocation, is_readable, is_writable};
 use ferroce_transport::Access;
 use ferroce_wire::Lkey;
@@ -100,6 +101,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live domain, or null.
     let pd = unsafe { Pd::of(pd) };
     let iova = addr.addr() as u64;
@@ -114,6 +116,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live domain, or null.
     let pd = unsafe { Pd::of(pd) };
     pointer("ibv_reg_mr_iova", pd.and_then(|pd| register(pd, addr, length, iova, access.cast_unsigned())))
@@ -127,6 +130,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live domain, or null.
     let pd = unsafe { Pd::of(pd) };
     pointer("ibv_reg_mr_iova2", pd.and_then(|pd| register(pd, addr, length, iova, access)))
@@ -155,6 +159,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     let change = Change { flags, pd, addr, length, access: access.cast_unsigned() };
     // SAFETY: the caller passes live objects, or null.
     match unsafe { reregister(mr, &change) } {
@@ -227,6 +232,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Answer<()> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a region that it gives up, or null.
     number("ibv_dereg_mr", unsafe { deregister(mr) })
 }

@@ -8,7 +8,7 @@ use ferroce_cabi::{
     IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_LIMIT, IBV_SRQ_MAX_WR, IBV_SRQT_BASIC, ibv_context,
     ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr, ibv_srq_init_attr_ex,
 };
-use ferroce_device::SharedQueue;
+use ferroce_device::{SharedQueue, Uncancelled};
 use libc::{c_int, c_void};
 
 use crate::context::object;
@@ -70,6 +70,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes attributes of its own, or null.
     let attr = unsafe { filled(attr, "attributes") };
     // SAFETY: the caller passes a live domain, or null.
@@ -81,6 +82,7 @@ pub(crate) unsafe extern "C" fn create_extended(
     _: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes attributes of its own, or null.
     let attr = unsafe { filled(attr, "attributes") };
     let answer = attr.and_then(|attr| {
@@ -108,6 +110,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live queue, or null.
     let srq = unsafe { Srq::of(srq) };
     // SAFETY: the caller passes attributes of its own, or null.
@@ -131,6 +134,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live queue, or null.
     let srq = unsafe { Srq::of(srq) };
     // SAFETY: the caller passes a structure of its own to fill, or null.
@@ -148,12 +152,14 @@ pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_
 
 /// Only XRC gives shared queues numbers that peers use.
 pub(crate) unsafe extern "C" fn number_of(srq: *mut ibv_srq, to: *mut u32) -> c_int {
+    let _whole = Uncancelled::new();
     let _ = (srq, to);
     number("ibv_get_srq_num", Err(Refused::unsupported("numbers of shared receive queues")))
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a queue that it gives up, or null.
     number("ibv_destroy_srq", unsafe { destroy(srq) })
 }

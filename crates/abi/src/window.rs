@@ -1,6 +1,7 @@
 //! Memory windows.
 
 use ferroce_cabi::{IBV_MW_TYPE_1, IBV_MW_TYPE_2, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp};
+use ferroce_device::Uncancelled;
 use ferroce_device::memory::WindowKind;
 use ferroce_transport::{Bind, Data, SendOp, SendRequest};
 use ferroce_wire::{Lkey, Rkey};
@@ -29,6 +30,7 @@ pub(crate) struct Mw {
 object!(Mw, ibv_mw, "memory window");
 
 pub(crate) unsafe extern "C" fn allocate(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a live domain, or null.
     let pd = unsafe { Pd::of(pd) };
     let answer = pd.and_then(|pd| {
@@ -52,6 +54,7 @@ pub(crate) unsafe extern "C" fn allocate(pd: *mut ibv_pd, kind: c_int) -> *mut i
 }
 
 pub(crate) unsafe extern "C" fn free(mw: *mut ibv_mw) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes a window that it gives up, or null.
     number("ibv_dealloc_mw", unsafe { deallocate(mw) })
 }
@@ -108,6 +111,7 @@ unsafe fn work_of(window: &Mw, new_key: Rkey, info: &ibv_mw_bind_info) -> Answer
 
 /// Binds a window of type 1: work like any other, under a key that is made here.
 pub(crate) unsafe extern "C" fn bind(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
+    let _whole = Uncancelled::new();
     // SAFETY: the caller passes live objects and a structure of its own.
     number("ibv_bind_mw", unsafe { bind_by_work(qp, mw, bind) })
 }

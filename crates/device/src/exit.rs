@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use crate::cancel::Uncancelled;
 use crate::nic;
 
 /// Has devices that are still open then say farewell.
@@ -16,6 +17,7 @@ pub(crate) fn watch() {
 }
 
 extern "C" fn ending() {
+    let _whole = Uncancelled::new();
     // It runs in the middle of the program's own end, which must not become another one.
     let _ = catch_unwind(AssertUnwindSafe(nic::say_farewell));
 }

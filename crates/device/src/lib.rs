@@ -9,6 +9,7 @@
 #![allow(unsafe_code, reason = "the device is a home of unsafe code: raw memory and system calls")]
 
 mod address;
+mod cancel;
 mod clock;
 pub mod cm;
 mod completion;
@@ -41,6 +42,7 @@ pub mod switchboard;
 pub mod sync;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
+pub use cancel::Uncancelled;
 pub use clock::{ClockReading, now, park, until};
 pub use completion::{Channel, CqId, Notify, WorkCompletion};
 pub use config::Config;

@@ -1,6 +1,7 @@
 //! Programs that know nothing of us, on our library: those of Debian's packages, and C programs compiled here.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+mod entries;
 mod library;
 mod pairs;
 mod perftest;

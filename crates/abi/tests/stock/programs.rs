@@ -178,6 +178,24 @@ fn extended_posting_is_all_or_nothing() {
     }
 }
 
+/// With the log on, so that refusals are written, and with a capture, so that packets are.
+#[test]
+fn a_thread_with_a_pending_cancel_ends_at_a_cancellation_point_and_not_in_the_library() {
+    if !can_compile() {
+        return;
+    }
+    let program = compiled("cancelled");
+    let capture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cancelled.pcapng");
+    for (path, capture) in [("wire", Some(&capture)), ("wire", None), ("local", None)] {
+        let mut command = with_library(&program, "127.0.88.53");
+        command.arg("200").env("FERROCE_PATH", path).envs(capture.map(|file| ("FERROCE_PCAP", file)));
+        let said = succeeds(command);
+        assert!(said.contains("cancelled where it may be"), "{said}");
+        let refusals = said.lines().filter(|line| line.starts_with("ferroce: ibv_"));
+        assert!(refusals.count() >= 4, "nothing was written: {said}");
+    }
+}
+
 #[test]
 fn every_send_before_a_bad_one_is_posted() {
     post_as_far_as_it_goes("sends", 72, "127.0.88.50");

@@ -21,6 +21,7 @@ use std::time::Duration;
 use libc::c_void;
 
 use super::table::Table;
+use crate::cancel::Uncancelled;
 use crate::clock;
 use crate::descriptor::owned;
 
@@ -262,6 +263,7 @@ impl<T: Default + Sync + 'static> PerProcess<T> {
 /// until it ends or becomes another program. While it does, the group's port cannot be had by a new group; members
 /// are not disturbed. All that records knew is replaced in the child as after any other fork.
 extern "C" fn before() {
+    let _whole = Uncancelled::new();
     for _ in 0..PATIENCE {
         if !HELD.swap(true, Ordering::Acquire) {
             FORKING.store(true, Ordering::Relaxed);
@@ -284,6 +286,7 @@ extern "C" fn after() {
 }
 
 extern "C" fn in_child() {
+    let _whole = Uncancelled::new();
     GENERATION.fetch_add(1, Ordering::Relaxed);
     let mut at = RECORDS.load(Ordering::Acquire);
     while !at.is_null() {

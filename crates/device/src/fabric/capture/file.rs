@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use ferroce_wire::net::{Ip, Ipv6, Udp};
 
+use crate::cancel::Uncancelled;
+
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureCounts {
@@ -68,6 +70,7 @@ impl<W: Write> PcapNg<W> {
         headers: Option<(Ip, Udp)>,
         packet: &[u8],
     ) {
+        let _whole = Uncancelled::new();
         let written = match headers {
             Some((ip, udp)) if !self.failed => {
                 match write(&mut self.writer, time, direction, &ip, &udp, packet) {
@@ -88,6 +91,7 @@ impl<W: Write> PcapNg<W> {
     /// Brings the file up to date, if anything is new.
     pub(super) fn flush(&mut self) {
         if self.dirty && !self.failed {
+            let _whole = Uncancelled::new();
             self.failed = self.writer.flush().is_err();
             self.dirty = false;
         }
