@@ -178,6 +178,19 @@ fn extended_posting_is_all_or_nothing() {
     }
 }
 
+#[test]
+fn keys_of_type_1_windows_bound_from_c_do_not_follow_from_each_other() {
+    if !can_compile() {
+        return;
+    }
+    let program = compiled("windows");
+    for path in ["wire", "local"] {
+        let mut command = with_library(&program, "127.0.88.54");
+        command.env("FERROCE_PATH", path).env_remove("FERROCE_LOG");
+        assert_eq!(succeeds(command), "every key opened what it should\n");
+    }
+}
+
 /// With the log on, so that refusals are written, and with a capture, so that packets are.
 #[test]
 fn a_thread_with_a_pending_cancel_ends_at_a_cancellation_point_and_not_in_the_library() {
