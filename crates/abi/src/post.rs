@@ -9,6 +9,7 @@ use ferroce_cabi::{
     ibv_ah, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
 };
 use ferroce_device::Limits;
+use ferroce_device::memory::copy_in;
 use ferroce_transport::{
     Data, DatagramDest, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
@@ -63,8 +64,8 @@ unsafe fn post_list(qp: &Qp, mut wr: *mut ibv_send_wr) -> Result<(), (*mut ibv_s
     Ok(())
 }
 
-/// Posts the beginning of a list, and returns its rest. Whatever stands before a request that cannot be is posted, as
-/// the manual page says: programs count on everything before `bad_wr`.
+/// Posts the beginning of a list, and returns its rest. Whatever stands before a request that cannot be is
+/// posted, as the manual page says: programs count on everything before `bad_wr`.
 ///
 /// # Safety
 /// `first` is a list as the manual page describes it.
@@ -230,10 +231,9 @@ impl Batch<'_> {
 /// `len` bytes can be read at `address`, unless there are none.
 pub(crate) unsafe fn copy_inline(to: &mut [u8], address: u64, len: usize) -> usize {
     let from = std::ptr::with_exposed_provenance::<u8>(usize::try_from(address).unwrap_or(0));
-    if len > 0 {
-        // SAFETY: the caller vouches for the source, and the slice below checks the room.
-        unsafe { std::ptr::copy_nonoverlapping(from, to[..len].as_mut_ptr(), len) };
-    }
+    // It may be registered, and a peer may write it just now.
+    // SAFETY: the caller vouches for the source.
+    unsafe { copy_in(from, &mut to[..len]) };
     len
 }
 

@@ -3,9 +3,10 @@
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use super::copy::{copy_in, copy_out};
+use ferroce_transport::AtomicOp;
+
+use super::copy::{atomic_u64, copy_in, copy_out, load_u8, load_u64, store_u64};
 use super::error::{AccessError, MemoryError};
 
 /// A stretch of memory that peers may read and write while the program uses it.
@@ -32,7 +33,7 @@ enum Origin {
     Borrowed,
 }
 
-// SAFETY: the memory belongs to no thread; it is reached by atomics and by copies that bear races.
+// SAFETY: the memory belongs to no thread; it is reached through `copy` only, which bears races.
 unsafe impl Send for Allocation {}
 // SAFETY: as above.
 unsafe impl Sync for Allocation {}
@@ -189,8 +190,8 @@ impl Allocation {
     /// The byte is not inside.
     pub fn load_u8(&self, offset: usize) -> Result<u8, AccessError> {
         let at = self.range(offset, 1)?;
-        // SAFETY: the byte is inside memory that lives as long as `self`; all access is atomic or raw.
-        Ok(unsafe { AtomicU8::from_ptr(at) }.load(Ordering::Acquire))
+        // SAFETY: the byte is inside memory that lives as long as `self`.
+        Ok(unsafe { load_u8(at) })
     }
 
     /// A number of this machine at a multiple of 8, to wait for (Acquire).
@@ -200,7 +201,7 @@ impl Allocation {
     pub fn load_u64(&self, offset: usize) -> Result<u64, AccessError> {
         let at = aligned(self.range(offset, 8)?)?;
         // SAFETY: the word is aligned and inside memory that lives as long as `self`.
-        Ok(unsafe { AtomicU64::from_ptr(at) }.load(Ordering::Acquire))
+        Ok(unsafe { load_u64(at) })
     }
 
     /// Stores a number at a multiple of 8, after all that was written before (Release).
@@ -210,7 +211,7 @@ impl Allocation {
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), AccessError> {
         let at = aligned(self.writable_range(offset, 8)?)?;
         // SAFETY: the word is aligned and inside writable memory that lives as long as `self`.
-        unsafe { AtomicU64::from_ptr(at) }.store(value, Ordering::Release);
+        unsafe { store_u64(at, value) };
         Ok(())
     }
 
@@ -222,7 +223,7 @@ impl Allocation {
     pub fn fetch_add_u64(&self, offset: usize, value: u64) -> Result<u64, AccessError> {
         let at = aligned(self.writable_range(offset, 8)?)?;
         // SAFETY: the word is aligned and inside writable memory that lives as long as `self`.
-        Ok(unsafe { AtomicU64::from_ptr(at) }.fetch_add(value, Ordering::SeqCst))
+        Ok(unsafe { atomic_u64(at, AtomicOp::FetchAdd(value)) })
     }
 
     /// The beginning of a range, if all of it is inside.
@@ -257,9 +258,9 @@ impl Drop for Allocation {
     }
 }
 
-fn aligned(at: *mut u8) -> Result<*mut u64, AccessError> {
-    let word = at.cast::<u64>();
-    if word.is_aligned() { Ok(word) } else { Err(AccessError::Misaligned { address: at.addr() as u64 }) }
+fn aligned(at: *mut u8) -> Result<*mut u8, AccessError> {
+    let address = at.addr();
+    if address.is_multiple_of(8) { Ok(at) } else { Err(AccessError::Misaligned { address: address as u64 }) }
 }
 
 #[cfg(test)]

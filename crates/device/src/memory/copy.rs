@@ -1,20 +1,33 @@
-//! Copying in and out of memory that others may write at any moment.
+//! The one way to touch memory that others may write at any moment.
 //!
-//! The program, its threads and its peers share registered memory without asking us, so there is
-//! never a `&[u8]` or `&mut [u8]` into it. Bytes move by inline assembly, which the compiler
-//! cannot reason about, or by atomics (other processors, and Miri). Who races with us may see old
-//! and new bytes mixed; nobody can make a copy undefined.
+//! The program, its threads and its peers share registered memory without asking us, so there is never a
+//! `&[u8]` or `&mut [u8]` into it, and everything that reads or writes a byte of it does so here: copies,
+//! numbers, and the atomics of peers. Whatever races with us may see old and new bytes mixed; nothing can
+//! make a copy undefined.
+//!
+//! **Why assembly.** One byte is written as a part of eight and read by itself, because a program waits for
+//! the last byte of a message. Rust's memory model, which is that of C++, knows atomics of one size at one
+//! place: two that overlap, have different sizes and race, one of them a store, are undefined behaviour, even
+//! if each is atomic. The processor's model is made for this. On x86-64 every access of up to eight bytes
+//! that does not cross their alignment is done at once, loads keep their order, stores keep theirs, and a
+//! locked instruction is a full barrier, whatever the sizes. So bytes move by the processor's own
+//! instructions (`x86_64`), in assembly that the compiler may not look into: it has to take each block for
+//! something that reads and writes all memory that it can reach, and neither tears an access apart nor moves
+//! others across it.
+//!
+//! **Elsewhere** (`portable`), on other processors and under Miri, the same is done by atomics in their
+//! natural sizes. These races of mixed sizes have no meaning in the language there; what they rely on is that
+//! a compiler makes one instruction of each. A processor that is to be trusted gets a file of its own beside
+//! `x86_64`.
 //!
 //! Programs wait for a message by watching its last byte. So the end of every placement is stored
-//! after all the rest, rising, in naturally aligned pieces of up to eight bytes with Release: who
-//! sees the last byte (or the aligned number that ends there) sees the whole message.
+//! after all the rest, rising, in naturally aligned pieces of up to eight bytes with Release: a thread
+//! that sees the last byte (or the aligned number that ends there) sees the whole message.
 
 #[cfg(any(test, miri, not(target_arch = "x86_64")))]
 mod portable;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod x86_64;
-
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use ferroce_transport::AtomicOp;
 #[cfg(any(miri, not(target_arch = "x86_64")))]
@@ -36,13 +49,13 @@ pub(crate) unsafe fn copy_out(to: *mut u8, bytes: &[u8]) {
     unsafe { store_end(to.wrapping_add(body.len()), end) };
 }
 
-/// Copies from registered memory into our own.
+/// Copies from registered memory, or from any that a program may change meanwhile, into our own.
 ///
 /// # Safety
 /// `from` is valid for reads of `bytes.len()` bytes until this returns, and `bytes` is not
 /// registered memory.
 #[inline]
-pub(crate) unsafe fn copy_in(from: *const u8, bytes: &mut [u8]) {
+pub unsafe fn copy_in(from: *const u8, bytes: &mut [u8]) {
     // SAFETY: the caller vouches for the source; the slice vouches for the target.
     unsafe { bulk::into(bytes, from) };
 }
@@ -68,7 +81,7 @@ pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
         // SAFETY: the end is the rest of the source, and has eight bytes.
         let last = unsafe { bulk::word(from.wrapping_add(body)) };
         // SAFETY: it is the rest of the target too, which ends at a multiple of 8.
-        unsafe { AtomicU64::from_ptr(to.wrapping_add(body).cast()) }.store(last, Ordering::Release);
+        unsafe { bulk::store_8(to.wrapping_add(body), last) };
         return;
     }
     let mut last = [0; WORD];
@@ -79,6 +92,37 @@ pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
     unsafe { store_end(to.wrapping_add(body), last) };
 }
 
+/// One byte, before all that is read after it (Acquire).
+///
+/// # Safety
+/// `from` is valid for a read until this returns.
+#[inline]
+pub(crate) unsafe fn load_u8(from: *const u8) -> u8 {
+    // SAFETY: the caller vouches for the byte.
+    unsafe { bulk::load_1(from) }
+}
+
+/// A number of this machine, before all that is read after it (Acquire).
+///
+/// # Safety
+/// `from` is a multiple of 8 and valid for reads of eight bytes until this returns.
+#[inline]
+pub(crate) unsafe fn load_u64(from: *const u8) -> u64 {
+    // SAFETY: the caller vouches for the bytes.
+    unsafe { bulk::load_8(from) }
+}
+
+/// Stores a number of this machine after all that was written before (Release).
+///
+/// # Safety
+/// `to` is a multiple of 8 and valid for writes of eight bytes until this returns, and no reference of this
+/// process points into them, other than to atomics.
+#[inline]
+pub(crate) unsafe fn store_u64(to: *mut u8, value: u64) {
+    // SAFETY: the caller vouches for the bytes.
+    unsafe { bulk::store_8(to, value) };
+}
+
 /// Does an atomic and returns what was there before. It is atomic to all of this machine, because
 /// it is the processor's own.
 ///
@@ -86,22 +130,25 @@ pub(crate) unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
 /// `at` is a multiple of 8 and valid for reads and writes of eight bytes until this returns, and
 /// no reference of this process points into them, other than to atomics.
 pub(crate) unsafe fn atomic_u64(at: *mut u8, op: AtomicOp) -> u64 {
-    // SAFETY: the caller vouches for alignment, life and the absence of other references.
-    let word = unsafe { AtomicU64::from_ptr(at.cast()) };
     match op {
-        AtomicOp::CompareSwap { compare, swap } => {
-            match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(before) | Err(before) => before,
-            }
-        }
-        AtomicOp::FetchAdd(add) => word.fetch_add(add, Ordering::SeqCst),
+        // SAFETY: the caller vouches for alignment, life and the absence of other references.
+        AtomicOp::CompareSwap { compare, swap } => unsafe { bulk::compare_swap(at, compare, swap) },
+        // SAFETY: as above.
+        AtomicOp::FetchAdd(add) => unsafe { bulk::fetch_add(at, add) },
         AtomicOp::MaskedCompareSwap(_) | AtomicOp::MaskedFetchAdd(_) => {
-            let update = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |now| Some(op.applied(now)));
-            match update {
-                Ok(before) | Err(before) => before,
+            // SAFETY: as above.
+            let mut now = unsafe { bulk::load_8(at) };
+            loop {
+                // SAFETY: as above.
+                let before = unsafe { bulk::compare_swap(at, now, op.applied(now)) };
+                if before == now {
+                    return before;
+                }
+                now = before;
             }
         }
-        AtomicOp::Store(bytes) => word.swap(u64::from_ne_bytes(bytes), Ordering::SeqCst),
+        // SAFETY: as above.
+        AtomicOp::Store(bytes) => unsafe { bulk::swap(at, u64::from_ne_bytes(bytes)) },
     }
 }
 
@@ -123,10 +170,10 @@ fn end_len(to: *mut u8, len: usize) -> usize {
 unsafe fn store_end(to: *mut u8, end: &[u8]) {
     if end.len() == WORD {
         // SAFETY: the caller vouches for range and alignment.
-        unsafe { store_piece(to, end, Ordering::Release) };
+        unsafe { store_piece(to, end) };
     } else {
         // SAFETY: the caller vouches for the range.
-        unsafe { store_rising(to, end, Ordering::Release) };
+        unsafe { store_rising(to, end) };
     }
 }
 
@@ -143,44 +190,40 @@ const fn piece(address: usize, left: usize) -> usize {
 /// # Safety
 /// As for [`copy_out`].
 #[inline]
-unsafe fn store_rising(to: *mut u8, bytes: &[u8], order: Ordering) {
+unsafe fn store_rising(to: *mut u8, bytes: &[u8]) {
     let mut rest = bytes;
     let mut at = to;
     while !rest.is_empty() {
         let (now, later) = rest.split_at(piece(at.addr(), rest.len()));
         // SAFETY: the piece is inside the caller's range, and aligned to its own length.
-        unsafe { store_piece(at, now, order) };
+        unsafe { store_piece(at, now) };
         at = at.wrapping_add(now.len());
         rest = later;
     }
 }
 
-/// Stores one piece at once.
+/// Stores one piece at once, after all that was written before (Release).
 ///
 /// # Safety
 /// As for [`copy_out`]; the piece has 8, 4, 2 or 1 bytes and `to` is a multiple of that.
 #[inline]
-unsafe fn store_piece(to: *mut u8, bytes: &[u8], order: Ordering) {
+unsafe fn store_piece(to: *mut u8, bytes: &[u8]) {
     match *bytes {
         [a, b, c, d, e, f, g, h] => {
             // SAFETY: the caller vouches for range and alignment.
-            let place = unsafe { AtomicU64::from_ptr(to.cast()) };
-            place.store(u64::from_ne_bytes([a, b, c, d, e, f, g, h]), order);
+            unsafe { bulk::store_8(to, u64::from_ne_bytes([a, b, c, d, e, f, g, h])) };
         }
         [a, b, c, d] => {
             // SAFETY: the caller vouches for range and alignment.
-            let place = unsafe { AtomicU32::from_ptr(to.cast()) };
-            place.store(u32::from_ne_bytes([a, b, c, d]), order);
+            unsafe { bulk::store_4(to, u32::from_ne_bytes([a, b, c, d])) };
         }
         [a, b] => {
             // SAFETY: the caller vouches for range and alignment.
-            let place = unsafe { AtomicU16::from_ptr(to.cast()) };
-            place.store(u16::from_ne_bytes([a, b]), order);
+            unsafe { bulk::store_2(to, u16::from_ne_bytes([a, b])) };
         }
         [a] => {
             // SAFETY: the caller vouches for the range.
-            let place = unsafe { AtomicU8::from_ptr(to) };
-            place.store(a, order);
+            unsafe { bulk::store_1(to, a) };
         }
         _ => debug_assert!(false, "a piece has 8, 4, 2 or 1 bytes"),
     }

@@ -2,8 +2,8 @@
 //!
 //! An [`Allocation`] is the memory itself. The [`MemoryTable`] knows which parts of it are regions
 //! and windows, and under which keys; it answers each request for memory with a [`Place`], which
-//! lives no longer than the table stays as it is. How bytes move is in `copy`, the only code here
-//! that works on bare pointers for long.
+//! lives no longer than the table stays as it is. How bytes move is in `copy`, the only code that
+//! touches them.
 
 mod allocation;
 mod copy;
@@ -15,6 +15,7 @@ mod table;
 mod windows;
 
 pub use allocation::Allocation;
+pub use copy::copy_in;
 pub use error::{AccessError, MemoryError};
 pub use place::{Opened, Place};
 pub use probe::{is_readable, is_writable};

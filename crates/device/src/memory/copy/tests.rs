@@ -1,4 +1,6 @@
-use std::sync::atomic::AtomicBool;
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::*;
 
@@ -150,6 +152,144 @@ fn atomics_return_what_was_there() {
     assert_eq!(word.to_ne_bytes(), [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
+#[test]
+fn numbers_are_the_same_in_both_forms() {
+    let mut word = 0_u64;
+    let at = (&raw mut word).cast::<u8>();
+    // SAFETY: `word` is aligned, alive and used through `at` alone, here and below.
+    unsafe { bulk::store_8(at, 0x0807_0605_0403_0201) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { portable::load_8(at) }, 0x0807_0605_0403_0201);
+    // SAFETY: as above.
+    unsafe { portable::store_8(at, 5) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { bulk::load_8(at) }, 5);
+    // SAFETY: as above.
+    assert_eq!(unsafe { bulk::fetch_add(at, u64::MAX) }, 5);
+    // SAFETY: as above.
+    assert_eq!(unsafe { portable::fetch_add(at, 2) }, 4);
+    // SAFETY: as above.
+    assert_eq!(unsafe { bulk::swap(at, 7) }, 6);
+    // SAFETY: as above.
+    assert_eq!(unsafe { portable::swap(at, 8) }, 7);
+    // SAFETY: as above.
+    assert_eq!(unsafe { bulk::compare_swap(at, 7, 1) }, 8);
+    // SAFETY: as above.
+    assert_eq!(unsafe { portable::compare_swap(at, 7, 1) }, 8);
+    // SAFETY: as above.
+    assert_eq!(unsafe { bulk::compare_swap(at, 8, 9) }, 8);
+    // SAFETY: as above.
+    assert_eq!(unsafe { portable::compare_swap(at, 9, 10) }, 9);
+    for (index, byte) in 10_u64.to_ne_bytes().into_iter().enumerate() {
+        // SAFETY: one of the eight bytes of `word`.
+        assert_eq!(unsafe { bulk::load_1(at.wrapping_add(index)) }, byte);
+        // SAFETY: as above.
+        assert_eq!(unsafe { portable::load_1(at.wrapping_add(index)) }, byte);
+    }
+}
+
+#[test]
+fn pieces_of_all_sizes_are_stored_in_both_forms() {
+    let mut word = 0_u64;
+    let at = (&raw mut word).cast::<u8>();
+    let stored = |bytes: [u8; 8], zero: &dyn Fn()| {
+        // SAFETY: `word` is aligned, alive and used through `at` alone, here and below.
+        let seen = unsafe { load_u64(at) };
+        assert_eq!(seen.to_ne_bytes(), bytes);
+        zero();
+    };
+    // SAFETY: as above.
+    let zero = || unsafe { store_u64(at, 0) };
+    // SAFETY: as above.
+    unsafe { bulk::store_4(at.wrapping_add(4), u32::from_ne_bytes([1, 2, 3, 4])) };
+    stored([0, 0, 0, 0, 1, 2, 3, 4], &zero);
+    // SAFETY: as above.
+    unsafe { portable::store_4(at.wrapping_add(4), u32::from_ne_bytes([1, 2, 3, 4])) };
+    stored([0, 0, 0, 0, 1, 2, 3, 4], &zero);
+    // SAFETY: as above.
+    unsafe { bulk::store_2(at.wrapping_add(2), u16::from_ne_bytes([1, 2])) };
+    stored([0, 0, 1, 2, 0, 0, 0, 0], &zero);
+    // SAFETY: as above.
+    unsafe { portable::store_2(at.wrapping_add(2), u16::from_ne_bytes([1, 2])) };
+    stored([0, 0, 1, 2, 0, 0, 0, 0], &zero);
+    // SAFETY: as above.
+    unsafe { bulk::store_1(at.wrapping_add(7), 9) };
+    stored([0, 0, 0, 0, 0, 0, 0, 9], &zero);
+    // SAFETY: as above.
+    unsafe { portable::store_1(at.wrapping_add(7), 9) };
+    stored([0, 0, 0, 0, 0, 0, 0, 9], &zero);
+}
+
+/// Words whose bytes are all the same are stored, added to, swapped and copied by some threads, and read
+/// whole and by the byte by others: a word with different bytes was never there.
+#[test]
+fn a_word_that_all_sizes_race_for_is_never_torn() {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let rounds = if cfg!(miri) { 20 } else { 200_000_u64 };
+    let word = AtomicU64::new(0);
+    let at = word.as_ptr().addr();
+    let left = AtomicU8::new(3);
+    // The threads know the word by its address only, as they would know registered memory.
+    let place = move || std::ptr::with_exposed_provenance_mut::<u8>(at);
+    let _ = word.as_ptr().expose_provenance();
+    let writers: [&(dyn Fn(u64) + Sync); 3] = [
+        // SAFETY: the word is aligned and lives longer than the threads, which use it through this module
+        // alone.
+        &|round| unsafe { store_u64(place(), (round & 0xff) * ONES) },
+        // SAFETY: as above.
+        &|round| unsafe { copy_out(place(), &[round.to_ne_bytes()[0]; 8]) },
+        &|round| {
+            let op = match round % 3 {
+                0 => AtomicOp::Store([round.to_ne_bytes()[0]; 8]),
+                1 => AtomicOp::CompareSwap { compare: ONES, swap: 2 * ONES },
+                _ => AtomicOp::FetchAdd(0),
+            };
+            // SAFETY: as above.
+            let before = unsafe { atomic_u64(place(), op) };
+            assert_eq!(before, (before & 0xff) * ONES);
+        },
+    ];
+    std::thread::scope(|scope| {
+        for write in writers {
+            let left = &left;
+            scope.spawn(move || {
+                (0..rounds).for_each(write);
+                left.fetch_sub(1, Ordering::SeqCst);
+            });
+        }
+        scope.spawn(|| {
+            let mut seen = 0;
+            while left.load(Ordering::SeqCst) > 0 || seen == 0 {
+                // SAFETY: as above.
+                let whole = unsafe { load_u64(place()) };
+                assert_eq!(whole, (whole & 0xff) * ONES, "torn");
+                let mut copied = [0; 8];
+                // SAFETY: as above. A copy may mix, but every byte of it was there.
+                unsafe { copy_in(place(), &mut copied) };
+                // SAFETY: as above.
+                seen += u64::from(unsafe { load_u8(place().wrapping_add(5)) } == copied[0]) + 1;
+            }
+        });
+    });
+}
+
+/// A file that reaches around this module brings back a race that the language does not bear.
+#[cfg(not(miri))]
+#[test]
+fn registered_memory_is_touched_in_this_module_only() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/memory");
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.is_file());
+    assert!(files.len() > 6, "{files:?}");
+    let forbidden =
+        ["::from_ptr(", "ptr::read", "ptr::write", "ptr::copy", "copy_nonoverlapping", "_volatile("];
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let found = forbidden.iter().find(|word| text.contains(**word));
+        assert_eq!(found, None, "in {}", file.display());
+    }
+}
+
 /// One thread places messages, the other waits for the last byte and then wants all of it.
 #[test]
 fn who_sees_the_last_byte_sees_the_message() {
@@ -170,9 +310,9 @@ fn exchange(messages: impl Iterator<Item = (u8, usize, usize)> + Clone + Send) {
         scope.spawn(|| {
             for (fill, len, skew) in expected {
                 let message = &memory[skew..skew + len];
-                wait(|| message[len - 1].load(Ordering::Acquire) == fill);
+                wait(|| seen_at(&message[len - 1]) == fill);
                 // Backwards: what is nearest to the end is the most likely to be late.
-                let late = message.iter().rposition(|byte| byte.load(Ordering::Relaxed) != fill);
+                let late = message.iter().rposition(|byte| seen_at(byte) != fill);
                 failed.fetch_or(late.is_some(), Ordering::SeqCst);
                 seen.store(fill, Ordering::SeqCst);
                 assert_eq!(late, None, "a byte of {len} at {skew} came after the last one");
@@ -185,6 +325,12 @@ fn exchange(messages: impl Iterator<Item = (u8, usize, usize)> + Clone + Send) {
             wait(|| seen.load(Ordering::SeqCst) == fill || failed.load(Ordering::SeqCst));
         }
     });
+}
+
+/// A byte as programs see it.
+fn seen_at(byte: &AtomicU8) -> u8 {
+    // SAFETY: it is alive, and reached as a raw byte only.
+    unsafe { load_u8(byte.as_ptr()) }
 }
 
 /// Spins to be quick, and yields so that the other thread can run where cores are few.

@@ -1,4 +1,8 @@
-//! Bulk copies by inline assembly.
+//! Memory that others write too, by the processor's own instructions; why is said in the module above.
+//!
+//! No block has the option `nomem` or `readonly`: so the compiler moves nothing across it, in neither
+//! direction. What is left is the order of the processor: a load is an Acquire and a store is a Release by
+//! themselves.
 //!
 //! Plain moves below [`STRING`] bytes, the string instruction above: measured, it starts slowly
 //! and then keeps up with the C library. Pieces inside one copy may become visible in any order,
@@ -90,10 +94,119 @@ pub(super) unsafe fn word(from: *const u8) -> u64 {
             "mov {value}, [{from}]",
             from = in(reg) from,
             value = out(reg) value,
-            options(nostack, preserves_flags, readonly),
+            options(nostack, preserves_flags),
         );
     }
     value
+}
+
+/// Defines a function that loads a number.
+macro_rules! load {
+    ($name:ident, $type:ty, $class:ident, $load:literal) => {
+        /// # Safety
+        /// The number at `from` can be read, and lies at a multiple of its size.
+        #[inline]
+        pub(super) unsafe fn $name(from: *const u8) -> $type {
+            let value;
+            // SAFETY: the caller vouches for the bytes.
+            unsafe {
+                asm!(
+                    $load,
+                    from = in(reg) from,
+                    value = out($class) value,
+                    options(nostack, preserves_flags),
+                );
+            }
+            value
+        }
+    };
+}
+
+load!(load_1, u8, reg_byte, "mov {value}, [{from}]");
+load!(load_8, u64, reg, "mov {value}, [{from}]");
+
+/// Defines a function that stores a number at once.
+macro_rules! store {
+    ($name:ident, $type:ty, $class:ident, $store:literal) => {
+        /// # Safety
+        /// The bytes at `to` can be written, and lie at a multiple of their number.
+        #[inline]
+        pub(super) unsafe fn $name(to: *mut u8, value: $type) {
+            // SAFETY: the caller vouches for the bytes.
+            unsafe {
+                asm!(
+                    $store,
+                    to = in(reg) to,
+                    value = in($class) value,
+                    options(nostack, preserves_flags),
+                );
+            }
+        }
+    };
+}
+
+store!(store_1, u8, reg_byte, "mov [{to}], {value}");
+store!(store_2, u16, reg, "mov [{to}], {value:x}");
+store!(store_4, u32, reg, "mov [{to}], {value:e}");
+store!(store_8, u64, reg, "mov [{to}], {value}");
+
+/// Adds to a word, wrapping around; what was there before.
+///
+/// # Safety
+/// The word at `at` can be read and written, and is aligned.
+#[inline]
+pub(super) unsafe fn fetch_add(at: *mut u8, add: u64) -> u64 {
+    let mut value = add;
+    // SAFETY: the caller vouches for the word.
+    unsafe {
+        asm!(
+            "lock xadd [{at}], {value}",
+            at = in(reg) at,
+            value = inout(reg) value,
+            options(nostack),
+        );
+    }
+    value
+}
+
+/// Puts a word in the place of another; what was there before.
+///
+/// # Safety
+/// As for [`fetch_add`].
+#[inline]
+pub(super) unsafe fn swap(at: *mut u8, new: u64) -> u64 {
+    let mut value = new;
+    // SAFETY: the caller vouches for the word.
+    unsafe {
+        asm!(
+            // Locked without being told.
+            "xchg [{at}], {value}",
+            at = in(reg) at,
+            value = inout(reg) value,
+            options(nostack, preserves_flags),
+        );
+    }
+    value
+}
+
+/// Puts a word in the place of another if that is `compare`; what was there before.
+///
+/// # Safety
+/// As for [`fetch_add`].
+#[inline]
+pub(super) unsafe fn compare_swap(at: *mut u8, compare: u64, new: u64) -> u64 {
+    let mut before = compare;
+    // SAFETY: the caller vouches for the word.
+    unsafe {
+        asm!(
+            "lock cmpxchg [{at}], {new}",
+            at = in(reg) at,
+            new = in(reg) new,
+            inout("rax") before,
+            options(nostack),
+        );
+    }
+    before
 }
 
 /// Copies between ranges that may overlap, so that what was at the source arrives.
