@@ -163,7 +163,7 @@ const fn code_of_socket(error: &udp::OpenError) -> c_int {
 /// As for the kernel's devices: who may not have one hears so from the permissions of its file.
 fn code_of_switchboard(error: &SwitchError) -> c_int {
     match error {
-        SwitchError::OtherUser { .. } | SwitchError::NameTaken { .. } => EACCES,
+        SwitchError::OtherUser { .. } | SwitchError::UserUnknown { .. } => EACCES,
         SwitchError::Foreign { .. } | SwitchError::Overlap { .. } => EADDRINUSE,
         SwitchError::Full { .. }
         | SwitchError::LeaderFull { .. }

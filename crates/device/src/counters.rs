@@ -69,11 +69,19 @@ counters! {
     mads_unclaimed,
     /// Messages of connection management for this process that found its queue full.
     mads_dropped,
-    /// Connections and messages of other processes that broke the rules of the switchboard.
+    /// Connections and messages of this user's other processes that broke the rules of the switchboard.
     switch_violations,
     /// Arrived packets that no device sent: from an address of this machine, but from another port than that of
     /// RoCEv2, which any user could bind. What the kernel turned away counts for all processes of the address.
     foreign_source,
+    /// Connections of other users to the switchboard, refused.
+    switch_foreign_connections,
+    /// Letters of other users to the switchboard, dropped.
+    switch_foreign_letters,
+    /// Connections to the switchboard beyond those that are taken at a time.
+    switch_connections_full,
+    /// Times that another user's socket was at a name where the switchboard's leader could have been.
+    switch_names_skipped,
     /// Arrived packets of a connection that do not come from its peer.
     wrong_peer,
     /// Packets that arrived over the network for a queue pair that meets its peer in this process.

@@ -22,6 +22,10 @@ impl Random {
         self.0.next_u32()
     }
 
+    pub(crate) fn next_u64(&mut self) -> u64 {
+        self.0.next_u64()
+    }
+
     /// A generator of its own for somebody else.
     pub(crate) fn fork(&mut self) -> ChaCha8Rng {
         let mut seed = [0; 32];

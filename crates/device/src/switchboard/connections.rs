@@ -5,7 +5,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferroce_transport::Time;
@@ -13,6 +12,7 @@ use ferroce_transport::Time;
 use super::fork::Tracked;
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
+use super::refusals::count;
 use super::survey;
 use super::unix::{self, Peer, Room};
 use crate::clock;
@@ -127,7 +127,7 @@ impl Connections {
 
     fn add(&mut self, inner: &Inner, socket: Tracked) {
         let Some(peer) = unix::peer(socket.as_fd()).ok().filter(|peer| peer.uid == inner.uid) else {
-            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+            count(&inner.refused.foreign_connections);
             return;
         };
         if self.all.len() >= MOST
@@ -139,7 +139,7 @@ impl Connections {
         // A process that cannot be seen from here has no number.
         let of_one = self.all.iter().filter(|other| other.peer == peer && peer.pid != 0).count();
         if self.all.len() >= MOST || of_one >= MOST_OF_ONE {
-            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+            count(&inner.refused.connections_full);
             drop(unix::send(socket.as_fd(), &Answer::Full.emit(), &[]));
             return;
         }
@@ -157,7 +157,7 @@ impl Connection {
     fn stays(&mut self, inner: &Inner, ready: bool, now: Time) -> bool {
         let fate = self.serve(inner, ready, now);
         if fate == Fate::Cut {
-            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+            count(&inner.refused.violations);
         }
         fate == Fate::Stays
     }

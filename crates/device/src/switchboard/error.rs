@@ -148,17 +148,14 @@ pub enum SwitchError {
         /// The leader.
         pid: u32,
     },
-    /// Somebody else sits at the name where the leader would listen.
+    /// The kernel shows other users' processes as this one's.
     #[error(
-        "the name of the switchboard on {group} is taken by process {pid} of another user (uid {uid}); end it, or \
-         use another address or network namespace"
+        "this process runs as uid {uid}, which is also how the kernel shows it every user that its user namespace \
+         does not know, and such may be in its network namespace: it cannot tell their processes from its own; \
+         run it as another user, map all users, or give its user namespace a network namespace of its own"
     )]
-    NameTaken {
-        /// Where.
-        group: Group,
-        /// Who.
-        pid: u32,
-        /// Of which user.
+    UserUnknown {
+        /// As which.
         uid: u32,
     },
     /// The kernel does not hand datagrams to the sockets that they are for.

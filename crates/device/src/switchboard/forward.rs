@@ -42,19 +42,6 @@ pub(super) const LONGEST: usize = HEAD + 65_536;
 
 const MAGIC: [u8; 4] = *b"FRFW";
 
-/// The name of a socket for forwarded packets.
-pub(super) fn name(token: [u64; 2]) -> [u8; 45] {
-    let mut name = *b"ferroce/slot/00000000000000000000000000000000";
-    for (word, half) in token.iter().zip(name[13..].chunks_exact_mut(16)) {
-        for (at, digit) in half.iter_mut().enumerate() {
-            let byte = word.to_be_bytes()[at / 2];
-            let nibble = if at % 2 == 0 { byte >> 4 } else { byte & 0xf };
-            *digit = b"0123456789abcdef"[usize::from(nibble)];
-        }
-    }
-    name
-}
-
 /// What stands before the packets.
 pub(super) fn head(kind: Kind, slot: u8, arrival: &Arrival<'_>) -> [u8; HEAD] {
     let Received { segment, source: (source, port), local, traffic_class, hop_limit, .. } = arrival.received;
@@ -162,13 +149,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn names_are_made_of_all_bits() {
-        assert_eq!(
-            &name([0x0123_4567_89ab_cdef, 0xfedc_ba98_7654_3210])[13..],
-            b"0123456789abcdeffedcba9876543210"
-        );
     }
 }

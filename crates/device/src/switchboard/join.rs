@@ -1,5 +1,8 @@
 //! How a newcomer becomes a member: from the leader, or as the first of a new group.
 //!
+//! Which of the two, the port says and not a name: if no socket has the port there is no group, whatever listens at
+//! the leader's usual name; and if one has it, the leader may listen at a spare name ([`names`]).
+//!
 //! It is all or nothing: whatever goes wrong on the way, everything that was received is closed again before the
 //! next attempt. Only then can a slot be locked, because closing a second descriptor of the shared file
 //! would release its locks.
@@ -14,10 +17,11 @@ use super::error::{SwitchError, refused};
 use super::fork::{self, Record, Tracked};
 use super::lead::Role;
 use super::membership::track;
+use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::Table;
-use super::unix::{self, Message, Room};
-use super::{Group, SOCKETS, nofile, ports, suspects};
+use super::unix::{self, Message, Reached, Room};
+use super::{Group, SOCKETS, nofile, ports, suspects, users};
 use crate::clock;
 use crate::descriptor::wait_readable;
 use crate::fabric::PORT;
@@ -35,16 +39,26 @@ const LEADERLESS: Duration = Duration::from_secs(4);
 /// on its way to another program.
 const OTHERS: Duration = Duration::from_millis(500);
 
+/// How long none may listen at the usual name before spare ones are looked for, and how long until they are looked
+/// for again: as a rule an election is under way.
+const ELSEWHERE: Duration = Duration::from_millis(5);
+
 /// What a new member has.
 pub(super) struct Joined {
     pub(super) sockets: Vec<Socket>,
     pub(super) table: Table,
     pub(super) record: &'static Record,
     pub(super) role: Role,
+    /// How often another user's socket was where the leader could have been.
+    pub(super) skipped: u64,
 }
 
 /// Joins a group, or makes it.
 pub(super) fn join(group: &Group, is_loopback: bool) -> Result<Joined, SwitchError> {
+    let uid = unix::own_uid();
+    if users::are_mixed_up(uid) {
+        return Err(SwitchError::UserUnknown { uid });
+    }
     nofile::make_room()?;
     let record = Record::acquire().map_err(refused("a descriptor"))?;
     let result = Newcomer::new(group, is_loopback, record).and_then(|mut newcomer| newcomer.run());
@@ -58,18 +72,22 @@ struct Newcomer<'a> {
     group: &'a Group,
     is_loopback: bool,
     uid: u32,
+    /// The leader's usual name, which the shared file bears too.
     name: String,
     record: &'static Record,
     random: Random,
     /// Since when nobody leads.
     leaderless: Option<Time>,
+    /// When spare names are looked for.
+    elsewhere: Option<Time>,
+    skipped: u64,
 }
 
 /// What an attempt came to.
 enum Attempt {
     Done(Box<Joined>),
-    /// Nobody leads.
-    NoLeader,
+    /// No socket of this user listens there.
+    NoLeader(Reached),
     /// Something was under way: at once again.
     Again,
 }
@@ -78,19 +96,25 @@ impl<'a> Newcomer<'a> {
     fn new(group: &'a Group, is_loopback: bool, record: &'static Record) -> Result<Self, SwitchError> {
         let uid = unix::own_uid();
         let random = Random::from_system().map_err(refused("random numbers"))?;
-        let name = group.leader_name(uid);
-        Ok(Self { group, is_loopback, uid, name, record, random, leaderless: None })
+        let name = names::of_leader(group, uid, Place::Usual);
+        let (leaderless, elsewhere, skipped) = (None, None, 0);
+        Ok(Self { group, is_loopback, uid, name, record, random, leaderless, elsewhere, skipped })
     }
 
     fn run(&mut self) -> Result<Joined, SwitchError> {
         let end = clock::now() + LEADER;
         loop {
-            match self.ask(end)? {
+            match self.ask(Place::Usual, end)? {
                 Attempt::Done(joined) => return Ok(*joined),
                 Attempt::Again => self.leaderless = None,
-                Attempt::NoLeader => match self.create() {
+                Attempt::NoLeader(usual) => match self.create() {
                     Ok(joined) => return Ok(joined),
-                    Err(error) if ports::is_taken(&error) => self.judge()?,
+                    Err(error) if ports::is_taken(&error) => {
+                        if let Some(joined) = self.look_elsewhere(usual, end)? {
+                            return Ok(*joined);
+                        }
+                        self.judge(usual)?;
+                    }
                     Err(error) => return Err(error),
                 },
             }
@@ -102,23 +126,45 @@ impl<'a> Newcomer<'a> {
         }
     }
 
+    /// Asks a leader at a spare name, if one listens there. How many names look like one does not matter: each that
+    /// is not of this user costs a connection, and nothing is waited for.
+    fn look_elsewhere(&mut self, usual: Reached, end: Time) -> Result<Option<Box<Joined>>, SwitchError> {
+        let now = clock::now();
+        let first = if usual == Reached::Nothing { now + ELSEWHERE } else { now };
+        if now < *self.elsewhere.get_or_insert(first) {
+            return Ok(None);
+        }
+        // Where the list cannot be read, only the usual name is left.
+        let mut spare = names::list_leaders(self.uid).unwrap_or_default();
+        spare.retain(|(group, place)| group == self.group && *place != Place::Usual);
+        for (_, place) in spare {
+            match self.ask(place, end)? {
+                Attempt::Done(joined) => return Ok(Some(joined)),
+                Attempt::Again => self.leaderless = None,
+                Attempt::NoLeader(_) => {}
+            }
+            if clock::now() >= end {
+                break;
+            }
+        }
+        self.elsewhere = Some(clock::now() + ELSEWHERE);
+        Ok(None)
+    }
+
     /// Asks the leader for everything.
-    fn ask(&self, end: Time) -> Result<Attempt, SwitchError> {
+    fn ask(&mut self, place: Place, end: Time) -> Result<Attempt, SwitchError> {
         let connection = Tracked::open(self.record, || unix::socket(libc::SOCK_SEQPACKET));
         let connection = connection.map_err(refused("a socket"))?;
-        match unix::connect(connection.as_fd(), self.name.as_bytes()) {
-            Ok(()) => {}
-            Err(error) => match error.raw_os_error() {
-                Some(libc::ECONNREFUSED | libc::ENOENT) => return Ok(Attempt::NoLeader),
-                Some(libc::EAGAIN | libc::EINTR | libc::EPROTOTYPE) => return Ok(Attempt::Again),
-                _ => return Err(refused("a connection to the leader")(error)),
-            },
-        }
-        let leader = unix::peer(connection.as_fd()).map_err(refused("who leads"))?;
+        let name = names::of_leader(self.group, self.uid, place);
+        let reached = unix::reach(connection.as_fd(), name.as_bytes(), self.uid);
+        let leader = match reached.map_err(refused("a connection to the leader"))? {
+            Reached::Ours(leader) => leader,
+            other => {
+                self.skipped += u64::from(other == Reached::Foreign);
+                return Ok(Attempt::NoLeader(other));
+            }
+        };
         let group = self.group.clone();
-        if leader.uid != self.uid {
-            return Err(SwitchError::NameTaken { group, pid: leader.pid, uid: leader.uid });
-        }
         if unix::send(connection.as_fd(), &Greeting::Join.emit(), &[]).is_err() {
             return Ok(Attempt::Again);
         }
@@ -148,7 +194,8 @@ impl<'a> Newcomer<'a> {
                     };
                     drop(held);
                     let role = Role::Watching(connection);
-                    return Ok(Attempt::Done(Box::new(Joined { sockets, table, record: self.record, role })));
+                    let Self { record, skipped, .. } = *self;
+                    return Ok(Attempt::Done(Box::new(Joined { sockets, table, record, role, skipped })));
                 }
                 Some(Answer::OtherVersion(theirs)) => {
                     return Err(SwitchError::OtherVersion { group, pid: leader.pid, theirs, ours: VERSION });
@@ -187,13 +234,11 @@ impl<'a> Newcomer<'a> {
         let table = Table::create(&self.name).map_err(refused("a shared file"))?;
         track(self.record, &held, &sockets, &table).map_err(refused("descriptors"))?;
         drop(held);
-        // The last leader of an older group may not have ended altogether. If it is somebody else, elections
-        // will go on until that one is gone: whoever has the sockets may lead.
-        Ok(Joined { sockets, table, record: self.record, role: Role::Electing })
+        Ok(Joined { sockets, table, record: self.record, role: Role::Electing, skipped: self.skipped })
     }
 
     /// Somebody has the port, but nobody leads: waits a while, or says who it is.
-    fn judge(&mut self) -> Result<(), SwitchError> {
+    fn judge(&mut self, usual: Reached) -> Result<(), SwitchError> {
         let since = *self.leaderless.get_or_insert_with(clock::now);
         let waited = clock::now().since(since);
         if waited < OTHERS {
@@ -202,10 +247,14 @@ impl<'a> Newcomer<'a> {
         if let Some(error) = suspects::other_than_ours(self.group, self.uid) {
             return Err(error);
         }
-        if waited < LEADERLESS { Ok(()) } else { Err(self.nobody()) }
+        // What takes no connection just now may be a leader with much to do.
+        if waited < LEADERLESS || usual == Reached::Busy { Ok(()) } else { Err(self.nobody()) }
     }
 
     fn nobody(&self) -> SwitchError {
+        if let Some(error) = suspects::other_than_ours(self.group, self.uid) {
+            return error;
+        }
         suspects::who_has(self.group, self.uid, LEADERLESS.as_secs())
     }
 }

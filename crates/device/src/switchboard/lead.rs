@@ -1,7 +1,8 @@
 //! The thread of a membership: it leads, or watches who does.
 //!
-//! It sleeps until something happens. Whoever watches has one connection, to the leader; when it ends,
-//! everybody tries to bind the leader's name, one succeeds, and the others connect to that one.
+//! It sleeps until something happens. A member that watches has one connection, to the leader; when it ends,
+//! all members try to lock the leader's byte of the shared file, one succeeds, listens at a name and says there
+//! at which, and the others connect to that one. Another user's socket at a name is in nobody's way.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -19,9 +20,11 @@ use super::forward::{self, Kind};
 use super::mads::Desk;
 use super::membership::Inner;
 use super::multicast::GroupDesk;
+use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN};
+use super::refusals::count;
 use super::stats::StatsDesk;
-use super::unix::{self, Room};
+use super::unix::{self, Reached, Room};
 use crate::clock;
 use crate::descriptor::timespec;
 use crate::driver::Signals;
@@ -33,6 +36,9 @@ const ELECTION: (u32, u32) = (100, 300);
 
 /// The longest wait between two attempts.
 const LONGEST: Duration = Duration::from_millis(50);
+
+/// How long to wait before the usual name is tried again, in the beginning and at most.
+const USUAL: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(500));
 
 /// Forwarded messages that are taken in before something else is done.
 const LETTERS: usize = 64;
@@ -56,10 +62,13 @@ pub(super) fn spawn(inner: Arc<Inner>, role: Role) -> io::Result<JoinHandle<()>>
         state = elect(&inner, 0, &mut random);
     }
     // Whoever asks for counters finds every process that has opened a device.
-    let stats = StatsDesk::open(&inner);
+    let stats = StatsDesk::open(&inner, &mut random);
     std::thread::Builder::new().name("ferroce-switch".to_owned()).spawn(move || {
         // A panic has said why. The slots of this process go on; somebody else will lead.
         drop(catch_unwind(AssertUnwindSafe(|| run(&inner, state, stats, &mut random))));
+        // By now none listens any more.
+        inner.leads.store(false, Ordering::SeqCst);
+        inner.table.unlock_leader();
     })
 }
 
@@ -75,9 +84,56 @@ enum State {
 }
 
 struct Leading {
-    listener: Tracked,
+    listeners: Listeners,
     connections: Connections,
     desk: Desk,
+}
+
+/// Where a leader listens.
+struct Listeners {
+    usual: Option<Tracked>,
+    /// While the usual name is not to be had, and then still: a member may be on its way.
+    spare: Option<Tracked>,
+    /// When to try the usual name again, and how long to wait after that.
+    again: Option<(Time, Duration)>,
+}
+
+impl Listeners {
+    /// Listens at the usual name, or else at a spare one; `None` if the system gives no socket.
+    fn open(inner: &Inner, random: &mut Random) -> Option<Self> {
+        if let Some(usual) = listen(inner, Place::Usual) {
+            return Some(Self { usual: Some(usual), spare: None, again: None });
+        }
+        let drawn = Place::Spare(random.next_u64().max(1));
+        let spare = listen(inner, drawn)?;
+        let (first, _) = USUAL;
+        Some(Self { usual: None, spare: Some(spare), again: Some((clock::now() + first, first)) })
+    }
+
+    /// What to wait for.
+    fn descriptors(&self) -> [RawFd; 2] {
+        [&self.usual, &self.spare].map(|listener| listener.as_ref().map_or(-1, Tracked::raw))
+    }
+
+    /// The last leader may have ended by now, or another user's process that had the usual name.
+    fn try_usual(&mut self, inner: &Inner) {
+        let Some((when, step)) = self.again else { return };
+        let now = clock::now();
+        if now < when {
+            return;
+        }
+        let (_, most) = USUAL;
+        self.usual = listen(inner, Place::Usual);
+        self.again = self.usual.is_none().then(|| (now + step, (step * 2).min(most)));
+    }
+}
+
+/// Listens at a name, and tells the members where.
+fn listen(inner: &Inner, place: Place) -> Option<Tracked> {
+    let name = names::of_leader(&inner.group, inner.uid, place);
+    let listener = Tracked::open(inner.record, || unix::listen(name.as_bytes())).ok()?;
+    inner.table.publish_leader(place);
+    Some(listener)
 }
 
 impl From<Role> for State {
@@ -98,14 +154,13 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
         polled.extend([inner.bell.as_fd().as_raw_fd(), inner.post.raw()].map(entry));
         let wake = match &state {
             State::Leading(leading) => {
-                if leading.connections.accepts() {
-                    polled.push(entry(leading.listener.raw()));
-                } else {
-                    polled.push(entry(-1));
-                }
+                let accepts = leading.connections.accepts();
+                let listeners = leading.listeners.descriptors();
+                polled.extend(listeners.map(|listener| entry(if accepts { listener } else { -1 })));
                 polled.push(entry(inner.socket_of_nobody().raw()));
                 polled.extend(leading.connections.descriptors().map(entry));
-                leading.connections.next_deadline()
+                let again = leading.listeners.again.map(|(when, _)| when);
+                [leading.connections.next_deadline(), again].into_iter().flatten().min()
             }
             State::Watching(connection) => {
                 polled.push(entry(connection.raw()));
@@ -138,35 +193,37 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
             other => other,
         };
     }
-    inner.leads.store(false, Ordering::SeqCst);
 }
 
 /// Tries once to lead or to find out who does.
 fn elect(inner: &Inner, attempts: u32, random: &mut Random) -> State {
-    let name = inner.group.leader_name(inner.uid);
-    if let Ok(listener) = Tracked::open(inner.record, || unix::listen(name.as_bytes())) {
-        inner.leads.store(true, Ordering::SeqCst);
-        return State::Leading(Box::new(Leading {
-            listener,
-            connections: Connections::default(),
-            desk: Desk::new(),
-        }));
-    }
-    let connection = Tracked::open(inner.record, || {
-        let socket = unix::socket(libc::SOCK_SEQPACKET)?;
-        unix::connect(socket.as_fd(), name.as_bytes())?;
-        Ok(socket)
-    });
-    if let Ok(connection) = connection
-        && unix::peer(connection.as_fd()).is_ok_and(|peer| peer.uid == inner.uid)
-        && unix::send(connection.as_fd(), &Greeting::Watch.emit(), &[]).is_ok()
-    {
+    if inner.table.lock_leader().unwrap_or(false) {
+        if let Some(listeners) = Listeners::open(inner, random) {
+            inner.leads.store(true, Ordering::SeqCst);
+            let (connections, desk) = (Connections::default(), Desk::new());
+            return State::Leading(Box::new(Leading { listeners, connections, desk }));
+        }
+        inner.table.unlock_leader();
+    } else if let Some(connection) = follow(inner) {
         return State::Watching(connection);
     }
     let (least, most) = ELECTION;
     let step = Duration::from_micros((least + random.next_u32() % (most - least)).into());
     let step = step.saturating_mul(1 << attempts.saturating_sub(8).min(10)).min(LONGEST);
     State::Electing { attempts: attempts.saturating_add(1), again: clock::now() + step }
+}
+
+/// A connection to the leader, if it listens by now where the shared file says.
+fn follow(inner: &Inner) -> Option<Tracked> {
+    let name = names::of_leader(&inner.group, inner.uid, inner.table.leader());
+    let connection = Tracked::open(inner.record, || unix::socket(libc::SOCK_SEQPACKET)).ok()?;
+    let reached = unix::reach(connection.as_fd(), name.as_bytes(), inner.uid).ok()?;
+    if reached == Reached::Foreign {
+        count(&inner.refused.names_skipped);
+    }
+    let is_ours = matches!(reached, Reached::Ours(_));
+    let greeted = is_ours && unix::send(connection.as_fd(), &Greeting::Watch.emit(), &[]).is_ok();
+    greeted.then_some(connection)
 }
 
 /// The leader says something, or is gone.
@@ -189,26 +246,32 @@ fn watch(inner: &Inner, connection: Tracked, random: &mut Random) -> State {
     }
 }
 
-/// Serves newcomers and members, and reads slot 0. `polled` begins with the listener and that slot.
+/// Serves newcomers and members, and reads slot 0. `polled` begins with both listeners and that slot.
 fn lead(inner: &Inner, leading: &mut Leading, polled: &[libc::pollfd]) {
-    if is_ready(&polled[1]) {
+    if is_ready(&polled[2]) {
         leading.desk.look(inner);
     }
-    leading.connections.serve(inner, &polled[2..]);
-    if is_ready(&polled[0]) {
-        leading.connections.accept(inner, leading.listener.as_fd());
+    leading.connections.serve(inner, &polled[3..]);
+    let Listeners { usual, spare, .. } = &leading.listeners;
+    for (listener, entry) in [usual, spare].into_iter().zip(polled) {
+        if let Some(listener) = listener.as_ref().filter(|_| is_ready(entry)) {
+            leading.connections.accept(inner, listener.as_fd());
+        }
     }
+    leading.listeners.try_usual(inner);
 }
 
 /// Takes in what other members have forwarded.
 fn take_letters(inner: &Inner, buffer: &mut [u8]) {
     for _ in 0..LETTERS {
         let Ok(message) = unix::receive(inner.post.as_fd(), buffer, Room::Sender) else { return };
+        if !forward::is_ours(&message, inner.uid) {
+            count(&inner.refused.foreign_letters);
+            continue;
+        }
         let letter = buffer.get(..message.len).and_then(forward::parse);
-        let Some((kind, slot, arrival)) =
-            letter.filter(|_| !message.cut && forward::is_ours(&message, inner.uid))
-        else {
-            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+        let Some((kind, slot, arrival)) = letter.filter(|_| !message.cut) else {
+            count(&inner.refused.violations);
             continue;
         };
         // What is not for us is not passed on: nothing goes round in circles.

@@ -2,16 +2,18 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
 use super::error::{SwitchError, refused};
-use super::fork::{self, PerProcess, Record, Tracked};
+use super::fork::{self, PerProcess, Record};
 use super::forward::{self, Arrival, Kind};
 use super::mads::MadQueue;
 use super::multicast::{HeardGroups, Spread};
+use super::post::Post;
+use super::refusals::RefusalCounts;
 use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, Locals, SLOTS, join, lead, ports, unix};
@@ -50,8 +52,7 @@ pub(super) struct Inner {
     owned: Mutex<[bool; SLOTS]>,
     sinks: RwLock<Vec<(u8, Weak<dyn Sink>)>>,
     /// Where others send packets to, and from where we do.
-    pub(super) post: Tracked,
-    token: [u64; 2],
+    pub(super) post: Post,
     pub(super) mads: MadQueue,
     /// Multicast groups of a network.
     pub(super) heard: HeardGroups,
@@ -59,6 +60,7 @@ pub(super) struct Inner {
     pub(super) locals: Locals,
     pub(super) counts: Counts,
     turned_away: Mutex<TurnedAway>,
+    pub(super) refused: RefusalCounts,
     pub(super) stop: AtomicBool,
     pub(super) bell: EventFd,
     /// This process leads.
@@ -82,8 +84,6 @@ pub(super) struct Counts {
     pub(super) mads_unclaimed: AtomicU64,
     /// Packets from this machine that no device has sent, beside those that the kernel turned away.
     pub(super) foreign: AtomicU64,
-    /// Connections that were cut because they broke the protocol.
-    pub(super) violations: AtomicU64,
     /// Packets that were sent to multicast groups of a network.
     pub(super) group_packets: AtomicU64,
     /// Those of them with a wrong ICRC.
@@ -128,9 +128,10 @@ impl Membership {
             // It is leaving just now. Its locks and ours would be the same: wait until it is gone.
             members = registry.left.wait(members).unwrap_or_else(PoisonError::into_inner);
         }
-        let join::Joined { sockets, table, record, role } = join::join(group, is_loopback)?;
+        let join::Joined { sockets, table, record, role, skipped } = join::join(group, is_loopback)?;
         let locals = Locals::new(is_loopback);
         let inner = Arc::new(Inner::new(group, sockets, table, record, locals, Equipment::open)?);
+        inner.refused.names_skipped.store(skipped, Ordering::Relaxed);
         let number = inner.number;
         let thread = match lead::spawn(Arc::clone(&inner), role) {
             Ok(thread) => thread,
@@ -201,7 +202,7 @@ impl Membership {
 
     /// Adds what happened here to the counters of a device.
     pub(crate) fn count_into(&self, counters: &mut DeviceCounters) {
-        let Counts { forwarded, forwarded_in, strays, mads_unclaimed, violations, .. } = &self.inner.counts;
+        let Counts { forwarded, forwarded_in, strays, mads_unclaimed, .. } = &self.inner.counts;
         let Counts { group_packets, group_icrc_errors, group_malformed, .. } = &self.inner.counts;
         counters.packets_received += group_packets.load(Ordering::Relaxed);
         counters.icrc_errors += group_icrc_errors.load(Ordering::Relaxed);
@@ -212,7 +213,12 @@ impl Membership {
         counters.mads_unclaimed += mads_unclaimed.load(Ordering::Relaxed);
         counters.mads_dropped += self.mads_dropped();
         counters.foreign_source += self.inner.foreign();
-        counters.switch_violations += violations.load(Ordering::Relaxed);
+        let refused = self.inner.refused.read();
+        counters.switch_violations += refused.violations;
+        counters.switch_foreign_connections += refused.foreign_connections;
+        counters.switch_foreign_letters += refused.foreign_letters;
+        counters.switch_connections_full += refused.connections_full;
+        counters.switch_names_skipped += refused.names_skipped;
     }
 
     #[cfg(test)]
@@ -242,8 +248,7 @@ impl Drop for Membership {
 
 /// What a member opens for itself.
 pub(super) struct Equipment {
-    token: [u64; 2],
-    post: Tracked,
+    post: Post,
     mads: MadQueue,
     bell: EventFd,
 }
@@ -251,17 +256,9 @@ pub(super) struct Equipment {
 impl Equipment {
     fn open(record: &'static Record) -> Result<Self, SwitchError> {
         let mut random = Random::from_system().map_err(refused("random numbers"))?;
-        let mut word = || u64::from(random.next_u32()) << 32 | u64::from(random.next_u32());
-        let token = [word(), word()];
-        let post = Tracked::open(record, || {
-            let post = unix::socket(libc::SOCK_DGRAM)?;
-            unix::tell_senders(post.as_fd())?;
-            unix::bind(post.as_fd(), &forward::name(token))?;
-            Ok(post)
-        });
+        let token = [random.next_u64(), random.next_u64()];
         Ok(Self {
-            token,
-            post: post.map_err(refused("a socket for forwarded packets"))?,
+            post: Post::open(record, token).map_err(refused("a socket for forwarded packets"))?,
             mads: MadQueue::new().map_err(refused("a descriptor"))?,
             bell: EventFd::new().map_err(refused("a descriptor"))?,
         })
@@ -278,7 +275,13 @@ impl Inner {
         locals: Locals,
         equip: fn(&'static Record) -> Result<Equipment, SwitchError>,
     ) -> Result<Self, SwitchError> {
-        let Equipment { token, post, mads, bell } = match equip(record) {
+        let equipped = equip(record).and_then(|equipment| {
+            match table.lock_letters(equipment.post.token()).map_err(refused("a record lock"))? {
+                true => Ok(equipment),
+                false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),
+            }
+        });
+        let Equipment { post, mads, bell } = match equipped {
             Ok(equipment) => equipment,
             Err(error) => {
                 // Else a fork would put something else in the place of whatever has these numbers by then.
@@ -296,12 +299,12 @@ impl Inner {
             owned: Mutex::new([false; SLOTS]),
             sinks: RwLock::default(),
             post,
-            token,
             mads,
             heard: HeardGroups::default(),
             locals,
             counts: Counts::default(),
             turned_away: Mutex::default(),
+            refused: RefusalCounts::default(),
             stop: AtomicBool::new(false),
             bell,
             leads: AtomicBool::new(false),
@@ -353,7 +356,7 @@ impl Inner {
             incarnation,
             pid: std::process::id(),
             since: clock::wall_millis(),
-            token: self.token,
+            token: self.token(),
             program: program(),
         });
         incarnation
@@ -396,14 +399,14 @@ impl Inner {
             return false;
         }
         let Some(owner) = self.table.entry(at).read() else { return false };
-        if owner.token == self.token {
+        if owner.token == self.token() {
             return match kind {
                 Kind::Packets => self.deliver(slot, arrival),
                 Kind::Management => self.mads.push(arrival),
             };
         }
         let head = forward::head(kind, slot, arrival);
-        unix::send_to(self.post.as_fd(), &forward::name(owner.token), [&head, arrival.bytes]).is_ok()
+        self.post.send(&self.table, owner.token, [&head, arrival.bytes]).is_ok()
     }
 
     /// Gives packets that others forwarded to one of our slots; false if it is none, or nobody takes them.
@@ -433,7 +436,7 @@ impl Inner {
 
     /// What tells this process from others in the shared file.
     pub(super) const fn token(&self) -> [u64; 2] {
-        self.token
+        self.post.token()
     }
 }
 

@@ -7,9 +7,9 @@
 //! whatever way a process ends.
 //!
 //! ```text
-//! newcomer -- greets --> leader (whoever holds the name) -- all sockets, the shared file --> newcomer
+//! newcomer -- greets --> leader (listens at a name) -- all sockets, the shared file --> newcomer
 //! newcomer: locks a free slot, drops what lies in its socket, counts its incarnation up, publishes itself
-//! every member keeps its connection; when the leader is gone, whoever binds the name first leads
+//! every member keeps its connection; when the leader is gone, the first to lock its byte of the file leads
 //! ```
 //!
 //! On a loopback interface the filter looks at the source port too: what comes from another port than that of the
@@ -37,10 +37,13 @@ mod locals;
 mod mads;
 mod membership;
 mod multicast;
+mod names;
 mod nofile;
 mod ports;
+mod post;
 mod protocol;
 mod record_lock;
+mod refusals;
 mod sockets;
 mod stats;
 mod survey;
@@ -49,6 +52,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod unix;
+mod users;
 
 pub use claims::ServiceClaim;
 pub use error::{Holder, SwitchError};
@@ -59,6 +63,7 @@ pub(crate) use locals::{Distant, Locals};
 pub use mads::{Mad, communication_id};
 pub(crate) use mads::{route, seal};
 pub(crate) use membership::{Membership, Slot};
+pub use refusals::Refusals;
 pub use stats::{MOST_TOLD, ProcessStats, QpStats, Told, stats};
 pub use survey::{Row, Survey, survey};
 

@@ -7,19 +7,19 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ferroce_wire::{Body, Packet, Qpn};
 
+use super::{Distant, SLOTS};
 use super::claims::{Locked, owner_word};
 use super::error::{SwitchError, refused};
 use super::forward::{self, Arrival, Kind};
 use super::membership::{Inner, Slot};
 use super::table::{LISTENERS, Listener};
-use super::{Distant, SLOTS, unix};
 use crate::clock;
 use crate::engine::verify::{Ends, Verifier};
 use crate::fabric::udp::{Receiving, Socket};
@@ -120,7 +120,7 @@ impl Inner {
                 continue;
             }
             let head = forward::head(Kind::Packets, number, arrival);
-            match unix::send_to(self.post.as_fd(), &forward::name(entry.token), [&head, arrival.bytes]) {
+            match self.post.send(&self.table, entry.token, [&head, arrival.bytes]) {
                 Ok(()) => spread.sent += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => spread.no_room += 1,
                 // It is gone, and nobody has its slot yet.

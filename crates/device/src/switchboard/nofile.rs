@@ -6,7 +6,7 @@ use super::SOCKETS;
 use super::error::{SwitchError, refused};
 
 /// Descriptors that joining needs: the sockets, the shared file, and a few of the member's own.
-const NEEDED: u64 = SOCKETS as u64 + 12;
+const NEEDED: u64 = SOCKETS as u64 + 16;
 
 /// Descriptors beyond that a program should have for itself after a limit was raised.
 const SPARE: u64 = 256;

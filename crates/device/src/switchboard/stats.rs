@@ -6,7 +6,6 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, RawFd};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ferroce_transport::{State, Time};
@@ -16,13 +15,16 @@ use super::Group;
 use super::error::{SwitchError, refused};
 use super::fork::Tracked;
 use super::membership::{Inner, program};
+use super::names;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
+use super::refusals::{Refusals, count};
 use super::table::PROGRAM;
-use super::unix::{self, Room};
+use super::unix::{self, Reached, Room};
 use crate::clock;
 use crate::descriptor::wait_readable;
 use crate::engine::qps::Entry;
 use crate::path::Path;
+use crate::random::Random;
 
 /// Queue pairs that one answer tells of, at most: the socket keeps all of it for who asks.
 pub const MOST_TOLD: usize = 1024;
@@ -43,17 +45,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const IN_ONE: usize = 32;
 
 /// Bytes of what is told of a process: its number, engines, busy ones, queue pairs, the time, program, interface,
-/// address.
-const PROCESS: usize = LEN + 24 + PROGRAM + 16 + 24;
+/// address, refusals.
+const PROCESS: usize = REFUSALS + Refusals::LEN;
+
+/// Where its refusals begin.
+const REFUSALS: usize = LEN + 24 + PROGRAM + 16 + 24;
 
 /// Bytes of what is told of a queue pair: six short fields, the peer's address, four short counters and long ones.
 const ROW: usize = 12 + 16 + 16 + 8 * COUNTS + 4;
 
 /// Counters that are told.
 const COUNTS: usize = 9;
-
-/// What every name begins with; user, process and a number follow.
-const PREFIX: &str = "ferroce/stat/";
 
 /// A process, and what its queue pairs have done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +70,8 @@ pub struct ProcessStats {
     pub engines: u8,
     /// Those of them that were at work all the time: of their queue pairs nothing is told.
     pub busy: u8,
+    /// What it has refused there.
+    pub refused: Refusals,
     /// Queue pairs that it has there; more than are told if there are very many.
     pub queue_pairs: u32,
     /// When it looked, by its own clock.
@@ -259,12 +263,11 @@ pub(super) struct StatsDesk {
 }
 
 impl StatsDesk {
-    /// Opens it. Another may have the name, because somebody may give any name to a socket: then the next is tried.
-    pub(super) fn open(inner: &Inner) -> Self {
-        let pid = std::process::id();
-        let name = |number| format!("{PREFIX}{}/{pid}/{number}", inner.uid);
-        let open = |number| Tracked::open(inner.record, || unix::listen(name(number).as_bytes())).ok();
-        Self { listener: (0..64).find_map(open), asking: Vec::new(), exhausted: None }
+    /// Opens it, at a name that nothing outside can foresee: another user could have taken any other.
+    pub(super) fn open(inner: &Inner, random: &mut Random) -> Self {
+        let name = names::of_counters(inner.uid, std::process::id(), random.next_u64());
+        let listener = Tracked::open(inner.record, || unix::listen(name.as_bytes())).ok();
+        Self { listener, asking: Vec::new(), exhausted: None }
     }
 
     /// What to wait for: the listener, then who is connected. -1 stands for a listener that is not listened to.
@@ -291,7 +294,9 @@ impl StatsDesk {
                 return hear(inner, socket);
             }
             let is_late = now >= *until;
-            inner.counts.violations.fetch_add(u64::from(is_late), Ordering::Relaxed);
+            if is_late {
+                count(&inner.refused.violations);
+            }
             !is_late
         });
         if !is_ready(0) {
@@ -309,11 +314,12 @@ impl StatsDesk {
             };
             let is_ours = unix::peer(socket.as_fd()).is_ok_and(|peer| peer.uid == inner.uid);
             if !is_ours {
-                inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+                count(&inner.refused.foreign_connections);
                 continue;
             }
             if self.asking.len() >= MOST_ASKING {
-                // Who has been silent for longest has had its chance.
+                // The one that has been silent for longest has had its chance.
+                count(&inner.refused.connections_full);
                 self.asking.remove(0);
             }
             if hear(inner, &socket) {
@@ -343,7 +349,7 @@ fn hear(inner: &Inner, socket: &Tracked) -> bool {
             if other == Some(Err(Violation::OtherVersion)) {
                 let _ = unix::send(socket.as_fd(), &Answer::OtherVersion(VERSION).emit(), &[]);
             }
-            inner.counts.violations.fetch_add(1, Ordering::Relaxed);
+            count(&inner.refused.violations);
         }
     }
     false
@@ -373,6 +379,7 @@ fn answer(inner: &Inner, socket: &Tracked) -> io::Result<()> {
     head.extend(interface);
     head.extend([u8::from(inner.group.address.is_some()), 0, 0, 0, 0, 0, 0, 0]);
     head.extend(wide(inner.group.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())));
+    head.extend(inner.refused.read().emit());
     debug_assert_eq!(head.len(), PROCESS, "as long as it is read");
     unix::send(socket.as_fd(), &head, &[])?;
     for rows in rows.chunks(IN_ONE) {
@@ -393,15 +400,8 @@ pub type Told = Result<ProcessStats, (u32, SwitchError)>;
 /// The system does not tell which processes there are.
 pub fn stats(pids: &[u32]) -> Result<Vec<Told>, SwitchError> {
     let uid = unix::own_uid();
-    let text = std::fs::read("/proc/net/unix").map_err(refused("the list of sockets"))?;
-    let text = String::from_utf8_lossy(&text);
-    let names = text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
-    let own = format!("{PREFIX}{uid}/");
-    let mut names: Vec<&str> = names.filter(|name| name.starts_with(&own)).collect();
-    names.sort_unstable();
-    // Every connection stands in the list with the name that it was made to.
-    names.dedup();
-    let mut all: Vec<_> = names.into_iter().filter_map(|name| ask(name, uid, pids)).collect();
+    let names = names::list_counters(uid).map_err(refused("the list of sockets"))?;
+    let mut all: Vec<_> = names.iter().filter_map(|name| ask(name, uid, pids)).collect();
     all.sort_by_key(|one| match one {
         Ok(one) => one.pid,
         Err((pid, _)) => *pid,
@@ -412,8 +412,7 @@ pub fn stats(pids: &[u32]) -> Result<Vec<Told>, SwitchError> {
 /// Asks one process; `None` if it is gone, or not one of those that are wanted.
 fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<Told> {
     let socket = unix::socket(libc::SOCK_SEQPACKET).ok()?;
-    unix::connect(socket.as_fd(), name.as_bytes()).ok()?;
-    let peer = unix::peer(socket.as_fd()).ok().filter(|peer| peer.uid == uid)?;
+    let Ok(Reached::Ours(peer)) = unix::reach(socket.as_fd(), name.as_bytes(), uid) else { return None };
     if !pids.is_empty() && !pids.contains(&peer.pid) {
         return None;
     }
@@ -470,6 +469,7 @@ fn read_process(message: &[u8], pid: u32) -> Option<ProcessStats> {
         },
         engines: message[LEN + 4],
         busy: message[LEN + 5],
+        refused: Refusals::parse(message[REFUSALS..].first_chunk()?),
         queue_pairs: u32::from_ne_bytes(*message[LEN + 8..].first_chunk()?),
         time: Time::from_nanos(u64::from_ne_bytes(*message[LEN + 16..].first_chunk()?)),
         rows: Vec::new(),

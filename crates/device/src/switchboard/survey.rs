@@ -1,14 +1,18 @@
 //! Who owns which slot: asked from the leader, who knows who lives.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+use ferroce_transport::Time;
 
 use super::error::{SwitchError, refused};
 use super::membership::Inner;
+use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
+use super::refusals::Refusals;
 use super::table::PROGRAM;
-use super::unix::{self, Room};
+use super::unix::{self, Peer, Reached, Room};
 use super::{Group, SLOTS};
 use crate::clock;
 use crate::descriptor::wait_readable;
@@ -20,6 +24,8 @@ pub struct Survey {
     pub group: Group,
     /// The process that leads it.
     pub leader: u32,
+    /// What that process has refused.
+    pub refused: Refusals,
     /// The slots that have, or had, an owner.
     pub rows: Vec<Row>,
 }
@@ -56,41 +62,23 @@ const ROW: usize = 64;
 /// The system does not tell which groups there are.
 pub fn survey(interface: Option<&str>) -> Result<Vec<Result<Survey, SwitchError>>, SwitchError> {
     let uid = unix::own_uid();
-    // Anybody may give a socket any name: it need not be text.
-    let text = std::fs::read("/proc/net/unix").map_err(refused("the list of sockets"))?;
-    let text = String::from_utf8_lossy(&text);
-    let names = text.lines().filter_map(|line| line.split_whitespace().last()?.strip_prefix('@'));
-    let mut groups: Vec<Group> = names
-        .filter_map(Group::of_leader)
-        .filter(|(of, group)| *of == uid && interface.is_none_or(|wanted| wanted == group.interface))
-        .map(|(_, group)| group)
-        .collect();
-    groups.sort_by(|one, other| (&one.interface, one.address).cmp(&(&other.interface, other.address)));
-    // Every connection to a leader stands in the list with the leader's name.
-    groups.dedup();
-    Ok(groups.into_iter().filter_map(|group| ask(group, uid).transpose()).collect())
+    let mut names = names::list_leaders(uid).map_err(refused("the list of sockets"))?;
+    names.retain(|(group, _)| interface.is_none_or(|wanted| wanted == group.interface));
+    names.sort_by(|(one, at), (other, other_at)| {
+        (&one.interface, one.address, at).cmp(&(&other.interface, other.address, other_at))
+    });
+    // One patience for all: another user may have made up any number of groups.
+    let end = clock::now() + PATIENCE;
+    let groups = names.chunk_by(|(one, _), (other, _)| one == other);
+    Ok(groups.filter_map(|names| ask(names, uid, end).transpose()).collect())
 }
 
-/// Asks one leader; `None` if there is none any more.
-fn ask(group: Group, uid: u32) -> Result<Option<Survey>, SwitchError> {
-    let end = clock::now() + PATIENCE;
+/// Asks the leader of a group, wherever it listens; `None` if there is none any more.
+fn ask(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<Survey>, SwitchError> {
     loop {
-        let socket = unix::socket(libc::SOCK_SEQPACKET).map_err(refused("a socket"))?;
-        match unix::connect(socket.as_fd(), group.leader_name(uid).as_bytes()) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => return Ok(None),
-            Err(error) if clock::now() >= end => return Err(refused("a connection to the leader")(error)),
-            Err(_) => {
-                clock::pause(Duration::from_millis(1));
-                continue;
-            }
-            Ok(()) => {}
-        }
-        let leader = unix::peer(socket.as_fd()).map_err(refused("who leads"))?;
-        let pid = leader.pid;
-        if leader.uid != uid {
-            return Err(SwitchError::NameTaken { group, pid, uid: leader.uid });
-        }
-        let mut bytes = vec![0; LEN + SLOTS * ROW];
+        let Some((socket, leader)) = find(names, uid, end)? else { return Ok(None) };
+        let (group, pid) = (leader.0, leader.1.pid);
+        let mut bytes = vec![0; LEN + Refusals::LEN + SLOTS * ROW];
         let sent = unix::send(socket.as_fd(), &Greeting::Survey.emit(), &[]);
         let message = sent.and_then(|()| {
             loop {
@@ -107,8 +95,9 @@ fn ask(group: Group, uid: u32) -> Result<Option<Survey>, SwitchError> {
                 let answer = bytes.get(..message.len).unwrap_or_default();
                 match Answer::parse(answer) {
                     Some(Answer::Rows) => {
-                        let rows = answer[LEN..].as_chunks().0.iter().map(row).collect();
-                        return Ok(Some(Survey { group, leader: pid, rows }));
+                        let Some((told, rows)) = answer[LEN..].split_first_chunk() else { continue };
+                        let rows = rows.as_chunks().0.iter().map(row).collect();
+                        return Ok(Some(Survey { group, leader: pid, refused: Refusals::parse(told), rows }));
                     }
                     Some(Answer::OtherVersion(theirs)) => {
                         return Err(SwitchError::OtherVersion { group, pid, theirs, ours: VERSION });
@@ -129,9 +118,40 @@ fn ask(group: Group, uid: u32) -> Result<Option<Survey>, SwitchError> {
     }
 }
 
+/// A connection to the leader of a group, at one of these names. What another user listens at is passed over; what
+/// takes no connection just now is tried until the end.
+fn find(
+    names: &[(Group, Place)],
+    uid: u32,
+    end: Time,
+) -> Result<Option<(OwnedFd, (Group, Peer))>, SwitchError> {
+    loop {
+        let mut busy = false;
+        for (group, place) in names {
+            let socket = unix::socket(libc::SOCK_SEQPACKET).map_err(refused("a socket"))?;
+            let name = names::of_leader(group, uid, *place);
+            let reached = unix::reach(socket.as_fd(), name.as_bytes(), uid);
+            match reached.map_err(refused("a connection to the leader"))? {
+                Reached::Ours(peer) => return Ok(Some((socket, (group.clone(), peer)))),
+                Reached::Busy => busy = true,
+                Reached::Foreign | Reached::Nothing => {}
+            }
+        }
+        if !busy {
+            return Ok(None);
+        }
+        if clock::now() >= end {
+            let error = io::Error::from_raw_os_error(libc::EAGAIN);
+            return Err(refused("a connection to the leader")(error));
+        }
+        clock::pause(Duration::from_millis(1));
+    }
+}
+
 /// What the leader answers.
 pub(super) fn answer(inner: &Inner) -> Vec<u8> {
     let mut bytes = Answer::Rows.emit().to_vec();
+    bytes.extend(inner.refused.read().emit());
     for slot in 1..SLOTS {
         let Some(entry) = inner.table.entry(slot).read() else { continue };
         let mut row = [0; ROW];

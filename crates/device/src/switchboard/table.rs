@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::fork::PerProcess;
+use super::names::Place;
 use super::{SLOTS, record_lock};
 use crate::descriptor::owned;
 use crate::nic::lock;
@@ -27,10 +28,16 @@ const IDENTITY: usize = 12;
 pub(super) const PROGRAM: usize = 32;
 
 /// What the file begins with, its version included.
-const MAGIC: u64 = 0x4645_5252_4f43_4502;
+const MAGIC: u64 = 0x4645_5252_4f43_4503;
 
 /// The byte that is locked while claims and listeners are changed; those of the slots come before it.
 const CLAIMS_LOCK: u64 = 4096;
+
+/// The byte that is locked by the process that leads, as long as it does.
+const LEADER_LOCK: u64 = 4097;
+
+/// The first of the bytes that say that a process gets letters: which of them, its token says.
+const LETTERS_LOCKS: u64 = 1 << 62;
 
 /// The file as it lies in memory.
 #[repr(C, align(4096))]
@@ -38,6 +45,8 @@ struct Layout {
     magic: AtomicU64,
     /// The name of the group that the file is of.
     identity: [AtomicU64; IDENTITY],
+    /// Where the leader listens, as [`Place`] has it in a word.
+    leader: AtomicU64,
     slots: [Entry; SLOTS],
     claims: [Claim; CLAIMS],
     /// How many of the listeners were ever used: no more have to be looked at.
@@ -245,6 +254,35 @@ impl Table {
         record_lock::is_locked_by_another(self.file(), slot as u64)
     }
 
+    /// Makes this process the one that leads; false if another does.
+    pub(super) fn lock_leader(&self) -> io::Result<bool> {
+        record_lock::lock(self.file(), LEADER_LOCK)
+    }
+
+    pub(super) fn unlock_leader(&self) {
+        drop(record_lock::unlock(self.file(), LEADER_LOCK));
+    }
+
+    /// Says where the leader listens; this process leads.
+    pub(super) fn publish_leader(&self, place: Place) {
+        self.layout().leader.store(place.word(), Ordering::SeqCst);
+    }
+
+    /// Where the leader listens, or the one before it did.
+    pub(super) fn leader(&self) -> Place {
+        Place::of_word(self.layout().leader.load(Ordering::SeqCst))
+    }
+
+    /// Says that this process has the name for letters that its token makes, until it ends or closes the file.
+    pub(super) fn lock_letters(&self, token: [u64; 2]) -> io::Result<bool> {
+        record_lock::lock(self.file(), letters_byte(token))
+    }
+
+    /// Whether another process has the name for letters that this token makes.
+    pub(super) fn has_letters(&self, token: [u64; 2]) -> bool {
+        record_lock::is_locked_by_another(self.file(), letters_byte(token))
+    }
+
     /// Locks the claims against other processes; false if one has them.
     pub(super) fn lock_claims(&self) -> io::Result<bool> {
         record_lock::lock(self.file(), CLAIMS_LOCK)
@@ -265,6 +303,11 @@ impl Drop for Table {
         // SAFETY: the mapping is this table's own, and nobody borrows it any more.
         unsafe { libc::munmap(self.map.as_ptr().cast(), Self::LEN) };
     }
+}
+
+/// The byte of a process that gets letters. Two tokens have the same one as rarely as two are the same.
+const fn letters_byte(token: [u64; 2]) -> u64 {
+    LETTERS_LOCKS | token[0] >> 2
 }
 
 /// The name of a group in words, cut or padded with zeroes.

@@ -50,6 +50,37 @@ pub(super) fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     outcome(unsafe { libc::connect(socket.as_raw_fd(), from, len) })
 }
 
+/// What is at a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reached {
+    /// A socket of this user listens, and the connection is there.
+    Ours(Peer),
+    /// One of another user, or one that this process may not talk to.
+    Foreign,
+    /// None listens.
+    Nothing,
+    /// One listens, but takes no connection just now: whose it is cannot be told.
+    Busy,
+}
+
+/// Connects to a name, and asks the kernel whose it is. Nothing has been said by then.
+pub(super) fn reach(socket: BorrowedFd<'_>, name: &[u8], uid: u32) -> io::Result<Reached> {
+    match connect(socket, name) {
+        Ok(()) => {}
+        Err(error) => {
+            return match error.raw_os_error() {
+                Some(libc::ECONNREFUSED | libc::ENOENT) => Ok(Reached::Nothing),
+                Some(libc::EAGAIN | libc::EINTR | libc::EPROTOTYPE) => Ok(Reached::Busy),
+                // A security module keeps us from each other.
+                Some(libc::EPERM | libc::EACCES) => Ok(Reached::Foreign),
+                _ => Err(error),
+            };
+        }
+    }
+    let peer = peer(socket)?;
+    Ok(if peer.uid == uid { Reached::Ours(peer) } else { Reached::Foreign })
+}
+
 /// A socket that listens at an abstract name.
 pub(super) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
     let socket = socket(libc::SOCK_SEQPACKET)?;
@@ -97,31 +128,21 @@ pub(super) fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
 pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
     let mut space = Space::new();
     let control = space.with_descriptors(descriptors);
-    transmit(socket, None, &[bytes], control)
+    transmit(socket, &[bytes], control)
 }
 
-/// Sends one message, made of several pieces, to an abstract name.
-pub(super) fn send_to(socket: BorrowedFd<'_>, name: &[u8], pieces: [&[u8]; 2]) -> io::Result<()> {
-    let to = abstract_name(name)?;
-    transmit(socket, Some(&to), &pieces, &mut [])
+/// Sends one message, made of several pieces, to where a socket is connected.
+pub(super) fn send_pieces(socket: BorrowedFd<'_>, pieces: [&[u8]; 2]) -> io::Result<()> {
+    transmit(socket, &pieces, &mut [])
 }
 
-fn transmit(
-    socket: BorrowedFd<'_>,
-    to: Option<&(libc::sockaddr_un, socklen_t)>,
-    pieces: &[&[u8]],
-    control: &mut [u8],
-) -> io::Result<()> {
+fn transmit(socket: BorrowedFd<'_>, pieces: &[&[u8]], control: &mut [u8]) -> io::Result<()> {
     let mut vectors = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; 2];
     for (vector, piece) in vectors.iter_mut().zip(pieces) {
         // The kernel only reads what it sends.
         *vector = libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() };
     }
     let mut header = empty_header();
-    if let Some((address, len)) = to {
-        header.msg_name = ptr::from_ref(address).cast_mut().cast();
-        header.msg_namelen = *len;
-    }
     header.msg_iov = vectors.as_mut_ptr();
     header.msg_iovlen = pieces.len().min(vectors.len());
     if !control.is_empty() {
@@ -129,7 +150,7 @@ fn transmit(
         header.msg_controllen = control.len();
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the header points to an address, pieces and control bytes that are borrowed for longer than the call.
+    // SAFETY: the header points to pieces and control bytes that are borrowed for longer than the call.
     // The system call is made directly: the wrapper of the C library is where a thread may be cancelled.
     let result = unsafe { libc::syscall(libc::SYS_sendmsg, socket.as_raw_fd(), &raw const header, flags) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

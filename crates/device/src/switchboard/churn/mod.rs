@@ -10,7 +10,7 @@ mod tally;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::Group;
+use super::{Group, names};
 use crate::clock;
 use tally::Tally;
 
@@ -159,7 +159,7 @@ fn start(plan: &Plan, path: &std::path::Path) -> Child {
 /// No socket, no name, no shared file in anybody's hands, no lock on one.
 fn nothing_is_left(plan: &Plan, tally: &Tally) {
     let group = Group { interface: "lo".to_owned(), address: Some(plan.address.into()) };
-    let name = group.leader_name(super::unix::own_uid());
+    let name = names::of_leader(&group, super::unix::own_uid(), names::Place::Usual);
     let hex = format!("{:08X}:12B7", u32::from_ne_bytes(plan.address));
     let files = tally.noted_files();
     assert!(!files.is_empty(), "every member has noted its file");

@@ -8,8 +8,9 @@ use super::{connection, enter, eventually, group, is_cut};
 use crate::descriptor::wait_readable;
 use crate::switchboard::connections::Connections;
 use crate::switchboard::membership::{Membership, Slot};
+use crate::switchboard::names::{self, Place};
 use crate::switchboard::protocol::{Answer, Greeting};
-use crate::switchboard::{forward, stats, survey, unix};
+use crate::switchboard::{stats, survey, unix};
 
 /// Whether the kernel knows of our lock on a slot.
 fn is_locked(ours: &Slot) -> bool {
@@ -34,7 +35,7 @@ fn a_shared_file_that_is_sent_to_a_member_does_not_cost_its_locks() {
     assert!(is_locked(&ours));
     let inner = ours.member().inner();
     let file = inner.table.file().as_raw_fd();
-    let violations = || inner.counts.violations.load(Ordering::Relaxed);
+    let violations = || inner.refused.violations.load(Ordering::Relaxed);
 
     let before = violations();
     let socket = connection(21);
@@ -46,7 +47,7 @@ fn a_shared_file_that_is_sent_to_a_member_does_not_cost_its_locks() {
     let before = violations();
     let post = unix::socket(libc::SOCK_DGRAM).expect("a socket");
     let owner = inner.table.entry(ours.number().into()).read().expect("it is published");
-    unix::connect(post.as_fd(), &forward::name(owner.token)).expect("its socket");
+    unix::connect(post.as_fd(), &names::of_letters(owner.token)).expect("its socket");
     unix::send(post.as_fd(), b"anything", &[file]).expect("it is sent");
     eventually("the letter is a violation", || violations() > before);
     assert!(is_locked(&ours), "by a forwarded message");
@@ -96,7 +97,7 @@ fn a_leader_that_hands_out_the_file_of_another_group_costs_nobody_its_locks() {
     // Where the shared file should be, in the place of a socket, and with an answer that has none.
     let in_place_of_a_socket = [&sockets[1..2], &[file], &sockets[2..]].concat();
     for (address, descriptors) in [(25, &sockets[..]), (26, &in_place_of_a_socket), (27, &[file][..])] {
-        let name = group(address).leader_name(unix::own_uid());
+        let name = names::of_leader(&group(address), unix::own_uid(), Place::Usual);
         let listener = unix::listen(name.as_bytes()).expect("nobody leads there");
         let hostile = std::thread::scope(|scope| {
             let newcomer = scope.spawn(|| Membership::join(&group(address), true));
@@ -112,19 +113,20 @@ fn a_leader_that_hands_out_the_file_of_another_group_costs_nobody_its_locks() {
 
 /// Connects to wherever this process tells what its queue pairs do: other tests of it have switchboards too.
 fn ask_for_stats() -> Vec<OwnedFd> {
-    let (uid, pid) = (unix::own_uid(), std::process::id());
-    let connect = |number| {
+    let pid = format!("/{}/", std::process::id());
+    let connect = |name: &String| {
         let socket = unix::socket(libc::SOCK_SEQPACKET).ok()?;
-        unix::connect(socket.as_fd(), format!("ferroce/stat/{uid}/{pid}/{number}").as_bytes()).ok()?;
+        unix::connect(socket.as_fd(), name.as_bytes()).ok()?;
         Some(socket)
     };
-    (0..64).filter_map(connect).collect()
+    let names = names::list_counters(unix::own_uid()).expect("a list of names");
+    names.iter().filter(|name| name.contains(&pid)).filter_map(connect).collect()
 }
 
 #[test]
 fn who_asks_for_counters_is_heard_once_and_briefly() {
     let ours = enter(28);
-    let violations = || ours.member().inner().counts.violations.load(Ordering::Relaxed);
+    let violations = || ours.member().inner().refused.violations.load(Ordering::Relaxed);
     let told = |pid| {
         let all = stats(&[pid]).expect("a list of sockets");
         all.into_iter().flatten().find(|process| process.group == group(28))

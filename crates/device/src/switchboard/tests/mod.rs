@@ -2,6 +2,8 @@
 
 mod attacks;
 mod other;
+mod squatted;
+mod squatter;
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +14,7 @@ use std::time::Duration;
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Req, ServiceId};
 
 use super::membership::{Membership, Slot};
+use super::names::{self, Place};
 use super::protocol::{Greeting, LEN};
 use super::unix::{self, Room};
 use super::{Group, SLOTS, SwitchError, communication_id, survey};
@@ -193,7 +196,7 @@ fn a_stopped_leader_is_named() {
 /// A connection to the leader of a group.
 fn connection(last: u8) -> OwnedFd {
     let socket = unix::socket(libc::SOCK_SEQPACKET).expect("a socket");
-    let name = group(last).leader_name(unix::own_uid());
+    let name = names::of_leader(&group(last), unix::own_uid(), Place::Usual);
     unix::connect(socket.as_fd(), name.as_bytes()).expect("a leader");
     socket
 }
@@ -218,8 +221,11 @@ fn who_breaks_the_protocol_is_cut_off_and_the_others_go_on() {
     let ours = enter(9);
     let mut other = Other::start("member", address(9));
     other.hear();
-    let violations = || ours.member().inner().counts.violations.load(Ordering::Relaxed);
-    let before = violations();
+    let refused = || {
+        let refused = ours.member().inner().refused.read();
+        refused.violations + refused.connections_full
+    };
+    let before = refused();
 
     // Nonsense, too short, too long, another version, descriptors that nobody asked for.
     let mut version = Greeting::Join.emit();
@@ -244,7 +250,8 @@ fn who_breaks_the_protocol_is_cut_off_and_the_others_go_on() {
     // One that says nothing, and too many of one process.
     let silent: Vec<OwnedFd> = (0..20).map(|_| connection(9)).collect();
     assert!(silent.iter().all(is_cut));
-    assert!(violations() - before >= 7 + 20, "{}", violations() - before);
+    assert!(refused() - before >= 7 + 20, "{}", refused() - before);
+    assert!(ours.member().inner().refused.read().connections_full > 0);
 
     other.say("leads?");
     assert_eq!(other.hear(), "false");

@@ -1,6 +1,6 @@
 //! Another process of a test: this binary again, told by a variable what to do. Both speak in lines.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Rep};
 
+use super::squatter;
 use crate::fabric::udp::Socket;
 use crate::switchboard::error::refused;
 use crate::switchboard::join::{Joined, join};
@@ -30,13 +31,23 @@ pub(super) struct Other {
 impl Other {
     /// Starts a process in a role, with an address.
     pub(super) fn start(role: &str, address: IpAddr) -> Self {
+        Self::start_with(role, address, |_| {}).expect("this binary runs")
+    }
+
+    /// The same, after something was changed about how it starts.
+    pub(super) fn start_with(
+        role: &str,
+        address: IpAddr,
+        change: impl FnOnce(&mut Command),
+    ) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe().expect("this binary has a name"));
         command.args(["--exact", "switchboard::tests::the_other_process", "--nocapture"]);
         command.env(ROLE, format!("{role} {address}")).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().expect("this binary runs");
+        change(&mut command);
+        let mut child = command.spawn()?;
         let input = child.stdin.take().expect("a pipe");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
-        Self { child, input, output }
+        Ok(Self { child, input, output })
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -83,12 +94,12 @@ impl Drop for Other {
     }
 }
 
-fn tell(line: &str) {
+pub(super) fn tell(line: &str) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\n{MARK}{line}").and_then(|()| out.flush()).expect("the parent listens");
 }
 
-fn listen() -> String {
+pub(super) fn listen() -> String {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
         std::process::exit(1);
@@ -120,6 +131,7 @@ pub(super) fn play() {
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
             drop(enter(&group).map(|slot| member(&slot)));
         }
+        "squatter" => squatter::play(),
         "fork" => fork(&group),
         "unequipped" => unequipped(&group),
         other => unreachable!("{other}"),
@@ -209,10 +221,10 @@ fn fork(group: &Group) {
 
 /// Joins, but finds no descriptor for itself.
 fn unequipped(group: &Group) {
-    let Joined { sockets, table, record, role } = join(group, true).expect("a group");
+    let Joined { sockets, table, record, role, .. } = join(group, true).expect("a group");
     let kept: Vec<RawFd> = sockets.iter().map(Socket::raw).collect();
     let known = kept.iter().all(|fd| record.tracks(*fd));
-    let refuse = |_| Err(refused("a descriptor")(std::io::Error::from_raw_os_error(libc::EMFILE)));
+    let refuse = |_| Err(refused("a descriptor")(io::Error::from_raw_os_error(libc::EMFILE)));
     let failed = Inner::new(group, sockets, table, record, Locals::new(true), refuse).is_err();
     drop(role);
     let left = kept.iter().any(|fd| record.tracks(*fd)) || count_sockets() > 0;
