@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use ferroce_transport::cm::{
-    Accept, CmCounters, Config, Connect, DatagramService, Ends, Event, Limits, Manager, Query, Refused,
+    Accept, Chance, CmCounters, Config, Connect, DatagramService, Ends, Event, Limits, Manager, Query,
+    Refused,
 };
 use ferroce_wire::Qpn;
 use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId};
@@ -22,6 +23,7 @@ use crate::descriptor::{EventFd, wait_either};
 use crate::driver::Signals;
 use crate::fabric::capture::Capture;
 use crate::nic::{Nic, lock};
+use crate::random::Random;
 use crate::switchboard::{Mad, Membership, ServiceClaim, SwitchError, fork};
 
 /// Messages that are taken in before timers are looked at.
@@ -67,11 +69,12 @@ pub struct ListeningTo {
 impl Managing {
     pub(crate) fn start(nic: &Nic, capture: Option<Capture<()>>) -> io::Result<Self> {
         let slot = nic.communication_id(0).to_be_bytes()[0];
-        let seed = u64::from(nic.random_u32()) << 32 | u64::from(nic.random_u32());
-        let config = Config { limits: Limits::default(), slot, seed, path_mtu: nic.active_mtu() };
+        let mut random = Random::from_system()?;
+        let chance = Chance::new(move || random.next_u32());
+        let config = Config { limits: Limits::default(), slot, path_mtu: nic.active_mtu() };
         let mailer = Mailer::new(Arc::clone(nic.member()), capture, nic.config().faults);
         let manager = Arc::new(ConnectionManager {
-            books: Mutex::new(Books::new(Manager::new(config), mailer)),
+            books: Mutex::new(Books::new(Manager::new(config, chance), mailer)),
             member: Arc::clone(nic.member()),
             bell: EventFd::new()?,
             stop: AtomicBool::new(false),

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::connection::{Connection, Ends, State};
 use super::counters::CmCounters;
 use super::event::Event;
-use super::ids::Ids;
+use super::ids::{Chance, Ids};
 use super::limits::Limits;
 use super::sidr::{DatagramService, Question};
 use super::waiting::Waiting;
@@ -23,8 +23,6 @@ pub struct Config {
     pub limits: Limits,
     /// The top byte of its communication ids.
     pub slot: u8,
-    /// A number that nobody outside can guess: its communication and transaction ids come from it.
-    pub seed: u64,
     /// The largest packets that the device takes.
     pub path_mtu: PathMtu,
 }
@@ -62,6 +60,8 @@ pub enum Refused {
 pub struct Manager {
     pub(super) config: Config,
     pub(super) ids: Ids,
+    /// The upper half of all transaction ids; the lower is a communication id.
+    transactions: u32,
     pub(super) connections: BTreeMap<CommId, Connection>,
     /// Requests that came from outside, by address and by the peer's name for them.
     pub(super) requests: BTreeMap<(IpAddr, CommId), CommId>,
@@ -89,13 +89,13 @@ pub(super) struct Listening {
 }
 
 impl Manager {
-    /// One without connections.
+    /// One without connections. Its communication and transaction ids come from `chance`.
     #[must_use]
-    pub fn new(config: Config) -> Self {
-        let [.., a, b, c, d] = config.seed.to_be_bytes();
+    pub fn new(config: Config, mut chance: Chance) -> Self {
         Self {
             config,
-            ids: Ids::new(config.slot, u32::from_be_bytes([a, b, c, d])),
+            transactions: chance.draw(),
+            ids: Ids::new(config.slot, chance),
             connections: BTreeMap::new(),
             requests: BTreeMap::new(),
             peers: BTreeMap::new(),
@@ -201,7 +201,7 @@ impl Manager {
     }
 
     pub(super) fn transaction(&self, id: CommId) -> u64 {
-        self.config.seed & 0xffff_ffff_0000_0000 | u64::from(id.0)
+        u64::from(self.transactions) << 32 | u64::from(id.0)
     }
 
     /// A name for a new connection or question.

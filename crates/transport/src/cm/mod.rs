@@ -40,6 +40,7 @@ pub use active::Connect;
 pub use connection::{Ends, Patience};
 pub use counters::CmCounters;
 pub use event::{End, Event, Failure, Request, Resolved};
+pub use ids::Chance;
 pub use limits::Limits;
 pub use manager::{Config, Manager, Outgoing, Refused};
 pub use passive::Accept;

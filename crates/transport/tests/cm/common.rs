@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use ferroce_transport::Time;
-use ferroce_transport::cm::{Accept, Config, Connect, Ends, Event, Limits, Manager, Outgoing, Patience};
+use ferroce_transport::cm::{
+    Accept, Chance, Config, Connect, Ends, Event, Limits, Manager, Outgoing, Patience,
+};
 use ferroce_wire::mad::{
     CmMad, CmMessage, CommId, IpCmHeader, IpPair, PortSpace, Rep, Req, ReqPath, ServiceId, Timeout,
 };
@@ -29,8 +31,16 @@ pub(crate) fn turned(ends: Ends) -> Ends {
 }
 
 pub(crate) fn manager(number: u8, limits: Limits) -> Manager {
-    let seed = 0x1234_5678_9abc_def0 ^ u64::from(number) << 40 ^ u64::from(number);
-    Manager::new(Config { limits, slot: number, seed, path_mtu: PathMtu::B1024 })
+    let config = Config { limits, slot: number, path_mtu: PathMtu::B1024 };
+    Manager::new(config, chance(u64::from(number)))
+}
+
+/// The same numbers in every run.
+pub(crate) fn chance(mut seed: u64) -> Chance {
+    Chance::new(move || {
+        seed = seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+        u32::try_from(seed >> 32).expect("32 bits")
+    })
 }
 
 pub(crate) fn patience(now: Time) -> Patience {

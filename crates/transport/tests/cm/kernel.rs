@@ -37,7 +37,7 @@ fn heard(name: &str) -> Vec<Heard> {
 }
 
 fn manager(path_mtu: PathMtu) -> Manager {
-    Manager::new(Config { limits: Limits::default(), slot: 3, seed: 0x0123_4567_89ab_cdef, path_mtu })
+    Manager::new(Config { limits: Limits::default(), slot: 3, path_mtu }, crate::common::chance(3))
 }
 
 const NOW: Time = Time::from_nanos(1);
