@@ -5,9 +5,10 @@ mod pipe;
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::time::Duration;
 
 use common::{Side, signaled};
 use ferroce_device::fabric::capture::{Capture, CaptureError};
@@ -193,8 +194,111 @@ fn a_file_that_cannot_be_made_is_named() {
     let error = Capture::create(&path, Pipe::default()).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(path.to_str().unwrap()), "{text}");
-    let CaptureError::Create { path: named, .. } = error;
-    assert_eq!(named, path);
+    assert!(matches!(error, CaptureError::Create { path: named, .. } if named == path));
+}
+
+/// A user that nothing else runs as.
+const STRANGER: u32 = 54_321;
+
+/// Whether there can be another user.
+fn is_root() -> bool {
+    let is_root = fs::metadata("/proc/self").expect("this process").uid() == 0;
+    if !is_root {
+        println!("SKIPPED: only root can make files of another user");
+    }
+    is_root
+}
+
+/// Why there is no capture; in a thread of its own, because it must not wait for anything.
+#[expect(clippy::disallowed_methods, reason = "a thread that waits for ever is what is looked for")]
+fn why_not(path: &Path) -> String {
+    let (tell, hear) = std::sync::mpsc::channel();
+    let name = path.to_owned();
+    std::thread::spawn(move || {
+        tell.send(Capture::create(name, Pipe::default()).map(drop).map_err(|error| error.to_string()))
+    });
+    let made = hear.recv_timeout(Duration::from_secs(10)).expect("it does not wait");
+    made.expect_err("it is refused")
+}
+
+#[test]
+fn a_capture_file_is_not_opened_through_another_users_link() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder("links");
+    let (precious, name) = (folder.join("precious"), folder.join("a.pcapng"));
+    fs::write(&precious, "precious").unwrap();
+    for target in [precious.clone(), folder.join("new")] {
+        symlink(&target, &name).unwrap();
+        lchown(&name, Some(STRANGER), Some(STRANGER)).unwrap();
+        let why = why_not(&name);
+        assert!(why.contains(name.to_str().unwrap()) && why.contains("a link of another user"), "{why}");
+        assert!(why.contains("uid 54321") && why.contains("remove it"), "{why}");
+        fs::remove_file(&name).unwrap();
+    }
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    assert!(!folder.join("new").exists());
+    // Nor behind a link of our own.
+    let second = folder.join("second");
+    symlink("precious", &second).unwrap();
+    lchown(&second, Some(STRANGER), Some(STRANGER)).unwrap();
+    symlink("second", &name).unwrap();
+    assert!(why_not(&name).contains("second is a link of another user"));
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+}
+
+#[test]
+fn another_users_file_pipe_or_device_is_not_written_to() {
+    if !is_root() {
+        return;
+    }
+    let folder = folder("strangers");
+    let name = folder.join("a.pcapng");
+    let make = |kind: &[&str]| match kind {
+        [] => fs::write(&name, "").is_ok(),
+        kind => Command::new("mknod").arg(&name).args(kind).status().is_ok_and(|status| status.success()),
+    };
+    for (what, kind) in [("file", &[][..]), ("pipe", &["p"]), ("device", &["c", "1", "3"])] {
+        if !make(kind) {
+            assert_eq!(what, "device", "only devices may be forbidden here");
+            continue;
+        }
+        lchown(&name, Some(STRANGER), Some(STRANGER)).unwrap();
+        let why = why_not(&name);
+        assert!(why.contains(&format!("is a {what} of another user (uid 54321")), "{why}");
+        assert_eq!(fs::metadata(&name).unwrap().len(), 0);
+        fs::remove_file(&name).unwrap();
+    }
+}
+
+#[test]
+fn a_file_with_a_second_name_is_not_emptied() {
+    let folder = folder("names");
+    let (precious, name) = (folder.join("precious"), folder.join("a.pcapng"));
+    fs::write(&precious, "precious").unwrap();
+    fs::hard_link(&precious, &name).unwrap();
+    let why = why_not(&name);
+    assert!(why.contains("has 2 names") && why.contains("choose another"), "{why}");
+    assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+    assert!(why_not(&folder).contains("is a folder"));
+}
+
+#[test]
+fn a_file_or_link_of_ours_is_replaced() {
+    let folder = folder("ours");
+    let (old, name) = (folder.join("old"), folder.join("a.pcapng"));
+    fs::write(&old, vec![7; 100_000]).unwrap();
+    drop(Capture::create(&old, Pipe::default()).unwrap());
+    assert_eq!(frames(&old), []);
+    symlink("made", &name).unwrap();
+    for _ in 0..2 {
+        drop(Capture::create(&name, Pipe::default()).unwrap());
+        assert_eq!(frames(&folder.join("made")), []);
+    }
+    assert_eq!(fs::metadata(folder.join("made")).unwrap().permissions().mode() & 0o077, 0);
+    symlink("a-circle", folder.join("a-circle")).unwrap();
+    assert!(why_not(&folder.join("a-circle")).contains("a-circle"));
 }
 
 #[test]

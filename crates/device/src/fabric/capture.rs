@@ -4,13 +4,12 @@
 //! have on the network, as far as a socket knows them.
 
 mod file;
+mod open;
 
-use std::fs::OpenOptions;
 use std::io::{self, BufWriter};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -48,6 +47,40 @@ pub enum CaptureError {
         /// What the system says.
         source: io::Error,
     },
+    /// Another user put something there.
+    #[error(
+        "the capture file {} is a {what} of another user (uid {uid}, this process is of uid {ours}), who would read \
+         what is written or say where it goes; remove it, or name a file in a folder of your own", .path.display()
+    )]
+    OtherUser {
+        /// The file.
+        path: PathBuf,
+        /// A file, a link, a pipe or a device.
+        what: &'static str,
+        /// Whose it is.
+        uid: u32,
+        /// Whose this process is.
+        ours: u32,
+    },
+    /// The file has other names too.
+    #[error(
+        "the capture file {} exists, and has {links} names; another user may have given it this one, and what it \
+         holds would be lost; remove the name, or choose another", .path.display()
+    )]
+    OtherNames {
+        /// The file.
+        path: PathBuf,
+        /// How many names it has.
+        links: u64,
+    },
+    /// There is something else.
+    #[error("the capture file {} is {what}; name a file, a pipe or a device", .path.display())]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
 }
 
 impl<F> Capture<F> {
@@ -59,12 +92,11 @@ impl<F> Capture<F> {
     /// shows the content of memory.
     ///
     /// # Errors
-    /// The file cannot be made.
+    /// The file cannot be made, or what has its name is not rightly this user's: see [`CaptureError`].
     pub fn create(path: impl AsRef<Path>, inner: F) -> Result<Self, CaptureError> {
         let path = with_process_id(path.as_ref(), process::id());
-        let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
-        let file = opened.and_then(|file| PcapNg::begin(BufWriter::with_capacity(Self::BUFFER, file)));
-        match file {
+        let file = open::open(&path)?;
+        match PcapNg::begin(BufWriter::with_capacity(Self::BUFFER, file)) {
             Ok(file) => Ok(Self { inner, file: Arc::new(Mutex::new(file)) }),
             Err(source) => Err(CaptureError::Create { path, source }),
         }
