@@ -35,14 +35,17 @@ pub(super) enum Kind {
 }
 
 /// Bytes before the packets.
-pub(super) const HEAD: usize = 56;
+pub(super) const HEAD: usize = 64;
+
+/// Where the group's secret stands in them.
+pub(super) const SECRET: usize = 56;
 
 /// Bytes of the longest message.
 pub(super) const LONGEST: usize = HEAD + 65_536;
 
 const MAGIC: [u8; 4] = *b"FRFW";
 
-/// What stands before the packets.
+/// What stands before the packets; the secret is added when it is sent.
 pub(super) fn head(kind: Kind, slot: u8, arrival: &Arrival<'_>) -> [u8; HEAD] {
     let Received { segment, source: (source, port), local, traffic_class, hop_limit, .. } = arrival.received;
     let mut bytes = [0; HEAD];

@@ -276,6 +276,7 @@ impl Inner {
         equip: fn(&'static Record) -> Result<Equipment, SwitchError>,
     ) -> Result<Self, SwitchError> {
         let equipped = equip(record).and_then(|equipment| {
+            equipment.post.guard(table.secret());
             match table.lock_letters(equipment.post.token()).map_err(refused("a record lock"))? {
                 true => Ok(equipment),
                 false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),
@@ -406,7 +407,7 @@ impl Inner {
             };
         }
         let head = forward::head(kind, slot, arrival);
-        self.post.send(&self.table, owner.token, [&head, arrival.bytes]).is_ok()
+        self.post.send(&self.table, owner.token, head, arrival.bytes).is_ok()
     }
 
     /// Gives packets that others forwarded to one of our slots; false if it is none, or nobody takes them.

@@ -120,7 +120,7 @@ impl Inner {
                 continue;
             }
             let head = forward::head(Kind::Packets, number, arrival);
-            match self.post.send(&self.table, entry.token, [&head, arrival.bytes]) {
+            match self.post.send(&self.table, entry.token, head, arrival.bytes) {
                 Ok(()) => spread.sent += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => spread.no_room += 1,
                 // It is gone, and nobody has its slot yet.

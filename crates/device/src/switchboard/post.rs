@@ -4,12 +4,19 @@
 //! takes its slot. So a letter is sent over a connection, which stays with the socket that it was made to,
 //! and only if the process that told the name lived *after* the connection was made: then it had the
 //! name all the time. It says that it lives with a record lock, which the kernel ends before the name is free.
+//!
+//! Any user can write to a name that it sees, and a socket keeps few letters. So letters carry a secret that stands in
+//! the shared file, and the kernel drops those that do not before they take room. Whose a letter is, is
+//! looked at all the same.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Mutex;
 
+use libc::sock_filter;
+
 use super::fork::{Record, Tracked};
+use super::forward::{HEAD, SECRET};
 use super::names;
 use super::table::Table;
 use super::unix;
@@ -59,15 +66,28 @@ impl Post {
         self.letters.raw()
     }
 
+    /// Lets only letters with this secret in, and a few of the others, so that they are seen and counted. Where the
+    /// system refuses it, letters are told apart when they are read.
+    pub(super) fn guard(&self, secret: u64) {
+        drop(unix::admit(self.as_fd(), &mut filter(secret)));
+    }
+
     /// Sends a letter to the process that told this token. Never waits.
-    pub(super) fn send(&self, table: &Table, to: [u64; 2], pieces: [&[u8]; 2]) -> io::Result<()> {
+    pub(super) fn send(
+        &self,
+        table: &Table,
+        to: [u64; 2],
+        mut head: [u8; HEAD],
+        packets: &[u8],
+    ) -> io::Result<()> {
+        head[SECRET..].copy_from_slice(&table.secret().to_ne_bytes());
         let mut ways = lock(&self.ways);
         let place = match ways.all.iter().position(|(of, _)| *of == Some(to)) {
             Some(place) => place,
             None => ways.connect(table, to)?,
         };
         let (of, way) = &mut ways.all[place];
-        let sent = unix::send_pieces(way.as_fd(), pieces);
+        let sent = unix::send_pieces(way.as_fd(), [&head, packets]);
         if let Err(error) = &sent
             && error.kind() != io::ErrorKind::WouldBlock
         {
@@ -95,8 +115,83 @@ impl Ways {
     }
 }
 
+/// Takes all of a letter with this secret, and of one in 4096 others a byte.
+fn filter(secret: u64) -> [sock_filter; 10] {
+    let [a, b, c, d, e, f, g, h] = secret.to_ne_bytes();
+    let step = |code: u32, jump_true, jump_false, k| sock_filter {
+        code: u16::try_from(code).unwrap_or(0),
+        jt: jump_true,
+        jf: jump_false,
+        k,
+    };
+    let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
+    let is = |word, otherwise| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, otherwise, word);
+    let take = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    [
+        // What is too short for this is dropped.
+        load(SECRET_WORDS[0]),
+        is(u32::from_be_bytes([a, b, c, d]), 3),
+        load(SECRET_WORDS[1]),
+        is(u32::from_be_bytes([e, f, g, h]), 1),
+        take(u32::MAX),
+        load((libc::SKF_AD_OFF + libc::SKF_AD_RANDOM).cast_unsigned()),
+        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0xfff),
+        is(0, 1),
+        take(1),
+        take(0),
+    ]
+}
+
+/// Where the halves of the secret stand, as wide as it stands in a filter.
+#[expect(clippy::cast_possible_truncation, reason = "a head is short")]
+const SECRET_WORDS: [u32; 2] = [SECRET as u32, SECRET as u32 + 4];
+
 impl AsFd for Post {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.letters.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switchboard::unix::Room;
+
+    const SECRET_OF_TEST: u64 = 0x0123_4567_89ab_cdef;
+
+    fn letter(secret: u64) -> Vec<u8> {
+        let mut letter = vec![7; HEAD + 100];
+        letter[SECRET..HEAD].copy_from_slice(&secret.to_ne_bytes());
+        letter
+    }
+
+    /// A few letters fill a socket, and any user may send them.
+    #[test]
+    fn letters_without_the_secret_take_no_room() {
+        let record = Record::acquire().expect("a descriptor");
+        let token = [u64::from(std::process::id()), 0x7465_7374];
+        let post = Post::open(record, token).expect("a name");
+        post.guard(SECRET_OF_TEST);
+        let stranger = unix::socket(libc::SOCK_DGRAM).expect("a socket");
+        unix::connect(stranger.as_fd(), &names::of_letters(token)).expect("a socket is there");
+        let others =
+            [letter(SECRET_OF_TEST ^ 1), letter(SECRET_OF_TEST ^ 1 << 63), vec![0; HEAD], vec![1; 3]];
+        for count in 0..2000 {
+            let sent = unix::send(stranger.as_fd(), &others[count % others.len()], &[]);
+            assert!(sent.is_ok(), "{count}: {sent:?}");
+        }
+        let ours = letter(SECRET_OF_TEST);
+        unix::send(stranger.as_fd(), &ours, &[]).expect("there is room");
+        let mut bytes = vec![0; 1000];
+        let mut receive = || {
+            let message = unix::receive(post.as_fd(), &mut bytes, Room::Sender).expect("a letter");
+            (message.len, bytes[..message.len] == ours)
+        };
+        // One of very many others may come before it, and is a byte of it.
+        while let (len, false) = receive() {
+            assert_eq!(len, 1);
+        }
+        drop(post);
+        record.release(&crate::switchboard::fork::hold());
     }
 }

@@ -1,5 +1,6 @@
 //! What a process of a switchboard has refused, counted by reason.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Writes the reasons once, with their names.
@@ -63,6 +64,18 @@ impl Refusals {
     }
 }
 
+/// The reasons with a count, in one line; nothing if nothing was refused.
+impl fmt::Display for Refusals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut between = "";
+        for (name, count) in self.iter().filter(|(_, count)| *count > 0) {
+            write!(f, "{between}{count} {}", name.replace('_', " "))?;
+            between = ", ";
+        }
+        Ok(())
+    }
+}
+
 /// Counts one more.
 pub(super) fn count(reason: &AtomicU64) {
     reason.fetch_add(1, Ordering::Relaxed);
@@ -82,6 +95,9 @@ mod tests {
             names_skipped: 5,
         };
         assert_eq!(Refusals::parse(&refusals.emit()), refusals);
+        let few = Refusals { foreign_letters: 2, names_skipped: 1, ..Refusals::default() };
+        assert_eq!(few.to_string(), "2 foreign letters, 1 names skipped");
+        assert_eq!(Refusals::default().to_string(), "");
         assert_eq!(refusals.iter().map(|(_, count)| count).collect::<Vec<_>>(), [1, u64::MAX, 3, 4, 5]);
     }
 }

@@ -75,9 +75,10 @@ pub fn survey(interface: Option<&str>) -> Result<Vec<Result<Survey, SwitchError>
 
 /// Asks the leader of a group, wherever it listens; `None` if there is none any more.
 fn ask(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<Survey>, SwitchError> {
+    let Some((group, _)) = names.first() else { return Ok(None) };
     loop {
-        let Some((socket, leader)) = find(names, uid, end)? else { return Ok(None) };
-        let (group, pid) = (leader.0, leader.1.pid);
+        let Some((socket, Peer { pid, .. })) = find(names, uid, end)? else { return Ok(None) };
+        let group = group.clone();
         let mut bytes = vec![0; LEN + Refusals::LEN + SLOTS * ROW];
         let sent = unix::send(socket.as_fd(), &Greeting::Survey.emit(), &[]);
         let message = sent.and_then(|()| {
@@ -120,11 +121,7 @@ fn ask(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<Survey>, 
 
 /// A connection to the leader of a group, at one of these names. What another user listens at is passed over; what
 /// takes no connection just now is tried until the end.
-fn find(
-    names: &[(Group, Place)],
-    uid: u32,
-    end: Time,
-) -> Result<Option<(OwnedFd, (Group, Peer))>, SwitchError> {
+fn find(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<(OwnedFd, Peer)>, SwitchError> {
     loop {
         let mut busy = false;
         for (group, place) in names {
@@ -132,7 +129,7 @@ fn find(
             let name = names::of_leader(group, uid, *place);
             let reached = unix::reach(socket.as_fd(), name.as_bytes(), uid);
             match reached.map_err(refused("a connection to the leader"))? {
-                Reached::Ours(peer) => return Ok(Some((socket, (group.clone(), peer)))),
+                Reached::Ours(peer) => return Ok(Some((socket, peer))),
                 Reached::Busy => busy = true,
                 Reached::Foreign | Reached::Nothing => {}
             }

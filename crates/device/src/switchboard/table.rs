@@ -14,6 +14,7 @@ use super::names::Place;
 use super::{SLOTS, record_lock};
 use crate::descriptor::owned;
 use crate::nic::lock;
+use crate::random::Random;
 
 /// Services that the processes of a group listen for, at most.
 pub(super) const CLAIMS: usize = 256;
@@ -47,6 +48,8 @@ struct Layout {
     identity: [AtomicU64; IDENTITY],
     /// Where the leader listens, as [`Place`] has it in a word.
     leader: AtomicU64,
+    /// What letters of members are known by.
+    secret: AtomicU64,
     slots: [Entry; SLOTS],
     claims: [Claim; CLAIMS],
     /// How many of the listeners were ever used: no more have to be looked at.
@@ -143,6 +146,7 @@ impl Table {
         for (word, value) in table.layout().identity.iter().zip(identity(name)) {
             word.store(value, Ordering::Relaxed);
         }
+        table.layout().secret.store(Random::from_system()?.next_u64(), Ordering::Relaxed);
         table.layout().magic.store(MAGIC, Ordering::Release);
         Ok(table)
     }
@@ -271,6 +275,11 @@ impl Table {
     /// Where the leader listens, or the one before it did.
     pub(super) fn leader(&self) -> Place {
         Place::of_word(self.layout().leader.load(Ordering::SeqCst))
+    }
+
+    /// What letters of members are known by: nothing that has not got the file knows it.
+    pub(super) fn secret(&self) -> u64 {
+        self.layout().secret.load(Ordering::Relaxed)
     }
 
     /// Says that this process has the name for letters that its token makes, until it ends or closes the file.

@@ -124,6 +124,19 @@ pub(super) fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     outcome(result)
 }
 
+/// Lets only messages in that a program takes.
+pub(super) fn admit(socket: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -> io::Result<()> {
+    let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
+    let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
+    let from = (&raw const program).cast::<c_void>();
+    let size = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
+    // SAFETY: `from` points to a program of that length and, through it, to its steps; both are borrowed for
+    // longer than the call, which copies them.
+    let result =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, from, size) };
+    outcome(result)
+}
+
 /// Sends one message with descriptors.
 pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
     let mut space = Space::new();

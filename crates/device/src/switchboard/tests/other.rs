@@ -95,13 +95,13 @@ impl Drop for Other {
 }
 
 pub(super) fn tell(line: &str) {
-    let mut out = std::io::stdout().lock();
+    let mut out = io::stdout().lock();
     writeln!(out, "\n{MARK}{line}").and_then(|()| out.flush()).expect("the parent listens");
 }
 
 pub(super) fn listen() -> String {
     let mut line = String::new();
-    if std::io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
+    if io::stdin().read_line(&mut line).unwrap_or(0) == 0 {
         std::process::exit(1);
     }
     line.trim_end().to_owned()
