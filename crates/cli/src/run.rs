@@ -2,8 +2,9 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -103,22 +104,45 @@ impl Settings {
         Ok(variables)
     }
 
-    /// The library writes over nothing: what a run before this one has left is taken away here, unless somebody
-    /// writes to it just now.
+    /// The library writes over nothing: what a run before this one has left is taken away here, unless a program
+    /// writes to it just now. What another user put there is left to the library, which says so.
     fn clear_old_capture(&self) -> anyhow::Result<()> {
         let Some(file) = &self.pcap else { return Ok(()) };
         let path = whole_path(file)?;
+        let is_left = |found: &Metadata| found.is_file() && found.uid() == own_uid() && found.nlink() == 1;
+        if !fs::symlink_metadata(&path).is_ok_and(|found| is_left(&found)) {
+            return Ok(());
+        }
         let Ok(old) = File::open(&path) else { return Ok(()) };
-        if old.metadata()?.is_file() && old.try_lock().is_ok() {
+        if is_left(&old.metadata()?) && old.try_lock().is_ok() {
             fs::remove_file(&path).with_context(|| format!("{} cannot be replaced", path.display()))?;
         }
         Ok(())
     }
 }
 
-/// The program may go to another folder before it opens the device. Behind a link is the file that is meant.
+/// The program may go to another folder before it opens the device. Behind a link is the file that is meant, if the
+/// link is this user's or the system's: one of another user is not followed, and the library refuses it.
 fn whole_path(file: &Path) -> io::Result<PathBuf> {
-    fs::canonicalize(file).or_else(|_| std::path::absolute(file))
+    let mut name = std::path::absolute(file)?;
+    for _ in 0..MOST_LINKS {
+        let is_ours = |found: &Metadata| found.is_symlink() && [0, own_uid()].contains(&found.uid());
+        // Links in `/proc` lead to what a program has open, which need not have a name.
+        if name.starts_with("/proc") || !fs::symlink_metadata(&name).is_ok_and(|found| is_ours(&found)) {
+            break;
+        }
+        let target = fs::read_link(&name)?;
+        name = name.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    Ok(name)
+}
+
+/// Links that are followed, one after another.
+const MOST_LINKS: usize = 8;
+
+/// The user of this process; root's, which none is mistaken for, if that is not known.
+fn own_uid() -> u32 {
+    fs::metadata("/proc/self").map_or(0, |process| process.uid())
 }
 
 /// What the loader looks for.
@@ -153,4 +177,43 @@ fn search_path(folder: &Path) -> anyhow::Result<OsString> {
     let others = env::split_paths(&before).filter(|other| !other.as_os_str().is_empty() && other != folder);
     env::join_paths(std::iter::once(folder.to_owned()).chain(others))
         .context("a folder with a colon in its name cannot be searched for libraries")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    fn settings(pcap: &Path) -> Settings {
+        Settings { pcap: Some(pcap.to_owned()), ..Settings::default() }
+    }
+
+    #[test]
+    fn a_link_of_another_user_takes_away_nothing() {
+        if own_uid() != 0 {
+            println!("SKIPPED: only root can make files of another user");
+            return;
+        }
+        let folder = env::temp_dir().join(format!("ferroce-run-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (precious, name, second) =
+            (folder.join("precious"), folder.join("a.pcap"), folder.join("b.pcap"));
+        fs::write(&precious, "precious").expect("a file");
+        symlink(&precious, &name).expect("a link");
+        lchown(&name, Some(54_321), Some(54_321)).expect("another user's");
+        // Nor behind a link of our own.
+        symlink("a.pcap", &second).expect("a link");
+        for wanted in [&name, &second] {
+            settings(wanted).clear_old_capture().expect("it is left");
+            assert_eq!(fs::read_to_string(&precious).expect("it is there"), "precious");
+            assert_eq!(whole_path(wanted).expect("a path"), name);
+        }
+        // What is our own is replaced.
+        lchown(&name, Some(0), Some(0)).expect("our own");
+        assert_eq!(whole_path(&second).expect("a path"), precious);
+        settings(&second).clear_old_capture().expect("it is taken away");
+        assert!(!precious.exists());
+        fs::remove_dir_all(&folder).expect("an end");
+    }
 }

@@ -1,6 +1,6 @@
 //! `ferroce stat`: what the queue pairs of this user's processes do, live.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ferroce_device::switchboard::{Group, ProcessStats, QpStats, SwitchError, stats};
+use ferroce_device::switchboard::{Group, ProcessStats, QpStats, Refusals, SwitchError, stats};
 use ferroce_device::{Path, now, until, wait_readable};
 use ferroce_wire::Qpn;
 use serde_json::{Value, json};
@@ -245,13 +245,16 @@ fn show(args: &Args, before: &Look, after: &Look) -> anyhow::Result<()> {
 }
 
 fn print(text: &mut String, before: &Look, process: &ProcessStats, most: usize) -> anyhow::Result<()> {
-    let ProcessStats { pid, program, group, busy, engines, queue_pairs, .. } = process;
+    let ProcessStats { pid, program, group, busy, engines, queue_pairs, refused, .. } = process;
     let (_, rows) = rows(before, process);
     let plural = if *queue_pairs == 1 { "" } else { "s" };
     let title = format!("process {pid} ({program}) on {group}: {queue_pairs} queue pair{plural}");
     writeln!(text, "{}", Style::Title.of(title))?;
     if *busy > 0 {
         writeln!(text, "  busy: {busy} of {engines} engines worked without a pause, and told nothing")?;
+    }
+    if *refused != Refusals::default() {
+        writeln!(text, "  refused: {refused}")?;
     }
     if rows.is_empty() {
         return Ok(());
@@ -353,6 +356,7 @@ fn to_json(before: &Look, process: &ProcessStats) -> Value {
         "engines": process.engines,
         "busy_engines": process.busy,
         "queue_pair_count": process.queue_pairs,
+        "refused": process.refused.iter().collect::<BTreeMap<_, _>>(),
         "seconds": seconds,
         "queue_pairs": rows.iter().map(row).collect::<Vec<_>>(),
     })

@@ -1,8 +1,9 @@
 //! `ferroce switchboard`: which processes share a port, and who owns which slot.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use ferroce_device::switchboard::{Row, Survey, survey};
+use ferroce_device::switchboard::{Refusals, Row, Survey, survey};
 use serde_json::{Value, json};
 
 /// Show which processes share UDP port 4791, and who owns which slot
@@ -53,7 +54,7 @@ fn print(out: &mut impl Write, surveys: &[Survey]) -> io::Result<()> {
     if surveys.is_empty() {
         return writeln!(out, "No process of this user has a device open here.");
     }
-    for Survey { group, leader, rows } in surveys {
+    for Survey { group, leader, refused, rows } in surveys {
         writeln!(out, "{group}, led by process {leader}")?;
         writeln!(out, "  slot      pid  program          since (UTC)          incarnation")?;
         for row in rows {
@@ -67,6 +68,9 @@ fn print(out: &mut impl Write, surveys: &[Survey]) -> io::Result<()> {
                 "  ended"
             };
             writeln!(out, "  {slot:4}  {pid:7}  {program:15}  {since}  {incarnation:11}{note}")?;
+        }
+        if *refused != Refusals::default() {
+            writeln!(out, "  the leader refused: {refused}")?;
         }
     }
     Ok(())
@@ -89,6 +93,7 @@ fn to_json(survey: &Survey) -> Value {
         "interface": survey.group.interface,
         "address": survey.group.address.map(|address| address.to_string()),
         "leader": survey.leader,
+        "refused": survey.refused.iter().collect::<BTreeMap<_, _>>(),
         "slots": survey.rows.iter().map(slot).collect::<Vec<_>>(),
     })
 }
@@ -116,7 +121,27 @@ const LAST: u64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
-    use super::utc;
+    use ferroce_device::switchboard::{Group, Refusals, Survey};
+
+    use super::{print, to_json, utc};
+
+    #[test]
+    fn what_a_leader_refused_is_shown_by_reason() {
+        let refused = Refusals { foreign_connections: 3, names_skipped: 1, ..Refusals::default() };
+        let group = Group { interface: "lo".to_owned(), address: None };
+        let mut survey = Survey { group, leader: 7, refused, rows: Vec::new() };
+        let shown = |survey: &Survey| {
+            let mut out = Vec::new();
+            print(&mut out, std::slice::from_ref(survey)).expect("memory");
+            String::from_utf8(out).expect("text")
+        };
+        let text = shown(&survey);
+        assert!(text.ends_with("  the leader refused: 3 foreign connections, 1 names skipped\n"), "{text}");
+        assert_eq!(to_json(&survey)["refused"]["foreign_connections"], 3);
+        assert_eq!(to_json(&survey)["refused"]["violations"], 0);
+        survey.refused = Refusals::default();
+        assert!(!shown(&survey).contains("refused"));
+    }
 
     #[test]
     fn times_are_those_of_the_calendar() {
