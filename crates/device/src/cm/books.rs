@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ferroce_transport::cm::{Event, Manager, Request};
 use ferroce_wire::mad::{CommId, MAD_LEN, ServiceId};
 
+use super::asked::{Asked, Hearing};
 use super::mailer::Mailer;
 use super::service::ConnectionManager;
 use crate::clock;
@@ -25,7 +26,7 @@ pub trait Watcher: Send + Sync {
     fn has_data(&self) -> bool;
 
     /// Has the peer asked whether it still knows of the connection.
-    fn ask(&self) -> Asked;
+    fn ask(&self) -> Inquiry;
 
     /// How many packets have come that only the peer sends.
     fn signs_of_life(&self) -> u64;
@@ -33,7 +34,7 @@ pub trait Watcher: Send + Sync {
 
 /// What became of a question to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum Inquiry {
     /// It is on its way; so many signs of life were there before.
     Sent(u64),
     /// A connection of this kind cannot ask.
@@ -53,6 +54,8 @@ pub(super) struct Books {
     pub(super) manager: Manager,
     pub(super) watchers: BTreeMap<CommId, Arc<dyn Watcher>>,
     pub(super) acceptors: BTreeMap<ServiceId, Arc<dyn Acceptor>>,
+    /// Datagram services whose questions the program answers.
+    pub(super) hearing: Hearing,
     /// Accepted, and not confirmed when last looked at.
     pub(super) accepted: BTreeSet<CommId>,
     /// Connections whose peer was asked whether it knows of them, and how many signs of life it had given before.
@@ -65,6 +68,7 @@ pub(super) struct Books {
 pub(super) enum News {
     Happened(CommId, Event),
     Unreachable(CommId, io::Error),
+    Asked(Box<Asked>),
 }
 
 impl Books {
@@ -73,6 +77,7 @@ impl Books {
             manager,
             watchers: BTreeMap::new(),
             acceptors: BTreeMap::new(),
+            hearing: Hearing::default(),
             accepted: BTreeSet::new(),
             doubted: BTreeMap::new(),
             mailer,
@@ -106,11 +111,11 @@ impl Books {
     /// Asks the peer of a connection that may be stale. What cannot be asked is not doubted.
     fn ask(&mut self, id: CommId) {
         match self.watchers.get(&id).map(|watcher| watcher.ask()) {
-            Some(Asked::Sent(signs)) => {
+            Some(Inquiry::Sent(signs)) => {
                 self.doubted.entry(id).or_insert(signs);
             }
-            Some(Asked::Cannot) => self.manager.vouched(id),
-            Some(Asked::Gone) | None => {}
+            Some(Inquiry::Cannot) => self.manager.vouched(id),
+            Some(Inquiry::Gone) | None => {}
         }
     }
 

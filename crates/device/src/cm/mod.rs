@@ -10,12 +10,14 @@
 //! Whoever calls does the work of its call itself, under one lock: messages leave at once. What happens is told
 //! by the thread alone, outside of the lock and in order.
 
+mod asked;
 mod books;
 mod mailer;
 mod notice;
 mod service;
 
-pub use books::{Acceptor, Asked, Watcher};
+pub use asked::{Asked, Hearer};
+pub use books::{Acceptor, Inquiry, Watcher};
 pub use notice::Notice;
 pub(crate) use service::Managing;
 pub use service::{ConnectionManager, ListenError, ListeningTo};

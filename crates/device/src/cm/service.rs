@@ -13,9 +13,10 @@ use ferroce_transport::cm::{
     Refused,
 };
 use ferroce_wire::Qpn;
-use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId};
+use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId, SidrRep};
 use thiserror::Error;
 
+use super::asked::{Asked, Hearer};
 use super::books::{Acceptor, Books, News, Watcher};
 use super::mailer::Mailer;
 use crate::clock;
@@ -140,6 +141,32 @@ impl ConnectionManager {
         Ok(listening)
     }
 
+    /// Lets the program hear of questions for a datagram service, and answer them.
+    ///
+    /// # Errors
+    /// The service is taken.
+    pub fn hear(
+        self: &Arc<Self>,
+        nic: &Nic,
+        service: ServiceId,
+        hearer: Arc<dyn Hearer>,
+    ) -> Result<ListeningTo, ListenError> {
+        let listening = self.claim(nic, service, true)?;
+        self.with(|books| books.hearing.hearers.insert(service, hearer));
+        Ok(listening)
+    }
+
+    /// Answers a question for a datagram service; its name and its service are filled in.
+    ///
+    /// # Errors
+    /// The system does not send to the peer, or the device is not ours.
+    pub fn answer(&self, asked: &Asked, answer: &SidrRep) -> io::Result<()> {
+        if !self.member.is_ours() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        self.with(|books| books.hearing.answer(&mut books.mailer, asked, answer))
+    }
+
     /// The claim comes first: whoever has it is the only one in all processes, this one included.
     fn claim(
         self: &Arc<Self>,
@@ -235,7 +262,8 @@ impl ConnectionManager {
     /// What happened to connections so far.
     #[must_use]
     pub fn counters(&self) -> CmCounters {
-        *lock(&self.books).manager.counters()
+        let books = lock(&self.books);
+        books.hearing.add_to(*books.manager.counters())
     }
 
     /// Connections that are neither over nor forgotten; how many of them are half open; how many are over and
@@ -314,7 +342,12 @@ impl ConnectionManager {
         let ends = Ends { local: mad.local, remote: mad.remote };
         let mut books = lock(&self.books);
         books.mailer.arrived(mad);
-        books.manager.handle_message(clock::now(), ends, &message);
+        let now = clock::now();
+        if let Some(question) = books.hearing.question(now, ends, &message) {
+            books.news.push_back(News::Asked(question));
+            return;
+        }
+        books.manager.handle_message(now, ends, &message);
         books.settle();
     }
 
@@ -325,6 +358,14 @@ impl ConnectionManager {
                 let watcher = lock(&self.books).watchers.remove(&id);
                 if let Some(watcher) = watcher {
                     watcher.unreachable(error);
+                }
+            }
+            News::Asked(question) => {
+                let hearer = lock(&self.books).hearing.hearers.get(&question.req.service_id).cloned();
+                // Nothing hears of it any more: the peer asks again, and is told so.
+                let Some(hearer) = hearer else { return };
+                if !hearer.asked(question) {
+                    lock(&self.books).hearing.no_room();
                 }
             }
             News::Happened(id, Event::Requested(request)) => {
@@ -379,7 +420,7 @@ impl Drop for ListeningTo {
             } else {
                 books.manager.stop_listening(service);
             }
-            books.acceptors.remove(&service)
+            (books.acceptors.remove(&service), books.hearing.hearers.remove(&service))
         });
         // Outside of the lock: it may hold the last requests, which are rejected with it.
         drop(gone);

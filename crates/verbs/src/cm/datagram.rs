@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 
-use ferroce_device::cm::{Asked, ConnectionManager, ListeningTo, Notice, Watcher};
+use ferroce_device::cm::{ConnectionManager, Inquiry, ListeningTo, Notice, Watcher};
 use ferroce_transport::cm::{DatagramService as Offer, Ends, Event, Query};
 use ferroce_wire::mad::{CommId, Opaque, PortSpace, ServiceId, SidrReq};
 use ferroce_wire::{Gid, PKey, QKey, Qpn, Service};
@@ -182,8 +182,8 @@ impl Watcher for Question {
         false
     }
 
-    fn ask(&self) -> Asked {
-        Asked::Cannot
+    fn ask(&self) -> Inquiry {
+        Inquiry::Cannot
     }
 
     fn signs_of_life(&self) -> u64 {

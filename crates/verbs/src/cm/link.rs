@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferroce_device::cm::{Asked, ConnectionManager, Notice, Watcher};
+use ferroce_device::cm::{ConnectionManager, Inquiry, Notice, Watcher};
 use ferroce_transport::cm::{End, Event, Request};
 use ferroce_wire::Qpn;
 use ferroce_wire::mad::{CommId, Rep};
@@ -156,8 +156,8 @@ impl Watcher for Link {
         self.steps().is_some_and(|(_, steps)| steps.has_data())
     }
 
-    fn ask(&self) -> Asked {
-        self.steps().map_or(Asked::Gone, |(_, steps)| steps.ask())
+    fn ask(&self) -> Inquiry {
+        self.steps().map_or(Inquiry::Gone, |(_, steps)| steps.ask())
     }
 
     fn signs_of_life(&self) -> u64 {

@@ -59,18 +59,7 @@ impl Listener {
     /// # Errors
     /// The port is taken.
     pub fn bind(context: &Context, port: u16, backlog: usize) -> Result<Self, ListenError> {
-        if port != 0 {
-            return Self::bind_service(context, ServiceId::rdma_ip(PortSpace::Tcp, port), backlog);
-        }
-        for _ in 0..TRIES {
-            let random = context.as_device().random_u32() & 0x3fff;
-            let port = 0xc000 | u16::try_from(random).unwrap_or(0);
-            match Self::bind_service(context, ServiceId::rdma_ip(PortSpace::Tcp, port), backlog) {
-                Err(ListenError::Taken { .. }) => {}
-                other => return other,
-            }
-        }
-        Err(ListenError::NoPort)
+        free_port(context, PortSpace::Tcp, port, |service| Self::bind_service(context, service, backlog))
     }
 
     /// Listens for a service that is no port.
@@ -218,4 +207,25 @@ impl Acceptor for Queue {
         }
         watcher
     }
+}
+
+/// Binds to this port of a space; to a free one if it is 0.
+pub(crate) fn free_port<T>(
+    context: &Context,
+    space: PortSpace,
+    port: u16,
+    bind: impl Fn(ServiceId) -> Result<T, ListenError>,
+) -> Result<T, ListenError> {
+    if port != 0 {
+        return bind(ServiceId::rdma_ip(space, port));
+    }
+    for _ in 0..TRIES {
+        let random = context.as_device().random_u32() & 0x3fff;
+        let port = 0xc000 | u16::try_from(random).unwrap_or(0);
+        match bind(ServiceId::rdma_ip(space, port)) {
+            Err(ListenError::Taken { .. }) => {}
+            other => return other,
+        }
+    }
+    Err(ListenError::NoPort)
 }

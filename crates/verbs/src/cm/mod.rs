@@ -29,7 +29,8 @@
 //! - Whoever asks calls [`connect`], or [`start_connect`] to do something else meanwhile.
 //! - Both get an [`Established`]: the queue pair is in RTS. Dropping it ends the connection.
 //! - Datagrams need no connection, only the number and the key of a queue pair: [`DatagramService`]
-//!   offers one under a port, and [`resolve`] finds it.
+//!   offers one under a port, and [`resolve`] finds it. A program that answers each question itself has a
+//!   [`DatagramListener`].
 //!
 //! Everything that waits has a limit, and a form that does not wait: a future, `poll_*`, or a descriptor.
 //! What to hand over when connecting fits into the private data: 56 bytes with a request, 196 with its acceptance,
@@ -37,6 +38,7 @@
 
 mod connecting;
 mod datagram;
+mod datagram_listener;
 mod error;
 mod established;
 mod in_turn;
@@ -48,6 +50,7 @@ mod steps;
 
 pub use connecting::{Connecting, connect, start_connect};
 pub use datagram::{DatagramPeer, DatagramService, Resolving, resolve, start_resolve};
+pub use datagram_listener::{DatagramListener, DatagramRequest};
 pub use error::{CmError, ListenError};
 pub use established::{Disconnected, Established};
 pub use listener::Listener;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
-use ferroce_device::cm::Asked;
+use ferroce_device::cm::Inquiry;
 use ferroce_device::{AddressVector, Qp, QpError};
 use ferroce_transport::{AttributeMask, Attributes, State};
 use ferroce_wire::mad::{Rep, Req};
@@ -132,12 +132,12 @@ impl Steps {
     }
 
     /// Has the peer asked whether it is there.
-    pub(crate) fn ask(&self) -> Asked {
-        let Some(qp) = self.qp.upgrade() else { return Asked::Gone };
+    pub(crate) fn ask(&self) -> Inquiry {
+        let Some(qp) = self.qp.upgrade() else { return Inquiry::Gone };
         match qp.ask() {
-            Ok(Some(signs)) => Asked::Sent(signs),
-            Ok(None) if qp.service() != Service::Rc => Asked::Cannot,
-            Ok(None) | Err(_) => Asked::Gone,
+            Ok(Some(signs)) => Inquiry::Sent(signs),
+            Ok(None) if qp.service() != Service::Rc => Inquiry::Cannot,
+            Ok(None) | Err(_) => Inquiry::Gone,
         }
     }
 

@@ -21,7 +21,7 @@ impl Wake for Unpark {
 }
 
 /// The smallest runtime there is.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut future = pin!(future);
     loop {
