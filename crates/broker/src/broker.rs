@@ -20,6 +20,7 @@ use crate::lock;
 use crate::members::{Member, Members};
 use crate::peer::Peer;
 use crate::receiving::Change;
+use crate::refusals::Refusals;
 use crate::sending::{Memory, Operation};
 
 /// Bytes of a message up to which it costs less to copy them while others wait than to take the lock again.
@@ -56,7 +57,7 @@ pub struct MemberStatus {
     pub incarnation: Option<u64>,
     /// How often work for it has been handed to the device.
     pub doorbells: u64,
-    /// What came of the last attempt to meet it, if it failed.
+    /// What came of the last attempt to meet it, or of the last request in its name, if it failed.
     pub refusal: Option<Refusal>,
 }
 
@@ -163,6 +164,13 @@ impl Broker {
             }
         };
         self.inner.common.peers.iter().map(status).collect()
+    }
+
+    /// How often a connection did not come about since the broker began, by reason: attempts of this member, and
+    /// requests of members and strangers.
+    #[must_use]
+    pub fn refusals(&self) -> Refusals {
+        *lock(&self.inner.common.refusals)
     }
 
     /// A buffer for one message to a peer: in registered memory, with a place in the ring and room at the peer.
@@ -353,8 +361,7 @@ impl Broker {
         let common = &self.inner.common;
         let me = common.party.settings.me;
         let waited = common.news.wait(Some(timeout), |_| {
-            let misfit =
-                common.peers.iter().find_map(|peer| Some((peer.member, Box::new(peer.misfit(me.id)?))));
+            let misfit = common.peers.iter().find_map(|peer| Some((peer.member, Box::new(peer.misfit()?))));
             if let Some((member, refusal)) = misfit {
                 return Some(Err(StartError::Refused { me, member, refusal }));
             }

@@ -1,6 +1,7 @@
 //! What can go wrong: closed lists, with the values of both sides.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_verbs::cm::{CmError, ListenError};
@@ -210,6 +211,17 @@ pub enum Refusal {
         /// Its.
         there: u16,
     },
+    /// A request in the name of a member came from an address that is not the member's.
+    #[error(
+        "a request in the name of {member} came from {from}; a member asks from its address on the list, so \
+         correct the list, or see what runs at {from}"
+    )]
+    ForeignAddress {
+        /// In whose name, with its address on the list.
+        member: Member,
+        /// Where the request came from.
+        from: IpAddr,
+    },
     /// One has a secret, the other has none.
     #[error("{} here, and {} there", secret(*here), secret(*there))]
     SecretMissing {
@@ -278,6 +290,20 @@ pub enum Refusal {
         /// Bytes that it has; 0 if it exposes none.
         there: u64,
     },
+    /// It asks, and should wait until it is asked.
+    #[error("member {there} asks member {here}; of two members the one with the larger number asks")]
+    OutOfTurn {
+        /// Our number.
+        here: u32,
+        /// Its number.
+        there: u32,
+    },
+    /// More requests than are answered at a time. It may ask again.
+    #[error("{most} handshakes that others have begun are under way, and no more are; it may ask again")]
+    TooMany {
+        /// Handshakes at a time, in all or of one member.
+        most: usize,
+    },
     /// What it said makes no sense.
     #[error("its hello cannot be read ({0})")]
     Malformed(&'static str),
@@ -302,6 +328,7 @@ impl Refusal {
         matches!(
             self,
             Self::Version { .. }
+                | Self::ForeignAddress { .. }
                 | Self::SecretMissing { .. }
                 | Self::WrongSecret { .. }
                 | Self::OtherMember { .. }
@@ -312,9 +339,7 @@ impl Refusal {
                 | Self::RegionTooSmall { .. }
         )
     }
-}
 
-impl Refusal {
     /// Whether it was found in a hello, which only members can say if there is a secret.
     pub(crate) const fn is_from_hello(&self) -> bool {
         matches!(

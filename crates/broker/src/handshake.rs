@@ -50,6 +50,8 @@ impl Party {
         let asked = self.greeting(member.id);
         let mut address = member.address;
         address.set_port(address.port().wrapping_add(u16::from(self.settings.lane)));
+        // What answers from another address than this is not heard: the connection manager takes the messages of a
+        // connection from its peer alone.
         let connecting = cm::start_connect(address, &half.qp, &self.cm_options(asked.emit().to_vec()))?;
         let established = connecting.await.map_err(|error| self.read_rejection(error, &asked))?;
         let (answer, proof) = established
@@ -92,6 +94,12 @@ impl Party {
             return Err((None, Refusal::Unlisted { member, here: false }));
         };
         let refused = |refusal| Err((Some(member), refusal));
+        // Its port is of no account: any number of programs ask from one address, each from a port of its own. Honest
+        // members ask from here, since their queue pairs have their address on the list (`Half::new`).
+        let from = request.peer().ip().to_canonical();
+        if from != member.address.ip().to_canonical() {
+            return refused(Refusal::ForeignAddress { member, from });
+        }
         if greeting.to != me.id {
             return refused(Refusal::OtherMember { asked: greeting.to, found: me.id });
         }
@@ -118,7 +126,13 @@ impl Party {
             Refusal::OtherMember { found, .. } => Rejection::OtherMember { here: found },
             Refusal::Lane { here, .. } => Rejection::Lane { here },
             Refusal::Unlisted { .. } => Rejection::Unlisted,
-            // Nobody who would understand it.
+            Refusal::ForeignAddress { from, .. } => Rejection::ForeignAddress { from },
+            // It is told that this passes.
+            Refusal::TooMany { .. } => {
+                let _ = request.reject_with(RejectReason::NO_RESOURCES, &[]);
+                return;
+            }
+            // Nothing that would understand it.
             _ => return drop(request),
         };
         // If the peer has given up meanwhile, that is as good.

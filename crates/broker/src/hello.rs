@@ -82,10 +82,11 @@ pub(crate) enum Rejection {
     OtherMember { here: u32 },
     Lane { here: u8 },
     Unlisted,
+    ForeignAddress { from: IpAddr },
 }
 
 impl Rejection {
-    pub(crate) const LEN: usize = 16;
+    pub(crate) const LEN: usize = 28;
 
     pub(crate) fn emit(self) -> [u8; Self::LEN] {
         let (code, value) = match self {
@@ -94,12 +95,16 @@ impl Rejection {
             Self::OtherMember { here } => (3, here),
             Self::Lane { here } => (4, u32::from(here)),
             Self::Unlisted => (5, 0),
+            Self::ForeignAddress { .. } => (6, 0),
         };
         let mut bytes = [0; Self::LEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4..6].copy_from_slice(&VERSION.to_be_bytes());
         bytes[6] = code;
         bytes[8..12].copy_from_slice(&value.to_be_bytes());
+        if let Self::ForeignAddress { from } = self {
+            bytes[12..].copy_from_slice(&to_ipv6(from).octets());
+        }
         bytes
     }
 
@@ -110,9 +115,9 @@ impl Rejection {
             let magic: [u8; 4] = reader.take()?;
             let (version, code) = (reader.u16()?, reader.u8()?);
             let _ = reader.u8()?;
-            Some((magic, version, code, reader.u32()?))
+            Some((magic, version, code, reader.u32()?, Ipv6Addr::from(reader.take::<16>()?)))
         })();
-        let Some((MAGIC, version, code, value)) = fields else { return Refusal::NoBroker };
+        let Some((MAGIC, version, code, value, from)) = fields else { return Refusal::NoBroker };
         let narrow = u16::try_from(value).unwrap_or(u16::MAX);
         match code {
             1 => Refusal::Version { here: asked.version, there: narrow },
@@ -120,6 +125,7 @@ impl Rejection {
             3 => Refusal::OtherMember { asked: asked.to, found: value },
             4 => Refusal::Lane { here: asked.lane, there: u8::try_from(value).unwrap_or(u8::MAX) },
             5 => Refusal::Unlisted { member: me, here: true },
+            6 => Refusal::ForeignAddress { member: me, from: from.to_canonical() },
             _ => Refusal::Version { here: VERSION, there: version },
         }
     }
@@ -185,11 +191,7 @@ impl Hello {
         bytes.extend(count(self.members.len()));
         for Member { id, address } in &self.members {
             bytes.extend(id.to_be_bytes());
-            let ip = match address.ip() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            };
-            bytes.extend(ip.octets());
+            bytes.extend(to_ipv6(address.ip()).octets());
             bytes.extend(address.port().to_be_bytes());
         }
         bytes.extend(count(self.regions.len()));
@@ -213,8 +215,7 @@ impl Hello {
         let mut members = Vec::new();
         for _ in 0..reader.u16()? {
             let id = reader.u32()?;
-            let ip = Ipv6Addr::from(reader.take::<16>()?);
-            let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
+            let ip = Ipv6Addr::from(reader.take::<16>()?).to_canonical();
             members.push(Member { id, address: SocketAddr::new(ip, reader.u16()?) });
         }
         let mut regions = Vec::new();
@@ -235,6 +236,14 @@ pub(crate) const ANSWERING: &[u8] = b"ferroce broker answers";
 /// Body and proof of a frame.
 pub(crate) fn split_proof(frame: &[u8]) -> Option<(&[u8], &[u8])> {
     frame.len().checked_sub(PROOF).map(|body| frame.split_at(body))
+}
+
+/// An address of either kind in 16 bytes.
+const fn to_ipv6(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    }
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -315,6 +324,10 @@ mod tests {
         assert_eq!(read(Rejection::OtherMember { here: 5 }), Refusal::OtherMember { asked: 1, found: 5 });
         assert_eq!(read(Rejection::Lane { here: 1 }), Refusal::Lane { here: 3, there: 1 });
         assert_eq!(read(Rejection::Unlisted), Refusal::Unlisted { member: me, here: true });
+        for from in ["127.0.0.9", "::1"].map(|from| from.parse().unwrap()) {
+            let foreign = read(Rejection::ForeignAddress { from });
+            assert_eq!(foreign, Refusal::ForeignAddress { member: me, from });
+        }
         assert_eq!(Rejection::read(&[0; 148], &greeting(), me), Refusal::NoBroker);
     }
 

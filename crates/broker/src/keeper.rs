@@ -16,7 +16,10 @@ use crate::conn::Conn;
 use crate::error::{Refusal, StartError, Why};
 use crate::handshake::Party;
 use crate::lock;
+use crate::members::Member;
+use crate::pause::Pause;
 use crate::peer::Peer;
+use crate::refusals::Refusals;
 use crate::sending::Look;
 
 /// What the keeper and the broker share.
@@ -27,6 +30,8 @@ pub(crate) struct Common {
     sleepers: Mutex<Vec<Waker>>,
     /// Counts up when somebody comes, goes or is refused.
     pub(crate) news: Notice<u64>,
+    /// What did not come about.
+    pub(crate) refusals: Mutex<Refusals>,
     stop: AtomicBool,
 }
 
@@ -36,15 +41,13 @@ pub(crate) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Handshakes that others have begun, at a time.
+/// Handshakes that others have begun, at a time: in all, and of one member. What fills the places of one member
+/// keeps no other out.
 const MOST_ANSWERS: usize = 64;
+const MOST_OF_ONE: usize = 8;
 
 /// How long a handshake may take in all.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(5);
-
-/// How long to wait before a member is asked again.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 
 /// Threads that sleep, at most.
 const MOST_SLEEPERS: usize = 1024;
@@ -56,6 +59,7 @@ impl Common {
             peers,
             sleepers: Mutex::default(),
             news: Notice::new(0),
+            refusals: Mutex::default(),
             stop: AtomicBool::new(false),
         })
     }
@@ -66,6 +70,11 @@ impl Common {
         if sleepers.len() < MOST_SLEEPERS && !sleepers.iter().any(|known| known.will_wake(waker)) {
             sleepers.push(waker.clone());
         }
+    }
+
+    /// A number that no peer can foresee.
+    fn chance(&self) -> u32 {
+        self.party.context.as_device().random_u32()
     }
 
     /// How much news there has been.
@@ -118,11 +127,13 @@ struct Watched {
     peer: Arc<Peer>,
     /// The last connection that came about, as long as it is worth something.
     conn: Option<Weak<Conn>>,
+    /// Since when.
+    since: Time,
     /// Whether it is our part to ask.
     asks: bool,
     is_asking: bool,
     ask_at: Time,
-    pause: Duration,
+    pause: Pause,
 }
 
 struct Round {
@@ -139,10 +150,11 @@ impl Round {
         let watch = |peer: &Arc<Peer>| Watched {
             peer: Arc::clone(peer),
             conn: None,
+            since: now(),
             asks: peer.member.id < me,
             is_asking: false,
             ask_at: now(),
-            pause: FIRST_PAUSE,
+            pause: Pause::new(),
         };
         let watched = common.peers.iter().map(watch).collect();
         Self { common, listener, handshakes: Vec::new(), watched, next_look: now() }
@@ -172,30 +184,45 @@ impl Round {
         }
     }
 
-    /// Begins to answer somebody.
+    /// Begins to answer a request.
     fn answer(&mut self, request: ConnectRequest) {
         let party = &self.common.party;
-        match party.read_request(&request) {
-            Ok((member, greeting)) => {
-                let answers = self.handshakes.iter().filter(|handshake| !handshake.asking).count();
-                let place = self.watched.iter().position(|watched| watched.peer.member.id == member.id);
-                let place = place.filter(|place| !self.watched[*place].asks && answers < MOST_ANSWERS);
-                // Whoever should wait to be asked, or comes with too many others, may come again.
-                let Some(place) = place else { return drop(request) };
+        let read = party.read_request(&request).and_then(|(member, greeting)| {
+            let place = self.find_room(member).map_err(|refusal| (Some(member), refusal))?;
+            Ok((place, member, greeting))
+        });
+        match read {
+            Ok((place, member, greeting)) => {
                 let future = Box::pin(Arc::clone(party).answer(request, member, greeting));
                 let deadline = now() + HANDSHAKE_TIME;
                 self.handshakes.push(Handshake { place, deadline, asking: false, future });
             }
             Err((member, refusal)) => {
-                party.reject(request, &refusal);
-                let place = member.and_then(|member| {
-                    self.watched.iter().position(|watched| watched.peer.member.id == member.id)
-                });
-                if let Some(place) = place {
-                    self.refuse(place, refusal);
-                }
+                // Anything can ask in the name of a member. It is counted before the other side knows.
+                let place = member.and_then(|member| self.place_of(member));
+                self.refuse(place, refusal.clone(), false);
+                self.common.party.reject(request, &refusal);
             }
         }
+    }
+
+    /// The place of a member that may be answered now.
+    fn find_room(&self, member: Member) -> Result<usize, Refusal> {
+        let (here, there) = (self.common.party.settings.me.id, member.id);
+        let place = self.place_of(member).filter(|place| !self.watched[*place].asks);
+        let place = place.ok_or(Refusal::OutOfTurn { here, there })?;
+        let answers = self.handshakes.iter().filter(|handshake| !handshake.asking);
+        if answers.clone().filter(|handshake| handshake.place == place).count() >= MOST_OF_ONE {
+            return Err(Refusal::TooMany { most: MOST_OF_ONE });
+        }
+        if answers.count() >= MOST_ANSWERS {
+            return Err(Refusal::TooMany { most: MOST_ANSWERS });
+        }
+        Ok(place)
+    }
+
+    fn place_of(&self, member: Member) -> Option<usize> {
+        self.watched.iter().position(|watched| watched.peer.member.id == member.id)
     }
 
     /// Begins to ask those who are not there.
@@ -225,15 +252,18 @@ impl Round {
                 }
             };
             let Handshake { place: of, asking, .. } = self.handshakes.swap_remove(place);
-            if asking {
-                let watched = &mut self.watched[of];
-                watched.is_asking = false;
-                watched.ask_at = now() + watched.pause;
-                watched.pause = (watched.pause * 2).min(LONGEST_PAUSE);
-            }
+            let watched = &mut self.watched[of];
+            watched.is_asking &= !asking;
             match outcome {
                 Ok(conn) => self.join(of, conn),
-                Err(refusal) => self.refuse(of, refusal),
+                Err(refusal) => {
+                    if asking {
+                        watched.ask_at = now() + watched.pause.after_refusal(&refusal, self.common.chance());
+                    }
+                    // Only what we asked ourselves, or what knows the secret, is believed.
+                    let is_believed = asking || refusal.is_from_hello();
+                    self.refuse(Some(of), refusal, is_believed);
+                }
             }
         }
     }
@@ -245,43 +275,29 @@ impl Round {
             old.end(Why::CameBack);
         }
         let conn = Arc::new(conn);
-        watched.conn = Some(Arc::downgrade(&conn));
-        watched.pause = FIRST_PAUSE;
+        (watched.conn, watched.since) = (Some(Arc::downgrade(&conn)), now());
         watched.peer.offer(conn);
         self.common.tell_news();
     }
 
-    fn refuse(&mut self, place: usize, refusal: Refusal) {
-        self.watched[place].peer.refuse(refusal);
-        self.common.tell_news();
+    fn refuse(&self, place: Option<usize>, refusal: Refusal, is_believed: bool) {
+        lock(&self.common.refusals).count(&refusal);
+        if place.is_some_and(|place| self.watched[place].peer.refuse(refusal, is_believed)) {
+            self.common.tell_news();
+        }
     }
 
     /// Looks who is gone, and whether those who say nothing are still there.
     fn look_after(&mut self, is_due: bool, cx: &mut TaskContext<'_>) {
         let mut gone = false;
         for watched in &mut self.watched {
-            let Some(conn) = watched.conn.as_ref().and_then(Weak::upgrade) else {
+            let Some(conn) = &watched.conn else { continue };
+            // The program may have found out first, and dropped it.
+            let is_over = conn.upgrade().is_none_or(|conn| watched.is_over(&conn, is_due, cx));
+            if is_over {
                 watched.conn = None;
-                continue;
-            };
-            if let Poll::Ready(how) = conn.established.poll_disconnected(cx) {
-                conn.end(match how {
-                    Disconnected::Peer => Why::Left,
-                    Disconnected::Stale => Why::CameBack,
-                    Disconnected::Here | Disconnected::Unanswered => Why::LeftHere,
-                });
-            } else if is_due && let Ok(mut sending) = watched.peer.sending.try_lock() {
-                let is_current = sending.conn().is_some_and(|current| Arc::ptr_eq(current, &conn));
-                if is_current {
-                    sending.reap(Look::Poll);
-                    if sending.is_idle() {
-                        sending.send_heartbeat();
-                    }
-                }
-            }
-            if conn.broken().is_some() {
-                watched.conn = None;
-                watched.ask_at = now();
+                let lasted = now().since(watched.since);
+                watched.ask_at = now() + watched.pause.after_connection(lasted, self.common.chance());
                 gone = true;
             }
         }
@@ -295,6 +311,26 @@ impl Watched {
     /// Whether it is our part to ask now.
     fn may_ask(&self) -> bool {
         self.asks && !self.is_asking && self.conn.is_none()
+    }
+
+    /// Whether a connection has ended; if it is time, one that is idle shows a sign of life.
+    fn is_over(&self, conn: &Arc<Conn>, is_due: bool, cx: &mut TaskContext<'_>) -> bool {
+        if let Poll::Ready(how) = conn.established.poll_disconnected(cx) {
+            conn.end(match how {
+                Disconnected::Peer => Why::Left,
+                Disconnected::Stale => Why::CameBack,
+                Disconnected::Here | Disconnected::Unanswered => Why::LeftHere,
+            });
+        } else if is_due && let Ok(mut sending) = self.peer.sending.try_lock() {
+            let is_current = sending.conn().is_some_and(|current| Arc::ptr_eq(current, conn));
+            if is_current {
+                sending.reap(Look::Poll);
+                if sending.is_idle() {
+                    sending.send_heartbeat();
+                }
+            }
+        }
+        conn.broken().is_some()
     }
 }
 

@@ -55,9 +55,11 @@ mod handshake;
 mod hello;
 mod keeper;
 mod members;
+mod pause;
 mod peer;
 pub mod pool;
 mod receiving;
+mod refusals;
 mod secret;
 mod sending;
 mod settings;
@@ -73,6 +75,7 @@ pub use error::{Absent, Error, Full, Refusal, SetupError, StartError, Why, WorkF
 pub use hello::Exposed;
 pub use members::{ListError, Member, Members};
 pub use receiving::{Change, Message};
+pub use refusals::Refusals;
 pub use sending::Done;
 
 /// What a thread that panicked has left is still whole: changes are made in one step.

@@ -35,6 +35,8 @@ struct Line {
     next: Option<Arc<Conn>>,
     /// What came of the last attempt.
     refusal: Option<Refusal>,
+    /// Whether the member itself was behind it, as far as can be known.
+    is_believed: bool,
     /// Whether it was ever there.
     has_been_there: bool,
 }
@@ -71,8 +73,16 @@ impl Peer {
         lock(&self.line).next.take()
     }
 
-    pub(crate) fn refuse(&self, refusal: Refusal) {
-        lock(&self.line).refusal = Some(refusal);
+    /// Keeps why it was not met; whether this is news. What may be the word of a stranger never takes the place of what
+    /// is believed, and the same once more is no news: so a stranger that knocks for ever wakes no thread.
+    pub(crate) fn refuse(&self, refusal: Refusal, is_believed: bool) -> bool {
+        let mut line = lock(&self.line);
+        let is_kept = is_believed || !line.is_believed || line.refusal.is_none();
+        if !is_kept || (line.is_believed == is_believed && line.refusal.as_ref() == Some(&refusal)) {
+            return false;
+        }
+        (line.refusal, line.is_believed) = (Some(refusal), is_believed);
+        true
     }
 
     pub(crate) fn refusal(&self) -> Option<Refusal> {
@@ -85,11 +95,10 @@ impl Peer {
     }
 
     /// Why it will not come without somebody changing something.
-    pub(crate) fn misfit(&self, me: u32) -> Option<Refusal> {
-        let refusal = self.refusal()?;
-        // A stranger may claim to be it; only whom we asked ourselves, or who knows the secret, is believed.
-        let is_believed = self.member.id < me || refusal.is_from_hello();
-        (is_believed && refusal.is_definite() && !lock(&self.line).has_been_there).then_some(refusal)
+    pub(crate) fn misfit(&self) -> Option<Refusal> {
+        let line = lock(&self.line);
+        let refusal = line.refusal.as_ref()?;
+        (line.is_believed && refusal.is_definite() && !line.has_been_there).then(|| refusal.clone())
     }
 
     /// Whether there is a connection, as far as is known.
