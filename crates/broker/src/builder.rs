@@ -18,7 +18,7 @@ use crate::keeper::{Common, Keeper};
 use crate::members::{Member, Members};
 use crate::peer::Peer;
 use crate::receiving::Change;
-use crate::secret::Secret;
+use crate::secret::{Secret, SecretError};
 use crate::settings::Settings;
 
 /// A broker that is being described. Only its number and the members must be given.
@@ -33,7 +33,7 @@ pub struct Builder {
     patience: Duration,
     deadline: Duration,
     path: Option<PathPolicy>,
-    secret: Secret,
+    secret: Option<Result<Secret, SecretError>>,
     device: Option<(Context, ProtectionDomain)>,
     exposed: Vec<(u32, Memory)>,
     needed: Vec<(u32, u64)>,
@@ -63,7 +63,7 @@ impl Builder {
             patience: Duration::from_secs(1),
             deadline: Duration::from_secs(30),
             path: None,
-            secret: Secret::default(),
+            secret: None,
             device: None,
             exposed: Vec::new(),
             needed: Vec::new(),
@@ -111,10 +111,17 @@ impl Builder {
         self
     }
 
-    /// A secret that all members share. Whoever does not have it is refused, and is told nothing. It says who
-    /// speaks when a connection begins; what is sent later is not encrypted.
-    pub fn secret(mut self, secret: impl AsRef<[u8]>) -> Self {
-        self.secret = Secret::new(secret.as_ref());
+    /// A secret that all members share: a [`Secret`], or the text of one. What does not have it is refused, and is told
+    /// nothing but our number. It says what speaks when a connection begins; what is sent later is not encrypted.
+    ///
+    /// Only secrets that were drawn are taken, as `ferroce secret` prints them. Whatever else is given,
+    /// [`launch`](Self::launch) refuses.
+    pub fn secret<S>(mut self, secret: S) -> Self
+    where
+        S: TryInto<Secret>,
+        S::Error: Into<SecretError>,
+    {
+        self.secret = Some(secret.try_into().map_err(Into::into));
         self
     }
 
@@ -177,6 +184,7 @@ impl Builder {
         let me =
             me.ok_or_else(|| StartError::NotListed { me: self.me, members: self.members.to_string() })?;
         self.check(me)?;
+        let secret = self.secret.transpose()?;
         let settings = Settings {
             me,
             lane: self.lane,
@@ -222,7 +230,7 @@ impl Builder {
             domain,
             settings,
             members: self.members,
-            secret: self.secret,
+            secret,
             incarnation: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
             exposed,
             needed: self.needed,
@@ -246,10 +254,6 @@ impl Builder {
         let most = u64::from(u16::MAX - me.address.port());
         setting("lane", self.lane.into(), 0, most.min(u8::MAX.into()))?;
         setting("regions", self.exposed.len() as u64, 0, MOST_REGIONS as u64)?;
-        if self.secret.is_empty() {
-            let (what, given, least, most) = ("length of the secret in bytes", 0, 1, u64::MAX);
-            return Err(StartError::Setting { what, given, least, most });
-        }
         let mut known = HashSet::new();
         match self.exposed.iter().find(|(id, _)| !known.insert(*id)) {
             Some((region, _)) => Err(StartError::DuplicateRegion { region: *region }),

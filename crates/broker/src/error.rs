@@ -9,6 +9,7 @@ use ferroce_verbs::{AccessError, BuildError, CreateError, OpenError, PostError, 
 use thiserror::Error;
 
 use crate::members::Member;
+use crate::secret::SecretError;
 
 /// Why something could not be done. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -398,6 +399,9 @@ pub enum StartError {
         /// The most.
         most: u64,
     },
+    /// The secret is one that could be guessed, or was not copied whole.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// Two regions have one number.
     #[error("two regions are exposed as {region}; give each its own number")]
     DuplicateRegion {

@@ -13,11 +13,10 @@ use ferroce_verbs::{Access, Completion, ConnectOptions, Context, MemoryRegion, P
 
 use crate::conn::{Conn, Half};
 use crate::error::{Refusal, SetupError};
-use crate::hello::{
-    ACCEPTING, ANSWERING, ASKING, Exposed, Greeting, Hello, Kind, Rejection, VERSION, split_proof,
-};
+use crate::hello::{Exposed, Greeting, Hello, Kind, Rejection, VERSION};
 use crate::members::{Member, Members};
-use crate::secret::{PROOF, Secret};
+use crate::proof::{PROOF, Proofs, Step};
+use crate::secret::Secret;
 use crate::settings::Settings;
 
 /// All that a handshake needs.
@@ -26,7 +25,7 @@ pub(crate) struct Party {
     pub(crate) domain: ProtectionDomain,
     pub(crate) settings: Settings,
     pub(crate) members: Members,
-    pub(crate) secret: Secret,
+    pub(crate) secret: Option<Secret>,
     pub(crate) incarnation: u64,
     /// What we expose, by its number.
     pub(crate) exposed: Vec<(u32, Arc<MemoryRegion>)>,
@@ -54,29 +53,20 @@ impl Party {
         // connection from its peer alone.
         let connecting = cm::start_connect(address, &half.qp, &self.cm_options(asked.emit().to_vec()))?;
         let established = connecting.await.map_err(|error| self.read_rejection(error, &asked))?;
-        let (answer, proof) = established
-            .private_data()
-            .split_at_checked(Greeting::LEN)
-            .and_then(|(greeting, rest)| Some((greeting, rest.get(..PROOF)?)))
-            .ok_or(Refusal::NoBroker)?;
-        let answered = Greeting::parse(answer)?;
-        if answered.from != member.id {
-            return Err(Refusal::OtherMember { asked: member.id, found: answered.from });
-        }
-        let said = [asked.emit(), answered.emit()].concat();
-        if !self.secret.verify(&[ACCEPTING, &said], proof) {
-            // Said for the log of the other side only.
-            let _ = half.send(Kind::WrongSecret, &[]).await;
-            return Err(Refusal::WrongSecret { here: asked.from, there: member.id });
-        }
-        let ring = half.open(&self.domain, &self.settings)?;
-        let hello = self.hello(&half).emit();
-        let proof = self.secret.proof(&[ASKING, &said, &hello]);
-        half.send(Kind::Hello, &[&hello[..], &proof].concat()).await.map_err(|_| Refusal::HungUp)?;
-        let frame = half.next_frame(1).await?;
-        let hello = self.judge(&frame, ANSWERING, &said, member.id)?;
-        self.check(&hello)?;
-        half.send(Kind::Ready, &[]).await.map_err(|_| Refusal::HungUp)?;
+        let answered = Greeting::parse(established.private_data())?;
+        self.check_greeting(member, &answered)?;
+        let proofs = Proofs::new(self.secret.as_ref(), &asked, &answered);
+        // One side must show first that it knows the secret: the one that chose whom it talks to.
+        half.send(&proofs.seal(Step::Asking, &[], &[Kind::Proof as u8])).await?;
+        let theirs = self.hear(&half, 1, &proofs, Step::Answering, &[], member.id).await?;
+        let (_, hello) = read_hello(&theirs)?;
+        let ring = self.check(&hello).and_then(|()| Ok(half.open(&self.domain, &self.settings)?));
+        // It is told of us in any case, so that both sides find out what does not fit.
+        let kind = if ring.is_ok() { Kind::Ready } else { Kind::Hello };
+        let sent = half.send(&proofs.seal(Step::Confirming, &theirs, &self.hello(kind, &half))).await;
+        // It may have hung up as soon as it found the same.
+        let ring = ring?;
+        sent?;
         Ok(half.connect(ring, established, hello, answered.incarnation))
     }
 
@@ -88,7 +78,7 @@ impl Party {
         let bytes = request.private_data();
         let greeting = Greeting::parse(bytes).map_err(|refusal| (self.guess(request), refusal))?;
         let member = self.members.get(greeting.from);
-        let Settings { me, lane, .. } = &self.settings;
+        let me = self.settings.me;
         let Some(member) = member.filter(|member| member.id != me.id) else {
             let member = Member { id: greeting.from, address: request.peer() };
             return Err((None, Refusal::Unlisted { member, here: false }));
@@ -97,20 +87,32 @@ impl Party {
         // Its port is of no account: any number of programs ask from one address, each from a port of its own. Honest
         // members ask from here, since their queue pairs have their address on the list (`Half::new`).
         let from = request.peer().ip().to_canonical();
-        if from != member.address.ip().to_canonical() {
+        if from != member.address.ip() {
             return refused(Refusal::ForeignAddress { member, from });
         }
+        match self.check_greeting(member, &greeting) {
+            Ok(()) => Ok((member, greeting)),
+            Err(refusal) => refused(refusal),
+        }
+    }
+
+    /// Whether a greeting is from this member, to us, on our lane, and with a secret if we have one.
+    fn check_greeting(&self, member: Member, greeting: &Greeting) -> Result<(), Refusal> {
+        let Settings { me, lane, .. } = &self.settings;
+        if greeting.from != member.id {
+            return Err(Refusal::OtherMember { asked: member.id, found: greeting.from });
+        }
         if greeting.to != me.id {
-            return refused(Refusal::OtherMember { asked: greeting.to, found: me.id });
+            return Err(Refusal::OtherMember { asked: greeting.to, found: me.id });
         }
         if greeting.lane != *lane {
-            return refused(Refusal::Lane { here: *lane, there: greeting.lane });
+            return Err(Refusal::Lane { here: *lane, there: greeting.lane });
         }
-        let (here, there) = (self.secret.is_set(), greeting.has_secret);
+        let (here, there) = (self.secret.is_some(), greeting.has_secret);
         if here != there {
-            return refused(Refusal::SecretMissing { here, there });
+            return Err(Refusal::SecretMissing { here, there });
         }
-        Ok((member, greeting))
+        Ok(())
     }
 
     /// The member that asks from this address, if there is one: for a message that says no more.
@@ -146,25 +148,26 @@ impl Party {
         member: Member,
         asked: Greeting,
     ) -> Result<Conn, Refusal> {
-        // It hears a hello, and that the other side is ready.
+        // It hears a proof, and then a hello.
         let half = self.half(2)?;
         let answered = self.greeting(member.id);
-        let said = [asked.emit(), answered.emit()].concat();
-        let proof = self.secret.proof(&[ACCEPTING, &said]);
-        let private_data = [&answered.emit()[..], &proof].concat();
+        let proofs = Proofs::new(self.secret.as_ref(), &asked, &answered);
         let established: Established =
-            request.start_accept(&half.qp, &self.cm_options(private_data))?.await?;
-        let frame = half.next_frame(1).await?;
-        let hello = self.judge(&frame, ASKING, &said, member.id)?;
+            request.start_accept(&half.qp, &self.cm_options(answered.emit().to_vec()))?.await?;
+        let proof = self.hear(&half, 1, &proofs, Step::Asking, &[], member.id).await?;
+        if proof != [Kind::Proof as u8] {
+            return Err(Refusal::Malformed("its kind"));
+        }
         let ring = half.open(&self.domain, &self.settings)?;
-        let ours = self.hello(&half).emit();
-        let proof = self.secret.proof(&[ANSWERING, &said, &ours]);
-        half.send(Kind::Hello, &[&ours[..], &proof].concat()).await.map_err(|_| Refusal::HungUp)?;
-        // Checked only now, so that both sides find out.
+        let ours = self.hello(Kind::Hello, &half);
+        half.send(&proofs.seal(Step::Answering, &[], &ours)).await?;
+        let theirs = self.hear(&half, 2, &proofs, Step::Confirming, &ours, member.id).await?;
+        let (kind, hello) = read_hello(&theirs)?;
         self.check(&hello)?;
-        match Kind::of(&half.next_frame(2).await?) {
-            Some((Kind::Ready, _)) => Ok(half.connect(ring, established, hello, asked.incarnation)),
-            _ => Err(Refusal::Malformed("no word that it is ready")),
+        match kind {
+            Kind::Ready => Ok(half.connect(ring, established, hello, asked.incarnation)),
+            // It is not content, though we would be.
+            _ => Err(Refusal::HungUp),
         }
     }
 
@@ -176,7 +179,7 @@ impl Party {
         let nic = self.context.as_device();
         Greeting {
             version: VERSION,
-            has_secret: self.secret.is_set(),
+            has_secret: self.secret.is_some(),
             lane: self.settings.lane,
             from: self.settings.me.id,
             to,
@@ -206,39 +209,49 @@ impl Party {
         }
     }
 
-    fn hello(&self, half: &Half) -> Hello {
+    /// A frame with all that we tell of ourselves.
+    fn hello(&self, kind: Kind, half: &Half) -> Vec<u8> {
         let exposed = |(id, region): &(u32, Arc<MemoryRegion>)| Exposed {
             id: *id,
             remote: region.remote(),
             access: region.access(),
         };
-        Hello {
+        let hello = Hello {
             max_message: self.settings.max_message,
             room: self.settings.ring,
             credit: half.credit.remote(),
             datagrams: self.datagrams,
             members: self.members.iter().collect(),
             regions: self.exposed.iter().map(exposed).collect(),
-        }
+        };
+        [&[kind as u8], &hello.emit()[..]].concat()
     }
 
-    /// A frame with a hello that somebody who knows the secret has said.
-    fn judge(&self, frame: &[u8], words: &[u8], said: &[u8], there: u32) -> Result<Hello, Refusal> {
+    /// The next frame without its proof, from a member that knows the secret; it is the `place`th.
+    async fn hear(
+        &self,
+        half: &Half,
+        place: usize,
+        proofs: &Proofs<'_>,
+        step: Step,
+        before: &[u8],
+        there: u32,
+    ) -> Result<Vec<u8>, Refusal> {
         let wrong_secret = Refusal::WrongSecret { here: self.settings.me.id, there };
-        let body = match Kind::of(frame) {
-            Some((Kind::Hello, body)) => body,
-            Some((Kind::WrongSecret, _)) => return Err(wrong_secret),
-            _ => return Err(Refusal::Malformed("its kind")),
-        };
-        let (body, proof) = split_proof(body).ok_or(Refusal::Malformed("its length"))?;
-        if !self.secret.verify(&[words, said, body], proof) {
+        let frame = half.next_frame(place).await?;
+        if frame == [Kind::WrongSecret as u8] {
             return Err(wrong_secret);
         }
-        let hello = Hello::parse(body)?;
-        if hello.room == 0 || hello.credit.length < 8 || !hello.credit.address.is_multiple_of(8) {
-            return Err(Refusal::Malformed("its room"));
+        let split = frame.len().checked_sub(PROOF).map(|body| frame.split_at(body));
+        let (said, proof) = split.ok_or(Refusal::Malformed("its length"))?;
+        if proofs.verify(step, before, said, proof) {
+            return Ok(said.to_vec());
         }
-        Ok(hello)
+        if step != Step::Confirming {
+            // The other side waits for a frame, and may as well know. After its last one it would take this for a message.
+            let _ = half.send(&[Kind::WrongSecret as u8]).await;
+        }
+        Err(wrong_secret)
     }
 
     /// Whether it has what we need, and knows the same mesh. Both sides find the same differences.
@@ -270,19 +283,22 @@ impl Party {
     }
 }
 
-impl Kind {
-    /// The kind of a frame, and the rest of it.
-    fn of(frame: &[u8]) -> Option<(Self, &[u8])> {
-        let (kind, body) = frame.split_first()?;
-        Some((Self::from_byte(*kind)?, body))
+/// What a frame tells of a member, and whether the member is content.
+fn read_hello(frame: &[u8]) -> Result<(Kind, Hello), Refusal> {
+    let kind = frame.first().copied().and_then(Kind::from_byte);
+    let kind = kind.filter(|kind| matches!(kind, Kind::Hello | Kind::Ready));
+    let kind = kind.ok_or(Refusal::Malformed("its kind"))?;
+    let hello = Hello::parse(&frame[1..])?;
+    if hello.room == 0 || hello.credit.length < 8 || !hello.credit.address.is_multiple_of(8) {
+        return Err(Refusal::Malformed("its room"));
     }
+    Ok((kind, hello))
 }
 
 impl Half {
     /// Sends a frame, and waits until it has arrived.
-    async fn send(&self, kind: Kind, body: &[u8]) -> Result<(), Refusal> {
-        let frame = [&[kind as u8], body].concat();
-        self.frames.write_at(0, &frame).map_err(SetupError::from)?;
+    async fn send(&self, frame: &[u8]) -> Result<(), Refusal> {
+        self.frames.write_at(0, frame).map_err(SetupError::from)?;
         self.qp.send(self.frames.slice(..frame.len())).signaled().post().map_err(SetupError::from)?;
         done(self.send_queue.next().await.ok()).map(drop)
     }

@@ -1,9 +1,9 @@
 //! What two members say to each other before they work together.
 //!
 //! A [`Greeting`] goes with the request for a connection and with its acceptance, where little fits: who speaks to whom,
-//! in which version, and a number that was never used. The acceptance also carries a proof. Then, over the new
-//! connection, each side sends a [`Hello`] with all the rest and a proof over everything said so far, and the one
-//! who asked says that it is ready.
+//! in which version, and a number that was never used. Then, over the new connection, the side that asked sends a
+//! proof that it knows the secret; only then the other side sends a [`Hello`] with all the rest; and the side that
+//! asked answers with its own, and whether it is content. Each frame ends with a [proof](crate::proof).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -11,10 +11,9 @@ use ferroce_verbs::{Access, RemoteRegion};
 
 use crate::error::Refusal;
 use crate::members::Member;
-use crate::secret::PROOF;
 
 /// The version of all that follows, and of how messages are counted.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 const MAGIC: [u8; 4] = *b"fbrk";
 
@@ -159,17 +158,23 @@ pub(crate) struct Hello {
 /// What a frame of the handshake is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Hello = 1,
-    Ready = 2,
-    WrongSecret = 3,
+    /// Nothing but a proof.
+    Proof = 1,
+    /// A hello; from the side that asked it means that the other one does not fit.
+    Hello = 2,
+    /// A hello of the side that asked, which is content.
+    Ready = 3,
+    /// The other side does not know the secret.
+    WrongSecret = 4,
 }
 
 impl Kind {
     pub(crate) const fn from_byte(byte: u8) -> Option<Self> {
         match byte {
-            1 => Some(Self::Hello),
-            2 => Some(Self::Ready),
-            3 => Some(Self::WrongSecret),
+            1 => Some(Self::Proof),
+            2 => Some(Self::Hello),
+            3 => Some(Self::Ready),
+            4 => Some(Self::WrongSecret),
             _ => None,
         }
     }
@@ -226,16 +231,6 @@ impl Hello {
         }
         reader.0.is_empty().then_some(Self { max_message, room, credit, datagrams, members, regions })
     }
-}
-
-/// The words that proofs are made for, so that none can stand for another.
-pub(crate) const ACCEPTING: &[u8] = b"ferroce broker accepts";
-pub(crate) const ASKING: &[u8] = b"ferroce broker asks";
-pub(crate) const ANSWERING: &[u8] = b"ferroce broker answers";
-
-/// Body and proof of a frame.
-pub(crate) fn split_proof(frame: &[u8]) -> Option<(&[u8], &[u8])> {
-    frame.len().checked_sub(PROOF).map(|body| frame.split_at(body))
 }
 
 /// An address of either kind in 16 bytes.

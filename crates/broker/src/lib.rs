@@ -58,6 +58,7 @@ mod members;
 mod pause;
 mod peer;
 pub mod pool;
+mod proof;
 mod receiving;
 mod refusals;
 mod secret;
@@ -76,6 +77,7 @@ pub use hello::Exposed;
 pub use members::{ListError, Member, Members};
 pub use receiving::{Change, Message};
 pub use refusals::Refusals;
+pub use secret::{Secret, SecretError};
 pub use sending::Done;
 
 /// What a thread that panicked has left is still whole: changes are made in one step.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -66,6 +66,12 @@ pub enum ListError {
         /// The second.
         second: Member,
     },
+    /// An address that no single server has, such as 0.0.0.0.
+    #[error("{member} has an address that no single server has; name the address of its device")]
+    NotOne {
+        /// Which.
+        member: Member,
+    },
     /// An entry cannot be read.
     #[error("entry {entry} of the list ({text:?}) is not host:port or id=host:port")]
     Entry {
@@ -110,12 +116,19 @@ impl Members {
     /// # Errors
     /// Nobody is on it, too many are, or two are not told apart.
     pub fn new(members: impl IntoIterator<Item = (u32, SocketAddr)>) -> Result<Self, ListError> {
-        let mut list: Vec<_> = members.into_iter().map(|(id, address)| Member { id, address }).collect();
+        // Written one way, whichever way it was given: peers compare it with where packets come from.
+        let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        let member = |(id, address)| Member { id, address: plain(address) };
+        let mut list: Vec<_> = members.into_iter().map(member).collect();
         if list.is_empty() {
             return Err(ListError::Empty);
         }
         if list.len() > Self::MOST {
             return Err(ListError::TooMany { given: list.len() });
+        }
+        let is_one = |ip: IpAddr| !ip.is_unspecified() && !ip.is_multicast() && ip != Ipv4Addr::BROADCAST;
+        if let Some(&member) = list.iter().find(|member| !is_one(member.address.ip())) {
+            return Err(ListError::NotOne { member });
         }
         list.sort_by_key(|member| member.id);
         let mut addresses = BTreeMap::new();
@@ -275,6 +288,16 @@ mod tests {
         assert!(text.contains("127.0.0.1:7471") && text.contains("127.0.0.9:7471"), "{text}");
         let error = Members::new([member(3, 1), member(4, 1)]).unwrap_err();
         assert!(matches!(error, ListError::DuplicateAddress { .. }));
+    }
+
+    #[test]
+    fn an_address_is_that_of_one_server_however_it_is_written() {
+        for host in ["0.0.0.0", "[::]", "224.0.0.1", "[ff02::1]", "255.255.255.255", "[::ffff:0.0.0.0]"] {
+            let error = format!("127.0.0.1:1,{host}:2").parse::<Members>().unwrap_err();
+            assert!(matches!(error, ListError::NotOne { member: Member { id: 1, .. } }), "{host}: {error}");
+        }
+        let mapped: Members = "[::ffff:127.0.0.1]:1".parse().unwrap();
+        assert_eq!(mapped, "127.0.0.1:1".parse().unwrap());
     }
 
     #[test]

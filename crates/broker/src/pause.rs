@@ -9,6 +9,10 @@ use crate::error::Refusal;
 /// The first pause, and the one after a connection that stood.
 const FIRST: Duration = Duration::from_millis(20);
 
+/// The least pause after a refusal that lasts until a person has changed something. The program that waits for the member
+/// has this long to see why, before the next attempt may tell something else.
+const FIRST_MISFIT: Duration = Duration::from_millis(500);
+
 /// The longest pause while a member is not there: asking costs nothing but a packet, and it is met soon after its start.
 const LONGEST_ABSENT: Duration = Duration::from_millis(320);
 
@@ -36,6 +40,9 @@ impl Pause {
     pub(crate) fn after_refusal(&mut self, refusal: &Refusal, chance: u32) -> Duration {
         let is_absent =
             matches!(refusal, Refusal::Unreached(error) if !matches!(error, CmError::Refused { .. }));
+        if refusal.is_definite() {
+            self.next = self.next.max(FIRST_MISFIT);
+        }
         self.take(if is_absent { LONGEST_ABSENT } else { LONGEST }, chance)
     }
 
@@ -96,6 +103,14 @@ mod tests {
         // What is not there now is asked soon; what refused before is remembered.
         assert_eq!(pause.after_refusal(&absent, u32::MAX), LONGEST_ABSENT);
         assert_eq!(evicted(&mut pause), LONGEST);
+    }
+
+    #[test]
+    fn what_needs_a_person_is_not_tried_again_at_once() {
+        let mut pause = Pause::new();
+        let misfit = Refusal::MaxMessage { here: 1, there: 2 };
+        assert_eq!(pause.after_refusal(&misfit, u32::MAX), FIRST_MISFIT);
+        assert_eq!(pause.after_refusal(&misfit, u32::MAX), 2 * FIRST_MISFIT);
     }
 
     #[test]

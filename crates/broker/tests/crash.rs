@@ -66,7 +66,7 @@ fn the_other_process() {
     let broker = Broker::builder(me, members(net, if is_quiet { 3 } else { MEMBERS }))
         .ring(32)
         .batch(8)
-        .secret("a secret");
+        .secret("ferroce-secret-00112233445566778899aabbccddeeff-f07506ba");
     let broker = broker.deadline(SOON).on_change(on_change).start().unwrap();
     tell("started");
     let (commands, orders) = channel();

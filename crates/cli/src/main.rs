@@ -12,6 +12,7 @@ mod mesh_perf;
 mod output;
 mod perf;
 mod run;
+mod secret;
 mod stat;
 mod switchboard;
 
@@ -61,6 +62,7 @@ commands! {
     Devices => devices,
     Perf => perf,
     MeshPerf => mesh_perf,
+    Secret => secret,
     Run => run,
     Env => env,
     Stat => stat,
@@ -77,6 +79,7 @@ Where to begin:
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce mesh-perf --members 4        how fast everybody is to everybody
+  ferroce secret --file mesh.secret    what the members of a mesh know each other by
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
   ferroce stat                         what all queue pairs of your programs do, live

@@ -1,11 +1,14 @@
 //! Members of a mesh, each with a device of its own, in one process.
 #![allow(dead_code, reason = "every test takes what it needs")]
 
+pub(crate) mod stranger;
+
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use ferroce_broker::{Broker, Builder, Members, StartError};
+use ferroce_device::{now, until};
 use ferroce_verbs::{Context, PathPolicy, ProtectionDomain};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -55,6 +58,15 @@ pub(crate) fn poll_until(broker: &Broker, mut enough: impl FnMut(&Broker) -> boo
     while !enough(broker) {
         let quick = Duration::from_millis(20);
         broker.wait(quick, |_| (), |_| ()).unwrap();
+    }
+}
+
+/// Waits until a broker is as the function says; nothing needs to be polled for it.
+pub(crate) fn eventually(broker: &Broker, is_so: impl Fn(&Broker) -> bool) {
+    let deadline = now() + SOON;
+    while !is_so(broker) {
+        assert!(!until(deadline).is_zero(), "{:?}, {:?}", broker.refusals(), broker.status());
+        broker.wait(Duration::from_millis(5), |_| (), |_| ()).unwrap();
     }
 }
 

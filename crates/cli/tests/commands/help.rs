@@ -7,8 +7,8 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 9] =
-    ["demo", "devices", "perf", "mesh-perf", "stat", "switchboard", "decode", "completions", "man"];
+const COMMANDS: [&str; 10] =
+    ["demo", "devices", "perf", "mesh-perf", "secret", "stat", "switchboard", "decode", "completions", "man"];
 
 #[test]
 fn help_teaches() {

@@ -10,5 +10,6 @@ mod help;
 mod mesh_perf;
 mod perf;
 mod run;
+mod secret;
 mod two_processes;
 mod wrong;

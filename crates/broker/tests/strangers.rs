@@ -1,9 +1,7 @@
 //! Programs that are no members, or not the members that they say they are.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
-#[path = "../rig/mod.rs"]
 mod rig;
-mod stranger;
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,22 +10,15 @@ use ferroce_broker::*;
 use ferroce_device::now;
 use ferroce_transport::Time;
 use ferroce_verbs::cm::CmError;
-use rig::{SOON, builder, members};
-use stranger::{Greeting, HELLO, READY, Stranger};
+use rig::stranger::{End, Greeting, HELLO, NO_PROOF, PROOF, READY, Stranger};
+use rig::{SOON, builder, eventually, members};
 
-const NO_PROOF: [u8; 32] = [0; 32];
-
-/// The first words of member 0 to member 1, which has asked.
-fn answer() -> Vec<u8> {
-    [&Greeting::new(0, 1).bytes()[..], &NO_PROOF].concat()
-}
-
-/// All that member 1 would say to member 0, from this address; whether it was let in.
-fn pretend_to_be_one(members: &Members, from: IpAddr) -> Result<stranger::End, CmError> {
+/// Says all that member 1 would say to member 0, from this address; why it was not heard.
+fn pretend_to_be_one(members: &Members, from: IpAddr) -> Result<End, CmError> {
     let end = Stranger::at(from).ask(members.get(0).unwrap(), &Greeting::new(1, 0).bytes())?;
-    end.say(&[&[HELLO], &end.hello(members)[..], &NO_PROOF].concat());
+    end.say(&[&[PROOF], &NO_PROOF[..]].concat());
     if end.hear().is_some() {
-        end.say(&[READY]);
+        end.say(&end.hello(READY, members, &NO_PROOF));
     }
     Ok(end)
 }
@@ -41,7 +32,7 @@ fn a_broker_without_a_secret_refuses_a_member_from_a_foreign_address() {
         zero.wait_for_all(SOON).unwrap();
         panic!("a stranger is member 1: {:?}", zero.status());
     };
-    assert_eq!(private_data[..12], *b"fbrk\x00\x01\x06\x00\x00\x00\x00\x00", "it is told why");
+    assert_eq!(private_data[..12], *b"fbrk\x00\x02\x06\x00\x00\x00\x00\x00", "it is told why");
     assert_eq!(private_data[12..28], *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\x00\xc8\x42", "and what was seen");
     let (member, from) = (members.get(1).unwrap(), foreign);
     assert_eq!(zero.status()[0].refusal, Some(Refusal::ForeignAddress { member, from }));
@@ -86,13 +77,35 @@ fn an_evicted_member_comes_back_with_a_growing_pause() {
     while pauses.len() + 1 < ATTEMPTS {
         let request = listener.accept(SOON).unwrap();
         pauses.extend(ended.map(|ended| now().since(ended)));
-        let end = stranger.accept(request, &answer()).unwrap();
-        end.hear().unwrap();
-        end.say(&[&[HELLO], &end.hello(&members)[..], &NO_PROOF].concat());
-        assert_eq!(end.hear().unwrap(), [READY]);
+        let end = stranger.accept(request, &Greeting::new(0, 1).bytes()).unwrap();
+        assert_eq!(end.hear().unwrap()[0], PROOF);
+        end.say(&end.hello(HELLO, &members, &NO_PROOF));
+        assert_eq!(end.hear().unwrap()[0], READY);
         ended = Some(now());
     }
     // A busy machine makes pauses longer, never shorter: each is at least half of 20 ms, 40 ms, 80 ms and so on.
     let least = (0..).map(|doubled| Duration::from_millis(10 << doubled));
     assert!(pauses.iter().zip(least).all(|(pause, least)| *pause >= least), "{pauses:?}");
+}
+
+#[test]
+fn what_fills_the_places_of_one_member_keeps_no_other_out() {
+    let members = members(205, 3);
+    let zero = builder(&members, 0).launch().unwrap();
+    // It asks as member 1, from the address of member 1, and never goes on.
+    let stranger = Stranger::at(members.get(1).unwrap().address.ip());
+    let ask = || stranger.ask(members.get(0).unwrap(), &Greeting::new(1, 0).bytes());
+    let mut silent = Vec::new();
+    let error = loop {
+        match ask() {
+            Ok(end) => silent.push(end),
+            Err(error) => break error,
+        }
+        assert!(silent.len() < 500, "there is no limit");
+    };
+    assert!(matches!(error, CmError::Busy { .. }), "{error}");
+    assert!(zero.refusals().too_many > 0);
+    let two = builder(&members, 2).launch().unwrap();
+    eventually(&two, |two| two.is_connected(0));
+    assert!(silent.len() >= 8, "{} places", silent.len());
 }

@@ -8,14 +8,19 @@ use ferroce_verbs::{
     Access, CompletionQueue, Context, MemoryRegion, PathPolicy, ProtectionDomain, QueuePair, Service, Status,
 };
 
-use crate::rig::SOON;
+use super::SOON;
 
 /// Bytes of the longest frame of a handshake.
 const LONGEST: usize = 32 * 1024;
 
 /// The kinds of frames.
-pub(crate) const HELLO: u8 = 1;
-pub(crate) const READY: u8 = 2;
+pub(crate) const PROOF: u8 = 1;
+pub(crate) const HELLO: u8 = 2;
+pub(crate) const READY: u8 = 3;
+pub(crate) const WRONG_SECRET: u8 = 4;
+
+/// What stands for a proof where there is no secret.
+pub(crate) const NO_PROOF: [u8; 32] = [0; 32];
 
 /// A device at an address, and nothing that a broker would add.
 pub(crate) struct Stranger {
@@ -53,7 +58,7 @@ impl Greeting {
 
     pub(crate) fn bytes(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
-        bytes[..6].copy_from_slice(b"fbrk\x00\x01");
+        bytes[..6].copy_from_slice(b"fbrk\x00\x02");
         (bytes[6], bytes[7]) = (self.has_secret.into(), self.lane);
         bytes[8..12].copy_from_slice(&self.from.to_be_bytes());
         bytes[12..16].copy_from_slice(&self.to.to_be_bytes());
@@ -101,6 +106,11 @@ impl End {
         Self { qp, sends, receives, frames, credit, established: None }
     }
 
+    /// The first words of the other side.
+    pub(crate) fn greeted(&self) -> &[u8] {
+        self.established.as_ref().unwrap().private_data()
+    }
+
     /// Sends a frame; whether it has arrived.
     pub(crate) fn say(&self, frame: &[u8]) -> bool {
         self.frames.write_at(0, frame).unwrap();
@@ -117,9 +127,10 @@ impl End {
         frame.inspect(|_| again.unwrap())
     }
 
-    /// All that a member with this list says of itself, and no proof: as many bytes of nothing.
-    pub(crate) fn hello(&self, members: &Members) -> Vec<u8> {
-        let mut bytes = [4096_u32, 128].map(u32::to_be_bytes).concat();
+    /// A frame with all that a member with this list says of itself, and a proof.
+    pub(crate) fn hello(&self, kind: u8, members: &Members, proof: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![kind];
+        bytes.extend([4096_u32, 128].map(u32::to_be_bytes).concat());
         bytes.extend(self.credit.remote().to_bytes());
         bytes.extend([0; 8]);
         bytes.extend(u16::try_from(members.len()).unwrap().to_be_bytes());
@@ -130,6 +141,7 @@ impl End {
             bytes.extend(address.port().to_be_bytes());
         }
         bytes.extend([0; 2]);
+        bytes.extend(proof);
         bytes
     }
 }
