@@ -73,11 +73,14 @@ fn a_proof_does_not_serve_on_another_connection() {
 #[test]
 fn a_proof_that_is_sent_back_opens_nothing() {
     let members = members(207, 2);
-    let (one, end, _, proof) = overhear(&members);
-    end.say(&end.hello(HELLO, &members, &proof[1..]));
-    assert_eq!(end.hear().unwrap(), [WRONG_SECRET]);
-    eventually(&one, |one| one.refusals().wrong_secret == 1);
-    assert!(!one.is_connected(0));
+    for is_verbatim in [true, false] {
+        let (one, end, _, proof) = overhear(&members);
+        let hello = end.hello(HELLO, &members, &proof[1..]);
+        end.say(if is_verbatim { &proof } else { &hello });
+        assert_eq!(end.hear().unwrap(), [WRONG_SECRET]);
+        eventually(&one, |one| one.refusals().wrong_secret == 1);
+        assert!(!one.is_connected(0));
+    }
 }
 
 #[test]

@@ -107,5 +107,6 @@ fn what_fills_the_places_of_one_member_keeps_no_other_out() {
     assert!(zero.refusals().too_many > 0);
     let two = builder(&members, 2).launch().unwrap();
     eventually(&two, |two| two.is_connected(0));
-    assert!(silent.len() >= 8, "{} places", silent.len());
+    // A member has 8 places, and all together have 64.
+    assert!((8..64).contains(&silent.len()), "{} places", silent.len());
 }
