@@ -166,8 +166,8 @@ impl Broker {
         self.inner.common.peers.iter().map(status).collect()
     }
 
-    /// How often a connection did not come about since the broker began, by reason: attempts of this member, and
-    /// requests of members and strangers.
+    /// How often a connection did not come about since the broker began, by reason: attempts of this member,
+    /// and requests of members and strangers.
     #[must_use]
     pub fn refusals(&self) -> Refusals {
         *lock(&self.inner.common.refusals)

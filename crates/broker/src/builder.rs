@@ -111,8 +111,9 @@ impl Builder {
         self
     }
 
-    /// A secret that all members share: a [`Secret`], or the text of one. What does not have it is refused, and is told
-    /// nothing but our number. It says what speaks when a connection begins; what is sent later is not encrypted.
+    /// A secret that all members share: a [`Secret`], or the text of one. What does not have it is refused,
+    /// and is told nothing but our number. It says what speaks when a connection begins; what is sent later
+    /// is not encrypted.
     ///
     /// Only secrets that were drawn are taken, as `ferroce secret` prints them. Whatever else is given,
     /// [`launch`](Self::launch) refuses.

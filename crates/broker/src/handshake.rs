@@ -49,14 +49,14 @@ impl Party {
         let asked = self.greeting(member.id);
         let mut address = member.address;
         address.set_port(address.port().wrapping_add(u16::from(self.settings.lane)));
-        // What answers from another address than this is not heard: the connection manager takes the messages of a
-        // connection from its peer alone.
+        // What answers from another address than this is not heard: the connection manager takes the messages
+        // of a connection from its peer alone.
         let connecting = cm::start_connect(address, &half.qp, &self.cm_options(asked.emit().to_vec()))?;
         let established = connecting.await.map_err(|error| self.read_rejection(error, &asked))?;
         let answered = Greeting::parse(established.private_data())?;
         self.check_greeting(member, &answered)?;
         let proofs = Proofs::new(self.secret.as_ref(), &asked, &answered);
-        // One side must show first that it knows the secret: the one that chose whom it talks to.
+        // One side must show first that it knows the secret: the one that chose the other.
         half.send(&proofs.seal(Step::Asking, &[], &[Kind::Proof as u8])).await?;
         let theirs = self.hear(&half, 1, &proofs, Step::Answering, &[], member.id).await?;
         let (_, hello) = read_hello(&theirs)?;
@@ -84,8 +84,9 @@ impl Party {
             return Err((None, Refusal::Unlisted { member, here: false }));
         };
         let refused = |refusal| Err((Some(member), refusal));
-        // Its port is of no account: any number of programs ask from one address, each from a port of its own. Honest
-        // members ask from here, since their queue pairs have their address on the list (`Half::new`).
+        // Its port is of no account: any number of programs ask from one address, each from a port of its
+        // own. Honest members ask from here, since their queue pairs have their address on the list
+        // (`Half::new`).
         let from = request.peer().ip().to_canonical();
         if from != member.address.ip() {
             return refused(Refusal::ForeignAddress { member, from });
@@ -248,7 +249,8 @@ impl Party {
             return Ok(said.to_vec());
         }
         if step != Step::Confirming {
-            // The other side waits for a frame, and may as well know. After its last one it would take this for a message.
+            // The other side waits for a frame, and may as well know. After its last one it would take this
+            // for a message.
             let _ = half.send(&[Kind::WrongSecret as u8]).await;
         }
         Err(wrong_secret)

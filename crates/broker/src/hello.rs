@@ -1,9 +1,10 @@
 //! What two members say to each other before they work together.
 //!
-//! A [`Greeting`] goes with the request for a connection and with its acceptance, where little fits: who speaks to whom,
-//! in which version, and a number that was never used. Then, over the new connection, the side that asked sends a
-//! proof that it knows the secret; only then the other side sends a [`Hello`] with all the rest; and the side that
-//! asked answers with its own, and whether it is content. Each frame ends with a [proof](crate::proof).
+//! A [`Greeting`] goes with the request for a connection and with its acceptance, where little fits: which
+//! member speaks to which, in which version, and a number that was never used. Then, over the new connection,
+//! the side that asked sends a proof that it knows the secret; only then the other side sends a [`Hello`]
+//! with all the rest; and the side that asked answers with its own, and whether it is content. Each frame
+//! ends with a [proof](crate::proof).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

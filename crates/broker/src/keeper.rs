@@ -41,8 +41,8 @@ pub(crate) struct Keeper {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Handshakes that others have begun, at a time: in all, and of one member. What fills the places of one member
-/// keeps no other out.
+/// Handshakes that others have begun, at a time: in all, and of one member. What fills the places of one
+/// member keeps no other out.
 const MOST_ANSWERS: usize = 64;
 const MOST_OF_ONE: usize = 8;
 

@@ -9,11 +9,12 @@ use crate::error::Refusal;
 /// The first pause, and the one after a connection that stood.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// The least pause after a refusal that lasts until a person has changed something. The program that waits for the member
-/// has this long to see why, before the next attempt may tell something else.
+/// The least pause after a refusal that lasts until a person has changed something. The program that waits
+/// for the member has this long to see why, before the next attempt may tell something else.
 const FIRST_MISFIT: Duration = Duration::from_millis(500);
 
-/// The longest pause while a member is not there: asking costs nothing but a packet, and it is met soon after its start.
+/// The longest pause while a member is not there: asking costs nothing but a packet, and it is met soon after
+/// its start.
 const LONGEST_ABSENT: Duration = Duration::from_millis(320);
 
 /// The longest pause while a member is there, and refuses or ends what was begun.
@@ -24,8 +25,8 @@ const STANDS: Duration = LONGEST;
 
 /// The pause between two attempts to meet a member. It doubles with each failure, up to a limit.
 ///
-/// A connection that is made and ends at once is a failure too. Otherwise two programs that claim one number would throw
-/// each other out as fast as they can.
+/// A connection that is made and ends at once is a failure too. Otherwise two programs that claim one number
+/// would throw each other out as fast as they can.
 #[derive(Debug)]
 pub(crate) struct Pause {
     next: Duration,
@@ -54,7 +55,8 @@ impl Pause {
         self.take(LONGEST, chance)
     }
 
-    /// Between half of the pause and all of it, as chance has it: two members that disturb each other get out of step.
+    /// Between half of the pause and all of it, as chance has it: two members that disturb each other get out
+    /// of step.
     fn take(&mut self, longest: Duration, chance: u32) -> Duration {
         let pause = self.next.min(longest);
         // What was refused often stays rare, also when the member is not there for a moment.

@@ -73,8 +73,9 @@ impl Peer {
         lock(&self.line).next.take()
     }
 
-    /// Keeps why it was not met; whether this is news. What may be the word of a stranger never takes the place of what
-    /// is believed, and the same once more is no news: so a stranger that knocks for ever wakes no thread.
+    /// Keeps why it was not met; whether this is news. What may be the word of a stranger never takes the
+    /// place of what is believed, and the same once more is no news: so a stranger that knocks for ever wakes
+    /// no thread.
     pub(crate) fn refuse(&self, refusal: Refusal, is_believed: bool) -> bool {
         let mut line = lock(&self.line);
         let is_kept = is_believed || !line.is_believed || line.refusal.is_none();

@@ -33,9 +33,9 @@ impl Step {
 
 /// The proofs of one handshake.
 ///
-/// Each is a keyed hash of its step, both greetings, its frame and the one before it. The greetings have both numbers that were drawn for
-/// this handshake alone, both members, their lives and the lane; so a proof is worth nothing on another connection, in the
-/// other direction, or on another lane.
+/// Each is a keyed hash of its step, both greetings, its frame and the one before it. The greetings have both
+/// numbers that were drawn for this handshake alone, both members, their lives and the lane; so a proof is
+/// worth nothing on another connection, in the other direction, or on another lane.
 pub(crate) struct Proofs<'a> {
     /// Without one there are zeros instead of proofs, and everything is one.
     secret: Option<&'a Secret>,

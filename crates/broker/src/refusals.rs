@@ -7,7 +7,8 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident: $refusal:pat,)*) => {
         /// How often a connection did not come about, counted by reason.
         ///
-        /// Requests that others sent count as well as those that this member sent: whatever knocks here is seen here.
+        /// Requests that others sent count as well as those that this member sent: whatever knocks here is
+        /// seen here.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Refusals {
             $($(#[$doc])* pub $name: u64,)*

@@ -13,8 +13,9 @@ use thiserror::Error;
 
 /// A secret that all members of a mesh share: 128 bits that the operating system has drawn.
 ///
-/// `ferroce secret` prints one. A secret that a person has thought of is refused: whatever meets a member can try guesses on
-/// what the member says, as many as it has time for, and only a drawn secret is safe from that.
+/// `ferroce secret` prints one. A secret that a person has thought of is refused: whatever meets a member can
+/// try guesses on what the member says, as many as it has time for, and only a drawn secret is safe from
+/// that.
 ///
 /// ```
 /// use ferroce_broker::Secret;
@@ -33,8 +34,8 @@ pub struct Secret([u8; Self::LEN]);
 pub enum SecretError {
     /// It was not made by the command.
     #[error(
-        "a secret of {given} characters that does not begin with {}; what people think of can be guessed, so make one \
-         with `ferroce secret`",
+        "a secret of {given} characters that does not begin with {}; what people think of can be guessed, so \
+         make one with `ferroce secret`",
         Secret::PREFIX
     )]
     NotMade {
@@ -93,7 +94,8 @@ impl Secret {
     /// The operating system gives no random numbers.
     pub fn generate() -> Result<Self, SecretError> {
         let mut secret = Self([0; Self::LEN]);
-        // Unlike /dev/urandom it waits, early after the start of a machine, until there is chance to draw from.
+        // Unlike /dev/urandom it waits, early after the start of a machine, until there is chance to draw
+        // from.
         let drawn = File::open("/dev/random").and_then(|mut file| file.read_exact(&mut secret.0));
         drawn.map_err(|error| SecretError::System(error.kind()))?;
         Ok(secret)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ferroce_broker::*;
 use ferroce_verbs::Service;
 use ferroce_verbs::cm::{self, CmError, CmOptions, Listener};
-use rig::{SOON, builder, device, members, start_all};
+use rig::{SOON, builder, device, eventually, members, start_all};
 
 /// A member that waits in vain does not do so for long.
 const IN_VAIN: Duration = Duration::from_millis(700);
@@ -56,10 +56,16 @@ fn a_region_too_small_or_not_there() {
 
 #[test]
 fn a_wrong_secret() {
-    let [zero, one] = two(173, |_, builder| builder.secret(Secret::generate().unwrap()).deadline(IN_VAIN));
-    // Whoever asks is told by the answer; whoever is asked believes nobody, and waits for somebody else.
+    let members = members(173, 2);
+    let [zero, one] = [0, 1].map(|id| builder(&members, id).secret(Secret::generate().unwrap()));
+    let zero = zero.launch().unwrap();
+    let one = one.start().unwrap_err();
+    // The side that asks is told by the answer; the side that is asked believes no stranger, and goes on
+    // waiting.
     assert!(matches!(one, StartError::Refused { .. }), "{one}");
     assert_eq!(refusal(&one), Refusal::WrongSecret { here: 1, there: 0 });
+    eventually(&zero, |zero| zero.refusals().wrong_secret > 0);
+    let zero = zero.wait_for_all(Duration::ZERO).unwrap_err();
     assert!(matches!(zero, StartError::Missing { .. }), "{zero}");
     assert_eq!(refusal(&zero), Refusal::WrongSecret { here: 0, there: 1 });
     let text = one.to_string();
@@ -165,17 +171,16 @@ fn what_is_no_broker_is_said_to_be_none() {
     let (context, domain) = device(&members, 0);
     let listener = Listener::bind(&context, members.get(0).unwrap().address.port(), 4).unwrap();
     let queue = context.completion_queue(16).unwrap();
-    let error = std::thread::scope(|scope| {
-        let starting = scope.spawn(|| builder(&members, 1).deadline(IN_VAIN).start());
-        let request = listener.accept(SOON).unwrap();
+    let one = builder(&members, 1).launch().unwrap();
+    eventually(&one, |one| {
         let qp = domain.queue_pair(Service::Rc).completion_queue(&queue).build().unwrap();
-        // It is accepted by somebody who knows nothing of brokers.
-        let _ = request.accept(&qp, &CmOptions::default());
-        while !starting.is_finished() {
-            drop(listener.accept(Duration::from_millis(50)));
-        }
-        starting.join().unwrap().unwrap_err()
+        // It is accepted by a program that knows nothing of brokers.
+        let request = listener.accept(SOON).unwrap();
+        let accepted = request.accept(&qp, &CmOptions::default());
+        drop(accepted);
+        one.refusals().no_broker > 0
     });
+    let error = one.wait_for_all(Duration::ZERO).unwrap_err();
     let StartError::Missing { missing, .. } = &error else { panic!("{error}") };
     assert!(missing[0].refusal.is_some(), "{error}");
 }

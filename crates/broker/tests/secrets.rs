@@ -16,13 +16,16 @@ fn overhear(members: &Members) -> (Broker, End, Vec<u8>, Vec<u8>) {
     let stranger = Stranger::at(zero.address.ip());
     let listener = stranger.listen(zero.address.port());
     let one = builder(members, 1).secret(SECRET).launch().unwrap();
-    let request = listener.accept(SOON).unwrap();
-    let asked = request.private_data()[..Greeting::LEN].to_vec();
     let greeting = Greeting { has_secret: true, ..Greeting::new(0, 1) };
-    let end = stranger.accept(request, &greeting.bytes()).unwrap();
-    let proof = end.hear().unwrap();
-    assert_eq!((proof[0], proof.len()), (PROOF, 33));
-    (one, end, asked, proof)
+    loop {
+        let request = listener.accept(SOON).unwrap();
+        let asked = request.private_data()[..Greeting::LEN].to_vec();
+        // On a busy machine the member may have given up meanwhile, and asks again.
+        let Ok(end) = stranger.accept(request, &greeting.bytes()) else { continue };
+        let Some(proof) = end.hear() else { continue };
+        assert_eq!((proof[0], proof.len()), (PROOF, 33));
+        return (one, end, asked, proof);
+    }
 }
 
 #[test]
@@ -98,10 +101,12 @@ fn a_member_hands_no_proof_to_what_has_no_secret() {
         Greeting { has_secret: true, lane: 5, ..Greeting::new(0, 1) },
     ];
     for answer in answers {
-        let end = stranger.accept(listener.accept(SOON).unwrap(), &answer.bytes()).unwrap();
+        let accept = || stranger.accept(listener.accept(SOON).unwrap(), &answer.bytes());
+        // On a busy machine the member may have given up meanwhile, and asks again.
+        let end = std::iter::repeat_with(accept).find_map(Result::ok).unwrap();
         assert_eq!(end.hear(), None, "{answer:?}");
     }
-    eventually(&one, |one| one.refusals().lane == 1);
+    eventually(&one, |one| one.refusals().lane > 0);
     let Refusals { secret_missing, other_member, .. } = one.refusals();
-    assert_eq!((secret_missing, other_member), (1, 2));
+    assert!(secret_missing >= 1 && other_member >= 2, "{:?}", one.refusals());
 }

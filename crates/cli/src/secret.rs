@@ -10,9 +10,9 @@ use ferroce::broker::Secret;
 
 /// Make a secret that the members of a mesh know each other by
 ///
-/// It is 128 bits that the operating system has drawn, and a checksum, in one line. Brokers take no other secrets: what
-/// people think of can be guessed. Everything that has read it can be a member, so keep it in a file that only the
-/// members can read.
+/// It is 128 bits that the operating system has drawn, and a checksum, in one line. Brokers take no other
+/// secrets: what people think of can be guessed. Everything that has read it can be a member, so keep it in a
+/// file that only the members can read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Args {

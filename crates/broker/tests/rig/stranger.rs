@@ -39,7 +39,7 @@ pub(crate) struct End {
     established: Option<Established>,
 }
 
-/// Who speaks to whom: the first words of either side.
+/// The first words of either side: which member speaks to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) has_secret: bool,
@@ -80,10 +80,10 @@ impl Stranger {
     }
 
     /// Asks for a connection, with these words.
-    pub(crate) fn ask(&self, whom: Member, words: &[u8]) -> Result<End, CmError> {
+    pub(crate) fn ask(&self, member: Member, words: &[u8]) -> Result<End, CmError> {
         let mut end = End::new(self);
         let options = CmOptions::default().private_data(words);
-        end.established = Some(cm::connect(whom.address, &end.qp, &options)?);
+        end.established = Some(cm::connect(member.address, &end.qp, &options)?);
         Ok(end)
     }
 
