@@ -25,6 +25,8 @@ struct Hub {
     members: Mutex<Members>,
     /// How many have asked for a look since the one who is looking began.
     asked: AtomicU32,
+    /// Connections that must be woken at once. Without any, the driver may be parked.
+    hasty: AtomicU32,
     waker: Waker,
 }
 
@@ -38,7 +40,15 @@ struct Members {
 /// The completions of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    inside: Mutex<(VecDeque<Completion>, Vec<Waker>)>,
+    inside: Mutex<Mail>,
+}
+
+#[derive(Debug, Default)]
+struct Mail {
+    arrived: VecDeque<Completion>,
+    wakers: Vec<Waker>,
+    /// One of the wakers must be called at once: the hub counts this one.
+    hasty: bool,
 }
 
 const CHUNK: usize = 16;
@@ -54,6 +64,7 @@ impl CompletionHub {
             queue,
             members: Mutex::default(),
             asked: AtomicU32::new(0),
+            hasty: AtomicU32::new(0),
             waker: Waker::from(Arc::new(Pump(weak.clone()))),
         };
         Ok(Self { hub: Arc::new_cyclic(make) })
@@ -79,9 +90,10 @@ impl CompletionHub {
 
     fn leave(&self, qpn: Qpn, needed: u32) {
         let mut members = self.hub.members();
-        if members.inboxes.remove(&qpn).is_some() {
-            members.needed -= u64::from(needed);
-        }
+        let Some(inbox) = members.inboxes.remove(&qpn) else { return };
+        members.needed -= u64::from(needed);
+        drop(members);
+        self.hub.relax(&inbox);
     }
 }
 
@@ -106,7 +118,11 @@ impl Hub {
             let asked = self.asked.load(Ordering::Acquire);
             let mut found = [WorkCompletion::EMPTY; CHUNK];
             loop {
-                let taken = self.queue.as_device().poll_or_wake(&mut found, &self.waker);
+                let queue = self.queue.as_device();
+                let taken = match self.hasty.load(Ordering::SeqCst) {
+                    0 => queue.poll_or_wake_in_time(&mut found, &self.waker),
+                    _ => queue.poll_or_wake(&mut found, &self.waker),
+                };
                 if taken == 0 {
                     break;
                 }
@@ -125,10 +141,33 @@ impl Hub {
             let inbox = self.members().inboxes.get(&completion.qpn).cloned();
             let wakers = inbox.map_or_else(Vec::new, |inbox| {
                 let mut inside = inbox.inside();
-                inside.0.push_back(completion);
-                std::mem::take(&mut inside.1)
+                inside.arrived.push_back(completion);
+                if std::mem::take(&mut inside.hasty) {
+                    self.hasty.fetch_sub(1, Ordering::SeqCst);
+                }
+                std::mem::take(&mut inside.wakers)
             });
             wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Leaves a waker with a connection's completions.
+    fn note_waker(&self, inbox: &Inbox, waker: &Waker, haste: Haste) {
+        let mut inside = inbox.inside();
+        if !inside.wakers.iter().any(|known| known.will_wake(waker)) {
+            inside.wakers.push(waker.clone());
+        }
+        if haste == Haste::AtOnce && !std::mem::replace(&mut inside.hasty, true) {
+            self.hasty.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// What waits for this connection's completions has time from now on. A connection that becomes hasty meanwhile may
+    /// wait a millisecond longer.
+    fn relax(&self, inbox: &Inbox) {
+        let was_hasty = std::mem::take(&mut inbox.inside().hasty);
+        if was_hasty && self.hasty.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.queue.as_device().relax();
         }
     }
 }
@@ -145,14 +184,14 @@ impl Wake for Pump {
 }
 
 impl Inbox {
-    fn inside(&self) -> MutexGuard<'_, (VecDeque<Completion>, Vec<Waker>)> {
+    fn inside(&self) -> MutexGuard<'_, Mail> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn take(&self, into: &mut [Completion]) -> usize {
         let mut inside = self.inside();
-        let count = into.len().min(inside.0.len());
-        for (place, found) in into.iter_mut().zip(inside.0.drain(..count)) {
+        let count = into.len().min(inside.arrived.len());
+        for (place, found) in into.iter_mut().zip(inside.arrived.drain(..count)) {
             *place = found;
         }
         count
@@ -221,26 +260,18 @@ impl Completions {
                 taken
             }
             Self::Shared { hub, inbox, .. } => {
-                {
-                    let mut inside = inbox.inside();
-                    if !inside.1.iter().any(|known| known.will_wake(waker)) {
-                        inside.1.push(waker.clone());
-                    }
-                }
+                hub.hub.note_waker(inbox, waker, haste);
                 hub.hub.pump();
                 inbox.take(into)
             }
         }
     }
-}
 
-impl Completions {
     /// What waits for them has time from now on.
     pub(crate) fn relax(&self) {
         match self {
             Self::Own(queue) => queue.as_device().relax(),
-            // Its waker is for all connections.
-            Self::Shared { .. } => {}
+            Self::Shared { hub, inbox, .. } => hub.hub.relax(inbox),
         }
     }
 }

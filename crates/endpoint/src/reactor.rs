@@ -99,7 +99,6 @@ impl Handler {
 
 impl ServeError {
     /// The connection, which stands as it did, and its handler.
-    #[must_use]
     pub fn into_parts(self) -> (Connection, Handler) {
         (self.connection, self.handler.into_inner().unwrap_or_else(PoisonError::into_inner))
     }

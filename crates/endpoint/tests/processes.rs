@@ -90,7 +90,7 @@ fn killed_while_it_receives() {
                 }
             }
         });
-        while connection.counters().sent < 50 {
+        while connection.counters().sent < 50 && !sending.is_finished() {
             park_a_moment();
         }
         other.kill();
@@ -160,11 +160,15 @@ fn the_one_that_drops_it() {
     }
     // The goodbye is never confirmed, and a silent peer is not noticed for minutes.
     let patient = |linger| impatient(1).ack_timeout(20).retries(7).keepalive(None).linger(linger);
-    for (host, linger) in [(7, Duration::from_millis(300)), (8, SOON)] {
+    let short = Duration::from_millis(300);
+    for (host, linger, is_shared) in [(7, short, false), (8, short, true), (9, SOON, true), (10, SOON, false)]
+    {
         let context = Context::builder("lo").address([127, 0, 117, 1]).open().unwrap();
         let mut other = Other::start("the_other_process", &format!("silent {host}"), &[]);
         let address = other.hear();
+        let hub = CompletionHub::new(&context, 1000).unwrap();
         let options = patient(linger).context(&context);
+        let options = if is_shared { options.completion_hub(&hub) } else { options };
         let connection = Connection::connect_with(&address, &options).wait().unwrap();
         assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
         // Leaves a waker behind, as programs do.
