@@ -143,9 +143,8 @@ impl From<OpenError> for Refused {
             OpenError::OtherSettings { .. } => EBUSY,
             OpenError::Capture(CaptureError::Create { source, .. }) => code_of_system(source),
             OpenError::Capture(CaptureError::OtherUser { .. } | CaptureError::OtherNames { .. }) => EACCES,
-            OpenError::Capture(CaptureError::NotAFile { .. }) => EINVAL,
             OpenError::System { error, .. } => code_of_system(error),
-            OpenError::Setting(_) => EINVAL,
+            OpenError::Setting(_) | OpenError::Capture(CaptureError::NotAFile { .. }) => EINVAL,
         };
         Self::new(code, error)
     }

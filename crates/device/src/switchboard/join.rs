@@ -39,9 +39,10 @@ const LEADERLESS: Duration = Duration::from_secs(4);
 /// on its way to another program.
 const OTHERS: Duration = Duration::from_millis(500);
 
-/// How long none may listen at the usual name before spare ones are looked for, and how long until they are looked
-/// for again: as a rule an election is under way.
-const ELSEWHERE: Duration = Duration::from_millis(5);
+/// How long none may listen at the usual name before spare ones are looked for: as a rule an election is under way.
+/// Until they are looked for again it is that long at first, then twice as long each time, and this at most: to list
+/// all names takes a while, and a crowd of newcomers must not take the processor from the election.
+const ELSEWHERE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
 /// What a new member has.
 pub(super) struct Joined {
@@ -78,8 +79,8 @@ struct Newcomer<'a> {
     random: Random,
     /// Since when nobody leads.
     leaderless: Option<Time>,
-    /// When spare names are looked for.
-    elsewhere: Option<Time>,
+    /// When spare names are looked for, and how long to wait after that.
+    elsewhere: Option<(Time, Duration)>,
     skipped: u64,
 }
 
@@ -130,8 +131,10 @@ impl<'a> Newcomer<'a> {
     /// is not of this user costs a connection, and nothing is waited for.
     fn look_elsewhere(&mut self, usual: Reached, end: Time) -> Result<Option<Box<Joined>>, SwitchError> {
         let now = clock::now();
-        let first = if usual == Reached::Nothing { now + ELSEWHERE } else { now };
-        if now < *self.elsewhere.get_or_insert(first) {
+        let (least, most) = ELSEWHERE;
+        let first = if usual == Reached::Nothing { now + least } else { now };
+        let (when, step) = *self.elsewhere.get_or_insert((first, least));
+        if now < when {
             return Ok(None);
         }
         // Where the list cannot be read, only the usual name is left.
@@ -147,7 +150,7 @@ impl<'a> Newcomer<'a> {
                 break;
             }
         }
-        self.elsewhere = Some(clock::now() + ELSEWHERE);
+        self.elsewhere = Some((clock::now() + step, (step * 2).min(most)));
         Ok(None)
     }
 
