@@ -149,6 +149,15 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "neighbour".into(),
+        shows: "a million forged MADs and as many other packets of another user end no live connection of any kind",
+        minutes: 3,
+        run: Box::new(|| {
+            let cmd = Cmd::cargo("test -p ferroce --test neighbour -- --nocapture --test-threads 1");
+            cmd.env("FERROCE_SOAK", "1").env(setup::REQUIRE_ALL, setup::require_all()).run()
+        }),
+    });
+    entries.push(Entry {
         name: "switchboard".into(),
         shows: "100 processes come and go on one port while leaders die: nothing is misdelivered, pairs go on",
         minutes: minutes * 3,

@@ -36,9 +36,21 @@ pub fn has_file(path: &str) -> bool {
     or_skipped(Path::new(path).exists(), path)
 }
 
+/// Whether this process is root, which this needs. If it is not, says so on standard error.
+///
+/// # Panics
+/// As [`is_here`].
+#[must_use]
+pub fn is_root_for(what: &str) -> bool {
+    or_skipped_with(is_root(), what, "run it as root")
+}
+
 fn or_skipped(found: bool, what: &str) -> bool {
+    or_skipped_with(found, what, "`cargo xtask setup` installs it")
+}
+
+fn or_skipped_with(found: bool, what: &str, advice: &str) -> bool {
     if !found {
-        let advice = "`cargo xtask setup` installs it";
         assert!(!skipping_is_failing(), "{what} is missing: {advice}");
         // `eprintln!` would be captured, and shown only if the test failed. `cargo xtask test`
         // counts these lines, so each is written whole.

@@ -6,11 +6,13 @@
 //! - [`processor`]: on which one a benchmark runs.
 //! - [`shared_port`]: a socket beside those of a device.
 //! - [`judge`]: whether a missing foreign program skips a test or fails it.
+//! - [`neighbour`]: a process of another user that means no good, and all that it can say.
 #![forbid(unsafe_code)]
 
 pub mod captures;
 pub mod fuzz;
 pub mod judge;
+pub mod neighbour;
 pub mod processor;
 pub mod samples;
 pub mod shared_port;

@@ -73,8 +73,8 @@ const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Acc
 /// What the other end has to know.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Card {
-    address: Ipv4Addr,
-    qpn: Qpn,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) qpn: Qpn,
     pub(crate) remote: Remote,
 }
 

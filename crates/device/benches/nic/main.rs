@@ -17,6 +17,7 @@ mod elsewhere;
 mod ends;
 mod figures;
 mod local;
+mod neighbour;
 mod peer;
 mod pingpong;
 mod raw;

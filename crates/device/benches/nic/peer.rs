@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::pingpong::{self, Exchange};
-use crate::{Outcome, Settings, crowd, raw, stream};
+use crate::{Outcome, Settings, crowd, neighbour, raw, stream};
 
 /// The other process, as the first one sees it.
 #[derive(Debug)]
@@ -19,7 +19,11 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts this program again in a role.
     pub(crate) fn start(role: &str, settings: &Settings) -> Outcome<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
+        Self::start_by(Command::new(std::env::current_exe()?), role, settings)
+    }
+
+    /// The same by a command that starts this program.
+    pub(crate) fn start_by(mut command: Command, role: &str, settings: &Settings) -> Outcome<Self> {
         command.args(["--bench", "--peer", role, "--millis"]).arg(settings.duration.as_millis().to_string());
         if settings.pin {
             command.arg("--pin");
@@ -107,6 +111,7 @@ pub(crate) fn play(role: &str, master: Master, settings: &Settings) -> Outcome<(
         stream::ASLEEP => stream::target(master, settings, false),
         stream::RECEIVER => stream::receiver(master),
         crowd::CROWD => crowd::play(master, settings),
+        neighbour::NEIGHBOUR => neighbour::play(master),
         other => Err(format!("no role is called {other:?}").into()),
     }
 }

@@ -8,7 +8,7 @@ use ferroce_transport::{Data, Remote, SendFlags, SendOp, SendRequest};
 use crate::ends::{End, RECEIVES, Shape, WIDE, check};
 use crate::peer::{Master, Peer};
 use crate::samples::{Sample, Span};
-use crate::{Outcome, Settings};
+use crate::{Outcome, Settings, neighbour};
 
 /// Roles of the other process.
 pub(crate) const BUSY: &str = "target-busy";
@@ -45,13 +45,26 @@ pub(crate) struct Stream {
     pub(crate) loss: f64,
     /// Whether the mean counts, and not what nine of ten slices do not reach.
     pub(crate) by_mean: bool,
+    /// The port that a hostile neighbour sends to meanwhile, if there is one.
+    pub(crate) neighbour: Option<u16>,
 }
 
 impl Stream {
     /// WRITEs over one queue pair to a target that polls.
     pub(crate) const fn writes(len: u32, list: u32, depth: u32) -> Self {
         let (verb, receive_buffer) = (Verb::Write, WIDE);
-        Self { verb, len, list, depth, target: BUSY, pairs: 1, receive_buffer, loss: 0.0, by_mean: false }
+        Self {
+            verb,
+            len,
+            list,
+            depth,
+            target: BUSY,
+            pairs: 1,
+            receive_buffer,
+            loss: 0.0,
+            by_mean: false,
+            neighbour: None,
+        }
     }
 }
 
@@ -74,10 +87,14 @@ impl Stream {
         let shape = Shape { depth, bytes: len as usize, message: len, pairs, receive_buffer, loss };
         let ends = End::with_peer(&mut peer, &shape)?;
         let all: Vec<_> = ends.iter().map(|(end, card)| (end, card.remote)).collect();
+        let (first, card) = &ends[0];
+        let start = |port| neighbour::start(settings, [first.card(), *card], port);
+        let neighbour = self.neighbour.map(start).transpose()?;
         let Sample { value, note } = self.run_all(settings, &all)?;
-        let counters = ends[0].0.note()?;
+        let beside = neighbour.map(Peer::stop).transpose()?.unwrap_or_default();
+        let counters = first.note()?;
         let said = peer.stop()?;
-        Ok(Sample { value, note: format!("{note} {counters} | target: {}", said.trim()) })
+        Ok(Sample { value, note: format!("{note} {counters} | target: {} | {}", said.trim(), beside.trim()) })
     }
 
     /// Messages per second from this end to there.
