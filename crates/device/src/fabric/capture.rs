@@ -49,7 +49,7 @@ pub enum CaptureError {
     },
     /// Another user put something there.
     #[error(
-        "the capture file {} is a {what} of another user (uid {uid}, this process is of uid {ours}), who would read \
+        "the capture file {} is a {what} of another user (uid {uid}, this process is of uid {ours}), which could read \
          what is written or say where it goes; remove it, or name a file in a folder of your own", .path.display()
     )]
     OtherUser {

@@ -2,7 +2,7 @@
 //!
 //! It sleeps until something happens. A member that watches has one connection, to the leader; when it ends,
 //! all members try to lock the leader's byte of the shared file, one succeeds, listens at a name and says there
-//! at which, and the others connect to that one. Another user's socket at a name is in nobody's way.
+//! at which, and the others connect to that one. Another user's socket at a name is not in the way.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use ferroce_wire::{Body, Packet, Qpn};
 
-use super::{Distant, SLOTS};
 use super::claims::{Locked, owner_word};
 use super::error::{SwitchError, refused};
 use super::forward::{self, Arrival, Kind};
 use super::membership::{Inner, Slot};
 use super::table::{LISTENERS, Listener};
+use super::{Distant, SLOTS};
 use crate::clock;
 use crate::engine::verify::{Ends, Verifier};
 use crate::fabric::udp::{Receiving, Socket};

@@ -27,7 +27,7 @@ use super::Group;
 /// What every name of a leader begins with; the user follows.
 const LEADERS: &str = "ferroce/switch/";
 
-/// What every name for those who ask for counters begins with; user, process and what was drawn follow.
+/// What every name at which counters are told begins with; user, process and what was drawn follow.
 const COUNTERS: &str = "ferroce/stat/";
 
 /// Where a leader listens.

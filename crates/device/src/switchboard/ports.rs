@@ -63,9 +63,10 @@ pub(super) fn create(group: &Group, is_loopback: bool) -> Result<Vec<Socket>, Sw
     if is_loopback && !(cfg!(test) && super::planted("shared-first")) {
         check(group, &sockets[..SLOTS])?;
     }
-    // Nothing reads these before they have an owner.
-    for socket in sockets.iter().skip(1) {
-        socket.turn_deaf().map_err(refused("a filter of datagrams"))?;
+    for (slot, socket) in sockets.iter().enumerate() {
+        // Nothing reads the others before they have an owner.
+        let set = if slot == 0 { socket.hear() } else { socket.turn_deaf() };
+        set.map_err(refused("a filter of datagrams"))?;
     }
     Ok(sockets)
 }

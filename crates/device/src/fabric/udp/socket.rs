@@ -177,17 +177,19 @@ impl Socket {
 
     /// Has the kernel drop every datagram for this socket, until [`hear`](Self::hear). What it holds already stays.
     pub(crate) fn turn_deaf(&self) -> io::Result<()> {
-        let nothing = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(0);
-        self.attach(libc::SO_ATTACH_FILTER, &mut [libc::sock_filter { code: nothing, jt: 0, jf: 0, k: 0 }])
+        self.keep_of_each(0)
     }
 
-    /// Has the kernel keep datagrams for this socket again.
+    /// Has the kernel keep datagrams for this socket again. It has a filter all the same, which takes everything: what
+    /// the kernel shows of sockets to other users must not tell which ones are deaf.
     pub(crate) fn hear(&self) -> io::Result<()> {
-        match self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
-            // It heard before.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-            result => result,
-        }
+        self.keep_of_each(u32::MAX)
+    }
+
+    /// Has the kernel keep so many bytes of each datagram, and drop it if that is none.
+    fn keep_of_each(&self, bytes: u32) -> io::Result<()> {
+        let code = u16::try_from(libc::BPF_RET | libc::BPF_K).unwrap_or(0);
+        self.attach(libc::SO_ATTACH_FILTER, &mut [libc::sock_filter { code, jt: 0, jf: 0, k: bytes }])
     }
 
     /// How many datagrams the kernel has dropped here, for want of room or because the socket was deaf. It counts

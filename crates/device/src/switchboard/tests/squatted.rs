@@ -137,7 +137,7 @@ fn a_letter_for_a_process_that_is_gone_is_not_given_to_another_user() {
     other.signal(libc::SIGKILL);
     eventually("it is gone", || !ours.member().inner().is_alive(slot.into()));
     drop(other);
-    // Its slot is nobody's, and what it published stands there.
+    // Its slot has no owner, and what it published stands there.
     assert!(ours.member().inner().table.entry(slot.into()).read().is_some());
     squatter.say(&format!("box ferroce/slot/{high:016x}{low:016x}"));
     assert_eq!(squatter.hear(), "has it");
@@ -175,7 +175,7 @@ fn letters_and_connections_of_another_user_are_refused_and_counted_by_reason() {
     let connections = || inner.refused.read().foreign_connections;
     eventually("the connection is counted", || connections() == before.foreign_connections + 1);
     assert_eq!(inner.refused.read().violations, before.violations, "none is taken for a process of ours");
-    // It is shown to those who ask the leader, and the process itself.
+    // The leader tells it, and so does the process itself.
     let seen = survey(Some("lo")).expect("a list of names");
     let seen = seen.into_iter().flatten().find(|seen| seen.group == group(66)).expect("our group");
     assert_eq!(seen.refused, inner.refused.read());
