@@ -417,7 +417,7 @@ impl CqShared {
         self.note_waker_as(waker, WAITED_FOR);
     }
 
-    /// The same, for somebody who can wait until a parked driver looks again.
+    /// The same, for a waker that can wait until a parked driver looks again.
     pub(crate) fn wake_in_time_on_completion(&self, waker: &Waker) {
         self.note_waker_as(waker, WAITED_FOR);
     }
