@@ -116,7 +116,7 @@ pub(crate) fn long() -> Result<()> {
 }
 
 /// What stands in the way, and what to do about it.
-fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     if !setup::is_root() {
         return Some("the guest needs a network namespace and a tap device: run it as root".into());
     }

@@ -12,6 +12,7 @@ mod fuzz;
 mod install;
 mod interop;
 mod link_abi;
+mod mutants;
 mod no_std;
 mod picture;
 mod report;
@@ -51,6 +52,9 @@ enum Command {
     /// Simulate queue pairs over bad links, one run per seed
     #[command(long_about = sim::ABOUT)]
     Sim(sim::Args),
+    /// Make small mistakes, one at a time, and see whether a test notices
+    #[command(long_about = mutants::ABOUT)]
+    Mutants(mutants::Args),
     /// Meet the Linux kernel's soft-RoCE, which runs in a guest
     Interop(interop::Args),
     /// Run rdma-core's own test suite on the drop-in library
@@ -73,6 +77,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Soak(args) => soak::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Mutants(args) => mutants::run(&args),
         Command::Interop(args) => interop::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::LinkAbi(args) => link_abi::run(&args),

@@ -18,6 +18,8 @@ pub(crate) enum Outcome {
     Failed { took: Took },
     /// An earlier failure came first.
     NotRun,
+    /// A tool is missing, so nothing was shown; what is missing, and how to get it.
+    Missing { what: String },
 }
 
 /// The whole table.
@@ -34,6 +36,17 @@ impl Table {
         let failed = self.0.iter().filter(|row| matches!(row.outcome, Outcome::Failed { .. }));
         failed.map(|row| row.name.as_str()).collect()
     }
+
+    /// The names of the parts that did not run because a tool is missing, in order.
+    pub(crate) fn missing(&self) -> Vec<&str> {
+        let missing = self.0.iter().filter(|row| matches!(row.outcome, Outcome::Missing { .. }));
+        missing.map(|row| row.name.as_str()).collect()
+    }
+
+    /// How many parts passed.
+    pub(crate) fn passed(&self) -> usize {
+        self.0.iter().filter(|row| matches!(row.outcome, Outcome::Passed { .. })).count()
+    }
 }
 
 impl fmt::Display for Table {
@@ -47,6 +60,7 @@ impl fmt::Display for Table {
                 Outcome::Passed { took, note } => writeln!(f, "  {name:width$}  ok       {took:>12}  {note}"),
                 Outcome::Failed { took } => writeln!(f, "  {name:width$}  FAILED   {took:>12}"),
                 Outcome::NotRun => writeln!(f, "  {name:width$}  not run"),
+                Outcome::Missing { what } => writeln!(f, "  {name:width$}  NOT RUN  {:>12}  {what}", "-"),
             }?;
         }
         Ok(())

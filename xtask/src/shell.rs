@@ -33,15 +33,18 @@ pub(crate) fn on_path(program: &str) -> bool {
 }
 
 /// A command in the making. It prints as one could type it.
+#[derive(Clone)]
 pub(crate) struct Cmd {
     program: String,
     args: Vec<OsString>,
     env: Vec<(String, String)>,
+    /// Where it runs; none is the repository's root.
+    dir: Option<PathBuf>,
 }
 
 impl Cmd {
     pub(crate) fn new(program: &str) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new() }
+        Self { program: program.into(), args: Vec::new(), env: Vec::new(), dir: None }
     }
 
     /// `cargo` with the arguments given as one line, split at spaces.
@@ -62,6 +65,19 @@ impl Cmd {
     pub(crate) fn env(mut self, name: &str, value: impl Into<String>) -> Self {
         self.env.push((name.into(), value.into()));
         self
+    }
+
+    /// The same command, run in this folder.
+    pub(crate) fn in_dir(mut self, dir: &Path) -> Self {
+        self.dir = Some(dir.to_path_buf());
+        self
+    }
+
+    /// The same command, run by another program that takes it as its last arguments.
+    pub(crate) fn wrapped(&self, program: &str, args: &[&str]) -> Self {
+        let inner = [self.real_program()].into_iter().chain(self.args.iter().cloned());
+        let args = args.iter().map(Into::into).chain(inner).collect();
+        Self { program: program.into(), args, env: self.env.clone(), dir: self.dir.clone() }
     }
 
     /// Runs it with its output on ours; anything but success is an error.
@@ -103,11 +119,29 @@ impl Cmd {
         Ok((output.status.success(), text))
     }
 
-    fn command(&self) -> Command {
-        // `cargo run` names the very cargo that started us; a plain name could find another one.
+    /// Runs it silently. Returns what it printed; anything but success is an error that shows what it complained of.
+    pub(crate) fn output(&self) -> Result<String> {
+        let output = self.command().stdin(Stdio::null()).output().with_context(|| self.could_not_start())?;
+        self.judge(output.status).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs it without any output. Returns its exit code; none if a signal ended it.
+    pub(crate) fn code(&self) -> Result<Option<i32>> {
+        let mut command = self.command();
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(command.status().with_context(|| self.could_not_start())?.code())
+    }
+
+    /// `cargo run` names the very cargo that started us; a plain name could find another one.
+    fn real_program(&self) -> OsString {
         let cargo = (self.program == "cargo").then(|| env::var_os("CARGO")).flatten();
-        let mut command = Command::new(cargo.unwrap_or_else(|| self.program.clone().into()));
-        command.args(&self.args).current_dir(root());
+        cargo.unwrap_or_else(|| self.program.clone().into())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(self.real_program());
+        command.args(&self.args).current_dir(self.dir.clone().unwrap_or_else(root));
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }

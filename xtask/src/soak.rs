@@ -36,7 +36,23 @@ struct Entry {
     shows: &'static str,
     /// Minutes it takes, roughly.
     minutes: u64,
-    run: Box<dyn Fn() -> Result<()>>,
+    run: Box<dyn Fn() -> Result<Ran>>,
+}
+
+/// How an entry without a failure went.
+#[derive(Debug, PartialEq, Eq)]
+enum Ran {
+    /// It showed what it is there to show.
+    Whole,
+    /// So many of its tests found a program missing, and passed without it.
+    Partly { skipped: u64 },
+    /// A tool is missing, so nothing ran and nothing was shown: which one, and how to get it.
+    Not { missing: String },
+}
+
+/// Has everything run that an entry has: then its success is the success of the whole.
+fn whole(run: impl Fn() -> Result<()> + 'static) -> Box<dyn Fn() -> Result<Ran>> {
+    Box::new(move || run().map(|()| Ran::Whole))
 }
 
 fn entries(minutes: u64) -> Result<Vec<Entry>> {
@@ -46,7 +62,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
             name: format!("fuzz {target}"),
             shows: "no input makes a parser panic, loop or disagree with its emitter",
             minutes,
-            run: Box::new(move || {
+            run: whole(move || {
                 fuzz::install_cargo_fuzz().and_then(|()| fuzz::run_target(&target, minutes * 60))
             }),
         });
@@ -55,7 +71,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "stock".into(),
         shows: "perftest in every way it has, 50 pairs at once, pairs that are killed, on the drop-in library",
         minutes: 8,
-        run: Box::new(|| {
+        run: whole(|| {
             let abi = link_abi::link(false)?;
             let cmd = Cmd::cargo("test -p ferroce-abi --test stock").env("FERROCE_SOAK", "1");
             cmd.env(link_abi::FOLDER, abi.display().to_string()).env(setup::REQUIRE_ALL, "1").run()
@@ -65,37 +81,40 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "sim".into(),
         shows: "100,000 seeded runs with faults break no guarantee, at 10 minutes",
         minutes: minutes * 4,
-        run: Box::new(move || sim::run_with(&["--seeds", &(SEEDS_PER_MINUTE * minutes).to_string()])),
+        run: whole(move || sim::run_with(&["--seeds", &(SEEDS_PER_MINUTE * minutes).to_string()])),
     });
     entries.push(Entry {
         name: "interop".into(),
         shows: "we and the Linux kernel understand each other for 10,000 rounds of its own tools",
         minutes: 15,
-        run: Box::new(crate::interop::long),
+        run: Box::new(|| match crate::interop::missing() {
+            Some(missing) => Ok(Ran::Not { missing }),
+            None => crate::interop::long().map(|()| Ran::Whole),
+        }),
     });
     entries.push(Entry {
         name: "planted".into(),
         shows: "the simulator finds every bug that was planted on purpose",
         minutes: 5,
-        run: Box::new(|| sim::run_with(&["--planted"])),
+        run: whole(|| sim::run_with(&["--planted"])),
     });
     entries.push(Entry {
         name: "loom".into(),
         shows: "no order of threads loses a call, a wake or a completion, with more pre-emptions",
         minutes: 3,
-        run: Box::new(|| crate::test::loom_models(None)),
+        run: whole(|| crate::test::loom_models(None)),
     });
     entries.push(Entry {
         name: "sanitizer".into(),
         shows: "AddressSanitizer finds nothing in the tests of the device and of the verbs",
         minutes: 6,
-        run: Box::new(address_sanitizer),
+        run: whole(address_sanitizer),
     });
     entries.push(Entry {
         name: "processes".into(),
         shows: "processes that sleep, spin, stop and die, devices that come and go, many threads, hostile packets, for long",
         minutes: minutes * 2,
-        run: Box::new(move || {
+        run: whole(move || {
             let tests = "--test processes --test lifecycle --test hostile --test engines";
             let cmd = Cmd::cargo(&format!("test -p ferroce-device -p ferroce-verbs {tests}"));
             cmd.env("FERROCE_SOAK", minutes.to_string()).run()
@@ -105,7 +124,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "endpoint".into(),
         shows: "10 GiB of messages under loss to a receiver that stalls, and 4,000 connections",
         minutes: 4,
-        run: Box::new(|| {
+        run: whole(|| {
             let tests = "--test soak --test connecting --test processes -- --nocapture";
             let cmd = Cmd::cargo(&format!("test -p ferroce-endpoint {tests}"));
             cmd.env("FERROCE_SOAK", "1").run()
@@ -115,7 +134,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "broker".into(),
         shows: "5 million messages among 8 members under loss, every function answers; a member is killed 20 times under load",
         minutes: 5,
-        run: Box::new(|| {
+        run: whole(|| {
             let tests = "--test all_to_all --test crash -- --nocapture --test-threads 1";
             let cmd = Cmd::cargo(&format!("test -p ferroce-broker {tests}"));
             cmd.env("FERROCE_SOAK", "1").run()
@@ -125,7 +144,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "pool".into(),
         shows: "10 million items from 4 threads, and no two of them in one place",
         minutes: 1,
-        run: Box::new(|| {
+        run: whole(|| {
             let cmd = Cmd::cargo("test -p ferroce-broker --test pool -- --nocapture");
             cmd.env("FERROCE_SOAK", "1").run()
         }),
@@ -134,7 +153,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "kv".into(),
         shows: "a minute of gets and puts on three nodes under faults is linearizable",
         minutes: 2,
-        run: Box::new(|| {
+        run: whole(|| {
             let cmd = Cmd::cargo("test -p ferroce-kv -- --nocapture");
             cmd.env("FERROCE_SOAK", "1").run()
         }),
@@ -143,7 +162,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "spray".into(),
         shows: "live queue pairs stand 60,000 lies a second and keep half their speed",
         minutes: minutes.min(2) + 1,
-        run: Box::new(move || {
+        run: whole(move || {
             let cmd = Cmd::cargo("test -p ferroce-device --test spray -- --nocapture --test-threads 1");
             cmd.env("FERROCE_SOAK", minutes.to_string()).run()
         }),
@@ -161,7 +180,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "switchboard".into(),
         shows: "100 processes come and go on one port while leaders die: nothing is misdelivered, pairs go on",
         minutes: minutes * 3,
-        run: Box::new(move || {
+        run: whole(move || {
             let soak = |line: &str| Cmd::cargo(line).env("FERROCE_SOAK", minutes.to_string()).run();
             soak("test -p ferroce-device --lib switchboard::")?;
             soak("test -p ferroce-verbs --test neighbours")
@@ -180,7 +199,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         run: Box::new(move || {
             let cases = PROPERTY_CASES_PER_MINUTE * minutes;
             let cmd = Cmd::cargo("test -p ferroce-wire").env("PROPTEST_CASES", cases.to_string());
-            cmd.env(setup::REQUIRE_ALL, setup::require_all()).run()
+            counting_skips(&cmd.env(setup::REQUIRE_ALL, setup::require_all()))
         }),
     });
     Ok(entries)
@@ -201,15 +220,23 @@ fn address_sanitizer() -> Result<()> {
 }
 
 /// The parts of the device that Miri can run. It comes with nightly toolchains only: where it is not
-/// installed, this says so.
-fn miri() -> Result<()> {
+/// installed, nothing was shown.
+fn miri() -> Result<Ran> {
     let installed = Cmd::cargo("miri --version").captured().is_ok_and(|(works, _)| works);
     if !installed {
-        say!("SKIPPED: miri is not installed; `rustup component add miri` on a nightly toolchain brings it");
-        return Ok(());
+        let missing = "miri is missing; `rustup component add miri` on a nightly toolchain brings it";
+        return Ok(Ran::Not { missing: missing.into() });
     }
     let cmd = Cmd::cargo("miri test -p ferroce-device --lib --target-dir").arg(target_dir().join("miri"));
-    cmd.args(["memory::", "sync::ring", "sync::mailbox"]).run()
+    cmd.args(["memory::", "sync::ring", "sync::mailbox"]).run()?;
+    Ok(Ran::Whole)
+}
+
+/// Runs tests and counts those that found a program missing.
+fn counting_skips(cmd: &Cmd) -> Result<Ran> {
+    let mut skipped = 0;
+    cmd.run_seeing(|line| skipped += u64::from(crate::test::is_skip_notice(line)))?;
+    Ok(if skipped == 0 { Ran::Whole } else { Ran::Partly { skipped } })
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -231,8 +258,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !failed.is_empty() {
         bail!("soak: failed: {}; see above", failed.join(", "));
     }
-    say!("xtask soak: passed, {} entries in {}", entries.len(), total.read());
+    say!("xtask soak: {} in {}", summary(&table), total.read());
     Ok(())
+}
+
+/// What an end without a failure says: what was not run is not among what passed.
+fn summary(table: &Table) -> String {
+    let passed = table.passed();
+    match table.missing().as_slice() {
+        [] => format!("passed, {passed} entries"),
+        missing => format!("{passed} entries passed, {} NOT RUN: {}", missing.len(), missing.join(", ")),
+    }
 }
 
 /// Runs them all: one finding should not cost the night of the others.
@@ -255,7 +291,15 @@ fn run_entries(entries: &[Entry], total: &Stopwatch) -> Table {
         let result = (entry.run)();
         let took = watch.read();
         match result {
-            Ok(()) => table.push(&entry.name, Outcome::Passed { took, note: String::new() }),
+            Ok(Ran::Whole) => table.push(&entry.name, Outcome::Passed { took, note: String::new() }),
+            Ok(Ran::Partly { skipped }) => {
+                let note = format!("{skipped} tests SKIPPED what they are for");
+                table.push(&entry.name, Outcome::Passed { took, note });
+            }
+            Ok(Ran::Not { missing }) => {
+                complain!("\n== {} NOT RUN: {missing}", entry.name);
+                table.push(&entry.name, Outcome::Missing { what: missing });
+            }
             Err(error) => {
                 complain!("\n== {} FAILED: {error:#}", entry.name);
                 table.push(&entry.name, Outcome::Failed { took });
@@ -273,18 +317,28 @@ const fn minutes(minutes: u64) -> Took {
 mod tests {
     use super::*;
 
+    fn entry(name: &str, run: Box<dyn Fn() -> Result<Ran>>) -> Entry {
+        Entry { name: name.into(), shows: "", minutes: 1, run }
+    }
+
     #[test]
     fn a_failure_does_not_stop_the_others() {
-        let entry = |name: &str, run: Box<dyn Fn() -> Result<()>>| Entry {
-            name: name.into(),
-            shows: "",
-            minutes: 1,
-            run,
-        };
-        let entries = [entry("bad", Box::new(|| bail!("as intended"))), entry("good", Box::new(|| Ok(())))];
+        let entries = [entry("bad", whole(|| bail!("as intended"))), entry("good", whole(|| Ok(())))];
         let table = run_entries(&entries, &Stopwatch::start());
         assert_eq!(table.failed(), ["bad"]);
         assert!(table.to_string().contains("good  ok"));
+    }
+
+    #[test]
+    fn a_missing_tool_is_not_run_and_never_passed() {
+        let absent = || Ok(Ran::Not { missing: "the tool is missing; install it".into() });
+        let entries = [entry("good", whole(|| Ok(()))), entry("absent", Box::new(absent))];
+        let table = run_entries(&entries, &Stopwatch::start());
+        assert_eq!((table.passed(), table.failed().len(), table.missing()), (1, 0, vec!["absent"]));
+        let text = table.to_string();
+        assert!(text.contains("absent  NOT RUN"), "{text}");
+        assert!(text.contains("the tool is missing; install it"), "{text}");
+        assert_eq!(summary(&table), "1 entries passed, 1 NOT RUN: absent");
     }
 
     #[test]

@@ -167,7 +167,7 @@ fn tests_passed(line: &str) -> u64 {
 }
 
 /// What a test prints that found its judge missing, and then passed without it.
-fn is_skip_notice(line: &str) -> bool {
+pub(crate) fn is_skip_notice(line: &str) -> bool {
     line.starts_with("SKIPPED:")
 }
 
