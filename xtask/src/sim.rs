@@ -17,7 +17,8 @@ pub(crate) struct Args {
 pub(crate) const ABOUT: &str = "\
 Simulate queue pairs over bad links, one run per seed.
 
-Links lose, repeat, delay and reorder packets; checkers look at every step. The seed decides
+Links lose, repeat, delay and reorder packets, and in one seed of four a liar speaks on one connection:
+in the names of both ends, with packets that they never sent. Checkers look at every step. The seed decides
 everything, so the same seed gives the same packets, the same losses and the same end, on every
 machine.";
 
@@ -28,6 +29,7 @@ What to hand over:
   --start S          begin at another seed, to see runs nobody has seen
   --seed N           run one seed; if it fails, print the events before the failure
   --seed N --trace   print all its events, whether it fails or not
+  --honest           without liars; with --planted: which bugs only a liar shows
   --planted          switch on known bugs, one after the other: each must be found
   --goodput          measure goodput in virtual time and print the table
   -- --help          everything the simulator takes

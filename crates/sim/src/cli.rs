@@ -9,7 +9,7 @@ use std::thread;
 
 use clap::Parser;
 use ferroce_sim::check::Violation;
-use ferroce_sim::{Coverage, Outcome, Trace, run};
+use ferroce_sim::{Coverage, Outcome, Trace, run_with};
 
 /// Runs the transport in a simulated network, seed by seed, with checkers at every step.
 #[derive(Debug, Parser)]
@@ -45,6 +45,9 @@ struct Arguments {
     /// Print what the runs have met.
     #[arg(long)]
     coverage: bool,
+    /// No seed has a liar; with --planted: see which bugs only a liar shows.
+    #[arg(long)]
+    honest: bool,
 }
 
 /// After this many seeds everything must have been met.
@@ -58,14 +61,14 @@ pub(crate) fn main() -> ExitCode {
             print!("{}", ferroce_sim::goodput::table());
             ExitCode::SUCCESS
         }
-        _ if arguments.planted => planted(arguments.jobs),
+        _ if arguments.planted => planted(&arguments),
         Some(seed) => one(seed, &arguments),
         None => many(&arguments),
     }
 }
 
 #[cfg(not(feature = "planted"))]
-fn planted(_jobs: Option<usize>) -> ExitCode {
+fn planted(_arguments: &Arguments) -> ExitCode {
     eprintln!("built without planted bugs; add `--features planted`");
     ExitCode::FAILURE
 }
@@ -75,14 +78,14 @@ fn planted(_jobs: Option<usize>) -> ExitCode {
 const PLANTED_SEEDS: u64 = 1000;
 
 #[cfg(feature = "planted")]
-fn planted(jobs: Option<usize>) -> ExitCode {
+fn planted(arguments: &Arguments) -> ExitCode {
     use ferroce_transport::planted::{Bug, plant};
     println!("| planted bug | seed | checker |");
     println!("|---|---|---|");
     let mut hidden = 0;
     for &bug in Bug::ALL {
         plant(Some(bug));
-        let (_, failures) = sweep(0, PLANTED_SEEDS, jobs, 1);
+        let (_, failures) = sweep(arguments, (0, PLANTED_SEEDS), 1);
         let what = bug.what();
         match failures.first() {
             Some((seed, violation)) => println!("| {what} | {seed} | `{}` |", violation.checker),
@@ -97,8 +100,8 @@ fn planted(jobs: Option<usize>) -> ExitCode {
 }
 
 /// Runs a seed; a panic of a machine is a broken promise too.
-fn guarded(seed: u64, trace: &mut Trace) -> Outcome {
-    let result = catch_unwind(AssertUnwindSafe(|| run(seed, trace)));
+fn guarded(seed: u64, arguments: &Arguments, trace: &mut Trace) -> Outcome {
+    let result = catch_unwind(AssertUnwindSafe(|| run_with(seed, !arguments.honest, trace)));
     result.unwrap_or_else(|panic| {
         let what = panic
             .downcast_ref::<String>()
@@ -112,7 +115,7 @@ fn guarded(seed: u64, trace: &mut Trace) -> Outcome {
 fn one(seed: u64, arguments: &Arguments) -> ExitCode {
     let keep = if arguments.trace { usize::MAX } else { arguments.lines };
     let mut trace = Trace::keeping(keep);
-    let outcome = guarded(seed, &mut trace);
+    let outcome = guarded(seed, arguments, &mut trace);
     if arguments.trace || outcome.violation.is_some() {
         if trace.dropped > 0 {
             println!("({} earlier events; --trace prints them all)", trace.dropped);
@@ -137,11 +140,12 @@ fn one(seed: u64, arguments: &Arguments) -> ExitCode {
 }
 
 fn many(arguments: &Arguments) -> ExitCode {
-    let (coverage, failures) = sweep(arguments.start, arguments.seeds, arguments.jobs, usize::MAX);
+    let (coverage, failures) = sweep(arguments, (arguments.start, arguments.seeds), usize::MAX);
     if arguments.coverage {
         print!("{coverage}");
     }
-    let missing = if arguments.seeds >= COVERED_AFTER { coverage.missing() } else { Vec::new() };
+    let all = arguments.seeds >= COVERED_AFTER && !arguments.honest;
+    let missing = if all { coverage.missing() } else { Vec::new() };
     for what in &missing {
         println!("never met: {what}");
     }
@@ -161,8 +165,12 @@ fn many(arguments: &Arguments) -> ExitCode {
 }
 
 /// Runs many seeds on many threads; stops early after `enough` failures.
-fn sweep(start: u64, seeds: u64, jobs: Option<usize>, enough: usize) -> (Coverage, Vec<(u64, Violation)>) {
-    let jobs = jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+fn sweep(
+    arguments: &Arguments,
+    (start, seeds): (u64, u64),
+    enough: usize,
+) -> (Coverage, Vec<(u64, Violation)>) {
+    let jobs = arguments.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
     let next = AtomicU64::new(start);
     let stop = AtomicBool::new(false);
     let total = Mutex::new((Coverage::default(), Vec::new()));
@@ -175,7 +183,7 @@ fn sweep(start: u64, seeds: u64, jobs: Option<usize>, enough: usize) -> (Coverag
                     if seed >= start + seeds || stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let outcome = guarded(seed, &mut Trace::off());
+                    let outcome = guarded(seed, arguments, &mut Trace::off());
                     let mut total = total.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     total.0.add(&outcome.coverage);
                     if let Some(violation) = outcome.violation {

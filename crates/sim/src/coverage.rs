@@ -122,12 +122,15 @@ fn wanted_names() -> Vec<(Kind, &'static str)> {
     names
 }
 
-const STATUSES: [Status; 10] = [
+const STATUSES: [Status; 13] = [
     Status::Success,
     Status::LocalLength,
+    Status::LocalQpOperation,
     Status::LocalProtection,
     Status::Flushed,
     Status::WindowBind,
+    Status::BadResponse,
+    Status::LocalAccess,
     Status::RemoteInvalidRequest,
     Status::RemoteAccess,
     Status::RemoteOperation,

@@ -157,7 +157,9 @@ impl Observer for Meter {
         Ok(())
     }
 
-    fn sent(&mut self, _: Time, _: At, _: &Datagram) {}
+    fn sent(&mut self, _: Time, _: &[HostState], _: At, _: &Datagram) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     fn fault(&mut self, _: Time, fault: Fault, _: &Datagram) {
         self.tail_drops += u64::from(fault == Fault::TailDrop);
@@ -238,7 +240,7 @@ fn build(case: &Case) -> (World, [u32; 2]) {
         keys[index] = memory.register(DOMAIN, base(index), u64::from(MESSAGE), Access::all());
         (Node::new(index, 2, Device::new(memory)), host)
     });
-    let mut world = World::new(nodes.into(), link, Dice::new(1));
+    let mut world = World::new(nodes.into(), link, Dice::new(1), None);
     let caps = Caps { max_send: 16, max_receive: 1, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 };
     for pair in 0..case.pairs {
         let plan = pair_plan(caps);
@@ -290,6 +292,7 @@ const fn pair_plan(caps: Caps) -> PairPlan {
         outstanding: 4,
         pace: 1000,
         rate_limits: [0; 2],
+        rights: [Access::REMOTE_WRITE.union(Access::REMOTE_READ); 2],
     }
 }
 

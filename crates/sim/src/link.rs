@@ -61,11 +61,13 @@ pub enum Fault {
     BadLocal,
     /// A receive that cannot take its message.
     BadReceive,
+    /// A packet that its sender never sent.
+    Lie,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Loss,
         Self::Duplicate,
         Self::Reorder,
@@ -81,6 +83,7 @@ impl Fault {
         Self::BadRequest,
         Self::BadLocal,
         Self::BadReceive,
+        Self::Lie,
     ];
 
     /// Its name in traces and summaries.
@@ -102,6 +105,7 @@ impl Fault {
             Self::BadRequest => "bad-request",
             Self::BadLocal => "bad-local",
             Self::BadReceive => "bad-receive",
+            Self::Lie => "lie",
         }
     }
 }

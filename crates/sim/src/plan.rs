@@ -1,9 +1,10 @@
 //! What a seed decides before the run begins: hosts, queue pairs, network, and which faults there are.
 
-use ferroce_transport::Caps;
+use ferroce_transport::{Access, Caps};
 use ferroce_wire::{PathMtu, Service};
 
 use crate::dice::Dice;
+use crate::liar::LiarPlan;
 use crate::link::LinkPlan;
 use crate::world::HostPlan;
 
@@ -20,6 +21,8 @@ pub struct Plan {
     pub chaos: Chaos,
     /// Data packets to be caused by posted work.
     pub packets: u64,
+    /// Whether a liar speaks on the last of the pairs.
+    pub liar: Option<LiarPlan>,
 }
 
 /// Two queue pairs that talk to each other.
@@ -65,6 +68,8 @@ pub struct PairPlan {
     pub pace: u64,
     /// How fast each end may send, in kilobits per second; 0 is without a limit.
     pub rate_limits: [u32; 2],
+    /// What each end lets its peer do.
+    pub rights: [Access; 2],
 }
 
 /// Faults beside those of the network, each on or off.
@@ -115,8 +120,15 @@ impl Plan {
         let host_plans: Vec<HostPlan> = (0..hosts).map(|_| host(dice, clean)).collect();
         let timeout = shortest_timeout(&link, &host_plans);
         let count = dice.pick(&[1, 1, 2, 2, 3, 4, 5, 6]);
-        let pairs = (0..count).map(|index| pair(dice, hosts, index, clean, timeout)).collect();
-        Self { hosts: host_plans, link, pairs, chaos, packets: dice.log_between(700, 4000) }
+        let mut pairs: Vec<PairPlan> =
+            (0..count).map(|index| pair(dice, hosts, index, clean, timeout)).collect();
+        let packets = dice.log_between(700, 4000);
+        let liar = dice.one_in(4).then(|| {
+            let honest = pairs[0];
+            pairs.push(lied_pair(dice, honest.hosts, clean, timeout));
+            LiarPlan { every: dice.between(2, 24), ideas: dice.between(8, 80) }
+        });
+        Self { hosts: host_plans, link, pairs, chaos, packets, liar }
     }
 
     /// Whether nothing can go wrong in this run: then nothing may be sent twice.
@@ -210,6 +222,7 @@ fn pair(dice: &mut Dice, hosts: usize, index: u64, clean: bool, timeout: u8) -> 
         _ => u32::try_from(dice.below(1 << 24)).unwrap_or(0),
     };
     let psns = [psn(), psn()];
+    let rights = [RIGHTS; 2];
     PairPlan {
         service,
         hosts: [first, second],
@@ -234,5 +247,31 @@ fn pair(dice: &mut Dice, hosts: usize, index: u64, clean: bool, timeout: u8) -> 
             0 => u32::try_from(dice.log_between(50_000, 20_000_000)).unwrap_or(0),
             _ => 0,
         }),
+        rights,
+    }
+}
+
+/// What a peer may do, if nothing else is said.
+const RIGHTS: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
+/// The pair that a liar speaks on: it lives on the hosts of an honest one, and shares no memory with it but the
+/// atomic cells. Its patience has an end, because a liar can ask for any.
+fn lied_pair(dice: &mut Dice, hosts: [usize; 2], clean: bool, timeout: u8) -> PairPlan {
+    let plan = pair(dice, 2, 0, clean, timeout);
+    let rights = [(); 2].map(|()| match dice.below(12) {
+        0 => RIGHTS - Access::REMOTE_WRITE,
+        1 => RIGHTS - Access::REMOTE_READ,
+        2 => RIGHTS - Access::REMOTE_ATOMIC,
+        _ => RIGHTS,
+    });
+    PairPlan {
+        hosts,
+        rnr_retry: dice.pick(&[0, 1, 3, 6]),
+        shared: [false; 2],
+        own_domain: [true; 2],
+        rdma_max: plan.rdma_max.min(40_000),
+        late_receives: false,
+        rights,
+        ..plan
     }
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use ferroce_transport::{Attributes, State};
-use ferroce_wire::Service;
+use ferroce_wire::{Psn, Service};
 
-use crate::check::Violation;
-use crate::check::broken;
+use crate::check::witness::Witness;
+use crate::check::{Violation, broken};
 use crate::coverage::{Coverage, Kind, mtu_name};
 use crate::dice::Dice;
+use crate::liar::Liar;
 use crate::link::Fault;
 use crate::plan::{PairPlan, Plan};
 use crate::setup::{Built, CONSTANT, Home, build, transitions};
@@ -113,10 +114,18 @@ impl Token {
 
 /// Runs a seed. The same seed gives the same run, line by line.
 pub fn run(seed: u64, trace: &mut Trace) -> Outcome {
+    run_with(seed, true, trace)
+}
+
+/// The same; without liars, an honest pair is in the place of the one that a liar would speak on.
+pub fn run_with(seed: u64, liars: bool, trace: &mut Trace) -> Outcome {
     let mut dice = Dice::new(seed);
-    let plan = Plan::draw(&mut dice);
-    let Built { nodes, model, homes, constants } = build(&plan);
-    let world = World::new(nodes, plan.link, dice.split());
+    let mut plan = Plan::draw(&mut dice);
+    plan.liar = plan.liar.filter(|_| liars);
+    let mut built = build(&plan);
+    let liar = plan.liar.map(|liar| Liar::new(liar, dice.split(), built.victims(&plan)));
+    let Built { nodes, model, homes, constants } = built;
+    let world = World::new(nodes, plan.link, dice.split(), liar);
     let ends = homes
         .iter()
         .map(|home| EndState { ticking: false, window: WindowState::Free, window_key: home.window })
@@ -170,7 +179,9 @@ impl Run<'_> {
         for host in 0..self.constants.len() {
             self.watch.model.check_constant(&self.world.hosts, host, self.constants[host], len)?;
         }
-        if self.plan.is_clean() {
+        if self.plan.is_clean() && self.plan.liar.is_some() {
+            self.watch.model.check_neighbours()?;
+        } else if self.plan.is_clean() {
             let rnr = self.watch.coverage.has(Kind::Nak, "RNR NAK");
             self.watch.model.check_no_repeats(&self.world.hosts, rnr)?;
         }
@@ -292,6 +303,14 @@ impl Run<'_> {
             let end = pair * 2 + side;
             let peer = self.watch.model.ends[pair * 2 + 1 - side].qpn;
             self.modify(end, &transitions(&plan, side, psns, peer))?;
+            if self.plan.liar.is_some() && pair + 1 == self.plan.pairs.len() {
+                let mtu = u32::try_from(plan.mtu.bytes()).unwrap_or(256);
+                let [sends_from, expects] = [psns[side], psns[1 - side]].map(Psn::new);
+                let at = self.at(end);
+                let counters = *self.world.hosts[at.host].node.queue_pair(at.slot).counters();
+                let witness = Witness::new(mtu, plan.rights[side], (sends_from, expects), &counters);
+                self.watch.model.ends[end].witness = Some(Box::new(witness));
+            }
             self.tick_soon(end);
         }
         Ok(())

@@ -10,6 +10,7 @@ use ferroce_wire::{Psn, QKey, Qpn, Service};
 use crate::check::grants::{Arena, Grants};
 use crate::check::model::{End, Model};
 use crate::host::Device;
+use crate::liar::{FLEETING, Victim};
 use crate::memory::{Memory, fill};
 use crate::node::Node;
 use crate::plan::{PairPlan, Plan};
@@ -120,6 +121,7 @@ impl Built {
                 at: At { host, slot },
                 qpn,
                 service: plan.service,
+                domain,
                 peer: connected.then_some(index * 2 + 1 - side),
                 messages: Vec::new(),
                 completed: 0,
@@ -136,6 +138,7 @@ impl Built {
                 state: State::Reset,
                 gone: false,
                 doubled: 0,
+                witness: None,
             });
         }
     }
@@ -169,6 +172,38 @@ impl Built {
     }
 }
 
+impl Built {
+    /// What a liar on the last pair knows of its ends.
+    pub(crate) fn victims(&mut self, plan: &Plan) -> [Victim; 2] {
+        let last = plan.pairs.len() - 1;
+        [0, 1].map(|side| {
+            let end = last * 2 + side;
+            let (at, qpn) = (self.model.ends[end].at, self.model.ends[end].qpn);
+            let (home, arena) = (self.homes[end], &self.model.arenas[end]);
+            let open = (arena.start, arena.len, arena.key);
+            let foreign = &self.model.arenas[side];
+            let foreign = (foreign.start, foreign.key);
+            let constant = self.constants[at.host];
+            let memory = &mut self.nodes[at.host].0.device.memory;
+            let revoked = memory.register(home.domain, open.0, open.1, Access::all());
+            memory.deregister(revoked);
+            let fleeting = [(); FLEETING]
+                .map(|()| memory.register(home.domain, constant, CONSTANT, Access::REMOTE_READ));
+            Victim {
+                at,
+                qpn,
+                mtu: u32::try_from(plan.pairs[last].mtu.bytes()).unwrap_or(256),
+                open,
+                constant: (constant, CONSTANT, home.constant_key),
+                cells: (constant + CONSTANT, CELLS * 8, home.cells_key),
+                revoked,
+                foreign,
+                fleeting,
+            }
+        })
+    }
+}
+
 /// The steps that bring an end of a pair from RESET to RTS.
 #[must_use]
 pub(crate) fn transitions(plan: &PairPlan, side: usize, psns: [u32; 2], peer: Qpn) -> [Attributes; 3] {
@@ -181,7 +216,7 @@ pub(crate) fn transitions(plan: &PairPlan, side: usize, psns: [u32; 2], peer: Qp
         .with_path_mtu(plan.mtu)
         .with_dest_qpn(peer)
         .with_rq_psn(Psn::new(psns[1 - side]));
-    let access = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
+    let access = plan.rights[side];
     match plan.service {
         Service::Ud => [init.with_qkey(QKEY), rtr, rts],
         Service::Rc => [

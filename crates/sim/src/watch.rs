@@ -112,6 +112,7 @@ impl Observer for Watch<'_> {
             self.coverage.count(Kind::State, state.name());
             self.trace.line(now, || format!("host {} end {end} is in {state}", at.host));
         }
+        self.model.witness_return(hosts, end, state)?;
         self.model.state(end, state)?;
         if self.model.ends[end].cause.is_some() {
             self.news.push(News::Broken(end));
@@ -119,7 +120,7 @@ impl Observer for Watch<'_> {
         self.model.check_bounds(hosts, at, self.max_send)
     }
 
-    fn sent(&mut self, now: Time, at: At, datagram: &Datagram) {
+    fn sent(&mut self, now: Time, hosts: &[HostState], at: At, datagram: &Datagram) -> Result<(), Violation> {
         let packet = Packet::parse(&datagram.bytes);
         if let Ok(packet) = &packet {
             self.coverage.packet(packet);
@@ -129,6 +130,10 @@ impl Observer for Watch<'_> {
             Ok(packet) => format!("host {} end {end} -> host {}: {packet}", at.host, datagram.to),
             Err(error) => format!("host {} end {end} sends what is no packet: {error}", at.host),
         });
+        match packet {
+            Ok(packet) => self.model.witness_departure(hosts, end, &packet),
+            Err(_) => Ok(()),
+        }
     }
 
     fn fault(&mut self, now: Time, fault: Fault, datagram: &Datagram) {
@@ -145,6 +150,9 @@ impl Observer for Watch<'_> {
             self.model.ends[end].doubled += 1;
         }
         self.trace.line(now, || {
+            if let (Fault::Lie, Ok(packet)) = (fault, Packet::parse(&datagram.bytes)) {
+                return format!("LIE of end {end} -> host {}: {packet}", datagram.to);
+            }
             let psn = u32::from_be_bytes([0, datagram.bytes[9], datagram.bytes[10], datagram.bytes[11]]);
             format!("FAULT {}: end {end} -> host {} psn=0x{psn:06x}", fault.name(), datagram.to)
         });
@@ -155,6 +163,10 @@ impl Observer for Watch<'_> {
             (Ok(packet), Received::By(_)) => format!("host {} takes {packet}", datagram.to),
             (_, outcome) => format!("host {} refuses a packet: {outcome:?}", datagram.to),
         });
+        if let (Received::By(slot), Ok(packet)) = (outcome, Packet::parse(&datagram.bytes)) {
+            let end = self.model.end_at(At { host: datagram.to, slot });
+            self.model.witness_arrival(end, &packet);
+        }
         self.model.check_received(datagram, outcome)
     }
 

@@ -62,6 +62,11 @@ impl Run<'_> {
         if ends[end].service != Service::Rc {
             return false;
         }
+        if self.watch.model.is_lied_to(end) {
+            // What was delivered cannot be told from what a liar said.
+            let waiting = ends[end].peer.map_or(0, |peer| ends[peer].outstanding());
+            return waiting > 0 && ends[end].receives.is_empty();
+        }
         if !ends[end].shared {
             let waiting = ends[end].peer.map_or(0, |peer| ends[peer].awaiting_receive());
             return waiting > ends[end].receives.len();

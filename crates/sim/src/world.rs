@@ -10,6 +10,7 @@ use ferroce_transport::{Acks, Time, true_size};
 
 use crate::dice::Dice;
 use crate::host::Action;
+use crate::liar::{Act, Liar, Lie};
 use crate::link::{Fault, Link, LinkPlan};
 use crate::node::{Datagram, Node, Received};
 
@@ -70,7 +71,16 @@ pub(crate) trait Observer {
     fn returned(&mut self, now: Time, hosts: &[HostState], at: At) -> Result<(), Self::Error>;
 
     /// A packet left, as it was before the network touched it.
-    fn sent(&mut self, now: Time, at: At, datagram: &Datagram);
+    ///
+    /// # Errors
+    /// A checker objects.
+    fn sent(
+        &mut self,
+        now: Time,
+        hosts: &[HostState],
+        at: At,
+        datagram: &Datagram,
+    ) -> Result<(), Self::Error>;
 
     /// Something went wrong with a packet on its way.
     fn fault(&mut self, now: Time, fault: Fault, datagram: &Datagram);
@@ -99,6 +109,8 @@ enum Event {
     Arrive(Datagram),
     Turn(usize),
     Wake(u64),
+    /// This host takes this key out of use.
+    Revoke(usize, u32),
 }
 
 /// All hosts and what is going to happen.
@@ -107,6 +119,7 @@ pub(crate) struct World {
     /// The hosts.
     pub hosts: Vec<HostState>,
     link: Link,
+    liar: Option<Liar>,
     now: Time,
     events: BTreeMap<(Time, u64), Event>,
     next: u64,
@@ -136,7 +149,7 @@ const TURN: usize = 64;
 impl World {
     /// These hosts on this network.
     #[must_use]
-    pub(crate) fn new(nodes: Vec<(Node, HostPlan)>, link: LinkPlan, dice: Dice) -> Self {
+    pub(crate) fn new(nodes: Vec<(Node, HostPlan)>, link: LinkPlan, dice: Dice, liar: Option<Liar>) -> Self {
         let count = nodes.len();
         let hosts = nodes.into_iter().map(|(node, plan)| HostState {
             node,
@@ -153,6 +166,7 @@ impl World {
         Self {
             hosts: hosts.collect(),
             link: Link::new(link, count, dice),
+            liar,
             now: Time::from_nanos(1000),
             events: BTreeMap::new(),
             next: 0,
@@ -208,6 +222,9 @@ impl World {
         match event {
             Event::Wake(token) => return Ok(Step::Wake(token)),
             Event::Arrive(datagram) => self.arrive(datagram, observer),
+            Event::Revoke(host, key) => {
+                self.hosts[host].node.device.memory.deregister(key);
+            }
             Event::Turn(host) => {
                 if self.hosts[host].turn_at == Some(at) {
                     self.hosts[host].turn_at = None;
@@ -348,7 +365,7 @@ impl World {
                 let datagram = self.hosts[host].node.transmit(self.now, slot, acks);
                 self.report(at, observer)?;
                 let Some(datagram) = datagram else { break };
-                self.leave(at, datagram, observer);
+                self.leave(at, datagram, observer)?;
                 sent += 1;
                 idle = 0;
             }
@@ -357,12 +374,18 @@ impl World {
         Ok((sent, false))
     }
 
-    fn leave<O: Observer>(&mut self, at: At, mut datagram: Datagram, observer: &mut O) {
+    fn leave<O: Observer>(
+        &mut self,
+        at: At,
+        mut datagram: Datagram,
+        observer: &mut O,
+    ) -> Result<(), O::Error> {
         self.packets += 1;
-        observer.sent(self.now, at, &datagram);
+        observer.sent(self.now, &self.hosts, at, &datagram)?;
+        let lies = self.liar.as_mut().map_or(Vec::new(), |liar| liar.hear(&datagram));
         if self.now < self.hosts[at.host].down_until {
             observer.fault(self.now, Fault::Down, &datagram);
-            return;
+            return Ok(());
         }
         let way = self.link.take(self.now, at.host, datagram.to, &mut datagram.bytes);
         for fault in way.faults.into_iter().flatten() {
@@ -370,12 +393,27 @@ impl World {
         }
         datagram.fault = way.faults[1];
         let [first, second] = way.arrivals;
+        for Lie { act, delay } in lies {
+            if let Act::Say(datagram) = &act {
+                observer.fault(self.now, Fault::Lie, datagram);
+            }
+            let arrives = match delay {
+                Some(delay) => self.now + Duration::from_nanos(delay),
+                None => first.unwrap_or(self.now),
+            };
+            let event = match act {
+                Act::Say(datagram) => Event::Arrive(datagram),
+                Act::Revoke(host, key) => Event::Revoke(host, key),
+            };
+            self.put(arrives, event);
+        }
         if let Some(again) = second {
             self.put(again, Event::Arrive(datagram.clone()));
         }
         if let Some(arrives) = first {
             self.put(arrives, Event::Arrive(datagram));
         }
+        Ok(())
     }
 
     /// Tells the observer what a machine has done.

@@ -63,6 +63,34 @@ bugs! {
     ReadDepthIgnored,
     /// The time-out is not started again after sending went back.
     TimeoutNotRestarted,
+    /// The key of a repeated READ is not looked at.
+    RepeatedReadKeyUnchecked,
+    /// A repeated READ may ask for more than the first one.
+    RepeatedReadTooLong,
+    /// A READ is answered although its key is gone.
+    ReadAnsweredWithoutKey,
+    /// The last packet of a WRITE may have any length.
+    WriteEndUnchecked,
+    /// A WRITE may go on beyond the length that it began with.
+    WriteGoesOn,
+    /// A packet inside a message may be short.
+    ShortPacketTaken,
+    /// A middle or last packet may come without a first one.
+    SegmentOrderUnchecked,
+    /// The rights of the queue pair are not looked at.
+    RightsUnchecked,
+    /// A packet from nowhere is taken for a loss.
+    ImplausibleGapTold,
+    /// An acknowledgement of what was never sent is believed.
+    GhostAckBelieved,
+    /// The message number of an acknowledgement is believed.
+    MessageNumberBelieved,
+    /// The answer to a READ may have any length.
+    ReadAnswerLengthUnchecked,
+    /// The answer to a READ is taken for that to a WRITE.
+    ReadAnswerToWrite,
+    /// The answer to an atomic is taken for that to a READ.
+    AtomicAnswerToRead,
 }
 
 #[cfg(feature = "planted")]

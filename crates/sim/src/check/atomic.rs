@@ -25,6 +25,9 @@ impl Model {
         by: Accessor,
         (address, op, original): (u64, AtomicOp, u64),
     ) -> Result<(), Violation> {
+        if let Some(end) = self.lied_to(host, by) {
+            return self.lied_atomic(memory, (host, end), (address, op, original));
+        }
         let responder = self.ends.iter().position(|end| end.at.host == host && end.qpn == by.qpn);
         let Some(requester) = responder.and_then(|end| self.ends[end].peer) else {
             return broken("atomic-once", format!("an atomic for queue pair {}, which has no peer", by.qpn));

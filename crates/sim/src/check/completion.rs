@@ -73,6 +73,9 @@ impl Model {
                 self.check_done(hosts, by, index)?;
             }
             Status::Flushed if self.ends[by].cause.is_some() => {}
+            // What a liar brings about may look like anything.
+            Status::Flushed if self.is_lied_to(by) => self.ends[by].cause = Some(Cause::Peer),
+            status if self.is_lied_to(by) => self.ends[by].cause = Some(Cause::Request(status)),
             status => {
                 self.check_status(by, index, status)?;
                 self.ends[by].cause = Some(Cause::Request(status));
@@ -83,6 +86,7 @@ impl Model {
     }
 
     fn retire(&mut self, by: usize, index: usize, status: Status) {
+        self.lied_retire(by, index);
         self.ends[by].completed = index + 1;
         // Packets of a failed request, and of an unreliable one, may still be under way.
         let settled = status == Status::Success && self.ends[by].service == Service::Rc;
@@ -94,6 +98,9 @@ impl Model {
     /// # Errors
     /// It has not.
     pub fn check_done(&self, hosts: &[HostState], by: usize, index: usize) -> Result<(), Violation> {
+        if self.is_lied_to(by) {
+            return self.lied_check_done(by, index);
+        }
         let end = &self.ends[by];
         let message = &end.messages[index];
         let (Service::Rc, Some(peer)) = (end.service, end.peer) else { return Ok(()) };

@@ -44,6 +44,11 @@ impl Model {
             let what = format!("receive {:#x} completes before receive {:#x}", completion.id, posted.id);
             return broken("receive-order", what);
         }
+        if self.is_lied_to(by) {
+            let result = self.lied_receive_done(by, completion, &posted);
+            self.release_receive(self.ends[by].at.host, &posted);
+            return result;
+        }
         let result = match (completion.status, self.ends[by].service, self.ends[by].peer) {
             (Status::Success, Service::Rc, Some(peer)) => {
                 self.delivered(memory, by, peer, completion, &posted)

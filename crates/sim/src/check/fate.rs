@@ -93,11 +93,12 @@ impl Model {
     }
 
     fn blame_peer(&mut self, by: usize, seen: &str) -> Result<(), Violation> {
-        let refused = self.ends[by].peer.is_some_and(|peer| {
-            let peer = &self.ends[peer];
-            let open = &peer.messages[peer.completed.min(peer.cursor)..];
-            peer.service == Service::Rc && open.iter().any(super::model::Message::may_be_refused)
-        });
+        let refused = self.is_lied_to(by)
+            || self.ends[by].peer.is_some_and(|peer| {
+                let peer = &self.ends[peer];
+                let open = &peer.messages[peer.completed.min(peer.cursor)..];
+                peer.service == Service::Rc && open.iter().any(super::model::Message::may_be_refused)
+            });
         if !refused {
             return broken(
                 "justified-error",

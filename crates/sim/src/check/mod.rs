@@ -10,7 +10,8 @@
 //! | `atomic.rs` | `atomic-once` |
 //! | `fate.rs` | `justified-status`, `justified-error` |
 //! | `bounds.rs` | `bounded-state`, `icrc` |
-//! | `rest.rs` | `comes-to-rest`, `all-completed`, `memory-at-rest`, `window-at-rest`, `no-needless-repeats` |
+//! | `witness.rs` | what of this holds where a liar speaks: `granted-range`, `nothing-twice`, `repeats-end-nothing`, `answers-what-was-asked`, `success-means-answered` |
+//! | `rest.rs` | `comes-to-rest`, `all-completed`, `memory-at-rest`, `window-at-rest`, `no-needless-repeats`, `neighbours-undisturbed` |
 
 pub mod atomic;
 pub mod bounds;
@@ -21,6 +22,7 @@ pub mod grants;
 pub mod model;
 pub mod placement;
 pub mod rest;
+pub mod witness;
 
 use std::fmt;
 

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use ferroce_transport::{SendOp, State, Status};
+use ferroce_transport::{DomainId, SendOp, State, Status};
 use ferroce_wire::{Qpn, Service};
 
 use super::grants::{Arena, Grants, Owner};
+use super::witness::Witness;
 use crate::memory::mixed;
 use crate::world::At;
 
@@ -35,6 +36,8 @@ pub struct End {
     pub qpn: Qpn,
     /// Its service.
     pub service: Service,
+    /// Its protection domain.
+    pub domain: DomainId,
     /// The end that it is connected to, if it is connected.
     pub peer: Option<usize>,
     /// Everything posted to the send queue in this life, in order.
@@ -67,6 +70,8 @@ pub struct End {
     pub gone: bool,
     /// Packets of datagrams that the network delivered twice.
     pub doubled: u32,
+    /// Looks on if a liar speaks to it.
+    pub witness: Option<Box<Witness>>,
 }
 
 /// Why a queue pair is in error.
@@ -317,7 +322,10 @@ impl Model {
         if self.done_here(end, |op| matches!(op, SendOp::LocalInvalidate(rkey) if *rkey == key)).is_ok() {
             return Ok(());
         }
-        let asked = self.ends[end].peer.is_some_and(|peer| {
+        if self.lied_invalidates(end, key) {
+            return Ok(());
+        }
+        let asked = self.ends[end].peer.filter(|_| !self.is_lied_to(end)).is_some_and(|peer| {
             let index = self.next_to_deliver(peer);
             index.is_some_and(|index| self.ends[peer].messages[index].op == SendOp::SendInvalidate(key))
         });

@@ -31,6 +31,9 @@ impl Model {
         by: Accessor,
         (address, len): (u64, usize),
     ) -> Result<(), Violation> {
+        if let Some(end) = self.lied_to(host, by) {
+            return self.lied_wrote_remote(memory, end, (address, len));
+        }
         let Some((at, grant)) = self.grants[host].holding(address, len) else {
             return broken(
                 "granted-range",
@@ -74,6 +77,9 @@ impl Model {
         address: u64,
         len: usize,
     ) -> Result<(), Violation> {
+        if self.is_lied_to(by) {
+            return self.lied_wrote_local(by, address, len);
+        }
         let host = self.ends[by].at.host;
         let Some((at, grant)) = self.grants[host].holding(address, len) else {
             return broken(

@@ -65,6 +65,9 @@ impl Model {
     fn check_targets(&self, hosts: &[HostState], by: usize) -> Result<(), Violation> {
         let end = &self.ends[by];
         let (Some(peer), Service::Rc) = (end.peer, end.service) else { return Ok(()) };
+        if self.is_lied_to(by) {
+            return Ok(());
+        }
         for message in end.messages.iter().filter(|message| message.target.is_some() && message.placed > 0) {
             if let SendOp::Write(remote) | SendOp::WriteImm(remote, _) = message.op {
                 let memory = &hosts[self.ends[peer].at.host].node.device.memory;
@@ -91,6 +94,25 @@ impl Model {
             None => Ok(()),
             Some(at) => {
                 broken("memory-at-rest", format!("byte {at} of the constant part of host {host} changed"))
+            }
+        }
+    }
+
+    /// `neighbours-undisturbed`: where nothing but a liar is bad, every other connection of the same hosts comes to its end
+    /// without an error, and so all its work succeeds.
+    ///
+    /// # Errors
+    /// It does not hold.
+    pub fn check_neighbours(&self) -> Result<(), Violation> {
+        let is_hurt = |by: &usize| {
+            let end = &self.ends[*by];
+            !self.is_lied_to(*by) && (end.failed || end.cause.is_some())
+        };
+        match (0..self.ends.len()).find(is_hurt) {
+            None => Ok(()),
+            Some(by) => {
+                let cause = self.ends[by].cause;
+                broken("neighbours-undisturbed", format!("end {by} failed beside a liar: {cause:?}"))
             }
         }
     }

@@ -73,7 +73,7 @@ impl Requester {
             return false;
         }
         // IBA 9.7.5.1.1: an answer to what was never asked is a ghost.
-        if !psn.is_before(self.high) {
+        if !psn.is_before(self.high) && !is_planted(Bug::GhostAckBelieved) {
             cx.counters.ghost_acks += 1;
             return false;
         }
@@ -82,6 +82,8 @@ impl Requester {
 
     fn handle_ack<H: Host>(&mut self, psn: Psn, aeth: &Aeth, cx: &mut Context<'_, H>) -> Result<(), Failed> {
         let lost_tail = self.probe_found_loss(psn);
+        let is_misled = is_planted(Bug::MessageNumberBelieved) && self.has_posted_no_more_than(aeth.msn);
+        let psn = if is_misled { self.high.prev() } else { psn };
         match self.acknowledge_before(psn.next(), cx)? {
             Reached::All => {
                 self.learn_credits(aeth);
@@ -143,11 +145,12 @@ impl Requester {
                 // Where an answer begins depends on where it was asked for again; where it ends does not.
                 let ends = packets_at_once(&work, done) == 1;
                 let says_so = matches!(segment, ReadSegment::Last(_) | ReadSegment::Only(_));
-                payload.len() as u64 == rest.min(u64::from(mtu)) && ends == says_so
+                let is_whole = payload.len() as u64 == rest.min(u64::from(mtu));
+                (is_whole || is_planted(Bug::ReadAnswerLengthUnchecked)) && ends == says_so
             }
             // An ATOMIC WRITE is answered with an empty READ response (annex A19).
             SendOp::AtomicWrite(_) => payload.is_empty() && matches!(segment, ReadSegment::Only(_)),
-            _ => false,
+            _ => is_planted(Bug::ReadAnswerToWrite),
         };
         if !is_answer {
             return Err(self.fail_oldest(Status::BadResponse, cx));
@@ -171,7 +174,7 @@ impl Requester {
             return self.miss_answer(cx);
         }
         let Some(&work) = self.queue.get(self.queue.head()) else { return Ok(()) };
-        if !work.op.is_atomic() {
+        if !work.op.is_atomic() && !is_planted(Bug::AtomicAnswerToRead) {
             return Err(self.fail_oldest(Status::BadResponse, cx));
         }
         self.place_answer(0, &original.to_ne_bytes(), cx)?;

@@ -171,6 +171,11 @@ impl Requester {
         self.credit_limit = None;
     }
 
+    /// Whether a responder that has completed so many messages would have completed all of them.
+    pub(crate) const fn has_posted_no_more_than(&self, messages: Msn) -> bool {
+        messages.distance_from(self.messages) >= 0
+    }
+
     /// Whether anything waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         self.una != self.cursor.psn

@@ -183,7 +183,7 @@ impl Responder {
             }
             // No peer has so much under way. A loss would be said once for every packet that arrives in
             // order, and a forger could have the peer send everything again and again.
-            PLAUSIBLE.. if !is_planted(Bug::PsnWrap) => {
+            PLAUSIBLE.. if !is_planted(Bug::PsnWrap) && !is_planted(Bug::ImplausibleGapTold) => {
                 cx.counters.implausible += 1;
                 Err(Refusal::Silently)
             }
@@ -227,8 +227,9 @@ impl Responder {
             (Request::Read(reth), Some(kept)) if matches!(kept.answer, Answer::Read(_)) => {
                 let again = ReadAnswer::new(psn, reth, cx.connection);
                 let last = psn + (again.packets - 1);
+                let fits = last.is_within(kept.psn, kept.packets) || is_planted(Bug::RepeatedReadTooLong);
                 // A key that is gone by now says nothing against a peer that may have its answer.
-                if last.is_within(kept.psn, kept.packets) && check_read_key(reth, cx).is_ok() {
+                if fits && (check_read_key(reth, cx).is_ok() || is_planted(Bug::RepeatedReadKeyUnchecked)) {
                     kept.answer = Answer::Read(again);
                     cx.counters.duplicate_reads += 1;
                     return Ok(());
@@ -267,7 +268,7 @@ impl Responder {
             Request::Write(segment, _) => self.inbound.check_write(segment).is_ok(),
             _ => self.inbound.message == Message::None,
         };
-        if fits { Ok(()) } else { Err(Refusal::INVALID) }
+        if fits || is_planted(Bug::SegmentOrderUnchecked) { Ok(()) } else { Err(Refusal::INVALID) }
     }
 
     /// IBA 9.7.4.1.4, 9.7.7.1: a message that needs a receive takes one, a READ or atomic
@@ -293,7 +294,8 @@ impl Responder {
     fn check_length<H: Host>(&self, request: &Request<&[u8]>, cx: &Context<'_, H>) -> Result<(), Refusal> {
         let by_position = |len: usize, begins: bool, ends: bool| {
             let rule = PayloadRule::of_position(begins, ends);
-            if rule.permits_at(len, cx.connection.mtu) { Ok(()) } else { Err(Fault::Length) }
+            let fits = rule.permits_at(len, cx.connection.mtu) || is_planted(Bug::ShortPacketTaken);
+            if fits { Ok(()) } else { Err(Fault::Length) }
         };
         match request {
             Request::Send(segment, payload) => {
@@ -543,7 +545,11 @@ fn check_allowed(request: &Request<&[u8]>, connection: &Connection) -> Result<()
         // Not among what this device offers.
         Request::Flush(..) => return Err(Refusal::INVALID),
     };
-    if connection.access.contains(needed) { Ok(()) } else { Err(Refusal::INVALID) }
+    if connection.access.contains(needed) || is_planted(Bug::RightsUnchecked) {
+        Ok(())
+    } else {
+        Err(Refusal::INVALID)
+    }
 }
 
 /// IBA 9.7.4.1.5: the key must open the whole range before a byte of it is touched.
@@ -611,7 +617,9 @@ fn next_read_packet<H: Host>(
     cx: &mut Context<'_, H>,
 ) -> Result<NextAnswer, (Psn, Refusal)> {
     let part = read.next_part(cx.connection.mtu_bytes());
-    check_read_key(&part.place, cx).map_err(|refusal| (part.psn, refusal))?;
+    if !is_planted(Bug::ReadAnsweredWithoutKey) {
+        check_read_key(&part.place, cx).map_err(|refusal| (part.psn, refusal))?;
+    }
     let segment = match (part.begins, part.ends) {
         (true, true) => ReadSegment::Only(aeth),
         (true, false) => ReadSegment::First(aeth),
