@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use super::list::{Crate, Mutant};
+use super::list::{Crate, Mutant, Step};
 use super::tree::Tree;
 use crate::clock::Stopwatch;
 use crate::say::say;
@@ -59,14 +59,7 @@ pub(super) struct Judge {
     build: PathBuf,
     jobs: Option<usize>,
     /// Seconds that each step may take.
-    limits: BTreeMap<String, u64>,
-}
-
-/// One step of judging.
-#[derive(Clone, Copy, Debug)]
-enum Step {
-    Tests(&'static str),
-    Simulator,
+    limits: BTreeMap<Step, u64>,
 }
 
 /// How a step ended.
@@ -86,11 +79,11 @@ impl Judge {
     ) -> Result<Self> {
         let build = target_dir().join("mutants/build");
         let mut judge = Self { tree: tree.root.clone(), build, jobs, limits: BTreeMap::new() };
-        for step in crates.flat_map(steps) {
-            if judge.limits.contains_key(&step.key()) {
+        for step in crates.flat_map(|one| one.steps).copied() {
+            if judge.limits.contains_key(&step) {
                 continue;
             }
-            say!("mutants: without a mistake: {}", step.key());
+            say!("mutants: without a mistake: {}", judge.running(step));
             if judge.built(step)? != Ended::Well {
                 bail!("mutants: the tree does not build without a mistake: {}", judge.building(step));
             }
@@ -98,18 +91,18 @@ impl Judge {
             if judge.ran(step, BUILD_LIMIT)? != Ended::Well {
                 bail!("mutants: tests fail without a mistake; see `{}`", judge.running(step));
             }
-            judge.limits.insert(step.key(), watch.read().0.as_secs() * PATIENCE + GRACE);
+            judge.limits.insert(step, watch.read().0.as_secs() * PATIENCE + GRACE);
         }
         Ok(judge)
     }
 
     /// Judges the mutant that is in the tree now.
     pub(super) fn verdict(&self, mutant: &Mutant) -> Result<Verdict> {
-        for step in steps(mutant.of) {
+        for &step in mutant.of.steps {
             if self.built(step)? != Ended::Well {
                 return Ok(Verdict::Unviable);
             }
-            let limit = self.limits.get(&step.key()).copied().unwrap_or(BUILD_LIMIT);
+            let limit = self.limits.get(&step).copied().unwrap_or(BUILD_LIMIT);
             match (self.ran(step, limit)?, step) {
                 (Ended::Well, _) => {}
                 (Ended::Badly, Step::Tests(_)) => return Ok(Verdict::CaughtByTests),
@@ -159,24 +152,12 @@ impl Judge {
         if let Some(jobs) = self.jobs {
             cmd = cmd.env("CARGO_BUILD_JOBS", jobs.to_string());
         }
+        // The device is the slowest to compile, and its tests do not mind.
+        cmd = cmd.args(["--config", "profile.dev.package.ferroce-device.opt-level=0"]);
+        cmd = cmd.args(["--config", "profile.test.package.ferroce-device.opt-level=0"]);
         // No test asks another program for its opinion: that takes long, and the programs may be missing.
         cmd.env(setup::REQUIRE_ALL, "0").env("CARGO_INCREMENTAL", "1")
     }
-}
-
-impl Step {
-    fn key(self) -> String {
-        match self {
-            Self::Tests(tests) => format!("cargo test {tests}"),
-            Self::Simulator => format!("{SEEDS} seeds"),
-        }
-    }
-}
-
-/// The steps for code of a crate.
-fn steps(of: &Crate) -> impl Iterator<Item = Step> + use<> {
-    let simulator = of.simulated.then_some(Step::Simulator);
-    of.tests.iter().map(|tests| Step::Tests(tests)).chain(simulator)
 }
 
 /// The arguments for cargo alone.
@@ -219,13 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_come_before_the_simulator_and_filters_are_for_the_tests() {
-        let last = |name: &str| {
-            let one = super::super::list::CRATES.iter().find(|one| one.name == name).unwrap();
-            steps(one).last().unwrap()
-        };
-        assert!(matches!(last("transport"), Step::Simulator));
-        assert!(matches!(last("memory"), Step::Tests(_)));
+    fn a_filter_is_for_the_tests_and_not_for_cargo() {
         let words: Vec<_> = before_the_filter("-p one --lib -- two::").collect();
         assert_eq!(words, ["-p", "one", "--lib"]);
     }

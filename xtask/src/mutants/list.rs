@@ -16,10 +16,17 @@ pub(super) struct Crate {
     pub(super) name: &'static str,
     /// The files.
     files: &'static str,
-    /// Arguments of `cargo test`, one run after the other: what is quick to build comes first.
-    pub(super) tests: &'static [&'static str],
-    /// Whether the simulator runs this code.
-    pub(super) simulated: bool,
+    /// What judges it, one after the other: what is quick to build comes first.
+    pub(super) steps: &'static [Step],
+}
+
+/// One step of judging.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// `cargo test` with these arguments.
+    Tests(&'static str),
+    /// Seeds of the simulator.
+    Simulator,
 }
 
 /// All of it.
@@ -27,29 +34,37 @@ pub(super) const CRATES: &[Crate] = &[
     Crate {
         name: "wire",
         files: "crates/wire/src/",
-        tests: &["-p ferroce-wire --lib", "-p ferroce-wire --test *"],
-        simulated: true,
+        steps: &[
+            Step::Tests("-p ferroce-wire --lib"),
+            Step::Tests("-p ferroce-wire --test *"),
+            Step::Simulator,
+        ],
     },
     Crate {
         name: "transport",
         files: "crates/transport/src/",
-        tests: &["-p ferroce-transport --lib", "-p ferroce-transport --test *"],
-        simulated: true,
+        // One program and not more than twenty, and so sooner ready than the integration tests.
+        steps: &[
+            Step::Tests("-p ferroce-transport --lib"),
+            Step::Simulator,
+            Step::Tests("-p ferroce-transport --test *"),
+        ],
     },
     Crate {
         name: "memory",
         files: "crates/device/src/memory/",
-        tests: &["-p ferroce-device --lib -- memory::", "-p ferroce-device --test smoke --test placement"],
-        simulated: false,
+        steps: &[
+            Step::Tests("-p ferroce-device --lib -- memory::"),
+            Step::Tests("-p ferroce-device --test smoke --test placement"),
+        ],
     },
     Crate {
         name: "switchboard",
         files: "crates/device/src/switchboard/",
-        tests: &[
-            "-p ferroce-device --lib -- switchboard::",
-            "-p ferroce-device --test forwarding --test management --test fork",
+        steps: &[
+            Step::Tests("-p ferroce-device --lib -- switchboard::"),
+            Step::Tests("-p ferroce-device --test forwarding --test management --test fork"),
         ],
-        simulated: false,
     },
 ];
 
