@@ -65,8 +65,16 @@ pub(crate) struct Liar {
 #[derive(Debug)]
 pub(crate) struct Lie {
     pub act: Act,
-    /// Nanoseconds from now; none is just before the packet that gave the idea.
-    pub delay: Option<u64>,
+    pub when: When,
+}
+
+/// When a liar does something, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum When {
+    /// After the packet that gave the idea has left.
+    Left(u64),
+    /// After it arrives; 0 is just before.
+    Arrived(u64),
 }
 
 /// One thing that a liar does, or has done by the program of its victim.
@@ -117,12 +125,12 @@ impl Liar {
     }
 
     /// Says something in the name of the end `by`.
-    fn say(&mut self, by: usize, packet: &Said<'_>, delay: Option<u64>, lies: &mut Vec<Lie>) {
+    fn say(&mut self, by: usize, packet: &Said<'_>, when: When, lies: &mut Vec<Lie>) {
         let (from, to) = (self.victims[by].at, self.victims[1 - by].at.host);
         let mut bytes = vec![0; packet.len()];
         if packet.emit(&flow(from.host, to), 0, &mut bytes).is_ok() {
             let datagram = Datagram { from: from.host, slot: from.slot, to, bytes, fault: Some(Fault::Lie) };
-            lies.push(Lie { act: Act::Say(datagram), delay });
+            lies.push(Lie { act: Act::Say(datagram), when });
         }
     }
 

@@ -10,7 +10,7 @@ use ferroce_transport::{Acks, Time, true_size};
 
 use crate::dice::Dice;
 use crate::host::Action;
-use crate::liar::{Act, Liar, Lie};
+use crate::liar::{Act, Liar, Lie, When};
 use crate::link::{Fault, Link, LinkPlan};
 use crate::node::{Datagram, Node, Received};
 
@@ -393,13 +393,13 @@ impl World {
         }
         datagram.fault = way.faults[1];
         let [first, second] = way.arrivals;
-        for Lie { act, delay } in lies {
+        for Lie { act, when } in lies {
             if let Act::Say(datagram) = &act {
                 observer.fault(self.now, Fault::Lie, datagram);
             }
-            let arrives = match delay {
-                Some(delay) => self.now + Duration::from_nanos(delay),
-                None => first.unwrap_or(self.now),
+            let arrives = match when {
+                When::Left(nanos) => self.now + Duration::from_nanos(nanos),
+                When::Arrived(nanos) => first.unwrap_or(self.now) + Duration::from_nanos(nanos),
             };
             let event = match act {
                 Act::Say(datagram) => Event::Arrive(datagram),

@@ -83,7 +83,7 @@ impl Judge {
             if judge.limits.contains_key(&step) {
                 continue;
             }
-            say!("mutants: without a mistake: {}", judge.running(step));
+            say!("mutants: first without a mistake: {step}");
             if judge.built(step)? != Ended::Well {
                 bail!("mutants: the tree does not build without a mistake: {}", judge.building(step));
             }

@@ -1,5 +1,7 @@
 //! Which mutants there are, and which of them are drawn.
 
+use std::fmt;
+
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -27,6 +29,15 @@ pub(super) enum Step {
     Tests(&'static str),
     /// Seeds of the simulator.
     Simulator,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tests(tests) => write!(f, "cargo test {tests}"),
+            Self::Simulator => f.write_str("the simulator"),
+        }
+    }
 }
 
 /// All of it.
@@ -128,7 +139,7 @@ pub(super) fn all() -> Result<Vec<Mutant>> {
         mutants.extend(Mutant::read(entry)?);
     }
     ensure!(!mutants.is_empty(), "cargo-mutants found nothing to change");
-    mutants.sort_by_key(|mutant| order(mutant));
+    mutants.sort_by_key(order);
     Ok(mutants)
 }
 
@@ -159,7 +170,7 @@ pub(super) fn draw(mut mutants: Vec<Mutant>, sample: usize, seed: u64) -> Vec<Mu
         mutants.swap(index, other);
     }
     mutants.truncate(count);
-    mutants.sort_by_key(|mutant| order(mutant));
+    mutants.sort_by_key(order);
     mutants
 }
 

@@ -230,10 +230,9 @@ impl Witness {
             return;
         }
         let upto = match response {
-            Response::Acknowledge(Aeth { syndrome: Syndrome::Ack(_), .. }) => psn.next(),
             Response::Acknowledge(Aeth { syndrome: Syndrome::Reserved(_), .. }) => return,
-            Response::Acknowledge(_) => psn,
-            Response::Read(..) | Response::AtomicAcknowledge(..) => psn.next(),
+            Response::Acknowledge(Aeth { syndrome: Syndrome::Nak(_) | Syndrome::RnrNak(_), .. }) => psn,
+            _ => psn.next(),
         };
         if upto.is_after(self.answered) {
             self.answered = upto;
@@ -318,7 +317,6 @@ impl Model {
                     Ok(())
                 }
             }
-            Some(_) => Ok(()),
             None if fell && end.cause == Some(Cause::Peer) => {
                 // Without a packet only a READ can have done it whose memory is gone before its answer left.
                 let is_reason = |asked: &Asked| {
@@ -331,7 +329,7 @@ impl Model {
                     format!("end {by} fell while it answered, and no READ that it took gives a reason");
                 if witness.asked.iter().any(is_reason) { Ok(()) } else { broken("repeats-end-nothing", what) }
             }
-            None => Ok(()),
+            _ => Ok(()),
         };
         self.ends[by].witness = Some(witness);
         result

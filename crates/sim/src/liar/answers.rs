@@ -4,7 +4,7 @@ use ferroce_wire::{
     Aeth, AtomicAckEth, Body, CreditCode, Msn, NakCode, Psn, ReadSegment, Response, RnrTimer, Syndrome,
 };
 
-use super::{Liar, Lie, Said};
+use super::{Liar, Lie, Said, When};
 
 impl Liar {
     /// An answer in the name of `by` to a request of its peer that is just on its way.
@@ -17,8 +17,8 @@ impl Liar {
         };
         let psn = self.psn_near(request.psn);
         let packet = self.to_peer(by, psn, Body::RcResponse(response));
-        let delay = self.dice.log_between(10, 50_000);
-        self.say(by, &packet, Some(delay), lies);
+        let when = When::Left(self.dice.log_between(10, 50_000));
+        self.say(by, &packet, when, lies);
     }
 
     /// Another answer in the place of one that `by` is just giving, or behind it.
@@ -43,8 +43,8 @@ impl Liar {
         }
         let psn = if self.dice.one_in(3) { self.psn_near(honest.psn) } else { honest.psn };
         let packet = self.to_peer(by, psn, Body::RcResponse(response));
-        let delay = self.dice.one_in(3).then(|| self.dice.log_between(100, 50_000));
-        self.say(by, &packet, delay, lies);
+        let later = if self.dice.one_in(3) { self.dice.log_between(100, 50_000) } else { 0 };
+        self.say(by, &packet, When::Arrived(later), lies);
     }
 
     /// This one most often; else one before it, or one that was never sent.

@@ -4,7 +4,7 @@ use ferroce_wire::{
     AtomicEth, Body, Feth, Packet, Psn, Qpn, Request, Reth, Rkey, Segment, SendTail, UcRequest,
 };
 
-use super::{Act, Liar, Lie, Said};
+use super::{Act, Liar, Lie, Said, When};
 
 impl Liar {
     /// Requests in the name of `by`, whose own request is just on its way: most take its place.
@@ -30,7 +30,7 @@ impl Liar {
 
     fn now(&mut self, by: usize, psn: Psn, request: Request<&[u8]>, lies: &mut Vec<Lie>) {
         let packet = self.to_peer(by, psn, Body::RcRequest(request));
-        self.say(by, &packet, None, lies);
+        self.say(by, &packet, When::Arrived(0), lies);
     }
 
     fn write_to_closed(&mut self, by: usize, psn: Psn, lies: &mut Vec<Lie>) {
@@ -130,14 +130,15 @@ impl Liar {
         let victim = self.victims[1 - by];
         let Some(&key) = victim.fleeting.get(self.used[1 - by]) else { return };
         self.used[1 - by] += 1;
-        let packets = self.dice.between_u32(1, 40);
+        let most = u32::try_from(victim.constant.1).unwrap_or(0) / victim.mtu;
+        let packets = self.dice.between_u32(1, most.min(120));
         let place = Reth { address: victim.constant.0, rkey: Rkey(key), length: victim.mtu * packets };
         self.now(by, psn, Request::Read(place), lies);
-        let soon = self.dice.log_between(500, 500_000);
-        lies.push(Lie { act: Act::Revoke(victim.at.host, key), delay: Some(soon) });
+        let soon = self.dice.log_between(100, 200_000);
+        lies.push(Lie { act: Act::Revoke(victim.at.host, key), when: When::Arrived(soon) });
         let packet = self.to_peer(by, psn, Body::RcRequest(Request::Read(place)));
         let later = soon + self.dice.log_between(10, 100_000);
-        self.say(by, &packet, Some(later), lies);
+        self.say(by, &packet, When::Arrived(later), lies);
     }
 
     fn bad_atomic(&mut self, by: usize, psn: Psn, lies: &mut Vec<Lie>) {
@@ -176,7 +177,7 @@ impl Liar {
         if self.dice.one_in(4) {
             packet.dest_qp = Qpn::new(0xab_cdef);
         }
-        self.say(by, &packet, None, lies);
+        self.say(by, &packet, When::Arrived(0), lies);
     }
 
     /// A request that was made, once more but with other contents.
@@ -194,13 +195,15 @@ impl Liar {
             Request::Write(Segment::First(reth) | Segment::Only(reth, _), _) => *reth = closed,
             Request::Read(reth) if word & 1 == 0 => reth.length = reth.length.saturating_add(mtu),
             Request::Read(reth) => *reth = Reth { length: reth.length, ..closed },
-            Request::CompareSwap(eth) | Request::FetchAdd(eth) => eth.swap_or_add = word,
-            Request::MaskedCompareSwap(eth, _) | Request::MaskedFetchAdd(eth, _) => eth.swap_or_add = word,
+            Request::CompareSwap(eth)
+            | Request::FetchAdd(eth)
+            | Request::MaskedCompareSwap(eth, _)
+            | Request::MaskedFetchAdd(eth, _) => eth.swap_or_add = word,
             Request::AtomicWrite(_, operand) => *operand = word.to_ne_bytes(),
             Request::Send(..) | Request::Write(..) | Request::Flush(..) => {}
         }
-        let delay = self.dice.one_in(2).then(|| self.dice.log_between(100, 200_000));
-        self.say(by, &packet, delay, lies);
+        let later = if self.dice.one_in(2) { self.dice.log_between(100, 200_000) } else { 0 };
+        self.say(by, &packet, When::Arrived(later), lies);
     }
 
     /// A message of no bytes needs no key.
@@ -226,6 +229,6 @@ impl Liar {
             _ => Body::RcRequest(Request::AtomicWrite(Reth { length: 64, ..place }, [0xe1; 8])),
         };
         let packet = self.to_peer(by, psn, body);
-        self.say(by, &packet, None, lies);
+        self.say(by, &packet, When::Arrived(0), lies);
     }
 }
