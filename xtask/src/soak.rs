@@ -171,7 +171,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         name: "neighbour".into(),
         shows: "a million forged MADs and as many other packets of another user end no live connection of any kind",
         minutes: 3,
-        run: Box::new(|| {
+        run: whole(|| {
             let cmd = Cmd::cargo("test -p ferroce --test neighbour -- --nocapture --test-threads 1");
             cmd.env("FERROCE_SOAK", "1").env(setup::REQUIRE_ALL, setup::require_all()).run()
         }),

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_transport::cm::{
@@ -25,7 +25,7 @@ use crate::driver::Signals;
 use crate::fabric::capture::Capture;
 use crate::nic::{Nic, lock};
 use crate::random::Random;
-use crate::switchboard::{Mad, Membership, ServiceClaim, SwitchError, fork};
+use crate::switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError, fork};
 
 /// Messages that are taken in before timers are looked at.
 const LOOK: usize = 256;
@@ -80,6 +80,7 @@ impl Managing {
             bell: EventFd::new()?,
             stop: AtomicBool::new(false),
         });
+        nic.member().count_refusals_of(Arc::downgrade(&manager) as Weak<dyn Refuses>);
         let of_thread = Arc::clone(&manager);
         let _blocked = Signals::block_all();
         let thread = std::thread::Builder::new().name("ferroce-cm".to_owned()).spawn(move || {
@@ -398,6 +399,15 @@ impl ConnectionManager {
                     None => {}
                 }
             }
+        }
+    }
+}
+
+impl Refuses for ConnectionManager {
+    fn add_refusals(&self, to: &mut Refusals) {
+        // The thread that asks serves others too: it does not wait for a lock.
+        if let Ok(books) = self.books.try_lock() {
+            to.add_connections(books.manager.counters());
         }
     }
 }

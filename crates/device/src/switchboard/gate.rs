@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::forward::Arrival;
 use super::membership::{Sink, Slot};
+use super::refusals::Refusals;
 use super::stats::QpStats;
 use crate::clock;
 use crate::engine::incoming::Sender;
@@ -43,7 +44,7 @@ impl Sink for Gate {
         engines.send_for(self.index);
     }
 
-    fn tell(&self, into: &mut Vec<QpStats>, most: usize) -> Option<usize> {
+    fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize> {
         let engines = self.engines.upgrade()?;
         let station = engines.station(self.index);
         let inside = (0..TRIES).find_map(|attempt| {
@@ -58,6 +59,7 @@ impl Sink for Gate {
         let room = most.saturating_sub(into.len());
         into.extend(inside.qps.iter().take(room).map(|entry| QpStats::of(entry, self.index)));
         let count = inside.qps.count();
+        refused.add_engine(&inside.counters);
         // Whoever called meanwhile is heard by the driver: this thread is no engine.
         if !inside.leave_ringing().is_empty() {
             station.driver.wake();

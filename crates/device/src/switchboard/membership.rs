@@ -13,7 +13,7 @@ use super::forward::{self, Arrival, Kind};
 use super::mads::MadQueue;
 use super::multicast::{HeardGroups, Spread};
 use super::post::Post;
-use super::refusals::RefusalCounts;
+use super::refusals::{RefusalCounts, Refusals};
 use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, Locals, SLOTS, join, lead, ports, unix};
@@ -30,7 +30,13 @@ pub(crate) trait Sink: Send + Sync {
     fn arrived(&self, arrival: &Arrival<'_>);
 
     /// Tells of its queue pairs, at most so many; how many there are. `None` if somebody was at work all the time.
-    fn tell(&self, into: &mut Vec<QpStats>, most: usize) -> Option<usize>;
+    fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize>;
+}
+
+/// What else refuses on behalf of a process: its connection managers.
+pub(crate) trait Refuses: Send + Sync {
+    /// Adds what was refused so far, if that can be seen without waiting.
+    fn add_refusals(&self, to: &mut Refusals);
 }
 
 /// A process in a group. All devices of this process on the group share it.
@@ -51,6 +57,7 @@ pub(super) struct Inner {
     /// thread of a process from another.
     owned: Mutex<[bool; SLOTS]>,
     sinks: RwLock<Vec<(u8, Weak<dyn Sink>)>>,
+    managers: Mutex<Vec<Weak<dyn Refuses>>>,
     /// Where others send packets to, and from where we do.
     pub(super) post: Post,
     pub(super) mads: MadQueue,
@@ -191,6 +198,13 @@ impl Membership {
         self.inner.record
     }
 
+    /// Has what a connection manager refuses told with the rest.
+    pub(crate) fn count_refusals_of(&self, manager: Weak<dyn Refuses>) {
+        let mut managers = lock(&self.inner.managers);
+        managers.retain(|known| known.strong_count() > 0);
+        managers.push(manager);
+    }
+
     /// Which addresses are of this machine.
     pub(crate) fn locals(&self) -> &Locals {
         &self.inner.locals
@@ -299,6 +313,7 @@ impl Inner {
             table,
             owned: Mutex::new([false; SLOTS]),
             sinks: RwLock::default(),
+            managers: Mutex::default(),
             post,
             mads,
             heard: HeardGroups::default(),
@@ -325,7 +340,7 @@ impl Inner {
     }
 
     /// Packets that no device has sent: those that the kernel turned away, and those that we did.
-    fn foreign(&self) -> u64 {
+    pub(super) fn foreign(&self) -> u64 {
         let mut away = lock(&self.turned_away);
         if self.is_ours()
             && let Some(socket) = self.sockets.get(SLOTS)
@@ -427,6 +442,16 @@ impl Inner {
         let Some(sink) = found else { return false };
         sink.arrived(arrival);
         true
+    }
+
+    /// What this process has refused, but for what its engines have.
+    pub(super) fn refusals(&self) -> Refusals {
+        let mut all = self.refused.read_with(self);
+        let managers = lock(&self.managers).clone();
+        for manager in managers.iter().filter_map(Weak::upgrade) {
+            manager.add_refusals(&mut all);
+        }
+        all
     }
 
     /// All who take packets of our slots.

@@ -62,7 +62,7 @@ pub use group::Group;
 pub(crate) use locals::{Distant, Locals};
 pub use mads::{Mad, communication_id};
 pub(crate) use mads::{route, seal};
-pub(crate) use membership::{Membership, Slot};
+pub(crate) use membership::{Membership, Refuses, Slot};
 pub use refusals::Refusals;
 pub use stats::{MOST_TOLD, ProcessStats, QpStats, Told, stats};
 pub use survey::{Row, Survey, survey};

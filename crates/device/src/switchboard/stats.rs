@@ -358,9 +358,10 @@ fn hear(inner: &Inner, socket: &Tracked) -> bool {
 /// Says what is known.
 fn answer(inner: &Inner, socket: &Tracked) -> io::Result<()> {
     let (mut rows, mut engines, mut busy, mut count) = (Vec::new(), 0_u8, 0_u8, 0);
+    let mut refused = inner.refusals();
     for sink in inner.sinks() {
         engines = engines.saturating_add(1);
-        match sink.tell(&mut rows, MOST_TOLD) {
+        match sink.tell(&mut rows, MOST_TOLD, &mut refused) {
             Some(more) => count += more,
             None => busy = busy.saturating_add(1),
         }
@@ -379,7 +380,7 @@ fn answer(inner: &Inner, socket: &Tracked) -> io::Result<()> {
     head.extend(interface);
     head.extend([u8::from(inner.group.address.is_some()), 0, 0, 0, 0, 0, 0, 0]);
     head.extend(wide(inner.group.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())));
-    head.extend(inner.refused.read().emit());
+    head.extend(refused.emit());
     debug_assert_eq!(head.len(), PROCESS, "as long as it is read");
     unix::send(socket.as_fd(), &head, &[])?;
     for rows in rows.chunks(IN_ONE) {

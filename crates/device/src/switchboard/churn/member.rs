@@ -18,7 +18,7 @@ use crate::nic::lock;
 use crate::random::Random;
 use crate::switchboard::membership::Sink;
 use crate::switchboard::stats::QpStats;
-use crate::switchboard::{Arrival, Group, Membership, SLOTS, Slot};
+use crate::switchboard::{Arrival, Group, Membership, Refusals, SLOTS, Slot};
 
 /// After this time a ping is lost.
 const LOST: Duration = Duration::from_secs(3);
@@ -61,7 +61,7 @@ impl Sink for Letters {
         waiting.extend(packets.enumerate().map(|(at, bytes)| (arrival.place + at, bytes.to_vec())));
     }
 
-    fn tell(&self, _: &mut Vec<QpStats>, _: usize) -> Option<usize> {
+    fn tell(&self, _: &mut Vec<QpStats>, _: usize, _: &mut Refusals) -> Option<usize> {
         Some(0)
     }
 }
