@@ -3,6 +3,7 @@
 mod drop_in;
 mod json;
 mod nic;
+mod refusals;
 mod table;
 
 use anyhow::{Result, bail};
@@ -16,13 +17,14 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, endpoint, broker or drop-in
+    /// Only this: wire, transport, device, refusals, endpoint, broker or drop-in
     #[arg(long)]
     only: Option<String>,
-    /// Device, endpoint, broker and drop-in: one short look at every figure; it shows that all work, and little more
+    /// Device, refusals, endpoint, broker and drop-in: one short look at every figure; it shows that all work, and
+    /// little more
     #[arg(long)]
     quick: bool,
-    /// Device: print JSON instead of a table (and run nothing else)
+    /// Device, or refusals if only they are asked for: print JSON instead of a table (and run nothing else)
     #[arg(long)]
     json: bool,
     /// Device, endpoint, broker and drop-in: keep each process on a core of its own
@@ -45,6 +47,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: "wire", shows: "parse, emit and ICRC per packet" },
     Bench { package: "transport", shows: "requester and responder per packet" },
     Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
+    Bench { package: refusals::NAME, shows: "instructions for each refused packet, beside their budgets" },
     Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
     Bench { package: "broker", shows: "messages at several batch sizes beside the verbs below them" },
     Bench {
@@ -54,7 +57,9 @@ const BENCHES: &[Bench] = &[
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let only = if args.json { Some(nic::PACKAGE) } else { args.only.as_deref() };
+    let only = args.only.as_deref();
+    let only =
+        if args.json { only.filter(|only| *only == refusals::NAME).or(Some(nic::PACKAGE)) } else { only };
     let chosen =
         |bench: &&Bench| only.is_none_or(|only| bench.package == only.trim_start_matches("ferroce-"));
     let benches: Vec<&Bench> = BENCHES.iter().filter(chosen).collect();
@@ -71,6 +76,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if *package == nic::PACKAGE {
             nic::run(args)?;
+            continue;
+        }
+        if *package == refusals::NAME {
+            refusals::run(args)?;
             continue;
         }
         if *package == drop_in::NAME {

@@ -34,6 +34,11 @@ const PACKAGES: &[Package] = &[
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
     Package { name: "ucx-utils", binary: "ucx_perftest", why: BESIDE },
     Package { name: "libfabric-bin", binary: "fi_pingpong", why: BESIDE },
+    Package {
+        name: "valgrind",
+        binary: "valgrind",
+        why: "counts the instructions of refusals for `cargo xtask bench`",
+    },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },
