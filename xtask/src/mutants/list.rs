@@ -51,6 +51,12 @@ pub(super) const CRATES: &[Crate] = &[
             Step::Simulator,
         ],
     },
+    // Connection management: the simulator's queue pairs are connected by hand, and do without it.
+    Crate {
+        name: "cm",
+        files: "crates/transport/src/cm/",
+        steps: &[Step::Tests("-p ferroce-transport --lib"), Step::Tests("-p ferroce-transport --test cm")],
+    },
     Crate {
         name: "transport",
         files: "crates/transport/src/",
