@@ -80,3 +80,13 @@ fn answers_of_others_are_none_and_questions_are_limited() {
     ann.handle_message(now, ends(1, 3), &answer);
     assert_eq!((ann.poll_event(), ann.counters().strangers), (None, 1));
 }
+
+/// Only what is asked again counts as repeated.
+#[test]
+fn a_first_question_is_not_a_repeated_one() {
+    let mut two = Two::new();
+    two.ann.resolve(two.now, &query(two.now)).unwrap();
+    assert_eq!((sent(&mut two.ann).len(), two.ann.counters().repeated), (1, 0));
+    two.pass(RESPONSE);
+    assert_eq!((sent(&mut two.ann).len(), two.ann.counters().repeated), (1, 1));
+}
