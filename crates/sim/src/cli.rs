@@ -42,6 +42,9 @@ struct Arguments {
     /// Measure goodput in virtual time and print the table.
     #[arg(long, conflicts_with = "planted")]
     goodput: bool,
+    /// Run no more seeds after one that fails.
+    #[arg(long)]
+    stop: bool,
     /// Print what the runs have met.
     #[arg(long)]
     coverage: bool,
@@ -140,7 +143,8 @@ fn one(seed: u64, arguments: &Arguments) -> ExitCode {
 }
 
 fn many(arguments: &Arguments) -> ExitCode {
-    let (coverage, failures) = sweep(arguments, (arguments.start, arguments.seeds), usize::MAX);
+    let enough = if arguments.stop { 1 } else { usize::MAX };
+    let (coverage, failures) = sweep(arguments, (arguments.start, arguments.seeds), enough);
     if arguments.coverage {
         print!("{coverage}");
     }

@@ -131,6 +131,17 @@ impl Plan {
         Self { hosts: host_plans, link, pairs, chaos, packets, liar }
     }
 
+    /// The same plan, but the pair that a liar would speak on is one like the others.
+    #[must_use]
+    pub fn without_liar(mut self) -> Self {
+        if self.liar.take().is_some()
+            && let Some(pair) = self.pairs.last_mut()
+        {
+            pair.rights = [RIGHTS; 2];
+        }
+        self
+    }
+
     /// Whether nothing can go wrong in this run: then nothing may be sent twice.
     #[must_use]
     pub fn is_clean(&self) -> bool {

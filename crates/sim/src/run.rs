@@ -120,8 +120,8 @@ pub fn run(seed: u64, trace: &mut Trace) -> Outcome {
 /// The same; without liars, an honest pair is in the place of the one that a liar would speak on.
 pub fn run_with(seed: u64, liars: bool, trace: &mut Trace) -> Outcome {
     let mut dice = Dice::new(seed);
-    let mut plan = Plan::draw(&mut dice);
-    plan.liar = plan.liar.filter(|_| liars);
+    let plan = Plan::draw(&mut dice);
+    let plan = if liars { plan } else { plan.without_liar() };
     let mut built = build(&plan);
     let liar = plan.liar.map(|liar| Liar::new(liar, dice.split(), built.victims(&plan)));
     let Built { nodes, model, homes, constants } = built;
