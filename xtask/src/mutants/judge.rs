@@ -99,8 +99,12 @@ impl Judge {
     /// Judges the mutant that is in the tree now.
     pub(super) fn verdict(&self, mutant: &Mutant) -> Result<Verdict> {
         for &step in mutant.of.steps {
-            if self.built(step)? != Ended::Well {
-                return Ok(Verdict::Unviable);
+            match self.built(step)? {
+                Ended::Well => {}
+                Ended::Badly => return Ok(Verdict::Unviable),
+                Ended::TooLate => {
+                    bail!("mutants: the compiler took more than {BUILD_LIMIT} s; is the machine too busy?");
+                }
             }
             let limit = self.limits.get(&step).copied().unwrap_or(BUILD_LIMIT);
             match (self.ran(step, limit)?, step) {

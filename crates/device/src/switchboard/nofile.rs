@@ -21,16 +21,39 @@ pub(super) fn make_room() -> Result<(), SwitchError> {
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return Err(refused("the limit of descriptors")(io::Error::last_os_error()));
     }
-    if limit.rlim_cur >= needs {
-        return Ok(());
-    }
-    if limit.rlim_max < needs {
-        return Err(SwitchError::TooFewDescriptors { limit: limit.rlim_max, needs });
-    }
-    limit.rlim_cur = limit.rlim_max.min(needs + SPARE);
+    let Some(raised) = raised((limit.rlim_cur, limit.rlim_max), needs)? else { return Ok(()) };
+    limit.rlim_cur = raised;
     // SAFETY: the pointer is to a limit that lives during the call.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
         return Err(SwitchError::TooFewDescriptors { limit: limit.rlim_cur, needs });
     }
     Ok(())
+}
+
+/// What the soft limit has to become, if it has to change; `(soft, hard)` is what it is.
+fn raised((soft, hard): (u64, u64), needs: u64) -> Result<Option<u64>, SwitchError> {
+    if soft >= needs {
+        return Ok(None);
+    }
+    if hard < needs {
+        return Err(SwitchError::TooFewDescriptors { limit: hard, needs });
+    }
+    Ok(Some(hard.min(needs + SPARE)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_raised_only_if_need_be_and_only_as_far_as_the_hard_one() {
+        let fine = |limit, needs| raised(limit, needs).unwrap();
+        assert_eq!(fine((200, 200), 200), None);
+        assert_eq!(fine((199, 200), 200), Some(200), "the hard limit is just enough");
+        assert_eq!(fine((10, 1000), 200), Some(200 + SPARE));
+        for hard in [0, 150, 199] {
+            let error = raised((hard, hard), 200).unwrap_err();
+            assert!(matches!(error, SwitchError::TooFewDescriptors { limit, needs: 200 } if limit == hard));
+        }
+    }
 }
