@@ -22,13 +22,17 @@ fn two() -> Two {
 /// Bytes that are all different from those of the other tag.
 fn fill(two: &mut Two, side: usize, tag: u8) {
     for (index, byte) in two.memory(side)[..4096].iter_mut().enumerate() {
-        *byte = u8::try_from(index % 119).unwrap() * 2 + tag;
+        *byte = pattern(index, tag);
     }
 }
 
 /// The bytes that [`fill`] leaves there.
 fn filled(at: usize, len: usize, tag: u8) -> Vec<u8> {
-    (at..at + len).map(|index| u8::try_from(index % 119).unwrap() * 2 + tag).collect()
+    (at..at + len).map(|index| pattern(index, tag)).collect()
+}
+
+fn pattern(index: usize, tag: u8) -> u8 {
+    (index % 119).to_le_bytes()[0] * 2 + tag
 }
 
 fn run(two: &mut Two) -> u32 {
