@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use ferroce::broker::Secret;
 use ferroce::cm::Listener;
 use ferroce::{Context, PathPolicy, Service, State};
 use ferroce_device::switchboard::{QpStats, stats};
@@ -43,7 +44,8 @@ const KINDS: [Make; 7] = [
     |scene| boxed(Brokers::new(&scene.contexts, &scene.addresses, BROKER + scene.made, None)),
     |scene| {
         let port = SECRET_BROKER + scene.made;
-        boxed(Brokers::new(&scene.contexts, &scene.addresses, port, Some("not for neighbours")))
+        let secret = Secret::generate().map_err(|error| error.to_string())?;
+        boxed(Brokers::new(&scene.contexts, &scene.addresses, port, Some(&secret)))
     },
 ];
 

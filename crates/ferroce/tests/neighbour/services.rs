@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use ferroce::broker::{At, Broker, Change, Members, Piece, Post};
+use ferroce::broker::{At, Broker, Change, Members, Piece, Post, Secret};
 use ferroce::endpoint::{Connection, Exposed, Listener, Options, RemoteMemory, State};
 use ferroce::{Access, Context, MemoryRegion};
 
@@ -116,7 +116,7 @@ impl Brokers {
         contexts: &[Context; 2],
         addresses: &[IpAddr; 2],
         port: u16,
-        secret: Option<&str>,
+        secret: Option<&Secret>,
     ) -> Harm<Self> {
         let places = addresses.iter().map(|address| SocketAddr::new(*address, port));
         let list = Members::new((0..).zip(places)).map_err(harmed("the members"))?;
