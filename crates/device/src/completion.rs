@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::sync::ring::{self, Consumer, Producer};
 use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::{Imm, Qpn, Rkey};
 
-use crate::descriptor::EventFd;
 use crate::eager::Eager;
 use crate::qp::QpShared;
-use crate::sync::ring::{self, Consumer, Producer};
 
 /// Number of a completion queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -6,18 +6,19 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::sync::lock;
+use ferroce_sys::sync::ring::{self, Consumer, Producer};
 use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::Qpn;
 
-use crate::clock;
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
 use crate::deputy::{Bell, Seat};
 use crate::eager::Eager;
 use crate::engine::Engine;
 use crate::error::CreateError;
-use crate::nic::{Limits, Nic, lock};
+use crate::nic::{Limits, Nic};
 use crate::qp::QpShared;
-use crate::sync::ring::{self, Consumer, Producer};
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use crate::descriptor::{EventFd, timespec};
+use ferroce_sys::descriptor::{self, EventFd};
+
 use crate::driver::Driver;
 
 /// Sockets that one thread sleeps on at most; an engine with more leaves them to its driver.
@@ -37,21 +38,8 @@ impl<'a> Seat<'a> {
         for (place, socket) in entries[1..].iter_mut().zip(self.driver.sockets()) {
             place.fd = *socket;
         }
-        let limit = timeout.map(timespec);
-        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let count = 1 + self.driver.sockets().len();
-        // SAFETY: the pointers are to values that live during the call, or null; `count` entries are there, since
-        // a seat is for `MOST` sockets at most. The last two arguments say that no signals are to be blocked.
-        unsafe {
-            libc::syscall(
-                libc::SYS_ppoll,
-                entries.as_mut_ptr(),
-                count,
-                limit,
-                std::ptr::null::<libc::sigset_t>(),
-                0_usize,
-            )
-        };
+        descriptor::poll(&mut entries[..count], timeout);
         // Whatever woke it, a signal too: whoever waits looks for completions and comes back.
         if entries[0].revents != 0 {
             bell.event.clear();

@@ -7,22 +7,24 @@
 //! sleeps again: whoever is inside looks at the bell when leaving.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ferroce_sys::SignalsBlocked;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::epoll::{Epoll, Watch as Arrivals};
+use ferroce_sys::sync::lock;
+use ferroce_sys::sync::{Calls, Doze};
 use ferroce_transport::Time;
 
-use crate::clock;
-use crate::descriptor::{EventFd, owned, timespec};
 use crate::engine::Reason;
 use crate::engines::{Engines, left_over};
 use crate::event::AsyncEvent;
-use crate::nic::lock;
-use crate::sync::{Calls, Doze};
 
 /// Polls that found nothing before the driver is parked.
 const PARK_AFTER: u32 = 4;
@@ -44,13 +46,10 @@ const QUIET_TICKS: u32 = 16;
 /// Completions after which the driver is armed at once, when a program was found gone.
 const PERMISSIONS: u32 = 16;
 
-/// What it waits for at a socket: each arrival is told once.
-const WATCHED: libc::c_int = libc::EPOLLIN | libc::EPOLLET;
-
 /// What other threads see of the driver.
 #[derive(Debug)]
 pub(crate) struct Driver {
-    epoll: OwnedFd,
+    epoll: Epoll,
     sockets: Vec<RawFd>,
     doze: Doze<EventFd>,
     stop: AtomicBool,
@@ -71,8 +70,6 @@ pub(crate) struct Driver {
     slept_for: Arc<AtomicU32>,
     /// A thread that waits for a completion sits in its place: sockets are for that one to watch.
     seated: AtomicBool,
-    /// The kernel, or a container around us, has no sleep that is exact to the nanosecond.
-    coarse: AtomicBool,
     /// How often programs had looked when it was last armed at a completion.
     armed_at: AtomicU64,
 }
@@ -80,10 +77,8 @@ pub(crate) struct Driver {
 impl Driver {
     /// `slept_for` is shared by the drivers of a device.
     pub(crate) fn new(sockets: &[RawFd], slept_for: Arc<AtomicU32>) -> io::Result<Self> {
-        // SAFETY: a system call without pointers.
-        let epoll = owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let driver = Self {
-            epoll,
+            epoll: Epoll::new()?,
             sockets: sockets.to_vec(),
             doze: Doze::new(EventFd::new()?),
             stop: AtomicBool::new(false),
@@ -92,25 +87,17 @@ impl Driver {
             armed_at: AtomicU64::new(0),
             slept_for,
             seated: AtomicBool::new(false),
-            coarse: AtomicBool::new(false),
             wakes_at: AtomicU64::new(u64::MAX),
             empty_polls: AtomicU32::new(0),
             finding_polls: AtomicU32::new(0),
             caught_until: AtomicU64::new(0),
             permissions: AtomicU32::new(0),
         };
-        driver.control(libc::EPOLL_CTL_ADD, driver.doze.alarm().as_fd().as_raw_fd(), libc::EPOLLIN)?;
+        driver.epoll.add(driver.doze.alarm().as_fd().as_raw_fd(), Arrivals::WhileReadable)?;
         for socket in &driver.sockets {
-            driver.control(libc::EPOLL_CTL_ADD, *socket, WATCHED)?;
+            driver.epoll.add(*socket, Arrivals::EachArrival)?;
         }
         Ok(driver)
-    }
-
-    fn control(&self, action: libc::c_int, fd: RawFd, events: libc::c_int) -> io::Result<()> {
-        let mut event = libc::epoll_event { events: events.cast_unsigned(), u64: 0 };
-        // SAFETY: the pointer is to an event that lives during the call.
-        let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), action, fd, &raw mut event) };
-        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Wakes it, if it sleeps.
@@ -228,10 +215,12 @@ impl Driver {
         if self.armed.swap(armed, Ordering::SeqCst) != armed {
             // Taken out, not only silenced: a socket that nobody waits for tells nobody of a packet, and
             // whoever sent it is done sooner.
-            let action = if armed { libc::EPOLL_CTL_ADD } else { libc::EPOLL_CTL_DEL };
             for socket in &self.sockets {
                 // Cannot fail: the descriptors live as long as the driver.
-                drop(self.control(action, *socket, WATCHED));
+                drop(match armed {
+                    true => self.epoll.add(*socket, Arrivals::EachArrival),
+                    false => self.epoll.remove(*socket),
+                });
             }
         }
     }
@@ -244,48 +233,11 @@ impl Driver {
             self.arm();
         }
     }
-
-    /// Sleeps until a socket or the bell wakes it, or the time has come.
-    fn sleep(&self, until: Option<Time>) {
-        if self.coarse.load(Ordering::Relaxed) {
-            return self.sleep_by_milliseconds(until);
-        }
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        let limit = until.map(|until| timespec(clock::until(until)));
-        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // SAFETY: the pointers are to values that live during the call, or null.
-        let ready = unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait2,
-                self.epoll.as_raw_fd(),
-                &raw mut event,
-                1,
-                limit,
-                std::ptr::null::<libc::sigset_t>(),
-                0_usize,
-            )
-        };
-        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            // Not known here, or not allowed in this container.
-            self.coarse.store(true, Ordering::Relaxed);
-            self.sleep_by_milliseconds(until);
-        }
-    }
-
-    /// The same on kernels before 5.11.
-    fn sleep_by_milliseconds(&self, until: Option<Time>) {
-        let mut event = libc::epoll_event { events: 0, u64: 0 };
-        let limit = until.map_or(-1, |until| {
-            i32::try_from(clock::until(until).as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
-        });
-        // SAFETY: the pointer is to an event that lives during the call.
-        unsafe { libc::epoll_wait(self.epoll.as_raw_fd(), &raw mut event, 1, limit) };
-    }
 }
 
 /// Starts the driver thread of an engine. It takes no signals: they are the program's.
 pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandle<()>> {
-    let _blocked = Signals::block_all();
+    let _blocked = SignalsBlocked::new();
     std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || {
         // A panic has said why, and the next turn fails all work of the engine. Should that panic too,
         // it is left alone.
@@ -296,29 +248,6 @@ pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandl
             engines.events.push(AsyncEvent::DeviceFatal);
         }
     })
-}
-
-/// All signals blocked in this thread, until it is dropped.
-pub(crate) struct Signals(libc::sigset_t);
-
-impl Signals {
-    pub(crate) fn block_all() -> Self {
-        // SAFETY: a signal set is plain data, for which all zeroes is a value.
-        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
-        let mut old = all;
-        // SAFETY: the pointer is to a set that lives during the call.
-        unsafe { libc::sigfillset(&raw mut all) };
-        // SAFETY: the pointers are to sets that live during the call.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut old) };
-        Self(old)
-    }
-}
-
-impl Drop for Signals {
-    fn drop(&mut self) {
-        // SAFETY: the pointer is to a set that lives during the call; null asks for nothing.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut()) };
-    }
 }
 
 /// What the driver knows of a program that looks for completions itself.
@@ -382,7 +311,7 @@ fn drive(engines: &Engines, index: usize) {
         let turned = !station.turnstile.is_ringing().is_empty() && turn(engines, index);
         if !turned && !driver.stop.load(Ordering::SeqCst) {
             let until = driver.wakes_at.load(Ordering::SeqCst);
-            driver.sleep((until != u64::MAX).then(|| Time::from_nanos(until)));
+            driver.epoll.sleep((until != u64::MAX).then(|| Time::from_nanos(until)));
         }
         driver.doze.awake(true);
     }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::sync::lock;
+use ferroce_sys::sync::{Calls, Inside, Share, Turnstile};
 use ferroce_transport::Time;
 use ferroce_wire::Qpn;
 use slab::Slab;
 
-use crate::clock;
 use crate::completion::Wake;
 use crate::driver::Driver;
 use crate::engine::freight::Freight;
@@ -19,9 +21,7 @@ use crate::event::EventQueue;
 use crate::groups::Groups;
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
-use crate::nic::lock;
 use crate::switchboard::Membership;
-use crate::sync::{Calls, Inside, Share, Turnstile};
 
 /// Parcels that the mailbox has room for before it grows.
 pub(crate) const MAIL: usize = 256;

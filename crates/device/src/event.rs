@@ -5,11 +5,11 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use ferroce_sys::descriptor::EventFd;
 use ferroce_transport::{Event, SharedQueueId};
 use ferroce_wire::Qpn;
 
 use crate::completion::CqId;
-use crate::descriptor::EventFd;
 
 /// Something that happened to an object of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

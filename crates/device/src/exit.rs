@@ -3,16 +3,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
-use crate::cancel::Uncancelled;
+use ferroce_sys::{Uncancelled, at_exit};
+
 use crate::nic;
 
 /// Has devices that are still open then say farewell.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: the handler is a function of this program, or of this library: then the C library calls it before
-        // the library is taken out of the process.
-        unsafe { libc::atexit(ending) };
+        // Without memory for it, peers find out by their retries.
+        let _ = at_exit(ending);
     });
 }
 

@@ -9,15 +9,12 @@
 #![allow(unsafe_code, reason = "the device is a home of unsafe code: raw memory and system calls")]
 
 mod address;
-mod cancel;
-mod clock;
 pub mod cm;
 mod completion;
 mod config;
 mod counters;
 mod cq;
 mod deputy;
-mod descriptor;
 pub mod discovery;
 mod driver;
 mod eager;
@@ -36,19 +33,14 @@ mod path;
 mod ports;
 mod posting;
 mod qp;
-mod random;
 mod srq;
 pub mod switchboard;
-pub mod sync;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
-pub use cancel::Uncancelled;
-pub use clock::{ClockReading, now, park, until};
 pub use completion::{Channel, CqId, Notify, WorkCompletion};
 pub use config::Config;
 pub use counters::DeviceCounters;
 pub use cq::CompletionQueue;
-pub use descriptor::{EventFd, wait_readable};
 pub use eager::Eager;
 pub use error::{AddressError, CreateError, OpenError, QpError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
@@ -56,3 +48,7 @@ pub use nic::{Limits, Nic};
 pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
 pub use qp::{Qp, QpSpec, QpState};
 pub use srq::SharedQueue;
+
+pub use ferroce_sys::Uncancelled;
+pub use ferroce_sys::clock::{ClockReading, now, park, until};
+pub use ferroce_sys::descriptor::{EventFd, wait_readable};

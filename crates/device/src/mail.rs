@@ -1,12 +1,11 @@
 //! Work that was posted while another thread had the engine: it waits here until that thread,
 //! or the next one, takes it in.
 
+use ferroce_sys::sync::Mailbox;
 use ferroce_transport::{
     Data, DatagramDest, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, SharedQueueId,
 };
 use ferroce_wire::Qpn;
-
-use crate::sync::Mailbox;
 
 /// The mailbox of an engine.
 pub(crate) type Mail = Mailbox<Parcel>;

@@ -7,9 +7,9 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ferroce_sys::descriptor::EventFd;
 use ferroce_wire::mad::{MAD_LEN, ServiceId};
 
-use crate::descriptor::EventFd;
 use crate::nic::Nic;
 use crate::switchboard::{Mad, ServiceClaim, Slot, SwitchError, communication_id};
 

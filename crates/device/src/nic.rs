@@ -5,9 +5,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_sys::Random;
+use ferroce_sys::fork::{self, PerProcess};
+use ferroce_sys::sync::Share;
+use ferroce_sys::sync::lock;
 use ferroce_transport::cm::CmCounters;
 use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
@@ -25,10 +29,7 @@ use crate::exit;
 use crate::fabric::capture::Capture;
 use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
-use crate::random::Random;
-use crate::switchboard::fork::{self, PerProcess};
 use crate::switchboard::{Gate, Membership, Slot};
-use crate::sync::Share;
 
 /// How large the objects of a device may be, and how many it has.
 #[derive(Clone, Copy, Debug)]
@@ -655,11 +656,6 @@ impl Drop for Running {
         open.retain(|(_, running)| !std::ptr::eq(running.as_ptr(), self));
         closed.notify_all();
     }
-}
-
-/// Locks; a thread that panicked while it had the lock has left nothing half done.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The descriptor of a device's events, for a program's own poll loop.

@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ferroce_sys::clock;
+use ferroce_sys::sync::Inside;
+use ferroce_sys::sync::lock;
 use ferroce_transport::{Caps, PostError, PostRules, ReceiveRequest, SendRequest};
 use ferroce_wire::Qpn;
 
-use crate::clock;
 use crate::engine::qps::index_of;
 use crate::engine::{Engine, Reason};
 use crate::engines::{Engines, WakeOnPanic};
 use crate::mail::{Parcel, ReceiveParcel, SendParcel};
-use crate::nic::lock;
 use crate::qp::QpShared;
-use crate::sync::Inside;
 
 /// What sends and receives differ in when they are posted.
 pub(crate) trait Work: Sized {

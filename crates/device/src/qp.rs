@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_sys::sync::lock;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
@@ -17,7 +18,7 @@ use crate::engine::host::View;
 use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
 use crate::error::{CreateError, QpError};
-use crate::nic::{Limits, Nic, lock};
+use crate::nic::{Limits, Nic};
 use crate::path::{Path, PathChoice, PathPolicy, PathReason};
 use crate::posting::{Addressee, release};
 use crate::srq::SharedQueue;

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_sys::sync::lock;
 use ferroce_transport::{DomainId, PostError, Receive, ReceiveQueue, ReceiveRequest, SharedQueueId};
 
 use crate::error::CreateError;
 use crate::mail::{Parcel, ReceiveParcel};
-use crate::nic::{Limits, Nic, lock};
+use crate::nic::{Limits, Nic};
 
 /// The engine's side of a shared receive queue.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use ferroce_sys::clock;
 use ferroce_transport::cm::{Event, Manager, Request};
 use ferroce_wire::mad::{CommId, MAD_LEN, ServiceId};
 
 use super::asked::{Asked, Hearing};
 use super::mailer::Mailer;
 use super::service::ConnectionManager;
-use crate::clock;
 
 /// Who hears what happens to a connection. Called by the connection manager's thread, in order: it may
 /// call the manager and the device, but must not wait.

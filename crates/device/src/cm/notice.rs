@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::clock;
-use crate::nic::lock;
+use ferroce_sys::clock;
+use ferroce_sys::sync::lock;
 
 /// A value that changes, and those who wait for it: threads that sleep and tasks that want to be woken.
 pub struct Notice<T> {

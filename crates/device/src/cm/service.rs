@@ -8,6 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_sys::Random;
+use ferroce_sys::SignalsBlocked;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::{EventFd, wait_either};
+use ferroce_sys::fork;
+use ferroce_sys::sync::lock;
 use ferroce_transport::cm::{
     Accept, Chance, CmCounters, Config, Connect, DatagramService, Ends, Event, Limits, Manager, Query,
     Refused,
@@ -19,13 +25,9 @@ use thiserror::Error;
 use super::asked::{Asked, Hearer};
 use super::books::{Acceptor, Books, News, Watcher};
 use super::mailer::Mailer;
-use crate::clock;
-use crate::descriptor::{EventFd, wait_either};
-use crate::driver::Signals;
 use crate::fabric::capture::Capture;
-use crate::nic::{Nic, lock};
-use crate::random::Random;
-use crate::switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError, fork};
+use crate::nic::Nic;
+use crate::switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError};
 
 /// Messages that are taken in before timers are looked at.
 const LOOK: usize = 256;
@@ -82,7 +84,7 @@ impl Managing {
         });
         nic.member().count_refusals_of(Arc::downgrade(&manager) as Weak<dyn Refuses>);
         let of_thread = Arc::clone(&manager);
-        let _blocked = Signals::block_all();
+        let _blocked = SignalsBlocked::new();
         let thread = std::thread::Builder::new().name("ferroce-cm".to_owned()).spawn(move || {
             // A panic has said why; connections that stand go on without a manager.
             drop(catch_unwind(AssertUnwindSafe(|| of_thread.run())));

@@ -5,16 +5,15 @@
 
 mod gids;
 mod opening;
-mod system;
 
+use std::io;
 use std::net::IpAddr;
 
+use ferroce_sys::interfaces::Interface;
 use ferroce_wire::PathMtu;
 
 pub use gids::GidTable;
 pub use opening::{DiscoveryError, Opening, select};
-pub(crate) use system::addresses;
-pub use system::interfaces;
 
 /// A device that this machine could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +34,24 @@ pub struct DeviceInfo {
     pub addresses: Vec<IpAddr>,
     /// Its hardware address; zeros if it has none of six bytes, as the loopback interface.
     pub mac: [u8; 6],
+}
+
+/// The interfaces that can be devices, in the kernel's order: those with at least one IP address
+/// and room for the smallest path MTU.
+///
+/// # Errors
+/// The kernel does not tell.
+pub fn interfaces() -> io::Result<Vec<DeviceInfo>> {
+    let all = ferroce_sys::interfaces::interfaces()?;
+    Ok(all.into_iter().map(DeviceInfo::from).filter(DeviceInfo::is_usable).collect())
+}
+
+impl From<Interface> for DeviceInfo {
+    fn from(interface: Interface) -> Self {
+        let Interface { name: interface, index, mtu, up, loopback, addresses, mac } = interface;
+        let name = format!("{}{interface}", Self::PREFIX);
+        Self { name, interface, index, mtu, up, loopback, addresses, mac }
+    }
 }
 
 impl DeviceInfo {
@@ -79,6 +96,8 @@ fn local_mac(name: &str) -> [u8; 6] {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     /// An interface with these addresses, loopback if it is called `lo`.
@@ -93,6 +112,17 @@ pub(crate) mod tests {
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
             mac: [0; 6],
         }
+    }
+
+    #[test]
+    fn the_loopback_interface_is_a_device_with_its_address() {
+        let infos = interfaces().unwrap();
+        let lo = infos.iter().find(|info| info.loopback).expect("a loopback interface that is up");
+        assert_eq!(lo.name, format!("ferroce_{}", lo.interface));
+        assert!(lo.addresses.contains(&Ipv4Addr::LOCALHOST.into()), "{lo:?}");
+        assert!(lo.up && lo.index > 0 && lo.mtu >= 352, "{lo:?}");
+        assert_eq!(lo.mac, [0; 6]);
+        assert!(infos.iter().all(|info| !info.addresses.is_empty()));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Whoever polls does this most of the time, and a packet that comes waits for it to be over. So it does no more than look
 //! whether there is anything to do, and reads the clock only if a timer is set. Every so often a whole turn is made instead.
 
+use ferroce_sys::clock;
+
 use super::{Engine, Reason};
-use crate::clock;
 use crate::engines::Station;
 
 impl Engine {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use ferroce_sys::sync::Share;
 use ferroce_transport::{
     Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, Receive, Sge, SharedQueueId,
     Time,
@@ -15,7 +16,6 @@ use crate::engine::qps::Tally;
 use crate::event::{AsyncEvent, EventQueue};
 use crate::memory::MemoryTable;
 use crate::srq::{self, SrqSide};
-use crate::sync::Share;
 
 /// Everything that queue pairs of an engine share.
 #[derive(Debug)]

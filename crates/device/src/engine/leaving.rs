@@ -3,6 +3,7 @@
 //! Each engine knows its own work. A region goes when no engine has any that names it: with several engines,
 //! the one whose last such work is done has whoever leaves it look at all of them.
 
+use ferroce_sys::sync::Share;
 use ferroce_transport::Hold;
 use ferroce_wire::Lkey;
 
@@ -10,7 +11,6 @@ use super::host::Tables;
 use super::qps::QpTable;
 use super::{Engine, qps};
 use crate::engines::Everywhere;
-use crate::sync::Share;
 
 /// A region on its way out, as one engine sees it. The lists of all engines name the same regions in the
 /// same order.

@@ -26,9 +26,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use farewell::Departed;
+use ferroce_sys::Random;
+use ferroce_sys::sync::Share;
 use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
 use ferroce_wire::{Packet, Qpn};
+use freight::Load;
+use host::{Tables, View};
+use leaving::Leaving;
+use outgoing::Port;
+use qps::{QpTable, Tally, Way};
 use slab::Slab;
+use timers::Timers;
+use verify::Verifier;
+use windows::{WindowId, Windows};
 
 use crate::counters::DeviceCounters;
 use crate::engines::{Engines, MAIL, Station};
@@ -37,19 +48,8 @@ use crate::fabric::{Fabric, Inbox};
 use crate::mail::{Mail, Parcel};
 use crate::memory::MemoryTable;
 use crate::path::PathPolicy;
-use crate::random::Random;
 use crate::srq;
 use crate::switchboard::Distant;
-use crate::sync::Share;
-use farewell::Departed;
-use freight::Load;
-use host::{Tables, View};
-use leaving::Leaving;
-use outgoing::Port;
-use qps::{QpTable, Tally, Way};
-use timers::Timers;
-use verify::Verifier;
-use windows::{WindowId, Windows};
 
 /// Queue pairs that lists of them have room for before they grow.
 const LIST: usize = 64;

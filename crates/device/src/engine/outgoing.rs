@@ -463,7 +463,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::nic::lock;
+    use ferroce_sys::sync::lock;
 
     /// Keeps how many packets there were in each run of each call.
     struct Recorder(Arc<Mutex<Vec<Vec<usize>>>>);

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ferroce_sys::Random;
 use ferroce_transport::{QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
 
@@ -16,7 +17,6 @@ use crate::engine::windows::WindowId;
 use crate::fabric::Route;
 use crate::path::PathChoice;
 use crate::qp::QpShared;
-use crate::random::Random;
 
 /// The slot of a queue pair number.
 #[expect(clippy::cast_possible_truncation, reason = "a QPN has 24 bits")]

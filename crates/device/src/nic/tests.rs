@@ -3,6 +3,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::EventFd;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags, SendOp,
     SendRequest, Sge, State, Status,
@@ -11,10 +13,8 @@ use ferroce_wire::{Psn, Service};
 
 use super::*;
 use crate::address::AddressVector;
-use crate::clock;
 use crate::completion::WorkCompletion;
 use crate::cq::CompletionQueue;
-use crate::descriptor::EventFd;
 use crate::engine::Reason;
 use crate::qp::{Qp, QpSpec};
 

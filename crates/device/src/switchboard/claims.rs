@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::sync::lock;
+
 use super::error::{SwitchError, refused};
 use super::membership::{Inner, Slot};
 use super::table::{CLAIMS, Claim};
 use super::{Membership, SLOTS};
-use crate::clock;
-use crate::nic::lock;
 
 /// How long somebody may keep the table of services from others.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -117,7 +118,7 @@ pub(super) struct Locked<'a> {
 }
 
 /// One for all groups: claims are rare.
-static CLAIMING: super::fork::PerProcess<Mutex<()>> = super::fork::PerProcess::new();
+static CLAIMING: ferroce_sys::fork::PerProcess<Mutex<()>> = ferroce_sys::fork::PerProcess::new();
 
 impl<'a> Locked<'a> {
     pub(super) fn new(inner: &'a Inner) -> Result<Self, SwitchError> {

@@ -7,15 +7,15 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::fork::Tracked;
+use ferroce_sys::unix::{self, Peer, Room};
 use ferroce_transport::Time;
 
-use super::fork::Tracked;
 use super::membership::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::refusals::count;
 use super::survey;
-use super::unix::{self, Peer, Room};
-use crate::clock;
 
 /// Connections at a time.
 const MOST: usize = 512;

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+
 use super::forward::Arrival;
 use super::membership::{Sink, Slot};
 use super::refusals::Refusals;
 use super::stats::QpStats;
-use crate::clock;
 use crate::engine::incoming::Sender;
 use crate::engines::Engines;
 

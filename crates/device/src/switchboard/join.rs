@@ -11,22 +11,23 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use ferroce_sys::Random;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::fork::{self, Record, Tracked};
+use ferroce_sys::unix::{self, Message, Reached, Room};
+use ferroce_sys::users;
 use ferroce_transport::Time;
 
 use super::error::{SwitchError, refused};
-use super::fork::{self, Record, Tracked};
 use super::lead::Role;
 use super::membership::track;
 use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::Table;
-use super::unix::{self, Message, Reached, Room};
-use super::{Group, SOCKETS, nofile, ports, suspects, users};
-use crate::clock;
-use crate::descriptor::wait_readable;
+use super::{Group, SOCKETS, nofile, ports, suspects};
 use crate::fabric::PORT;
 use crate::fabric::udp::Socket;
-use crate::random::Random;
 
 /// How long a leader may take to answer.
 const LEADER: Duration = Duration::from_secs(8);

@@ -12,10 +12,15 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ferroce_sys::Random;
+use ferroce_sys::SignalsBlocked;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor;
+use ferroce_sys::fork::Tracked;
+use ferroce_sys::unix::{self, Reached, Room};
 use ferroce_transport::Time;
 
 use super::connections::Connections;
-use super::fork::Tracked;
 use super::forward::{self, Kind};
 use super::mads::Desk;
 use super::membership::Inner;
@@ -24,11 +29,6 @@ use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN};
 use super::refusals::count;
 use super::stats::StatsDesk;
-use super::unix::{self, Reached, Room};
-use crate::clock;
-use crate::descriptor::timespec;
-use crate::driver::Signals;
-use crate::random::Random;
 
 /// How long to wait between two attempts of an election, at least and at most, in microseconds. It
 /// becomes longer while nothing comes of it.
@@ -55,7 +55,7 @@ pub(super) enum Role {
 /// Starts the thread. It takes no signals: they are the program's.
 pub(super) fn spawn(inner: Arc<Inner>, role: Role) -> io::Result<JoinHandle<()>> {
     let mut random = Random::from_system()?;
-    let _blocked = Signals::block_all();
+    let _blocked = SignalsBlocked::new();
     // A new group should be found at once by whoever comes next.
     let mut state = State::from(role);
     if matches!(state, State::Electing { .. }) {
@@ -294,14 +294,5 @@ fn is_ready(entry: &libc::pollfd) -> bool {
 }
 
 fn poll(entries: &mut [libc::pollfd], wake: Option<Time>) {
-    let limit = wake.map(|wake| timespec(clock::until(wake)));
-    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let count = entries.len() as libc::nfds_t;
-    // SAFETY: the pointers are to entries and a time that live during the call, or null for no limit.
-    let ready = unsafe { libc::ppoll(entries.as_mut_ptr(), count, limit, std::ptr::null()) };
-    if ready < 0 {
-        for entry in entries {
-            entry.revents = 0;
-        }
-    }
+    descriptor::poll(entries, wake.map(clock::until));
 }

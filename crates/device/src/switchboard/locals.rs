@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::interfaces;
+use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
-use crate::clock;
-use crate::discovery;
 use crate::fabric::PORT;
-use crate::nic::lock;
 
 /// How long a list of addresses is good for: the kernel is not asked for each address handle anew.
 const FRESH: Duration = Duration::from_millis(100);
@@ -84,7 +84,7 @@ impl Locals {
         if looked.is_some_and(|last| now.since(last) < FRESH) {
             return;
         }
-        let Ok(found) = discovery::addresses() else { return };
+        let Ok(found) = interfaces::addresses() else { return };
         *looked = Some(now);
         let mut addresses = self.addresses.write().unwrap_or_else(PoisonError::into_inner);
         if *addresses != found {

@@ -11,6 +11,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::sync::lock;
 use ferroce_transport::cm::answer_unknown;
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
@@ -19,13 +22,10 @@ use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
 use super::Distant;
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};
-use crate::clock;
-use crate::descriptor::EventFd;
 use crate::engine::qps::slot_of as slot_of_qp;
 use crate::engine::verify::{Ends, Verifier};
 use crate::fabric::udp::{Control, Messages, Name, Receiving};
 use crate::fabric::{Inbox, PORT, Received, Route};
-use crate::nic::lock;
 
 /// Messages that wait for this process, at most; more are dropped and counted.
 const QUEUE: usize = 256;

@@ -7,8 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_sys::Random;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::fork::{self, PerProcess, Record};
+use ferroce_sys::sync::lock;
+use ferroce_sys::unix;
+
 use super::error::{SwitchError, refused};
-use super::fork::{self, PerProcess, Record};
 use super::forward::{self, Arrival, Kind};
 use super::mads::MadQueue;
 use super::multicast::{HeardGroups, Spread};
@@ -16,13 +22,9 @@ use super::post::Post;
 use super::refusals::{RefusalCounts, Refusals};
 use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
-use super::{Group, Locals, SLOTS, join, lead, ports, unix};
-use crate::clock;
+use super::{Group, Locals, SLOTS, join, lead, ports};
 use crate::counters::DeviceCounters;
-use crate::descriptor::EventFd;
 use crate::fabric::udp::Socket;
-use crate::nic::lock;
-use crate::random::Random;
 
 /// Who takes the packets that other members forward to a slot.
 pub(crate) trait Sink: Send + Sync {
@@ -555,7 +557,7 @@ pub(super) fn track(
 ) -> io::Result<()> {
     let file = std::os::fd::AsRawFd::as_raw_fd(&table.file());
     let all = std::iter::once(file).chain(sockets.iter().map(Socket::raw));
-    record.track_map(held, table.address());
+    table.track(record, held);
     for fd in all {
         if !record.track(held, fd) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));

@@ -27,7 +27,6 @@ mod churn;
 mod claims;
 mod connections;
 mod error;
-pub(crate) mod fork;
 mod forward;
 mod gate;
 mod group;
@@ -42,7 +41,6 @@ mod nofile;
 mod ports;
 mod post;
 mod protocol;
-mod record_lock;
 mod refusals;
 mod sockets;
 mod stats;
@@ -51,8 +49,6 @@ mod suspects;
 mod table;
 #[cfg(test)]
 mod tests;
-mod unix;
-mod users;
 
 pub use claims::ServiceClaim;
 pub use error::{Holder, SwitchError};

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::sync::lock;
 use ferroce_wire::{Body, Packet, Qpn};
 
 use super::claims::{Locked, owner_word};
@@ -20,11 +22,9 @@ use super::forward::{self, Arrival, Kind};
 use super::membership::{Inner, Slot};
 use super::table::{LISTENERS, Listener};
 use super::{Distant, SLOTS};
-use crate::clock;
 use crate::engine::verify::{Ends, Verifier};
 use crate::fabric::udp::{Receiving, Socket};
 use crate::fabric::{Inbox, PORT, Received};
-use crate::nic::lock;
 
 /// Groups of a network that one process listens to, at most: each has a socket.
 pub(super) const MOST_HEARD: usize = 256;

@@ -1,6 +1,6 @@
 //! Whether the process may have the descriptors that a switchboard needs.
 
-use std::io;
+use ferroce_sys::limits::{DescriptorLimit, open_descriptors};
 
 use super::SOCKETS;
 use super::error::{SwitchError, refused};
@@ -14,20 +14,11 @@ const SPARE: u64 = 256;
 /// Sees to it that there is room for the sockets of all slots: raises the soft limit towards the hard
 /// one if need be.
 pub(super) fn make_room() -> Result<(), SwitchError> {
-    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
-    let needs = open + NEEDED;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a limit that lives during the call.
-    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
-        return Err(refused("the limit of descriptors")(io::Error::last_os_error()));
-    }
-    let Some(raised) = raised((limit.rlim_cur, limit.rlim_max), needs)? else { return Ok(()) };
-    limit.rlim_cur = raised;
-    // SAFETY: the pointer is to a limit that lives during the call.
-    if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
-        return Err(SwitchError::TooFewDescriptors { limit: limit.rlim_cur, needs });
-    }
-    Ok(())
+    let needs = open_descriptors() + NEEDED;
+    let limit = DescriptorLimit::get().map_err(refused("the limit of descriptors"))?;
+    let Some(soft) = raised((limit.soft, limit.hard), needs)? else { return Ok(()) };
+    let raised = DescriptorLimit { soft, ..limit };
+    raised.set().map_err(|_| SwitchError::TooFewDescriptors { limit: soft, needs })
 }
 
 /// What the soft limit has to become, if it has to change; `(soft, hard)` is what it is.

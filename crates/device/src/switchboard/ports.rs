@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use ferroce_sys::Random;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::wait_readable;
 use libc::sock_filter;
 
 use super::error::{SwitchError, refused};
 use super::{Group, SLOTS, SOCKETS};
-use crate::clock;
-use crate::descriptor::wait_readable;
 use crate::fabric::udp::{Binding, Name, Sharing, Socket};
 use crate::fabric::{PORT, udp};
-use crate::random::Random;
 
 /// Bytes of send buffer to ask for.
 const SEND_BUFFER: usize = 4 << 20;

@@ -13,14 +13,14 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Mutex;
 
+use ferroce_sys::fork::{Record, Tracked};
+use ferroce_sys::sync::lock;
+use ferroce_sys::unix;
 use libc::sock_filter;
 
-use super::fork::{Record, Tracked};
 use super::forward::{HEAD, SECRET};
 use super::names;
 use super::table::Table;
-use super::unix;
-use crate::nic::lock;
 
 /// Connections that are kept at a time.
 const WAYS: usize = 4;
@@ -155,7 +155,7 @@ impl AsFd for Post {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::switchboard::unix::Room;
+    use ferroce_sys::unix::Room;
 
     const SECRET_OF_TEST: u64 = 0x0123_4567_89ab_cdef;
 
@@ -192,6 +192,6 @@ mod tests {
             assert_eq!(len, 1);
         }
         drop(post);
-        record.release(&crate::switchboard::fork::hold());
+        record.release(&ferroce_sys::fork::hold());
     }
 }

@@ -5,9 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ferroce_sys::descriptor::owned;
 use libc::c_int;
 
-use crate::descriptor::owned;
 use crate::fabric::PORT;
 
 /// A socket on the port.

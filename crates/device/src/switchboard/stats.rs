@@ -8,23 +8,23 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, RawFd};
 use std::time::Duration;
 
+use ferroce_sys::Random;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::fork::Tracked;
+use ferroce_sys::unix::{self, Reached, Room};
 use ferroce_transport::{State, Time};
 use ferroce_wire::{Qpn, Service};
 
 use super::Group;
 use super::error::{SwitchError, refused};
-use super::fork::Tracked;
 use super::membership::{Inner, program};
 use super::names;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::refusals::{Refusals, count};
 use super::table::PROGRAM;
-use super::unix::{self, Reached, Room};
-use crate::clock;
-use crate::descriptor::wait_readable;
 use crate::engine::qps::Entry;
 use crate::path::Path;
-use crate::random::Random;
 
 /// Queue pairs that one answer tells of, at most: the socket keeps all of it for who asks.
 pub const MOST_TOLD: usize = 1024;

@@ -4,6 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::unix::{self, Peer, Reached, Room};
 use ferroce_transport::Time;
 
 use super::error::{SwitchError, refused};
@@ -12,10 +15,7 @@ use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::refusals::Refusals;
 use super::table::PROGRAM;
-use super::unix::{self, Peer, Reached, Room};
 use super::{Group, SLOTS};
-use crate::clock;
-use crate::descriptor::wait_readable;
 
 /// A group, and who owns its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]

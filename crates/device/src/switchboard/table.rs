@@ -9,12 +9,15 @@ use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::fork::PerProcess;
+use ferroce_sys::Random;
+use ferroce_sys::descriptor::owned;
+use ferroce_sys::fork::PerProcess;
+use ferroce_sys::fork::{Held, Record};
+use ferroce_sys::record_lock;
+use ferroce_sys::sync::lock;
+
+use super::SLOTS;
 use super::names::Place;
-use super::{SLOTS, record_lock};
-use crate::descriptor::owned;
-use crate::nic::lock;
-use crate::random::Random;
 
 /// Services that the processes of a group listen for, at most.
 pub(super) const CLAIMS: usize = 256;
@@ -205,9 +208,11 @@ impl Table {
         self.inode.1
     }
 
-    /// Where it is mapped, for whoever has to unmap it in a forked child.
-    pub(super) fn address(&self) -> *mut libc::c_void {
-        self.map.as_ptr().cast()
+    /// Has a record remember where it is mapped: a forked child finds zeroes there.
+    pub(super) fn track(&self, record: &Record, held: &Held) {
+        // SAFETY: the mapping has that length and lives until the table is dropped, before which its membership
+        // releases the record; it holds atomic numbers alone, of which zero is a value.
+        unsafe { record.track_map(held, self.map.as_ptr().cast(), Self::LEN) };
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {

@@ -3,9 +3,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use ferroce_sys::Uncancelled;
 use ferroce_wire::net::{Ip, Ipv6, Udp};
-
-use crate::cancel::Uncancelled;
 
 /// What became of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -13,10 +13,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use ferroce_sys::descriptor::owned;
 use libc::c_int;
 
 use super::CaptureError;
-use crate::descriptor::owned;
 
 /// Links that are followed, one after another.
 const MOST_LINKS: usize = 8;

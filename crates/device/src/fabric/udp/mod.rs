@@ -31,7 +31,7 @@ use sending::Sending;
 pub(crate) use socket::{Binding, Sharing, Socket};
 
 use super::{Fabric, Inbox, Outbox, PORT, Run, Sent};
-use crate::switchboard::fork::Record;
+use ferroce_sys::fork::Record;
 
 /// How to open a [`UdpFabric`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
+use ferroce_sys::descriptor::owned;
+use ferroce_sys::fork::{Record, Tracked};
 use libc::{c_int, c_long, c_void, socklen_t};
 
 use super::control::DEFAULT_HOPS;
 use super::error::OpenError;
 use super::name::Name;
-use crate::descriptor::owned;
-use crate::switchboard::fork::{Record, Tracked};
 
 /// Words that the kernel tells of the memory of a socket; the last is what it has dropped.
 const MEMORY_INFO: usize = 9;

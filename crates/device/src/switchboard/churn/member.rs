@@ -7,15 +7,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use ferroce_sys::Random;
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
 use super::tally::Tally;
-use crate::clock;
-use crate::descriptor::wait_readable;
 use crate::fabric::udp::{Messages, Name, Receiving, Socket};
 use crate::fabric::{Inbox, PORT, Received, Route};
-use crate::nic::lock;
-use crate::random::Random;
 use crate::switchboard::membership::Sink;
 use crate::switchboard::stats::QpStats;
 use crate::switchboard::{Arrival, Group, Membership, Refusals, SLOTS, Slot};

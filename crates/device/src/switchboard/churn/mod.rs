@@ -10,9 +10,10 @@ mod tally;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::{Group, names};
-use crate::clock;
+use ferroce_sys::clock;
 use tally::Tally;
+
+use super::{Group, names};
 
 /// Tells a child of this test what to be.
 const ROLE: &str = "FERROCE_TEST_CHURN";
@@ -102,7 +103,7 @@ fn run_until(plan: &Plan, enough: impl Fn(&Tally) -> bool) -> Tally {
     let path = std::env::temp_dir().join(format!("ferroce-churn-{}-{}", std::process::id(), plan.address[3]));
     let tally = Tally::create(&path);
     let mut children: Vec<Child> = Vec::new();
-    let mut dice = crate::random::Random::from_system().unwrap();
+    let mut dice = ferroce_sys::Random::from_system().unwrap();
     let (begin, mut kill_leader) = (clock::now(), clock::now() + plan.leader_lives);
     let end = begin + plan.time;
     let mut kill_all = begin + plan.all_live;
@@ -159,7 +160,7 @@ fn start(plan: &Plan, path: &std::path::Path) -> Child {
 /// No socket, no name, no shared file in anybody's hands, no lock on one.
 fn nothing_is_left(plan: &Plan, tally: &Tally) {
     let group = Group { interface: "lo".to_owned(), address: Some(plan.address.into()) };
-    let name = names::of_leader(&group, super::unix::own_uid(), names::Place::Usual);
+    let name = names::of_leader(&group, ferroce_sys::unix::own_uid(), names::Place::Usual);
     let hex = format!("{:08X}:12B7", u32::from_ne_bytes(plan.address));
     let files = tally.noted_files();
     assert!(!files.is_empty(), "every member has noted its file");

@@ -4,13 +4,15 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::unix;
+
 use super::{connection, enter, eventually, group, is_cut};
-use crate::descriptor::wait_readable;
 use crate::switchboard::connections::Connections;
 use crate::switchboard::membership::{Membership, Slot};
 use crate::switchboard::names::{self, Place};
 use crate::switchboard::protocol::{Answer, Greeting};
-use crate::switchboard::{forward, stats, survey, unix};
+use crate::switchboard::{forward, stats, survey};
 
 /// Whether the kernel knows of our lock on a slot.
 fn is_locked(ours: &Slot) -> bool {

@@ -11,18 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ferroce_sys::clock;
+use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::unix::{self, Room};
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Req, ServiceId};
+use other::Other;
 
 use super::membership::{Membership, Slot};
 use super::names::{self, Place};
 use super::protocol::{Greeting, LEN};
-use super::unix::{self, Room};
 use super::{Group, SLOTS, SwitchError, communication_id, survey};
-use crate::clock;
-use crate::descriptor::wait_readable;
 use crate::fabric::udp::Receiving;
 use crate::fabric::{Inbox, PORT};
-use other::Other;
 
 /// Addresses are 127.0.61.x; each test has its own.
 fn address(last: u8) -> IpAddr {

@@ -2,9 +2,10 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use ferroce_sys::clock;
+use ferroce_sys::unix::{self, Room};
+
 use super::other::{listen, tell};
-use crate::clock;
-use crate::switchboard::unix::{self, Room};
 
 /// A user that nothing else runs as.
 pub(super) const UID: u32 = 54_321;

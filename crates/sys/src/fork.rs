@@ -15,12 +15,11 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use libc::c_void;
 
-use super::table::Table;
 use crate::cancel::Uncancelled;
 use crate::clock;
 use crate::descriptor::owned;
@@ -42,16 +41,17 @@ static FORKING: AtomicBool = AtomicBool::new(false);
 const MOST: usize = 2048;
 
 /// Which process this is, counted in forks.
-pub(crate) fn generation() -> u32 {
+pub fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
 /// What one membership must not leave to a child.
-pub(crate) struct Record {
+pub struct Record {
     next: *mut Record,
     used: AtomicBool,
     descriptors: [AtomicI32; MOST],
     map: AtomicPtr<c_void>,
+    map_len: AtomicUsize,
     /// What takes the place of descriptors in a child: an event that nobody signals.
     blank: AtomicI32,
 }
@@ -61,10 +61,10 @@ unsafe impl Sync for Record {}
 
 /// The right to have descriptors that no record knows.
 #[derive(Debug)]
-pub(super) struct Held(());
+pub struct Held(());
 
 /// Waits until no fork is under way, and keeps others from beginning.
-pub(super) fn hold() -> Held {
+pub fn hold() -> Held {
     while HELD.swap(true, Ordering::Acquire) {
         clock::pause(Duration::from_micros(50));
     }
@@ -79,7 +79,7 @@ impl Drop for Held {
 
 impl Record {
     /// A record with nothing in it. From now on forks are noticed.
-    pub(super) fn acquire() -> io::Result<&'static Self> {
+    pub fn acquire() -> io::Result<&'static Self> {
         static ONCE: Once = Once::new();
         ONCE.call_once(|| {
             // SAFETY: the three handlers are functions of this program, which live as long as it does.
@@ -113,6 +113,7 @@ impl Record {
             used: AtomicBool::new(true),
             descriptors: [const { AtomicI32::new(-1) }; MOST],
             map: AtomicPtr::new(ptr::null_mut()),
+            map_len: AtomicUsize::new(0),
             blank: AtomicI32::new(blank),
         }));
         loop {
@@ -130,13 +131,13 @@ impl Record {
     }
 
     /// Remembers a descriptor; false if there is no room.
-    pub(super) fn track(&self, _: &Held, fd: RawFd) -> bool {
+    pub fn track(&self, _: &Held, fd: RawFd) -> bool {
         let free = |place: &&AtomicI32| place.load(Ordering::Relaxed) < 0;
         self.descriptors.iter().find(free).map(|place| place.store(fd, Ordering::Relaxed)).is_some()
     }
 
     /// Forgets it, because it is going to be closed.
-    pub(super) fn untrack(&self, _: &Held, fd: RawFd) {
+    pub fn untrack(&self, _: &Held, fd: RawFd) {
         let known = |place: &&AtomicI32| place.load(Ordering::Relaxed) == fd;
         if let Some(place) = self.descriptors.iter().find(known) {
             place.store(-1, Ordering::Relaxed);
@@ -144,18 +145,22 @@ impl Record {
     }
 
     /// Whether a child would lose this descriptor.
-    #[cfg(test)]
-    pub(super) fn tracks(&self, fd: RawFd) -> bool {
+    pub fn tracks(&self, fd: RawFd) -> bool {
         self.descriptors.iter().any(|place| place.load(Ordering::Relaxed) == fd)
     }
 
-    /// Remembers where the shared file is mapped.
-    pub(super) fn track_map(&self, _: &Held, map: *mut c_void) {
+    /// Remembers where a shared file is mapped, and how much of it.
+    ///
+    /// # Safety
+    /// Until the record is released, the mapping is there, and zeroes are values of everything in it: in a forked
+    /// child private zeroes take its place, where objects from before the fork may still look.
+    pub unsafe fn track_map(&self, _: &Held, map: *mut c_void, len: usize) {
+        self.map_len.store(len, Ordering::Relaxed);
         self.map.store(map, Ordering::Relaxed);
     }
 
     /// Forgets everything: the record may be used by others.
-    pub(super) fn release(&self, _: &Held) {
+    pub fn release(&self, _: &Held) {
         self.clear();
         let blank = self.blank.swap(-1, Ordering::Relaxed);
         // SAFETY: the record made it when it was acquired, and nobody else closes it: it was taken out just now.
@@ -185,7 +190,7 @@ impl std::fmt::Debug for Record {
 
 /// A descriptor that no child keeps.
 #[derive(Debug)]
-pub(crate) struct Tracked {
+pub struct Tracked {
     descriptor: ManuallyDrop<OwnedFd>,
     record: &'static Record,
     generation: u32,
@@ -193,10 +198,7 @@ pub(crate) struct Tracked {
 
 impl Tracked {
     /// What `open` gives, remembered before any fork can happen.
-    pub(crate) fn open(
-        record: &'static Record,
-        open: impl FnOnce() -> io::Result<OwnedFd>,
-    ) -> io::Result<Self> {
+    pub fn open(record: &'static Record, open: impl FnOnce() -> io::Result<OwnedFd>) -> io::Result<Self> {
         let held = hold();
         let descriptor = open()?;
         if !record.track(&held, descriptor.as_raw_fd()) {
@@ -205,7 +207,8 @@ impl Tracked {
         Ok(Self { descriptor: ManuallyDrop::new(descriptor), record, generation: generation() })
     }
 
-    pub(crate) fn raw(&self) -> RawFd {
+    /// Its number, for calls that take numbers. It is open as long as this lives.
+    pub fn raw(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
 }
@@ -229,17 +232,18 @@ impl Drop for Tracked {
 
 /// Something that every process has for itself, although fork copies memory: a child begins with a new one.
 /// The parent's may be locked by a thread that the child does not have.
-pub(crate) struct PerProcess<T: 'static> {
+pub struct PerProcess<T: 'static> {
     current: AtomicPtr<(u32, T)>,
 }
 
 impl<T: Default + Sync + 'static> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// None yet: it is made at the first use.
+    pub const fn new() -> Self {
         Self { current: AtomicPtr::new(ptr::null_mut()) }
     }
 
     /// This process's own. It lives for ever.
-    pub(crate) fn get(&'static self) -> &'static T {
+    pub fn get(&'static self) -> &'static T {
         loop {
             let at = self.current.load(Ordering::Acquire);
             // SAFETY: what the pointer was set to is never freed.
@@ -320,8 +324,9 @@ fn leave_to_parent(record: &Record) {
     if !map.is_null() {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-        // SAFETY: the mapping of a shared file, of exactly this length, is replaced by zeroes, which are values of
-        // everything in it; objects from before the fork may still look there.
-        unsafe { libc::mmap(map, Table::LEN, access, kind, -1, 0) };
+        let len = record.map_len.load(Ordering::Relaxed);
+        // SAFETY: a mapping of exactly this length is replaced by zeroes, which are values of everything in it: so
+        // promised the caller of `track_map`.
+        unsafe { libc::mmap(map, len, access, kind, -1, 0) };
     }
 }

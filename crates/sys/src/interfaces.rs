@@ -8,28 +8,43 @@ use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixDatagram;
 use std::ptr;
 
-use super::DeviceInfo;
+/// A network interface of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// What the kernel calls it.
+    pub name: String,
+    /// The number that the kernel gave to it.
+    pub index: u32,
+    /// Bytes of the longest IP packet that it carries.
+    pub mtu: u32,
+    /// Whether it is switched on and has a carrier.
+    pub up: bool,
+    /// Whether it leads nowhere but back to this machine.
+    pub loopback: bool,
+    /// Its addresses, in the order in which the kernel lists them.
+    pub addresses: Vec<IpAddr>,
+    /// Its hardware address; zeros if it has none of six bytes, as the loopback interface.
+    pub mac: [u8; 6],
+}
 
-/// The interfaces that can be devices, in the kernel's order: those with at least one IP address
-/// and room for the smallest path MTU.
+/// All interfaces, in the order of their numbers.
 ///
 /// # Errors
 /// The kernel does not tell.
-pub fn interfaces() -> io::Result<Vec<DeviceInfo>> {
+pub fn interfaces() -> io::Result<Vec<Interface>> {
     let list = AddressList::get()?;
     // Any socket may ask for an MTU. This kind has no port and no address, and exists everywhere.
     let socket = UnixDatagram::unbound()?;
-    let mut infos: Vec<DeviceInfo> = list
+    let mut infos: Vec<Interface> = list
         .entries()
-        .filter_map(|entry| device_of(entry, &socket).transpose())
+        .filter_map(|entry| interface_of(entry, &socket).transpose())
         .collect::<io::Result<_>>()?;
     for entry in list.entries() {
-        let interface = interface_of(entry);
-        if let Some(info) = infos.iter_mut().find(|info| info.interface == interface) {
+        let name = name_of(entry);
+        if let Some(info) = infos.iter_mut().find(|info| info.name == name) {
             info.addresses.extend(ip_of(entry));
         }
     }
-    infos.retain(DeviceInfo::is_usable);
     infos.sort_by_key(|info| info.index);
     Ok(infos)
 }
@@ -38,7 +53,7 @@ pub fn interfaces() -> io::Result<Vec<DeviceInfo>> {
 ///
 /// # Errors
 /// The kernel does not tell.
-pub(crate) fn addresses() -> io::Result<Vec<IpAddr>> {
+pub fn addresses() -> io::Result<Vec<IpAddr>> {
     Ok(AddressList::get()?.entries().filter_map(ip_of).collect())
 }
 
@@ -72,24 +87,23 @@ impl Drop for AddressList {
 
 /// The interface that this entry describes; nothing if it is an address, or if the interface
 /// has gone since.
-fn device_of(entry: &libc::ifaddrs, socket: &UnixDatagram) -> io::Result<Option<DeviceInfo>> {
+fn interface_of(entry: &libc::ifaddrs, socket: &UnixDatagram) -> io::Result<Option<Interface>> {
     if family_of(entry) != Some(libc::AF_PACKET) {
         return Ok(None);
     }
     // SAFETY: getifaddrs gives an address of the family AF_PACKET as a sockaddr_ll; reading
     // unaligned asks for no alignment.
     let link = unsafe { entry.ifa_addr.cast::<libc::sockaddr_ll>().read_unaligned() };
-    let interface = interface_of(entry);
-    let mtu = match mtu_of(&interface, socket) {
+    let name = name_of(entry);
+    let mtu = match mtu_of(&name, socket) {
         Ok(mtu) => mtu,
         Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
         Err(error) => return Err(error),
     };
     let [a, b, c, d, e, f, ..] = link.sll_addr;
     let on_and_connected = (libc::IFF_UP | libc::IFF_RUNNING).cast_unsigned();
-    Ok(Some(DeviceInfo {
-        name: format!("{}{interface}", DeviceInfo::PREFIX),
-        interface,
+    Ok(Some(Interface {
+        name,
         index: link.sll_ifindex.cast_unsigned(),
         mtu,
         up: entry.ifa_flags & on_and_connected == on_and_connected,
@@ -101,7 +115,7 @@ fn device_of(entry: &libc::ifaddrs, socket: &UnixDatagram) -> io::Result<Option<
 
 /// The name of the interface. An address may have a label such as `eth0:1`; the
 /// interface is what stands before the colon, which no interface has in its name.
-fn interface_of(entry: &libc::ifaddrs) -> String {
+fn name_of(entry: &libc::ifaddrs) -> String {
     // SAFETY: getifaddrs gives every entry a name that ends with a zero byte and lives as long as the entry.
     let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
     name.split(':').next().unwrap_or_default().to_owned()
@@ -154,25 +168,15 @@ fn mtu_of(interface: &str, socket: &UnixDatagram) -> io::Result<u32> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     #[test]
-    fn the_loopback_interface_is_found_with_its_address() {
-        let infos = interfaces().unwrap();
-        let lo = infos.iter().find(|info| info.loopback).expect("a loopback interface that is up");
-        assert_eq!(lo.name, format!("ferroce_{}", lo.interface));
+    fn every_interface_is_told_once() {
+        let all = interfaces().unwrap();
+        assert!(all.iter().all(|interface| !interface.name.contains(':')));
+        assert!(all.is_sorted_by(|a, b| a.index < b.index), "{all:?}");
+        let lo = all.iter().find(|interface| interface.loopback).expect("a loopback interface");
         assert!(lo.addresses.contains(&Ipv4Addr::LOCALHOST.into()), "{lo:?}");
-        assert!(lo.up && lo.index > 0 && lo.mtu >= 352, "{lo:?}");
-        assert_eq!(lo.mac, [0; 6]);
-    }
-
-    #[test]
-    fn every_interface_is_told_once_and_has_an_address() {
-        let infos = interfaces().unwrap();
-        assert!(infos.iter().all(|info| !info.addresses.is_empty() && !info.interface.contains(':')));
-        assert!(infos.is_sorted_by(|a, b| a.index < b.index), "{infos:?}");
     }
 
     #[test]

@@ -80,10 +80,7 @@ pub fn wait_readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Resul
 }
 
 /// The same with several of them.
-pub(crate) fn wait_either<const N: usize>(
-    fds: [BorrowedFd<'_>; N],
-    timeout: Option<Duration>,
-) -> io::Result<bool> {
+pub fn wait_either<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Duration>) -> io::Result<bool> {
     let mut entries = fds.map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 });
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
@@ -99,7 +96,27 @@ pub(crate) fn wait_either<const N: usize>(
     }
 }
 
-pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+/// Waits until one of these is ready for what its entry asks, or until the time is over; for ever without one. A
+/// signal may end it sooner. The system call is made directly: it is no place where a thread may be cancelled.
+pub fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) {
+    let limit = timeout.map(timespec);
+    let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+    let (no_signals, none) = (std::ptr::null::<libc::sigset_t>(), 0_usize);
+    // SAFETY: the pointers are to that many entries and to a time that live during the call, or null for no limit
+    // and for no signals to be blocked.
+    let ready = unsafe {
+        libc::syscall(libc::SYS_ppoll, entries.as_mut_ptr(), entries.len(), limit, no_signals, none)
+    };
+    if ready < 0 {
+        for entry in entries {
+            entry.revents = 0;
+        }
+    }
+}
+
+/// A time span as the kernel takes it.
+#[must_use]
+pub fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
         tv_nsec: libc::c_long::from(duration.subsec_nanos().cast_signed()),
@@ -107,7 +124,7 @@ pub(crate) fn timespec(duration: Duration) -> libc::timespec {
 }
 
 /// Takes over what a system call returned.
-pub(crate) fn owned(fd: RawFd) -> io::Result<OwnedFd> {
+pub fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Locks one byte for this process; false if another has it.
-pub(super) fn lock(file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
+pub fn lock(file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
     match command(file, libc::F_SETLK, &mut record(byte, libc::F_WRLCK)) {
         Ok(()) => Ok(true),
         Err(error) => match error.raw_os_error() {
@@ -20,12 +20,12 @@ pub(super) fn lock(file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
 }
 
 /// Gives one byte back.
-pub(super) fn unlock(file: BorrowedFd<'_>, byte: u64) -> io::Result<()> {
+pub fn unlock(file: BorrowedFd<'_>, byte: u64) -> io::Result<()> {
     command(file, libc::F_SETLK, &mut record(byte, libc::F_UNLCK))
 }
 
 /// Whether another process has locked this byte. What this process has locked itself is not seen.
-pub(super) fn is_locked_by_another(file: BorrowedFd<'_>, byte: u64) -> bool {
+pub fn is_locked_by_another(file: BorrowedFd<'_>, byte: u64) -> bool {
     let mut record = record(byte, libc::F_WRLCK);
     command(file, libc::F_GETLK, &mut record).is_ok() && c_int(record.l_type) != libc::F_UNLCK
 }

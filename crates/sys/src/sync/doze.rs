@@ -77,13 +77,13 @@ impl<A: Alarm> Doze<A> {
 }
 
 #[cfg(all(test, not(loom)))]
-pub(super) mod tests {
+pub mod tests {
     use std::time::Duration;
 
     use super::*;
 
     /// Waits until the alarm sounds, at most so long; says whether it does.
-    pub(crate) fn sounds(alarm: &EventFd, within: Duration) -> bool {
+    pub fn sounds(alarm: &EventFd, within: Duration) -> bool {
         alarm.wait(Some(within)).expect("an eventfd can be waited for")
     }
 

@@ -1,5 +1,5 @@
-//! The meeting places of `ferroce_device::sync` under every interleaving:
-//! `RUSTFLAGS="--cfg loom" cargo test -p ferroce-device --test loom --release`
+//! The meeting places of `ferroce_sys::sync` under every interleaving:
+//! `RUSTFLAGS="--cfg loom" cargo test -p ferroce-sys --test loom --release`
 #![cfg(loom)]
 #![allow(unsafe_code, reason = "a watched cell is read and written by pointer")]
 #![expect(clippy::unwrap_used, reason = "a test may end so, in its helpers too")]
@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use ferroce_device::sync::{Alarm, Calls, Doze, Inside, Mailbox, Share, Turnstile, ring};
+use ferroce_sys::sync::{Alarm, Calls, Doze, Inside, Mailbox, Share, Turnstile, ring};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::Relaxed;

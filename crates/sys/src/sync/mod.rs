@@ -34,3 +34,10 @@ pub use doze::{Alarm, Doze};
 pub use mailbox::Mailbox;
 pub use share::Share;
 pub use turnstile::{Calls, Inside, Turnstile};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks; a thread that panicked while it had the lock has left nothing half done.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

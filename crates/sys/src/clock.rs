@@ -32,14 +32,14 @@ fn monotonic() -> u64 {
 
 /// Milliseconds since 1970, for people to read.
 #[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
-pub(crate) fn wall_millis() -> u64 {
+pub fn wall_millis() -> u64 {
     let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(0)
 }
 
 /// Lets a moment pass, where there is nothing to wait for but time.
 #[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
-pub(crate) fn pause(time: Duration) {
+pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 

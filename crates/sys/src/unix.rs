@@ -13,29 +13,31 @@ use crate::descriptor::owned;
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Peer {
-    pub(super) pid: u32,
-    pub(super) uid: u32,
+pub struct Peer {
+    /// The process; 0 if it is of another namespace.
+    pub pid: u32,
+    /// The user that it acted for.
+    pub uid: u32,
 }
 
 /// Descriptors that one message may carry; the kernel takes 253.
-pub(super) const MOST_DESCRIPTORS: usize = 200;
+pub const MOST_DESCRIPTORS: usize = 200;
 
 /// The user that this process acts for.
-pub(super) fn own_uid() -> u32 {
+pub fn own_uid() -> u32 {
     // SAFETY: takes nothing, gives a number, cannot fail.
     unsafe { libc::geteuid() }
 }
 
 /// A socket of this type that keeps messages apart.
-pub(super) fn socket(kind: c_int) -> io::Result<OwnedFd> {
+pub fn socket(kind: c_int) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: takes and gives plain numbers.
     owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
 }
 
 /// Binds to an abstract name.
-pub(super) fn bind(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+pub fn bind(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let (address, len) = abstract_name(name)?;
     let from = (&raw const address).cast::<libc::sockaddr>();
     // SAFETY: `from` points to an address of that length on this stack, which outlives the call.
@@ -43,7 +45,7 @@ pub(super) fn bind(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
 }
 
 /// Connects to an abstract name; fails at once if nobody listens or the queue is full.
-pub(super) fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
+pub fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let (address, len) = abstract_name(name)?;
     let from = (&raw const address).cast::<libc::sockaddr>();
     // SAFETY: `from` points to an address of that length on this stack, which outlives the call.
@@ -52,7 +54,7 @@ pub(super) fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
 
 /// What is at a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reached {
+pub enum Reached {
     /// A socket of this user listens, and the connection is there.
     Ours(Peer),
     /// One of another user, or one that this process may not talk to.
@@ -64,7 +66,7 @@ pub(super) enum Reached {
 }
 
 /// Connects to a name, and asks the kernel whose it is. Nothing has been said by then.
-pub(super) fn reach(socket: BorrowedFd<'_>, name: &[u8], uid: u32) -> io::Result<Reached> {
+pub fn reach(socket: BorrowedFd<'_>, name: &[u8], uid: u32) -> io::Result<Reached> {
     match connect(socket, name) {
         Ok(()) => {}
         Err(error) => {
@@ -82,7 +84,7 @@ pub(super) fn reach(socket: BorrowedFd<'_>, name: &[u8], uid: u32) -> io::Result
 }
 
 /// A socket that listens at an abstract name.
-pub(super) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
+pub fn listen(name: &[u8]) -> io::Result<OwnedFd> {
     let socket = socket(libc::SOCK_SEQPACKET)?;
     bind(borrow(&socket), name)?;
     // SAFETY: takes and gives plain numbers.
@@ -94,14 +96,14 @@ pub(super) fn listen(name: &[u8]) -> io::Result<OwnedFd> {
 const BACKLOG: c_int = 1024;
 
 /// The next connection; `WouldBlock` if there is none.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: the address is not asked for, so the pointers may be null.
     owned(unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) })
 }
 
 /// Who is at the other end: of a listener's side, who connected; of the other, who listens.
-pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut seen = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     let to = (&raw mut seen).cast::<c_void>();
@@ -114,7 +116,7 @@ pub(super) fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 }
 
 /// Lets a datagram socket say who sent each message.
-pub(super) fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
+pub fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: c_int = 1;
     let from = (&raw const on).cast::<c_void>();
     let len = socklen_t::try_from(size_of::<c_int>()).unwrap_or(0);
@@ -125,7 +127,7 @@ pub(super) fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Lets only messages in that a program takes.
-pub(super) fn admit(socket: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -> io::Result<()> {
+pub fn admit(socket: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -> io::Result<()> {
     let len = libc::c_ushort::try_from(program.len()).unwrap_or(0);
     let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
     let from = (&raw const program).cast::<c_void>();
@@ -138,14 +140,14 @@ pub(super) fn admit(socket: BorrowedFd<'_>, program: &mut [libc::sock_filter]) -
 }
 
 /// Sends one message with descriptors.
-pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd]) -> io::Result<()> {
     let mut space = Space::new();
     let control = space.with_descriptors(descriptors);
     transmit(socket, &[bytes], control)
 }
 
 /// Sends one message, made of several pieces, to where a socket is connected.
-pub(super) fn send_pieces(socket: BorrowedFd<'_>, pieces: [&[u8]; 2]) -> io::Result<()> {
+pub fn send_pieces(socket: BorrowedFd<'_>, pieces: [&[u8]; 2]) -> io::Result<()> {
     transmit(socket, &pieces, &mut [])
 }
 
@@ -171,14 +173,15 @@ fn transmit(socket: BorrowedFd<'_>, pieces: &[&[u8]], control: &mut [u8]) -> io:
 
 /// One message as it came.
 #[derive(Debug)]
-pub(super) struct Message {
+pub struct Message {
     /// Bytes of it, all of which are in the buffer.
-    pub(super) len: usize,
+    pub len: usize,
     /// It was longer than the buffer, or not all that came with it could be taken.
-    pub(super) cut: bool,
-    pub(super) descriptors: Vec<OwnedFd>,
+    pub cut: bool,
+    /// Descriptors that came with it.
+    pub descriptors: Vec<OwnedFd>,
     /// Who sent it, if the socket tells.
-    pub(super) sender: Option<Peer>,
+    pub sender: Option<Peer>,
 }
 
 /// What may come with a message.
@@ -187,7 +190,7 @@ pub(super) struct Message {
 /// would release all record locks of the member. What there is no room for never becomes a descriptor of this
 /// process, and the kernel only says that something was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
+pub enum Room {
     /// Nothing.
     None,
     /// Who sent it, on a socket that tells, and then nothing else.
@@ -208,7 +211,7 @@ impl Room {
 }
 
 /// Receives one message; `len` is 0 when the connection has ended.
-pub(super) fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], room: Room) -> io::Result<Message> {
+pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], room: Room) -> io::Result<Message> {
     let mut space = Space::new();
     let mut vector = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut header = empty_header();
