@@ -3,12 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferroce_fabric::{PORT, Route};
 use ferroce_wire::{Gid, Qpn};
 
 use crate::engine::Handle;
 use crate::engine::qps::Way;
 use crate::error::{AddressError, CreateError};
-use crate::fabric::{PORT, Route};
 use crate::nic::{Limits, Nic};
 use crate::path::PathPolicy;
 

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ferroce_fabric::faults::FaultPlan;
+
 use crate::error::SettingError;
-use crate::fabric::faults::FaultPlan;
 use crate::nic::Limits;
 use crate::path::PathPolicy;
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ferroce_memory::MemoryTable;
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
 use ferroce_sys::sync::{Calls, Inside, Share, Turnstile};
@@ -20,7 +21,6 @@ use crate::engine::{Engine, Reason, Turned};
 use crate::event::EventQueue;
 use crate::groups::Groups;
 use crate::mail::{Mail, Parcel};
-use crate::memory::MemoryTable;
 use crate::switchboard::Membership;
 
 /// Parcels that the mailbox has room for before it grows.

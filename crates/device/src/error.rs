@@ -3,14 +3,14 @@
 use std::io;
 use std::net::IpAddr;
 
+use ferroce_fabric::capture::CaptureError;
+use ferroce_fabric::faults::FaultPlanError;
+use ferroce_fabric::udp;
+use ferroce_memory::MemoryError;
 use ferroce_transport::ModifyError;
 use thiserror::Error;
 
 use crate::discovery::DiscoveryError;
-use crate::fabric::capture::CaptureError;
-use crate::fabric::faults::FaultPlanError;
-use crate::fabric::udp;
-use crate::memory::MemoryError;
 use crate::path::UnknownPolicy;
 use crate::switchboard::SwitchError;
 

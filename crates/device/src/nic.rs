@@ -8,6 +8,8 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_fabric::capture::Capture;
+use ferroce_memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use ferroce_sys::Random;
 use ferroce_sys::fork::{self, PerProcess};
 use ferroce_sys::sync::Share;
@@ -26,8 +28,6 @@ use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
-use crate::fabric::capture::Capture;
-use crate::memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
 use crate::ports::{Ports, open_ports};
 use crate::switchboard::{Gate, Membership, Slot};
 

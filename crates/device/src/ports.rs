@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use ferroce_fabric::Fabric;
+use ferroce_fabric::capture::Capture;
+use ferroce_fabric::faults::{FaultPlan, Faults};
+use ferroce_fabric::udp::{UdpConfig, UdpFabric};
+
 use crate::config::Config;
 use crate::discovery::DeviceInfo;
 use crate::error::OpenError;
-use crate::fabric::Fabric;
-use crate::fabric::capture::Capture;
-use crate::fabric::faults::{FaultPlan, Faults};
-use crate::fabric::udp::{UdpConfig, UdpFabric};
 use crate::switchboard::{Group, Membership, Slot};
 
 /// What an engine receives for, and from where.

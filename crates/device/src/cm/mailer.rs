@@ -3,13 +3,13 @@
 use std::io;
 use std::sync::Arc;
 
+use ferroce_fabric::capture::Capture;
+use ferroce_fabric::faults::FaultPlan;
 use ferroce_transport::cm::Ends;
 use ferroce_wire::mad::MAD_LEN;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::fabric::capture::Capture;
-use crate::fabric::faults::FaultPlan;
 use crate::switchboard::{Mad, Membership, route, seal};
 
 /// Sends messages from queue pair 1.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_fabric::capture::Capture;
 use ferroce_sys::Random;
 use ferroce_sys::SignalsBlocked;
 use ferroce_sys::clock;
@@ -25,7 +26,6 @@ use thiserror::Error;
 use super::asked::{Asked, Hearer};
 use super::books::{Acceptor, Books, News, Watcher};
 use super::mailer::Mailer;
-use crate::fabric::capture::Capture;
 use crate::nic::Nic;
 use crate::switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError};
 

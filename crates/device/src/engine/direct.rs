@@ -1,5 +1,6 @@
 //! The local path: two queue pairs of one process meet, and work is done without packets.
 
+use ferroce_memory::Opened;
 use ferroce_transport::{Access, Denied, Direct, QueuePair, SendRequest, Sge, Spot, Time};
 use ferroce_wire::{Qpn, Service};
 
@@ -8,7 +9,6 @@ use super::qps::{Entry, Tally, index_of, slot_of};
 use super::{Engine, view};
 use crate::completion::CqId;
 use crate::engines::{Engines, Station, WakeOnPanic};
-use crate::memory::Opened;
 use crate::path::Path;
 
 /// Messages of one queue pair before the next has its turn.

@@ -89,7 +89,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::fabric::Route;
+    use ferroce_fabric::Route;
 
     fn sender(last: u8) -> Sender {
         let (local, remote) = (IpAddr::from([127, 0, 0, last]), IpAddr::from([127, 0, 0, 1]));

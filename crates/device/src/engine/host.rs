@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
+use ferroce_memory::MemoryTable;
 use ferroce_sys::sync::Share;
 use ferroce_transport::{
     Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, Receive, Sge, SharedQueueId,
@@ -14,7 +15,6 @@ use slab::Slab;
 use crate::completion::{CqId, CqSide, Wake};
 use crate::engine::qps::Tally;
 use crate::event::{AsyncEvent, EventQueue};
-use crate::memory::MemoryTable;
 use crate::srq::{self, SrqSide};
 
 /// Everything that queue pairs of an engine share.

@@ -2,15 +2,15 @@
 
 use std::net::IpAddr;
 
+use ferroce_fabric::Ends;
+use ferroce_fabric::{Received, Route};
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
 use ferroce_wire::{DataPacket, Flow, Grh, Packet, ParseError, Qpn, Service};
 
 use super::qps::{Entry, index_of, slot_of};
-use super::verify::Ends;
 use super::{Engine, view};
 use crate::engines::Engines;
-use crate::fabric::{Received, Route};
 use crate::path::Path;
 use crate::switchboard::Arrival;
 

@@ -19,7 +19,6 @@ pub(crate) mod leaving;
 mod outgoing;
 pub(crate) mod qps;
 mod timers;
-pub(crate) mod verify;
 pub(crate) mod windows;
 
 use std::collections::VecDeque;
@@ -27,6 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farewell::Departed;
+use ferroce_fabric::Verifier;
+use ferroce_fabric::{Fabric, Inbox};
+use ferroce_memory::MemoryTable;
 use ferroce_sys::Random;
 use ferroce_sys::sync::Share;
 use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
@@ -38,15 +40,12 @@ use outgoing::Port;
 use qps::{QpTable, Tally, Way};
 use slab::Slab;
 use timers::Timers;
-use verify::Verifier;
 use windows::{WindowId, Windows};
 
 use crate::counters::DeviceCounters;
 use crate::engines::{Engines, MAIL, Station};
 use crate::event::{AsyncEvent, EventQueue};
-use crate::fabric::{Fabric, Inbox};
 use crate::mail::{Mail, Parcel};
-use crate::memory::MemoryTable;
 use crate::path::PathPolicy;
 use crate::srq;
 use crate::switchboard::Distant;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
+use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
 use ferroce_transport::{Access, Accessor, Acks, DataSink, Destination, PayloadSource, Transmit};
 use ferroce_wire::{DataPacket, ICRC_LEN, Packet, Qpn};
 
@@ -14,7 +15,6 @@ use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::{Tables, View};
 use crate::engines::Engines;
-use crate::fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
 use crate::path::{Path, PathPolicy};
 
 /// Where the destination stands in the base transport header.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ferroce_fabric::Route;
 use ferroce_sys::Random;
 use ferroce_transport::{QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
@@ -14,7 +15,6 @@ use ferroce_wire::{Flow, Qpn};
 use crate::completion::CqId;
 use crate::engine::habit::Habit;
 use crate::engine::windows::WindowId;
-use crate::fabric::Route;
 use crate::path::PathChoice;
 use crate::qp::QpShared;
 

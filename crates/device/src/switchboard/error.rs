@@ -3,11 +3,11 @@
 use std::fmt;
 use std::io;
 
+use ferroce_fabric::PORT;
+use ferroce_fabric::udp;
 use thiserror::Error;
 
 use super::{Group, SLOTS};
-use crate::fabric::PORT;
-use crate::fabric::udp;
 
 /// Why a process has no slot.
 #[derive(Debug, Error)]

@@ -3,9 +3,8 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use ferroce_fabric::Received;
 use ferroce_sys::unix;
-
-use crate::fabric::Received;
 
 /// Packets that belong together: as they came, with where they came from. Whoever hands them on has checked
 /// their ICRC.

@@ -11,6 +11,8 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use ferroce_fabric::PORT;
+use ferroce_fabric::udp::Socket;
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
@@ -26,8 +28,6 @@ use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::Table;
 use super::{Group, SOCKETS, nofile, ports, suspects};
-use crate::fabric::PORT;
-use crate::fabric::udp::Socket;
 
 /// How long a leader may take to answer.
 const LEADER: Duration = Duration::from_secs(8);

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use ferroce_fabric::PORT;
 use ferroce_sys::clock;
 use ferroce_sys::interfaces;
 use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
-
-use crate::fabric::PORT;
 
 /// How long a list of addresses is good for: the kernel is not asked for each address handle anew.
 const FRESH: Duration = Duration::from_millis(100);

@@ -11,6 +11,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferroce_fabric::udp::{Control, Messages, Name, Receiving};
+use ferroce_fabric::{Ends, Verifier};
+use ferroce_fabric::{Inbox, PORT, Received, Route};
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::lock;
@@ -23,9 +26,6 @@ use super::Distant;
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};
 use crate::engine::qps::slot_of as slot_of_qp;
-use crate::engine::verify::{Ends, Verifier};
-use crate::fabric::udp::{Control, Messages, Name, Receiving};
-use crate::fabric::{Inbox, PORT, Received, Route};
 
 /// Messages that wait for this process, at most; more are dropped and counted.
 const QUEUE: usize = 256;

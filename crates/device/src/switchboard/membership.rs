@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 
+use ferroce_fabric::udp::Socket;
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
@@ -24,7 +25,6 @@ use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, Locals, SLOTS, join, lead, ports};
 use crate::counters::DeviceCounters;
-use crate::fabric::udp::Socket;
 
 /// Who takes the packets that other members forward to a slot.
 pub(crate) trait Sink: Send + Sync {

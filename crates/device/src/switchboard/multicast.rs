@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ferroce_fabric::udp::{Receiving, Socket};
+use ferroce_fabric::{Ends, Verifier};
+use ferroce_fabric::{Inbox, PORT, Received};
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
 use ferroce_wire::{Body, Packet, Qpn};
@@ -22,9 +25,6 @@ use super::forward::{self, Arrival, Kind};
 use super::membership::{Inner, Slot};
 use super::table::{LISTENERS, Listener};
 use super::{Distant, SLOTS};
-use crate::engine::verify::{Ends, Verifier};
-use crate::fabric::udp::{Receiving, Socket};
-use crate::fabric::{Inbox, PORT, Received};
 
 /// Groups of a network that one process listens to, at most: each has a socket.
 pub(super) const MOST_HEARD: usize = 256;

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use ferroce_fabric::udp::{Binding, Name, Sharing, Socket};
+use ferroce_fabric::{PORT, udp};
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
@@ -12,8 +14,6 @@ use libc::sock_filter;
 
 use super::error::{SwitchError, refused};
 use super::{Group, SLOTS, SOCKETS};
-use crate::fabric::udp::{Binding, Name, Sharing, Socket};
-use crate::fabric::{PORT, udp};
 
 /// Bytes of send buffer to ask for.
 const SEND_BUFFER: usize = 4 << 20;

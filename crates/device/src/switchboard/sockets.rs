@@ -5,10 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use ferroce_fabric::PORT;
 use ferroce_sys::descriptor::owned;
 use libc::c_int;
-
-use crate::fabric::PORT;
 
 /// A socket on the port.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use ferroce_fabric::udp::{Messages, Name, Receiving, Socket};
+use ferroce_fabric::{Inbox, PORT, Received, Route};
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
@@ -14,8 +16,6 @@ use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
 use super::tally::Tally;
-use crate::fabric::udp::{Messages, Name, Receiving, Socket};
-use crate::fabric::{Inbox, PORT, Received, Route};
 use crate::switchboard::membership::Sink;
 use crate::switchboard::stats::QpStats;
 use crate::switchboard::{Arrival, Group, Membership, Refusals, SLOTS, Slot};

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ferroce_fabric::udp::Receiving;
+use ferroce_fabric::{Inbox, PORT};
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
 use ferroce_sys::unix::{self, Room};
@@ -21,8 +23,6 @@ use super::membership::{Membership, Slot};
 use super::names::{self, Place};
 use super::protocol::{Greeting, LEN};
 use super::{Group, SLOTS, SwitchError, communication_id, survey};
-use crate::fabric::udp::Receiving;
-use crate::fabric::{Inbox, PORT};
 
 /// Addresses are 127.0.61.x; each test has its own.
 fn address(last: u8) -> IpAddr {

@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferroce_fabric::udp::Socket;
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Rep};
 
 use super::squatter;
-use crate::fabric::udp::Socket;
 use crate::switchboard::error::refused;
 use crate::switchboard::join::{Joined, join};
 use crate::switchboard::membership::{Inner, Membership, Slot};

@@ -4,13 +4,13 @@ use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
+use ferroce_fabric::Received;
 use ferroce_sys::clock;
 use ferroce_sys::unix;
 
 use super::other::Other;
 use super::squatter;
 use super::{address, enter, eventually, group};
-use crate::fabric::Received;
 use crate::switchboard::{Arrival, stats, survey};
 
 /// The other user, if there can be one.

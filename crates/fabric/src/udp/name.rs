@@ -7,20 +7,20 @@ use super::socket::Family;
 /// An address and a port in the kernel's own form, for a socket of either family.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-pub(crate) struct Name {
+pub struct Name {
     bytes: [u8; Self::ROOM as usize],
     len: u8,
 }
 
 impl Name {
     /// Bytes of the longer form (`sockaddr_in6`).
-    pub(crate) const ROOM: u32 = 28;
+    pub const ROOM: u32 = 28;
 
     /// Nowhere: what a name holds before the kernel writes it.
-    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM as usize], len: 0 };
+    pub const EMPTY: Self = Self { bytes: [0; Self::ROOM as usize], len: 0 };
 
     /// This address and port for a socket of this family; `None` if such a socket cannot reach it.
-    pub(crate) fn new(family: Family, address: IpAddr, port: u16) -> Option<Self> {
+    pub fn new(family: Family, address: IpAddr, port: u16) -> Option<Self> {
         let mut name = Self::EMPTY;
         match (family, address) {
             (Family::V4, IpAddr::V4(address)) => {
@@ -44,7 +44,7 @@ impl Name {
     }
 
     /// The address and port; an IPv4 address in the dress of IPv6 becomes itself again.
-    pub(crate) fn parse(&self) -> Option<(IpAddr, u16)> {
+    pub fn parse(&self) -> Option<(IpAddr, u16)> {
         let port = u16::from_be_bytes(self.take(2)?);
         match u16::from_ne_bytes(self.take(0)?) {
             AF_INET => Some((Ipv4Addr::from(self.take::<4>(4)?).into(), port)),
@@ -54,17 +54,17 @@ impl Name {
     }
 
     /// Where the bytes are, for the kernel to read.
-    pub(crate) const fn as_ptr(&self) -> *const u8 {
+    pub const fn as_ptr(&self) -> *const u8 {
         self.bytes.as_ptr()
     }
 
     /// Where the bytes are, for the kernel to write up to [`ROOM`](Self::ROOM) of them.
-    pub(crate) const fn as_mut_ptr(&mut self) -> *mut u8 {
+    pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.bytes.as_mut_ptr()
     }
 
     /// How many bytes are in use.
-    pub(crate) const fn len(&self) -> u32 {
+    pub const fn len(&self) -> u32 {
         self.len as u32
     }
 

@@ -33,7 +33,7 @@ pub struct Opened<'a> {
 impl<'a> Opened<'a> {
     /// A place that no window has opened.
     #[inline]
-    pub(crate) const fn plain(place: Place<'a>) -> Self {
+    pub const fn plain(place: Place<'a>) -> Self {
         Self { place, _window: None }
     }
 

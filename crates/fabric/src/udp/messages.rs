@@ -12,12 +12,12 @@ use super::control::{Control, Notes};
 use super::name::Name;
 
 /// Datagrams that one system call sends or receives at most.
-pub(crate) const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 
 /// Room for the headers, names and control messages of [`BATCH`] datagrams, made once.
 ///
 /// An entry is written whole before each call, and only the entries of that call are.
-pub(crate) struct Messages {
+pub struct Messages {
     headers: Box<[libc::mmsghdr]>,
     pieces: Box<[libc::iovec]>,
     names: Box<[Name]>,
@@ -31,7 +31,7 @@ unsafe impl Send for Messages {}
 
 impl Messages {
     /// Makes all the room that will be needed.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         // SAFETY: a header of C is numbers and pointers, for which zero is a value.
         let header = unsafe { mem::zeroed::<libc::mmsghdr>() };
         let piece = libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 };
@@ -44,12 +44,12 @@ impl Messages {
     }
 
     /// The control messages of an entry, to be written before [`outgoing`](Self::outgoing).
-    pub(crate) fn control(&mut self, at: usize) -> &mut Control {
+    pub fn control(&mut self, at: usize) -> &mut Control {
         &mut self.controls[at]
     }
 
     /// Entry `at` sends these bytes to this name, with its control messages.
-    pub(crate) fn outgoing(&mut self, at: usize, payload: &[u8], name: Name) {
+    pub fn outgoing(&mut self, at: usize, payload: &[u8], name: Name) {
         self.names[at] = name;
         let used = self.controls[at].used();
         // The kernel only reads what it sends.
@@ -57,7 +57,7 @@ impl Messages {
     }
 
     /// Entry `at` receives into this slot.
-    pub(crate) fn incoming(&mut self, at: usize, slot: &mut [u8]) {
+    pub fn incoming(&mut self, at: usize, slot: &mut [u8]) {
         self.point(at, slot.as_mut_ptr(), slot.len(), Name::ROOM, Control::ROOM);
     }
 
@@ -66,7 +66,7 @@ impl Messages {
     /// # Safety
     /// [`outgoing`](Self::outgoing) has set each of these entries since it was last used, and
     /// the bytes given to it are still borrowed.
-    pub(crate) unsafe fn send(&mut self, socket: RawFd, entries: Range<usize>) -> io::Result<usize> {
+    pub unsafe fn send(&mut self, socket: RawFd, entries: Range<usize>) -> io::Result<usize> {
         let headers = &mut self.headers[entries];
         let (to, count, flags) = (headers.as_mut_ptr(), headers.len(), c_long::from(libc::MSG_DONTWAIT));
         // SAFETY: `to` points to `count` headers, and each to a name, control messages and a piece of this
@@ -93,7 +93,7 @@ impl Messages {
     /// # Safety
     /// [`incoming`](Self::incoming) has set each of these entries since it was last used, and
     /// the slots given to it are still borrowed by the caller alone.
-    pub(crate) unsafe fn receive(&mut self, socket: RawFd, entries: Range<usize>) -> io::Result<usize> {
+    pub unsafe fn receive(&mut self, socket: RawFd, entries: Range<usize>) -> io::Result<usize> {
         let headers = &mut self.headers[entries];
         let (to, count, flags) = (headers.as_mut_ptr(), headers.len(), c_long::from(libc::MSG_DONTWAIT));
         let forever = ptr::null_mut::<libc::timespec>();
@@ -119,7 +119,7 @@ impl Messages {
     }
 
     /// What has come into entry `at`: bytes, sender and notes; `None` if any of it was cut.
-    pub(crate) fn received(&self, at: usize) -> Option<(usize, Name, Notes)> {
+    pub fn received(&self, at: usize) -> Option<(usize, Name, Notes)> {
         let header = &self.headers[at];
         if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
             return None;

@@ -3,12 +3,14 @@
 //! The engine fills a [`Outbox`] with sealed packets and hands it to a [`Fabric`]; a fabric fills
 //! an [`Inbox`] with datagrams as they came. Middleware ([`faults`], [`capture`]) wraps any fabric
 //! and is one itself.
+#![allow(unsafe_code, reason = "a home of unsafe code: the system calls of sockets")]
 
 pub mod capture;
 pub mod faults;
 mod inbox;
 mod outbox;
 pub mod udp;
+mod verify;
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +20,7 @@ use ferroce_wire::Flow;
 
 pub use inbox::{Inbox, Received};
 pub use outbox::{Outbox, Run, Toward};
+pub use verify::{Ends, Verifier};
 
 /// The UDP port of RoCEv2.
 pub const PORT: u16 = 4791;
@@ -40,7 +43,7 @@ pub struct Route {
 
 impl Route {
     /// What the ICRC of its packets covers of it; `None` if one end is IPv4 and the other IPv6.
-    pub(crate) fn flow(&self) -> Option<Flow> {
+    pub fn flow(&self) -> Option<Flow> {
         Flow::new(SocketAddr::new(self.local, self.source_port), SocketAddr::new(self.remote, PORT))
     }
 }

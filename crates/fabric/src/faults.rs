@@ -11,11 +11,11 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_wire::MAX_PACKET_LEN;
+use plan::Fate;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
 use super::{Fabric, Inbox, Outbox, Route, Run, Sent, Toward};
-use plan::Fate;
 pub use plan::{FaultPlan, FaultPlanError};
 
 /// A fabric that does harm to what is sent through it.

@@ -115,14 +115,14 @@ impl<F> Capture<F> {
     }
 
     /// Writes down a packet that leaves another way.
-    pub(crate) fn note_sent(&self, route: &Route, packet: &[u8]) {
+    pub fn note_sent(&self, route: &Route, packet: &[u8]) {
         let mut file = self.file();
         file.packet(wall_clock(), Direction::Outbound, outbound(route, 0), packet);
         file.flush();
     }
 
     /// Writes down a packet that came another way.
-    pub(crate) fn note_received(&self, received: &Received, packet: &[u8]) {
+    pub fn note_received(&self, received: &Received, packet: &[u8]) {
         let mut file = self.file();
         file.packet(wall_clock(), Direction::Inbound, inbound(received, 0, packet), packet);
         file.flush();

@@ -20,15 +20,15 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
-pub(crate) use control::Control;
+pub use control::Control;
 pub use error::OpenError;
-pub(crate) use messages::Messages;
-pub(crate) use name::Name;
-pub(crate) use receiving::Receiving;
+pub use messages::Messages;
+pub use name::Name;
+pub use receiving::Receiving;
 use segments::Segments;
 use senders::Senders;
 use sending::Sending;
-pub(crate) use socket::{Binding, Sharing, Socket};
+pub use socket::{Binding, Sharing, Socket};
 
 use super::{Fabric, Inbox, Outbox, PORT, Run, Sent};
 use ferroce_sys::fork::Record;
@@ -100,7 +100,7 @@ impl UdpFabric {
     ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn over(main: Socket, config: &UdpConfig) -> Result<Self, OpenError> {
+    pub fn over(main: Socket, config: &UdpConfig) -> Result<Self, OpenError> {
         let refused = |step, source| {
             let interface = config.interface.clone();
             OpenError::System { step, interface, port: config.port, source }
@@ -130,7 +130,7 @@ impl UdpFabric {
     }
 
     /// From now on no forked child keeps the sockets that are opened for sending.
-    pub(crate) const fn hide_from_children(&mut self, record: &'static Record) {
+    pub const fn hide_from_children(&mut self, record: &'static Record) {
         self.record = Some(record);
     }
 

@@ -10,35 +10,35 @@ use libc::c_int;
 use super::super::Route;
 
 /// Hops that a packet may take where nothing else was asked for; every socket is set to it.
-pub(crate) const DEFAULT_HOPS: u8 = 64;
+pub(super) const DEFAULT_HOPS: u8 = 64;
 
 /// The control messages of one datagram.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
-pub(crate) struct Control {
+pub struct Control {
     bytes: [u8; Self::ROOM],
     used: usize,
 }
 
 /// What the kernel tells about a datagram that came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Notes {
+pub struct Notes {
     /// The destination address in its IP header.
-    pub(crate) local: Option<IpAddr>,
+    pub local: Option<IpAddr>,
     /// Bytes of each packet but the last, if several were put together.
-    pub(crate) segment: Option<usize>,
+    pub segment: Option<usize>,
     /// IPv4 type of service or IPv6 traffic class.
-    pub(crate) traffic_class: u8,
+    pub traffic_class: u8,
     /// Time to live or hop limit, 0 if unknown.
-    pub(crate) hop_limit: u8,
+    pub hop_limit: u8,
 }
 
 impl Control {
     /// Bytes: more than all the messages that our options bring about (144).
-    pub(crate) const ROOM: usize = 192;
+    pub const ROOM: usize = 192;
 
     /// No messages.
-    pub(crate) const EMPTY: Self = Self { bytes: [0; Self::ROOM], used: 0 };
+    pub const EMPTY: Self = Self { bytes: [0; Self::ROOM], used: 0 };
 
     /// Writes what the kernel must know of a run: its source address, its marks, and where to cut
     /// it apart if it is several packets.
@@ -47,7 +47,7 @@ impl Control {
     /// class and hops would be ignored without a word.
     ///
     /// A socket that is bound to an address, `bound`, sends from it without being told.
-    pub(crate) fn describe(&mut self, route: &Route, segment: Option<u16>, bound: Option<IpAddr>) {
+    pub fn describe(&mut self, route: &Route, segment: Option<u16>, bound: Option<IpAddr>) {
         self.used = 0;
         let is_told = bound != Some(route.local);
         let class = c_int::from(route.traffic_class).to_ne_bytes();
@@ -85,7 +85,7 @@ impl Control {
     }
 
     /// What is in the first `used` bytes, as the kernel has written them.
-    pub(crate) fn notes(&self, used: usize) -> Notes {
+    pub fn notes(&self, used: usize) -> Notes {
         let mut notes = Notes::default();
         let mut rest = &self.bytes[..used.min(Self::ROOM)];
         while let Some((level, kind, value, after)) = split(rest) {
@@ -116,12 +116,12 @@ impl Control {
     }
 
     /// Where the bytes are.
-    pub(crate) const fn as_mut_ptr(&mut self) -> *mut u8 {
+    pub const fn as_mut_ptr(&mut self) -> *mut u8 {
         self.bytes.as_mut_ptr()
     }
 
     /// How many bytes were written.
-    pub(crate) const fn used(&self) -> usize {
+    pub const fn used(&self) -> usize {
         self.used
     }
 

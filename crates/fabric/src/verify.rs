@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use ferroce_transport::Time;
 use ferroce_wire::Flow;
 
-use crate::fabric::PORT;
+use crate::PORT;
 
 /// How far from the last one an identification may lie that the ICRC was solved for, when it comes at once.
 const REACH: u16 = 4096;
@@ -26,7 +26,7 @@ const FLOWS: usize = 64;
 
 /// Checks packets and remembers what it needs for the next one.
 #[derive(Debug)]
-pub(crate) struct Verifier {
+pub struct Verifier {
     flows: [Option<Known>; FLOWS],
     identifications: HashMap<IpAddr, (u16, Time)>,
 }
@@ -42,9 +42,11 @@ struct Known {
 
 /// Where a packet came from and went to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ends {
-    pub(crate) source: (IpAddr, u16),
-    pub(crate) local: IpAddr,
+pub struct Ends {
+    /// The sender: its address and port.
+    pub source: (IpAddr, u16),
+    /// The address of ours that it was sent to.
+    pub local: IpAddr,
 }
 
 impl Ends {
@@ -60,13 +62,15 @@ impl Ends {
 }
 
 impl Verifier {
-    pub(crate) fn new() -> Self {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
         Self { flows: [None; FLOWS], identifications: HashMap::new() }
     }
 
     /// The identification with which the ICRC of `packet` is right, or `None` if it is wrong.
     /// `place` is the packet's place in what arrived together.
-    pub(crate) fn check(&mut self, ends: &Ends, packet: &[u8], place: usize, now: Time) -> Option<u16> {
+    pub fn check(&mut self, ends: &Ends, packet: &[u8], place: usize, now: Time) -> Option<u16> {
         let known = self.known(ends)?;
         let flow = known.flow;
         let expected = u16::try_from(place).unwrap_or(0);
@@ -79,7 +83,7 @@ impl Verifier {
     }
 
     /// The flow of these packets, if the last one of it had its place in its run as its identification, as the next will have.
-    pub(crate) fn flow_by_place(&self, ends: &Ends) -> Option<Flow> {
+    pub fn flow_by_place(&self, ends: &Ends) -> Option<Flow> {
         let known = self.flows[ends.slot()].as_ref()?;
         (known.by_place && known.ends == *ends).then_some(known.flow)
     }

@@ -4,6 +4,7 @@
 //! and windows, and under which keys; it answers each request for memory with a [`Place`], which
 //! lives no longer than the table stays as it is. How bytes move is in `copy`, the only code that
 //! touches them.
+#![allow(unsafe_code, reason = "a home of unsafe code: memory that peers and programs write at once")]
 
 mod allocation;
 mod copy;

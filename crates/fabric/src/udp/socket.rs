@@ -18,7 +18,7 @@ const MEMORY_INFO: usize = 9;
 
 /// The family of a socket. One of IPv6 speaks IPv4 too, unless it is bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
     /// Only IPv4.
     V4,
     /// IPv6, and IPv4 in mapped addresses.
@@ -27,13 +27,13 @@ pub(crate) enum Family {
 
 /// Where a socket is bound to, but for the port.
 #[derive(Clone, Debug)]
-pub(crate) struct Binding {
+pub struct Binding {
     /// The interface.
-    pub(crate) interface: String,
+    pub interface: String,
     /// One address instead of all.
-    pub(crate) address: Option<IpAddr>,
+    pub address: Option<IpAddr>,
     /// Bytes of send buffer to ask for.
-    pub(crate) send_buffer: usize,
+    pub send_buffer: usize,
 }
 
 /// An unconnected UDP socket that never fragments.
@@ -44,7 +44,7 @@ pub(crate) struct Binding {
 ///
 /// Clones are the same socket and the same descriptor.
 #[derive(Clone, Debug)]
-pub(crate) struct Socket {
+pub struct Socket {
     descriptor: Arc<Kept>,
     family: Family,
 }
@@ -69,7 +69,7 @@ impl Kept {
 
 /// Whether others may bind to the same port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub enum Sharing {
     /// Nobody else has the port, or the socket is not opened.
     Alone,
     /// The socket joins those that are on the port, all of them shared and of this user.
@@ -78,12 +78,12 @@ pub(crate) enum Sharing {
 
 impl Socket {
     /// Opens a socket and binds it; port 0 lets the system choose.
-    pub(crate) fn open(binding: &Binding, port: u16, sharing: Sharing) -> Result<Self, OpenError> {
+    pub fn open(binding: &Binding, port: u16, sharing: Sharing) -> Result<Self, OpenError> {
         Self::open_for(None, binding, port, sharing)
     }
 
     /// The same, and no child keeps it if there is a record.
-    pub(crate) fn open_for(
+    pub fn open_for(
         record: Option<&'static Record>,
         binding: &Binding,
         port: u16,
@@ -104,7 +104,7 @@ impl Socket {
     }
 
     /// Takes over a socket that another process opened; `None` if it is none of UDP on this port.
-    pub(crate) fn adopt(descriptor: OwnedFd, port: u16) -> Option<Self> {
+    pub fn adopt(descriptor: OwnedFd, port: u16) -> Option<Self> {
         let mut socket = Self { descriptor: Arc::new(Kept::ByOwner(descriptor)), family: Family::V4 };
         socket.family = match socket.get(libc::SOL_SOCKET, libc::SO_DOMAIN).ok()? {
             libc::AF_INET => Family::V4,
@@ -117,7 +117,7 @@ impl Socket {
 
     /// Opens a socket that gets a copy of everything that is sent to a multicast group on an interface. Any
     /// number of them may be open, each with a copy of its own.
-    pub(crate) fn of_group(
+    pub fn of_group(
         record: &'static Record,
         group: IpAddr,
         interface: &str,
@@ -165,24 +165,24 @@ impl Socket {
     }
 
     /// Lets others of this user bind to the same port from now on.
-    pub(crate) fn share_port(&self) -> io::Result<()> {
+    pub fn share_port(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
     }
 
     /// Says which socket of those that share a port gets a datagram: the program returns its
     /// number, in the order in which they were bound.
-    pub(crate) fn steer(&self, program: &mut [libc::sock_filter]) -> io::Result<()> {
+    pub fn steer(&self, program: &mut [libc::sock_filter]) -> io::Result<()> {
         self.attach(libc::SO_ATTACH_REUSEPORT_CBPF, program)
     }
 
     /// Has the kernel drop every datagram for this socket, until [`hear`](Self::hear). What it holds already stays.
-    pub(crate) fn turn_deaf(&self) -> io::Result<()> {
+    pub fn turn_deaf(&self) -> io::Result<()> {
         self.keep_of_each(0)
     }
 
     /// Has the kernel keep datagrams for this socket again. It has a filter all the same, which takes everything: what
     /// the kernel shows of sockets to other users must not tell which ones are deaf.
-    pub(crate) fn hear(&self) -> io::Result<()> {
+    pub fn hear(&self) -> io::Result<()> {
         self.keep_of_each(u32::MAX)
     }
 
@@ -194,7 +194,7 @@ impl Socket {
 
     /// How many datagrams the kernel has dropped here, for want of room or because the socket was deaf. It counts
     /// round after 2^32.
-    pub(crate) fn drops(&self) -> u32 {
+    pub fn drops(&self) -> u32 {
         let mut told = [0_u32; MEMORY_INFO];
         let mut len = socklen_t::try_from(size_of_val(&told)).unwrap_or(0);
         let to = told.as_mut_ptr().cast::<c_void>();
@@ -218,7 +218,7 @@ impl Socket {
 
     /// Asks for what must be known about each datagram that comes, and for room to keep them. Its
     /// destination is known without asking where the socket has one address.
-    pub(crate) fn prepare_to_receive(&self, buffer: usize, any_address: bool) -> io::Result<()> {
+    pub fn prepare_to_receive(&self, buffer: usize, any_address: bool) -> io::Result<()> {
         let ask = c_int::from(any_address);
         match self.family {
             Family::V4 => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, ask)?,
@@ -274,17 +274,17 @@ impl Socket {
     }
 
     /// Keeps next to nothing of what may come: nobody will read it.
-    pub(crate) fn prepare_to_ignore(&self) -> io::Result<()> {
+    pub fn prepare_to_ignore(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
     }
 
     /// Sets an option that is a number.
-    pub(crate) fn set(&self, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    pub fn set(&self, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
         self.set_bytes(level, name, &value.to_ne_bytes())
     }
 
     /// Reads an option that is a number.
-    pub(crate) fn get(&self, level: c_int, name: c_int) -> io::Result<c_int> {
+    pub fn get(&self, level: c_int, name: c_int) -> io::Result<c_int> {
         let mut value: c_int = 0;
         let mut len: socklen_t = 4;
         let to = (&raw mut value).cast::<c_void>();
@@ -295,7 +295,7 @@ impl Socket {
     }
 
     /// The port that it is bound to.
-    pub(crate) fn local_port(&self) -> io::Result<u16> {
+    pub fn local_port(&self) -> io::Result<u16> {
         let mut name = Name::EMPTY;
         let mut len: socklen_t = Name::ROOM;
         let to = name.as_mut_ptr().cast::<libc::sockaddr>();
@@ -307,12 +307,12 @@ impl Socket {
     }
 
     /// What addresses it understands.
-    pub(crate) const fn family(&self) -> Family {
+    pub const fn family(&self) -> Family {
         self.family
     }
 
     /// The descriptor, for system calls.
-    pub(crate) fn raw(&self) -> RawFd {
+    pub fn raw(&self) -> RawFd {
         self.descriptor.raw()
     }
 

@@ -8,7 +8,7 @@ use super::messages::{BATCH, Messages};
 use super::socket::Socket;
 
 /// What receiving needs and keeps from one call to the next.
-pub(crate) struct Receiving {
+pub struct Receiving {
     messages: Messages,
     /// The only address that datagrams can come to, if there is one.
     local: Option<IpAddr>,
@@ -37,17 +37,17 @@ const PATIENCE: usize = 16;
 
 impl Receiving {
     /// Makes all the room that will be needed.
-    pub(crate) fn new(local: Option<IpAddr>) -> Self {
+    pub fn new(local: Option<IpAddr>) -> Self {
         Self { messages: Messages::new(), local, streak: 0, idle: 0, busy: false, dropped: 0 }
     }
 
     /// Receives from a socket of this address from now on.
-    pub(crate) const fn turn_to(&mut self, local: IpAddr) {
+    pub const fn turn_to(&mut self, local: IpAddr) {
         self.local = Some(local);
     }
 
     /// Datagrams that came damaged or without their destination.
-    pub(crate) const fn dropped(&self) -> u64 {
+    pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
@@ -84,7 +84,7 @@ impl Receiving {
     }
 
     /// Replaces what is in the inbox by what has arrived, without waiting.
-    pub(crate) fn receive(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
+    pub fn receive(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
         inbox.clear();
         let capacity = inbox.capacity();
         let mut seen = 0;
