@@ -182,7 +182,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         minutes: minutes * 3,
         run: whole(move || {
             let soak = |line: &str| Cmd::cargo(line).env("FERROCE_SOAK", minutes.to_string()).run();
-            soak("test -p ferroce-device --lib switchboard::")?;
+            soak("test -p ferroce-switchboard --lib")?;
             soak("test -p ferroce-verbs --test neighbours")
         }),
     });
@@ -205,13 +205,17 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
+/// The tests of the device and of the crates that it stands on.
+const DEVICE_TESTS: &str =
+    "-p ferroce-sys -p ferroce-memory -p ferroce-fabric -p ferroce-switchboard -p ferroce-device --tests";
+
 /// The device's and the verbs' tests under AddressSanitizer. The sanitizer is not stable: the one
 /// variable lets a stable compiler have it. An explicit target keeps it away from build scripts.
 fn address_sanitizer() -> Result<()> {
     // The tests of `lifecycle` measure memory, of which the sanitizer keeps back what was freed.
     let verbs = "--lib --test conformance --test conformance_veth --test completions --test memory \
                  --test objects --test posting --test processes --test work";
-    for tests in ["-p ferroce-device --tests".to_owned(), format!("-p ferroce-verbs {verbs}")] {
+    for tests in [DEVICE_TESTS.to_owned(), format!("-p ferroce-verbs {verbs}")] {
         let line = format!("test {tests} --target x86_64-unknown-linux-gnu --target-dir");
         let cmd = Cmd::cargo(&line).arg(target_dir().join("sanitizer"));
         cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").run()?;
@@ -227,8 +231,10 @@ fn miri() -> Result<Ran> {
         let missing = "miri is missing; `rustup component add miri` on a nightly toolchain brings it";
         return Ok(Ran::Not { missing: missing.into() });
     }
-    let cmd = Cmd::cargo("miri test -p ferroce-device --lib --target-dir").arg(target_dir().join("miri"));
-    cmd.args(["memory::", "sync::ring", "sync::mailbox"]).run()?;
+    for tests in ["-p ferroce-memory --lib", "-p ferroce-sys --lib -- sync::ring sync::mailbox"] {
+        let line = format!("miri test --target-dir {} {tests}", target_dir().join("miri").display());
+        Cmd::cargo(&line).run()?;
+    }
     Ok(Ran::Whole)
 }
 

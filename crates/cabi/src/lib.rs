@@ -3,6 +3,7 @@
 //! Layouts only, no logic. The names are those of C, so that a reader finds them in the manual pages;
 //! `tests/layout.rs` compiles a C program against the installed headers and compares the offset and the size
 //! of every field and the value of every constant.
+#![allow(unsafe_code, reason = "the functions of C are unsafe to call, and so are their types")]
 #![allow(missing_docs, reason = "names and meanings are those of the C headers and manual pages")]
 #![allow(non_camel_case_types, non_snake_case, reason = "the names are those of C")]
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferroce_fabric::PathPolicy;
 use ferroce_fabric::{PORT, Route};
 use ferroce_wire::{Gid, Qpn};
 
@@ -10,7 +11,6 @@ use crate::engine::Handle;
 use crate::engine::qps::Way;
 use crate::error::{AddressError, CreateError};
 use crate::nic::{Limits, Nic};
-use crate::path::PathPolicy;
 
 /// The address of a peer, as a program gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

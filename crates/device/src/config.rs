@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use ferroce_fabric::PathPolicy;
 use ferroce_fabric::faults::FaultPlan;
 
 use crate::error::SettingError;
 use crate::nic::Limits;
-use crate::path::PathPolicy;
 
 /// How a device is opened. [`Config::from_env`] reads the variables that [`Config`]'s fields name.
 #[derive(Clone, Debug, PartialEq)]

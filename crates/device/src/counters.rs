@@ -1,5 +1,7 @@
 //! What happened to a device, beside what happened to its queue pairs.
 
+use ferroce_switchboard::{Refusals, Traffic};
+
 /// Writes the counters once, with their names and what they count.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -90,4 +92,35 @@ counters! {
     ecn_marked,
     /// Timers that came up so late that they said nothing about the peer.
     late_timers,
+}
+
+impl DeviceCounters {
+    /// Adds what has happened at the switchboard.
+    pub(crate) const fn add_traffic(&mut self, traffic: &Traffic) {
+        self.packets_received += traffic.group_packets;
+        self.icrc_errors += traffic.group_icrc_errors;
+        self.malformed += traffic.group_malformed;
+        self.forwarded += traffic.forwarded;
+        self.forwarded_in += traffic.forwarded_in;
+        self.strays += traffic.strays;
+        self.mads_unclaimed += traffic.mads_unclaimed;
+        self.mads_dropped += traffic.mads_dropped;
+        self.foreign_source += traffic.foreign_source;
+        self.switch_violations += traffic.refused.violations;
+        self.switch_foreign_connections += traffic.refused.foreign_connections;
+        self.switch_foreign_letters += traffic.refused.foreign_letters;
+        self.switch_connections_full += traffic.refused.connections_full;
+        self.switch_names_skipped += traffic.refused.names_skipped;
+    }
+
+    /// Adds what an engine has refused to what the process tells of itself.
+    pub(crate) const fn add_to(&self, refused: &mut Refusals) {
+        refused.foreign_source += self.foreign_source;
+        refused.malformed += self.malformed;
+        refused.unknown_opcode += self.unknown_opcode;
+        refused.icrc_errors += self.icrc_errors;
+        refused.unknown_qp += self.unknown_qp;
+        refused.wrong_peer += self.wrong_peer;
+        refused.wrong_path += self.wrong_path;
+    }
 }

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_memory::MemoryTable;
+use ferroce_switchboard::Membership;
+use ferroce_switchboard::slot_of;
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
 use ferroce_sys::sync::{Calls, Inside, Share, Turnstile};
@@ -16,12 +18,10 @@ use slab::Slab;
 use crate::completion::Wake;
 use crate::driver::Driver;
 use crate::engine::freight::Freight;
-use crate::engine::qps::slot_of;
 use crate::engine::{Engine, Reason, Turned};
 use crate::event::EventQueue;
 use crate::groups::Groups;
 use crate::mail::{Mail, Parcel};
-use crate::switchboard::Membership;
 
 /// Parcels that the mailbox has room for before it grows.
 pub(crate) const MAIL: usize = 256;

@@ -3,16 +3,16 @@
 use std::io;
 use std::net::IpAddr;
 
+use ferroce_fabric::UnknownPolicy;
 use ferroce_fabric::capture::CaptureError;
 use ferroce_fabric::faults::FaultPlanError;
 use ferroce_fabric::udp;
 use ferroce_memory::MemoryError;
+use ferroce_switchboard::SwitchError;
 use ferroce_transport::ModifyError;
 use thiserror::Error;
 
 use crate::discovery::DiscoveryError;
-use crate::path::UnknownPolicy;
-use crate::switchboard::SwitchError;
 
 /// Why a device cannot be opened.
 #[derive(Debug, Error)]
@@ -254,7 +254,7 @@ pub enum QpError {
     },
     /// The local path was required, and it is not possible.
     #[error("the local path is required, but the path would be {0}")]
-    NotLocal(crate::path::PathChoice),
+    NotLocal(ferroce_fabric::PathChoice),
     /// The queue pair is gone.
     #[error("the queue pair does not exist any more")]
     Gone,

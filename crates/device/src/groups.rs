@@ -7,12 +7,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
+use ferroce_switchboard::SwitchError;
 use ferroce_sys::sync::lock;
 use ferroce_wire::Qpn;
 
 use crate::error::CreateError;
 use crate::nic::{Limits, Nic};
-use crate::switchboard::SwitchError;
 
 /// Which queue pairs of a device get what is sent to a multicast group.
 #[derive(Debug, Default)]

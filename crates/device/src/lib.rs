@@ -6,7 +6,7 @@
 //! thread posts work or looks for completions, and by a driver thread while none does.
 //!
 //! This is the engine room: the safe API for programs is the crate `ferroce-verbs`.
-#![allow(unsafe_code, reason = "the device is a home of unsafe code: raw memory and system calls")]
+#![forbid(unsafe_code)]
 
 mod address;
 pub mod cm;
@@ -23,16 +23,15 @@ mod engines;
 mod error;
 mod event;
 mod exit;
+mod gate;
 mod groups;
 mod mail;
 mod management;
 mod nic;
-mod path;
 mod ports;
 mod posting;
 mod qp;
 mod srq;
-pub mod switchboard;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
 pub use completion::{Channel, CqId, Notify, WorkCompletion};
@@ -43,12 +42,13 @@ pub use eager::Eager;
 pub use error::{AddressError, CreateError, OpenError, QpError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
 pub use nic::{Limits, Nic};
-pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
 pub use qp::{Qp, QpSpec, QpState};
 pub use srq::SharedQueue;
 
 pub use ferroce_fabric as fabric;
+pub use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
 pub use ferroce_memory as memory;
+pub use ferroce_switchboard as switchboard;
 pub use ferroce_sys::Uncancelled;
 pub use ferroce_sys::clock::{ClockReading, now, park, until};
 pub use ferroce_sys::descriptor::{EventFd, wait_readable};

@@ -1,17 +1,17 @@
 //! Queue pair 1 of a device: messages of connection management in and out.
 //!
-//! The queue pair is one for all processes on the port ([`crate::switchboard`]). A process gets the requests
+//! The queue pair is one for all processes on the port ([`ferroce_switchboard`]). A process gets the requests
 //! for the services that it listens for, and every answer to a communication id of its own.
 
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use ferroce_switchboard::{Mad, ServiceClaim, Slot, SwitchError, communication_id};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_wire::mad::{MAD_LEN, ServiceId};
 
 use crate::nic::Nic;
-use crate::switchboard::{Mad, ServiceClaim, Slot, SwitchError, communication_id};
 
 impl Nic {
     /// Listens for a service until the claim is dropped: requests for it come to this process.

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
 use ferroce_memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
+use ferroce_switchboard::{Membership, Slot};
 use ferroce_sys::Random;
 use ferroce_sys::fork::{self, PerProcess};
 use ferroce_sys::sync::Share;
@@ -28,8 +29,8 @@ use crate::engines::{Engines, Station};
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
+use crate::gate::Gate;
 use crate::ports::{Ports, open_ports};
-use crate::switchboard::{Gate, Membership, Slot};
 
 /// How large the objects of a device may be, and how many it has.
 #[derive(Clone, Copy, Debug)]
@@ -246,7 +247,7 @@ impl Nic {
         if !self.is_ours() {
             return sum;
         }
-        self.member().count_into(&mut sum);
+        sum.add_traffic(&self.member().traffic());
         for index in 0..engines.len() {
             sum += engines.control(index, |engine| DeviceCounters {
                 receive_dropped: engine.port.fabric.dropped(),

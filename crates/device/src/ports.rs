@@ -6,11 +6,11 @@ use ferroce_fabric::Fabric;
 use ferroce_fabric::capture::Capture;
 use ferroce_fabric::faults::{FaultPlan, Faults};
 use ferroce_fabric::udp::{UdpConfig, UdpFabric};
+use ferroce_switchboard::{Group, Membership, Slot};
 
 use crate::config::Config;
 use crate::discovery::DeviceInfo;
 use crate::error::OpenError;
-use crate::switchboard::{Group, Membership, Slot};
 
 /// What an engine receives for, and from where.
 pub(crate) type Port = (u8, Box<dyn Fabric>);

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
@@ -19,7 +20,6 @@ use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
 use crate::error::{CreateError, QpError};
 use crate::nic::{Limits, Nic};
-use crate::path::{Path, PathChoice, PathPolicy, PathReason};
 use crate::posting::{Addressee, release};
 use crate::srq::SharedQueue;
 

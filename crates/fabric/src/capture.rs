@@ -12,9 +12,9 @@ use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{ffi, fs, process};
 
+use ferroce_sys::clock::since_1970;
 use ferroce_wire::Flow;
 use ferroce_wire::net::{Ip, Ipv4, Ipv6, Udp};
 use thiserror::Error;
@@ -117,14 +117,14 @@ impl<F> Capture<F> {
     /// Writes down a packet that leaves another way.
     pub fn note_sent(&self, route: &Route, packet: &[u8]) {
         let mut file = self.file();
-        file.packet(wall_clock(), Direction::Outbound, outbound(route, 0), packet);
+        file.packet(since_1970(), Direction::Outbound, outbound(route, 0), packet);
         file.flush();
     }
 
     /// Writes down a packet that came another way.
     pub fn note_received(&self, received: &Received, packet: &[u8]) {
         let mut file = self.file();
-        file.packet(wall_clock(), Direction::Inbound, inbound(received, 0, packet), packet);
+        file.packet(since_1970(), Direction::Inbound, inbound(received, 0, packet), packet);
         file.flush();
     }
 
@@ -156,7 +156,7 @@ impl<F: Fabric> Fabric for Capture<F> {
     fn send(&mut self, outbox: &mut Outbox) -> Sent {
         if !outbox.is_empty() {
             let mut file = self.file();
-            let now = wall_clock();
+            let now = since_1970();
             for run in outbox.runs() {
                 for (place, packet) in outbox.packets(run).enumerate() {
                     file.packet(now, Direction::Outbound, outbound(&run.route, place), packet);
@@ -173,7 +173,7 @@ impl<F: Fabric> Fabric for Capture<F> {
             return Ok(());
         }
         let mut file = self.file();
-        let now = wall_clock();
+        let now = since_1970();
         for (received, bytes) in inbox.iter() {
             for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
                 file.packet(now, Direction::Inbound, inbound(received, place, packet), packet);
@@ -249,15 +249,6 @@ fn headers(
 
 fn identification(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
-}
-
-/// Since 1970. Captures of several machines are laid side by side by this clock.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a capture tells when a packet passed; nothing is decided by it"
-)]
-fn wall_clock() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 fn with_process_id(path: &Path, id: u32) -> PathBuf {

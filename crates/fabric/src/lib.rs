@@ -9,6 +9,7 @@ pub mod capture;
 pub mod faults;
 mod inbox;
 mod outbox;
+mod path;
 pub mod udp;
 mod verify;
 
@@ -20,6 +21,7 @@ use ferroce_wire::Flow;
 
 pub use inbox::{Inbox, Received};
 pub use outbox::{Outbox, Run, Toward};
+pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
 pub use verify::{Ends, Verifier};
 
 /// The UDP port of RoCEv2.
@@ -43,6 +45,7 @@ pub struct Route {
 
 impl Route {
     /// What the ICRC of its packets covers of it; `None` if one end is IPv4 and the other IPv6.
+    #[must_use]
     pub fn flow(&self) -> Option<Flow> {
         Flow::new(SocketAddr::new(self.local, self.source_port), SocketAddr::new(self.remote, PORT))
     }

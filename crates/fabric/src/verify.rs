@@ -61,6 +61,12 @@ impl Ends {
     }
 }
 
+impl Default for Verifier {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Verifier {
     /// One that has seen nothing yet.
     #[must_use]
@@ -83,6 +89,7 @@ impl Verifier {
     }
 
     /// The flow of these packets, if the last one of it had its place in its run as its identification, as the next will have.
+    #[must_use]
     pub fn flow_by_place(&self, ends: &Ends) -> Option<Flow> {
         let known = self.flows[ends.slot()].as_ref()?;
         (known.by_place && known.ends == *ends).then_some(known.flow)

@@ -33,6 +33,7 @@ pub struct Opened<'a> {
 impl<'a> Opened<'a> {
     /// A place that no window has opened.
     #[inline]
+    #[must_use]
     pub const fn plain(place: Place<'a>) -> Self {
         Self { place, _window: None }
     }

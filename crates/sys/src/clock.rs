@@ -30,21 +30,27 @@ fn monotonic() -> u64 {
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
+/// The time since 1970, for people to read: it may be set, so nothing is decided by it.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
+pub fn since_1970() -> Duration {
+    SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
 /// Milliseconds since 1970, for people to read.
-#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+#[must_use]
 pub fn wall_millis() -> u64 {
-    let since = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(0)
+    u64::try_from(since_1970().as_millis()).unwrap_or(0)
 }
 
 /// Lets a moment pass, where there is nothing to wait for but time.
-#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+#[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
 pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
 /// Parks this thread until somebody unparks it, or the time is over; for ever with `None`.
-#[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+#[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
 pub fn park(limit: Option<Duration>) {
     match limit {
         Some(limit) => std::thread::park_timeout(limit),
@@ -78,7 +84,7 @@ impl ClockReading {
 
     /// Reads both clocks.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the device is where time comes from")]
+    #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
     pub fn take() -> Self {
         let once = || {
             let before = now();

@@ -208,6 +208,7 @@ impl Tracked {
     }
 
     /// Its number, for calls that take numbers. It is open as long as this lives.
+    #[must_use]
     pub fn raw(&self) -> RawFd {
         self.descriptor.as_raw_fd()
     }
@@ -236,8 +237,15 @@ pub struct PerProcess<T: 'static> {
     current: AtomicPtr<(u32, T)>,
 }
 
+impl<T: Default + Sync + 'static> Default for PerProcess<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T: Default + Sync + 'static> PerProcess<T> {
     /// None yet: it is made at the first use.
+    #[must_use]
     pub const fn new() -> Self {
         Self { current: AtomicPtr::new(ptr::null_mut()) }
     }

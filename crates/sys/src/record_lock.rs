@@ -25,6 +25,7 @@ pub fn unlock(file: BorrowedFd<'_>, byte: u64) -> io::Result<()> {
 }
 
 /// Whether another process has locked this byte. What this process has locked itself is not seen.
+#[must_use]
 pub fn is_locked_by_another(file: BorrowedFd<'_>, byte: u64) -> bool {
     let mut record = record(byte, libc::F_WRLCK);
     command(file, libc::F_GETLK, &mut record).is_ok() && c_int(record.l_type) != libc::F_UNLCK

@@ -24,6 +24,7 @@ pub struct Peer {
 pub const MOST_DESCRIPTORS: usize = 200;
 
 /// The user that this process acts for.
+#[must_use]
 pub fn own_uid() -> u32 {
     // SAFETY: takes nothing, gives a number, cannot fail.
     unsafe { libc::geteuid() }

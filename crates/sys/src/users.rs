@@ -16,6 +16,7 @@ const OVERFLOW: u32 = 65_534;
 const NS_GET_USERNS: libc::Ioctl = 0xb701;
 
 /// Whether processes of other users may look like those of this one.
+#[must_use]
 pub fn are_mixed_up(uid: u32) -> bool {
     let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
     let overflow = overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW);

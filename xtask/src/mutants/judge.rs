@@ -156,13 +156,18 @@ impl Judge {
         if let Some(jobs) = self.jobs {
             cmd = cmd.env("CARGO_BUILD_JOBS", jobs.to_string());
         }
-        // The device is the slowest to compile, and its tests do not mind.
-        cmd = cmd.args(["--config", "profile.dev.package.ferroce-device.opt-level=0"]);
-        cmd = cmd.args(["--config", "profile.test.package.ferroce-device.opt-level=0"]);
+        // These are the slowest to compile, and their tests do not mind.
+        for (profile, slow) in ["dev", "test"].iter().flat_map(|profile| SLOW.map(|slow| (profile, slow))) {
+            let setting = format!("profile.{profile}.package.ferroce-{slow}.opt-level=0");
+            cmd = cmd.args(["--config", setting.as_str()]);
+        }
         // No test asks another program for its opinion: that takes long, and the programs may be missing.
         cmd.env(setup::REQUIRE_ALL, "0").env("CARGO_INCREMENTAL", "1")
     }
 }
+
+/// Crates that are compiled without optimisation.
+const SLOW: [&str; 5] = ["sys", "memory", "fabric", "switchboard", "device"];
 
 /// The arguments for cargo alone.
 fn before_the_filter(tests: &'static str) -> impl Iterator<Item = &'static str> {

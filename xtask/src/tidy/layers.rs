@@ -12,6 +12,10 @@ const ROOT: &str = "Cargo.toml";
 const ORDER: &[&str] = &[
     "wire",
     "transport",
+    "sys",
+    "memory",
+    "fabric",
+    "switchboard",
     "device",
     "cabi",
     "verbs",
@@ -42,7 +46,7 @@ const OUTSIDERS: &[Outsider] = &[
     },
     Outsider {
         packages: &["libc"],
-        allowed: &["device", "cabi", "verbs", "abi"],
+        allowed: &["sys", "memory", "fabric", "switchboard", "device", "cabi", "verbs", "abi"],
         why: "only they make system calls or speak C",
     },
     Outsider { packages: &["anyhow"], allowed: &["cli"], why: "a library's errors are closed lists" },

@@ -58,14 +58,18 @@ const RULES: &[Rule] = &[
         says: "a crate depends only on crates before it in the house",
         check: layers::check,
     },
-    Rule { name: "unsafe", says: "unsafe code lives only in its few named homes", check: unsafety::check },
+    Rule {
+        name: "unsafe",
+        says: "each crate says at its head whether it holds unsafe code, and why",
+        check: unsafety::check,
+    },
     Rule { name: "no-std", says: "the wire crate does without std and alloc", check: no_std::check },
     Rule { name: "length", says: "a Rust file has at most 700 lines", check: length::check },
     Rule { name: "links", says: "links, anchors and paths in Markdown lead somewhere", check: links::check },
     Rule { name: "machine", says: "nothing refers to one developer's machine", check: machine::check },
     Rule {
         name: "clocks",
-        says: "only the device, xtask and benchmarks read a clock or sleep",
+        says: "only `sys`, xtask and benchmarks read a clock or sleep",
         check: clocks::check,
     },
     Rule {

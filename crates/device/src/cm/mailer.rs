@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use ferroce_fabric::capture::Capture;
 use ferroce_fabric::faults::FaultPlan;
+use ferroce_switchboard::{Mad, Membership, route, seal};
 use ferroce_transport::cm::Ends;
 use ferroce_wire::mad::MAD_LEN;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
-
-use crate::switchboard::{Mad, Membership, route, seal};
 
 /// Sends messages from queue pair 1.
 pub(super) struct Mailer {

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use ferroce_sys::clock;
-use ferroce_sys::sync::lock;
+use ferroce_sys::sync::{lock, wait_for};
 
 /// A value that changes, and those who wait for it: threads that sleep and tasks that want to be woken.
 pub struct Notice<T> {
@@ -46,7 +46,6 @@ impl<T> Notice<T> {
     }
 
     /// Looks until something is found, sleeping in between, until the time is over; for ever without one.
-    #[expect(clippy::disallowed_methods, reason = "the device is where waiting by the clock belongs")]
     pub fn wait<R>(&self, timeout: Option<Duration>, mut look: impl FnMut(&mut T) -> Option<R>) -> Option<R> {
         let end = timeout.map(|timeout| clock::now() + timeout);
         let mut inside = lock(&self.inside);
@@ -57,9 +56,7 @@ impl<T> Notice<T> {
             inside = match end.map(clock::until) {
                 None => self.changed.wait(inside).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => return None,
-                Some(left) => {
-                    self.changed.wait_timeout(inside, left).unwrap_or_else(PoisonError::into_inner).0
-                }
+                Some(left) => wait_for(&self.changed, inside, left),
             };
         }
     }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
+use ferroce_switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError};
 use ferroce_sys::Random;
 use ferroce_sys::SignalsBlocked;
 use ferroce_sys::clock;
@@ -27,7 +28,6 @@ use super::asked::{Asked, Hearer};
 use super::books::{Acceptor, Books, News, Watcher};
 use super::mailer::Mailer;
 use crate::nic::Nic;
-use crate::switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError};
 
 /// Messages that are taken in before timers are looked at.
 const LOOK: usize = 256;

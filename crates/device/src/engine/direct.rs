@@ -1,15 +1,16 @@
 //! The local path: two queue pairs of one process meet, and work is done without packets.
 
+use ferroce_fabric::Path;
 use ferroce_memory::Opened;
+use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Denied, Direct, QueuePair, SendRequest, Sge, Spot, Time};
 use ferroce_wire::{Qpn, Service};
 
 use super::host::{Tables, View};
-use super::qps::{Entry, Tally, index_of, slot_of};
+use super::qps::{Entry, Tally, index_of};
 use super::{Engine, view};
 use crate::completion::CqId;
 use crate::engines::{Engines, Station, WakeOnPanic};
-use crate::path::Path;
 
 /// Messages of one queue pair before the next has its turn.
 const BURST: u32 = 1024;

@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use ferroce_fabric::Path;
 use ferroce_transport::{Accessor, DomainId, LastAck, Time};
 use ferroce_wire::{Packet, Qpn};
 
 use super::incoming::Sender;
 use super::qps::Way;
 use super::{Engine, qps};
-use crate::path::Path;
 
 /// Queue pairs of an engine that repeat their last acknowledgement when the process ends.
 const MOST: usize = 256;

@@ -3,16 +3,17 @@
 use std::net::IpAddr;
 
 use ferroce_fabric::Ends;
+use ferroce_fabric::Path;
 use ferroce_fabric::{Received, Route};
+use ferroce_switchboard::Arrival;
+use ferroce_switchboard::slot_of;
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
 use ferroce_wire::{DataPacket, Flow, Grh, Packet, ParseError, Qpn, Service};
 
-use super::qps::{Entry, index_of, slot_of};
+use super::qps::{Entry, index_of};
 use super::{Engine, view};
 use crate::engines::Engines;
-use crate::path::Path;
-use crate::switchboard::Arrival;
 
 /// Where a packet comes from, and how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

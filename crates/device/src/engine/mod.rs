@@ -26,9 +26,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use farewell::Departed;
+use ferroce_fabric::PathPolicy;
 use ferroce_fabric::Verifier;
 use ferroce_fabric::{Fabric, Inbox};
 use ferroce_memory::MemoryTable;
+use ferroce_switchboard::Distant;
 use ferroce_sys::Random;
 use ferroce_sys::sync::Share;
 use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
@@ -46,9 +48,7 @@ use crate::counters::DeviceCounters;
 use crate::engines::{Engines, MAIL, Station};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::mail::{Mail, Parcel};
-use crate::path::PathPolicy;
 use crate::srq;
-use crate::switchboard::Distant;
 
 /// Queue pairs that lists of them have room for before they grow.
 const LIST: usize = 64;

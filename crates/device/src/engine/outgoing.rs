@@ -5,17 +5,18 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
+use ferroce_fabric::{Path, PathPolicy};
+use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, Acks, DataSink, Destination, PayloadSource, Transmit};
 use ferroce_wire::{DataPacket, ICRC_LEN, Packet, Qpn};
 
 use super::incoming::Sender;
-use super::qps::{Way, slot_of};
+use super::qps::Way;
 use super::{Engine, Handle, MAX_BURST, MAX_PACKETS, view};
 use crate::address::place_of;
 use crate::counters::DeviceCounters;
 use crate::engine::host::{Tables, View};
 use crate::engines::Engines;
-use crate::path::{Path, PathPolicy};
 
 /// Where the destination stands in the base transport header.
 const BTH_DEST_QP: std::ops::Range<usize> = 5..8;

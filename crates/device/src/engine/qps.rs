@@ -7,7 +7,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ferroce_fabric::PathChoice;
 use ferroce_fabric::Route;
+use ferroce_switchboard::slot_of;
 use ferroce_sys::Random;
 use ferroce_transport::{QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
@@ -15,14 +17,7 @@ use ferroce_wire::{Flow, Qpn};
 use crate::completion::CqId;
 use crate::engine::habit::Habit;
 use crate::engine::windows::WindowId;
-use crate::path::PathChoice;
 use crate::qp::QpShared;
-
-/// The slot of a queue pair number.
-#[expect(clippy::cast_possible_truncation, reason = "a QPN has 24 bits")]
-pub(crate) const fn slot_of(qpn: Qpn) -> u8 {
-    (qpn.get() >> 16) as u8
-}
 
 /// The index of a queue pair number.
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]

@@ -3,10 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
+use ferroce_switchboard::slot_of;
 use ferroce_transport::Window;
 use ferroce_wire::Qpn;
-
-use crate::engine::qps::slot_of;
 
 /// A receiver: all queue pairs behind one socket of a peer share its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

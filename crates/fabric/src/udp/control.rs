@@ -85,6 +85,7 @@ impl Control {
     }
 
     /// What is in the first `used` bytes, as the kernel has written them.
+    #[must_use]
     pub fn notes(&self, used: usize) -> Notes {
         let mut notes = Notes::default();
         let mut rest = &self.bytes[..used.min(Self::ROOM)];
@@ -121,6 +122,7 @@ impl Control {
     }
 
     /// How many bytes were written.
+    #[must_use]
     pub const fn used(&self) -> usize {
         self.used
     }

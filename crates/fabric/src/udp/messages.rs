@@ -29,8 +29,15 @@ pub struct Messages {
 // the kernel, promise to have set them since: pointers from another thread's time are never used.
 unsafe impl Send for Messages {}
 
+impl Default for Messages {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Messages {
     /// Makes all the room that will be needed.
+    #[must_use]
     pub fn new() -> Self {
         // SAFETY: a header of C is numbers and pointers, for which zero is a value.
         let header = unsafe { mem::zeroed::<libc::mmsghdr>() };
@@ -53,7 +60,7 @@ impl Messages {
         self.names[at] = name;
         let used = self.controls[at].used();
         // The kernel only reads what it sends.
-        self.point(at, payload.as_ptr().cast_mut(), payload.len(), name.len(), used);
+        self.point(at, payload.as_ptr().cast_mut(), payload.len(), name.size(), used);
     }
 
     /// Entry `at` receives into this slot.
@@ -119,6 +126,7 @@ impl Messages {
     }
 
     /// What has come into entry `at`: bytes, sender and notes; `None` if any of it was cut.
+    #[must_use]
     pub fn received(&self, at: usize) -> Option<(usize, Name, Notes)> {
         let header = &self.headers[at];
         if header.msg_hdr.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {

@@ -20,6 +20,7 @@ impl Name {
     pub const EMPTY: Self = Self { bytes: [0; Self::ROOM as usize], len: 0 };
 
     /// This address and port for a socket of this family; `None` if such a socket cannot reach it.
+    #[must_use]
     pub fn new(family: Family, address: IpAddr, port: u16) -> Option<Self> {
         let mut name = Self::EMPTY;
         match (family, address) {
@@ -44,6 +45,7 @@ impl Name {
     }
 
     /// The address and port; an IPv4 address in the dress of IPv6 becomes itself again.
+    #[must_use]
     pub fn parse(&self) -> Option<(IpAddr, u16)> {
         let port = u16::from_be_bytes(self.take(2)?);
         match u16::from_ne_bytes(self.take(0)?) {
@@ -54,6 +56,7 @@ impl Name {
     }
 
     /// Where the bytes are, for the kernel to read.
+    #[must_use]
     pub const fn as_ptr(&self) -> *const u8 {
         self.bytes.as_ptr()
     }
@@ -64,7 +67,8 @@ impl Name {
     }
 
     /// How many bytes are in use.
-    pub const fn len(&self) -> u32 {
+    #[must_use]
+    pub const fn size(&self) -> u32 {
         self.len as u32
     }
 

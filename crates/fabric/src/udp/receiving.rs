@@ -37,6 +37,7 @@ const PATIENCE: usize = 16;
 
 impl Receiving {
     /// Makes all the room that will be needed.
+    #[must_use]
     pub fn new(local: Option<IpAddr>) -> Self {
         Self { messages: Messages::new(), local, streak: 0, idle: 0, busy: false, dropped: 0 }
     }
@@ -47,6 +48,7 @@ impl Receiving {
     }
 
     /// Datagrams that came damaged or without their destination.
+    #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }

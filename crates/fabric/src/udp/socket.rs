@@ -104,6 +104,7 @@ impl Socket {
     }
 
     /// Takes over a socket that another process opened; `None` if it is none of UDP on this port.
+    #[must_use]
     pub fn adopt(descriptor: OwnedFd, port: u16) -> Option<Self> {
         let mut socket = Self { descriptor: Arc::new(Kept::ByOwner(descriptor)), family: Family::V4 };
         socket.family = match socket.get(libc::SOL_SOCKET, libc::SO_DOMAIN).ok()? {
@@ -194,6 +195,7 @@ impl Socket {
 
     /// How many datagrams the kernel has dropped here, for want of room or because the socket was deaf. It counts
     /// round after 2^32.
+    #[must_use]
     pub fn drops(&self) -> u32 {
         let mut told = [0_u32; MEMORY_INFO];
         let mut len = socklen_t::try_from(size_of_val(&told)).unwrap_or(0);
@@ -307,11 +309,13 @@ impl Socket {
     }
 
     /// What addresses it understands.
+    #[must_use]
     pub const fn family(&self) -> Family {
         self.family
     }
 
     /// The descriptor, for system calls.
+    #[must_use]
     pub fn raw(&self) -> RawFd {
         self.descriptor.raw()
     }
@@ -377,7 +381,7 @@ impl Socket {
             .ok_or_else(|| io::Error::from_raw_os_error(libc::EAFNOSUPPORT))?;
         let from = name.as_ptr().cast::<libc::sockaddr>();
         // SAFETY: `from` points to a name of that length on this stack, which outlives the call.
-        let result = unsafe { libc::bind(self.raw(), from, name.len()) };
+        let result = unsafe { libc::bind(self.raw(), from, name.size()) };
         outcome(result)
     }
 

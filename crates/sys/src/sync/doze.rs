@@ -77,13 +77,13 @@ impl<A: Alarm> Doze<A> {
 }
 
 #[cfg(all(test, not(loom)))]
-pub mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use super::*;
 
     /// Waits until the alarm sounds, at most so long; says whether it does.
-    pub fn sounds(alarm: &EventFd, within: Duration) -> bool {
+    pub(crate) fn sounds(alarm: &EventFd, within: Duration) -> bool {
         alarm.wait(Some(within)).expect("an eventfd can be waited for")
     }
 

@@ -35,9 +35,16 @@ pub use mailbox::Mailbox;
 pub use share::Share;
 pub use turnstile::{Calls, Inside, Turnstile};
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Locks; a thread that panicked while it had the lock has left nothing half done.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until `changed` is called, but not longer than that; it may also return for no reason.
+#[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
+pub fn wait_for<'a, T>(changed: &Condvar, guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
+    changed.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner).0
 }

@@ -152,7 +152,7 @@ fn run_until(plan: &Plan, enough: impl Fn(&Tally) -> bool) -> Tally {
 fn start(plan: &Plan, path: &std::path::Path) -> Child {
     let role = format!("{} {}", std::net::Ipv4Addr::from(plan.address), path.display());
     let mut command = Command::new(std::env::current_exe().expect("this binary has a name"));
-    command.args(["--exact", "switchboard::churn::a_member_of_the_churn", "--nocapture"]);
+    command.args(["--exact", "churn::a_member_of_the_churn", "--nocapture"]);
     command.env(ROLE, role).env("FERROCE_TEST_PLANTED", plan.planted).stdout(Stdio::null());
     command.spawn().expect("this binary runs")
 }

@@ -3,13 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ferroce_switchboard::{Arrival, QpStats, Refusals, Sink, Slot};
 use ferroce_sys::clock;
 
-use super::forward::Arrival;
-use super::membership::{Sink, Slot};
-use super::refusals::Refusals;
-use super::stats::QpStats;
 use crate::engine::incoming::Sender;
+use crate::engine::qps::Entry;
 use crate::engines::Engines;
 
 /// How often to try to enter a busy engine for a look, how long to wait between, and how often to knock each
@@ -58,13 +56,49 @@ impl Sink for Gate {
             })
         })?;
         let room = most.saturating_sub(into.len());
-        into.extend(inside.qps.iter().take(room).map(|entry| QpStats::of(entry, self.index)));
+        into.extend(inside.qps.iter().take(room).map(|entry| row(entry, self.index)));
         let count = inside.qps.count();
-        refused.add_engine(&inside.counters);
+        inside.counters.add_to(refused);
         // Whoever called meanwhile is heard by the driver: this thread is no engine.
         if !inside.leave_ringing().is_empty() {
             station.driver.wake();
         }
         Some(count)
+    }
+}
+
+/// What an engine knows of a queue pair.
+fn row(entry: &Entry, engine: usize) -> QpStats {
+    let machine = &entry.machine;
+    let counters = machine.counters();
+    let ((sends_posted, sends_done), (receives_posted, receives_done)) = machine.totals();
+    QpStats {
+        qpn: machine.qpn(),
+        engine: u8::try_from(engine).unwrap_or(u8::MAX),
+        service: machine.service(),
+        state: machine.state(),
+        path: entry.path.map(|choice| choice.path),
+        peer: entry.way.as_ref().map(|way| (entry.peer, way.route.remote)),
+        sends_posted,
+        sends_done,
+        receives_posted,
+        receives_done,
+        packets_sent: counters.requests_sent + counters.responses_sent + counters.acks_sent,
+        packets_received: counters.requests_received + counters.responses_received,
+        direct: counters.direct_requests + counters.direct_responses,
+        retransmitted: counters.retransmitted,
+        rnr_received: counters.rnr_received,
+        rnr_sent: counters.rnr_sent,
+        timeouts: counters.timeouts,
+        errors: counters.nak_invalid_request_sent
+            + counters.nak_remote_access_sent
+            + counters.nak_remote_operation_sent
+            + counters.nak_fatal_received
+            + counters.uc_messages_dropped
+            + counters.uc_refused
+            + counters.no_receive
+            + counters.wrong_qkey
+            + counters.wrong_service,
+        waits: counters.window_waits + counters.credit_waits + counters.depth_waits + counters.rate_waits,
     }
 }

@@ -143,7 +143,7 @@ fn send(socket: &Socket, bytes: &[u8], to: Name) -> io::Result<()> {
     let address = to.as_ptr().cast::<libc::sockaddr>();
     let from = bytes.as_ptr().cast();
     // SAFETY: both pointers are to bytes of those lengths that live during the call.
-    let sent = unsafe { libc::sendto(socket.raw(), from, bytes.len(), 0, address, to.len()) };
+    let sent = unsafe { libc::sendto(socket.raw(), from, bytes.len(), 0, address, to.size()) };
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

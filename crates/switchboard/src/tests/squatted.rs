@@ -11,7 +11,7 @@ use ferroce_sys::unix;
 use super::other::Other;
 use super::squatter;
 use super::{address, enter, eventually, group};
-use crate::switchboard::{Arrival, stats, survey};
+use crate::{Arrival, stats, survey};
 
 /// The other user, if there can be one.
 fn squatter() -> Option<Other> {
@@ -184,11 +184,7 @@ fn letters_and_connections_of_another_user_are_refused_and_counted_by_reason() {
     let told = stats(&[std::process::id()]).expect("a list of names");
     let told = told.into_iter().flatten().find(|process| process.group == group(66)).expect("this process");
     assert_eq!(told.refused, inner.refused.read());
-    let mut counters = crate::DeviceCounters::default();
-    ours.member().count_into(&mut counters);
-    let refused = inner.refused.read();
-    assert_eq!(counters.switch_foreign_letters, refused.foreign_letters);
-    assert_eq!(counters.switch_foreign_connections, refused.foreign_connections);
+    assert_eq!(ours.member().traffic().refused, inner.refused.read());
 }
 
 /// In a user namespace that does not know the other user, that one is shown as uid 65534: as this process itself.

@@ -25,7 +25,7 @@ use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
 use super::Distant;
 use super::forward::{Arrival, Kind};
 use super::membership::{Inner, Membership};
-use crate::engine::qps::slot_of as slot_of_qp;
+use super::slot_of as slot_of_qp;
 
 /// Messages that wait for this process, at most; more are dropped and counted.
 const QUEUE: usize = 256;
@@ -56,20 +56,20 @@ pub struct Mad {
     /// The datagram; [`CmMad::parse`] reads it.
     pub bytes: [u8; MAD_LEN],
     /// How it came, for a capture.
-    pub(crate) received: Received,
+    pub received: Received,
     /// The packet around it.
-    pub(crate) packet: Sealed,
+    pub packet: Sealed,
 }
 
 /// A packet with a management datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub struct Sealed {
     bytes: [u8; PACKET],
     len: usize,
 }
 
 impl Sealed {
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
@@ -81,12 +81,13 @@ impl Sealed {
 }
 
 /// How messages between these two go.
-pub(crate) const fn route(local: IpAddr, remote: IpAddr) -> Route {
+#[must_use]
+pub const fn route(local: IpAddr, remote: IpAddr) -> Route {
     Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS }
 }
 
 /// A packet from our queue pair 1 to that of a peer.
-pub(crate) fn seal(local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<Sealed> {
+pub fn seal(local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<Sealed> {
     let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
     let flow = Flow::new(SocketAddr::new(local, PORT), SocketAddr::new(remote, PORT));
     let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
@@ -155,7 +156,7 @@ impl MadQueue {
 
 impl Membership {
     /// The next message for this process; `None` if none comes in this time.
-    pub(crate) fn next_mad(&self, timeout: Duration) -> Option<Mad> {
+    pub fn next_mad(&self, timeout: Duration) -> Option<Mad> {
         let mads = &self.inner().mads;
         let end = clock::now() + timeout;
         loop {
@@ -170,17 +171,17 @@ impl Membership {
     }
 
     /// A message that is there already.
-    pub(crate) fn waiting_mad(&self) -> Option<Mad> {
+    pub fn waiting_mad(&self) -> Option<Mad> {
         self.inner().mads.pop()
     }
 
     /// Readable while messages wait.
-    pub(crate) fn mads_readable(&self) -> &EventFd {
+    pub fn mads_readable(&self) -> &EventFd {
         &self.inner().mads.readable
     }
 
     /// Messages that found the queue full.
-    pub(crate) fn mads_dropped(&self) -> u64 {
+    pub fn mads_dropped(&self) -> u64 {
         self.inner().mads.dropped.load(Ordering::Relaxed)
     }
 
@@ -188,12 +189,12 @@ impl Membership {
     ///
     /// # Errors
     /// The system refuses it.
-    pub(crate) fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
+    pub fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
         self.post_mad((local, remote), &seal(local, remote, mad)?)
     }
 
     /// Sends a packet that was made for these two.
-    pub(crate) fn post_mad(&self, between: (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
+    pub fn post_mad(&self, between: (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
         if !self.is_ours() {
             return Err(io::ErrorKind::NotConnected.into());
         }

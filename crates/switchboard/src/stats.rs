@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, RawFd};
 use std::time::Duration;
 
+use ferroce_fabric::Path;
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
@@ -23,8 +24,6 @@ use super::names;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::refusals::{Refusals, count};
 use super::table::PROGRAM;
-use crate::engine::qps::Entry;
-use crate::path::Path;
 
 /// Queue pairs that one answer tells of, at most: the socket keeps all of it for who asks.
 pub const MOST_TOLD: usize = 1024;
@@ -124,42 +123,6 @@ pub struct QpStats {
 }
 
 impl QpStats {
-    /// What an engine knows of a queue pair.
-    pub(super) fn of(entry: &Entry, engine: usize) -> Self {
-        let machine = &entry.machine;
-        let counters = machine.counters();
-        let ((sends_posted, sends_done), (receives_posted, receives_done)) = machine.totals();
-        Self {
-            qpn: machine.qpn(),
-            engine: u8::try_from(engine).unwrap_or(u8::MAX),
-            service: machine.service(),
-            state: machine.state(),
-            path: entry.path.map(|choice| choice.path),
-            peer: entry.way.as_ref().map(|way| (entry.peer, way.route.remote)),
-            sends_posted,
-            sends_done,
-            receives_posted,
-            receives_done,
-            packets_sent: counters.requests_sent + counters.responses_sent + counters.acks_sent,
-            packets_received: counters.requests_received + counters.responses_received,
-            direct: counters.direct_requests + counters.direct_responses,
-            retransmitted: counters.retransmitted,
-            rnr_received: counters.rnr_received,
-            rnr_sent: counters.rnr_sent,
-            timeouts: counters.timeouts,
-            errors: counters.nak_invalid_request_sent
-                + counters.nak_remote_access_sent
-                + counters.nak_remote_operation_sent
-                + counters.nak_fatal_received
-                + counters.uc_messages_dropped
-                + counters.uc_refused
-                + counters.no_receive
-                + counters.wrong_qkey
-                + counters.wrong_service,
-            waits: counters.window_waits + counters.credit_waits + counters.depth_waits + counters.rate_waits,
-        }
-    }
-
     fn counts(&self) -> [u64; COUNTS] {
         let Self { packets_sent, packets_received, direct, retransmitted, .. } = *self;
         let Self { rnr_received, rnr_sent, timeouts, errors, waits, .. } = *self;

@@ -16,9 +16,9 @@ use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
 use super::tally::Tally;
-use crate::switchboard::membership::Sink;
-use crate::switchboard::stats::QpStats;
-use crate::switchboard::{Arrival, Group, Membership, Refusals, SLOTS, Slot};
+use crate::membership::Sink;
+use crate::stats::QpStats;
+use crate::{Arrival, Group, Membership, Refusals, SLOTS, Slot};
 
 /// After this time a ping is lost.
 const LOST: Duration = Duration::from_secs(3);

@@ -21,6 +21,7 @@
 //!
 //! Everybody in a group is of one user. What members write into the shared file is looked at with
 //! suspicion all the same: nothing in it can make another member do more than lose packets.
+#![allow(unsafe_code, reason = "a home of unsafe code: a file that processes share, and their sockets")]
 
 #[cfg(test)]
 mod churn;
@@ -28,7 +29,6 @@ mod claims;
 mod connections;
 mod error;
 mod forward;
-mod gate;
 mod group;
 mod join;
 mod lead;
@@ -50,15 +50,15 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use ferroce_wire::Qpn;
+
 pub use claims::ServiceClaim;
 pub use error::{Holder, SwitchError};
-pub(crate) use forward::Arrival;
-pub(crate) use gate::Gate;
+pub use forward::Arrival;
 pub use group::Group;
-pub(crate) use locals::{Distant, Locals};
-pub use mads::{Mad, communication_id};
-pub(crate) use mads::{route, seal};
-pub(crate) use membership::{Membership, Refuses, Slot};
+pub use locals::{Distant, Locals};
+pub use mads::{Mad, communication_id, route, seal};
+pub use membership::{Membership, Refuses, Sink, Slot, Traffic};
 pub use refusals::Refusals;
 pub use stats::{MOST_TOLD, ProcessStats, QpStats, Told, stats};
 pub use survey::{Row, Survey, survey};
@@ -69,6 +69,13 @@ pub const SLOTS: usize = 128;
 /// Sockets of a group: one for each slot, and a last one that hears nothing. On a loopback interface it gets what
 /// no device has sent.
 const SOCKETS: usize = SLOTS + 1;
+
+/// The slot of a queue pair number.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, reason = "a QPN has 24 bits")]
+pub const fn slot_of(qpn: Qpn) -> u8 {
+    (qpn.get() >> 16) as u8
+}
 
 /// Whether a process of a test is to do this one thing wrong.
 fn planted(bug: &str) -> bool {

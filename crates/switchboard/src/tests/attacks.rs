@@ -8,11 +8,11 @@ use ferroce_sys::descriptor::wait_readable;
 use ferroce_sys::unix;
 
 use super::{connection, enter, eventually, group, is_cut};
-use crate::switchboard::connections::Connections;
-use crate::switchboard::membership::{Membership, Slot};
-use crate::switchboard::names::{self, Place};
-use crate::switchboard::protocol::{Answer, Greeting};
-use crate::switchboard::{forward, stats, survey};
+use crate::connections::Connections;
+use crate::membership::{Membership, Slot};
+use crate::names::{self, Place};
+use crate::protocol::{Answer, Greeting};
+use crate::{forward, stats, survey};
 
 /// Whether the kernel knows of our lock on a slot.
 fn is_locked(ours: &Slot) -> bool {

@@ -9,7 +9,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use ferroce_fabric::udp::{Receiving, Socket};
@@ -17,6 +17,7 @@ use ferroce_fabric::{Ends, Verifier};
 use ferroce_fabric::{Inbox, PORT, Received};
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
+use ferroce_sys::sync::wait_for;
 use ferroce_wire::{Body, Packet, Qpn};
 
 use super::claims::{Locked, owner_word};
@@ -43,16 +44,16 @@ const LOOKS: usize = 4;
 
 /// What became of a datagram to a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Spread {
+pub struct Spread {
     /// Processes that got it.
-    pub(crate) sent: u64,
+    pub sent: u64,
     /// Processes that have no room for it just now.
-    pub(crate) no_room: u64,
+    pub no_room: u64,
 }
 
 impl Slot {
     /// Lets other processes know that this one listens to a group.
-    pub(crate) fn publish_listener(&self, group: IpAddr) -> Result<(), SwitchError> {
+    pub fn publish_listener(&self, group: IpAddr) -> Result<(), SwitchError> {
         let inner = self.member().inner();
         if !inner.is_ours() {
             return Err(SwitchError::Forked);
@@ -70,7 +71,7 @@ impl Slot {
     }
 
     /// Ends that.
-    pub(crate) fn withdraw_listener(&self, group: IpAddr) {
+    pub fn withdraw_listener(&self, group: IpAddr) {
         let inner = self.member().inner();
         if !inner.is_ours() {
             return;
@@ -85,12 +86,12 @@ impl Slot {
     }
 
     /// Takes in what is sent to a group on the network.
-    pub(crate) fn hear(&self, group: IpAddr) -> Result<(), SwitchError> {
+    pub fn hear(&self, group: IpAddr) -> Result<(), SwitchError> {
         self.member().inner().hear(group, self.number())
     }
 
     /// Ends that.
-    pub(crate) fn stop_hearing(&self, group: IpAddr) {
+    pub fn stop_hearing(&self, group: IpAddr) {
         self.member().inner().stop_hearing(group);
     }
 }
@@ -201,9 +202,8 @@ pub(super) struct HeardGroups {
 
 impl HeardGroups {
     /// Waits for an answer, but not longer than that.
-    #[expect(clippy::disallowed_methods, reason = "waiting for a thread of the device is the device's work")]
     fn wait<'a>(&self, state: MutexGuard<'a, Hearing>, time: Duration) -> MutexGuard<'a, Hearing> {
-        self.answered.wait_timeout(state, time).unwrap_or_else(PoisonError::into_inner).0
+        wait_for(&self.answered, state, time)
     }
 }
 

@@ -9,18 +9,19 @@ use ferroce_sys::unix;
 /// Packets that belong together: as they came, with where they came from. Whoever hands them on has checked
 /// their ICRC.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival<'a> {
+pub struct Arrival<'a> {
     /// How they came; its lengths are those of `bytes`.
-    pub(crate) received: Received,
+    pub received: Received,
     /// The IPv4 identification of the first of them.
-    pub(crate) place: usize,
+    pub place: usize,
     /// The packets.
-    pub(crate) bytes: &'a [u8],
+    pub bytes: &'a [u8],
 }
 
 impl Arrival<'_> {
     /// How many packets there are.
-    pub(crate) fn packets(&self) -> u64 {
+    #[must_use]
+    pub fn packets(&self) -> u64 {
         self.bytes.len().div_ceil(self.received.segment.max(1)) as u64
     }
 }

@@ -11,10 +11,10 @@ use ferroce_fabric::udp::Socket;
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Rep};
 
 use super::squatter;
-use crate::switchboard::error::refused;
-use crate::switchboard::join::{Joined, join};
-use crate::switchboard::membership::{Inner, Membership, Slot};
-use crate::switchboard::{Group, Locals, SwitchError, communication_id};
+use crate::error::refused;
+use crate::join::{Joined, join};
+use crate::membership::{Inner, Membership, Slot};
+use crate::{Group, Locals, SwitchError, communication_id};
 
 const ROLE: &str = "FERROCE_TEST_ROLE";
 
@@ -41,7 +41,7 @@ impl Other {
         change: impl FnOnce(&mut Command),
     ) -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe().expect("this binary has a name"));
-        command.args(["--exact", "switchboard::tests::the_other_process", "--nocapture"]);
+        command.args(["--exact", "tests::the_other_process", "--nocapture"]);
         command.env(ROLE, format!("{role} {address}")).stdin(Stdio::piped()).stdout(Stdio::piped());
         change(&mut command);
         let mut child = command.spawn()?;

@@ -21,7 +21,7 @@ const FRESH: Duration = Duration::from_millis(100);
 
 /// The addresses of this machine, as far as they concern one interface.
 #[derive(Debug)]
-pub(crate) struct Locals {
+pub struct Locals {
     /// The interface is a loopback one: all that comes over it is from this machine.
     loopback: bool,
     addresses: RwLock<Vec<IpAddr>>,
@@ -32,7 +32,7 @@ pub(crate) struct Locals {
 
 /// The last address that was seen to be of another machine, so that the next packet from there is not looked up.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Distant(Option<(IpAddr, u64)>);
+pub struct Distant(Option<(IpAddr, u64)>);
 
 impl Locals {
     pub(super) fn new(loopback: bool) -> Self {
@@ -47,14 +47,14 @@ impl Locals {
     }
 
     /// Whether an address is of this machine, by a list that is fresh.
-    pub(crate) fn asked_anew(&self, address: IpAddr) -> bool {
+    pub fn asked_anew(&self, address: IpAddr) -> bool {
         self.look_again();
         self.has(address)
     }
 
     /// Whether a datagram comes from this machine, but not from the port that devices send from.
     #[inline]
-    pub(crate) fn is_foreign(&self, (address, port): (IpAddr, u16), distant: &mut Distant) -> bool {
+    pub fn is_foreign(&self, (address, port): (IpAddr, u16), distant: &mut Distant) -> bool {
         port != PORT && (self.loopback || self.is_near(address, distant))
     }
 

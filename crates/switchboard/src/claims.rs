@@ -25,7 +25,7 @@ pub struct ServiceClaim {
 
 impl Slot {
     /// Listens for a service: requests for it come to this process.
-    pub(crate) fn claim(&self, service: u64) -> Result<ServiceClaim, SwitchError> {
+    pub fn claim(&self, service: u64) -> Result<ServiceClaim, SwitchError> {
         let inner = self.member().inner();
         if !inner.is_ours() {
             return Err(SwitchError::Forked);

@@ -24,10 +24,9 @@ use super::refusals::{RefusalCounts, Refusals};
 use super::stats::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, Locals, SLOTS, join, lead, ports};
-use crate::counters::DeviceCounters;
 
 /// Who takes the packets that other members forward to a slot.
-pub(crate) trait Sink: Send + Sync {
+pub trait Sink: Send + Sync {
     /// Packets that came to another slot; never waits.
     fn arrived(&self, arrival: &Arrival<'_>);
 
@@ -36,14 +35,39 @@ pub(crate) trait Sink: Send + Sync {
 }
 
 /// What else refuses on behalf of a process: its connection managers.
-pub(crate) trait Refuses: Send + Sync {
+pub trait Refuses: Send + Sync {
     /// Adds what was refused so far, if that can be seen without waiting.
     fn add_refusals(&self, to: &mut Refusals);
 }
 
+/// What a process has seen and refused at a switchboard, counted since it joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Datagrams of multicast groups that came from a network.
+    pub group_packets: u64,
+    /// Those of them with a wrong ICRC.
+    pub group_icrc_errors: u64,
+    /// Those that are no packet for another reason.
+    pub group_malformed: u64,
+    /// Packets that were handed on to other processes.
+    pub forwarded: u64,
+    /// Packets that other processes handed on to this one.
+    pub forwarded_in: u64,
+    /// Packets that are for no process, counted by the one that leads.
+    pub strays: u64,
+    /// Messages of connection management that no process waits for, counted by the one that leads.
+    pub mads_unclaimed: u64,
+    /// Messages of connection management for this process that found its queue full.
+    pub mads_dropped: u64,
+    /// Packets from this machine that no device sent.
+    pub foreign_source: u64,
+    /// What was refused at the sockets between processes.
+    pub refused: Refusals,
+}
+
 /// A process in a group. All devices of this process on the group share it.
 #[derive(Debug)]
-pub(crate) struct Membership {
+pub struct Membership {
     inner: Arc<Inner>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -127,7 +151,7 @@ static REGISTRY: PerProcess<Registry> = PerProcess::new();
 
 impl Membership {
     /// Joins a group, or makes it.
-    pub(crate) fn join(group: &Group, is_loopback: bool) -> Result<Arc<Self>, SwitchError> {
+    pub fn join(group: &Group, is_loopback: bool) -> Result<Arc<Self>, SwitchError> {
         let registry = REGISTRY.get();
         let mut members = lock(&registry.members);
         while let Some(known) = members.iter().find(|known| known.group == *group) {
@@ -156,7 +180,7 @@ impl Membership {
     }
 
     /// Takes a free slot.
-    pub(crate) fn take(self: &Arc<Self>) -> Result<Slot, SwitchError> {
+    pub fn take(self: &Arc<Self>) -> Result<Slot, SwitchError> {
         if !self.is_ours() {
             return Err(SwitchError::Forked);
         }
@@ -181,34 +205,34 @@ impl Membership {
     }
 
     /// Whether this process joined, and not one that it was forked from.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub fn is_ours(&self) -> bool {
         self.inner.is_ours()
     }
 
     /// Hands packets to the owner of a slot; false if there is none, or it takes no more just now.
-    pub(crate) fn forward(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
+    pub fn forward(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
         self.inner.forward(Kind::Packets, slot, arrival)
     }
 
     /// Hands a datagram to each other process that listens to its group.
-    pub(crate) fn spread(&self, group: IpAddr, arrival: &Arrival<'_>) -> Spread {
+    pub fn spread(&self, group: IpAddr, arrival: &Arrival<'_>) -> Spread {
         self.inner.spread(group, arrival)
     }
 
     /// What knows the descriptors that no forked child may keep.
-    pub(crate) fn record(&self) -> &'static Record {
+    pub fn record(&self) -> &'static Record {
         self.inner.record
     }
 
     /// Has what a connection manager refuses told with the rest.
-    pub(crate) fn count_refusals_of(&self, manager: Weak<dyn Refuses>) {
+    pub fn count_refusals_of(&self, manager: Weak<dyn Refuses>) {
         let mut managers = lock(&self.inner.managers);
         managers.retain(|known| known.strong_count() > 0);
         managers.push(manager);
     }
 
     /// Which addresses are of this machine.
-    pub(crate) fn locals(&self) -> &Locals {
+    pub fn locals(&self) -> &Locals {
         &self.inner.locals
     }
 
@@ -216,25 +240,23 @@ impl Membership {
         &self.inner
     }
 
-    /// Adds what happened here to the counters of a device.
-    pub(crate) fn count_into(&self, counters: &mut DeviceCounters) {
+    /// What has happened here so far.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
         let Counts { forwarded, forwarded_in, strays, mads_unclaimed, .. } = &self.inner.counts;
         let Counts { group_packets, group_icrc_errors, group_malformed, .. } = &self.inner.counts;
-        counters.packets_received += group_packets.load(Ordering::Relaxed);
-        counters.icrc_errors += group_icrc_errors.load(Ordering::Relaxed);
-        counters.malformed += group_malformed.load(Ordering::Relaxed);
-        counters.forwarded += forwarded.load(Ordering::Relaxed);
-        counters.forwarded_in += forwarded_in.load(Ordering::Relaxed);
-        counters.strays += strays.load(Ordering::Relaxed);
-        counters.mads_unclaimed += mads_unclaimed.load(Ordering::Relaxed);
-        counters.mads_dropped += self.mads_dropped();
-        counters.foreign_source += self.inner.foreign();
-        let refused = self.inner.refused.read();
-        counters.switch_violations += refused.violations;
-        counters.switch_foreign_connections += refused.foreign_connections;
-        counters.switch_foreign_letters += refused.foreign_letters;
-        counters.switch_connections_full += refused.connections_full;
-        counters.switch_names_skipped += refused.names_skipped;
+        Traffic {
+            group_packets: group_packets.load(Ordering::Relaxed),
+            group_icrc_errors: group_icrc_errors.load(Ordering::Relaxed),
+            group_malformed: group_malformed.load(Ordering::Relaxed),
+            forwarded: forwarded.load(Ordering::Relaxed),
+            forwarded_in: forwarded_in.load(Ordering::Relaxed),
+            strays: strays.load(Ordering::Relaxed),
+            mads_unclaimed: mads_unclaimed.load(Ordering::Relaxed),
+            mads_dropped: self.mads_dropped(),
+            foreign_source: self.inner.foreign(),
+            refused: self.inner.refused.read(),
+        }
     }
 
     #[cfg(test)]
@@ -493,33 +515,39 @@ impl std::fmt::Debug for Inner {
 
 /// A slot that this process owns, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     member: Arc<Membership>,
     number: u8,
     incarnation: u64,
 }
 
 impl Slot {
-    pub(crate) const fn number(&self) -> u8 {
+    /// Its number: the top byte of its queue pair numbers.
+    #[must_use]
+    pub const fn number(&self) -> u8 {
         self.number
     }
 
     /// How often the slot was taken before, and once more.
-    pub(crate) const fn incarnation(&self) -> u64 {
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
     /// The socket that gets the packets for this slot. It is the member's own: a clone may not outlive the slot.
-    pub(crate) fn socket(&self) -> Socket {
+    #[must_use]
+    pub fn socket(&self) -> Socket {
         self.member.inner.sockets[usize::from(self.number)].clone()
     }
 
-    pub(crate) fn member(&self) -> &Arc<Membership> {
+    /// The process that it belongs to.
+    #[must_use]
+    pub fn member(&self) -> &Arc<Membership> {
         &self.member
     }
 
     /// Says who takes forwarded packets.
-    pub(crate) fn attach(&self, sink: Weak<dyn Sink>) {
+    pub fn attach(&self, sink: Weak<dyn Sink>) {
         let mut sinks = self.member.inner.sinks.write().unwrap_or_else(PoisonError::into_inner);
         sinks.retain(|(slot, _)| *slot != self.number);
         sinks.push((self.number, sink));

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferroce_transport::cm::CmCounters;
 
 use super::membership::{Counts, Inner};
-use crate::counters::DeviceCounters;
 
 /// Writes the reasons once, with their names.
 macro_rules! reasons {
@@ -107,19 +106,8 @@ impl RefusalCounts {
 }
 
 impl Refusals {
-    /// Adds what an engine has refused.
-    pub(super) const fn add_engine(&mut self, counters: &DeviceCounters) {
-        self.foreign_source += counters.foreign_source;
-        self.malformed += counters.malformed;
-        self.unknown_opcode += counters.unknown_opcode;
-        self.icrc_errors += counters.icrc_errors;
-        self.unknown_qp += counters.unknown_qp;
-        self.wrong_peer += counters.wrong_peer;
-        self.wrong_path += counters.wrong_path;
-    }
-
     /// Adds what a connection manager has refused.
-    pub(crate) const fn add_connections(&mut self, counters: &CmCounters) {
+    pub const fn add_connections(&mut self, counters: &CmCounters) {
         self.cm_invalid += counters.invalid;
         self.cm_stale += counters.stale;
         self.cm_unserved += counters.unserved;
