@@ -12,7 +12,7 @@ use ferroce_sys::fork::Tracked;
 use ferroce_sys::unix::{self, Peer, Room};
 use ferroce_transport::Time;
 
-use super::membership::Inner;
+use super::inner::Inner;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::refusals::count;
 use super::survey;

@@ -22,8 +22,8 @@ use ferroce_sys::users;
 use ferroce_transport::Time;
 
 use super::error::{SwitchError, refused};
+use super::inner::track;
 use super::lead::Role;
-use super::membership::track;
 use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::table::Table;

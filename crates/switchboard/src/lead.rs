@@ -22,8 +22,8 @@ use ferroce_transport::Time;
 
 use super::connections::Connections;
 use super::forward::{self, Kind};
+use super::inner::Inner;
 use super::mads::Desk;
-use super::membership::Inner;
 use super::multicast::GroupDesk;
 use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN};

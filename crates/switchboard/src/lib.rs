@@ -25,23 +25,27 @@
 
 #[cfg(test)]
 mod churn;
-mod claims;
 mod connections;
 mod error;
 mod forward;
 mod group;
+mod heard;
+mod inner;
 mod join;
 mod lead;
 mod locals;
+mod mad_queue;
 mod mads;
 mod membership;
 mod multicast;
 mod names;
 mod nofile;
+mod owners;
 mod ports;
 mod post;
 mod protocol;
 mod refusals;
+mod rows;
 mod sockets;
 mod stats;
 mod survey;
@@ -52,15 +56,18 @@ mod tests;
 
 use ferroce_wire::Qpn;
 
-pub use claims::ServiceClaim;
 pub use error::{Holder, SwitchError};
 pub use forward::Arrival;
 pub use group::Group;
+pub use heard::Spread;
+pub use inner::{Refuses, Sink};
 pub use locals::{Distant, Locals};
-pub use mads::{Mad, communication_id, route, seal};
-pub use membership::{Membership, Refuses, Sink, Slot, Traffic};
+pub use mad_queue::{Mad, Sealed};
+pub use mads::{communication_id, route, seal};
+pub use membership::{Membership, ServiceClaim, Slot, Traffic};
 pub use refusals::Refusals;
-pub use stats::{MOST_TOLD, ProcessStats, QpStats, Told, stats};
+pub use rows::{ProcessStats, QpStats};
+pub use stats::{MOST_TOLD, Told, stats};
 pub use survey::{Row, Survey, survey};
 
 /// Slots of a group; slot 0 has no owner.

@@ -4,31 +4,24 @@
 //! request goes to the process that has claimed its service; everything else carries the communication
 //! id that its receiver once chose, whose top byte is a slot of that receiver.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use ferroce_fabric::udp::{Control, Messages, Name, Receiving};
 use ferroce_fabric::{Ends, Verifier};
 use ferroce_fabric::{Inbox, PORT, Received, Route};
 use ferroce_sys::clock;
-use ferroce_sys::descriptor::EventFd;
-use ferroce_sys::sync::lock;
 use ferroce_transport::cm::answer_unknown;
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN};
-use ferroce_wire::{Body, Datagram, Flow, PKey, Packet, Psn, QKey, Qpn};
+use ferroce_wire::{Body, Datagram, Flow, Packet, Psn, QKey, Qpn};
 
 use super::Distant;
 use super::forward::{Arrival, Kind};
-use super::membership::{Inner, Membership};
+use super::inner::Inner;
+use super::mad_queue::{PACKET, Sealed, general_service};
 use super::slot_of as slot_of_qp;
-
-/// Messages that wait for this process, at most; more are dropped and counted.
-const QUEUE: usize = 256;
 
 /// Looks at the socket before the leader does something else.
 const LOOKS: usize = 4;
@@ -36,49 +29,8 @@ const LOOKS: usize = 4;
 /// Datagrams that one look takes in.
 const INBOX: usize = 8;
 
-/// Bytes of the longest packet with a management datagram: headers, immediate data and ICRC around it.
-const PACKET: usize = 12 + 8 + 4 + MAD_LEN + 4;
-
 /// Hops of a message that is sent.
 const HOPS: u8 = 64;
-
-/// A message for queue pair 1 of this process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mad {
-    /// Who sent it.
-    pub remote: IpAddr,
-    /// Which of our addresses it came to.
-    pub local: IpAddr,
-    /// The queue pair it was sent from: 1, as a rule.
-    pub source_qp: Qpn,
-    /// The partition.
-    pub pkey: PKey,
-    /// The datagram; [`CmMad::parse`] reads it.
-    pub bytes: [u8; MAD_LEN],
-    /// How it came, for a capture.
-    pub received: Received,
-    /// The packet around it.
-    pub packet: Sealed,
-}
-
-/// A packet with a management datagram.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sealed {
-    bytes: [u8; PACKET],
-    len: usize,
-}
-
-impl Sealed {
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-
-    fn copy_of(packet: &[u8]) -> Option<Self> {
-        let mut bytes = [0; PACKET];
-        bytes.get_mut(..packet.len())?.copy_from_slice(packet);
-        Some(Self { bytes, len: packet.len() })
-    }
-}
 
 /// How messages between these two go.
 #[must_use]
@@ -111,99 +63,8 @@ const fn slot_of(communication_id: u32) -> u8 {
     (communication_id >> 24) as u8
 }
 
-/// Messages that wait for this process.
-#[derive(Debug)]
-pub(super) struct MadQueue {
-    waiting: Mutex<VecDeque<Mad>>,
-    /// Readable while some wait.
-    readable: EventFd,
-    dropped: AtomicU64,
-}
-
-impl MadQueue {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { waiting: Mutex::default(), readable: EventFd::new()?, dropped: AtomicU64::new(0) })
-    }
-
-    /// Takes in a packet that was checked; false if it is none for queue pair 1.
-    pub(super) fn push(&self, arrival: &Arrival<'_>) -> bool {
-        let Ok(packet) = Packet::parse(arrival.bytes) else { return false };
-        let Some(datagram) = general_service(&packet) else { return false };
-        let Some(bytes) = datagram.payload.first_chunk() else { return false };
-        let Received { source: (remote, _), local, .. } = arrival.received;
-        let Some(sealed) = Sealed::copy_of(arrival.bytes) else { return false };
-        let mut waiting = lock(&self.waiting);
-        if waiting.len() >= QUEUE {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            return true;
-        }
-        let (source_qp, pkey) = (datagram.deth.source_qp, packet.pkey);
-        let received = arrival.received;
-        waiting.push_back(Mad { remote, local, source_qp, pkey, bytes: *bytes, received, packet: sealed });
-        self.readable.signal();
-        true
-    }
-
-    fn pop(&self) -> Option<Mad> {
-        let mut waiting = lock(&self.waiting);
-        let mad = waiting.pop_front();
-        if waiting.is_empty() {
-            self.readable.clear();
-        }
-        mad
-    }
-}
-
-impl Membership {
-    /// The next message for this process; `None` if none comes in this time.
-    pub fn next_mad(&self, timeout: Duration) -> Option<Mad> {
-        let mads = &self.inner().mads;
-        let end = clock::now() + timeout;
-        loop {
-            if let Some(mad) = mads.pop() {
-                return Some(mad);
-            }
-            let left = clock::until(end);
-            if left.is_zero() || mads.readable.wait(Some(left)).is_err() {
-                return mads.pop();
-            }
-        }
-    }
-
-    /// A message that is there already.
-    pub fn waiting_mad(&self) -> Option<Mad> {
-        self.inner().mads.pop()
-    }
-
-    /// Readable while messages wait.
-    pub fn mads_readable(&self) -> &EventFd {
-        &self.inner().mads.readable
-    }
-
-    /// Messages that found the queue full.
-    pub fn mads_dropped(&self) -> u64 {
-        self.inner().mads.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Sends a message from queue pair 1 to that of a peer. It may be lost, as any datagram.
-    ///
-    /// # Errors
-    /// The system refuses it.
-    pub fn send_mad(&self, local: IpAddr, remote: IpAddr, mad: &[u8; MAD_LEN]) -> io::Result<()> {
-        self.post_mad((local, remote), &seal(local, remote, mad)?)
-    }
-
-    /// Sends a packet that was made for these two.
-    pub fn post_mad(&self, between: (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
-        if !self.is_ours() {
-            return Err(io::ErrorKind::NotConnected.into());
-        }
-        self.inner().post_mad(between, packet)
-    }
-}
-
 impl Inner {
-    fn post_mad(&self, (local, remote): (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
+    pub(super) fn post_mad(&self, (local, remote): (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
         let socket = self.socket_of_nobody();
         let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
         let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
@@ -307,16 +168,6 @@ fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
         let between = (received.local, received.source.0);
         // As any datagram it may be lost; then the question comes again.
         let _ = seal(between.0, between.1, &bytes).and_then(|packet| inner.post_mad(between, &packet));
-    }
-}
-
-/// A datagram for queue pair 1 with the key that such have, as long as a management datagram is.
-fn general_service<'a>(packet: &Packet<&'a [u8]>) -> Option<Datagram<&'a [u8]>> {
-    match packet.body {
-        Body::Ud(datagram) if packet.dest_qp == Qpn::GSI && datagram.deth.qkey == QKey::GSI => {
-            (datagram.payload.len() == MAD_LEN).then_some(datagram)
-        }
-        _ => None,
     }
 }
 

@@ -8,8 +8,8 @@
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferroce_fabric::udp::{Receiving, Socket};
@@ -17,14 +17,14 @@ use ferroce_fabric::{Ends, Verifier};
 use ferroce_fabric::{Inbox, PORT, Received};
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
-use ferroce_sys::sync::wait_for;
 use ferroce_wire::{Body, Packet, Qpn};
 
-use super::claims::{Locked, owner_word};
 use super::error::{SwitchError, refused};
 use super::forward::{self, Arrival, Kind};
-use super::membership::{Inner, Slot};
-use super::table::{LISTENERS, Listener};
+use super::heard::{Heard, Spread};
+use super::inner::Inner;
+use super::owners::owner_word;
+use super::table::Listener;
 use super::{Distant, SLOTS};
 
 /// Groups of a network that one process listens to, at most: each has a socket.
@@ -41,60 +41,6 @@ const INBOX: usize = 8;
 
 /// Looks at a socket before something else is done.
 const LOOKS: usize = 4;
-
-/// What became of a datagram to a group.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spread {
-    /// Processes that got it.
-    pub sent: u64,
-    /// Processes that have no room for it just now.
-    pub no_room: u64,
-}
-
-impl Slot {
-    /// Lets other processes know that this one listens to a group.
-    pub fn publish_listener(&self, group: IpAddr) -> Result<(), SwitchError> {
-        let inner = self.member().inner();
-        if !inner.is_ours() {
-            return Err(SwitchError::Forked);
-        }
-        let _locked = Locked::new(inner)?;
-        let is_free = |listener: &&Listener| inner.live_slot(listener.owner.load(Ordering::SeqCst)).is_none();
-        let free = inner.table.listeners().iter().find(is_free).or_else(|| inner.table.new_listener());
-        let listener = free.ok_or(SwitchError::TooManyListeners { allowed: LISTENERS })?;
-        listener.owner.store(0, Ordering::SeqCst);
-        for (word, value) in listener.group.iter().zip(words(group)) {
-            word.store(value, Ordering::SeqCst);
-        }
-        listener.owner.store(owner_word(self.number(), self.incarnation()), Ordering::SeqCst);
-        Ok(())
-    }
-
-    /// Ends that.
-    pub fn withdraw_listener(&self, group: IpAddr) {
-        let inner = self.member().inner();
-        if !inner.is_ours() {
-            return;
-        }
-        let owner = owner_word(self.number(), self.incarnation());
-        for listener in inner.table.listeners() {
-            if listener.is_of(words(group)) {
-                // Only what is ours: others may have the place.
-                let _ = listener.owner.compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst);
-            }
-        }
-    }
-
-    /// Takes in what is sent to a group on the network.
-    pub fn hear(&self, group: IpAddr) -> Result<(), SwitchError> {
-        self.member().inner().hear(group, self.number())
-    }
-
-    /// Ends that.
-    pub fn stop_hearing(&self, group: IpAddr) {
-        self.member().inner().stop_hearing(group);
-    }
-}
 
 impl Inner {
     /// Hands a datagram to each other process that listens to its group. Never waits.
@@ -133,7 +79,7 @@ impl Inner {
 
     /// Has the thread open a socket for a group: it is where the device was opened, and the thread that asks may
     /// have gone to another network namespace since.
-    fn hear(&self, group: IpAddr, slot: u8) -> Result<(), SwitchError> {
+    pub(super) fn hear(&self, group: IpAddr, slot: u8) -> Result<(), SwitchError> {
         if !self.is_ours() {
             return Err(SwitchError::Forked);
         }
@@ -161,7 +107,7 @@ impl Inner {
         }
     }
 
-    fn stop_hearing(&self, group: IpAddr) {
+    pub(super) fn stop_hearing(&self, group: IpAddr) {
         if !self.is_ours() {
             return;
         }
@@ -175,54 +121,19 @@ impl Inner {
 }
 
 impl Listener {
-    fn is_of(&self, group: [u64; 2]) -> bool {
+    pub(super) fn is_of(&self, group: [u64; 2]) -> bool {
         self.group.iter().zip(group).all(|(word, value)| word.load(Ordering::SeqCst) == value)
     }
 }
 
 /// An address as it stands in the shared file.
-fn words(group: IpAddr) -> [u64; 2] {
+pub(super) fn words(group: IpAddr) -> [u64; 2] {
     let octets = match group {
         IpAddr::V4(group) => group.to_ipv6_mapped().octets(),
         IpAddr::V6(group) => group.octets(),
     };
     let [high, low] = [octets.first_chunk(), octets.last_chunk()];
     [high, low].map(|half| u64::from_be_bytes(half.copied().unwrap_or_default()))
-}
-
-/// The groups of a network that a process listens to.
-#[derive(Debug, Default)]
-pub(super) struct HeardGroups {
-    state: Mutex<Hearing>,
-    /// A socket was opened, or refused.
-    answered: Condvar,
-    /// How often something has changed.
-    changes: AtomicU64,
-}
-
-impl HeardGroups {
-    /// Waits for an answer, but not longer than that.
-    fn wait<'a>(&self, state: MutexGuard<'a, Hearing>, time: Duration) -> MutexGuard<'a, Hearing> {
-        wait_for(&self.answered, state, time)
-    }
-}
-
-#[derive(Debug, Default)]
-struct Hearing {
-    all: Vec<Arc<Heard>>,
-    /// Groups that sockets are to be opened for, with the slot that gets what arrives.
-    wanted: Vec<(IpAddr, u8)>,
-    answers: Vec<(IpAddr, io::Result<()>)>,
-}
-
-/// A group of a network that this process listens to.
-#[derive(Debug)]
-struct Heard {
-    group: IpAddr,
-    slot: u8,
-    socket: Socket,
-    /// Nobody has left the group since.
-    open: AtomicBool,
 }
 
 /// What the thread needs to read the sockets of groups.

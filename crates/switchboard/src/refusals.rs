@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferroce_transport::cm::CmCounters;
 
-use super::membership::{Counts, Inner};
-
 /// Writes the reasons once, with their names.
 macro_rules! reasons {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -88,21 +86,6 @@ reasons! {
     cm_unknown,
     /// Messages that name a connection and do not come from its peer.
     cm_strangers,
-}
-
-impl RefusalCounts {
-    /// All of them, with what is counted elsewhere.
-    pub(super) fn read_with(&self, inner: &Inner) -> Refusals {
-        let mut all = self.read();
-        let Counts { strays, mads_unclaimed, group_icrc_errors, group_malformed, .. } = &inner.counts;
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        all.foreign_source += inner.foreign();
-        all.strays += read(strays);
-        all.mads_unclaimed += read(mads_unclaimed);
-        all.icrc_errors += read(group_icrc_errors);
-        all.malformed += read(group_malformed);
-        all
-    }
 }
 
 impl Refusals {

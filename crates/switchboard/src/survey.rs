@@ -10,7 +10,7 @@ use ferroce_sys::unix::{self, Peer, Reached, Room};
 use ferroce_transport::Time;
 
 use super::error::{SwitchError, refused};
-use super::membership::Inner;
+use super::inner::Inner;
 use super::names::{self, Place};
 use super::protocol::{Answer, Greeting, LEN, VERSION};
 use super::refusals::Refusals;

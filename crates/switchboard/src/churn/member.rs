@@ -16,8 +16,8 @@ use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
 use super::tally::Tally;
-use crate::membership::Sink;
-use crate::stats::QpStats;
+use crate::inner::Sink;
+use crate::rows::QpStats;
 use crate::{Arrival, Group, Membership, Refusals, SLOTS, Slot};
 
 /// After this time a ping is lost.

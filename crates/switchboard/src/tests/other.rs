@@ -12,8 +12,9 @@ use ferroce_wire::mad::{CmMad, CmMessage, CommId, Rep};
 
 use super::squatter;
 use crate::error::refused;
+use crate::inner::Inner;
 use crate::join::{Joined, join};
-use crate::membership::{Inner, Membership, Slot};
+use crate::membership::{Membership, Slot};
 use crate::{Group, Locals, SwitchError, communication_id};
 
 const ROLE: &str = "FERROCE_TEST_ROLE";
@@ -225,7 +226,8 @@ fn unequipped(group: &Group) {
     let kept: Vec<RawFd> = sockets.iter().map(Socket::raw).collect();
     let known = kept.iter().all(|fd| record.tracks(*fd));
     let refuse = |_| Err(refused("a descriptor")(io::Error::from_raw_os_error(libc::EMFILE)));
-    let failed = Inner::new(group, sockets, table, record, Locals::new(true), refuse).is_err();
+    let gone = Box::new(|| ());
+    let failed = Inner::new(group, sockets, table, record, Locals::new(true), refuse, gone).is_err();
     drop(role);
     let left = kept.iter().any(|fd| record.tracks(*fd)) || count_sockets() > 0;
     tell(if known && failed && !left { "clean" } else { "not clean" });

@@ -1,67 +1,20 @@
-//! Who listens for which service: a table in the shared file.
+//! Which process owns what stands in the shared file: services, and listeners to groups.
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_sys::clock;
+use ferroce_sys::fork::PerProcess;
 use ferroce_sys::sync::lock;
 
+use super::SLOTS;
 use super::error::{SwitchError, refused};
-use super::membership::{Inner, Slot};
-use super::table::{CLAIMS, Claim};
-use super::{Membership, SLOTS};
+use super::inner::Inner;
+use super::table::Claim;
 
 /// How long somebody may keep the table of services from others.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// A service that this process listens for, until it is dropped.
-#[derive(Debug)]
-pub struct ServiceClaim {
-    member: Arc<Membership>,
-    place: usize,
-    owner: u64,
-}
-
-impl Slot {
-    /// Listens for a service: requests for it come to this process.
-    pub fn claim(&self, service: u64) -> Result<ServiceClaim, SwitchError> {
-        let inner = self.member().inner();
-        if !inner.is_ours() {
-            return Err(SwitchError::Forked);
-        }
-        let owner = owner_word(self.number(), self.incarnation());
-        let _locked = Locked::new(inner)?;
-        let mut free = None;
-        for (place, claim) in inner.table.claims().iter().enumerate() {
-            match inner.live_owner(claim) {
-                None => free = free.or(Some(place)),
-                Some(slot) if claim.service.load(Ordering::SeqCst) == service => {
-                    let pid = inner.table.entry(slot).pid.load(Ordering::SeqCst);
-                    return Err(SwitchError::ServiceClaimed { service, pid });
-                }
-                Some(_) => {}
-            }
-        }
-        let place = free.ok_or(SwitchError::TooManyServices { allowed: CLAIMS })?;
-        let claim = &inner.table.claims()[place];
-        claim.owner.store(0, Ordering::SeqCst);
-        claim.service.store(service, Ordering::SeqCst);
-        claim.owner.store(owner, Ordering::SeqCst);
-        Ok(ServiceClaim { member: Arc::clone(self.member()), place, owner })
-    }
-}
-
-impl Drop for ServiceClaim {
-    fn drop(&mut self) {
-        let inner = self.member.inner();
-        if inner.is_ours() {
-            let claim = &inner.table.claims()[self.place];
-            // Only if it is still ours: a slot that was given back voids its claims, and others may have the place.
-            let _ = claim.owner.compare_exchange(self.owner, 0, Ordering::SeqCst, Ordering::SeqCst);
-        }
-    }
-}
 
 impl Inner {
     /// A slot of the process that listens for a service.
@@ -93,7 +46,7 @@ impl Inner {
     }
 
     /// The slot that a claim belongs to, if its owner is the one who claimed, and lives.
-    fn live_owner(&self, claim: &Claim) -> Option<usize> {
+    pub(super) fn live_owner(&self, claim: &Claim) -> Option<usize> {
         self.live_slot(claim.owner.load(Ordering::SeqCst))
     }
 
@@ -118,7 +71,7 @@ pub(super) struct Locked<'a> {
 }
 
 /// One for all groups: claims are rare.
-static CLAIMING: ferroce_sys::fork::PerProcess<Mutex<()>> = ferroce_sys::fork::PerProcess::new();
+static CLAIMING: PerProcess<Mutex<()>> = PerProcess::new();
 
 impl<'a> Locked<'a> {
     pub(super) fn new(inner: &'a Inner) -> Result<Self, SwitchError> {

@@ -1,0 +1,359 @@
+//! What a member of a group and its thread share: the sockets, the shared file, and who takes what arrives.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+
+use ferroce_fabric::udp::Socket;
+use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::fork::{self, Record};
+use ferroce_sys::sync::lock;
+use ferroce_sys::{Random, clock, unix};
+
+use super::error::{SwitchError, refused};
+use super::forward::{self, Arrival, Kind};
+use super::heard::HeardGroups;
+use super::mad_queue::MadQueue;
+use super::post::Post;
+use super::refusals::{RefusalCounts, Refusals};
+use super::rows::QpStats;
+use super::table::{PROGRAM, Published, Table};
+use super::{Group, Locals, SLOTS, ports};
+
+/// Who takes the packets that other members forward to a slot.
+pub trait Sink: Send + Sync {
+    /// Packets that came to another slot; never waits.
+    fn arrived(&self, arrival: &Arrival<'_>);
+
+    /// Tells of its queue pairs, at most so many; how many there are. `None` if somebody was at work all the time.
+    fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize>;
+}
+
+/// What else refuses on behalf of a process: its connection managers.
+pub trait Refuses: Send + Sync {
+    /// Adds what was refused so far, if that can be seen without waiting.
+    fn add_refusals(&self, to: &mut Refusals);
+}
+
+/// What a membership and its thread share.
+pub(super) struct Inner {
+    pub(super) group: Group,
+    pub(super) uid: u32,
+    /// All of them, by slot.
+    pub(super) sockets: Vec<Socket>,
+    pub(super) table: Table,
+    /// Which slots this process owns. Taken for every change, because record locks do not keep one
+    /// thread of a process from another.
+    pub(super) owned: Mutex<[bool; SLOTS]>,
+    pub(super) sinks: RwLock<Vec<(u8, Weak<dyn Sink>)>>,
+    pub(super) managers: Mutex<Vec<Weak<dyn Refuses>>>,
+    /// Where others send packets to, and from where we do.
+    pub(super) post: Post,
+    pub(super) mads: MadQueue,
+    /// Multicast groups of a network.
+    pub(super) heard: HeardGroups,
+    /// From which addresses only devices may send.
+    pub(super) locals: Locals,
+    pub(super) counts: Counts,
+    turned_away: Mutex<TurnedAway>,
+    pub(super) refused: RefusalCounts,
+    pub(super) stop: AtomicBool,
+    pub(super) bell: EventFd,
+    /// This process leads.
+    pub(super) leads: AtomicBool,
+    pub(super) record: &'static Record,
+    generation: u32,
+    /// Called when it has let go of everything.
+    gone: Box<dyn Fn() + Send + Sync>,
+}
+
+/// What happened to a membership.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// Packets that came to a wrong slot and were handed to their owner.
+    pub(super) forwarded: AtomicU64,
+    /// Packets that others forwarded to us.
+    pub(super) forwarded_in: AtomicU64,
+    /// Packets in slot 0 that are for no queue pair of it.
+    pub(super) strays: AtomicU64,
+    /// Messages for queue pair 1 that nobody waits for.
+    pub(super) mads_unclaimed: AtomicU64,
+    /// Packets from this machine that no device has sent, beside those that the kernel turned away.
+    pub(super) foreign: AtomicU64,
+    /// Packets that were sent to multicast groups of a network.
+    pub(super) group_packets: AtomicU64,
+    /// Those of them with a wrong ICRC.
+    pub(super) group_icrc_errors: AtomicU64,
+    /// Those that are no packets.
+    pub(super) group_malformed: AtomicU64,
+}
+
+/// What the kernel has dropped at the socket for what no device has sent: its count goes round, this one does not.
+#[derive(Debug, Default)]
+struct TurnedAway {
+    last: u32,
+    sum: u64,
+}
+
+/// What a member opens for itself.
+pub(super) struct Equipment {
+    post: Post,
+    mads: MadQueue,
+    bell: EventFd,
+}
+
+impl Equipment {
+    pub(super) fn open(record: &'static Record) -> Result<Self, SwitchError> {
+        let mut random = Random::from_system().map_err(refused("random numbers"))?;
+        let token = [random.next_u64(), random.next_u64()];
+        Ok(Self {
+            post: Post::open(record, token).map_err(refused("a socket for forwarded packets"))?,
+            mads: MadQueue::new().map_err(refused("a descriptor"))?,
+            bell: EventFd::new().map_err(refused("a descriptor"))?,
+        })
+    }
+}
+
+impl Inner {
+    /// If it comes to nothing, the record is free for others.
+    pub(super) fn new(
+        group: &Group,
+        sockets: Vec<Socket>,
+        table: Table,
+        record: &'static Record,
+        locals: Locals,
+        equip: fn(&'static Record) -> Result<Equipment, SwitchError>,
+        gone: Box<dyn Fn() + Send + Sync>,
+    ) -> Result<Self, SwitchError> {
+        let equipped = equip(record).and_then(|equipment| {
+            equipment.post.guard(table.secret());
+            match table.lock_letters(equipment.post.token()).map_err(refused("a record lock"))? {
+                true => Ok(equipment),
+                false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),
+            }
+        });
+        let Equipment { post, mads, bell } = match equipped {
+            Ok(equipment) => equipment,
+            Err(error) => {
+                // Else a fork would put something else in the place of whatever has these numbers by then.
+                let held = fork::hold();
+                record.release(&held);
+                drop((sockets, table));
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            group: group.clone(),
+            uid: unix::own_uid(),
+            sockets,
+            table,
+            owned: Mutex::new([false; SLOTS]),
+            sinks: RwLock::default(),
+            managers: Mutex::default(),
+            post,
+            mads,
+            heard: HeardGroups::default(),
+            locals,
+            counts: Counts::default(),
+            turned_away: Mutex::default(),
+            refused: RefusalCounts::default(),
+            stop: AtomicBool::new(false),
+            bell,
+            leads: AtomicBool::new(false),
+            record,
+            generation: fork::generation(),
+            gone,
+        })
+    }
+
+    pub(super) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// The socket of slot 0.
+    pub(super) fn socket_of_nobody(&self) -> &Socket {
+        &self.sockets[0]
+    }
+
+    /// Packets that no device has sent: those that the kernel turned away, and those that we did.
+    pub(super) fn foreign(&self) -> u64 {
+        let mut away = lock(&self.turned_away);
+        if self.is_ours()
+            && let Some(socket) = self.sockets.get(SLOTS)
+        {
+            let now = socket.drops();
+            away.sum += u64::from(now.wrapping_sub(away.last));
+            away.last = now;
+        }
+        away.sum + self.counts.foreign.load(Ordering::Relaxed)
+    }
+
+    /// What a newcomer gets: the shared file, then the sockets by slot.
+    pub(super) fn descriptors(&self) -> Vec<RawFd> {
+        let file = std::os::fd::AsRawFd::as_raw_fd(&self.table.file());
+        std::iter::once(file).chain(self.sockets.iter().map(Socket::raw)).collect()
+    }
+
+    /// A slot was locked: drops what was for its last owner, and says who owns it now.
+    pub(super) fn move_in(&self, slot: usize) -> u64 {
+        // Whoever is seen may be sent to at once. How much room it wants is for the owner to say.
+        drop(self.sockets[slot].prepare_to_receive(ports::BUFFER, true));
+        if !(cfg!(test) && super::planted("no-drain")) {
+            ports::drain(&self.sockets[slot]);
+        }
+        drop(self.sockets[slot].hear());
+        let entry = self.table.entry(slot);
+        let incarnation = entry.incarnation.fetch_add(1, Ordering::SeqCst).wrapping_add(1).max(1);
+        entry.publish(&Published {
+            incarnation,
+            pid: std::process::id(),
+            since: clock::wall_millis(),
+            token: self.token(),
+            program: program(),
+        });
+        incarnation
+    }
+
+    pub(super) fn move_out(&self, slot: usize) {
+        let mut owned = lock(&self.owned);
+        self.table.entry(slot).withdraw();
+        // Nothing reads it from now on.
+        drop(self.sockets[slot].turn_deaf());
+        drop(self.sockets[slot].prepare_to_receive(ports::BUFFER, true));
+        ports::drain(&self.sockets[slot]);
+        self.table.unlock_slot(slot);
+        owned[slot] = false;
+    }
+
+    /// Whether this process owns a slot.
+    pub(super) fn owns(&self, slot: usize) -> bool {
+        lock(&self.owned).get(slot).copied().unwrap_or(false)
+    }
+
+    /// Whether anybody owns a slot, whatever stands in the shared file.
+    pub(super) fn is_alive(&self, slot: usize) -> bool {
+        self.owns(slot) || self.table.is_owned_by_another(slot)
+    }
+
+    /// Hands packets to the owner of a slot, and counts them.
+    pub(super) fn forward(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let done = self.hand_over(kind, slot, arrival);
+        if done && kind == Kind::Packets {
+            self.counts.forwarded.fetch_add(arrival.packets(), Ordering::Relaxed);
+        }
+        done
+    }
+
+    /// Hands packets to the owner of a slot: in this process, or with one message to another.
+    fn hand_over(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let at = usize::from(slot);
+        if at == 0 || at >= SLOTS || !self.is_ours() {
+            return false;
+        }
+        let Some(owner) = self.table.entry(at).read() else { return false };
+        if owner.token == self.token() {
+            return match kind {
+                Kind::Packets => self.deliver(slot, arrival),
+                Kind::Management => self.mads.push(arrival),
+            };
+        }
+        let head = forward::head(kind, slot, arrival);
+        self.post.send(&self.table, owner.token, head, arrival.bytes).is_ok()
+    }
+
+    /// Gives packets that others forwarded to one of our slots; false if it is none, or nobody takes them.
+    pub(super) fn deliver(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let taken = self.give(slot, arrival);
+        if taken {
+            self.counts.forwarded_in.fetch_add(arrival.packets(), Ordering::Relaxed);
+        }
+        taken
+    }
+
+    /// Gives packets to one of our slots; false if it is none, or nobody takes them.
+    pub(super) fn give(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        let found = sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade());
+        drop(sinks);
+        let Some(sink) = found else { return false };
+        sink.arrived(arrival);
+        true
+    }
+
+    /// What this process has refused, but for what its engines have.
+    pub(super) fn refusals(&self) -> Refusals {
+        let mut all = self.refused.read();
+        let Counts { strays, mads_unclaimed, group_icrc_errors, group_malformed, .. } = &self.counts;
+        all.foreign_source += self.foreign();
+        all.strays += strays.load(Ordering::Relaxed);
+        all.mads_unclaimed += mads_unclaimed.load(Ordering::Relaxed);
+        all.icrc_errors += group_icrc_errors.load(Ordering::Relaxed);
+        all.malformed += group_malformed.load(Ordering::Relaxed);
+        let managers = lock(&self.managers).clone();
+        for manager in managers.iter().filter_map(Weak::upgrade) {
+            manager.add_refusals(&mut all);
+        }
+        all
+    }
+
+    /// All who take packets of our slots.
+    pub(super) fn sinks(&self) -> Vec<Arc<dyn Sink>> {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        sinks.iter().filter_map(|(_, sink)| sink.upgrade()).collect()
+    }
+
+    /// What tells this process from others in the shared file.
+    pub(super) const fn token(&self) -> [u64; 2] {
+        self.post.token()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.is_ours() {
+            return;
+        }
+        let held = fork::hold();
+        self.record.release(&held);
+        self.sockets.clear();
+        // Its locks go with it.
+        self.table.close();
+        drop(held);
+        (self.gone)();
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "member of {}", self.group)
+    }
+}
+
+/// The name of this program, padded with zeroes.
+pub(super) fn program() -> [u8; PROGRAM] {
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    let mut program = [0; PROGRAM];
+    for (to, from) in program.iter_mut().zip(name.trim_ascii_end()) {
+        *to = *from;
+    }
+    program
+}
+
+/// Remembers what no child may keep.
+pub(super) fn track(
+    record: &'static Record,
+    held: &fork::Held,
+    sockets: &[Socket],
+    table: &Table,
+) -> io::Result<()> {
+    let file = std::os::fd::AsRawFd::as_raw_fd(&table.file());
+    let all = std::iter::once(file).chain(sockets.iter().map(Socket::raw));
+    table.track(record, held);
+    for fd in all {
+        if !record.track(held, fd) {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+    }
+    Ok(())
+}
