@@ -3,12 +3,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ferroce_device::memory::WindowKind;
-use ferroce_transport::{Bind, Data, SendFlags, SendOp, SendRequest};
 use ferroce_verbs::{
-    Access, AddressVector, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, PathMtu,
-    ProtectionDomain, QKey, QpAddress, QueuePair, QueuePairBuilder, RemoteRegion, Rkey, Service,
-    SharedReceiveQueue, Status, WorkKind,
+    Access, AddressVector, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, MemoryWindow,
+    PathMtu, ProtectionDomain, QKey, QpAddress, QueuePair, QueuePairBuilder, RemoteRegion, Rkey, Service,
+    SharedReceiveQueue, Status, WindowKind, WorkKind,
 };
 
 use crate::Result;
@@ -224,29 +222,16 @@ impl Pair {
         check("the kernel's completion says", done.status, u64::from(status.code()))
     }
 
-    /// Opens a memory window of ours over a part of our region, for this queue pair alone, and gives its key.
-    pub(crate) fn window(&mut self, offset: usize, len: usize) -> Result<Rkey> {
-        let window = self.context.as_device().allocate_window(self.domain.id(), WindowKind::Type2)?;
-        let new_key = Rkey(window.0 & !0xff | window.0.wrapping_add(1) & 0xff);
-        let bind = Bind {
-            window,
-            new_key,
-            region: self.region.lkey(),
-            address: self.region.address() + offset as u64,
-            length: len as u64,
-            access: Access::REMOTE_WRITE,
-        };
+    /// Opens a memory window of ours over a part of our region, for this queue pair alone, and gives its key. It is
+    /// open as long as the window is kept.
+    pub(crate) fn window(&mut self, offset: usize, len: usize) -> Result<(MemoryWindow, Rkey)> {
+        let window = self.domain.memory_window(WindowKind::Type2)?;
         let id = self.next();
-        let request = SendRequest {
-            id,
-            op: SendOp::BindWindow(bind),
-            data: Data::Inline(&[]),
-            flags: SendFlags::SIGNALED,
-            dest: None,
-        };
-        self.near.as_device().post_send(&[request]).map_err(|(_, error)| error)?;
+        let binding = window.bind(self.region.slice(offset..offset + len), Access::REMOTE_WRITE);
+        let key = binding.rkey();
+        self.near.bind_window(binding).id(id).signaled().post()?;
         self.near_done(id, WorkKind::BindWindow)?;
-        Ok(new_key)
+        Ok((window, key))
     }
 
     fn we_push(&mut self, verb: Verb, len: usize) -> Result<()> {

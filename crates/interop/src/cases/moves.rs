@@ -119,7 +119,8 @@ pub(super) fn send_inv(lab: &mut Lab, asks: Asks) -> Result<()> {
             pair.near_fails(Status::RemoteAccess)
         }
         Asks::Kernel => {
-            let key = u64::from(pair.window(at, 64)?.0);
+            let (_window, key) = pair.window(at, 64)?;
+            let key = u64::from(key.0);
             let there = [pair.region.address() + at as u64, key];
             pair.far.post(id, "write", (0, 64), &there)?;
             pair.far_done(id, WorkKind::Write)?;
