@@ -9,7 +9,7 @@ use ferroce_cabi::{
     IBV_CQ_ATTR_MODERATE, IBV_WC_GRH, IBV_WC_WITH_IMM, IBV_WC_WITH_INV, ibv_comp_channel, ibv_context,
     ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc,
 };
-use ferroce_device::{CompletionQueue, Notify, Uncancelled, WorkCompletion};
+use ferroce_device::{CompletionQueue, Notify, Uncancelled};
 use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 use libc::{c_int, c_uint, c_void};
@@ -39,7 +39,7 @@ pub(crate) struct Cq {
     pub(crate) polling: UnsafeCell<libc::pthread_mutex_t>,
     pub(crate) single_threaded: bool,
     /// The completion that extended polling is at; belongs to whoever polls.
-    pub(crate) current: UnsafeCell<WorkCompletion>,
+    pub(crate) current: UnsafeCell<Completion>,
 }
 
 object!(Cq, ibv_cq, "completion queue");
@@ -105,7 +105,7 @@ pub(crate) unsafe fn make(context: *mut ibv_context, wanted: &Wanted) -> Answer<
         told: Arc::default(),
         polling: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
         single_threaded: wanted.single_threaded,
-        current: UnsafeCell::new(WorkCompletion::EMPTY),
+        current: UnsafeCell::new(Completion::EMPTY),
     });
     // SAFETY: it was made just now, and lives until `destroy` takes it back.
     let cq: &'static Cq = unsafe { &*cq };
@@ -219,12 +219,12 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut ibv_cq, count: c_int, wc: *mut ibv
     let Ok(wanted) = usize::try_from(count) else { return -libc::EINVAL };
     if wanted == 1 {
         // Programs that poll one at a time poll often.
-        let mut one = [WorkCompletion::EMPTY; 1];
+        let mut one = [Completion::EMPTY; 1];
         let taken = cq.queue.poll(&mut one);
         // SAFETY: the caller vouches for room for `count` completions.
         return unsafe { write_all(&one[..taken], wc) };
     }
-    let mut batch = [WorkCompletion::EMPTY; BATCH];
+    let mut batch = [Completion::EMPTY; BATCH];
     let mut done = 0;
     while done < wanted {
         let room = BATCH.min(wanted - done);
@@ -243,10 +243,10 @@ pub(crate) unsafe extern "C" fn poll(cq: *mut ibv_cq, count: c_int, wc: *mut ibv
 ///
 /// # Safety
 /// `to` is valid for writes of that many.
-unsafe fn write_all(completions: &[WorkCompletion], to: *mut ibv_wc) -> c_int {
+unsafe fn write_all(completions: &[Completion], to: *mut ibv_wc) -> c_int {
     for (index, completion) in completions.iter().enumerate() {
         // SAFETY: the caller vouches for it.
-        unsafe { to.wrapping_add(index).write(wc_of(&completion.completion)) };
+        unsafe { to.wrapping_add(index).write(wc_of(completion)) };
     }
     c_int::try_from(completions.len()).unwrap_or(c_int::MAX)
 }
@@ -272,7 +272,7 @@ fn wc_of(completion: &Completion) -> ibv_wc {
 /// Immediate data in network byte order, or the key that was invalidated.
 pub(crate) fn immediate_of(completion: &Completion) -> u32 {
     match (completion.imm, completion.invalidated) {
-        (Some(imm), _) => imm.0.to_be(),
+        (Some(imm), _) => imm.to_be(),
         (None, Some(key)) => key.0,
         (None, None) => 0,
     }

@@ -5,7 +5,7 @@ use ferroce_cabi::{
     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK,
     IBV_WC_STANDARD_FLAGS, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info,
 };
-use ferroce_device::{Uncancelled, WorkCompletion};
+use ferroce_device::Uncancelled;
 use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 use libc::{ENOENT, c_int, c_uint};
@@ -112,11 +112,11 @@ unsafe extern "C" fn next_poll(c: *mut ibv_cq_ex) -> c_int {
 
 /// Goes to the next completion, if there is one.
 fn advance(cq: &Cq) -> c_int {
-    let mut one = [WorkCompletion::EMPTY; 1];
+    let mut one = [Completion::EMPTY; 1];
     if cq.queue.poll(&mut one) == 0 {
         return ENOENT;
     }
-    let completion = &one[0].completion;
+    let completion = &one[0];
     let c = cq.c.get();
     // SAFETY: a field of a live object that belongs to the thread that polls.
     unsafe { (*c).status = c_int::from(completion.status.code()) };
@@ -141,7 +141,7 @@ unsafe extern "C" fn end_poll(c: *mut ibv_cq_ex) {
 ///
 /// # Safety
 /// `c` is a live queue that this thread polls.
-unsafe fn current(c: *mut ibv_cq_ex) -> WorkCompletion {
+unsafe fn current(c: *mut ibv_cq_ex) -> Completion {
     // SAFETY: the caller vouches for it.
     let cq = unsafe { &*c.cast::<Cq>() };
     // SAFETY: it belongs to the thread that polls.
@@ -154,7 +154,7 @@ macro_rules! fields {
         unsafe extern "C" fn $name(c: *mut ibv_cq_ex) -> $type {
             let read: fn(&Completion) -> $type = $read;
             // SAFETY: programs call this between the beginning and the end of polling.
-            read(&unsafe { current(c) }.completion)
+            read(&unsafe { current(c) })
         }
     )*};
 }

@@ -12,7 +12,7 @@ use ferroce_verbs::{Access, Context, MemoryRegion, PathPolicy, ProtectionDomain,
 use crate::broker::{Broker, OnChange};
 use crate::datagrams::Datagrams;
 use crate::error::{SetupError, StartError};
-use crate::handshake::{Party, random};
+use crate::handshake::Party;
 use crate::hello::MOST_REGIONS;
 use crate::keeper::{Common, Keeper};
 use crate::members::{Member, Members};
@@ -221,8 +221,7 @@ impl Builder {
         let peers: Result<Vec<_>, _> = others.map(|member| Peer::new(member, &domain, &settings)).collect();
         let peers = peers?;
         let datagrams = Datagrams::new(&context, &domain, &settings, peers.len())?;
-        let nic = context.as_device();
-        let [a, b, c, d, e, f, g, h, ..] = random(nic);
+        let incarnation = u64::from_ne_bytes(context.random_bytes());
         let port = me.address.port() + u16::from(self.lane);
         let listener = Listener::bind(&context, port, 2 * peers.len() + 16);
         let listener = listener.map_err(|error| StartError::Listen { me, port, error: Box::new(error) })?;
@@ -232,7 +231,7 @@ impl Builder {
             settings,
             members: self.members,
             secret,
-            incarnation: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+            incarnation,
             exposed,
             needed: self.needed,
             datagrams: datagrams.address(),

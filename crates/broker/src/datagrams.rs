@@ -2,10 +2,9 @@
 
 use std::sync::Mutex;
 
-use ferroce_device::WorkCompletion;
 use ferroce_verbs::{
-    Access, AddressHandle, AddressVector, BatchError, CompletionQueue, Context, DatagramHeader, Gid,
-    MemoryRegion, ProtectionDomain, QKey, Qpn, QueuePair, Service, Status,
+    Access, AddressHandle, AddressVector, BatchError, Completion, CompletionQueue, Context, DatagramHeader,
+    Gid, MemoryRegion, ProtectionDomain, QKey, Qpn, QueuePair, Service, Status,
 };
 
 use crate::conn::Conn;
@@ -95,8 +94,7 @@ impl Datagrams {
             .signal_all(false)
             .address(address)
             .build()?;
-        // Keys with the highest bit are for privileged programs.
-        let qkey = QKey(context.as_device().random_u32() & 0x7fff_ffff);
+        let qkey = context.random_qkey();
         let longest = context.port().active_mtu.bytes();
         let slot = longest + DatagramHeader::LEN;
         let incoming = domain.allocate(slot * RECEIVES as usize, Access::LOCAL_WRITE)?;
@@ -196,10 +194,10 @@ impl Datagrams {
     }
 
     fn reap(&self, sending: &mut Sending, look: Look) {
-        let mut found = [WorkCompletion::EMPTY; 16];
+        let mut found = [Completion::EMPTY; 16];
         loop {
             let taken = look.at(&self.send_queue, &mut found);
-            for WorkCompletion { completion, .. } in &found[..taken] {
+            for completion in &found[..taken] {
                 // The last one of a datagram is signaled, and tells how many there were.
                 let count = u32::try_from(completion.id & 0xffff_ffff).unwrap_or(0);
                 sending.posted = sending.posted.saturating_sub(count);
@@ -221,15 +219,15 @@ impl Datagrams {
         // Whoever polls within its own function finds nothing.
         let Ok(mut receiving) = self.receiving.try_lock() else { return Ok(0) };
         let mut count = 0;
-        let mut found = [WorkCompletion::EMPTY];
+        let mut found = [Completion::EMPTY];
         while look.at(&self.receive_queue, &mut found) > 0 {
-            let completion = found[0].completion;
+            let completion = found[0];
             if completion.status != Status::Success {
                 continue;
             }
             let datagram = self.read(completion.id, completion.byte_len as usize).and_then(|(gid, bytes)| {
                 let peer = who(gid, completion.source_qp?)?;
-                Some(Datagram { peer, imm: completion.imm.map(|imm| imm.0), bytes })
+                Some(Datagram { peer, imm: completion.imm, bytes })
             });
             // If the device does not take it, there is one place less.
             let _ = self.post_receive(completion.id);

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_device::Nic;
 use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Established, RejectReason};
 use ferroce_verbs::{Access, Completion, ConnectOptions, Context, MemoryRegion, ProtectionDomain, Status};
 
@@ -177,7 +176,6 @@ impl Party {
     }
 
     fn greeting(&self, to: u32) -> Greeting {
-        let nic = self.context.as_device();
         Greeting {
             version: VERSION,
             has_secret: self.secret.is_some(),
@@ -185,7 +183,7 @@ impl Party {
             from: self.settings.me.id,
             to,
             incarnation: self.incarnation,
-            nonce: random(nic),
+            nonce: self.context.random_bytes(),
         }
     }
 
@@ -316,12 +314,4 @@ impl Half {
 
 fn done(completion: Option<Completion>) -> Result<Completion, Refusal> {
     completion.filter(|completion| completion.status == Status::Success).ok_or(Refusal::HungUp)
-}
-
-pub(crate) fn random(nic: &Nic) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    for part in bytes.chunks_exact_mut(4) {
-        part.copy_from_slice(&nic.random_u32().to_be_bytes());
-    }
-    bytes
 }

@@ -7,10 +7,8 @@ use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use ferroce_device::cm::Notice;
-use ferroce_device::{now, park, until};
-use ferroce_verbs::Time;
 use ferroce_verbs::cm::{ConnectRequest, Disconnected, Listener};
+use ferroce_verbs::time::{Notice, Time, now, park, until};
 
 use crate::conn::Conn;
 use crate::error::{Refusal, StartError, Why};
@@ -74,7 +72,7 @@ impl Common {
 
     /// A number that no peer can foresee.
     fn chance(&self) -> u32 {
-        self.party.context.as_device().random_u32()
+        u32::from_ne_bytes(self.party.context.random_bytes())
     }
 
     /// How much news there has been.

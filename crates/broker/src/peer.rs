@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferroce_device::Eager;
+use ferroce_verbs::time::Eager;
 use ferroce_verbs::{Access, ProtectionDomain};
 
 use crate::buffer::Slots;

@@ -4,8 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use ferroce_device::WorkCompletion;
-use ferroce_verbs::{AccessError, MemoryRegion, Status, WorkKind};
+use ferroce_verbs::{AccessError, Completion, MemoryRegion, Status, WorkKind};
 
 use crate::conn::Conn;
 use crate::error::{Error, Why};
@@ -142,7 +141,7 @@ pub(crate) struct Receiving {
     /// Whether the program knows that the peer is there.
     is_told: bool,
     /// Completions that were taken off and not handed over.
-    found: [WorkCompletion; CHUNK],
+    found: [Completion; CHUNK],
     next: usize,
     end: usize,
     /// Messages that were taken off, since the beginning of the connection, and how many the peer knows of.
@@ -174,7 +173,7 @@ impl Receiving {
         Self {
             conn: None,
             is_told: false,
-            found: [WorkCompletion::EMPTY; CHUNK],
+            found: [Completion::EMPTY; CHUNK],
             next: 0,
             end: 0,
             taken_off: 0,
@@ -259,7 +258,7 @@ impl Receiving {
             if self.next == self.end && !self.look(conn, look) {
                 break;
             }
-            let WorkCompletion { completion, .. } = self.found[self.next];
+            let completion = self.found[self.next];
             self.next += 1;
             if completion.status != Status::Success {
                 return (count, Ok(Next::Ended(completion.status)));
@@ -271,7 +270,7 @@ impl Receiving {
                 start,
                 len: completion.byte_len as usize,
                 peer: peer.member.id,
-                imm: completion.imm.map(|imm| imm.0),
+                imm: completion.imm,
                 incarnation: conn.incarnation,
                 is_write: completion.kind == WorkKind::ReceiveWithImm,
             };
@@ -302,8 +301,7 @@ impl Receiving {
         self.end = look.at(&conn.receive_queue, &mut self.found);
         if self.end == 0 && conn.has_refused() && conn.broken().is_some() {
             // Receives that the device did not take cannot show that it is over.
-            self.found[0] = WorkCompletion::EMPTY;
-            self.found[0].completion.status = Status::Flushed;
+            self.found[0] = Completion { status: Status::Flushed, ..Completion::EMPTY };
             self.end = 1;
         }
         self.end > 0

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_device::WorkCompletion;
-use ferroce_verbs::{CompletionQueue, LocalSlice, QueuePair, RemoteSlice, Status, Work, WorkKind};
+use ferroce_verbs::{
+    Completion, CompletionQueue, LocalSlice, QueuePair, RemoteSlice, Status, Work, WorkKind,
+};
 
 use crate::buffer::{Piece, Post, Slots};
 use crate::conn::{Conn, OWN_WORK};
@@ -376,11 +377,11 @@ impl Sending {
     /// Looks what is done; whether anything is.
     pub(crate) fn reap(&mut self, look: Look) -> bool {
         let Some(conn) = self.conn.clone() else { return false };
-        let mut found = [WorkCompletion::EMPTY; CHUNK];
+        let mut found = [Completion::EMPTY; CHUNK];
         let mut any = false;
         loop {
             let taken = look.at(&conn.send_queue, &mut found);
-            for WorkCompletion { completion, .. } in &found[..taken] {
+            for completion in &found[..taken] {
                 any = true;
                 self.completed(&conn, completion.id, completion.status);
             }
@@ -449,10 +450,10 @@ pub(crate) enum Look {
 }
 
 impl Look {
-    pub(crate) fn at(self, queue: &CompletionQueue, into: &mut [WorkCompletion]) -> usize {
+    pub(crate) fn at(self, queue: &CompletionQueue, into: &mut [Completion]) -> usize {
         match self {
-            Self::Take => queue.as_device().take(into),
-            Self::Poll => queue.as_device().poll(into),
+            Self::Take => queue.take(into),
+            Self::Poll => queue.poll(into),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ferroce_device::{CompletionQueue, now, until};
-use ferroce_verbs::{Gid, Qpn, Time};
+use ferroce_verbs::time::{Time, now, until};
+use ferroce_verbs::{CompletionQueue, Gid, Qpn};
 
 use crate::broker::Broker;
 use crate::buffer::{Post, SendBuf};
@@ -183,8 +183,7 @@ impl Broker {
     /// Sleeps until work to a peer is done.
     fn sleep_for_sends(&self, peer: u32, limit: Duration) {
         let conn = self.peer(peer).ok().and_then(|peer| lock(&peer.sending).conn().cloned());
-        let queue = conn.as_ref().map(|conn| &**conn.send_queue.as_device());
-        CompletionQueue::sleep_for_any(queue.as_slice(), Some(limit), |_| true);
+        CompletionQueue::sleep_for_any(conn.iter().map(|conn| &conn.send_queue), limit, |_| true);
     }
 
     /// Waits until all that was posted has arrived, says goodbye to all members, and waits until they have heard it.
@@ -358,14 +357,13 @@ impl Broker {
                 return Ok(found);
             }
             let (conns, beside_others) = self.conns_for(sleep);
-            let datagrams = sleep.datagrams.then(|| &**self.inner.datagrams.receive_queue().as_device());
+            let datagrams = sleep.datagrams.then(|| self.inner.datagrams.receive_queue());
             let queues = conns.iter().flat_map(|(conn, sends)| {
-                let receives = sleep.receives.then(|| &**conn.receive_queue.as_device());
-                [receives, sends.then(|| &**conn.send_queue.as_device())]
+                [sleep.receives.then_some(&conn.receive_queue), sends.then_some(&conn.send_queue)]
             });
-            let queues: Vec<_> = queues.chain([datagrams]).flatten().collect();
+            let queues = queues.chain([datagrams]).flatten();
             let limit = if beside_others { left.min(BESIDE_OTHERS) } else { left };
-            CompletionQueue::sleep_for_any(&queues, Some(limit), |waker| {
+            CompletionQueue::sleep_for_any(queues, limit, |waker| {
                 common.wake_on_news(waker);
                 common.news_so_far() == news
             });

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use ferroce_broker::*;
-use ferroce_device::now;
+use ferroce_verbs::time::now;
 use ferroce_verbs::{Context, FaultPlan, PathPolicy};
 use rig::{SOON, members};
 

@@ -18,8 +18,7 @@ use std::time::Duration;
 
 use child::{ROLE, listen, role, soak_minutes, tell};
 use ferroce_broker::*;
-use ferroce_device::{now, park};
-use ferroce_transport::Time;
+use ferroce_verbs::time::{Time, now, park};
 use rig::{SOON, members};
 
 const NET: u8 = 193;

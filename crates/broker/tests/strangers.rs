@@ -7,9 +7,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_broker::*;
-use ferroce_device::now;
-use ferroce_transport::Time;
 use ferroce_verbs::cm::{CmError, ConnectRequest};
+use ferroce_verbs::time::{Time, now};
 use rig::stranger::{End, Greeting, HELLO, NO_PROOF, PROOF, READY, Stranger};
 use rig::{SOON, builder, eventually, members};
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
 use ferroce_transport::{Completion, Status, Time, WorkKind};
-use ferroce_wire::{Imm, Qpn, Rkey};
+use ferroce_wire::{Qpn, Rkey};
 
 use crate::eager::Eager;
 use crate::qp::QpShared;
@@ -25,15 +25,6 @@ use crate::qp::QpShared;
 /// Number of a completion queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CqId(pub u32);
-
-/// The end of a work request, and when it came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WorkCompletion {
-    /// What ended, and how.
-    pub completion: Completion,
-    /// When the device noted it.
-    pub time: Time,
-}
 
 /// Words of a completion in its ring.
 pub(crate) const WORDS: usize = 5;
@@ -48,7 +39,7 @@ fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     let mut extra = 0;
     if let Some(imm) = completion.imm {
         head |= HAS_IMM;
-        extra = imm.0;
+        extra = imm;
     } else if let Some(key) = completion.invalidated {
         head |= HAS_INVALIDATED;
         extra = key.0;
@@ -70,22 +61,20 @@ fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "fields are taken apart as they were put together")]
-fn decode(words: &[u64; WORDS]) -> WorkCompletion {
+fn decode(words: &[u64; WORDS]) -> Completion {
     let [id, head, lengths, numbers, time] = *words;
     let extra = (lengths >> 32) as u32;
     let source = Qpn::new((numbers >> 32) as u32);
-    WorkCompletion {
-        completion: Completion {
-            id,
-            status: Status::from_code(head as u8).unwrap_or(Status::LocalQpOperation),
-            kind: WorkKind::from_code((head >> 8) as u8).unwrap_or(WorkKind::Send),
-            byte_len: lengths as u32,
-            imm: (head & HAS_IMM != 0).then_some(Imm(extra)),
-            invalidated: (head & HAS_INVALIDATED != 0).then_some(Rkey(extra)),
-            qpn: Qpn::new(numbers as u32),
-            source_qp: (head & HAS_SOURCE != 0).then_some(source),
-            solicited: head & SOLICITED != 0,
-        },
+    Completion {
+        id,
+        status: Status::from_code(head as u8).unwrap_or(Status::LocalQpOperation),
+        kind: WorkKind::from_code((head >> 8) as u8).unwrap_or(WorkKind::Send),
+        byte_len: lengths as u32,
+        imm: (head & HAS_IMM != 0).then_some(extra),
+        invalidated: (head & HAS_INVALIDATED != 0).then_some(Rkey(extra)),
+        qpn: Qpn::new(numbers as u32),
+        source_qp: (head & HAS_SOURCE != 0).then_some(source),
+        solicited: head & SOLICITED != 0,
         time: Time::from_nanos(time),
     }
 }
@@ -145,7 +134,7 @@ fn tell(owners: &Owners, heard: &Heard) {
 #[inline]
 fn take_from(
     mut next: impl FnMut() -> Option<[u64; WORDS]>,
-    into: &mut [WorkCompletion],
+    into: &mut [Completion],
     owners: &Owners,
     heard: &mut Heard,
 ) -> usize {
@@ -154,7 +143,7 @@ fn take_from(
         let Some(words) = next() else { break };
         *place = decode(&words);
         taken += 1;
-        let completion = &place.completion;
+        let completion = &*place;
         if completion.qpn != heard.of {
             tell(owners, heard);
             *heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
@@ -306,11 +295,11 @@ impl CqShared {
 
     /// Takes completions off, oldest first; how many.
     #[inline]
-    pub(crate) fn take(&self, into: &mut [WorkCompletion]) -> usize {
+    pub(crate) fn take(&self, into: &mut [Completion]) -> usize {
         if self.filled.load(Ordering::Acquire) { self.take_some(into) } else { 0 }
     }
 
-    fn take_some(&self, into: &mut [WorkCompletion]) -> usize {
+    fn take_some(&self, into: &mut [Completion]) -> usize {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
         // Whoever adds something sets it afterwards. So it is found below, or it is set again.
@@ -354,7 +343,7 @@ impl CqShared {
         for (_, ring) in rings {
             kept.extend(std::iter::from_fn(|| ring.pop()));
         }
-        kept.retain(|words| decode(words).completion.qpn != qpn);
+        kept.retain(|words| decode(words).qpn != qpn);
         self.filled.store(true, Ordering::Release);
     }
 
@@ -663,11 +652,12 @@ mod tests {
             status: Status::Success,
             kind: WorkKind::ReceiveWithImm,
             byte_len: u32::MAX,
-            imm: Some(Imm(0)),
+            imm: Some(0),
             invalidated: None,
             qpn: Qpn::new(0x01_beef),
             source_qp: Some(Qpn::new(0)),
             solicited: true,
+            time: Time::ZERO,
         };
         let invalidated = Completion {
             imm: None,
@@ -681,7 +671,7 @@ mod tests {
         all.extend(Status::ALL.map(|status| Completion { status, ..invalidated }));
         for completion in all {
             let time = Time::from_nanos(123_456_789_012);
-            assert_eq!(decode(&encode(&completion, time)), WorkCompletion { completion, time });
+            assert_eq!(decode(&encode(&completion, time)), Completion { time, ..completion });
         }
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
-use ferroce_transport::{Completion, Status, Time, WorkKind};
+use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 
-use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, WorkCompletion, resize};
+use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, resize};
 use crate::deputy::{Bell, Seat};
 use crate::eager::Eager;
 use crate::engine::Engine;
@@ -195,7 +195,7 @@ impl CompletionQueue {
     ///
     /// Completions of one queue pair come in order. So do those of all queue pairs of one engine; between
     /// engines there is none.
-    pub fn poll(&self, into: &mut [WorkCompletion]) -> usize {
+    pub fn poll(&self, into: &mut [Completion]) -> usize {
         if !self.nic.is_ours() {
             return 0;
         }
@@ -212,7 +212,7 @@ impl CompletionQueue {
 
     /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves the device
     /// alone, and so costs next to nothing; who only ever calls this may wait for the driver.
-    pub fn take(&self, into: &mut [WorkCompletion]) -> usize {
+    pub fn take(&self, into: &mut [Completion]) -> usize {
         if !self.nic.is_ours() {
             return 0;
         }
@@ -241,7 +241,7 @@ impl CompletionQueue {
     }
 
     /// Takes completions off, waiting for the first until the time is over; for ever without one.
-    pub fn wait(&self, into: &mut [WorkCompletion], timeout: Option<Duration>) -> usize {
+    pub fn wait(&self, into: &mut [Completion], timeout: Option<Duration>) -> usize {
         let deadline = timeout.map(|timeout| clock::now() + timeout);
         let waker = THIS_THREAD.with(Waker::clone);
         loop {
@@ -276,7 +276,7 @@ impl CompletionQueue {
     }
 
     /// Looks again and again, for a moment.
-    fn look_for_a_moment(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> usize {
+    fn look_for_a_moment(&self, into: &mut [Completion], left: Option<Duration>) -> usize {
         let end = clock::now() + left.map_or(Eager::MOMENT, |left| left.min(Eager::MOMENT));
         let by_packets = self.engines().any(|engine| self.nic.engines().station(engine).expects_packets());
         loop {
@@ -296,7 +296,7 @@ impl CompletionQueue {
 
     /// Sleeps in the driver's place until a packet arrives or something completes; what has completed meanwhile,
     /// which may be nothing. `None` if the driver is needed, or no packets are expected.
-    fn wait_for_packets(&self, into: &mut [WorkCompletion], left: Option<Duration>) -> Option<usize> {
+    fn wait_for_packets(&self, into: &mut [Completion], left: Option<Duration>) -> Option<usize> {
         let mut engines = self.engines();
         let (engine, None) = (engines.next()?, engines.next()) else { return None };
         let station = self.nic.engines().station(engine);
@@ -321,18 +321,23 @@ impl CompletionQueue {
     /// Sleeps until one of these queues has completions, the waker is called that `begin` gets, or the time is over;
     /// for ever without one. It takes nothing off, and may wake for nothing. Who calls has just polled; `begin` says
     /// whether there still is nothing else to do.
-    pub fn sleep_for_any(queues: &[&Self], limit: Option<Duration>, begin: impl FnOnce(&Waker) -> bool) {
+    pub fn sleep_for_any<'a>(
+        queues: impl Iterator<Item = &'a Self> + Clone,
+        limit: Option<Duration>,
+        begin: impl FnOnce(&Waker) -> bool,
+    ) {
         let mut begin = Some(begin);
-        if queues.iter().any(|queue| !queue.nic.is_ours()) || Self::watch_for_any(queues, limit, &mut begin) {
+        let is_foreign = |queue: &Self| !queue.nic.is_ours();
+        if queues.clone().any(is_foreign) || Self::watch_for_any(queues.clone(), limit, &mut begin) {
             return;
         }
         let Some(begin) = begin else { return };
         let waker = THIS_THREAD.with(Waker::clone);
-        for queue in queues {
+        for queue in queues.clone() {
             queue.shared.wake_on_completion(&waker);
             queue.expect_sleep();
         }
-        if begin(&waker) && !queues.iter().any(|queue| queue.shared.has_some()) {
+        if begin(&waker) && !queues.clone().any(|queue| queue.shared.has_some()) {
             clock::park(limit);
         }
         for queue in queues {
@@ -341,14 +346,14 @@ impl CompletionQueue {
     }
 
     /// The same in the driver's place; false if that is not possible.
-    fn watch_for_any(
-        queues: &[&Self],
+    fn watch_for_any<'a>(
+        queues: impl Iterator<Item = &'a Self> + Clone,
         limit: Option<Duration>,
         begin: &mut Option<impl FnOnce(&Waker) -> bool>,
     ) -> bool {
-        let Some(first) = queues.first() else { return false };
-        let engines = queues.iter().fold(0, |engines, queue| engines | queue.shared.engines());
-        let of_one = queues.iter().all(|queue| queue.nic.is_same(&first.nic));
+        let Some(first) = queues.clone().next() else { return false };
+        let engines = queues.clone().fold(0, |engines, queue| engines | queue.shared.engines());
+        let of_one = queues.clone().all(|queue| queue.nic.is_same(&first.nic));
         if engines.count_ones() != 1 || !of_one {
             return false;
         }
@@ -359,11 +364,11 @@ impl CompletionQueue {
         let watched = BELL.try_with(|bell| {
             let bell = bell.as_ref()?;
             let seat = Seat::take(&station.driver)?;
-            for queue in queues {
+            for queue in queues.clone() {
                 queue.shared.wake_deputy_on_completion(&bell.waker);
             }
             let sleeps = begin.take().is_some_and(|begin| begin(&bell.waker));
-            if sleeps && !queues.iter().any(|queue| queue.shared.has_some()) {
+            if sleeps && !queues.clone().any(|queue| queue.shared.has_some()) {
                 seat.sleep(bell, limit);
             }
             for queue in queues {
@@ -376,7 +381,7 @@ impl CompletionQueue {
     }
 
     /// Takes completions off; if there are none, has `waker` called when there are.
-    pub fn poll_or_wake(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
+    pub fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker) -> usize {
         let taken = self.poll(into);
         if taken > 0 || !self.nic.is_ours() {
             return taken;
@@ -386,7 +391,7 @@ impl CompletionQueue {
 
     /// The same for a waker that has time. The driver may be parked meanwhile: if the program then stops polling, it
     /// takes a millisecond until packets are taken in again.
-    pub fn poll_or_wake_in_time(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
+    pub fn poll_or_wake_in_time(&self, into: &mut [Completion], waker: &Waker) -> usize {
         let taken = self.poll(into);
         if taken > 0 || !self.nic.is_ours() {
             return taken;
@@ -404,7 +409,7 @@ impl CompletionQueue {
     }
 
     /// Has `waker` called when something completes; takes off what has completed meanwhile.
-    fn wake_on_completion(&self, into: &mut [WorkCompletion], waker: &Waker) -> usize {
+    fn wake_on_completion(&self, into: &mut [Completion], waker: &Waker) -> usize {
         self.shared.wake_on_completion(waker);
         self.expect_sleep();
         self.shared.take(into)
@@ -451,24 +456,6 @@ impl Drop for CompletionQueue {
     }
 }
 
-impl WorkCompletion {
-    /// What an array is filled with before it is polled into.
-    pub const EMPTY: Self = Self {
-        completion: Completion {
-            id: 0,
-            status: Status::Success,
-            kind: WorkKind::Send,
-            byte_len: 0,
-            imm: None,
-            invalidated: None,
-            qpn: Qpn::SMI,
-            source_qp: None,
-            solicited: false,
-        },
-        time: Time::ZERO,
-    };
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,7 +471,7 @@ mod tests {
         cq.arm(Notify::Any);
         cq.moderate(10, Duration::from_micros(65_535)).unwrap();
         let waits = nic.engines().control(0, |engine| {
-            let completion = WorkCompletion::EMPTY.completion;
+            let completion = Completion::EMPTY;
             assert!(engine.tables.cq(cq.id()).unwrap().push(&completion, clock::now()));
             engine.tables.reconsider(cq.id());
             engine.tables.settle();
@@ -501,7 +488,7 @@ mod tests {
         let address = Some([127, 0, 48, 202].into());
         let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
         let queues = [0; 3].map(|_| CompletionQueue::new(&nic, 16, None).unwrap());
-        let all: Vec<&CompletionQueue> = queues.iter().map(|queue| &**queue).collect();
+        let all = || queues.iter().map(|queue| &**queue);
         for queue in &queues {
             queue.attach(0);
         }
@@ -513,7 +500,7 @@ mod tests {
             for queue in &queues {
                 let push = || {
                     nic.engines().control(0, |engine| {
-                        let completion = WorkCompletion::EMPTY.completion;
+                        let completion = Completion::EMPTY;
                         assert!(engine.tables.cq(queue.id()).unwrap().push(&completion, clock::now()));
                         engine.tables.reconsider(queue.id());
                         engine.tables.settle();
@@ -527,21 +514,21 @@ mod tests {
                     let mut begun = Some(begun);
                     while !queue.shared.has_some() {
                         let begin = begun.take();
-                        CompletionQueue::sleep_for_any(&all, None, |waker| {
+                        CompletionQueue::sleep_for_any(all(), None, |waker| {
                             begin.is_none_or(|begin| begin(waker))
                         });
                     }
                 });
-                assert_eq!(queue.take(&mut [WorkCompletion::EMPTY; 2]), 1);
+                assert_eq!(queue.take(&mut [Completion::EMPTY; 2]), 1);
                 assert_eq!(nic.slept_for().load(Ordering::SeqCst), 0, "nobody sleeps any more");
             }
             // Whatever `begin` registers its waker with can end the sleep too.
-            CompletionQueue::sleep_for_any(&all, None, |waker| {
+            CompletionQueue::sleep_for_any(all(), None, |waker| {
                 waker.wake_by_ref();
                 true
             });
-            CompletionQueue::sleep_for_any(&all, None, |_| false);
-            CompletionQueue::sleep_for_any(&all, Some(Duration::from_millis(1)), |_| true);
+            CompletionQueue::sleep_for_any(all(), None, |_| false);
+            CompletionQueue::sleep_for_any(all(), Some(Duration::from_millis(1)), |_| true);
         }
     }
 

@@ -14,8 +14,8 @@ const MOST: u32 = 16;
 /// Waits that sleep at once, until it is tried again.
 const TRY_AFTER: u32 = 256;
 
-/// What has been learned of whether it pays to look for a moment before one sleeps. Only an estimate: threads that do
-/// this at once may count as one.
+/// What has been learned of whether it pays to look for a moment before a thread sleeps. Only an estimate: threads that
+/// do this at once may count as one.
 #[derive(Debug)]
 pub struct Eager {
     /// Above zero: it pays.
@@ -33,7 +33,7 @@ impl Eager {
         Self { score: AtomicU32::new(GAIN), waits: AtomicU32::new(0) }
     }
 
-    /// Somebody is about to wait: whether to look for a moment first.
+    /// Whether a thread that is about to wait looks for a moment first.
     #[must_use]
     pub fn looks_first(&self) -> bool {
         let waits = self.waits.load(Ordering::Relaxed).wrapping_add(1);
@@ -41,7 +41,7 @@ impl Eager {
         self.score.load(Ordering::Relaxed) > 0 || waits.is_multiple_of(TRY_AFTER)
     }
 
-    /// That found something, or not.
+    /// Learns whether such a look found something.
     pub fn has_looked(&self, found: bool) {
         let score = self.score.load(Ordering::Relaxed);
         let score = if found { (score + GAIN).min(MOST) } else { score.saturating_sub(1) };

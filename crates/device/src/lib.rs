@@ -34,7 +34,7 @@ mod qp;
 mod srq;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
-pub use completion::{Channel, CqId, Notify, WorkCompletion};
+pub use completion::{Channel, CqId, Notify};
 pub use config::Config;
 pub use counters::DeviceCounters;
 pub use cq::CompletionQueue;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use common::{PATIENCE, Peer, Side, signaled};
 use ferroce_device::fabric::faults::FaultPlan;
-use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, WorkCompletion, now};
+use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, now};
 use ferroce_transport::{Completion, ReceiveRequest, SendOp, Status, WorkKind};
 
 const THREADS: usize = 8;
@@ -76,11 +76,11 @@ impl Crowd {
     fn collect(&self, from: u64, to: u64) {
         let mut seen = [Seen { sends: 2 * from, receives: from }; THREADS];
         let mut left = THREADS as u64 * 3 * (to - from);
-        let mut found = [WorkCompletion::EMPTY; 16];
+        let mut found = [Completion::EMPTY; 16];
         while left > 0 {
             let count = self.cq.wait(&mut found, Some(PATIENCE));
             assert!(count > 0, "{left} are missing: {seen:?} {:?}", self.members[0].side.qp.query());
-            for WorkCompletion { completion, .. } in &found[..count] {
+            for completion in &found[..count] {
                 let is_of = |member: &Member| member.side.qp.qpn() == completion.qpn;
                 let index = self.members.iter().position(is_of).expect("one of ours");
                 self.members[index].check(completion, &mut seen[index]);
@@ -268,11 +268,11 @@ fn windows_are_fair_over_several_sockets() {
             let same = (0..STREAMS).filter(|index| socket(*index) == of);
             same.map(|index| done[index]).sum::<u64>() * sockets as u64 / STREAMS as u64
         };
-        let mut found = [WorkCompletion::EMPTY; 16];
+        let mut found = [Completion::EMPTY; 16];
         while (0..sockets).any(|socket| share(&done, socket) < SHARE) {
             let count = cq.wait(&mut found, Some(PATIENCE));
             assert!(count > 0, "nothing more after {done:?}");
-            for WorkCompletion { completion, .. } in &found[..count] {
+            for completion in &found[..count] {
                 assert_eq!(completion.status, Status::Success);
                 let index = usize::try_from(completion.id).expect("small");
                 done[index] += 1;

@@ -121,7 +121,7 @@ fn be_the_child(before: Side, parent: &mut Wire) {
     assert_eq!(before.qp.post_receive(&[receive]), Err((0, PostError::OtherProcess)));
     let to_error = ferroce_transport::Attributes::to(State::Err);
     assert_eq!(before.qp.modify(&to_error, None), Err(QpError::Forked));
-    let mut found = [ferroce_device::WorkCompletion::EMPTY];
+    let mut found = [ferroce_transport::Completion::EMPTY];
     assert_eq!(before.cq.wait(&mut found, None), 0, "it does not wait for ever");
     drop(before);
 

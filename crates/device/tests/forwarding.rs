@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use common::{PATIENCE, Side, device};
 use ferroce_device::fabric::PORT;
-use ferroce_device::{CompletionQueue, PathPolicy, Qp, QpSpec, WorkCompletion};
-use ferroce_transport::{Attributes, Caps, ReceiveRequest, State, Status};
+use ferroce_device::{CompletionQueue, PathPolicy, Qp, QpSpec};
+use ferroce_transport::{Attributes, Caps, Completion, ReceiveRequest, State, Status};
 use ferroce_wire::{Body, Datagram, Deth, Flow, Grh, Packet, Psn, QKey, Qpn, Service};
 
 const ADDRESS: [u8; 4] = [127, 0, 64, 1];
@@ -112,9 +112,9 @@ impl Datagrams {
     /// Waits for the datagrams of a run, and looks at every byte.
     fn check(&self, run: usize, count: usize) {
         for id in 0..count as u64 {
-            let mut found = [WorkCompletion::EMPTY];
+            let mut found = [Completion::EMPTY];
             assert_eq!(self.cq.wait(&mut found, Some(PATIENCE)), 1, "{:?}", self.side.nic.counters());
-            let done = found[0].completion;
+            let done = found[0];
             assert_eq!((done.id, done.status, done.byte_len), (id, Status::Success, LEN_AND_GRH));
             let mut seen = [0; LEN];
             self.side

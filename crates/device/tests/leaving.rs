@@ -9,9 +9,9 @@ use std::sync::Arc;
 use common::{PATIENCE, Side, device, signaled};
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::memory::Allocation;
-use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, WorkCompletion, now};
+use ferroce_device::{CompletionQueue, Config, Nic, PathPolicy, now};
 use ferroce_transport::{
-    Access, Attributes, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, State, Status,
+    Access, Attributes, Completion, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, State, Status,
 };
 
 /// Two connected ends on the wire.
@@ -93,9 +93,9 @@ fn completions_of_a_reset_queue_pair_can_be_forgotten_and_those_of_others_stay()
     flushed(&a);
     flushed(&other);
     a.cq.forget(a.qp.qpn());
-    let mut found = [WorkCompletion::EMPTY; 8];
+    let mut found = [Completion::EMPTY; 8];
     assert_eq!(a.cq.poll(&mut found), 1);
-    assert_eq!((found[0].completion.id, found[0].completion.qpn), (2, other.qp.qpn()));
+    assert_eq!((found[0].id, found[0].qpn), (2, other.qp.qpn()));
     // What completes later comes as ever.
     a.qp.post_receive(&[ReceiveRequest { id: 4, sges: &[] }]).unwrap();
     assert_eq!(a.completion().id, 4);

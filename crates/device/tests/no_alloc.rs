@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use allocation_counter::measure;
 use common::{Side, device, signaled};
-use ferroce_device::{Config, Nic, PathPolicy, WorkCompletion};
-use ferroce_transport::{Data, ReceiveRequest, SendFlags, SendOp, SendRequest, Status};
+use ferroce_device::{Config, Nic, PathPolicy};
+use ferroce_transport::{Completion, Data, ReceiveRequest, SendFlags, SendOp, SendRequest, Status};
 use ferroce_wire::Imm;
 
 /// Rounds before the count and in it. Queues, timers and lists have grown to their size after the first.
@@ -87,12 +87,12 @@ impl Ends {
 
     /// Polls both ends until so many completions came at each.
     fn collect(&self, mut left: [usize; 2]) {
-        let mut found = [WorkCompletion::EMPTY; 16];
+        let mut found = [Completion::EMPTY; 16];
         let end = ferroce_device::now() + common::PATIENCE;
         while left != [0; 2] {
             for (side, left) in self.sides.iter().zip(&mut left) {
                 let count = side.cq.poll(&mut found);
-                let failed = found[..count].iter().find(|done| done.completion.status != Status::Success);
+                let failed = found[..count].iter().find(|done| done.status != Status::Success);
                 assert!(
                     failed.is_none(),
                     "{failed:?}: {:?}",

@@ -34,7 +34,7 @@ fn exchange(path: PathPolicy, address: [u8; 4]) {
     a.qp.post_send(&[signaled(2, SendOp::SendImm(Imm(7)), &[a.sge(0, 100_000)])]).expect("room");
     assert_eq!(a.completion().status, Status::Success);
     let got = b.completion();
-    assert_eq!((got.id, got.byte_len, got.imm), (9, 100_000, Some(Imm(7))));
+    assert_eq!((got.id, got.byte_len, got.imm), (9, 100_000, Some(7)));
     b.memory.read(500_000, &mut seen).expect("inside");
     assert_eq!(seen, bytes);
 

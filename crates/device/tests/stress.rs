@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use common::{Side, device, signaled};
-use ferroce_device::{PathPolicy, WorkCompletion};
-use ferroce_transport::{ReceiveRequest, SendOp, Status};
+use ferroce_device::PathPolicy;
+use ferroce_transport::{Completion, ReceiveRequest, SendOp, Status};
 
 /// Messages go to and fro; each side checks what it got.
 fn ping_pong(a: &Side, b: &Side, rounds: u64, wait: bool) {
@@ -91,7 +91,7 @@ fn who_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
     std::thread::scope(|scope| {
         a.qp.post_send(&[signaled(7, SendOp::Send, &[out])]).expect("room");
         let sleeper = scope.spawn(|| a.completion());
-        let mut nothing = [WorkCompletion::EMPTY];
+        let mut nothing = [Completion::EMPTY];
         while a.qp.query().expect("it is there").counters.rnr_received < 3 {
             assert_eq!(b.cq.wait(&mut nothing, Some(Duration::from_millis(1))), 0);
         }
@@ -231,12 +231,12 @@ fn a_program_that_polls_once_a_millisecond_is_not_late_with_its_timers() {
     // 4.2 ms, twice.
     asks.connect_with(&peer, 10, 1);
     asks.qp.post_send(&[signaled(1, SendOp::Write(peer.at(0)), &[asks.sge(0, 8)])]).unwrap();
-    let mut found = [WorkCompletion::EMPTY];
+    let mut found = [Completion::EMPTY];
     let mut polls = 0;
     while asks.cq.poll(&mut found) == 0 {
         polls += 1;
         assert!(polls < 1500, "{:?}", asks.qp.query());
         std::thread::sleep(Duration::from_micros(800));
     }
-    assert_eq!(found[0].completion.status, Status::RetryExceeded);
+    assert_eq!(found[0].status, Status::RetryExceeded);
 }

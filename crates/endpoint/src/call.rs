@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use ferroce_device::{now, park, until};
+use ferroce_verbs::time::{now, park, until};
 
 use crate::error::Error;
 use crate::options::Polling;

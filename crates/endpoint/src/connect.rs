@@ -7,9 +7,8 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use ferroce_device::{now, until};
-use ferroce_verbs::Time;
 use ferroce_verbs::cm::{self, CmError, Connecting, Established};
+use ferroce_verbs::time::{Time, now, until};
 
 use crate::call::block_on;
 use crate::connection::Connection;

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Wake, Waker};
 
-use ferroce_device::WorkCompletion;
-use ferroce_verbs::{Completion, CompletionQueue, Context, CreateError, Qpn};
+use ferroce_verbs::{Completion, CompletionQueue, Context, CreateError, Haste, Qpn};
 
 use crate::error::SetupError;
 
@@ -116,13 +115,13 @@ impl Hub {
         }
         loop {
             let asked = self.asked.load(Ordering::Acquire);
-            let mut found = [WorkCompletion::EMPTY; CHUNK];
+            let mut found = [Completion::EMPTY; CHUNK];
             loop {
-                let queue = self.queue.as_device();
-                let taken = match self.hasty.load(Ordering::SeqCst) {
-                    0 => queue.poll_or_wake_in_time(&mut found, &self.waker),
-                    _ => queue.poll_or_wake(&mut found, &self.waker),
+                let haste = match self.hasty.load(Ordering::SeqCst) {
+                    0 => Haste::InTime,
+                    _ => Haste::AtOnce,
                 };
+                let taken = self.queue.poll_or_wake(&mut found, &self.waker, haste);
                 if taken == 0 {
                     break;
                 }
@@ -134,14 +133,13 @@ impl Hub {
         }
     }
 
-    fn hand_out(&self, found: &[WorkCompletion]) {
+    fn hand_out(&self, found: &[Completion]) {
         for completion in found {
-            let completion = Completion::from(*completion);
             // A connection that is gone does not ask what became of its work.
             let inbox = self.members().inboxes.get(&completion.qpn).cloned();
             let wakers = inbox.map_or_else(Vec::new, |inbox| {
                 let mut inside = inbox.inside();
-                inside.arrived.push_back(completion);
+                inside.arrived.push_back(*completion);
                 if std::mem::take(&mut inside.hasty) {
                     self.hasty.fetch_sub(1, Ordering::SeqCst);
                 }
@@ -167,7 +165,7 @@ impl Hub {
     fn relax(&self, inbox: &Inbox) {
         let was_hasty = std::mem::take(&mut inbox.inside().hasty);
         if was_hasty && self.hasty.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.queue.as_device().relax();
+            self.queue.relax();
         }
     }
 }
@@ -198,14 +196,6 @@ impl Inbox {
     }
 }
 
-/// How soon a waker must be called.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Haste {
-    AtOnce,
-    /// A millisecond does not matter, and the device's driver may be parked.
-    InTime,
-}
-
 /// Where a connection's completions come from.
 #[derive(Debug)]
 pub(crate) enum Completions {
@@ -231,15 +221,7 @@ impl Completions {
     /// Takes off those that are there, without a look at the device.
     pub(crate) fn take(&self, into: &mut [Completion]) -> usize {
         match self {
-            Self::Own(queue) => {
-                let mut found = [WorkCompletion::EMPTY; CHUNK];
-                let room = CHUNK.min(into.len());
-                let taken = queue.as_device().take(&mut found[..room]);
-                for (place, found) in into.iter_mut().zip(&found[..taken]) {
-                    *place = (*found).into();
-                }
-                taken
-            }
+            Self::Own(queue) => queue.take(into),
             Self::Shared { inbox, .. } => inbox.take(into),
         }
     }
@@ -247,18 +229,7 @@ impl Completions {
     /// Takes some off; if there are none, has `waker` called when there are.
     pub(crate) fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker, haste: Haste) -> usize {
         match self {
-            Self::Own(queue) => {
-                let mut found = [WorkCompletion::EMPTY; CHUNK];
-                let room = CHUNK.min(into.len());
-                let taken = match haste {
-                    Haste::AtOnce => queue.as_device().poll_or_wake(&mut found[..room], waker),
-                    Haste::InTime => queue.as_device().poll_or_wake_in_time(&mut found[..room], waker),
-                };
-                for (place, found) in into.iter_mut().zip(&found[..taken]) {
-                    *place = (*found).into();
-                }
-                taken
-            }
+            Self::Own(queue) => queue.poll_or_wake(into, waker, haste),
             Self::Shared { hub, inbox, .. } => {
                 hub.hub.note_waker(inbox, waker, haste);
                 hub.hub.pump();
@@ -270,7 +241,7 @@ impl Completions {
     /// What waits for them has time from now on.
     pub(crate) fn relax(&self) {
         match self {
-            Self::Own(queue) => queue.as_device().relax(),
+            Self::Own(queue) => queue.relax(),
             Self::Shared { hub, inbox, .. } => hub.hub.relax(inbox),
         }
     }

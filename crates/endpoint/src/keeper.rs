@@ -7,8 +7,7 @@ use std::task::{Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use ferroce_device::{now, park, until};
-use ferroce_verbs::Time;
+use ferroce_verbs::time::{Time, now, park, until};
 
 use crate::core::{Core, State};
 use crate::error::Cause;

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_verbs::{ConnectOptions, Context, PathPolicy, ProtectionDomain};
+use ferroce_verbs::{ConnectOptions, Context, Limits, PathPolicy, ProtectionDomain};
 
 use crate::error::SetupError;
 use crate::frame::{Exposure, Header, Kind};
@@ -272,13 +272,13 @@ impl Options {
         let eager = (Header::LEN + Exposure::MOST).max(256) as u64;
         let checks: [(&'static str, u64, u64, u64); 8] = [
             ("backlog", self.backlog as u64, 1, 65_536),
-            ("inline", self.inline.into(), 0, ferroce_device::Limits::INLINE.into()),
+            ("inline", self.inline.into(), 0, Limits::INLINE.into()),
             ("send_depth", self.send_depth.into(), 4, 16_384),
             ("receive_depth", self.receive_depth.into(), 2, 1 << 14),
             ("eager", self.eager.into(), eager, 1 << 24),
             ("max_message", self.max_message, 0, 1 << 30),
             ("signal_every", self.signal_every.into(), 1, u64::from(self.send_depth) / 2),
-            ("max_reads", self.qp.max_rd_atomic.into(), 1, ferroce_device::Limits::READ_DEPTH.into()),
+            ("max_reads", self.qp.max_rd_atomic.into(), 1, Limits::READ_DEPTH.into()),
         ];
         for (option, given, least, most) in checks {
             if !(least..=most).contains(&given) {

@@ -9,7 +9,7 @@ use std::task::{Poll, Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use ferroce_device::{now, park, until};
+use ferroce_verbs::time::{now, park, until};
 
 use crate::buffer::Message;
 use crate::connection::{Connection, poll_receive};

@@ -9,9 +9,9 @@ use std::task::{Context as TaskContext, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use ferroce_device::{now, park, until, wait_readable};
 use ferroce_endpoint::*;
 use ferroce_verbs::cm::{self, CmError, CmOptions};
+use ferroce_verbs::time::{now, park, until, wait_readable};
 use ferroce_verbs::{CompletionQueue, QueuePair, Service, Time};
 
 /// Long enough for a loaded machine; no test waits for it to pass.

@@ -4,9 +4,9 @@
 use std::thread;
 use std::time::Duration;
 
-use ferroce_device::park;
 use ferroce_endpoint::*;
 use ferroce_verbs::FaultPlan;
+use ferroce_verbs::time::park;
 
 /// No single message takes so long.
 const STUCK: Duration = Duration::from_secs(60);

@@ -49,7 +49,7 @@ pub fn pause(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Parks this thread until somebody unparks it, or the time is over; for ever with `None`.
+/// Parks this thread until another one unparks it, or the time is over; for ever with `None`.
 #[expect(clippy::disallowed_methods, reason = "this is where time comes from")]
 pub fn park(limit: Option<Duration>) {
     match limit {

@@ -1,175 +1,159 @@
 //! What a program hears back.
+//!
+//! There is one type of completion from the machine that ends the work to the program that takes it off a queue.
 
-use ferroce_wire::{Imm, Qpn, Rkey};
+use ferroce_wire::{Qpn, Rkey};
+use thiserror::Error;
 
-/// How work ended. The numbers are those of `ibv_wc_status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(u8)]
-pub enum Status {
-    /// Done.
-    Success = 0,
-    /// A message was longer than the receive that it met.
-    LocalLength = 1,
-    /// The queue pair could not do this.
-    LocalQpOperation = 2,
-    /// A local key did not give access to local memory.
-    LocalProtection = 4,
-    /// Not done, because the queue pair is in error.
-    Flushed = 5,
-    /// A memory window could not be bound.
-    WindowBind = 6,
-    /// The responder's answer was not an answer to the request.
-    BadResponse = 7,
-    /// Our own memory refused what a peer asked, after part of it had arrived.
-    LocalAccess = 8,
-    /// The responder refused the request as invalid.
-    RemoteInvalidRequest = 9,
-    /// The responder refused access to its memory.
-    RemoteAccess = 10,
-    /// The responder failed for a reason of its own.
-    RemoteOperation = 11,
-    /// The peer did not answer, as often as it was tried.
-    RetryExceeded = 12,
-    /// The peer had no receive posted, as often as it was tried.
-    RnrRetryExceeded = 13,
-}
-
-impl Status {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::Success,
-        Self::LocalLength,
-        Self::LocalQpOperation,
-        Self::LocalProtection,
-        Self::Flushed,
-        Self::WindowBind,
-        Self::BadResponse,
-        Self::LocalAccess,
-        Self::RemoteInvalidRequest,
-        Self::RemoteAccess,
-        Self::RemoteOperation,
-        Self::RetryExceeded,
-        Self::RnrRetryExceeded,
-    ];
-
-    /// Its number in `ibv_wc_status`.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// The status with this number.
-    #[must_use]
-    pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.code() == code)
-    }
-
-    /// What it means, in a few words.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Success => "success",
-            Self::LocalLength => "local length error: the message was longer than the receive that it met",
-            Self::LocalQpOperation => "local QP operation error: the queue pair could not do this",
-            Self::LocalProtection => "local protection error: a local key does not open this memory",
-            Self::Flushed => "flushed: not done, because the queue pair is in error",
-            Self::WindowBind => "memory window bind error",
-            Self::BadResponse => "bad response: the peer's answer does not fit the request",
-            Self::LocalAccess => "local access error: our memory refused what a peer had begun",
-            Self::RemoteInvalidRequest => "remote invalid request: the peer refused it as invalid",
-            Self::RemoteAccess => "remote access error: the peer's memory is not open for this",
-            Self::RemoteOperation => "remote operation error: the peer failed for a reason of its own",
-            Self::RetryExceeded => "retry exceeded: the peer did not answer",
-            Self::RnrRetryExceeded => "RNR retry exceeded: the peer had no receive posted",
-        }
-    }
-}
-
-impl core::fmt::Display for Status {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.pad(self.text())
-    }
-}
-
-/// What kind of work a completion is for. The numbers are those of `ibv_wc_opcode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum WorkKind {
-    /// SEND of any form.
-    Send = 0,
-    /// RDMA WRITE, with or without immediate data.
-    Write = 1,
-    /// RDMA READ.
-    Read = 2,
-    /// Compare and swap.
-    CompareSwap = 3,
-    /// Fetch and add.
-    FetchAdd = 4,
-    /// Memory window bind.
-    BindWindow = 5,
-    /// Local invalidation.
-    LocalInvalidate = 6,
-    /// ATOMIC WRITE.
-    AtomicWrite = 9,
-    /// Masked compare and swap. `ibv_wc_opcode` has no number for it: this one is our own.
-    MaskedCompareSwap = 100,
-    /// Masked fetch and add; its number is our own too.
-    MaskedFetchAdd = 101,
-    /// A SEND arrived.
-    Receive = 128,
-    /// An RDMA WRITE with immediate data arrived.
-    ReceiveWithImm = 129,
-}
-
-impl WorkKind {
-    /// Its number in `ibv_wc_opcode`.
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// The kind with this number.
-    #[must_use]
-    pub const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            0 => Self::Send,
-            1 => Self::Write,
-            2 => Self::Read,
-            3 => Self::CompareSwap,
-            4 => Self::FetchAdd,
-            5 => Self::BindWindow,
-            6 => Self::LocalInvalidate,
-            9 => Self::AtomicWrite,
-            100 => Self::MaskedCompareSwap,
-            101 => Self::MaskedFetchAdd,
-            128 => Self::Receive,
-            129 => Self::ReceiveWithImm,
-            _ => return None,
-        })
-    }
-}
+use crate::status::{Status, WorkKind};
+use crate::time::Time;
 
 /// The end of one work request.
+///
+/// [`result`](Self::result) says whether it went well; [`classify`](Self::classify) sorts it by what it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The program's name for the request.
     pub id: u64,
     /// How it ended.
     pub status: Status,
-    /// What it was.
+    /// What it was. Of a failed request this is not reliable on other devices.
     pub kind: WorkKind,
-    /// Bytes received, or read.
+    /// Bytes received or read. A datagram counts the 40 bytes of its header too.
     pub byte_len: u32,
     /// Immediate data that came along.
-    pub imm: Option<Imm>,
+    pub imm: Option<u32>,
     /// A key of ours that the peer took out of use.
     pub invalidated: Option<Rkey>,
     /// The queue pair it is about.
     pub qpn: Qpn,
     /// The queue pair that sent a datagram.
     pub source_qp: Option<Qpn>,
-    /// The sender asked for an event.
+    /// Whether the sender asked for an event.
     pub solicited: bool,
+    /// When it ended, on the clock of the device. The machines know no clock and leave it at zero: the device sets it
+    /// as it puts the completion into its queue.
+    pub time: Time,
+}
+
+impl Completion {
+    /// What an array is filled with before it is polled into.
+    pub const EMPTY: Self = Self {
+        id: 0,
+        status: Status::Success,
+        kind: WorkKind::Send,
+        byte_len: 0,
+        imm: None,
+        invalidated: None,
+        qpn: Qpn::SMI,
+        source_qp: None,
+        solicited: false,
+        time: Time::ZERO,
+    };
+
+    /// Itself if the work was done, else why not.
+    ///
+    /// # Errors
+    /// The status, and what to do about it.
+    pub const fn result(&self) -> Result<&Self, WorkError> {
+        match self.status {
+            Status::Success => Ok(self),
+            status => Err(WorkError { id: self.id, qpn: self.qpn, kind: self.kind, status }),
+        }
+    }
+
+    /// Whether the work was done.
+    #[must_use]
+    pub const fn is_success(&self) -> bool {
+        matches!(self.status, Status::Success)
+    }
+
+    /// The completion, sorted by what it was.
+    #[must_use]
+    pub const fn classify(self) -> Classified {
+        if let Err(error) = self.result() {
+            return Classified::Failed(error);
+        }
+        match self.kind {
+            WorkKind::Send => Classified::Sent(self),
+            WorkKind::Write | WorkKind::AtomicWrite => Classified::Wrote(self),
+            WorkKind::Read => Classified::Read(self),
+            WorkKind::CompareSwap
+            | WorkKind::FetchAdd
+            | WorkKind::MaskedCompareSwap
+            | WorkKind::MaskedFetchAdd => Classified::Atomic(self),
+            WorkKind::Receive => Classified::Received(self),
+            WorkKind::ReceiveWithImm => Classified::Written(self),
+            WorkKind::BindWindow | WorkKind::LocalInvalidate => Classified::Local(self),
+        }
+    }
+}
+
+/// A completion by what it was: all but [`Failed`](Self::Failed) went well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Classified {
+    /// A message or datagram of ours left; on a reliable connection it arrived.
+    Sent(Completion),
+    /// A WRITE of ours is in the peer's memory.
+    Wrote(Completion),
+    /// A READ brought its bytes.
+    Read(Completion),
+    /// An atomic brought what was there before.
+    Atomic(Completion),
+    /// A message of the peer arrived in a receive of ours.
+    Received(Completion),
+    /// The peer wrote into our memory, and says so with immediate data.
+    Written(Completion),
+    /// Work without packets, such as binding a memory window.
+    Local(Completion),
+    /// It did not go well.
+    Failed(WorkError),
+}
+
+/// Work that failed: which, why, and what to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("work {id} ({kind:?}) of queue pair {qpn}: {status}; {}", self.next_step())]
+pub struct WorkError {
+    /// The program's name for the request.
+    pub id: u64,
+    /// The queue pair.
+    pub qpn: Qpn,
+    /// What it was.
+    pub kind: WorkKind,
+    /// Why it failed.
+    pub status: Status,
+}
+
+impl WorkError {
+    /// What to do about it, in a few words.
+    #[must_use]
+    pub const fn next_step(&self) -> &'static str {
+        match self.status {
+            Status::Success => "nothing is wrong",
+            Status::LocalLength => "post longer receives, or send less at once",
+            Status::LocalQpOperation => "see whether the request fits the queue pair's limits",
+            Status::LocalProtection => {
+                "see whether the region was deregistered too early, or lacks LOCAL_WRITE for what is received"
+            }
+            Status::Flushed => {
+                "look at the first failure of this queue pair, then reset and connect it again"
+            }
+            Status::WindowBind => "see whether the region allows windows to be bound",
+            Status::BadResponse => "see whether the peer speaks RoCEv2 as the IBA has it",
+            Status::LocalAccess => "do not deregister memory that a peer is writing",
+            Status::RemoteInvalidRequest => {
+                "see whether the peer's receive is long enough and its queue pair allows this operation"
+            }
+            Status::RemoteAccess => {
+                "see whether the peer's region is still registered, has this range and allows this access"
+            }
+            Status::RemoteOperation => "look at the peer's own completions and events",
+            Status::RetryExceeded => {
+                "see whether the peer is up, its queue pair connected to this one, and port 4791 open"
+            }
+            Status::RnrRetryExceeded => "have the peer post receives sooner, or raise rnr_retry",
+        }
+    }
 }
 
 /// Something that happened to a queue pair beside its work.
@@ -185,4 +169,29 @@ pub enum Event {
     RequestError,
     /// The peer reached for memory that it may not touch.
     AccessError,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_work_and_the_next_step() {
+        let failed =
+            Completion { id: 5, status: Status::RetryExceeded, qpn: Qpn::new(0x11), ..Completion::EMPTY };
+        let error = failed.result().unwrap_err();
+        assert_eq!(failed.classify(), Classified::Failed(error));
+        let text = error.to_string();
+        assert!(text.starts_with("work 5 (Send) of queue pair 0x000011: retry exceeded"), "{text}");
+        assert!(text.contains("see whether the peer is up"), "{text}");
+    }
+
+    #[test]
+    fn every_kind_has_its_class() {
+        let of = |kind| Completion { kind, ..Completion::EMPTY }.classify();
+        assert!(matches!(of(WorkKind::Send), Classified::Sent(_)));
+        assert!(matches!(of(WorkKind::AtomicWrite), Classified::Wrote(_)));
+        assert!(matches!(of(WorkKind::FetchAdd), Classified::Atomic(_)));
+        assert!(matches!(of(WorkKind::ReceiveWithImm), Classified::Written(_)));
+    }
 }

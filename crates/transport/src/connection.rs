@@ -4,10 +4,11 @@ use core::time::Duration;
 
 use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer};
 
-use crate::completion::{Completion, Status, WorkKind};
+use crate::completion::Completion;
 use crate::counters::Counters;
 use crate::host::{Accessor, DomainId, Host, SharedQueueId};
 use crate::pacing::Pacer;
+use crate::status::{Status, WorkKind};
 use crate::time::Time;
 use crate::window::Window;
 use crate::work::{Access, SendOp};
@@ -72,17 +73,7 @@ impl Connection {
 
     /// A completion of this queue pair with nothing to tell but how it ended.
     pub(crate) const fn completion(&self, id: u64, status: Status, kind: WorkKind) -> Completion {
-        Completion {
-            id,
-            status,
-            kind,
-            byte_len: 0,
-            imm: None,
-            invalidated: None,
-            qpn: self.qpn,
-            source_qp: None,
-            solicited: false,
-        }
+        Completion { id, status, kind, qpn: self.qpn, ..Completion::EMPTY }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use ferroce_wire::{Imm, Lkey, Reth, Rkey, Segment};
 
-use crate::completion::{Completion, Status, WorkKind};
+use crate::completion::Completion;
 use crate::connection::{Connection, Context};
 use crate::host::{Denied, Host, SharedQueueId};
 use crate::planted::{Bug, is_planted};
 use crate::queue::{Receive, ReceiveQueue};
+use crate::status::{Status, WorkKind};
 use crate::transmit::Gather;
 use crate::work::Access;
 

@@ -4,13 +4,13 @@ use ferroce_wire::{
     Body, Datagram, Deth, Grh, Imm, Msn, Packet, PayloadLen, PayloadRule, Psn, Reth, Segment, UcRequest,
 };
 
-use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::inbound::{Fault, Inbound, Message};
 use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::requester::segment;
+use crate::status::Status;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::work::{SendFlags, SendOp, SendRequest};
 
@@ -328,7 +328,7 @@ impl UcReceiver {
     fn finish<H: Host>(&mut self, imm: Option<Imm>, solicited: bool, cx: &mut Context<'_, H>) {
         self.inbound.finish(
             |completion| {
-                completion.imm = imm;
+                completion.imm = imm.map(|imm| imm.0);
                 completion.solicited = solicited;
             },
             cx,
@@ -386,7 +386,7 @@ pub(crate) fn handle_datagram<H: Host>(
             cx.counters.requests_received += 1;
             inbound.finish(
                 |completion| {
-                    completion.imm = datagram.imm;
+                    completion.imm = datagram.imm.map(|imm| imm.0);
                     completion.source_qp = Some(datagram.deth.source_qp);
                     completion.solicited = solicited;
                 },

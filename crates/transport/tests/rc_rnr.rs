@@ -127,7 +127,7 @@ fn rnr_in_the_middle_of_a_write_with_immediate() {
     assert_sends(&mut pair, Side::A, &[(1, Status::Success, 3000)]);
     let received = pair.take_receives(Side::B);
     assert_eq!(received.len(), 1);
-    assert_eq!((received[0].id, received[0].imm, received[0].byte_len), (50, Some(Imm(0xcafe)), 3000));
+    assert_eq!((received[0].id, received[0].imm, received[0].byte_len), (50, Some(0xcafe), 3000));
     assert_filled(&mut pair, Side::B, 0, 3000, 1);
     assert_at_peace(&mut pair);
 }

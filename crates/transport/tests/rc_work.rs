@@ -138,7 +138,7 @@ fn inline_data_of_several_packets_arrives() {
     assert_eq!(&pair.memory(Side::B)[..1000], bytes);
     assert_sends(&mut pair, Side::A, &[(1, Status::Success, 1000)]);
     let received = pair.take_receives(Side::B);
-    assert_eq!((received[0].imm, received[0].kind), (Some(Imm(9)), WorkKind::Receive));
+    assert_eq!((received[0].imm, received[0].kind), (Some(9), WorkKind::Receive));
 }
 
 /// Work without the flag completes silently; the next with it speaks for all.

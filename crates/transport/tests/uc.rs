@@ -63,7 +63,7 @@ fn a_gap_drops_the_message_and_the_receive_is_used_again() {
         assert_eq!(wire_of(&pair, Side::B).len(), 0);
         let received = pair.take_receives(Side::B);
         assert_eq!(received.len(), 1, "lost {lost}");
-        assert_eq!((received[0].id, received[0].imm, received[0].byte_len), (50, Some(Imm(7)), 4096));
+        assert_eq!((received[0].id, received[0].imm, received[0].byte_len), (50, Some(7), 4096));
         assert_filled(&mut pair, Side::B, 0x8000, 4096, 2);
         // With the first packet lost, the message never began.
         assert_eq!(pair.counters(Side::B).uc_messages_dropped, u64::from(lost > 0));
@@ -100,7 +100,7 @@ fn a_write_with_immediate_takes_a_receive() {
     let received = pair.take_receives(Side::B);
     assert_eq!(received.len(), 1, "there was one receive");
     let one = received[0];
-    assert_eq!((one.id, one.imm, one.byte_len, one.kind), (50, Some(Imm(9)), 3000, WorkKind::ReceiveWithImm));
+    assert_eq!((one.id, one.imm, one.byte_len, one.kind), (50, Some(9), 3000, WorkKind::ReceiveWithImm));
     assert_filled(&mut pair, Side::B, 0x1000, 3000, 1);
     assert_eq!(pair.counters(Side::B).no_receive, 1);
     assert_untouched(&mut pair, Side::B, 0x2000, 10);

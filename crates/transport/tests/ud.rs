@@ -43,7 +43,7 @@ fn a_datagram_arrives_behind_its_addresses() {
     assert_eq!(received.len(), 1);
     let one = received[0];
     assert_eq!((one.id, one.status, one.kind), (50, Status::Success, WorkKind::Receive));
-    assert_eq!((one.byte_len, one.imm, one.source_qp), (PREFIX + 5, Some(Imm(3)), Some(Pair::qpn(Side::A))));
+    assert_eq!((one.byte_len, one.imm, one.source_qp), (PREFIX + 5, Some(3), Some(Pair::qpn(Side::A))));
     let memory = pair.memory(Side::B);
     assert_eq!(&memory[40..45], b"hello");
     // An IPv4 header fills the second half: version, then source and destination at its end.

@@ -29,9 +29,7 @@ impl AddressHandle {
         self.device.vector()
     }
 
-    /// The handle as the device knows it, for what this API does not have.
-    #[must_use]
-    pub const fn as_device(&self) -> &Arc<ferroce_device::AddressHandle> {
+    pub(crate) const fn as_device(&self) -> &Arc<ferroce_device::AddressHandle> {
         &self.device
     }
 }

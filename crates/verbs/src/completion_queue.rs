@@ -4,12 +4,12 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use ferroce_device::{CqId, Notify, WorkCompletion};
+use ferroce_device::{CqId, Notify};
+use ferroce_transport::Completion;
 
-use crate::completion::Completion;
 use crate::error::{CreateError, WaitError};
 
 /// Where work is reported when it is done. Clones are the same queue.
@@ -21,8 +21,15 @@ pub struct CompletionQueue {
     device: Arc<ferroce_device::CompletionQueue>,
 }
 
-/// Completions that one look takes off.
-const CHUNK: usize = 16;
+/// How soon a waker must be called when something completes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Haste {
+    /// At once: the device's own thread keeps watch.
+    AtOnce,
+    /// A millisecond does not matter, and the device's own thread may be parked meanwhile: for a program that
+    /// polls all the time anyway, and leaves a waker only in case it stops.
+    InTime,
+}
 
 impl CompletionQueue {
     pub(crate) const fn new(device: Arc<ferroce_device::CompletionQueue>) -> Self {
@@ -66,28 +73,26 @@ impl CompletionQueue {
 
     /// Takes completions off, oldest first, and returns how many. It never waits; finding none,
     /// it lets the device work for a moment, so that a loop around it makes progress.
+    ///
+    /// Completions of one queue pair come in order.
+    #[inline]
     pub fn poll(&self, into: &mut [Completion]) -> usize {
-        let mut found = [WorkCompletion::EMPTY; CHUNK];
-        let mut done = 0;
-        while done < into.len() {
-            let room = CHUNK.min(into.len() - done);
-            let taken = self.device.poll(&mut found[..room]);
-            for (place, found) in into[done..].iter_mut().zip(&found[..taken]) {
-                *place = (*found).into();
-            }
-            done += taken;
-            if taken < room {
-                break;
-            }
-        }
-        done
+        self.device.poll(into)
     }
 
     /// Takes off the oldest completion, if there is one.
     #[must_use]
     pub fn poll_one(&self) -> Option<Completion> {
-        let mut found = [WorkCompletion::EMPTY];
-        (self.device.poll(&mut found) > 0).then(|| found[0].into())
+        let mut found = [Completion::EMPTY];
+        (self.poll(&mut found) > 0).then_some(found[0])
+    }
+
+    /// Takes off completions that are there already, oldest first, and returns how many. Unlike [`poll`](Self::poll)
+    /// it leaves the device alone, and so costs next to nothing: a program that looks at many queues polls one
+    /// of them, and takes from the others. A loop around this alone waits for the device's own thread.
+    #[inline]
+    pub fn take(&self, into: &mut [Completion]) -> usize {
+        self.device.take(into)
     }
 
     /// Takes off the oldest completion, waiting for it until the time is over; for ever with `None`.
@@ -115,16 +120,69 @@ impl CompletionQueue {
             return Ok(done);
         }
         self.check_overrun()?;
-        let mut found = [WorkCompletion::EMPTY; CHUNK];
-        let room = CHUNK.min(into.len());
-        let taken = self.device.wait(&mut found[..room], timeout);
-        for (place, found) in into.iter_mut().zip(&found[..taken]) {
-            *place = (*found).into();
+        match self.device.wait(into, timeout) {
+            0 => Err(WaitError::TimedOut(timeout.unwrap_or(Duration::MAX))),
+            taken => Ok(taken),
         }
-        match (taken, timeout) {
-            (0, timeout) => Err(WaitError::TimedOut(timeout.unwrap_or(Duration::MAX))),
-            (taken, _) => Ok(taken),
+    }
+
+    /// Sleeps until one of these queues has completions, or the time is over; for ever with `None`. It takes nothing
+    /// off, and may wake for nothing, so the program polls before and after.
+    ///
+    /// Something else may end the sleep too. `begin` gets the waker that does, leaves it where it will be called,
+    /// and says whether there still is nothing to do: only then does the thread sleep. A program that waits for
+    /// completions alone says `|_| true`. The thread sleeps in the device's place, so that a packet wakes it without a
+    /// detour.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use ferroce_verbs::{CompletionQueue, Context, Service};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let context = Context::builder("ferroce_lo").address([127, 0, 41, 11]).open()?;
+    /// # let pd = context.protection_domain()?;
+    /// let queues = [context.completion_queue(16)?, context.completion_queue(16)?];
+    /// # let ends: Vec<_> = queues.iter().map(|queue| {
+    /// #     pd.queue_pair(Service::Rc).completion_queue(queue).build()
+    /// # }).collect::<Result<_, _>>()?;
+    /// # ends[0].connect(&ends[1].local_address())?;
+    /// # ends[1].connect(&ends[0].local_address())?;
+    /// # ends[1].receive(&[]).id(7).post()?;
+    /// # ends[0].send(&[]).signaled().post()?;
+    /// let mut done = Vec::new();
+    /// while done.len() < 2 {
+    ///     done.extend(queues.iter().filter_map(CompletionQueue::poll_one));
+    ///     if done.is_empty() {
+    ///         CompletionQueue::sleep_for_any(&queues, Duration::from_secs(1), |_| true);
+    ///     }
+    /// }
+    /// # assert!(done.iter().any(|done| done.id == 7));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sleep_for_any<'a, Q>(
+        queues: Q,
+        limit: impl Into<Option<Duration>>,
+        begin: impl FnOnce(&Waker) -> bool,
+    ) where
+        Q: IntoIterator<Item = &'a Self, IntoIter: Clone>,
+    {
+        let queues = queues.into_iter().map(|queue| &*queue.device);
+        ferroce_device::CompletionQueue::sleep_for_any(queues, limit.into(), begin);
+    }
+
+    /// Takes completions off; if there are none, has `waker` called once when there are. For what is neither a
+    /// thread that waits nor a task that awaits [`next`](Self::next), such as an executor of its own.
+    pub fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker, haste: Haste) -> usize {
+        match haste {
+            Haste::AtOnce => self.device.poll_or_wake(into, waker),
+            Haste::InTime => self.device.poll_or_wake_in_time(into, waker),
         }
+    }
+
+    /// All wakers that were left by [`poll_or_wake`](Self::poll_or_wake) have time from now on, as if left with
+    /// [`Haste::InTime`].
+    pub fn relax(&self) {
+        self.device.relax();
     }
 
     /// The next completion, for a program that awaits. It needs no particular runtime.
@@ -139,9 +197,7 @@ impl CompletionQueue {
         self.device.arm(notify);
     }
 
-    /// The queue as the device knows it, for what this API does not have.
-    #[must_use]
-    pub const fn as_device(&self) -> &Arc<ferroce_device::CompletionQueue> {
+    pub(crate) const fn as_device(&self) -> &Arc<ferroce_device::CompletionQueue> {
         &self.device
     }
 
@@ -181,9 +237,9 @@ impl Future for NextCompletion<'_> {
     type Output = Result<Completion, WaitError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut TaskContext<'_>) -> Poll<Self::Output> {
-        let mut found = [WorkCompletion::EMPTY];
-        if self.queue.device.poll_or_wake(&mut found, context.waker()) > 0 {
-            return Poll::Ready(Ok(found[0].into()));
+        let mut found = [Completion::EMPTY];
+        if self.queue.poll_or_wake(&mut found, context.waker(), Haste::AtOnce) > 0 {
+            return Poll::Ready(Ok(found[0]));
         }
         match self.queue.check_overrun() {
             Ok(()) => Poll::Pending,

@@ -9,7 +9,7 @@ use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::{ClockReading, Config, DeviceCounters, Nic, PathPolicy};
 use ferroce_transport::Time;
 use ferroce_transport::cm::CmCounters;
-use ferroce_wire::Gid;
+use ferroce_wire::{Gid, QKey};
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
@@ -137,9 +137,32 @@ impl Context {
         CompletionChannel::new(&self.nic)
     }
 
-    /// The device itself, for what this API does not have.
+    /// Bytes that no peer can guess, from the generator that also draws keys and first sequence numbers: for
+    /// nonces, names of a life, and pauses that do not fall together.
+    ///
+    /// ```
+    /// # let context = ferroce_verbs::Context::builder("ferroce_lo").address([127, 0, 41, 12]).open()?;
+    /// let nonce: [u8; 16] = context.random_bytes();
+    /// assert_ne!(nonce, context.random_bytes());
+    /// # Ok::<(), ferroce_verbs::OpenError>(())
+    /// ```
     #[must_use]
-    pub const fn as_device(&self) -> &Nic {
+    pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
+        let mut bytes = [0; N];
+        for part in bytes.chunks_mut(4) {
+            part.copy_from_slice(&self.nic.random_u32().to_ne_bytes()[..part.len()]);
+        }
+        bytes
+    }
+
+    /// A Q_Key that no peer can guess, for a datagram queue pair ([`QueuePair::activate`](crate::QueuePair::activate)).
+    /// It is one that every program may use: those with the highest bit set are for privileged ones.
+    #[must_use]
+    pub fn random_qkey(&self) -> QKey {
+        QKey(self.nic.random_u32() & 0x7fff_ffff)
+    }
+
+    pub(crate) const fn as_device(&self) -> &Nic {
         &self.nic
     }
 }

@@ -54,12 +54,16 @@
 //! | [`CompletionQueue::next`] | async programs, on any runtime |
 //! | [`CompletionChannel`] | many queues, or a poll loop with other descriptors |
 //! | [`Poller`] | a function that is called for each completion |
+//! | [`CompletionQueue::sleep_for_any`] | a thread with many queues: sleeps, takes nothing off |
+//! | [`CompletionQueue::poll_or_wake`] | executors: a waker that is called when something completes |
+//!
+//! Deadlines, and waiting for other things than completions, are in [`time`].
 #![forbid(unsafe_code)]
 
+mod abort_handle;
 mod address_handle;
 mod batch;
 pub mod cm;
-mod completion;
 mod completion_channel;
 mod completion_queue;
 mod connect;
@@ -79,14 +83,15 @@ mod queue_pair_builder;
 mod receive;
 mod remote;
 mod shared_receive_queue;
+pub mod time;
 mod wait;
 mod work;
 
+pub use abort_handle::AbortHandle;
 pub use address_handle::{AddressHandle, DatagramHeader};
 pub use batch::Batch;
-pub use completion::{Classified, Completion, WorkError};
 pub use completion_channel::CompletionChannel;
-pub use completion_queue::{CompletionQueue, NextCompletion};
+pub use completion_queue::{CompletionQueue, Haste, NextCompletion};
 pub use connect::ConnectOptions;
 pub use context::{Context, ContextBuilder, devices};
 pub use error::{
@@ -113,11 +118,12 @@ pub use ferroce_device::discovery::DeviceInfo;
 pub use ferroce_device::fabric::faults::{FaultPlan, FaultPlanError};
 pub use ferroce_device::memory::WindowKind;
 pub use ferroce_device::{
-    AddressVector, AsyncEvent, ClockReading, CqId, DeviceCounters, Notify, Path, PathChoice, PathPolicy,
-    PathReason, QpError, QpState,
+    AddressVector, AsyncEvent, ClockReading, CqId, DeviceCounters, Limits, Notify, Path, PathChoice,
+    PathPolicy, PathReason, QpError, QpState,
 };
 pub use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, Counters, Denied, DomainId, Event, MaskedAdd, MaskedSwap,
-    ModifyError, PostError as RefusedError, SharedQueueId, State, Status, Time, WorkKind,
+    Access, AttributeMask, Attributes, Caps, Classified, Completion, Counters, Denied, DomainId, Event,
+    MaskedAdd, MaskedSwap, ModifyError, PostError as RefusedError, SharedQueueId, State, Status, Time,
+    WorkError, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

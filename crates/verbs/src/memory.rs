@@ -48,9 +48,7 @@ impl Memory {
         self.0.address()
     }
 
-    /// The memory as the device knows it, for what this API does not have.
-    #[must_use]
-    pub const fn as_device(&self) -> &Arc<Allocation> {
+    pub(crate) const fn as_device(&self) -> &Arc<Allocation> {
         &self.0
     }
 }

@@ -5,11 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
 
-use ferroce_device::WorkCompletion;
+use ferroce_transport::{Classified, Completion};
 use thiserror::Error;
 
-use crate::completion::{Classified, Completion};
-use crate::completion_queue::CompletionQueue;
+use crate::completion_queue::{CompletionQueue, Haste};
 
 /// A thread that sleeps until work completes and hands each completion to a function, sorted by
 /// what it was. The function may post more work.
@@ -107,11 +106,11 @@ impl Drop for Poller {
 
 fn run(queue: &CompletionQueue, stopped: &AtomicBool, mut take: impl FnMut(Classified)) {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut found = [WorkCompletion::EMPTY; CHUNK];
+    let mut found = [Completion::EMPTY; CHUNK];
     while !stopped.load(Ordering::Acquire) {
-        let taken = queue.as_device().poll_or_wake(&mut found, &waker);
+        let taken = queue.poll_or_wake(&mut found, &waker, Haste::AtOnce);
         for done in &found[..taken] {
-            take(Completion::from(*done).classify());
+            take(done.classify());
         }
         if taken == 0 && !stopped.load(Ordering::Acquire) {
             // Whoever adds a completion or stops us leaves a token, so none is missed.

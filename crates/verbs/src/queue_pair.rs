@@ -8,6 +8,7 @@ use ferroce_device::{AddressVector, PathChoice, Qp, QpError, QpState};
 use ferroce_transport::{Attributes, Counters, DatagramDest, MaskedAdd, MaskedSwap, State};
 use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 
+use crate::abort_handle::AbortHandle;
 use crate::address_handle::AddressHandle;
 use crate::batch::Batch;
 use crate::completion_queue::CompletionQueue;
@@ -275,8 +276,15 @@ impl QueuePair {
         self.query().map_or_else(|_| Counters::default(), |known| known.counters)
     }
 
-    /// The queue pair as the device knows it, for what this API does not have. It takes the bare
-    /// requests of the IBA, and checks each key itself.
+    /// A handle that can end this queue pair from elsewhere, and does not hold it.
+    #[must_use]
+    pub fn abort_handle(&self) -> AbortHandle {
+        AbortHandle::new(&self.device)
+    }
+
+    /// The queue pair as the device knows it, for the tests of this crate alone: it takes the bare requests of the IBA,
+    /// also those that this API does not let a program make.
+    #[doc(hidden)]
     #[must_use]
     pub const fn as_device(&self) -> &Arc<Qp> {
         &self.device

@@ -73,9 +73,7 @@ impl SharedReceiveQueue {
         self.device.set_limit(limit)
     }
 
-    /// The queue as the device knows it, for what this API does not have.
-    #[must_use]
-    pub const fn as_device(&self) -> &Arc<SharedQueue> {
+    pub(crate) const fn as_device(&self) -> &Arc<SharedQueue> {
         &self.device
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use ferroce_broker::{Broker, Builder, Members, StartError};
-use ferroce_device::{now, until};
+use ferroce_verbs::time::{now, until};
 use ferroce_verbs::{Context, PathPolicy, ProtectionDomain};
 
 /// Long enough for a loaded machine; no test waits for it to pass.

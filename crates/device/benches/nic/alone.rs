@@ -5,8 +5,7 @@
 use std::io;
 use std::net::UdpSocket;
 
-use ferroce_device::WorkCompletion;
-use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
+use ferroce_transport::{Completion, Data, SendFlags, SendOp, SendRequest, WorkKind};
 
 use crate::ends::{End, HERE, RECEIVES, THERE, check, device};
 use crate::raw::{LARGE, LARGE_AT_ONCE, SMALL, socket};
@@ -54,7 +53,7 @@ pub(crate) fn stream(stream: Stream, settings: &Settings) -> Outcome<Sample> {
         SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None }
     };
     let requests: Vec<_> = (0..list).map(request).collect();
-    let mut found = [WorkCompletion::EMPTY; 32];
+    let mut found = [Completion::EMPTY; 32];
     let mut under_way = 0;
     let cost = each(settings, || {
         while under_way + list > depth {
@@ -75,7 +74,7 @@ pub(crate) fn send(settings: &Settings) -> Outcome<Sample> {
     let (here, there) = ends(64, 4096)?;
     here.post_receives(RECEIVES)?;
     there.post_receives(RECEIVES)?;
-    let mut found = [WorkCompletion::EMPTY; 4];
+    let mut found = [Completion::EMPTY; 4];
     let mut go = |from: &End, to: &End| -> Outcome<()> {
         let piece = [from.piece(1024, 64)];
         let (data, flags) = (Data::Gather(&piece), SendFlags::SIGNALED);
@@ -84,7 +83,7 @@ pub(crate) fn send(settings: &Settings) -> Outcome<Sample> {
         loop {
             let count = to.cq.poll(&mut found);
             found[..count].iter().try_for_each(check)?;
-            if found[..count].iter().any(|done| done.completion.kind == WorkKind::Receive) {
+            if found[..count].iter().any(|done| done.kind == WorkKind::Receive) {
                 return to.post_receives(1);
             }
         }

@@ -7,8 +7,8 @@
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use ferroce_device::{CompletionQueue, Nic, WorkCompletion};
-use ferroce_transport::{Caps, Data, Remote, SendFlags, SendOp, SendRequest};
+use ferroce_device::{CompletionQueue, Nic};
+use ferroce_transport::{Caps, Completion, Data, Remote, SendFlags, SendOp, SendRequest};
 
 use crate::alone::each;
 use crate::ends::{End, Site, check, device};
@@ -151,7 +151,7 @@ impl Crowd {
         let [first, there] = pairs.first().ok_or("there is nobody to take turns")?;
         let piece = [first.piece(0, LEN)];
         let lists: Vec<_> = pairs.iter().map(|[_, to]| list(&piece, to.card().remote)).collect();
-        let mut found = [WorkCompletion::EMPTY; 32];
+        let mut found = [Completion::EMPTY; 32];
         let (mut under_way, mut turn) = (0, 0);
         let cost = each(settings, || {
             while under_way + LIST > DEPTH {

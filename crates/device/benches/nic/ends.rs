@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::memory::Allocation;
-use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
+use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec};
 use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, DomainId, ReceiveRequest, Remote, Sge, State, Status,
+    Access, AttributeMask, Attributes, Caps, Completion, DomainId, ReceiveRequest, Remote, Sge, State, Status,
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
@@ -323,8 +323,8 @@ impl Card {
 }
 
 /// An error if work was not done.
-pub(crate) fn check(done: &WorkCompletion) -> Outcome<()> {
-    match done.completion.status {
+pub(crate) fn check(done: &Completion) -> Outcome<()> {
+    match done.status {
         Status::Success => Ok(()),
         status => Err(format!("work ended with {status:?}; success was expected").into()),
     }

@@ -4,8 +4,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use ferroce_device::WorkCompletion;
-use ferroce_transport::{Data, SendFlags, SendOp, SendRequest};
+use ferroce_transport::{Completion, Data, SendFlags, SendOp, SendRequest};
 
 use crate::ends::{End, HERE, RECEIVES, THERE, check, device};
 use crate::pingpong::Exchange;
@@ -67,7 +66,7 @@ pub(crate) fn empty_poll_on_wire(settings: &Settings) -> Outcome<Sample> {
 }
 
 fn polls(settings: &Settings, end: &End) -> Outcome<Sample> {
-    let mut found = [WorkCompletion::EMPTY; 4];
+    let mut found = [Completion::EMPTY; 4];
     let mut came = 0;
     let cost = nanos_each(settings, 1000, || (0..1000).for_each(|_| came += end.cq.poll(&mut found)));
     if came == 0 { Ok(Sample::new(cost)) } else { Err(format!("{came} completions came of nothing").into()) }
@@ -85,7 +84,7 @@ pub(crate) fn post(settings: &Settings) -> Outcome<Sample> {
         SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None }
     };
     let requests: Vec<_> = (0..LIST).map(request).collect();
-    let mut found = [WorkCompletion::EMPTY; 4];
+    let mut found = [Completion::EMPTY; 4];
     let begin = Instant::now();
     let mut costs = Vec::with_capacity(1 << 20);
     while begin.elapsed() < settings.duration && costs.len() < costs.capacity() {

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ferroce_device::WorkCompletion;
-use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
+use ferroce_transport::{Completion, Data, SendFlags, SendOp, SendRequest, WorkKind};
 use ferroce_wire::Imm;
 
 use crate::ends::{Card, End, RECEIVES, Shape, check};
@@ -142,14 +141,14 @@ fn post(end: &End, op: SendOp, len: u32, flags: SendFlags) -> Outcome<()> {
 
 /// Waits for a message, and posts a receive in place of the one that it took. False if it is over.
 fn receive(end: &End, busy: bool, stop: &AtomicBool) -> Outcome<bool> {
-    let mut found = [WorkCompletion::EMPTY; 4];
+    let mut found = [Completion::EMPTY; 4];
     let mut begun = None;
     loop {
         let count = if busy { end.cq.poll(&mut found) } else { end.cq.wait(&mut found, Some(STUCK / 100)) };
         let mut came = 0;
         for done in &found[..count] {
             check(done)?;
-            let kind = done.completion.kind;
+            let kind = done.kind;
             came += u32::from(matches!(kind, WorkKind::Receive | WorkKind::ReceiveWithImm));
         }
         if came > 0 {
@@ -174,7 +173,7 @@ fn write_one(end: &End, card: &Card, len: u32, number: u8, later: bool) -> Outco
     if later {
         return Ok(());
     }
-    let mut found = [WorkCompletion::EMPTY; 4];
+    let mut found = [Completion::EMPTY; 4];
     let mut begun = None;
     loop {
         let count = end.cq.poll(&mut found);
@@ -190,7 +189,7 @@ fn write_one(end: &End, card: &Card, len: u32, number: u8, later: bool) -> Outco
 /// Looks into memory until this number is there, and nowhere else unless it shall poll too. False if it is
 /// over.
 fn see(end: &End, len: u32, number: u8, poll: bool, stop: &AtomicBool) -> Outcome<bool> {
-    let mut found = [WorkCompletion::EMPTY; 4];
+    let mut found = [Completion::EMPTY; 4];
     let mut begun = None;
     while end.memory.load_u8(last_byte(len))? != number {
         if poll {

@@ -2,8 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ferroce_device::WorkCompletion;
-use ferroce_transport::{Data, Remote, SendFlags, SendOp, SendRequest};
+use ferroce_transport::{Completion, Data, Remote, SendFlags, SendOp, SendRequest};
 
 use crate::ends::{End, RECEIVES, Shape, WIDE, check};
 use crate::peer::{Master, Peer};
@@ -121,7 +120,7 @@ impl Stream {
         };
         let requests: Vec<_> = ends.iter().enumerate().map(requests).collect();
         let first = ends.first().ok_or("there is no queue pair")?.0;
-        let mut found = [WorkCompletion::EMPTY; 32];
+        let mut found = [Completion::EMPTY; 32];
         let mut under_way = vec![0; ends.len()];
         let (mut done, mut looks) = (0_u64, 0_u32);
         let mut span = Span::begin(settings, self.by_mean);
@@ -138,7 +137,7 @@ impl Stream {
             let count = first.cq.poll(&mut found);
             for one in &found[..count] {
                 check(one)?;
-                under_way[usize::try_from(one.completion.id)?] -= list;
+                under_way[usize::try_from(one.id)?] -= list;
             }
             done += u64::from(list) * count as u64;
             looks = looks.wrapping_add(1);
@@ -161,7 +160,7 @@ pub(crate) fn target(master: Master, _: &Settings, busy: bool) -> Outcome<()> {
     let (end, _) = ends.first().ok_or("there is no queue pair")?;
     if busy {
         let stop = master.watch();
-        let mut found = [WorkCompletion::EMPTY];
+        let mut found = [Completion::EMPTY];
         while !stop.load(Ordering::Relaxed) {
             end.cq.poll(&mut found);
         }
@@ -176,7 +175,7 @@ pub(crate) fn receiver(master: Master) -> Outcome<()> {
     let prepare = |end: &End, shape: &Shape| end.post_receives_of(RECEIVES, shape.message);
     let (end, _, shape) = End::alone_with_master(master, prepare)?;
     let stop = master.watch();
-    let mut found = [WorkCompletion::EMPTY; 16];
+    let mut found = [Completion::EMPTY; 16];
     while !stop.load(Ordering::Relaxed) {
         let count = end.cq.poll(&mut found);
         found[..count].iter().try_for_each(check)?;

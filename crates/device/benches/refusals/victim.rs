@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ferroce_device::cm::{ConnectionManager, ListeningTo};
-use ferroce_device::{PathPolicy, WorkCompletion, now, park};
-use ferroce_transport::State;
+use ferroce_device::{PathPolicy, now, park};
+use ferroce_transport::{Completion, State};
 use ferroce_wire::mad::CommId;
 use ferroce_wire::{Qpn, Rkey};
 
@@ -85,7 +85,7 @@ impl Victim {
             || self.counted() >= many,
             || {
                 if turns_engine {
-                    self.side.cq.poll(&mut [WorkCompletion::EMPTY]);
+                    self.side.cq.poll(&mut [Completion::EMPTY]);
                 } else {
                     // The work is done by other threads; this one looks seldom, so that it is not what is counted.
                     park(Some(Duration::from_millis(1)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferroce_sys::clock;
 use ferroce_sys::sync::{lock, wait_for};
 
-/// A value that changes, and those who wait for it: threads that sleep and tasks that want to be woken.
+/// A value that changes, for threads that sleep and tasks that are woken when it does.
 pub struct Notice<T> {
     inside: Mutex<Inside<T>>,
     changed: Condvar,
@@ -23,17 +23,17 @@ impl<T> Notice<T> {
     /// Tasks that are woken together.
     const WAKERS: usize = 1024;
 
-    /// A value that nobody waits for.
+    /// A value that nothing waits for yet.
     pub const fn new(value: T) -> Self {
         Self { inside: Mutex::new(Inside { value, wakers: Vec::new() }), changed: Condvar::new() }
     }
 
-    /// Looks at the value, or changes it in a way that nobody waits for.
+    /// Looks at the value, or changes it in a way that nothing waits for.
     pub fn look<R>(&self, look: impl FnOnce(&mut T) -> R) -> R {
         look(&mut lock(&self.inside).value)
     }
 
-    /// Changes the value, and wakes everybody.
+    /// Changes the value, and wakes all that wait.
     pub fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut inside = lock(&self.inside);
         let result = change(&mut inside.value);

@@ -13,7 +13,6 @@ use ferroce_wire::{Psn, Service};
 
 use super::*;
 use crate::address::AddressVector;
-use crate::completion::WorkCompletion;
 use crate::cq::CompletionQueue;
 use crate::engine::Reason;
 use crate::qp::{Qp, QpSpec};
@@ -68,9 +67,9 @@ fn connect_over(qp: &Qp, way: &AddressVector) {
 
 /// Waits for a completion.
 fn completion(cq: &CompletionQueue) -> Completion {
-    let mut found = [WorkCompletion::EMPTY];
+    let mut found = [Completion::EMPTY];
     assert_eq!(cq.wait(&mut found, Some(Duration::from_secs(20))), 1);
-    found[0].completion
+    found[0]
 }
 
 /// Lets a turn of this engine panic: one of this thread's.
@@ -115,7 +114,7 @@ fn breaks_its_own_engine_only(nic: &Nic, panics: fn(&Nic, usize)) {
     // A task waits for what never comes, and leaves the engine to its driver.
     let heard = Arc::new(EventFd::new().unwrap());
     let waker = Waker::from(Arc::new(Signal(Arc::clone(&heard))));
-    let mut found = [WorkCompletion::EMPTY];
+    let mut found = [Completion::EMPTY];
     assert_eq!(cqs[1].poll_or_wake(&mut found, &waker), 0);
     panics(nic, 1);
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_device::memory::Allocation;
-use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
+use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec};
 use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, Completion, Data, DomainId, Remote, SendFlags, SendOp,
     SendRequest, Sge, State,
@@ -142,18 +142,18 @@ impl Side {
 
     /// Waits for one completion.
     pub fn completion(&self) -> Completion {
-        let mut found = [WorkCompletion::EMPTY];
+        let mut found = [Completion::EMPTY];
         assert_eq!(self.cq.wait(&mut found, Some(PATIENCE)), 1, "nothing completed on {:?}", self.qp.query());
-        found[0].completion
+        found[0]
     }
 
     /// Polls for one completion. Sleeps only if the peer seems to need this core: tests run on two of
     /// them, and not alone.
     pub fn polled_completion(&self) -> Completion {
-        let mut found = [WorkCompletion::EMPTY];
+        let mut found = [Completion::EMPTY];
         for _ in 0..200 {
             if self.cq.poll(&mut found) > 0 {
-                return found[0].completion;
+                return found[0];
             }
         }
         self.completion()

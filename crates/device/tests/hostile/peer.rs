@@ -204,7 +204,7 @@ fn nothing_that_a_peer_sends_reaches_beyond_its_region() {
         victim.attacker.settle();
         served.add(&victim.counters());
         victim.watched.check_guards();
-        let mut found = [ferroce_device::WorkCompletion::EMPTY; 16];
+        let mut found = [ferroce_transport::Completion::EMPTY; 16];
         while victim.side.cq.poll(&mut found) > 0 {}
         victim.again();
     }

@@ -115,6 +115,6 @@ impl Flooder {
         let mut mad = [0; CmMad::LEN];
         CmMad::new(number.into(), req).emit(&mut mad);
         // One that finds no room is lost, as on any network.
-        let _ = self.context.as_device().send_mad(self.from, self.to.ip(), &mad);
+        let _ = cm::send_mad(&self.context, self.from, self.to.ip(), &mad);
     }
 }

@@ -11,11 +11,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-use ferroce_verbs::{Attributes, Completion, MemoryRegion, QueuePair, State as QpState, Status};
+use ferroce_verbs::{Attributes, Completion, Haste, MemoryRegion, QueuePair, State as QpState, Status};
 
 use crate::error::{Cause, Error, Violation};
 use crate::hello::Hello;
-use crate::hub::{Completions, Haste};
+use crate::hub::Completions;
 use crate::line::Line;
 use crate::options::Options;
 use crate::pool::Pool;

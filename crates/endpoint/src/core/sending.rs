@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use ferroce_verbs::{MemoryRegion, PostError, RemoteRegion, Rkey};
+use ferroce_verbs::{Limits, MemoryRegion, PostError, RemoteRegion, Rkey};
 
 use super::operations::OpKey;
 use super::{Core, Queue, Slots, Waiters};
@@ -310,7 +310,7 @@ impl Core {
             |work: ferroce_verbs::Work<'_>| if signaled { work.signaled().post() } else { work.post() };
         match slot {
             None => {
-                let mut frame = [0; ferroce_device::Limits::INLINE as usize];
+                let mut frame = [0; Limits::INLINE as usize];
                 frame[..Header::LEN].copy_from_slice(&header.emit());
                 frame[Header::LEN..total].copy_from_slice(body);
                 signal(self.qp.send_inline(&frame[..total]).id(seq))?;

@@ -1,6 +1,6 @@
 //! Requests that look like those of an end, from a peer that never goes through with them.
 
-use ferroce_verbs::cm::ServiceId;
+use ferroce_verbs::cm::{self, ServiceId};
 use ferroce_wire::mad::{CmMad, CommId, IpCmHeader, IpPair, PortSpace, Req, ReqPath};
 use ferroce_wire::{PathMtu, Qpn};
 
@@ -26,7 +26,7 @@ fn forge(flooder: &Context, from: IpAddr, to: SocketAddr, number: u32) {
     let mut mad = [0; CmMad::LEN];
     CmMad::new(number.into(), req).emit(&mut mad);
     // One that finds no room is lost, as on any network.
-    let _ = flooder.as_device().send_mad(from, to.ip(), &mad);
+    let _ = cm::send_mad(flooder, from, to.ip(), &mad);
 }
 
 /// It was: an address that filled the backlog and confirmed nothing kept all others out until its requests timed out.

@@ -33,7 +33,7 @@ fn liar() -> (Connection, Liar) {
     let first = honest.queue_pair();
     first.connect(&qp.local_address()).unwrap();
     qp.connect(&first.local_address()).unwrap();
-    let queue_pairs = [Arc::clone(first.as_device()), Arc::clone(qp.as_device())];
+    let queue_pairs = [first.abort_handle(), qp.abort_handle()];
     let line = Box::new(Wire { ended: Arc::default(), queue_pairs });
     let hello = Hello { depth: 60, slot: 256, max_message: 1 << 20, window: Grant::None };
     let connection = honest.open(&hello.emit(), line, nobody, nobody).unwrap();

@@ -13,8 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ferroce_device::Qp;
-use ferroce_verbs::{Attributes, ConnectOptions, Context, State};
+use ferroce_verbs::{AbortHandle, ConnectOptions, Context};
 
 use crate::connection::Connection;
 use crate::half::Half;
@@ -27,15 +26,13 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// Ends the connection for both, as connection management does.
 struct Wire {
     ended: Arc<AtomicBool>,
-    queue_pairs: [Arc<Qp>; 2],
+    queue_pairs: [AbortHandle; 2],
 }
 
 impl Line for Wire {
     fn end(&self) {
         if !self.ended.swap(true, Ordering::SeqCst) {
-            for qp in &self.queue_pairs {
-                let _ = qp.modify(&Attributes::to(State::Err), None);
-            }
+            self.queue_pairs.iter().for_each(AbortHandle::abort);
         }
     }
 }
@@ -61,7 +58,7 @@ pub(crate) fn pair_with(
     let with = |options: &Options| ConnectOptions { ..options.qp };
     first.connect_with(&second.local_address(), &with(ours)).unwrap();
     second.connect_with(&first.local_address(), &with(theirs)).unwrap();
-    let queue_pairs = [Arc::clone(first.as_device()), Arc::clone(second.as_device())];
+    let queue_pairs = [first.abort_handle(), second.abort_handle()];
     let ended = Arc::<AtomicBool>::default();
     let wire = || Box::new(Wire { ended: Arc::clone(&ended), queue_pairs: queue_pairs.clone() });
     let (to_b, to_a) = (a.hello(), b.hello());

@@ -1,7 +1,7 @@
 //! Messages reach receives.
 
 use ferroce_transport::{Completion, SendOp, Status, WorkKind};
-use ferroce_wire::{Imm, Service};
+use ferroce_wire::Service;
 
 use super::model::{Cause, Message, Model, Posted};
 use super::placement::check_content;
@@ -189,10 +189,10 @@ impl Model {
 
 /// What a completion says that the message does not.
 fn mismatch(message: &Message, completion: &Completion) -> Option<String> {
-    let (imm, invalidated, kind): (Option<Imm>, _, _) = match message.op {
-        SendOp::SendImm(imm) => (Some(imm), None, WorkKind::Receive),
+    let (imm, invalidated, kind) = match message.op {
+        SendOp::SendImm(imm) => (Some(imm.0), None, WorkKind::Receive),
         SendOp::SendInvalidate(key) => (None, Some(key), WorkKind::Receive),
-        SendOp::WriteImm(_, imm) => (Some(imm), None, WorkKind::ReceiveWithImm),
+        SendOp::WriteImm(_, imm) => (Some(imm.0), None, WorkKind::ReceiveWithImm),
         _ => (None, None, WorkKind::Receive),
     };
     let len = message.len + if message.dest.is_some() { PREFIX } else { 0 };

@@ -2,13 +2,13 @@
 
 use ferroce_wire::Lkey;
 
-use crate::completion::{Status, WorkKind};
 use crate::host::Host;
 use crate::inbound::Inbound;
 use crate::posting::{PostError, PostRules};
 use crate::qp::{Hold, Machine, QueuePair};
 use crate::queue::SendQueue;
 use crate::state::State;
+use crate::status::{Status, WorkKind};
 use crate::window::Window;
 use crate::work::{ReceiveRequest, SendRequest};
 

@@ -2,12 +2,13 @@
 
 use ferroce_wire::{Aeth, Msn, NakCode, Psn, ReadSegment, Response, Syndrome};
 
-use crate::completion::{Event, Status};
+use crate::completion::Event;
 use crate::connection::{Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::queue::SendWork;
 use crate::rc::requester::{Requester, cost, packet_cost, packets_at_once, packets_between};
+use crate::status::Status;
 use crate::transmit::Gather;
 use crate::work::{SendFlags, SendOp};
 

@@ -7,13 +7,13 @@
 
 use ferroce_wire::{Imm, Lkey, Rkey};
 
-use crate::completion::Status;
 use crate::connection::Connection;
 use crate::host::{Accessor, Denied, DomainId, Host};
 use crate::inbound::Message;
 use crate::rc::atomic::Atomic;
 use crate::rc::requester::Requester;
 use crate::rc::responder::Responder;
+use crate::status::Status;
 use crate::transmit::Gather;
 use crate::work::{Access, Data, Remote, SendFlags, SendOp, SendRequest, Sge};
 
@@ -301,7 +301,7 @@ impl<D: Direct> Meeting<'_, D> {
         let inbound = &mut self.responder.inbound;
         inbound.finish_for(
             |completion| {
-                completion.imm = imm;
+                completion.imm = imm.map(|imm| imm.0);
                 completion.invalidated = invalidated;
                 completion.solicited = solicited;
             },

@@ -14,13 +14,13 @@
 
 use ferroce_wire::{Body, Msn, Packet, PayloadLen, Psn, Request, Reth, Rkey, Segment, SendTail};
 
-use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::atomic::Atomic;
 use crate::rc::retry::Retry;
+use crate::status::Status;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::window::{Window, true_size};
 use crate::work::{Remote, SendFlags, SendOp, SendRequest};

@@ -12,13 +12,14 @@ use ferroce_wire::{
     Request, Response, Reth, SendTail, Syndrome,
 };
 
-use crate::completion::{Event, Status};
+use crate::completion::Event;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::{AtomicOp, Denied, Host};
 use crate::inbound::{Fault, Inbound, MAX_MESSAGE, Message};
 use crate::planted::{Bug, is_planted};
 use crate::rc::atomic::Atomic;
 use crate::rc::resources::{Answer, ReadAnswer, Resource, Resources};
+use crate::status::Status;
 use crate::transmit::{Acks, Destination, PayloadSource, Transmit};
 use crate::work::Access;
 
@@ -375,7 +376,7 @@ impl Responder {
                 Some(imm) => {
                     self.inbound.finish(
                         |completion| {
-                            completion.imm = imm;
+                            completion.imm = imm.map(|imm| imm.0);
                             completion.solicited = info.solicited;
                         },
                         cx,
@@ -408,7 +409,7 @@ impl Responder {
         };
         self.inbound.finish(
             |completion| {
-                completion.imm = imm;
+                completion.imm = imm.map(|imm| imm.0);
                 completion.invalidated = invalidated;
                 completion.solicited = info.solicited;
             },

@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use ferroce_wire::Psn;
 
-use crate::completion::Status;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
+use crate::status::Status;
 use crate::time::Time;
 use crate::window::Window;
 

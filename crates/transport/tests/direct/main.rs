@@ -64,7 +64,7 @@ fn writes_of_every_form_arrive_and_are_counted() {
     assert_eq!(receives.len(), 1);
     let one = &receives[0];
     let seen = (one.id, one.kind, one.byte_len, one.imm, one.solicited);
-    assert_eq!(seen, (50, WorkKind::ReceiveWithImm, 3000, Some(Imm(9)), true));
+    assert_eq!(seen, (50, WorkKind::ReceiveWithImm, 3000, Some(9), true));
     assert_eq!(two.pairs[0].counters().direct_requests, 5);
     assert_eq!(two.pairs[1].counters().direct_responses, 5);
     assert_eq!(two.pairs[0].totals(), ((5, 5), (0, 0)));
@@ -88,7 +88,7 @@ fn a_send_is_scattered_over_the_pieces_of_its_receive() {
         assert_eq!(memory[200..207], [filled(24, 6, 1), vec![0]].concat());
         let one = two.completions(1)[0];
         let seen = (one.id, one.kind, one.byte_len, one.imm, one.status);
-        assert_eq!(seen, (50, WorkKind::Receive, 30, Some(Imm(3)), Status::Success));
+        assert_eq!(seen, (50, WorkKind::Receive, 30, Some(3), Status::Success));
         assert_eq!(two.ends(0), [(1, Status::Success, 30)]);
     }
 }

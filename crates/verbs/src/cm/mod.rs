@@ -31,6 +31,7 @@
 //! - Datagrams need no connection, only the number and the key of a queue pair: [`DatagramService`]
 //!   offers one under a port, and [`resolve`] finds it. A program that answers each question itself has a
 //!   [`DatagramListener`].
+//! - A program that speaks connection management itself, or tests how others do, sends each message with [`send_mad`].
 //!
 //! Everything that waits has a limit, and a form that does not wait: a future, `poll_*`, or a descriptor.
 //! What to hand over when connecting fits into the private data: 56 bytes with a request, 196 with its acceptance,
@@ -44,6 +45,7 @@ mod established;
 mod in_turn;
 mod link;
 mod listener;
+mod mad;
 mod options;
 mod request;
 mod steps;
@@ -54,12 +56,13 @@ pub use datagram_listener::{DatagramListener, DatagramRequest};
 pub use error::{CmError, ListenError};
 pub use established::{Disconnected, Established};
 pub use listener::Listener;
+pub use mad::send_mad;
 pub use options::CmOptions;
 pub use request::ConnectRequest;
 
 pub use ferroce_device::switchboard::SwitchError;
 pub use ferroce_transport::cm::CmCounters;
-pub use ferroce_wire::mad::{PortSpace, RejectReason, ServiceId, SidrStatus};
+pub use ferroce_wire::mad::{MAD_LEN, PortSpace, RejectReason, ServiceId, SidrStatus};
 
 /// The page about connections, so that its program compiles and runs.
 #[cfg(doctest)]

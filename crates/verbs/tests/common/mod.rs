@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use ferroce_device::{Config, Nic};
 use ferroce_verbs::*;
 
 /// Long enough for a loaded machine; no test waits for it to pass.
@@ -42,6 +43,13 @@ impl End {
 
 pub(crate) fn open(address: [u8; 4]) -> Context {
     Context::builder("lo").address(address).open().unwrap()
+}
+
+/// The device of a context that [`open`] gave, as the crate below has it: a process has a device once.
+pub(crate) fn nic(address: [u8; 4]) -> Nic {
+    let mut config = Config::from_env("lo").unwrap();
+    config.address = Some(address.into());
+    Nic::open(config).unwrap()
 }
 
 pub(crate) fn connect(one: &QueuePair, other: &QueuePair) {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ferroce_testkit::shared_port::beside_a_device;
-use ferroce_verbs::cm::{Listener, ServiceId};
+use ferroce_verbs::cm::{self, Listener, ServiceId};
 use ferroce_verbs::{Context, Service};
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{
@@ -12,7 +12,7 @@ use ferroce_wire::mad::{
 use ferroce_wire::{Body, Datagram, Flow, Packet, PathMtu, Psn, QKey, Qpn};
 
 use crate::child::eventually;
-use crate::common::{SOON, open};
+use crate::common::{SOON, nic, open};
 use crate::parties::{Hosts, patient, talk};
 
 /// An address from which anything is sent.
@@ -30,7 +30,7 @@ impl Attacker {
 
     fn send(&self, bytes: &[u8; CmMad::LEN]) {
         // A full socket loses it, as any network may.
-        let _ = self.context.as_device().send_mad(self.from, self.to, bytes);
+        let _ = cm::send_mad(&self.context, self.from, self.to, bytes);
     }
 
     fn say(&self, message: impl Into<CmMessage>) {
@@ -64,7 +64,7 @@ fn a_flood_of_requests_is_bounded_and_others_come_through() {
     let hosts = Hosts::new(130);
     let listener = Listener::bind(&hosts.server, 0, 1024).unwrap();
     let attacker = Attacker::new(130, hosts.address);
-    let manager = hosts.server.as_device().connections().unwrap();
+    let manager = nic([127, 0, 130, 1]).connections().unwrap();
     let counters = || hosts.server.connection_counters();
     // So many that one address has taken all it may have, and more have come in vain.
     let mut number = 0;
@@ -96,7 +96,7 @@ fn messages_that_make_no_sense_end_nothing() {
     let (here, there) = hosts.connect(&listener);
     let attacker = Attacker::new(131, hosts.address);
     let before = (hosts.server.connection_counters(), hosts.server.counters());
-    let slot = hosts.server.as_device().communication_id(0);
+    let slot = nic([127, 0, 131, 1]).communication_id(0);
     for guess in 0..500_u32 {
         let remote_comm_id = CommId(slot | guess);
         let local_comm_id = CommId(guess);

@@ -7,7 +7,7 @@ use ferroce_verbs::cm::{self, CmError, CmOptions, ListenError, Listener};
 use ferroce_verbs::{Context, Service};
 
 use crate::child::{self, Other, eventually, listen, tell};
-use crate::common::{End, SOON, open};
+use crate::common::{End, SOON, nic, open};
 use crate::parties::{hasty, patient, talk_to};
 
 const NAME: &str = "processes::the_other_process";
@@ -148,7 +148,7 @@ fn a_client_that_dies_before_it_confirms() {
             (other, _) => panic!("{other}"),
         }
         assert_eq!(end.qp.state(), ferroce_verbs::State::Err);
-        let manager = context.as_device().connections().unwrap();
+        let manager = nic([127, 0, net, 1]).connections().unwrap();
         eventually("nothing is half open", || manager.census().1 == 0);
     }
 }

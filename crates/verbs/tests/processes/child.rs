@@ -10,8 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use ferroce_device::{now, until, wait_readable};
-use ferroce_transport::Time;
+use ferroce_verbs::time::{Time, now, until, wait_readable};
 
 /// The variable that names the role; absent in the parent.
 pub(crate) const ROLE: &str = "FERROCE_TEST_ROLE";

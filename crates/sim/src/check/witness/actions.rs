@@ -165,7 +165,7 @@ impl Model {
                     };
                     let (imm, key) = match segment.tail()? {
                         SendTail::Plain => (None, None),
-                        SendTail::Immediate(imm) => (Some(imm), None),
+                        SendTail::Immediate(imm) => (Some(imm.0), None),
                         SendTail::Invalidate(key) => (None, Some(key)),
                     };
                     Some((WorkKind::Receive, received + len, imm, key))
@@ -173,7 +173,7 @@ impl Model {
                 Request::Write(segment, _) => {
                     let imm = segment.tail()??;
                     let (place, _) = witness.place_of(request)?;
-                    Some((WorkKind::ReceiveWithImm, place.length, Some(imm), None))
+                    Some((WorkKind::ReceiveWithImm, place.length, Some(imm.0), None))
                 }
                 _ => None,
             }
