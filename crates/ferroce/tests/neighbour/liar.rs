@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use ferroce::time::park;
 use ferroce_device::fabric::PORT;
-use ferroce_device::park;
 use ferroce_testkit::neighbour::{Knowledge, Lie, Target, user};
 use ferroce_wire::{Flow, Qpn};
 use rand_chacha::ChaCha8Rng;

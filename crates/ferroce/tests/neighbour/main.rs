@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use ferroce::time::now;
 use ferroce::{Access, Context};
 use ferroce_device::fabric::PORT;
-use ferroce_device::now;
 use ferroce_testkit::neighbour::{Knowledge, Lie};
 use neighbour::Neighbour;
 use scene::Scene;

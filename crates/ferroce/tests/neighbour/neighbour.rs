@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use ferroce_device::{now, until, wait_readable};
+use ferroce::time::{now, until, wait_readable};
 use ferroce_testkit::neighbour::{Target, user};
 
 use crate::liar::{MARK, ROLE};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ferroce::broker::Secret;
 use ferroce::cm::Listener;
+use ferroce::time::{now, park};
 use ferroce::{Context, PathPolicy, Service, State};
 use ferroce_device::switchboard::{QpStats, stats};
-use ferroce_device::{now, park};
 use ferroce_testkit::neighbour::Target;
 use ferroce_wire::mad::CommId;
 use ferroce_wire::{Psn, QKey, Qpn, Rkey};

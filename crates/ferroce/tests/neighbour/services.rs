@@ -6,6 +6,7 @@ use std::thread;
 
 use ferroce::broker::{At, Broker, Change, Members, Piece, Post, Secret};
 use ferroce::endpoint::{Connection, Exposed, Listener, Options, RemoteMemory, State};
+use ferroce::time::{now, until};
 use ferroce::{Access, Context, MemoryRegion};
 
 use crate::pairs::{BOARD, COUNTER, Harm, LEN, Pair, contents, harmed, only_this_changed};
@@ -154,12 +155,12 @@ impl Brokers {
         here.wait_send(there.me(), bytes, Post::new(), LIMIT).map_err(harmed("send"))?;
         here.flush(there.me()).map_err(harmed("flush"))?;
         let mut seen = Vec::new();
-        let end = ferroce_device::now() + LIMIT;
+        let end = now() + LIMIT;
         while seen.is_empty() {
-            let left = ferroce_device::until(end);
+            let left = until(end);
             let take = |message: ferroce::broker::Message<'_>| seen.push(message.to_vec());
             let count = there.wait_receives(left, take).map_err(harmed("receive"))?;
-            if count == 0 && ferroce_device::until(end).is_zero() {
+            if count == 0 && until(end).is_zero() {
                 return Err(format!("no message in {LIMIT:?}: {:?}", there.status()));
             }
         }
@@ -171,11 +172,11 @@ impl Brokers {
         let here = &self.members[member];
         here.flush_all();
         let mut result = None;
-        let end = ferroce_device::now() + LIMIT;
+        let end = now() + LIMIT;
         while result.is_none() {
-            let left = ferroce_device::until(end);
+            let left = until(end);
             here.wait_sends(left, |done| result = Some(done.result)).map_err(harmed("wait for work"))?;
-            if result.is_none() && ferroce_device::until(end).is_zero() {
+            if result.is_none() && until(end).is_zero() {
                 return Err(format!("{what} is not done in {LIMIT:?}: {:?}", here.status()));
             }
         }

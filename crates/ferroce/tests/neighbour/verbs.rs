@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use ferroce::cm::{self, CmOptions, Established, Listener};
+use ferroce::time::now;
 use ferroce::{
     Access, AddressHandle, AddressVector, CompletionQueue, Context, DatagramHeader, MemoryRegion,
     ProtectionDomain, QKey, Qpn, QueuePair, Service, State, WaitError, WorkKind,
@@ -216,13 +217,13 @@ impl Verbs {
                 .map_err(harmed("a WRITE"))?;
             here.wait_done("a WRITE")?;
             // It is acknowledged, or it may be under way for a moment.
-            let end = ferroce_device::now() + LOST;
+            let end = now() + LOST;
             while there.board.to_vec(..LEN).map_err(harmed("memory"))? != bytes {
                 if reliable {
                     return Err("an acknowledged WRITE is not in memory".into());
                 }
                 there.look(Duration::from_millis(1))?;
-                if ferroce_device::now() > end {
+                if now() > end {
                     break;
                 }
             }
