@@ -5,11 +5,11 @@ use super::manifest::{Dependency, Manifest, Renames};
 use super::tree::Tree;
 
 /// The workspace's own manifest.
-const ROOT: &str = "Cargo.toml";
+pub(super) const ROOT: &str = "Cargo.toml";
 
 /// The house from the ground up. `cabi` holds the C layouts that verbs and abi share; `ferroce` is
 /// the public facade.
-const ORDER: &[&str] = &[
+pub(super) const ORDER: &[&str] = &[
     "wire",
     "transport",
     "sys",
@@ -139,7 +139,7 @@ fn package_of(folder: &str) -> String {
     if folder == "ferroce" { folder.into() } else { format!("ferroce-{folder}") }
 }
 
-fn folder_of(package: &str) -> Option<&str> {
+pub(super) fn folder_of(package: &str) -> Option<&str> {
     if package == "ferroce" { Some(package) } else { package.strip_prefix("ferroce-") }
 }
 

@@ -7,6 +7,7 @@ use crate::say::say;
 use crate::shell::root;
 
 mod clocks;
+mod floor;
 mod hygiene;
 mod inherit;
 mod layers;
@@ -57,6 +58,11 @@ const RULES: &[Rule] = &[
         name: "layers",
         says: "a crate depends only on crates before it in the house",
         check: layers::check,
+    },
+    Rule {
+        name: "floor",
+        says: "what stands on verbs knows the house below through verbs alone",
+        check: floor::check,
     },
     Rule {
         name: "unsafe",
