@@ -7,10 +7,11 @@ use ferroce_fabric::PathPolicy;
 use ferroce_fabric::{PORT, Route};
 use ferroce_wire::{Gid, Qpn};
 
-use crate::engine::Handle;
+use crate::engine::handles::{Handle, PLACE, place_of};
 use crate::engine::qps::Way;
 use crate::error::{AddressError, CreateError};
-use crate::nic::{Limits, Nic};
+use crate::limits::Limits;
+use crate::nic::Nic;
 
 /// The address of a peer, as a program gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,14 +173,6 @@ impl AddressHandle {
     pub const fn nic(&self) -> &Nic {
         &self.nic
     }
-}
-
-/// The bits of a handle's number that say where it is.
-const PLACE: u32 = 0xf_ffff;
-
-/// Where the handle of this number is, if it is still there.
-pub(crate) const fn place_of(number: u32) -> usize {
-    (number & PLACE) as usize
 }
 
 /// The flow label of datagrams whose handle gives none.

@@ -20,7 +20,7 @@ use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 
 use crate::eager::Eager;
-use crate::qp::QpShared;
+use crate::engine::qp_shared::QpShared;
 
 /// Number of a completion queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

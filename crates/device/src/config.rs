@@ -7,7 +7,7 @@ use ferroce_fabric::PathPolicy;
 use ferroce_fabric::faults::FaultPlan;
 
 use crate::error::SettingError;
-use crate::nic::Limits;
+use crate::limits::Limits;
 
 /// How a device is opened. [`Config::from_env`] reads the variables that [`Config`]'s fields name.
 #[derive(Clone, Debug, PartialEq)]

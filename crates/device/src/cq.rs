@@ -16,9 +16,10 @@ use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, resize};
 use crate::deputy::{Bell, Seat};
 use crate::eager::Eager;
 use crate::engine::Engine;
+use crate::engine::qp_shared::QpShared;
 use crate::error::CreateError;
-use crate::nic::{Limits, Nic};
-use crate::qp::QpShared;
+use crate::limits::Limits;
+use crate::nic::Nic;
 
 /// Looks between two looks at the clock.
 const LOOKS: usize = 8;

@@ -21,10 +21,7 @@ use crate::engine::freight::Freight;
 use crate::engine::{Engine, Reason, Turned};
 use crate::event::EventQueue;
 use crate::groups::Groups;
-use crate::mail::{Mail, Parcel};
-
-/// Parcels that the mailbox has room for before it grows.
-pub(crate) const MAIL: usize = 256;
+use crate::mail::{MAIL, Mail, Parcel};
 
 /// Times that a thread which leaves the engine goes round again because others have rung.
 const ROUNDS: usize = 3;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use ferroce_switchboard::{Arrival, QpStats, Refusals, Sink, Slot};
 use ferroce_sys::clock;
 
-use crate::engine::incoming::Sender;
 use crate::engine::qps::Entry;
+use crate::engine::sender::Sender;
 use crate::engines::Engines;
 
 /// How often to try to enter a busy engine for a look, how long to wait between, and how often to knock each

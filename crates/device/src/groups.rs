@@ -7,19 +7,15 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Mutex;
 
-use ferroce_switchboard::SwitchError;
 use ferroce_sys::sync::lock;
 use ferroce_wire::Qpn;
-
-use crate::error::CreateError;
-use crate::nic::{Limits, Nic};
 
 /// Which queue pairs of a device get what is sent to a multicast group.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
-    members: Mutex<HashMap<IpAddr, Vec<Qpn>>>,
+    pub(crate) members: Mutex<HashMap<IpAddr, Vec<Qpn>>>,
     /// Taken for every change. Engines look at the members, and never wait for what a change waits for.
-    changing: Mutex<()>,
+    pub(crate) changing: Mutex<()>,
 }
 
 impl Groups {
@@ -31,7 +27,7 @@ impl Groups {
     }
 
     /// Takes a queue pair out of a group: `None` if it was not in it, else whether it was the last one.
-    fn remove(&self, group: IpAddr, qpn: Qpn) -> Option<bool> {
+    pub(crate) fn remove(&self, group: IpAddr, qpn: Qpn) -> Option<bool> {
         let mut all = lock(&self.members);
         let members = all.get_mut(&group)?;
         let place = members.iter().position(|member| *member == qpn)?;
@@ -41,86 +37,5 @@ impl Groups {
             all.remove(&group);
         }
         Some(was_last)
-    }
-}
-
-impl Nic {
-    /// Has a queue pair get what is sent to a group; once, however often it is attached.
-    ///
-    /// # Errors
-    /// There are too many groups, or members of this one, or the system refuses a socket.
-    pub(crate) fn join_group(&self, group: IpAddr, qpn: Qpn) -> Result<(), CreateError> {
-        let groups = &self.engines().groups;
-        let _changing = lock(&groups.changing);
-        let all = lock(&groups.members);
-        let is_first = match all.get(&group) {
-            Some(members) if members.contains(&qpn) => return Ok(()),
-            Some(members) if members.len() >= Limits::GROUP_MEMBERS => {
-                let (what, allowed) = ("members of a multicast group", Limits::GROUP_MEMBERS);
-                return Err(CreateError::TooMany { what, allowed });
-            }
-            Some(_) => false,
-            None if all.len() >= Limits::GROUPS => {
-                return Err(CreateError::TooMany { what: "multicast groups", allowed: Limits::GROUPS });
-            }
-            None => true,
-        };
-        drop(all);
-        if is_first {
-            self.make_known(group)?;
-        }
-        lock(&groups.members).entry(group).or_default().push(qpn);
-        Ok(())
-    }
-
-    /// Ends that; false if it was not so.
-    pub(crate) fn leave_group(&self, group: IpAddr, qpn: Qpn) -> bool {
-        let groups = &self.engines().groups;
-        let _changing = lock(&groups.changing);
-        let left = groups.remove(group, qpn);
-        if left == Some(true) {
-            self.make_forgotten(group);
-        }
-        left.is_some()
-    }
-
-    /// A queue pair is gone: it leaves all groups.
-    pub(crate) fn leave_all_groups(&self, qpn: Qpn) {
-        let groups = &self.engines().groups;
-        if lock(&groups.members).is_empty() {
-            return;
-        }
-        let _changing = lock(&groups.changing);
-        let is_member = |(group, members): (&IpAddr, &Vec<Qpn>)| members.contains(&qpn).then_some(*group);
-        let of: Vec<IpAddr> = lock(&groups.members).iter().filter_map(is_member).collect();
-        for group in of {
-            if groups.remove(group, qpn) == Some(true) {
-                self.make_forgotten(group);
-            }
-        }
-    }
-
-    /// The first queue pair of this process is about to be attached.
-    fn make_known(&self, group: IpAddr) -> Result<(), CreateError> {
-        let Some(slot) = self.slots().first() else { return Ok(()) };
-        let made = if self.info().loopback { slot.publish_listener(group) } else { slot.hear(group) };
-        made.map_err(|error| match error {
-            SwitchError::TooManyListeners { allowed } => {
-                CreateError::TooMany { what: "multicast groups of all processes", allowed }
-            }
-            SwitchError::Forked => CreateError::Forked,
-            SwitchError::System { error, .. } => CreateError::GroupRefused { group, kind: error.kind() },
-            _ => CreateError::GroupRefused { group, kind: std::io::ErrorKind::Other },
-        })
-    }
-
-    /// The last one was detached.
-    fn make_forgotten(&self, group: IpAddr) {
-        let Some(slot) = self.slots().first() else { return };
-        if self.info().loopback {
-            slot.withdraw_listener(group);
-        } else {
-            slot.stop_hearing(group);
-        }
     }
 }

@@ -25,6 +25,7 @@ mod event;
 mod exit;
 mod gate;
 mod groups;
+mod limits;
 mod mail;
 mod management;
 mod nic;
@@ -41,7 +42,8 @@ pub use cq::CompletionQueue;
 pub use eager::Eager;
 pub use error::{AddressError, CreateError, OpenError, QpError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
-pub use nic::{Limits, Nic};
+pub use limits::Limits;
+pub use nic::Nic;
 pub use qp::{Qp, QpSpec, QpState};
 pub use srq::SharedQueue;
 

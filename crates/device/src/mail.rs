@@ -7,6 +7,9 @@ use ferroce_transport::{
 };
 use ferroce_wire::Qpn;
 
+/// Parcels that the mailbox has room for before it grows.
+pub(crate) const MAIL: usize = 256;
+
 /// The mailbox of an engine.
 pub(crate) type Mail = Mailbox<Parcel>;
 

@@ -1,5 +1,7 @@
 //! A device that is open: what all its objects hold on to.
 
+mod groups;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -16,7 +18,7 @@ use ferroce_sys::fork::{self, PerProcess};
 use ferroce_sys::sync::Share;
 use ferroce_sys::sync::lock;
 use ferroce_transport::cm::CmCounters;
-use ferroce_transport::{Access, Bind, Denied, DomainId, MAX_RESOURCES};
+use ferroce_transport::{Access, Bind, Denied, DomainId};
 use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
 
 use crate::cm::{ConnectionManager, Managing};
@@ -30,40 +32,8 @@ use crate::error::{CreateError, OpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
 use crate::gate::Gate;
+use crate::limits::Limits;
 use crate::ports::{Ports, open_ports};
-
-/// How large the objects of a device may be, and how many it has.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits;
-
-impl Limits {
-    /// Requests of a queue.
-    pub const QUEUE_DEPTH: u32 = 32_768;
-    /// Pieces of a request.
-    pub const SGE: u32 = 32;
-    /// Bytes of an inline request.
-    pub const INLINE: u32 = 1024;
-    /// Completions of a completion queue.
-    pub const COMPLETIONS: u32 = 1 << 22;
-    /// Engines.
-    pub const ENGINES: usize = 16;
-    /// Queue pairs of an engine.
-    pub const QUEUE_PAIRS: usize = 65_000;
-    /// Completion queues.
-    pub const COMPLETION_QUEUES: usize = 1 << 16;
-    /// Shared receive queues of an engine.
-    pub const SHARED_QUEUES: usize = 1 << 16;
-    /// Address handles.
-    pub const ADDRESS_HANDLES: usize = 1 << 20;
-    /// Protection domains.
-    pub const DOMAINS: usize = 1 << 16;
-    /// Queue pairs attached to a multicast group.
-    pub const GROUP_MEMBERS: usize = 4096;
-    /// Multicast groups.
-    pub const GROUPS: usize = 4096;
-    /// READs and atomics under way on each side of a queue pair.
-    pub const READ_DEPTH: u8 = MAX_RESOURCES;
-}
 
 /// An open device. Clones are the same device; it closes when the last of them and of its objects is gone.
 #[derive(Clone)]
@@ -545,7 +515,7 @@ impl fmt::Debug for Nic {
 
 /// The process is about to end with these devices open. Nothing is waited for that may never come: another thread, or
 /// the one that ends the process, may be in the middle of anything.
-pub(crate) fn say_farewell() {
+fn say_farewell() {
     let devices = match OPEN.get().devices.try_lock() {
         Ok(devices) => devices,
         Err(TryLockError::Poisoned(devices)) => devices.into_inner(),
@@ -617,10 +587,10 @@ impl Running {
             generation: fork::generation(),
         };
         for index in 0..count {
-            let thread = driver::spawn(Arc::clone(&running.engines), index);
+            let thread = driver::thread::spawn(Arc::clone(&running.engines), index);
             lock(&running.threads).push(thread.map_err(system("a driver thread"))?);
         }
-        exit::watch();
+        exit::watch(say_farewell);
         Ok(running)
     }
 }

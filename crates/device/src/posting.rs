@@ -8,11 +8,11 @@ use ferroce_sys::sync::lock;
 use ferroce_transport::{Caps, PostError, PostRules, ReceiveRequest, SendRequest};
 use ferroce_wire::Qpn;
 
+use crate::engine::qp_shared::{QpShared, release};
 use crate::engine::qps::index_of;
 use crate::engine::{Engine, Reason};
 use crate::engines::{Engines, WakeOnPanic};
 use crate::mail::{Parcel, ReceiveParcel, SendParcel};
-use crate::qp::QpShared;
 
 /// What sends and receives differ in when they are posted.
 pub(crate) trait Work: Sized {
@@ -275,13 +275,4 @@ fn check_all<W: Work>(
 fn reserve_all(used: &AtomicU32, depth: u32, count: u32) -> bool {
     let more = |used: u32| used.checked_add(count).filter(|sum| *sum <= depth);
     used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
-}
-
-/// Gives back places. Completions from before a reset may say so twice.
-pub(crate) fn release(used: &AtomicU32, count: u32) {
-    if count > 0 {
-        let less = |used: u32| Some(used.saturating_sub(count));
-        // Cannot fail: the closure always has an answer.
-        let _ = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
 }

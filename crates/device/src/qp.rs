@@ -1,12 +1,12 @@
 //! Queue pairs as programs hold them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostRules, QpConfig, QueuePair,
+    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, QpConfig, QueuePair,
     ReceiveRequest, SendRequest, State,
 };
 use ferroce_wire::{Gid, PathMtu, Qpn, Service};
@@ -16,52 +16,14 @@ use crate::cq::CompletionQueue;
 use crate::engine::Engine;
 use crate::engine::habit::Habit;
 use crate::engine::host::View;
+use crate::engine::qp_shared::QpShared;
 use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::windows::WindowId;
 use crate::error::{CreateError, QpError};
-use crate::nic::{Limits, Nic};
-use crate::posting::{Addressee, release};
+use crate::limits::Limits;
+use crate::nic::Nic;
+use crate::posting::Addressee;
 use crate::srq::SharedQueue;
-
-/// What posting needs to know of a queue pair without meeting its machine.
-#[derive(Debug)]
-pub(crate) struct QpShared {
-    pub(crate) domain: DomainId,
-    pub(crate) caps: Caps,
-    /// Its receives come from a shared queue, which counts them itself.
-    from_shared_queue: bool,
-    pub(crate) rules: Mutex<PostRules>,
-    /// Sends that have a place in the queue: posted, and the program has not heard of their end.
-    pub(crate) sends: AtomicU32,
-    /// The same for receives.
-    pub(crate) receives: AtomicU32,
-}
-
-impl QpShared {
-    /// So many sends have given up their places.
-    pub(crate) fn sends_retired(&self, count: u32) {
-        release(&self.sends, count);
-    }
-
-    /// The program has taken so many completions of sends and receives.
-    pub(crate) fn heard(&self, sends: u32, receives: u32) {
-        release(&self.sends, sends);
-        if !self.from_shared_queue {
-            release(&self.receives, receives);
-        }
-    }
-
-    /// Everything was reset: all places are free.
-    fn forget(&self) {
-        self.sends.store(0, Ordering::Relaxed);
-        self.receives.store(0, Ordering::Relaxed);
-    }
-
-    /// So many receives were taken.
-    pub(crate) fn receives_retired(&self, count: u32) {
-        release(&self.receives, count);
-    }
-}
 
 /// What a queue pair is made of.
 #[derive(Debug)]

@@ -4,49 +4,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_sys::sync::lock;
-use ferroce_transport::{DomainId, PostError, Receive, ReceiveQueue, ReceiveRequest, SharedQueueId};
+use ferroce_transport::{DomainId, PostError, ReceiveQueue, ReceiveRequest, SharedQueueId};
 
+use crate::engine::srq_side::{PLACE_BITS, SrqSide, place_of};
 use crate::error::CreateError;
+use crate::limits::Limits;
 use crate::mail::{Parcel, ReceiveParcel};
-use crate::nic::{Limits, Nic};
-
-/// The engine's side of a shared receive queue.
-#[derive(Debug)]
-pub(crate) struct SrqSide {
-    pub(crate) queue: ReceiveQueue,
-    /// Below so many requests an event is raised, once. 0: never.
-    pub(crate) limit: u32,
-    /// Requests in the queue or on their way to it: the same number that posting counts up.
-    pub(crate) waiting: Arc<AtomicU32>,
-}
-
-impl SrqSide {
-    /// Moves the oldest request into `receive`; false if there is none.
-    pub(crate) fn pop_into(&mut self, receive: &mut Receive) -> bool {
-        let taken = self.queue.pop_into(receive);
-        if taken {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        taken
-    }
-
-    /// Whether the limit was reached just now. It is reached once, until it is set again.
-    pub(crate) const fn reached_limit(&mut self) -> bool {
-        let reached = self.limit > 0 && self.queue.len() < self.limit;
-        if reached {
-            self.limit = 0;
-        }
-        reached
-    }
-}
-
-/// Bits of a shared queue's number that say where in its engine it is; those above say which engine.
-const PLACE_BITS: u32 = 16;
-
-/// Where in its engine the shared queue of this number is.
-pub(crate) const fn place_of(id: SharedQueueId) -> usize {
-    (id.0 & ((1 << PLACE_BITS) - 1)) as usize
-}
+use crate::nic::Nic;
 
 /// A queue of receives that several queue pairs take from. It lives in one engine, and so do they.
 #[derive(Debug)]

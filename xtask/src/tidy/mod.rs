@@ -6,6 +6,7 @@ use anyhow::{Result, bail, ensure};
 use crate::say::say;
 use crate::shell::root;
 
+mod circles;
 mod clocks;
 mod floor;
 mod hygiene;
@@ -68,6 +69,11 @@ const RULES: &[Rule] = &[
         name: "unsafe",
         says: "each crate says at its head whether it holds unsafe code, and why",
         check: unsafety::check,
+    },
+    Rule {
+        name: "circles",
+        says: "in the device and below it, at most three files import each other in a circle",
+        check: circles::check,
     },
     Rule { name: "no-std", says: "the wire crate does without std and alloc", check: no_std::check },
     Rule { name: "length", says: "a Rust file has at most 700 lines", check: length::check },

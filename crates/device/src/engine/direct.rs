@@ -6,9 +6,10 @@ use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Denied, Direct, QueuePair, SendRequest, Sge, Spot, Time};
 use ferroce_wire::{Qpn, Service};
 
+use super::Engine;
+use super::host::view;
 use super::host::{Tables, View};
 use super::qps::{Entry, Tally, index_of};
-use super::{Engine, view};
 use crate::completion::CqId;
 use crate::engines::{Engines, Station, WakeOnPanic};
 

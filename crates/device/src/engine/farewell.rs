@@ -1,14 +1,13 @@
 //! Queue pairs that go: what their peers are told before, and for a while after.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use ferroce_fabric::Path;
-use ferroce_transport::{Accessor, DomainId, LastAck, Time};
+use ferroce_transport::Accessor;
 use ferroce_wire::{Packet, Qpn};
 
-use super::incoming::Sender;
-use super::qps::Way;
+use super::departed::{Connection, Departed, REMEMBERED};
+use super::sender::Sender;
 use super::{Engine, qps};
 
 /// Queue pairs of an engine that repeat their last acknowledgement when the process ends.
@@ -16,31 +15,6 @@ const MOST: usize = 256;
 
 /// How long a peer is answered that asks again after its queue pair is gone: most have given up by then.
 const TIME_WAIT: Duration = Duration::from_secs(10);
-
-/// Connections that are remembered so; the oldest makes room for the next.
-const REMEMBERED: usize = 128;
-
-/// Reliable connections whose queue pair is gone. The acknowledgement that it sent last may have been lost, and its peer
-/// would ask again until it gives up, although everything arrived.
-#[derive(Debug)]
-pub(crate) struct Departed {
-    connections: VecDeque<Connection>,
-}
-
-#[derive(Debug)]
-struct Connection {
-    qpn: Qpn,
-    domain: DomainId,
-    way: Way,
-    last: LastAck,
-    until: Time,
-}
-
-impl Departed {
-    pub(crate) fn new() -> Self {
-        Self { connections: VecDeque::with_capacity(REMEMBERED) }
-    }
-}
 
 impl Engine {
     /// Has the last acknowledgement of a queue pair, or of all of them, sent once more by the next turn that leaves;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::incoming::Sender;
+use super::sender::Sender;
 
 /// Bytes of packets that wait for an engine. As with a socket, what comes beyond is lost, and sent again
 /// by those who care.

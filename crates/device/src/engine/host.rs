@@ -12,10 +12,10 @@ use ferroce_transport::{
 use ferroce_wire::{Lkey, Qpn, Rkey};
 use slab::Slab;
 
+use super::qps::Tally;
+use super::srq_side::{self, SrqSide};
 use crate::completion::{CqId, CqSide, Wake};
-use crate::engine::qps::Tally;
 use crate::event::{AsyncEvent, EventQueue};
-use crate::srq::{self, SrqSide};
 
 /// Everything that queue pairs of an engine share.
 #[derive(Debug)]
@@ -202,7 +202,7 @@ impl Host for View<'_> {
     }
 
     fn take_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
-        let Some(side) = self.tables.srqs.get_mut(srq::place_of(queue)) else { return false };
+        let Some(side) = self.tables.srqs.get_mut(srq_side::place_of(queue)) else { return false };
         let taken = side.pop_into(receive);
         if taken && side.reached_limit() {
             self.tables.events.push(AsyncEvent::SharedQueueLimit(queue));
@@ -228,4 +228,14 @@ impl Host for View<'_> {
 fn piece(lkey: Lkey, address: u64, len: usize) -> Result<Sge, Denied> {
     let length = u32::try_from(len).map_err(|_| Denied::OutOfRange)?;
     Ok(Sge { address, length, lkey })
+}
+
+/// The device as one queue pair sees it.
+pub(super) fn view<'a>(
+    tables: &'a mut Tables,
+    send_cq: CqId,
+    receive_cq: CqId,
+    tally: &'a mut Tally,
+) -> View<'a> {
+    View { tables, send_cq, receive_cq, tally }
 }

@@ -1,106 +1,17 @@
 //! Packets on their way in: checked, taken apart, handed to their queue pair.
 
-use std::net::IpAddr;
 
 use ferroce_fabric::Ends;
 use ferroce_fabric::Path;
-use ferroce_fabric::{Received, Route};
-use ferroce_switchboard::Arrival;
+use ferroce_fabric::Received;
 use ferroce_switchboard::slot_of;
-use ferroce_wire::header::DatagramPrefix;
-use ferroce_wire::net::{Ipv4, Ipv6, Udp};
-use ferroce_wire::{DataPacket, Flow, Grh, Packet, ParseError, Qpn, Service};
+use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn, Service};
 
+use super::Engine;
+use super::host::view;
 use super::qps::{Entry, index_of};
-use super::{Engine, view};
+use super::sender::Sender;
 use crate::engines::Engines;
-
-/// Where a packet comes from, and how it came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sender {
-    remote: IpAddr,
-    local: IpAddr,
-    traffic_class: u8,
-    hop_limit: u8,
-    identification: u16,
-    /// It came over the network, not from a queue pair of this process.
-    from_wire: bool,
-}
-
-impl Sender {
-    /// The sender of a packet that never leaves the process.
-    pub(super) const fn of(route: &Route) -> Self {
-        Self {
-            remote: route.local,
-            local: route.remote,
-            traffic_class: route.traffic_class,
-            hop_limit: route.hop_limit,
-            identification: 0,
-            from_wire: false,
-        }
-    }
-
-    /// The sender of what came from the network.
-    const fn of_datagram(datagram: &Received) -> Self {
-        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = *datagram;
-        Self { remote, local, traffic_class, hop_limit, identification: 0, from_wire: true }
-    }
-
-    /// The address that it was sent to.
-    pub(super) const fn local(&self) -> IpAddr {
-        self.local
-    }
-
-    /// Whether it came over the network from the other end of this way.
-    pub(super) fn came_along(&self, route: &Route) -> bool {
-        self.from_wire && self.remote == route.remote && self.local == route.local
-    }
-
-    /// Whether it was sent to a multicast group.
-    pub(super) const fn is_to_group(&self) -> bool {
-        self.local.is_multicast()
-    }
-
-    /// The sender of a packet that another process has checked and forwarded.
-    pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
-        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;
-        let identification = u16::try_from(arrival.place).unwrap_or(0);
-        Self { remote, local, traffic_class, hop_limit, identification, from_wire: true }
-    }
-
-    /// The packet as another process gets it.
-    pub(super) fn arrival<'a>(&self, bytes: &'a [u8]) -> Arrival<'a> {
-        let received = Received {
-            len: bytes.len(),
-            segment: bytes.len().max(1),
-            source: (self.remote, 0),
-            local: self.local,
-            traffic_class: self.traffic_class,
-            hop_limit: self.hop_limit,
-        };
-        Arrival { received, place: self.identification.into(), bytes }
-    }
-
-    /// What stands before a datagram in the buffer of its receiver.
-    fn prefix(&self, packet_len: usize) -> [u8; Grh::LEN] {
-        let mut bytes = [0; Grh::LEN];
-        let len = u16::try_from(packet_len + Udp::LEN).unwrap_or(u16::MAX);
-        match (self.remote, self.local) {
-            (IpAddr::V4(source), IpAddr::V4(dest)) => {
-                let (tos, id, ttl) = (self.traffic_class, self.identification, self.hop_limit);
-                let ip = Ipv4 { tos, id, dont_fragment: true, ttl, source, dest };
-                DatagramPrefix::V4(ip, len).emit(&mut bytes);
-            }
-            (IpAddr::V6(source), IpAddr::V6(dest)) => {
-                let (traffic_class, hop_limit) = (self.traffic_class, self.hop_limit);
-                let ip = Ipv6 { traffic_class, flow_label: 0, hop_limit, source, dest };
-                DatagramPrefix::V6(Grh::from((ip, len))).emit(&mut bytes);
-            }
-            _ => {}
-        }
-        bytes
-    }
-}
 
 /// What is known of the packets that arrived together.
 struct RunOfData {

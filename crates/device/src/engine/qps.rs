@@ -16,8 +16,8 @@ use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
 use crate::engine::habit::Habit;
+use crate::engine::qp_shared::QpShared;
 use crate::engine::windows::WindowId;
-use crate::qp::QpShared;
 
 /// The index of a queue pair number.
 #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]

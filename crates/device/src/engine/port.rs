@@ -1,0 +1,349 @@
+//! The port of an engine: packets are put together and sealed here, and wait until they leave in runs.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::RawFd;
+
+use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
+use ferroce_switchboard::slot_of;
+use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
+use ferroce_wire::{DataPacket, ICRC_LEN};
+
+use super::host::{Tables, View};
+use super::qps::Way;
+use crate::counters::DeviceCounters;
+
+/// Bytes of packets that wait for one system call: two of the largest runs, and before each the first packet of its message,
+/// which is longer than the others and so goes alone.
+const OUTBOX_BYTES: usize = 2 * (65_536 + 512);
+
+/// Runs that wait for one system call.
+const OUTBOX_RUNS: usize = 64;
+
+/// The fabric, and what waits to be sent.
+pub(crate) struct Port {
+    pub(crate) fabric: Box<dyn Fabric>,
+    outbox: Outbox,
+    /// How packets may leave together, as the fabric said after it last sent some.
+    limits: (usize, usize),
+    /// What is not used any more, but kept open: the kernel counts the sockets of a device.
+    failed: Option<Box<dyn Fabric>>,
+}
+
+/// What is to be known of a packet before it is put together.
+#[derive(Clone, Copy, Debug)]
+struct Cargo {
+    /// Bytes.
+    len: usize,
+    /// Others of its message follow.
+    more: bool,
+    /// The slot of the queue pair that it is for.
+    slot: u8,
+    /// The packet that was added before went to the same slot by the same way.
+    follows: bool,
+}
+
+impl Port {
+    pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
+        let limits = limits(&*fabric);
+        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), limits, failed: None }
+    }
+
+    /// Lets go of the network: from now on everything is lost.
+    pub(crate) fn close(&mut self) {
+        self.fabric = Box::new(Closed);
+        self.failed = None;
+    }
+
+    /// Does nothing with the network any more; but its sockets stay, so that those of other engines keep
+    /// their places.
+    pub(crate) fn fail(&mut self) {
+        self.failed = Some(std::mem::replace(&mut self.fabric, Box::new(Closed)));
+        self.outbox.clear();
+    }
+
+    /// Sends what waits.
+    pub(crate) fn flush(&mut self, counters: &mut DeviceCounters) {
+        if !self.outbox.is_empty() {
+            let sent = self.fabric.send(&mut self.outbox);
+            self.limits = limits(&*self.fabric);
+            counters.packets_sent += sent.packets;
+            counters.send_no_room += sent.no_room;
+            counters.send_too_long += sent.too_long;
+            counters.send_unreachable += sent.unreachable;
+            counters.send_calls += sent.calls;
+        }
+    }
+
+    /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
+    pub(super) fn add(
+        &mut self,
+        transmit: &Transmit<'_>,
+        by: Accessor,
+        way: &mut Way,
+        tables: &Tables,
+        counters: &mut DeviceCounters,
+    ) {
+        let (len, slot) = (transmit.packet.len(), slot_of(transmit.packet.dest_qp));
+        let cargo = Cargo { len, more: false, slot, follows: false };
+        let room = self.room(cargo, way, counters);
+        let written = room.and_then(|(place, buffer)| emit(transmit, by, tables, buffer).map(|()| place));
+        match written {
+            Some(place) => self.added(cargo, place, way),
+            None => counters.send_refused += 1,
+        }
+    }
+
+    /// Where the next packet is put together, all but its ICRC, and its place in its run. [`added`](Self::added) has to follow;
+    /// else nothing is left there. `None` if the packet is too long.
+    #[inline(always)]
+    fn room(
+        &mut self,
+        cargo: Cargo,
+        way: &mut Way,
+        counters: &mut DeviceCounters,
+    ) -> Option<(usize, &mut [u8])> {
+        let Cargo { len, more, slot, follows } = cargo;
+        let to = Toward { route: &way.route, slot, is_known: follows };
+        let mut place = self.outbox.place(to, len, more, self.limits);
+        let too_late = place == 0 && more && self.outbox.would_cut_short(len, self.limits);
+        if too_late || !self.outbox.has_room(len) {
+            self.flush(counters);
+            place = 0;
+        }
+        if place == 0 {
+            let port = self.fabric.source_port(way.wanted_port, way.route.local);
+            if port != way.route.source_port {
+                way.leave_from(port);
+            }
+        }
+        Some((place, self.outbox.room(len)?))
+    }
+
+    /// The packet was put together: seals it, and leaves it in the outbox.
+    #[inline(always)]
+    fn added(&mut self, cargo: Cargo, place: usize, way: &Way) {
+        let Cargo { len, slot, follows, .. } = cargo;
+        let identification = u16::try_from(place).unwrap_or(0);
+        if let Some(buffer) = self.outbox.room(len) {
+            // Cannot fail: every packet has room for a header and an ICRC.
+            let _ = way.flow.seal(buffer, identification);
+            self.outbox.commit(Toward { route: &way.route, slot, is_known: follows }, len, place);
+        }
+    }
+}
+
+/// Takes the data packets of one queue pair, one after the other.
+pub(super) struct Stream<'a> {
+    pub(super) port: &'a mut Port,
+    pub(super) way: &'a mut Way,
+    pub(super) counters: &'a mut DeviceCounters,
+    /// Whose memory the payload is.
+    pub(super) by: Accessor,
+    /// There was one before.
+    pub(super) follows: bool,
+}
+
+impl DataSink<View<'_>> for Stream<'_> {
+    // Most of what a packet costs, in the innermost loop of both who asks and who answers.
+    #[inline(always)]
+    fn take(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
+        let Self { port, way, counters, by, follows } = self;
+        let slot = slot_of(data.dest_qp);
+        let cargo = Cargo { len: data.packet_len(), more: !data.ends, slot, follows: *follows };
+        *follows = false;
+        let Some((place, buffer)) = port.room(cargo, way, counters) else { return false };
+        let Some(headers) = data.emit_headers(buffer) else { return false };
+        let (body, rest) = buffer[headers..].split_at_mut(data.payload);
+        clear_pad(rest);
+        // If this memory may not be read, it is for the machine to say so.
+        if fill(payload, *by, host.tables, body).is_none() {
+            return false;
+        }
+        port.added(cargo, place, way);
+        *follows = true;
+        true
+    }
+}
+
+/// How packets may leave together: how many, and how many bytes.
+fn limits(fabric: &dyn Fabric) -> (usize, usize) {
+    if fabric.coalesces() { fabric.run_limits() } else { (1, usize::MAX) }
+}
+
+/// What is left of a fabric when its device has closed.
+struct Closed;
+
+impl Fabric for Closed {
+    fn coalesces(&self) -> bool {
+        false
+    }
+
+    fn run_limits(&self) -> (usize, usize) {
+        (1, usize::MAX)
+    }
+
+    fn source_port(&mut self, wanted: u16, _: IpAddr) -> u16 {
+        wanted
+    }
+
+    fn send(&mut self, outbox: &mut Outbox) -> Sent {
+        outbox.clear();
+        Sent::default()
+    }
+
+    fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+        inbox.clear();
+        Ok(())
+    }
+
+    fn show_marks(&mut self) {}
+
+    fn descriptors(&self) -> &[RawFd] {
+        &[]
+    }
+}
+
+impl Way {
+    /// A way with these ends, or `None` if one is IPv4 and the other IPv6.
+    pub(crate) fn new(route: Route) -> Option<Self> {
+        let flow = route.flow()?;
+        Some(Self { route, wanted_port: route.source_port, flow })
+    }
+
+    /// Packets leave from another port from now on.
+    fn leave_from(&mut self, port: u16) {
+        self.route.source_port = port;
+        if let Some(flow) = self.route.flow() {
+            self.flow = flow;
+        }
+    }
+}
+
+/// Writes a packet, all but its ICRC. `None` if its memory is gone: access was checked a moment ago.
+pub(super) fn emit(transmit: &Transmit<'_>, by: Accessor, tables: &Tables, buffer: &mut [u8]) -> Option<()> {
+    let headers = transmit.packet.emit_headers(buffer).ok()?;
+    let payload = transmit.packet.payload_len();
+    let (body, rest) = buffer[headers..].split_at_mut(payload);
+    clear_pad(rest);
+    fill(&transmit.payload, by, tables, body)
+}
+
+/// What comes after the payload: up to three bytes of nothing, and the ICRC.
+#[inline]
+fn clear_pad(rest: &mut [u8]) {
+    let pad = rest.len() - ICRC_LEN;
+    if pad > 0 {
+        rest[..pad].fill(0);
+    }
+}
+
+/// Copies a payload from where it is.
+#[inline(always)]
+fn fill(payload: &PayloadSource<'_>, by: Accessor, tables: &Tables, mut into: &mut [u8]) -> Option<()> {
+    match payload {
+        PayloadSource::Nothing => Some(()),
+        PayloadSource::Inline(bytes) => {
+            into.copy_from_slice(bytes);
+            Some(())
+        }
+        PayloadSource::Gather(pieces) => {
+            if let Some(piece) = pieces.whole() {
+                return tables.memory.local(by.domain, piece, false).ok()?.read(into).ok();
+            }
+            for piece in *pieces {
+                let (part, rest) = into.split_at_mut(piece.length as usize);
+                tables.memory.local(by.domain, piece, false).ok()?.read(part).ok()?;
+                into = rest;
+            }
+            Some(())
+        }
+        PayloadSource::Remote { rkey, address, len } => {
+            let place = tables.memory.remote(by, *rkey, *address, *len, Access::REMOTE_READ).ok()?;
+            place.read(into).ok()
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use ferroce_sys::sync::lock;
+
+    /// Keeps how many packets there were in each run of each call.
+    struct Recorder(Arc<Mutex<Vec<Vec<usize>>>>);
+
+    impl Fabric for Recorder {
+        fn coalesces(&self) -> bool {
+            true
+        }
+
+        fn run_limits(&self) -> (usize, usize) {
+            (64, 65_507)
+        }
+
+        fn source_port(&mut self, wanted: u16, _: IpAddr) -> u16 {
+            wanted
+        }
+
+        fn send(&mut self, outbox: &mut Outbox) -> Sent {
+            lock(&self.0).push(outbox.runs().iter().map(|run| run.packets).collect());
+            outbox.clear();
+            Sent::default()
+        }
+
+        fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
+            inbox.clear();
+            Ok(())
+        }
+
+        fn show_marks(&mut self) {}
+
+        fn descriptors(&self) -> &[RawFd] {
+            &[]
+        }
+    }
+
+    /// The runs in which messages of so many packets leave, whose first packet is `longer` than the others.
+    fn runs_of(messages: usize, packets: usize, len: usize, longer: usize) -> Vec<Vec<usize>> {
+        let calls = Arc::default();
+        let mut port = Port::new(Box::new(Recorder(Arc::clone(&calls))));
+        let (local, remote) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let route = Route { local, remote, source_port: 50_000, traffic_class: 0, hop_limit: 64 };
+        let mut way = Way::new(route).expect("one family");
+        let mut counters = DeviceCounters::default();
+        for _ in 0..messages {
+            for number in 1..=packets {
+                let len = if number == 1 { len + longer } else { len };
+                let more = number < packets;
+                let cargo = Cargo { len, more, slot: 0, follows: number > 1 };
+                let (place, buffer) = port.room(cargo, &mut way, &mut counters).expect("it fits");
+                buffer.fill(0);
+                port.added(cargo, place, &way);
+            }
+        }
+        port.flush(&mut counters);
+        lock(&calls).clone()
+    }
+
+    #[test]
+    fn the_first_packet_of_a_long_message_leaves_the_others_together() {
+        assert_eq!(runs_of(3, 16, 4112, 16), [vec![1, 15, 1, 15], vec![1, 15]]);
+        assert_eq!(runs_of(1, 64, 1040, 16), [[1, 62, 1]]);
+    }
+
+    #[test]
+    fn a_short_message_leaves_as_one_run() {
+        assert_eq!(runs_of(2, 2, 4112, 16), [[2, 2]]);
+        assert_eq!(runs_of(2, 3, 4112, 0), [[6]]);
+    }
+
+    #[test]
+    fn no_run_is_cut_short_for_want_of_room() {
+        let calls = runs_of(1, 256, 4112, 0);
+        assert_eq!(calls[..8], vec![vec![15, 15]; 8]);
+        assert_eq!(calls[8..], [[15, 1]]);
+    }
+}

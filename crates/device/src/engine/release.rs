@@ -1,0 +1,81 @@
+//! When regions go that nothing holds any more.
+//!
+//! Each engine knows its own work. A region goes when no engine has any that names it: with several engines,
+//! the one whose last such work is done has whoever leaves it look at all of them.
+
+use ferroce_sys::sync::Share;
+use ferroce_wire::Lkey;
+
+use super::Engine;
+use super::leaving::Leaving;
+use crate::engines::Everywhere;
+
+impl Everywhere<'_> {
+    /// Deregisters a region as soon as no posted work names it.
+    pub(crate) fn release_region(&mut self, lkey: Lkey) {
+        for engine in &mut self.inside {
+            engine.leaving.push(Leaving { lkey, held: false, sends: Vec::new(), shared: Vec::new() });
+        }
+        self.release_regions();
+    }
+
+    /// A region is gone.
+    pub(crate) fn forget_region(&mut self, lkey: Lkey) {
+        for engine in &mut self.inside {
+            engine.leaving.retain(|leaving| leaving.lkey != lkey);
+        }
+    }
+
+    /// Deregisters those leaving regions that no posted work names any more.
+    pub(crate) fn release_regions(&mut self) {
+        let count = self.inside.first().map_or(0, |engine| engine.leaving.len());
+        for place in (0..count).rev() {
+            // All of them are asked, so that each has its marks.
+            let held = self.inside.iter_mut().fold(false, |any, engine| engine.holds(place) | any);
+            let Some(lkey) = self.inside.first().and_then(|engine| Some(engine.leaving.get(place)?.lkey))
+            else {
+                continue;
+            };
+            // A window may be bound to it: then it stays until that is gone.
+            let table = self.memory();
+            if !held && (table.deregister(lkey).is_ok() || table.region(lkey).is_none()) {
+                self.forget_region(lkey);
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Sees whether work that named leaving regions is done. Alone, the engine deregisters them itself;
+    /// else whoever leaves it does so with all engines.
+    pub(crate) fn release_regions(&mut self) {
+        if self.leaving.is_empty() {
+            return;
+        }
+        let unbindings = self.tables.memory.unbindings();
+        let mut changed = std::mem::replace(&mut self.unbindings, unbindings) != unbindings;
+        for place in 0..self.leaving.len() {
+            changed |= self.leaving.get(place).is_some_and(|region| region.held) && !self.holds(place);
+        }
+        if !changed {
+            return;
+        }
+        let Self { leaving, tables, let_go, .. } = self;
+        match Share::all([&mut tables.memory]) {
+            Some(table) => leaving.retain(|region| {
+                region.held || table.deregister(region.lkey).is_err() && table.region(region.lkey).is_some()
+            }),
+            None => *let_go = true,
+        }
+    }
+
+    /// Whether work of this engine names the leaving region at this place of the list.
+    fn holds(&mut self, place: usize) -> bool {
+        // The list stays where it is: should this panic, it still names what those of other engines name.
+        let Self { leaving, qps, tables, .. } = self;
+        leaving.get_mut(place).is_some_and(|region| {
+            region.held = region.is_held(qps, tables) || region.mark(qps, tables);
+            region.held
+        })
+    }
+}

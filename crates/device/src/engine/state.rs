@@ -1,0 +1,163 @@
+//! What an engine is made of, and why it is turned.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ferroce_fabric::{Fabric, Inbox, Verifier};
+use ferroce_memory::MemoryTable;
+use ferroce_switchboard::Distant;
+use ferroce_sys::Random;
+use ferroce_sys::sync::Share;
+use ferroce_transport::Time;
+use ferroce_wire::Qpn;
+use slab::Slab;
+
+use super::departed::Departed;
+use super::freight::Load;
+use super::handles::Handle;
+use super::host::Tables;
+use super::leaving::Leaving;
+use super::port::Port;
+use super::qps::QpTable;
+use super::timers::Timers;
+use super::windows::Windows;
+use crate::counters::DeviceCounters;
+use crate::event::EventQueue;
+use crate::mail::{MAIL, Parcel};
+
+/// Queue pairs that lists of them have room for before they grow.
+const LIST: usize = 64;
+
+/// Datagrams that one look at the socket takes in.
+pub(super) const INBOX: usize = 16;
+
+/// Everything that one thread at a time works with.
+pub(crate) struct Engine {
+    pub(crate) qps: QpTable,
+    pub(crate) tables: Tables,
+    pub(crate) windows: Windows,
+    pub(crate) handles: Slab<Handle>,
+    pub(crate) handles_made: u32,
+    pub(crate) random: Random,
+    pub(crate) counters: DeviceCounters,
+    pub(crate) port: Port,
+    pub(super) inbox: Inbox,
+    pub(super) verifier: Verifier,
+    pub(super) distant: Distant,
+    pub(super) timers: Timers,
+    /// Queue pairs that may have something to send.
+    pub(super) ready: Vec<u16>,
+    /// The room of that list while it is worked through, so that none has to be made anew.
+    pub(super) spare: Vec<u16>,
+    /// Queue pairs that owe an acknowledgement.
+    pub(super) owing: Vec<u16>,
+    /// Bytes taken in since nobody was owed an acknowledgement.
+    pub(super) held: usize,
+    /// The driver is at work, and may keep acknowledgements back for programs that answer.
+    pub(super) patient: bool,
+    /// Until when it keeps the first of them back.
+    pub(super) kept_until: Option<Time>,
+    pub(super) mail: VecDeque<Parcel>,
+    /// A packet on the local path.
+    pub(super) scratch: Box<[u8]>,
+    /// The members of a group, while a datagram goes to each of them.
+    pub(super) members: Vec<Qpn>,
+    /// The packets of other engines that were taken out last.
+    pub(super) load: Load,
+    /// Connections whose queue pair is gone, and whose peers may ask again.
+    pub(super) departed: Departed,
+    pub(super) leaving: Vec<Leaving>,
+    /// How often regions had lost their last window when the list was last looked at.
+    pub(super) unbindings: u64,
+    /// Which of the engines of its device it is.
+    pub(super) index: usize,
+    /// Engines that were left something, a bit each: whoever leaves this one calls on them.
+    pub(crate) errands: u32,
+    /// Another engine was here and has left something to do.
+    pub(super) called_upon: bool,
+    /// Whoever leaves this one has to see whether leaving regions can go.
+    pub(crate) let_go: bool,
+    /// Somebody is in a turn. If it is so when one begins, the last one panicked.
+    pub(super) turning: bool,
+    /// The socket failed.
+    pub(super) broken: bool,
+    /// Lets the next turn panic.
+    #[cfg(test)]
+    pub(crate) panics: bool,
+}
+
+/// Why the engine is turned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// A queue pair is about to go: no acknowledgement can wait for a ride any more.
+    Leaving,
+    /// Work was posted.
+    Posted,
+    /// Somebody looked for completions and found none.
+    Polled,
+    /// The same, and will look again at once: the driver was sent to rest for it.
+    Watched,
+    /// The same, and the inbox holds what has come.
+    Glanced,
+    /// The same, and all queue pairs here have their peers in this process: the network has nothing for them.
+    Aloof,
+    /// Nobody else does.
+    Driver,
+}
+
+/// What a turn did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turned {
+    /// Packets that arrived.
+    pub(crate) received: usize,
+    /// More may be waiting in the socket.
+    pub(crate) more: bool,
+    /// Queue pairs have more to send than one turn lets them.
+    pub(crate) unsent: bool,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        index: usize,
+        (slot, fabric): (u8, Box<dyn Fabric>),
+        memory: Share<MemoryTable>,
+        random: Random,
+        events: Arc<EventQueue>,
+    ) -> Self {
+        Self {
+            qps: QpTable::new(slot),
+            tables: Tables::new(memory, events),
+            windows: Windows::new(),
+            handles: Slab::new(),
+            handles_made: 0,
+            random,
+            counters: DeviceCounters::default(),
+            port: Port::new(fabric),
+            inbox: Inbox::new(INBOX),
+            verifier: Verifier::new(),
+            distant: Distant::default(),
+            timers: Timers::default(),
+            ready: Vec::with_capacity(LIST),
+            spare: Vec::with_capacity(LIST),
+            owing: Vec::with_capacity(LIST),
+            held: 0,
+            patient: false,
+            kept_until: None,
+            mail: VecDeque::with_capacity(MAIL),
+            scratch: vec![0; ferroce_wire::MAX_PACKET_LEN].into(),
+            members: Vec::with_capacity(64),
+            load: Load::new(),
+            leaving: Vec::new(),
+            departed: Departed::new(),
+            unbindings: 0,
+            index,
+            errands: 0,
+            called_upon: false,
+            let_go: false,
+            turning: false,
+            broken: false,
+            #[cfg(test)]
+            panics: false,
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! A turn of the engine, and what is done after every call of a machine.
+
+use std::time::Duration;
+
+use ferroce_fabric::Inbox;
+use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
+use ferroce_wire::{Packet, Qpn};
+
+use super::freight::Load;
+use super::host::view;
+use super::qps::{self, Tally};
+use super::srq_side;
+use super::state::{Engine, INBOX, Reason, Turned};
+use super::windows::WindowId;
+use crate::engines::{Engines, Station};
+use crate::event::AsyncEvent;
+use crate::mail::{Mail, Parcel};
+
+/// Looks at the socket in one turn of the driver, before others may have the engine.
+const MAX_LOOKS: usize = 8;
+
+/// A timer that comes up so much too late says more about this process than about the peer.
+const LATE: Duration = Duration::from_millis(20);
+
+/// How long an acknowledgement waits for a packet to ride with, if nobody looks again.
+const LONGEST_RIDE: Duration = Duration::from_millis(1);
+
+/// How soon to call a fabric again that keeps packets back.
+const HELD: Duration = Duration::from_micros(100);
+
+/// More packets than this in one look are a stream: their acknowledgements do not wait for a ride, but for
+/// what is left in the socket.
+const STREAM: usize = 4;
+
+/// What of a stream is acknowledged at the latest, although more is there: about the largest run of packets. Else a
+/// peer whose window holds little more than that could not send while this one takes in.
+const MAX_HELD: usize = 60_000;
+
+/// Bytes that a packet counts for at least.
+const LEAST_HELD: usize = 1_000;
+
+impl Engine {
+    /// Goes round once. `around` are all engines of the device.
+    pub(crate) fn turn(&mut self, now: Time, reason: Reason, around: &Engines) -> Turned {
+        // Another engine may have been here with a clock that was read later.
+        self.tables.now = now.max(self.tables.now);
+        if std::mem::replace(&mut self.turning, true) && !self.broken {
+            self.give_up();
+        }
+        #[cfg(test)]
+        assert!(!std::mem::take(&mut self.panics), "a turn that panics on purpose");
+        let station = around.station(self.index);
+        self.take_in(station, around);
+        let mut turned = Turned::default();
+        match reason {
+            Reason::Posted => self.transmit(Acks::Hold, around),
+            Reason::Leaving => {
+                self.queue_owing();
+                self.transmit(Acks::Send, around);
+            }
+            Reason::Polled | Reason::Watched | Reason::Glanced | Reason::Aloof => {
+                turned = match reason {
+                    Reason::Aloof => Turned::default(),
+                    Reason::Glanced => self.take_inbox(around),
+                    _ => self.receive(around, reason),
+                };
+                // In a stream too: a timer that was due long ago has the driver woken again and again.
+                if !turned.more {
+                    self.run_timers();
+                }
+                if turned.received == 0 || (turned.received > STREAM && !turned.more) {
+                    self.queue_owing();
+                    self.transmit(Acks::Send, around);
+                } else {
+                    self.transmit(Acks::Hold, around);
+                }
+                if self.owing.is_empty() {
+                    self.held = 0;
+                }
+            }
+            Reason::Driver => {
+                self.kept_until = None;
+                for _ in 0..MAX_LOOKS {
+                    let look = self.receive(around, reason);
+                    turned.received += look.received;
+                    turned.more = look.more;
+                    self.patient = look.received <= STREAM;
+                    self.transmit(Acks::Send, around);
+                    if !look.more {
+                        break;
+                    }
+                }
+                self.queue_owing();
+                if !turned.more {
+                    self.run_timers();
+                }
+                self.transmit(Acks::Send, around);
+                self.patient = false;
+            }
+        }
+        self.port.flush(&mut self.counters);
+        self.release_regions();
+        self.tables.settle();
+        turned.unsent = !self.ready.is_empty();
+        self.turning = false;
+        turned
+    }
+
+    /// When somebody has to turn it, even if nothing happens: a timer is due then, or an
+    /// acknowledgement has waited for a ride long enough.
+    pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
+        let longest = || self.kept_until.unwrap_or(self.tables.now + LONGEST_RIDE);
+        let ride = (!self.owing.is_empty()).then(longest);
+        let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
+        [self.timers.next(), ride, held, self.tables.next_put_off()].into_iter().flatten().min()
+    }
+
+    /// Takes in what was left for this engine while it was busy: work, and packets of other engines.
+    #[inline]
+    pub(super) fn take_in(&mut self, station: &Station, around: &Engines) {
+        if station.freight.is_empty() {
+            self.take_mail(&station.mail);
+        } else {
+            self.take_freight(station, around);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn take_freight(&mut self, station: &Station, around: &Engines) {
+        let mut load = std::mem::replace(&mut self.load, Load::EMPTY);
+        station.freight.take(&mut load);
+        // A receive that was posted before its message was sent must be there for it.
+        self.take_mail(&station.mail);
+        for (sender, bytes) in load.iter() {
+            // Cannot fail: it was parsed, or put together, on the other side.
+            if let Ok(packet) = Packet::parse(bytes) {
+                self.deliver(sender, &packet, bytes, around);
+            }
+        }
+        self.load = load;
+    }
+
+    /// Takes in what was posted while the engine was busy, in the order in which it was posted.
+    pub(crate) fn take_mail(&mut self, mail: &Mail) {
+        if mail.is_empty() {
+            return;
+        }
+        let mut parcels = std::mem::take(&mut self.mail);
+        mail.take(&mut parcels);
+        for parcel in parcels.drain(..) {
+            match parcel {
+                Parcel::Send(qpn, work) => {
+                    // It was checked; but the queue pair may have been reset since.
+                    if self.post_send(qpn, &work.request()).is_err()
+                        && let Some(entry) = self.qps.get(qpn)
+                    {
+                        entry.shared.sends_retired(1);
+                    }
+                }
+                Parcel::Receive(qpn, work) => {
+                    if self.post_receive(qpn, &work.request()).is_err()
+                        && let Some(entry) = self.qps.get(qpn)
+                    {
+                        entry.shared.receives_retired(1);
+                    }
+                }
+                Parcel::Shared(queue, work) => {
+                    self.post_shared(queue, &work.request());
+                }
+            }
+        }
+        self.mail = parcels;
+    }
+
+    /// Posts a send request. `transmit` has to follow.
+    pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
+        let posted = self.queue_sends(qpn, std::slice::from_ref(request));
+        self.after_posting(qps::index_of(qpn));
+        posted.map_err(|(_, error)| error)
+    }
+
+    /// Puts send requests into their queue. [`after`](Self::after) has to follow. The error says how many were taken, and
+    /// why the next was not.
+    #[inline]
+    pub(crate) fn queue_sends(
+        &mut self,
+        qpn: Qpn,
+        requests: &[SendRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let done = self.post_directly(qpn, requests);
+        let requests = &requests[done..];
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let Self { qps, tables, .. } = self;
+        let Some(entry) = qps.get(qpn) else { return Ok(()) };
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        let posted = entry.machine.post_sends(requests, &mut view);
+        let taken = posted.map_or_else(|(taken, _)| taken, |()| requests.len());
+        entry.counted = entry.counted.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
+        posted.map_err(|(taken, error)| (done + taken, error))
+    }
+
+    /// Posts a receive request.
+    pub(crate) fn post_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        let posted = self.queue_receives(qpn, std::slice::from_ref(request));
+        self.note(qps::index_of(qpn));
+        posted.map_err(|(_, error)| error)
+    }
+
+    /// Puts receive requests into their queue. [`note`](Self::note) has to follow. The error says how many were taken, and
+    /// why the next was not.
+    #[inline]
+    pub(crate) fn queue_receives(
+        &mut self,
+        qpn: Qpn,
+        requests: &[ReceiveRequest<'_>],
+    ) -> Result<(), (usize, PostError)> {
+        let Self { qps, tables, .. } = self;
+        let Some(entry) = qps.get(qpn) else { return Ok(()) };
+        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        for (index, request) in requests.iter().enumerate() {
+            entry.machine.post_receive(request, &mut view).map_err(|error| (index, error))?;
+            entry.counted_receives += 1;
+        }
+        Ok(())
+    }
+
+    /// Posts a receive request to a shared queue; false if it is full or has too many pieces.
+    pub(crate) fn post_shared(&mut self, queue: SharedQueueId, request: &ReceiveRequest<'_>) -> bool {
+        let side = self.tables.srqs.get_mut(srq_side::place_of(queue));
+        side.is_none_or(|side| side.queue.push(request.id, request.sges))
+    }
+
+    /// Does what has to be done after every call of a machine: it may have something to send,
+    /// want to be called later, or have failed.
+    pub(crate) fn after(&mut self, index: u16) {
+        // Those that waited for what this one has no longer under way come before it.
+        self.note(index);
+        if let Some(entry) = self.qps.by_index(index)
+            && !entry.queued
+        {
+            entry.queued = true;
+            self.ready.push(index);
+        }
+    }
+
+    /// As [`after`](Self::after), when all that may have happened is that sends were posted: what was done at once leaves nothing
+    /// to send.
+    #[inline]
+    pub(crate) fn after_posting(&mut self, index: u16) {
+        if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() == 0) {
+            self.note(index);
+        } else {
+            self.after(index);
+        }
+    }
+
+    /// As [`after`](Self::after), when there is nothing to send.
+    pub(crate) fn note(&mut self, index: u16) {
+        let Self { qps, tables, windows, timers, owing, .. } = self;
+        let Some(entry) = qps.by_index(index) else { return };
+        if std::mem::take(&mut entry.tally.overrun) {
+            let mut ignored = Tally { overrun: true, ..Tally::default() };
+            let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);
+            let error = ferroce_transport::Attributes::to(State::Err);
+            // Cannot fail: every state leads to ERR.
+            let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
+        }
+        let window = entry.window;
+        // Work that told the program of its end keeps its place until the program has heard it, so that
+        // a completion queue as large as its queues never overflows. The rest is free at once.
+        let told = std::mem::take(&mut entry.tally);
+        let done = entry.counted - entry.machine.sends_waiting().min(entry.counted);
+        entry.counted -= done;
+        entry.shared.sends_retired(done.saturating_sub(told.sends));
+        // A receive that was taken ends with a completion, sooner or later, unless it was reset.
+        let (taken, reset) = (entry.machine.receives_taken(), entry.machine.state() == State::Reset);
+        let left = entry.machine.receives_waiting() + taken;
+        let done = entry.counted_receives - left.min(entry.counted_receives);
+        entry.counted_receives -= done;
+        entry.shared.receives_retired(if reset { done.saturating_sub(told.receives) } else { 0 });
+        timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
+        if entry.machine.owes_ack() && !entry.owing {
+            entry.owing = true;
+            owing.push(index);
+        }
+        self.call_waiting(window);
+    }
+
+    /// Queues those that found no room in a window, if there is room again.
+    pub(crate) fn call_waiting(&mut self, window: WindowId) {
+        for index in self.windows.called(window) {
+            if let Some(entry) = self.qps.by_index(index)
+                && !entry.queued
+            {
+                entry.queued = true;
+                self.ready.push(index);
+            }
+        }
+    }
+
+    /// Lets those that owe an acknowledgement send it with the next `transmit`.
+    pub(super) fn queue_owing(&mut self) {
+        let mut owing = std::mem::take(&mut self.owing);
+        for index in owing.drain(..) {
+            if let Some(entry) = self.qps.by_index(index) {
+                entry.owing = false;
+                if !entry.queued {
+                    entry.queued = true;
+                    self.ready.push(index);
+                }
+            }
+        }
+        self.owing = owing;
+    }
+
+    /// Calls the queue pairs whose time has come.
+    pub(super) fn run_timers(&mut self) {
+        let now = self.tables.now;
+        while let Some((time, index)) = self.timers.pop_due(now) {
+            let Self { qps, tables, windows, .. } = self;
+            let Some(entry) = qps.by_index(index) else { continue };
+            if entry.scheduled != Some(time) {
+                continue;
+            }
+            entry.scheduled = None;
+            let Some(wanted) = entry.machine.poll_timeout() else { continue };
+            if wanted <= now {
+                let window = windows.get(entry.window);
+                let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+                if now.since(wanted) > LATE {
+                    self.counters.late_timers += 1;
+                    entry.machine.restart_timers(now, window, &mut view);
+                }
+                // What is due now is so by our own clock: a wait for a receiver, or a timer in time.
+                entry.machine.handle_timeout(now, window, &mut view);
+            }
+            self.after(index);
+        }
+    }
+
+    /// Looks at the socket once, and takes in what has come.
+    pub(super) fn receive(&mut self, around: &Engines, reason: Reason) -> Turned {
+        self.look(reason);
+        self.take_inbox(around)
+    }
+
+    /// Fills the inbox with what has come.
+    pub(super) fn look(&mut self, reason: Reason) {
+        if self.broken {
+            return self.inbox.clear();
+        }
+        let Self { port, inbox, .. } = self;
+        let looked = match reason {
+            Reason::Watched | Reason::Glanced => port.fabric.receive_next(inbox),
+            Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Aloof | Reason::Driver => {
+                port.fabric.receive(inbox)
+            }
+        };
+        if looked.is_err() {
+            self.broken = true;
+            self.inbox.clear();
+            self.tables.events.push(AsyncEvent::DeviceFatal);
+        }
+    }
+
+    /// Takes in what is in the inbox.
+    pub(super) fn take_inbox(&mut self, around: &Engines) -> Turned {
+        // A receive that was posted before its message was sent must be there for it.
+        self.take_mail(&around.station(self.index).mail);
+        if self.inbox.is_empty() {
+            return Turned::default();
+        }
+        let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
+        let mut received = 0;
+        for (datagram, bytes) in inbox.iter() {
+            let packets = self.take_datagram(datagram, bytes, around);
+            received += packets;
+            self.held += bytes.len().max(packets * LEAST_HELD);
+            if self.held >= MAX_HELD && !self.owing.is_empty() {
+                self.held = 0;
+                self.queue_owing();
+                self.transmit(Acks::Send, around);
+                self.port.flush(&mut self.counters);
+            }
+        }
+        let more = inbox.is_full();
+        self.inbox = inbox;
+        Turned { received, more, unsent: false }
+    }
+
+    /// A turn panicked and did not come to its end: nothing here can be trusted. All work fails.
+    pub(super) fn give_up(&mut self) {
+        self.broken = true;
+        self.port.fail();
+        self.inbox = Inbox::new(INBOX);
+        self.scratch = vec![0; ferroce_wire::MAX_PACKET_LEN].into();
+        self.tables.events.push(AsyncEvent::DeviceFatal);
+        let indices: Vec<u16> = self.qps.iter().map(|entry| qps::index_of(entry.machine.qpn())).collect();
+        for index in indices {
+            if let Some(entry) = self.qps.by_index(index) {
+                entry.tally.overrun = true;
+            }
+            self.note(index);
+        }
+    }
+}
