@@ -14,8 +14,8 @@ const MOST: u32 = 16;
 /// Waits that sleep at once, until it is tried again.
 const TRY_AFTER: u32 = 256;
 
-/// What has been learned of whether it pays to look for a moment before a thread sleeps. Only an estimate: threads that
-/// do this at once may count as one.
+/// What has been learned of whether it pays to look for a moment before a thread sleeps. Only an estimate:
+/// threads that do this at once may count as one.
 #[derive(Debug)]
 pub struct Eager {
     /// Above zero: it pays.

@@ -222,8 +222,8 @@ impl Pair {
         check("the kernel's completion says", done.status, u64::from(status.code()))
     }
 
-    /// Opens a memory window of ours over a part of our region, for this queue pair alone, and gives its key. It is
-    /// open as long as the window is kept.
+    /// Opens a memory window of ours over a part of our region, for this queue pair alone, and gives its key.
+    /// It is open as long as the window is kept.
     pub(crate) fn window(&mut self, offset: usize, len: usize) -> Result<(MemoryWindow, Rkey)> {
         let window = self.domain.memory_window(WindowKind::Type2)?;
         let id = self.next();

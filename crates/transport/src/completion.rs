@@ -1,6 +1,7 @@
 //! What a program hears back.
 //!
-//! There is one type of completion from the machine that ends the work to the program that takes it off a queue.
+//! There is one type of completion from the machine that ends the work to the program that takes it off a
+//! queue.
 
 use ferroce_wire::{Qpn, Rkey};
 use thiserror::Error;
@@ -31,8 +32,8 @@ pub struct Completion {
     pub source_qp: Option<Qpn>,
     /// Whether the sender asked for an event.
     pub solicited: bool,
-    /// When it ended, on the clock of the device. The machines know no clock and leave it at zero: the device sets it
-    /// as it puts the completion into its queue.
+    /// When it ended, on the clock of the device. The machines know no clock and leave it at zero: the device
+    /// sets it as it puts the completion into its queue.
     pub time: Time,
 }
 

@@ -40,7 +40,8 @@ impl AbortHandle {
     }
 
     /// Moves the queue pair into the error state: all its work that is not done completes as
-    /// [`Flushed`](crate::Status::Flushed). A queue pair that is gone, or was opened before a fork, is over already.
+    /// [`Flushed`](crate::Status::Flushed). A queue pair that is gone, or of a device that was opened before
+    /// a fork, is over already.
     pub fn abort(&self) {
         if let Some(qp) = self.qp.upgrade() {
             // Cannot fail while it is there: every state leads to error.

@@ -87,9 +87,10 @@ impl CompletionQueue {
         (self.poll(&mut found) > 0).then_some(found[0])
     }
 
-    /// Takes off completions that are there already, oldest first, and returns how many. Unlike [`poll`](Self::poll)
-    /// it leaves the device alone, and so costs next to nothing: a program that looks at many queues polls one
-    /// of them, and takes from the others. A loop around this alone waits for the device's own thread.
+    /// Takes off completions that are there already, oldest first, and returns how many. Unlike
+    /// [`poll`](Self::poll) it leaves the device alone, and so costs next to nothing: a program that looks at
+    /// many queues polls one of them, and takes from the others. A loop around this alone waits for the
+    /// device's own thread.
     #[inline]
     pub fn take(&self, into: &mut [Completion]) -> usize {
         self.device.take(into)
@@ -126,13 +127,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Sleeps until one of these queues has completions, or the time is over; for ever with `None`. It takes nothing
-    /// off, and may wake for nothing, so the program polls before and after.
+    /// Sleeps until one of these queues has completions, or the time is over; for ever with `None`. It takes
+    /// nothing off, and may wake for nothing, so the program polls before and after.
     ///
-    /// Something else may end the sleep too. `begin` gets the waker that does, leaves it where it will be called,
-    /// and says whether there still is nothing to do: only then does the thread sleep. A program that waits for
-    /// completions alone says `|_| true`. The thread sleeps in the device's place, so that a packet wakes it without a
-    /// detour.
+    /// Something else may end the sleep too. `begin` gets the waker that does, leaves it where it will be
+    /// called, and says whether there still is nothing to do: only then does the thread sleep. A program that
+    /// waits for completions alone says `|_| true`. The thread sleeps in the device's place, so that a packet
+    /// wakes it without a detour.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -170,8 +171,8 @@ impl CompletionQueue {
         ferroce_device::CompletionQueue::sleep_for_any(queues, limit.into(), begin);
     }
 
-    /// Takes completions off; if there are none, has `waker` called once when there are. For what is neither a
-    /// thread that waits nor a task that awaits [`next`](Self::next), such as an executor of its own.
+    /// Takes completions off; if there are none, has `waker` called once when there are. For what is neither
+    /// a thread that waits nor a task that awaits [`next`](Self::next), such as an executor of its own.
     pub fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker, haste: Haste) -> usize {
         match haste {
             Haste::AtOnce => self.device.poll_or_wake(into, waker),
@@ -179,8 +180,8 @@ impl CompletionQueue {
         }
     }
 
-    /// All wakers that were left by [`poll_or_wake`](Self::poll_or_wake) have time from now on, as if left with
-    /// [`Haste::InTime`].
+    /// All wakers that were left by [`poll_or_wake`](Self::poll_or_wake) have time from now on, as if left
+    /// with [`Haste::InTime`].
     pub fn relax(&self) {
         self.device.relax();
     }

@@ -155,8 +155,9 @@ impl Context {
         bytes
     }
 
-    /// A Q_Key that no peer can guess, for a datagram queue pair ([`QueuePair::activate`](crate::QueuePair::activate)).
-    /// It is one that every program may use: those with the highest bit set are for privileged ones.
+    /// A Q_Key that no peer can guess, for a datagram queue pair
+    /// ([`QueuePair::activate`](crate::QueuePair::activate)). It is one that every program may use: those
+    /// with the highest bit set are for privileged ones.
     #[must_use]
     pub fn random_qkey(&self) -> QKey {
         QKey(self.nic.random_u32() & 0x7fff_ffff)

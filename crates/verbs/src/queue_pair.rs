@@ -282,8 +282,8 @@ impl QueuePair {
         AbortHandle::new(&self.device)
     }
 
-    /// The queue pair as the device knows it, for the tests of this crate alone: it takes the bare requests of the IBA,
-    /// also those that this API does not let a program make.
+    /// The queue pair as the device knows it, for the tests of this crate alone: it takes the bare requests
+    /// of the IBA, also those that this API does not let a program make.
     #[doc(hidden)]
     #[must_use]
     pub const fn as_device(&self) -> &Arc<Qp> {

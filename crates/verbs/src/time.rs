@@ -1,7 +1,8 @@
 //! Time, and waiting by it, for what is built on verbs.
 //!
-//! All times are of one clock: the one on which completions are timed ([`Completion::time`](crate::Completion::time)).
-//! It counts nanoseconds since the process first asked, only goes forward, and means nothing in another process.
+//! All times are of one clock: the one on which completions are timed
+//! ([`Completion::time`](crate::Completion::time)). It counts nanoseconds since the process first asked, only
+//! goes forward, and means nothing in another process.
 //!
 //! ```
 //! use std::time::Duration;

@@ -159,8 +159,8 @@ fn random_numbers_differ_and_keys_are_for_every_program() {
     let context = open([127, 0, NET, 9]);
     let (one, other): ([u8; 32], [u8; 32]) = (context.random_bytes(), context.random_bytes());
     assert_ne!(one, other);
-    // A length that is no multiple of what the generator gives is filled to its end: 64 times nothing but zeros
-    // there has a chance of one in 2^512.
+    // A length that is no multiple of what the generator gives is filled to its end: 64 times nothing but
+    // zeros there has a chance of one in 2^512.
     assert!((0..64).any(|_| context.random_bytes::<5>()[4] != 0));
     let keys: Vec<QKey> = (0..64).map(|_| context.random_qkey()).collect();
     assert!(keys.iter().all(|key| key.0 >> 31 == 0), "{keys:?}");

@@ -1,5 +1,5 @@
-//! Verbs is the floor: what stands on it knows the house below through verbs alone. So what endpoints and brokers
-//! need is an API that every program has, and the device can be rebuilt without them.
+//! Verbs is the floor: what stands on it knows the house below through verbs alone. So what endpoints and
+//! brokers need is an API that every program has, and the device can be rebuilt without them.
 
 use super::Finding;
 use super::layers::{ORDER, ROOT, folder_of};
@@ -9,15 +9,16 @@ use super::tree::Tree;
 
 const FLOOR: &str = "verbs";
 
-/// What stands on the floor. `abi` does not: C programs have verbs of their own, and it stands beside ours. `cli` shows
-/// what is in the device, and looks for itself.
+/// What stands on the floor. `abi` does not: C programs have verbs of their own, and it stands beside ours.
+/// `cli` shows what is in the device, and looks for itself.
 const UPSTAIRS: &[&str] = &["endpoint", "broker", "trace", "probe", "ferroce"];
 
-/// What tests upstairs may know of the house below: a test that plays a hostile peer makes packets by hand, and verbs
-/// has no business to offer that. Types of the wire that honest programs name are re-exported by verbs.
+/// What tests upstairs may know of the house below: a test that plays a hostile peer makes packets by hand,
+/// and verbs has no business to offer that. Types of the wire that honest programs name are re-exported by
+/// verbs.
 const FOR_TESTS: &[&str] = &["wire"];
 
-/// Its tests play other users of the machine, who are at the sockets.
+/// Its tests play other users of the machine, which work at the sockets themselves.
 const PLAYS_OTHERS: &str = "ferroce";
 
 /// The way from verbs down into the device, for the tests of verbs.
@@ -74,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_floor_carries_what_is_upstairs() {
-        let fine = "[dependencies]\nferroce-verbs = \"0\"\ntokio = \"1\"\n[dev-dependencies]\nferroce-testkit = \"0\"";
+        let fine = "[dependencies]\nferroce-verbs = \"0\"\ntokio = \"1\"\n\
+                    [dev-dependencies]\nferroce-testkit = \"0\"";
         for folder in ["endpoint", "broker", "ferroce"] {
             assert_eq!(findings(folder, fine), [""; 0]);
         }

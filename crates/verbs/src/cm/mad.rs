@@ -8,8 +8,8 @@ use ferroce_wire::mad::MAD_LEN;
 use super::error::CmError;
 use crate::context::Context;
 
-/// Sends a management datagram as it is, from queue pair 1 of the device to that of a peer. It may be lost, as any
-/// datagram; answers go to the connection manager of the device, which knows nothing of this one.
+/// Sends a management datagram as it is, from queue pair 1 of the device to that of a peer. It may be lost,
+/// as any datagram; answers go to the connection manager of the device, which knows nothing of this one.
 ///
 /// # Errors
 /// The system refuses it: the addresses are not of one family, or there is no way.

@@ -31,7 +31,8 @@
 //! - Datagrams need no connection, only the number and the key of a queue pair: [`DatagramService`]
 //!   offers one under a port, and [`resolve`] finds it. A program that answers each question itself has a
 //!   [`DatagramListener`].
-//! - A program that speaks connection management itself, or tests how others do, sends each message with [`send_mad`].
+//! - A program that speaks connection management itself, or tests how others do, sends each message with
+//!   [`send_mad`].
 //!
 //! Everything that waits has a limit, and a form that does not wait: a future, `poll_*`, or a descriptor.
 //! What to hand over when connecting fits into the private data: 56 bytes with a request, 196 with its acceptance,
