@@ -2,7 +2,9 @@
 //!
 //! - [`captures`]: golden frames of the Linux kernel, from `testdata/captures`.
 //! - [`samples`]: packets of every opcode, from numbers or from proptest.
+//! - [`figure`]: a figure of a benchmark, as a line that a program reads.
 //! - [`fuzz`]: what a fuzz target does with its bytes; `cargo test` replays the corpora through it.
+//! - [`process`]: the other process of a benchmark.
 //! - [`processor`]: on which one a benchmark runs.
 //! - [`shared_port`]: a socket beside those of a device.
 //! - [`judge`]: whether a missing foreign program skips a test or fails it.
@@ -10,9 +12,11 @@
 #![forbid(unsafe_code)]
 
 pub mod captures;
+pub mod figure;
 pub mod fuzz;
 pub mod judge;
 pub mod neighbour;
+pub mod process;
 pub mod processor;
 pub mod samples;
 pub mod shared_port;

@@ -8,11 +8,11 @@
 
 use std::error::Error;
 use std::fmt::{self, Display, Formatter};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ferroce_broker::{Broker, Builder, Members, Post};
+use ferroce_testkit::figure::sample;
+use ferroce_testkit::process::{Parent, Peer};
 use ferroce_testkit::processor::pin;
 use ferroce_verbs::{Context, PathPolicy};
 
@@ -51,6 +51,9 @@ fn main() -> Outcome<()> {
     // Without `--bench` it is run by `cargo test`: to see that it works is enough.
     let quick = has("--quick") || !has("--bench");
     let (repeats, time) = if quick { (1, 20) } else { (5, 400) };
+    // The broker's rates, once, as lines for `cargo xtask bench pairs`.
+    let once = has("--once");
+    let repeats = if once { 1 } else { repeats };
     let mut host = 0;
     // Other batch sizes may be named.
     let mut batches: Vec<u32> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
@@ -66,16 +69,22 @@ fn main() -> Outcome<()> {
             let (rate, rung) = measure(host, *batch, time)?;
             broker.push(rate);
             *doorbells = rung;
+            if once {
+                println!("{}", sample(&format!("batch {batch}"), "M/s", rate.mean / 1e6));
+            }
             // For a profile of the broker.
-            if has("--alone") {
+            if once || has("--alone") {
                 verbs.push(Rate::NONE);
                 continue;
             }
             host += 2;
-            let peer = Peer::start("plain", host)?;
+            let peer = other("plain", host)?;
             verbs.push(plain::rate(host, *batch, time)?);
             drop(peer);
         }
+    }
+    if once {
+        return Ok(());
     }
     println!(
         "{LEN} B messages over the wire, one way, {RING} places; M/s, and in brackets the best tenth of 5 ms slices"
@@ -141,7 +150,7 @@ fn builder(id: u32, host: u8, batch: u32) -> Outcome<Builder> {
 
 /// Messages per second, and how many there were for each doorbell.
 fn measure(host: u8, batch: u32, time: Duration) -> Outcome<(Rate, f64)> {
-    let _peer = Peer::start("sink", host)?;
+    let _peer = other("sink", host)?;
     let broker = builder(0, host, batch)?.start()?;
     let bytes = [7; LEN];
     // Until everything is warm.
@@ -182,51 +191,24 @@ fn in_slices(time: Duration, mut send: impl FnMut() -> Outcome<u64>) -> Outcome<
     Ok(Rate { mean, best: slices[slices.len() * 9 / 10] })
 }
 
-/// The other process. It ends when it is dropped.
-struct Peer {
-    child: Child,
-    _input: ChildStdin,
-}
-
-impl Peer {
-    fn start(role: &str, host: u8) -> Outcome<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["--bench", "--peer", role, &host.to_string()])
-            .args(std::env::args().find(|arg| arg == "--pin"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let input = child.stdin.take().ok_or("no pipe")?;
-        let mut lines = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
-        let said = lines.next().ok_or("the other process ended too early")??;
-        if said != "ready" {
-            return Err(said.into());
-        }
-        Ok(Self { child, _input: input })
+/// Starts the other process, which is ready when this returns, and ends when it is dropped.
+fn other(role: &str, host: u8) -> Outcome<Peer> {
+    let pinned = std::env::args().find(|arg| arg == "--pin");
+    let role = ["--bench", "--peer", role, &host.to_string()].map(str::to_owned);
+    let mut peer = Peer::start(role.into_iter().chain(pinned))?;
+    match peer.hear()? {
+        said if said == "ready" => Ok(peer),
+        said => Err(said.into()),
     }
 }
 
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-/// What the other process does until it is killed, or until nobody is there any more.
+/// What the other process does until it is killed.
 fn play(role: &str, host: u8) -> Outcome<()> {
-    std::thread::spawn(|| {
-        let mut line = String::new();
-        // Whoever started us is gone.
-        while std::io::stdin().read_line(&mut line).is_ok_and(|read| read > 0) {}
-        std::process::exit(0);
-    });
+    Parent.follow();
     match role {
         "sink" => {
             let broker = builder(1, host, 1)?.launch()?;
-            println!("ready");
+            Parent.say("ready")?;
             loop {
                 broker.wait_receives(LONG, |_| ())?;
             }

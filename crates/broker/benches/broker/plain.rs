@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ferroce_testkit::process::Parent;
 use ferroce_verbs::cm::{self, CmOptions, Listener};
 use ferroce_verbs::{Access, Completion, Service, Status};
 
@@ -17,7 +18,7 @@ pub(crate) fn sink(host: u8) -> Outcome<()> {
     let context = device(host + 1)?;
     let domain = context.protection_domain()?;
     let listener = Listener::bind(&context, PORT, 1)?;
-    println!("ready");
+    Parent.say("ready")?;
     let queue = context.completion_queue(2 * RING)?;
     let qp = domain.queue_pair(Service::Rc).send_queue(&queue, 1).receive_queue(&queue, RING).build()?;
     let memory = domain.allocate(LEN * RING as usize, Access::LOCAL_WRITE)?;

@@ -8,13 +8,13 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use ferroce_device::{CompletionQueue, Nic};
+use ferroce_testkit::process::Parent;
 use ferroce_transport::{Caps, Completion, Data, Remote, SendFlags, SendOp, SendRequest};
 
 use crate::alone::each;
 use crate::ends::{End, Site, check, device};
-use crate::peer::{Master, Peer};
 use crate::samples::Sample;
-use crate::{Outcome, Settings, system};
+use crate::{Outcome, Settings, peer, system};
 
 /// Role of the other process.
 pub(crate) const CROWD: &str = "crowd";
@@ -71,8 +71,8 @@ pub(crate) fn memory(settings: &Settings) -> Outcome<Sample> {
 /// Has another process measure it.
 fn ask(settings: &Settings, what: &str, crowded: bool) -> Outcome<Sample> {
     let Size { pairs, regions } = if crowded { Size::ALL } else { Size::NOBODY };
-    let mut peer = Peer::start(CROWD, settings)?;
-    peer.say(&format!("{what} {pairs} {regions}"))?;
+    let mut peer = peer::start(CROWD, settings)?;
+    peer.say(format_args!("{what} {pairs} {regions}"))?;
     let value = peer.hear()?.parse()?;
     let note = peer.hear()?;
     peer.stop()?;
@@ -80,8 +80,8 @@ fn ask(settings: &Settings, what: &str, crowded: bool) -> Outcome<Sample> {
 }
 
 /// Is that process.
-pub(crate) fn play(master: Master, settings: &Settings) -> Outcome<()> {
-    let wanted = master.hear()?;
+pub(crate) fn play(parent: Parent, settings: &Settings) -> Outcome<()> {
+    let wanted = parent.hear()?;
     let parts: Vec<&str> = wanted.split(' ').collect();
     let [what, pairs, regions] = parts[..] else { return Err("the first process said too little".into()) };
     let crowd = Crowd::gather(Size { pairs: pairs.parse()?, regions: regions.parse()? })?;
@@ -92,9 +92,9 @@ pub(crate) fn play(master: Master, settings: &Settings) -> Outcome<()> {
         "memory" => crowd.memory()?,
         other => return Err(format!("nothing is called {other:?}").into()),
     };
-    master.say(&value.to_string())?;
-    master.say(&note)?;
-    master.wait();
+    parent.say(value)?;
+    parent.say(note)?;
+    parent.wait();
     Ok(())
 }
 

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::memory::Allocation;
 use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec};
+use ferroce_testkit::process::{Parent, Peer};
 use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, Completion, DomainId, ReceiveRequest, Remote, Sge, State, Status,
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
 use crate::Outcome;
-use crate::peer::{Master, Peer};
 
 /// Where the first process is, and the other one.
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -195,10 +195,10 @@ impl End {
     /// The first process's ends, each connected to one of the other process.
     pub(crate) fn with_peer(peer: &mut Peer, shape: &Shape) -> Outcome<Vec<(Self, Card)>> {
         let ends = shape.ends(HERE)?;
-        peer.say(&shape.to_line())?;
+        peer.say(shape.to_line())?;
         let mut connected = Vec::with_capacity(ends.len());
         for end in ends {
-            peer.say(&end.card().to_line())?;
+            peer.say(end.card().to_line())?;
             let card = Card::parse(&peer.hear()?)?;
             end.connect(&card)?;
             connected.push((end, card));
@@ -214,29 +214,29 @@ impl End {
     }
 
     /// The other process's ends; `prepare` is called before the first process hears that it may begin.
-    pub(crate) fn with_master(
-        master: Master,
+    pub(crate) fn with_parent(
+        parent: Parent,
         prepare: impl Fn(&Self, &Shape) -> Outcome<()>,
     ) -> Outcome<(Vec<(Self, Card)>, Shape)> {
-        let shape = Shape::parse(&master.hear()?)?;
+        let shape = Shape::parse(&parent.hear()?)?;
         let mut connected = Vec::with_capacity(shape.pairs);
         for end in shape.ends(THERE)? {
-            let card = Card::parse(&master.hear()?)?;
+            let card = Card::parse(&parent.hear()?)?;
             end.connect(&card)?;
             prepare(&end, &shape)?;
-            master.say(&end.card().to_line())?;
+            parent.say(end.card().to_line())?;
             connected.push((end, card));
         }
-        master.say("ready")?;
+        parent.say("ready")?;
         Ok((connected, shape))
     }
 
     /// The only one of them.
-    pub(crate) fn alone_with_master(
-        master: Master,
+    pub(crate) fn alone_with_parent(
+        parent: Parent,
         prepare: impl Fn(&Self, &Shape) -> Outcome<()>,
     ) -> Outcome<(Self, Card, Shape)> {
-        let (mut ends, shape) = Self::with_master(master, prepare)?;
+        let (mut ends, shape) = Self::with_parent(parent, prepare)?;
         let (end, card) = ends.pop().ok_or("there is no queue pair")?;
         Ok((end, card, shape))
     }

@@ -26,8 +26,8 @@ mod stream;
 mod system;
 
 use elsewhere::NotInstalled;
+use ferroce_testkit::process::Parent;
 use figures::FIGURES;
-use peer::Master;
 use samples::{Sample, quoted};
 
 /// What a measurement gives, or why there is none.
@@ -63,7 +63,7 @@ fn main() -> Outcome<()> {
     if let Some(at) = args.iter().position(|arg| arg == "--peer") {
         let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
         system::pin_if(settings.pin, 1)?;
-        return peer::play(role, Master, &settings);
+        return peer::play(role, Parent, &settings);
     }
     system::pin_if(settings.pin, 0)?;
     let filters: Vec<&str> = words(&args).collect();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use ferroce_device::fabric::PORT;
 use ferroce_testkit::neighbour::{Knowledge, Lie, Target, user};
+use ferroce_testkit::process::{Parent, Peer};
 use ferroce_wire::Flow;
 use ferroce_wire::mad::CommId;
 use ferroce_wire::{Psn, QKey};
@@ -15,8 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
 use crate::ends::Card;
-use crate::peer::{Master, Peer};
-use crate::{Outcome, Settings};
+use crate::{Outcome, Settings, peer};
 
 /// The role of the process.
 pub(crate) const NEIGHBOUR: &str = "neighbour";
@@ -39,8 +39,8 @@ const READY: usize = 256;
 /// Starts it against two ends of a connection, aimed at this port.
 pub(crate) fn start(settings: &Settings, ends: [Card; 2], port: u16) -> Outcome<Peer> {
     let (command, is_other) = user::this_program()?;
-    let mut peer = Peer::start_by(command, NEIGHBOUR, settings)?;
-    peer.say(&format!("{port} {is_other}"))?;
+    let mut peer = peer::start_by(command, NEIGHBOUR, settings)?;
+    peer.say(format_args!("{port} {is_other}"))?;
     for [here, there] in [ends, [ends[1], ends[0]]] {
         let target = Target {
             address: here.address.into(),
@@ -56,7 +56,7 @@ pub(crate) fn start(settings: &Settings, ends: [Card; 2], port: u16) -> Outcome<
             peer_name: CommId(1),
             listens: 7471,
         };
-        peer.say(&target.to_string())?;
+        peer.say(target)?;
     }
     // It has made its packets.
     peer.hear()?;
@@ -64,14 +64,14 @@ pub(crate) fn start(settings: &Settings, ends: [Card; 2], port: u16) -> Outcome<
 }
 
 /// Is the neighbour.
-pub(crate) fn play(master: Master) -> Outcome<()> {
-    let first = master.hear()?;
+pub(crate) fn play(parent: Parent) -> Outcome<()> {
+    let first = parent.hear()?;
     let (port, is_other) = first.split_once(' ').ok_or("a port, and whether it is another user")?;
     let (port, is_other): (u16, bool) = (port.parse()?, is_other.parse()?);
     user::settle_down(is_other);
-    let lines = [Line::new(&master.hear()?, port)?, Line::new(&master.hear()?, port)?];
-    master.say("ready")?;
-    let stop = master.watch();
+    let lines = [Line::new(&parent.hear()?, port)?, Line::new(&parent.hear()?, port)?];
+    parent.say("ready")?;
+    let stop = parent.watch();
     let begin = Instant::now();
     let mut sent = 0_u64;
     while !stop.load(Ordering::Relaxed) && begin.elapsed() < LONGEST {
@@ -84,7 +84,8 @@ pub(crate) fn play(master: Master) -> Outcome<()> {
     }
     let rate = sent as f64 / begin.elapsed().as_secs_f64();
     let user = if is_other { "another user" } else { "the same user" };
-    master.say(&format!("a neighbour of {user} sent {rate:.0} packets a second to port {port}"))
+    parent.say(format_args!("a neighbour of {user} sent {rate:.0} packets a second to port {port}"))?;
+    Ok(())
 }
 
 /// One direction: a socket at the address of the peer, and packets that are ready.

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ferroce_testkit::process::Parent;
 use ferroce_transport::{Completion, Data, SendFlags, SendOp, SendRequest, WorkKind};
 use ferroce_wire::Imm;
 
 use crate::ends::{Card, End, RECEIVES, Shape, check};
-use crate::peer::{Master, Peer};
 use crate::samples::{Sample, trips};
-use crate::{Outcome, Settings};
+use crate::{Outcome, Settings, peer};
 
 /// Roles of the other process.
 pub(crate) const SEND_BUSY: &str = "send-busy";
@@ -55,7 +55,7 @@ impl Exchange {
 
     /// Round trips, halved.
     pub(crate) fn run(self, settings: &Settings) -> Outcome<Sample> {
-        let mut peer = Peer::start(self.role, settings)?;
+        let mut peer = peer::start(self.role, settings)?;
         let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES))?;
         end.post_receives(RECEIVES)?;
         let trips = self.trips(settings, &end, &card)?;
@@ -65,9 +65,9 @@ impl Exchange {
     }
 
     /// Answers.
-    pub(crate) fn play(self, master: Master) -> Outcome<()> {
-        let (end, card, _) = End::alone_with_master(master, |end, _| end.post_receives(RECEIVES))?;
-        self.answer(&end, &card, &master.watch())
+    pub(crate) fn play(self, parent: Parent) -> Outcome<()> {
+        let (end, card, _) = End::alone_with_parent(parent, |end, _| end.post_receives(RECEIVES))?;
+        self.answer(&end, &card, &parent.watch())
     }
 
     /// The trips of the side that begins.
@@ -100,7 +100,7 @@ impl Exchange {
 /// WRITEs as `ib_write_lat` makes them: each side sees the other's in its memory, answers, and then polls
 /// until its own is done. With `poll`, each side polls for its completions while it looks at its memory.
 pub(crate) fn write(settings: &Settings, len: u32, poll: bool) -> Outcome<Sample> {
-    let mut peer = Peer::start(if poll { WRITE_POLL } else { WRITE }, settings)?;
+    let mut peer = peer::start(if poll { WRITE_POLL } else { WRITE }, settings)?;
     let shape = Shape { message: len, ..Shape::new(64, BYTES) };
     let (end, card) = End::alone_with_peer(&mut peer, &shape)?;
     let never = AtomicBool::new(false);
@@ -116,9 +116,9 @@ pub(crate) fn write(settings: &Settings, len: u32, poll: bool) -> Outcome<Sample
 }
 
 /// Answers WRITEs.
-pub(crate) fn write_peer(master: Master, poll: bool) -> Outcome<()> {
-    let (end, card, Shape { message: len, .. }) = End::alone_with_master(master, |_, _| Ok(()))?;
-    let stop = master.watch();
+pub(crate) fn write_peer(parent: Parent, poll: bool) -> Outcome<()> {
+    let (end, card, Shape { message: len, .. }) = End::alone_with_parent(parent, |_, _| Ok(()))?;
+    let stop = parent.watch();
     let mut number = 1_u8;
     while see(&end, len, number, poll, &stop)? {
         write_one(&end, &card, len, number, poll)?;

@@ -6,10 +6,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ferroce_testkit::process::Parent;
+
 use crate::ends::{HERE, NARROW, THERE, WIDE};
-use crate::peer::{Master, Peer};
 use crate::samples::{Sample, Span, nanos_each, trips};
-use crate::{Outcome, Settings, system};
+use crate::{Outcome, Settings, peer, system};
 
 /// Roles of the other process.
 pub(crate) const ECHO_BUSY: &str = "raw-echo-busy";
@@ -60,7 +61,7 @@ pub(crate) fn tiny_ping_pong(settings: &Settings) -> Outcome<Sample> {
 }
 
 fn datagrams(settings: &Settings, busy: bool, len: usize) -> Outcome<Sample> {
-    let mut peer = Peer::start(if busy { ECHO_BUSY } else { ECHO_BLOCKING }, settings)?;
+    let mut peer = peer::start(if busy { ECHO_BUSY } else { ECHO_BLOCKING }, settings)?;
     let there: SocketAddr = peer.hear()?.parse()?;
     let socket = socket(HERE.into(), busy)?;
     let mut buffer = [0_u8; SMALL];
@@ -76,10 +77,10 @@ fn datagrams(settings: &Settings, busy: bool, len: usize) -> Outcome<Sample> {
 }
 
 /// Sends back what comes.
-pub(crate) fn echo(master: Master, busy: bool) -> Outcome<()> {
+pub(crate) fn echo(parent: Parent, busy: bool) -> Outcome<()> {
     let socket = socket(THERE.into(), busy)?;
-    master.say(&socket.local_addr()?.to_string())?;
-    let stop = master.watch();
+    parent.say(socket.local_addr()?)?;
+    let stop = parent.watch();
     let mut buffer = [0_u8; SMALL];
     while !stop.load(Ordering::Relaxed) {
         match socket.recv_from(&mut buffer) {
@@ -112,8 +113,8 @@ pub(crate) fn rate(settings: &Settings, list: usize) -> Outcome<Sample> {
 /// A stream that never has more under way than the receiver can keep: else most of the work would be
 /// for datagrams that are dropped.
 fn segments_per_second(settings: &Settings, segment: usize, at_once: usize, flow: Flow) -> Outcome<Sample> {
-    let mut peer = Peer::start(SINK, settings)?;
-    peer.say(&format!("{} {}", flow.tell_after, flow.receive_buffer))?;
+    let mut peer = peer::start(SINK, settings)?;
+    peer.say(format_args!("{} {}", flow.tell_after, flow.receive_buffer))?;
     let there: SocketAddr = peer.hear()?.parse()?;
     let socket = socket_with(HERE.into(), true, flow.receive_buffer)?;
     system::cut_into(&socket, segment)?;
@@ -141,14 +142,14 @@ fn segments_per_second(settings: &Settings, segment: usize, at_once: usize, flow
 
 /// Takes in what comes, without waiting, and tells the sender how many bytes came so far: after every
 /// few datagrams, and whenever no more are there.
-pub(crate) fn sink(master: Master) -> Outcome<()> {
-    let wanted = master.hear()?;
+pub(crate) fn sink(parent: Parent) -> Outcome<()> {
+    let wanted = parent.hear()?;
     let (tell_after, receive_buffer) = wanted.split_once(' ').ok_or("the first process said too little")?;
     let (tell_after, receive_buffer) = (tell_after.parse::<u32>()?, receive_buffer.parse()?);
     let socket = socket_with(THERE.into(), true, receive_buffer)?;
     system::join_segments(&socket)?;
-    master.say(&socket.local_addr()?.to_string())?;
-    let stop = master.watch();
+    parent.say(socket.local_addr()?)?;
+    let stop = parent.watch();
     let mut buffer = vec![0_u8; 1 << 16];
     let (mut bytes, mut untold, mut sender) = (0_u64, 0, None);
     while !stop.load(Ordering::Relaxed) {

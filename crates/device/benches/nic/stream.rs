@@ -2,12 +2,12 @@
 
 use std::sync::atomic::Ordering;
 
+use ferroce_testkit::process::{Parent, Peer};
 use ferroce_transport::{Completion, Data, Remote, SendFlags, SendOp, SendRequest};
 
 use crate::ends::{End, RECEIVES, Shape, WIDE, check};
-use crate::peer::{Master, Peer};
 use crate::samples::{Sample, Span};
-use crate::{Outcome, Settings, neighbour};
+use crate::{Outcome, Settings, neighbour, peer};
 
 /// Roles of the other process.
 pub(crate) const BUSY: &str = "target-busy";
@@ -82,7 +82,7 @@ impl Stream {
 
     fn between_processes(self, settings: &Settings) -> Outcome<Sample> {
         let Self { len, depth, pairs, receive_buffer, loss, .. } = self;
-        let mut peer = Peer::start(self.target, settings)?;
+        let mut peer = peer::start(self.target, settings)?;
         let shape = Shape { depth, bytes: len as usize, message: len, pairs, receive_buffer, loss };
         let ends = End::with_peer(&mut peer, &shape)?;
         let all: Vec<_> = ends.iter().map(|(end, card)| (end, card.remote)).collect();
@@ -155,31 +155,31 @@ impl Stream {
 }
 
 /// The end that is written to or read from.
-pub(crate) fn target(master: Master, _: &Settings, busy: bool) -> Outcome<()> {
-    let (ends, _) = End::with_master(master, |_, _| Ok(()))?;
+pub(crate) fn target(parent: Parent, _: &Settings, busy: bool) -> Outcome<()> {
+    let (ends, _) = End::with_parent(parent, |_, _| Ok(()))?;
     let (end, _) = ends.first().ok_or("there is no queue pair")?;
     if busy {
-        let stop = master.watch();
+        let stop = parent.watch();
         let mut found = [Completion::EMPTY];
         while !stop.load(Ordering::Relaxed) {
             end.cq.poll(&mut found);
         }
     } else {
-        master.wait();
+        parent.wait();
     }
-    master.say(&end.note()?)
+    Ok(parent.say(end.note()?)?)
 }
 
 /// The end that is sent to: a receive is posted for each that was taken.
-pub(crate) fn receiver(master: Master) -> Outcome<()> {
+pub(crate) fn receiver(parent: Parent) -> Outcome<()> {
     let prepare = |end: &End, shape: &Shape| end.post_receives_of(RECEIVES, shape.message);
-    let (end, _, shape) = End::alone_with_master(master, prepare)?;
-    let stop = master.watch();
+    let (end, _, shape) = End::alone_with_parent(parent, prepare)?;
+    let stop = parent.watch();
     let mut found = [Completion::EMPTY; 16];
     while !stop.load(Ordering::Relaxed) {
         let count = end.cq.poll(&mut found);
         found[..count].iter().try_for_each(check)?;
         end.post_receives_of(u32::try_from(count)?, shape.message)?;
     }
-    master.say(&end.note()?)
+    Ok(parent.say(end.note()?)?)
 }

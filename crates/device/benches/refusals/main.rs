@@ -76,5 +76,5 @@ fn attack(class: &Class, lots: u64) -> Outcome<()> {
         return Err(format!("{} packets were sent, but {counted} counted", lots * LOT).into());
     }
     victim.check()?;
-    sender.stop()
+    Ok(sender.stop()?)
 }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use ferroce_device::fabric::PORT;
+use ferroce_testkit::process::{Peer, PeerError};
 use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_wire::header::Deth;
 use ferroce_wire::mad::{
@@ -40,21 +40,12 @@ const CONFIRM: u8 = 3;
 
 /// The child, as the victim sees it.
 #[derive(Debug)]
-pub(crate) struct Sender {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: ChildStdout,
-}
+pub(crate) struct Sender(Peer);
 
 impl Sender {
     /// Starts this program again, to send packets of a class to a queue pair or to its process.
     pub(crate) fn start(class: &Class, qpn: Qpn) -> Outcome<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["--sender", class.name, "--qpn", &qpn.get().to_string()]);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let to = child.stdin.take();
-        let from = child.stdout.take().ok_or("the sender has no output")?;
-        Ok(Self { child, to, from })
+        Ok(Self(Peer::start(["--sender", class.name, "--qpn", &qpn.get().to_string()])?))
     }
 
     /// Has a lot sent; when this returns, all of it waits in sockets of the victim.
@@ -74,24 +65,13 @@ impl Sender {
 
     fn order(&mut self, what: u8, CommId(name): CommId) -> Outcome<()> {
         let [a, b, c, d] = name.to_be_bytes();
-        let to = self.to.as_mut().ok_or("the sender was told to end")?;
-        to.write_all(&[what, a, b, c, d])?;
-        Ok(self.from.read_exact(&mut [0])?)
+        // Bytes and no text: what the victim does for an order is counted with the lot.
+        Ok(self.0.exchange(&[what, a, b, c, d], &mut [0])?)
     }
 
     /// Tells it to end.
-    pub(crate) fn stop(mut self) -> Outcome<()> {
-        drop(self.to.take());
-        let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("the sender failed: {status}").into()) }
-    }
-}
-
-impl Drop for Sender {
-    fn drop(&mut self) {
-        // After `stop` there is nothing left to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    pub(crate) fn stop(self) -> Result<(), PeerError> {
+        self.0.stop().map(drop)
     }
 }
 

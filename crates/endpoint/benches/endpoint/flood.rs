@@ -5,16 +5,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ferroce_endpoint::{Connection, Context, Listener, Options};
+use ferroce_testkit::process::Parent;
 use ferroce_verbs::cm;
 use ferroce_wire::mad::{CmMad, CommId, IpCmHeader, IpPair, PortSpace, Req, ReqPath, ServiceId};
 use ferroce_wire::{PathMtu, Qpn};
 
-use crate::{Outcome, address, announce, device, device_towards, each};
+use crate::{Outcome, address, device, device_towards, each};
 
 /// Takes every connection, and lets it go when its peer has.
 pub(crate) fn door(host: u8) -> Outcome<()> {
     let listener = Listener::bind_with(address(host), &Options::new().context(&device(host)?))?;
-    announce(listener.local_addr())?;
+    Parent.say(listener.local_addr())?;
     loop {
         let connection = listener.accept().wait()?;
         std::thread::spawn(move || while let Ok(Some(_)) = connection.recv().wait() {});

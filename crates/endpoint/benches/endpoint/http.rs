@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use ferroce_endpoint::{Connection, Listener, Options};
+use ferroce_testkit::process::Parent;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 
-use crate::{Outcome, address, announce, device, device_towards, each};
+use crate::{Outcome, address, device, device_towards, each};
 
 fn runtime() -> Outcome<Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_io().build()?)
@@ -33,7 +34,7 @@ async fn serve_on(io: impl AsyncRead + AsyncWrite + Unpin + 'static) {
 pub(crate) fn serve(host: u8) -> Outcome<()> {
     runtime()?.block_on(async {
         let listener = Listener::bind_with(address(host), &Options::new().context(&device(host)?))?;
-        announce(listener.local_addr())?;
+        Parent.say(listener.local_addr())?;
         serve_on(listener.accept().await?.into_stream()).await;
         Ok(())
     })
@@ -42,7 +43,7 @@ pub(crate) fn serve(host: u8) -> Outcome<()> {
 pub(crate) fn serve_tcp(host: u8) -> Outcome<()> {
     runtime()?.block_on(async {
         let listener = TcpListener::bind(address(host)).await?;
-        announce(listener.local_addr()?)?;
+        Parent.say(listener.local_addr()?)?;
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
         serve_on(stream).await;

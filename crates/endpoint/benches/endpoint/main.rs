@@ -6,9 +6,7 @@
 #![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
 
 use std::error::Error;
-use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
-use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
 mod flood;
@@ -17,6 +15,8 @@ mod messages;
 mod plain;
 
 use ferroce_endpoint::Context;
+use ferroce_testkit::figure::sample;
+use ferroce_testkit::process::{Parent, Peer};
 use ferroce_testkit::processor::pin;
 
 /// What a measurement gives, or why there is none.
@@ -107,21 +107,32 @@ fn main() -> Outcome<()> {
     // Without `--bench` it is run by `cargo test`: to see that it works is enough.
     let quick = has("--quick") || !has("--bench");
     let (repeats, time) = if quick { (1, 20) } else { (11, 400) };
+    // Our side of each figure, once, as lines for `cargo xtask bench pairs`.
+    let once = has("--once");
     let mut host = 1;
     let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    println!("{:26} {:>6}  {:>22} {:>22} {:>7}", "", "unit", "ours", "beside", "ratio");
+    if !once {
+        println!("{:26} {:>6}  {:>22} {:>22} {:>7}", "", "unit", "ours", "beside", "ratio");
+    }
     for figure in FIGURES {
         if !filters.is_empty() && !filters.iter().any(|part| figure.name.contains(part.as_str())) {
             continue;
         }
+        let mut measure = |side: &Side| -> Outcome<f64> {
+            // The last one may not be quite gone yet, so this one gets another address.
+            host = if host < 250 { host + 1 } else { 2 };
+            let role = ["--bench", "--peer", side.role, &host.to_string()];
+            let mut peer = Peer::start(role.into_iter().chain(pinned.then_some("--pin")))?;
+            (side.measure)(&peer.hear()?, Duration::from_millis(time))
+        };
+        if once {
+            println!("{}", sample(figure.name, figure.unit, measure(&figure.ours)?));
+            continue;
+        }
         let (mut ours, mut beside) = (Vec::new(), Vec::new());
         for _ in 0..repeats {
-            for (side, values) in [(&figure.beside, &mut beside), (&figure.ours, &mut ours)] {
-                // The last one may not be quite gone yet, so this one gets another address.
-                host = if host < 250 { host + 1 } else { 2 };
-                let peer = Peer::start(side.role, host, pinned)?;
-                values.push((side.measure)(&peer.address, Duration::from_millis(time))?);
-            }
+            beside.push(measure(&figure.beside)?);
+            ours.push(measure(&figure.ours)?);
         }
         let (mine, other) = (median(&mut ours), median(&mut beside));
         println!(
@@ -153,39 +164,9 @@ fn device_towards(peer: &str) -> Outcome<Context> {
     Ok(Context::builder("lo").address([127, 0, 119, peer.ip().octets()[3]]).open()?)
 }
 
-/// The other process. It ends when it is dropped.
-struct Peer {
-    child: Child,
-    _input: ChildStdin,
-    address: String,
-}
-
-impl Peer {
-    fn start(role: &str, host: u8, pinned: bool) -> Outcome<Self> {
-        let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["--bench", "--peer", role, &host.to_string()])
-            .args(pinned.then_some("--pin"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let input = child.stdin.take().ok_or("no pipe")?;
-        let mut lines = BufReader::new(child.stdout.take().ok_or("no pipe")?).lines();
-        let address = lines.next().ok_or("the other process ended too early")??;
-        Ok(Self { child, _input: input, address })
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Is the other process.
 fn play(role: &str, host: u8) -> Outcome<()> {
+    Parent.follow();
     match role {
         "echo" => messages::echo(host),
         "sink" => messages::sink(host),
@@ -202,13 +183,6 @@ fn play(role: &str, host: u8) -> Outcome<()> {
 /// The address that a process with this number has, with any port.
 fn address(host: u8) -> String {
     format!("127.0.118.{host}:0")
-}
-
-/// Tells the first process where to find us.
-fn announce(address: impl std::fmt::Display) -> Outcome<()> {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{address}")?;
-    Ok(out.flush()?)
 }
 
 /// Does something again and again for a time, after a fifth of it to warm up; how long one takes, in microseconds.

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_endpoint::{Access, Connection, Context, Listener, Options, Polling};
+use ferroce_testkit::process::Parent;
 
-use crate::{Outcome, address, announce, device, device_towards, each};
+use crate::{Outcome, address, device, device_towards, each};
 
 fn options(device: &Context) -> Options {
     Options::new().context(device).polling(Polling::Busy)
@@ -13,7 +14,7 @@ fn options(device: &Context) -> Options {
 
 fn accept(host: u8) -> Outcome<Connection> {
     let listener = Listener::bind_with(address(host), &options(&device(host)?))?;
-    announce(listener.local_addr())?;
+    Parent.say(listener.local_addr())?;
     Ok(listener.accept().wait()?)
 }
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use ferroce_testkit::process::Parent;
 use ferroce_verbs::cm::{self, CmOptions, Established, Listener};
 use ferroce_verbs::{
     Access, Completion, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, RemoteRegion,
     Service, WorkKind,
 };
 
-use crate::{Outcome, announce, device, device_towards, each};
+use crate::{Outcome, device, device_towards, each};
 
 /// One end, with receives of 4 KiB posted.
 struct End {
@@ -46,7 +47,7 @@ impl End {
         let context = device(host)?;
         let mut end = Self::new(&context)?;
         let listener = Listener::bind(&context, 0, 16)?;
-        announce(format_args!("127.0.118.{host}:{}", listener.port()))?;
+        Parent.say(format_args!("127.0.118.{host}:{}", listener.port()))?;
         let options = CmOptions::default().private_data(&private_data(&end)?);
         end.line = Some(listener.accept(None)?.accept(&end.qp, &options)?);
         Ok(end)

@@ -1,8 +1,6 @@
-//! One end of a connection, and how the two processes speak.
+//! One end of a connection.
 
-use std::env;
-use std::io::{self, BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Write;
 
 use ferroce_verbs::{
     Access, Completion, CompletionQueue, ConnectOptions, Context, MemoryRegion, PathMtu, PathPolicy,
@@ -83,78 +81,4 @@ impl End {
             device.packets_sent, device.send_calls, pair.retransmitted, pair.timeouts
         )
     }
-}
-
-/// The other process, as the first one sees it.
-#[derive(Debug)]
-pub(crate) struct Other {
-    child: Child,
-    to: Option<ChildStdin>,
-    from: BufReader<ChildStdout>,
-}
-
-impl Other {
-    pub(crate) fn start(args: &[&str]) -> Result<Self> {
-        let mut child = Command::new(env::current_exe()?)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let to = child.stdin.take();
-        let from = BufReader::new(child.stdout.take().ok_or("the other process has no output")?);
-        Ok(Self { child, to, from })
-    }
-
-    pub(crate) fn say(&mut self, line: &str) -> Result<()> {
-        let to = self.to.as_mut().ok_or("the other process was told to end")?;
-        Ok(writeln!(to, "{line}")?)
-    }
-
-    pub(crate) fn hear(&mut self) -> Result<String> {
-        heard(&mut self.from)
-    }
-
-    /// Tells it to end.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        drop(self.to.take());
-        let status = self.child.wait()?;
-        if status.success() { Ok(()) } else { Err(format!("the other process failed: {status}").into()) }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // After `stop` there is nothing left to end.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// The first process, as the other one sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ask;
-
-impl Ask {
-    pub(crate) fn say(self, line: &str) -> Result<()> {
-        let mut to = io::stdout().lock();
-        writeln!(to, "{line}")?;
-        Ok(to.flush()?)
-    }
-
-    pub(crate) fn hear(self) -> Result<String> {
-        heard(&mut io::stdin().lock())
-    }
-
-    /// Waits for the end; whatever ends the pipe ends us.
-    pub(crate) fn wait(self) {
-        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
-    }
-}
-
-fn heard(from: &mut impl BufRead) -> Result<String> {
-    let mut line = String::new();
-    if from.read_line(&mut line)? == 0 {
-        return Err("the other process said nothing".into());
-    }
-    Ok(line.trim_end().to_owned())
 }

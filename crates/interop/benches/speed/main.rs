@@ -12,9 +12,11 @@ mod stream;
 
 use std::error::Error;
 use std::process::ExitCode;
+use std::thread;
 
 use clap::{Parser, ValueEnum};
-use ends::{Ask, End, Other};
+use ends::End;
+use ferroce_testkit::process::{Parent, Peer};
 
 /// What went wrong, in words: this is a test, and its user a person.
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -71,9 +73,9 @@ fn main() -> ExitCode {
 /// Says one line: messages and bytes in a second, or microseconds of half a round trip.
 fn measure(args: Args) -> Result<()> {
     let name = args.shape.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    let mut other = Other::start(&[&name, "-n", &args.messages.to_string(), "--other"])?;
+    let mut other = Peer::start([&name, "-n", &args.messages.to_string(), "--other"])?;
     let end = End::open([127, 0, 0, 2], args.shape.len())?;
-    other.say(&end.card()?)?;
+    other.say(end.card()?)?;
     let remote = end.connect(&other.hear()?)?;
     // It is ready when it says so.
     other.hear()?;
@@ -89,20 +91,22 @@ fn measure(args: Args) -> Result<()> {
 
 /// The other process.
 fn answer(args: Args) -> Result<()> {
-    let ask = Ask;
     let end = End::open([127, 0, 0, 3], args.shape.len())?;
-    let remote = end.connect(&ask.hear()?)?;
+    let remote = end.connect(&Parent.hear()?)?;
     if args.shape == Shape::SendBandwidth {
         stream::prepare(&end)?;
     }
-    ask.say(&end.card()?)?;
-    ask.say("ready")?;
+    Parent.say(end.card()?)?;
+    Parent.say("ready")?;
+    // From here on this process ends with the first one, also in the middle of a message.
+    Parent.follow();
     match args.shape {
         Shape::WriteLatency => latency::pong(&end, remote, args.messages)?,
         Shape::SendBandwidth => stream::take(&end, args.messages)?,
         Shape::WriteBandwidth => {}
     }
-    // Whoever asked still needs our acknowledgements.
-    ask.wait();
-    Ok(())
+    // The first process still needs our acknowledgements.
+    loop {
+        thread::park();
+    }
 }
