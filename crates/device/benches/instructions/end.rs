@@ -1,0 +1,155 @@
+//! One end of a connection: a device, a queue pair and a piece of memory.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ferroce_device::memory::Allocation;
+use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
+use ferroce_transport::{
+    Access, AttributeMask, Attributes, Caps, ReceiveRequest, Remote, Sge, State, Status, WorkKind,
+};
+use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Rkey, Service};
+
+use crate::{Outcome, STUCK};
+
+/// Where the devices are.
+const ADDRESSES: [[u8; 4]; 2] = [[127, 0, 89, 1], [127, 0, 89, 2]];
+
+/// Bytes of memory.
+const MEMORY: usize = 4096;
+
+/// Where messages arrive in it, and where WRITEs do.
+const INBOX: usize = 1024;
+
+/// What may be done to it.
+const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
+
+pub(crate) struct End {
+    nic: Nic,
+    pub(crate) cq: Arc<CompletionQueue>,
+    pub(crate) qp: Arc<Qp>,
+    memory: Arc<Allocation>,
+    keys: (Lkey, Rkey),
+    gid: (usize, Gid),
+}
+
+/// Two ends that are connected: of one device if the path is local, else of two.
+pub(crate) fn connected(path: PathPolicy) -> Outcome<(End, End)> {
+    let first = device(ADDRESSES[0])?;
+    let from = End::new(&first, ADDRESSES[0], path)?;
+    let to = match path {
+        PathPolicy::Forbid => End::new(&device(ADDRESSES[1])?, ADDRESSES[1], path)?,
+        _ => End::new(&first, ADDRESSES[0], path)?,
+    };
+    from.connect(&to)?;
+    to.connect(&from)?;
+    Ok((from, to))
+}
+
+fn device(address: [u8; 4]) -> Outcome<Nic> {
+    Ok(Nic::open(Config { address: Some(address.into()), ..Config::new("lo") })?)
+}
+
+impl End {
+    fn new(nic: &Nic, address: [u8; 4], path: PathPolicy) -> Outcome<Self> {
+        let cq = CompletionQueue::new(nic, 256, None)?;
+        let domain = nic.create_domain()?;
+        let memory = Allocation::zeroed(MEMORY)?;
+        let keys = nic.register(domain, &memory, (0, MEMORY), memory.address(), ACCESS)?;
+        let spec = QpSpec {
+            service: Service::Rc,
+            domain,
+            send_cq: &cq,
+            receive_cq: &cq,
+            shared_queue: None,
+            caps: Caps { max_send: 64, max_receive: 64, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 },
+            signal_all: false,
+            path: Some(path),
+            engine: None,
+        };
+        let qp = Qp::new(nic, &spec)?;
+        let address = IpAddr::from(address);
+        let index = nic.gid_index(address).ok_or("the device has not its own address")?;
+        Ok(Self { nic: nic.clone(), cq, qp, memory, keys, gid: (index, address.into()) })
+    }
+
+    fn connect(&self, other: &Self) -> Outcome<()> {
+        let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(ACCESS);
+        self.qp.modify(&init, None)?;
+        let rtr = Attributes::to(State::Rtr)
+            .with(AttributeMask::AV)
+            .with_path_mtu(PathMtu::B4096)
+            .with_dest_qpn(other.qp.qpn())
+            .with_rq_psn(Psn::new(77))
+            .with_max_dest_rd_atomic(16)
+            .with_min_rnr_timer(1);
+        self.qp.modify(&rtr, Some(&AddressVector::new(other.gid.1, self.gid.0)))?;
+        let rts = Attributes::to(State::Rts)
+            // Under a profiler all takes long, and nothing is to be sent twice: 4.3 s.
+            .with_timeout(20)
+            .with_retry_count(7)
+            .with_rnr_retry(7)
+            .with_sq_psn(Psn::new(77))
+            .with_max_rd_atomic(16);
+        Ok(self.qp.modify(&rts, None)?)
+    }
+
+    /// What it sends from the beginning of its memory.
+    pub(crate) fn fill(&self, byte: u8) -> Outcome<()> {
+        Ok(self.memory.fill(0, INBOX, byte)?)
+    }
+
+    /// The first bytes of its memory.
+    pub(crate) fn piece(&self, length: u32) -> Sge {
+        Sge { address: self.memory.address(), length, lkey: self.keys.0 }
+    }
+
+    /// Where others may write.
+    pub(crate) fn remote(&self) -> Remote {
+        Remote { address: self.memory.address() + INBOX as u64, rkey: self.keys.1 }
+    }
+
+    pub(crate) fn post_receive(&self, length: u32) -> Outcome<()> {
+        let place = [Sge { address: self.remote().address, ..self.piece(length) }];
+        let request = ReceiveRequest { id: 2, sges: &place };
+        Ok(self.qp.post_receive(&[request]).map_err(|(_, error)| error)?)
+    }
+
+    /// Polls until work of this kind is done; other work may be done meanwhile.
+    pub(crate) fn find(&self, kind: WorkKind) -> Outcome<()> {
+        let mut found = [WorkCompletion::EMPTY; 4];
+        for _ in 0..STUCK {
+            let count = self.cq.poll(&mut found);
+            for done in &found[..count] {
+                let status = done.completion.status;
+                if status != Status::Success {
+                    return Err(format!("work ended with {status:?}; success was expected").into());
+                }
+            }
+            if found[..count].iter().any(|done| done.completion.kind == kind) {
+                return Ok(());
+            }
+        }
+        Err(format!("no completion of a {kind:?} came").into())
+    }
+
+    /// Polls, and finds nothing.
+    pub(crate) fn find_nothing(&self) -> Outcome<()> {
+        let mut found = [WorkCompletion::EMPTY; 4];
+        match self.cq.poll(&mut found) {
+            0 => Ok(()),
+            came => Err(format!("{came} completions came of nothing").into()),
+        }
+    }
+
+    /// Whether these bytes came.
+    pub(crate) fn check_bytes(&self, byte: u8, length: u32) -> Outcome<()> {
+        let mut bytes = vec![0; usize::try_from(length)?];
+        self.memory.read(INBOX, &mut bytes)?;
+        if bytes.iter().all(|one| *one == byte) { Ok(()) } else { Err("other bytes came".into()) }
+    }
+
+    pub(crate) fn packets_sent(&self) -> u64 {
+        self.nic.counters().packets_sent
+    }
+}

@@ -1,0 +1,164 @@
+//! How many instructions the shortest ways through the device take.
+//!
+//! `cargo xtask bench --only instructions` runs this under callgrind, and with `--before` it compares two commits: then
+//! this very program is built against the other commit, so it uses nothing that commit 0b18e79 does not have. A case is
+//! run with few rounds and with many, and the difference counts. By itself (and as a test) this program runs a few
+//! rounds of every case, and looks that the work was done in the way that the case is about.
+
+mod end;
+
+use std::error::Error;
+
+use end::{End, connected};
+use ferroce_device::{PathPolicy, WorkCompletion};
+use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
+
+/// What a step gives, or why it failed.
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+/// One way through the device.
+struct Case {
+    name: &'static str,
+    /// What is counted.
+    shows: &'static str,
+    /// How many of these there are in a round.
+    each: u32,
+    run: fn(u32) -> Outcome<()>,
+}
+
+const CASES: &[Case] = &[
+    Case {
+        name: "local-write",
+        shows: "a local WRITE of 64 B in a list of 16",
+        each: LIST,
+        run: local_write,
+    },
+    Case {
+        name: "wire-send",
+        shows: "a SEND of 64 B through sockets, out and in, and its acknowledgement",
+        each: 1,
+        run: wire_send,
+    },
+    Case { name: "poll-local", shows: "a poll of an empty queue, no wire", each: POLLS, run: poll_local },
+    Case { name: "poll-wire", shows: "a poll of an empty queue, with a wire", each: POLLS, run: poll_wire },
+];
+
+/// WRITEs of a list, the last of which gives a completion.
+const LIST: u32 = 16;
+
+/// Polls of a round.
+const POLLS: u32 = 100;
+
+/// Empty polls of an end after which its driver has left the work to the program.
+const SETTLED: u32 = 8;
+
+/// Bytes of a message.
+const LEN: u32 = 64;
+
+/// Empty polls after which nothing is going to come any more.
+const STUCK: u32 = 10_000_000;
+
+fn main() -> Outcome<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let after = |flag: &str| {
+        let at = args.iter().position(|arg| arg == flag)?;
+        args.get(at + 1)
+    };
+    if args.iter().any(|arg| arg == "--cases") {
+        for Case { name, shows, each, .. } in CASES {
+            println!("{{\"kind\":\"case\",\"case\":\"{name}\",\"shows\":\"{shows}\",\"each\":{each}}}");
+        }
+        return Ok(());
+    }
+    if let Some(name) = after("--case") {
+        let case = CASES.iter().find(|case| case.name == name);
+        let case = case.ok_or_else(|| format!("no case is called {name:?}; --cases lists them"))?;
+        return (case.run)(after("--rounds").ok_or("--case needs --rounds with a number")?.parse()?);
+    }
+    CASES.iter().try_for_each(|case| (case.run)(10).map_err(|error| format!("{}: {error}", case.name).into()))
+}
+
+/// What this thread does in here is what callgrind counts, by the name of the function: when the device's own
+/// threads look around is a matter of time, and so of chance.
+#[inline(never)]
+fn measured(round: &mut dyn FnMut() -> Outcome<()>) -> Outcome<()> {
+    round()
+}
+
+/// Does a round again and again. Before each one the ends are polled until their drivers have seen that the program
+/// does their work: a driver that takes part does more or less of it, by chance.
+fn repeated(rounds: u32, ends: [&End; 2], mut round: impl FnMut() -> Outcome<()>) -> Outcome<()> {
+    for _ in 0..rounds {
+        for _ in 0..SETTLED {
+            ends.iter().try_for_each(|end| end.find_nothing())?;
+        }
+        measured(&mut round)?;
+    }
+    Ok(())
+}
+
+/// Lists of WRITEs between two queue pairs of one device.
+fn local_write(rounds: u32) -> Outcome<()> {
+    let (from, to) = connected(PathPolicy::Require)?;
+    from.fill(0x5a)?;
+    let piece = [from.piece(LEN)];
+    let request = |at| {
+        let flags = if at + 1 == LIST { SendFlags::SIGNALED } else { SendFlags::empty() };
+        let op = SendOp::Write(to.remote());
+        SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None }
+    };
+    let requests: Vec<_> = (0..LIST).map(request).collect();
+    repeated(rounds, [&from, &to], || {
+        from.qp.post_send(&requests).map_err(|(_, error)| error)?;
+        from.find(WorkKind::Write)
+    })?;
+    to.check_bytes(0x5a, LEN)?;
+    match from.packets_sent() {
+        0 => Ok(()),
+        packets => Err(format!("{packets} packets were sent; the local path has none").into()),
+    }
+}
+
+/// A SEND and its acknowledgement, between two devices whose only way is their sockets.
+fn wire_send(rounds: u32) -> Outcome<()> {
+    let (here, there) = connected(PathPolicy::Forbid)?;
+    here.fill(0x5a)?;
+    there.post_receive(LEN)?;
+    let piece = [here.piece(LEN)];
+    let (data, flags) = (Data::Gather(&piece), SendFlags::SIGNALED);
+    repeated(rounds, [&here, &there], || {
+        let request = SendRequest { id: 1, op: SendOp::Send, data, flags, dest: None };
+        here.qp.post_send(&[request]).map_err(|(_, error)| error)?;
+        there.find(WorkKind::Receive)?;
+        there.post_receive(LEN)?;
+        // With an empty poll the acknowledgement leaves.
+        there.find_nothing()?;
+        here.find(WorkKind::Send)
+    })?;
+    there.check_bytes(0x5a, LEN)?;
+    match here.packets_sent() {
+        packets if packets >= u64::from(rounds) => Ok(()),
+        packets => Err(format!("{packets} packets were sent for {rounds} messages").into()),
+    }
+}
+
+/// Polls on a device with nothing but two queue pairs that are connected to each other.
+fn poll_local(rounds: u32) -> Outcome<()> {
+    let (from, to) = connected(PathPolicy::Require)?;
+    poll(rounds, &from, &to)
+}
+
+/// Polls on a device with a peer that may send something at any time.
+fn poll_wire(rounds: u32) -> Outcome<()> {
+    let (here, there) = connected(PathPolicy::Forbid)?;
+    poll(rounds, &here, &there)
+}
+
+fn poll(rounds: u32, end: &End, other: &End) -> Outcome<()> {
+    let (mut found, mut came) = ([WorkCompletion::EMPTY; 4], 0);
+    repeated(rounds, [end, other], || {
+        (0..POLLS).for_each(|_| came += end.cq.poll(&mut found));
+        Ok(())
+    })?;
+    if came == 0 { Ok(()) } else { Err(format!("{came} completions came of nothing").into()) }
+}
