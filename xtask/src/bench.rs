@@ -1,30 +1,38 @@
 //! `cargo xtask bench`: the only source of performance figures.
 
+mod callgrind;
+mod checkout;
+mod compare;
 mod drop_in;
-mod json;
+mod instructions;
+mod line;
 mod nic;
+mod pairs;
 mod refusals;
 mod table;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 
 use crate::say::say;
 use crate::shell::Cmd;
 
 /// Options of `cargo xtask bench`.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, refusals, endpoint, broker or drop-in
+    /// Only this: wire, transport, device, refusals, instructions, endpoint, broker or drop-in
     #[arg(long)]
     only: Option<String>,
-    /// Device, refusals, endpoint, broker and drop-in: one short look at every figure; it shows that all work, and
-    /// little more
+    /// All but wire and transport: one short look at every figure; it shows that all work, and little more
     #[arg(long)]
     quick: bool,
-    /// Device, or refusals if only they are asked for: print JSON instead of a table (and run nothing else)
+    /// Device, or refusals or instructions if only they are asked for: print JSON instead of a table (and run
+    /// nothing else)
     #[arg(long)]
     json: bool,
     /// Device, endpoint, broker and drop-in: keep each process on a core of its own
@@ -33,9 +41,19 @@ pub(crate) struct Args {
     /// Device and drop-in: how often every figure is measured
     #[arg(long)]
     repeats: Option<usize>,
+    /// Instructions: count those of this commit, too, and fail if the work tree takes more than 2 % above them
+    #[arg(long, value_name = "REV")]
+    before: Option<String>,
     /// Handed to the benchmarks, for example a filter
     #[arg(last = true)]
     rest: Vec<String>,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Measure two commits in turn, and say which figures changed
+    #[command(long_about = pairs::ABOUT)]
+    Pairs(pairs::Args),
 }
 
 struct Bench {
@@ -48,6 +66,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: "transport", shows: "requester and responder per packet" },
     Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
     Bench { package: refusals::NAME, shows: "instructions for each refused packet, beside their budgets" },
+    Bench { package: instructions::NAME, shows: "instructions of the shortest ways through the device" },
     Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
     Bench { package: "broker", shows: "messages at several batch sizes beside the verbs below them" },
     Bench {
@@ -57,9 +76,16 @@ const BENCHES: &[Bench] = &[
 ];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if let Some(Command::Pairs(args)) = &args.command {
+        return pairs::run(args);
+    }
     let only = args.only.as_deref();
-    let only =
-        if args.json { only.filter(|only| *only == refusals::NAME).or(Some(nic::PACKAGE)) } else { only };
+    ensure!(
+        args.before.is_none() || only == Some(instructions::NAME),
+        "--before counts instructions: add --only instructions; `cargo xtask bench pairs` compares the other figures"
+    );
+    let has_json = |only: &&str| [refusals::NAME, instructions::NAME].contains(only);
+    let only = if args.json { only.filter(has_json).or(Some(nic::PACKAGE)) } else { only };
     let chosen =
         |bench: &&Bench| only.is_none_or(|only| bench.package == only.trim_start_matches("ferroce-"));
     let benches: Vec<&Bench> = BENCHES.iter().filter(chosen).collect();
@@ -80,6 +106,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if *package == refusals::NAME {
             refusals::run(args)?;
+            continue;
+        }
+        if *package == instructions::NAME {
+            instructions::run(args)?;
             continue;
         }
         if *package == drop_in::NAME {

@@ -80,7 +80,7 @@ fn make_parent(file: &Path) -> Result<()> {
 
 /// Runs the installed binary; what it printed.
 fn ask(binary: &Path, args: &[&std::ffi::OsStr]) -> Result<String> {
-    let cmd = Cmd::new(&binary.to_string_lossy()).args(args.iter().copied());
+    let cmd = Cmd::new(binary).args(args.iter().copied());
     let (fine, text) = cmd.captured()?;
     ensure!(fine, "`{cmd}` failed: {text}");
     Ok(text)

@@ -21,7 +21,7 @@ const COLUMNS: f64 = 80.0;
 pub(crate) fn run() -> Result<()> {
     Cmd::cargo("build --release --locked -p ferroce-cli").run()?;
     let binary = target_dir().join("release/ferroce");
-    let demo = Cmd::new(&binary.to_string_lossy()).args(["--color", "always", "demo"]);
+    let demo = Cmd::new(&binary).args(["--color", "always", "demo"]);
     let (fine, text) = demo.captured()?;
     ensure!(fine, "`{demo}` failed: {text}");
     let file = root().join(FILE);

@@ -4,7 +4,7 @@
 //! dropped: the work goes on, and the exit code tells how it went.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 
 /// As `println!`.
 macro_rules! say {
@@ -26,6 +26,16 @@ pub(crate) fn to_stdout(text: fmt::Arguments<'_>) {
 #[expect(clippy::print_stderr, reason = "in a test, only the macro is captured by the harness")]
 pub(crate) fn to_stderr(text: fmt::Arguments<'_>) {
     if cfg!(test) { eprintln!("{text}") } else { line(&mut io::stderr().lock(), text) }
+}
+
+/// A line to stderr that the next one takes the place of, if it is a terminal. An empty one takes it away.
+pub(crate) fn progress(text: fmt::Arguments<'_>) {
+    let mut to = io::stderr().lock();
+    if to.is_terminal() {
+        let _ = write!(to, "\r\x1b[K{text}").and_then(|()| to.flush());
+    } else if text.as_str() != Some("") {
+        line(&mut to, text);
+    }
 }
 
 /// One line, at once: what a command prints itself must come after it.

@@ -43,8 +43,9 @@ pub(crate) struct Cmd {
 }
 
 impl Cmd {
-    pub(crate) fn new(program: &str) -> Self {
-        Self { program: program.into(), args: Vec::new(), env: Vec::new(), dir: None }
+    pub(crate) fn new(program: impl AsRef<Path>) -> Self {
+        let program = program.as_ref().to_string_lossy().into_owned();
+        Self { program, args: Vec::new(), env: Vec::new(), dir: None }
     }
 
     /// `cargo` with the arguments given as one line, split at spaces.
@@ -113,17 +114,31 @@ impl Cmd {
 
     /// Runs it silently. Returns whether it succeeded, and both outputs together.
     pub(crate) fn captured(&self) -> Result<(bool, String)> {
-        let output = self.command().stdin(Stdio::null()).output().with_context(|| self.could_not_start())?;
-        let mut text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.push_str(&String::from_utf8_lossy(&output.stderr));
-        Ok((output.status.success(), text))
+        let (status, printed, complained) = self.finished()?;
+        Ok((status.success(), printed + &complained))
     }
 
     /// Runs it silently. Returns what it printed; anything but success is an error that shows what it complained of.
     pub(crate) fn output(&self) -> Result<String> {
-        let output = self.command().stdin(Stdio::null()).output().with_context(|| self.could_not_start())?;
-        self.judge(output.status).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        let (status, printed, complained) = self.finished()?;
+        self.judge(status).context(complained)?;
+        Ok(printed)
+    }
+
+    /// Runs it with its complaints on ours. Returns what it printed; anything but success is an error.
+    pub(crate) fn printed(&self) -> Result<String> {
+        let mut command = self.command();
+        let command = command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        let output = command.output().with_context(|| self.could_not_start())?;
+        self.judge(output.status)?;
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Runs it silently. Returns how it ended, what it printed, and what it complained of.
+    pub(crate) fn finished(&self) -> Result<(ExitStatus, String, String)> {
+        let output = self.command().stdin(Stdio::null()).output().with_context(|| self.could_not_start())?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Ok((output.status, text(&output.stdout), text(&output.stderr)))
     }
 
     /// Runs it without any output. Returns its exit code; none if a signal ended it.

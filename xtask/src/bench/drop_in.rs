@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::Args;
-use super::json::Object;
+use super::line::Line;
 use super::table::Spread;
 use crate::link_abi;
 use crate::say::{complain, say};
@@ -138,7 +139,7 @@ impl Figure {
         let output = command.arg(self.raw).current_dir(root()).stderr(Stdio::null()).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         for line in text.lines() {
-            let sample = Object::parse(line).with_context(|| format!("the benchmark said {line:?}"))?;
+            let sample = Line::parse(line).context("reading what the benchmark says")?;
             if sample.text("kind")? != "machine" && sample.text("side")? == "raw" {
                 return Ok(sample.number("value")? * self.raw_scale);
             }
@@ -211,10 +212,11 @@ impl Programs {
     }
 }
 
-/// A number of an answer in JSON.
+/// A number of the only row of an answer in JSON, or of its latencies.
 fn field(text: &str, name: &str) -> Option<f64> {
-    let (_, rest) = text.split_once(&format!("\"{name}\": "))?;
-    rest.split([',', '\n', '}']).next()?.trim().parse().ok()
+    let answer: Value = serde_json::from_str(text).ok()?;
+    let row = &answer["rows"][0];
+    row[name].as_f64().or_else(|| row["latency_ns"][name].as_f64())
 }
 
 /// A column of perftest's line for this size.
@@ -229,11 +231,11 @@ mod tests {
 
     #[test]
     fn figures_are_read_from_what_programs_say() {
-        let json =
-            "{\n  \"rows\": [\n {\n \"bytes_per_second\": 3.5e9,\n \"latency_ns\": {\n \"p50\": 5759,\n";
+        let json = r#"{ "rows": [{ "bytes_per_second": 3.5e9, "latency_ns": { "p50": 5759 } }] }"#;
         assert_eq!(field(json, "p50"), Some(5759.0));
         assert_eq!(field(json, "bytes_per_second"), Some(3.5e9));
         assert_eq!(field(json, "p99"), None);
+        assert_eq!(field("the peer is gone", "p50"), None);
         let table = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]\n 65536   500   2100.5   2000.25   0.03\n";
         assert_eq!(cell(table, "65536", 3), Some(2000.25));
         assert_eq!(cell(table, "8", 3), None);

@@ -5,9 +5,10 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
 
 use super::Args;
-use super::json::Object;
+use super::line::Line;
 use super::table::{Figure, render};
 use crate::say::say;
 use crate::shell::root;
@@ -31,18 +32,18 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let (mut machine, mut figures) = (None, Vec::new());
     for line in BufReader::new(output).lines() {
         let line = line.context("reading what the benchmark says")?;
-        let object = Object::parse(&line).with_context(|| format!("the benchmark said {line:?}"))?;
-        match object.text("kind")? {
-            "machine" => machine = Some((object, line)),
-            _ => Figure::take(&mut figures, &object)?,
+        let line = Line::parse(&line).context("reading what the benchmark says")?;
+        match line.text("kind")? {
+            "machine" => machine = Some(line),
+            _ => Figure::take(&mut figures, &line)?,
         }
     }
     // Figures that came are shown, even if others failed.
     let status = child.wait().context("waiting for cargo bench")?;
-    if let Some((machine, line)) = machine {
+    if let Some(machine) = machine {
         if args.json {
-            let figures: Vec<String> = figures.iter().map(Figure::to_json).collect();
-            say!("{{\"machine\":{line},\"figures\":[\n{}\n]}}", figures.join(",\n"));
+            let figures: Vec<Value> = figures.iter().map(Figure::to_json).collect();
+            say!("{:#}", json!({ "machine": machine.into_value(), "figures": figures }));
         } else {
             say!("{}\n\n{}", describe(&machine)?, render(&figures));
         }
@@ -53,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn describe(machine: &Object) -> Result<String> {
+fn describe(machine: &Line) -> Result<String> {
     Ok(format!(
         "{}, {} cores, Linux {}, net.core.rmem_max {}, load {}; {} repeats of {} ms{}",
         machine.text("processor")?,

@@ -1,14 +1,16 @@
 //! What refusing a packet costs: instructions by class, beside their budgets.
 
-use std::env;
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
 
 use super::Args;
-use super::json::Object;
+use super::callgrind;
+use super::checkout::Checkout;
+use super::line::{Line, whole};
 use crate::say::{complain, say};
-use crate::shell::{Cmd, on_path, root};
+use crate::shell::Cmd;
 
 /// Its name for `--only`.
 pub(crate) const NAME: &str = "refusals";
@@ -28,17 +30,14 @@ struct Class {
 
 /// The benchmark, as it describes itself.
 struct Program {
-    path: String,
+    path: PathBuf,
     /// Packets of a lot.
     lot: f64,
     classes: Vec<Class>,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    ensure!(
-        on_path("valgrind"),
-        "valgrind is not on PATH: it counts the instructions; install the package valgrind"
-    );
+    callgrind::check()?;
     let program = Program::build()?;
     let chosen =
         |class: &&Class| args.rest.is_empty() || args.rest.iter().any(|part| class.name.contains(part));
@@ -50,8 +49,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         measured.push((*class, program.measure(class, if args.quick { FEW_LOTS } else { LOTS })?));
     }
     if args.json {
-        let lines: Vec<String> = measured.iter().map(|(class, cost)| class.to_json(*cost)).collect();
-        say!("{{\"refusals\":[\n{}\n]}}", lines.join(",\n"));
+        let classes: Vec<Value> = measured.iter().map(|(class, cost)| class.to_json(*cost)).collect();
+        say!("{:#}", json!({ "refusals": classes }));
     } else {
         say!("\n| class | counted as | instructions | budget |\n|---|---|---|---|");
         for (Class { name, counted_as, budget }, cost) in &measured {
@@ -80,63 +79,48 @@ fn over_budget(measured: &[(&Class, f64)]) -> Vec<String> {
 }
 
 impl Program {
-    /// Builds the benchmark, and has it tell where it is and what it can send.
+    /// Builds the benchmark, and has it tell what it can send.
     fn build() -> Result<Self> {
-        let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.args(["bench", "-q", "-p", "ferroce-device", "--bench", NAME, "--", "--classes"]);
-        // What cargo says goes to the terminal as it is.
-        let output =
-            command.current_dir(root()).stderr(Stdio::inherit()).output().context("starting cargo bench")?;
-        ensure!(output.status.success(), "the benchmark of refusals failed: {}", output.status);
-        let (mut program, mut classes) = (None, Vec::new());
-        for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let object = Object::parse(line).with_context(|| format!("the benchmark said {line:?}"))?;
-            if object.text("kind")? == "program" {
-                program = Some((object.text("path")?.to_owned(), object.number("lot")?));
+        let path = Checkout::here().build("device", NAME)?;
+        let (mut lot, mut classes) = (None, Vec::new());
+        for line in Cmd::new(&path).arg("--classes").output()?.lines() {
+            let line = Line::parse(line).context("reading what the benchmark says")?;
+            if line.text("kind")? == "program" {
+                lot = Some(line.number("lot")?);
             } else {
                 classes.push(Class {
-                    name: object.text("class")?.to_owned(),
-                    counted_as: object.text("counted_as")?.to_owned(),
-                    budget: object.number("budget")?,
+                    name: line.text("class")?.to_owned(),
+                    counted_as: line.text("counted_as")?.to_owned(),
+                    budget: line.number("budget")?,
                 });
             }
         }
-        let (path, lot) = program.context("the benchmark did not say where it is")?;
+        let lot = lot.context("the benchmark did not say how many packets a lot has")?;
         Ok(Self { path, lot, classes })
     }
 
     /// Instructions for each packet of a class.
-    fn measure(&self, class: &Class, lots: [u32; 2]) -> Result<f64> {
-        let [few, many] = lots;
-        let difference = self.count(class, many)? - self.count(class, few)?;
+    fn measure(&self, class: &Class, [few, many]: [u32; 2]) -> Result<f64> {
+        let count = |lots: u32| {
+            let lots = lots.to_string();
+            callgrind::count(&self.path, &["--class", &class.name, "--lots", &lots], None)
+        };
+        let difference = count(many)? - count(few)?;
         // What the kernel turns away costs nothing here, and the rest of a run not always the same.
         Ok((difference / (f64::from(many - few) * self.lot)).max(0.0))
-    }
-
-    /// Instructions of a whole run.
-    fn count(&self, class: &Class, lots: u32) -> Result<f64> {
-        // Threads take turns, and the profile itself is of no use.
-        let valgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--fair-sched=try"];
-        let run = Cmd::new("valgrind").args(valgrind).arg(&self.path);
-        let (done, said) = run.args(["--class", &class.name, "--lots", &lots.to_string()]).captured()?;
-        ensure!(done, "{lots} lots of the class {} failed: {said}", class.name);
-        collected(&said).with_context(|| format!("callgrind said no number of instructions: {said}"))
     }
 }
 
 impl Class {
-    fn to_json(&self, cost: f64) -> String {
+    fn to_json(&self, cost: f64) -> Value {
         let Self { name, counted_as, budget } = self;
-        format!(
-            "{{\"class\":\"{name}\",\"counted_as\":\"{counted_as}\",\"instructions\":{cost:.0},\"budget\":{budget:.0}}}"
-        )
+        json!({
+            "class": name,
+            "counted_as": counted_as,
+            "instructions": whole(cost),
+            "budget": whole(*budget),
+        })
     }
-}
-
-/// The instructions that callgrind says it has seen.
-fn collected(said: &str) -> Option<f64> {
-    let (_, count) = said.lines().rev().find_map(|line| line.split_once("Collected :"))?;
-    count.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -148,13 +132,5 @@ mod tests {
         let class = Class { name: "stray".into(), counted_as: "strays".into(), budget: 1500.0 };
         assert_eq!(over_budget(&[(&class, 1500.0)]), [""; 0]);
         assert_eq!(over_budget(&[(&class, 1501.0)]), ["stray takes 1501 instructions of 1500"]);
-    }
-
-    #[test]
-    fn instructions_are_read_from_what_callgrind_says() {
-        let said =
-            "==7== Events    : Ir\n==7== Collected : 14527464\n==7== \n==7== I   refs:      14,527,464\n";
-        assert_eq!(collected(said), Some(14_527_464.0));
-        assert_eq!(collected("==7== Command: ./refusals\n"), None);
     }
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use serde_json::{Value, json};
 
-use super::json::Object;
+use super::line::Line;
 
 /// A figure and all its samples.
 #[derive(Debug, Default)]
@@ -24,7 +25,7 @@ const RAW: usize = 1;
 
 impl Figure {
     /// Adds a sample to its figure.
-    pub(crate) fn take(figures: &mut Vec<Self>, sample: &Object) -> Result<()> {
+    pub(crate) fn take(figures: &mut Vec<Self>, sample: &Line) -> Result<()> {
         let name = sample.text("figure")?;
         let at = figures.iter().position(|figure| figure.name == name).unwrap_or(figures.len());
         if at == figures.len() {
@@ -33,7 +34,7 @@ impl Figure {
         }
         let figure = &mut figures[at];
         let side = if sample.text("side")? == "ours" { OURS } else { RAW };
-        let repeat = sample.number("repeat")?.to_bits();
+        let repeat = sample.count("repeat")?;
         figure.pairs.entry(repeat).or_default()[side] = Some(sample.number("value")?);
         figure.others.push(sample.number("others")?);
         if side == OURS {
@@ -52,15 +53,18 @@ impl Figure {
     }
 
     /// As JSON: each side as median, least and most.
-    pub(crate) fn to_json(&self) -> String {
+    pub(crate) fn to_json(&self) -> Value {
         let Self { name, unit, against, note, .. } = self;
-        let [ours, raw, ratio, others] =
-            [self.side(OURS), self.side(RAW), self.ratio(), Spread::of(self.others.iter().copied())]
-                .map(Spread::to_json);
-        format!(
-            "{{\"figure\":{name:?},\"unit\":{unit:?},\"against\":{against:?},\"ours\":{ours},\"raw\":{raw},\
-             \"ratio\":{ratio},\"others\":{others},\"note\":{note:?}}}"
-        )
+        json!({
+            "figure": name,
+            "unit": unit,
+            "against": against,
+            "ours": self.side(OURS).to_json(),
+            "raw": self.side(RAW).to_json(),
+            "ratio": self.ratio().to_json(),
+            "others": Spread::of(self.others.iter().copied()).to_json(),
+            "note": note,
+        })
     }
 }
 
@@ -78,21 +82,25 @@ pub(crate) fn render(figures: &[Figure]) -> String {
             Spread::of(figure.others.iter().copied()).show(),
         ]);
     }
+    format!(
+        "{}\nMedian (least to most) of the repeats. Ratios are of pairs measured one after the other; \
+         `others` is how many\ncores were busy with something else. Streams are counted in slices of 2 ms, of \
+         which nine in ten are slower.",
+        aligned(&rows),
+    )
+}
+
+/// Rows of cells as a table in Markdown whose columns line up; the first row is the heading.
+pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 6] = std::array::from_fn(width);
-    let line = |row: &[String; 6]| {
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
         format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
     };
     let rule = widths.map(|width| "-".repeat(width));
-    let body: String = rows[1..].iter().map(line).collect();
-    format!(
-        "{}{}{body}\nMedian (least to most) of the repeats. Ratios are of pairs measured one after the other; \
-         `others` is how many\ncores were busy with something else. Streams are counted in slices of 2 ms, of \
-         which nine in ten are slower.",
-        line(&rows[0]),
-        line(&rule),
-    )
+    let (heading, body) = rows.split_at(rows.len().min(1));
+    heading.iter().chain([&rule]).chain(body).map(line).collect()
 }
 
 /// Median and extremes.
@@ -121,18 +129,16 @@ impl Spread {
         }
     }
 
-    fn to_json(self) -> String {
+    fn to_json(self) -> Value {
         match self {
-            Self::Nothing => "null".into(),
-            Self::Of { median, least, most } => {
-                format!("{{\"median\":{median},\"least\":{least},\"most\":{most}}}")
-            }
+            Self::Nothing => Value::Null,
+            Self::Of { median, least, most } => json!({ "median": median, "least": least, "most": most }),
         }
     }
 }
 
 /// Three digits that mean something.
-fn short(value: f64) -> String {
+pub(super) fn short(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -144,11 +150,11 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    fn sample(side: &str, repeat: u32, value: f64) -> Object {
+    fn sample(side: &str, repeat: u32, value: f64) -> Line {
         let line = format!(
             r#"{{"figure":"f","unit":"us","against":"UDP","side":"{side}","repeat":{repeat},"value":{value},"others":0.5,"note":"n"}}"#
         );
-        Object::parse(&line).unwrap()
+        Line::parse(&line).unwrap()
     }
 
     #[test]
@@ -164,7 +170,8 @@ mod tests {
         assert_eq!(figures[0].side(RAW), Spread::Of { median: 7.0, least: 1.0, most: 100.0 });
         let table = render(&figures);
         assert!(table.contains("| f [us] | 300 (2.00 to 300) | 7.00 (1.00 to 100) | UDP"), "{table}");
-        assert!(figures[0].to_json().contains(r#""raw":{"median":7,"least":1,"most":100}"#));
+        let raw = json!({ "median": 7.0, "least": 1.0, "most": 100.0 });
+        assert_eq!(figures[0].to_json()["raw"], raw);
     }
 
     #[test]
@@ -172,6 +179,6 @@ mod tests {
         let mut figures = Vec::new();
         Figure::take(&mut figures, &sample("ours", 0, 0.5)).unwrap();
         assert!(render(&figures).contains("| f [us] | 0.50 (0.50 to 0.50) | -   | UDP    | -"));
-        assert!(figures[0].to_json().contains("\"ratio\":null"));
+        assert_eq!(figures[0].to_json()["ratio"], Value::Null);
     }
 }

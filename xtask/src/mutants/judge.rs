@@ -136,7 +136,7 @@ impl Judge {
         match step {
             Step::Tests(tests) => self.cargo("test").args(tests.split_whitespace()),
             Step::Simulator => {
-                let cmd = Cmd::new(&self.build.join("debug/ferroce-sim").to_string_lossy());
+                let cmd = Cmd::new(self.build.join("debug/ferroce-sim"));
                 let cmd = cmd.args(["--stop", "--seeds", SEEDS]);
                 match self.jobs {
                     Some(jobs) => cmd.arg("--jobs").arg(jobs.to_string()),

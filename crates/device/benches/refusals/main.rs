@@ -37,7 +37,8 @@ fn main() -> Outcome<()> {
         return sender::play(class::named(name)?, Qpn::new(qpn.parse()?));
     }
     if args.iter().any(|arg| arg == "--classes") {
-        return list();
+        list();
+        return Ok(());
     }
     if let Some(name) = after("--class") {
         let lots = after("--lots").ok_or("--class needs --lots with a number")?;
@@ -48,17 +49,14 @@ fn main() -> Outcome<()> {
         .try_for_each(|class| attack(class, 1).map_err(|error| format!("{}: {error}", class.name).into()))
 }
 
-/// One JSON object per line: first this program, then the classes.
-fn list() -> Outcome<()> {
-    let path = std::env::current_exe()?;
-    let path = path.to_str().ok_or("the path of this program is not Unicode")?;
-    println!("{{\"kind\":\"program\",\"path\":\"{path}\",\"lot\":{LOT}}}");
+/// One JSON object per line: first what holds for all classes, then the classes.
+fn list() {
+    println!("{{\"kind\":\"program\",\"lot\":{LOT}}}");
     for Class { name, counted_as, budget, .. } in CLASSES {
         println!(
             "{{\"kind\":\"class\",\"class\":\"{name}\",\"counted_as\":\"{counted_as}\",\"budget\":{budget}}}"
         );
     }
-    Ok(())
 }
 
 /// Has so many lots of a class refused. Each packet must be counted by its reason, and nothing must end.
