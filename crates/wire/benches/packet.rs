@@ -10,15 +10,22 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use ferroce_testkit::figure::sample;
 use ferroce_wire::{Body, Flow, MAX_PACKET_LEN, Packet, ParseError, Psn, Qpn, Request, Reth, Rkey, Segment};
 
 /// Packets per measurement.
 const PACKETS: usize = 20_000;
 
+/// Bytes of payload.
+const PAYLOADS: [usize; 3] = [64, 1024, 4096];
+
 /// Measurements of each figure.
 const ROUNDS: usize = 41;
 
 fn main() {
+    if std::env::args().any(|arg| arg == "--once") {
+        return say_samples();
+    }
     println!("RDMA WRITE Only over IPv4, ns per packet: median of {ROUNDS} rounds (quartiles)\n");
     println!(
         "{:>8} | {:>22} {:>22} {:>22} | {:>22} {:>22} {:>22}",
@@ -30,7 +37,7 @@ fn main() {
         "build + ICRC",
         "header work"
     );
-    for len in [64, 1024, 4096] {
+    for len in PAYLOADS {
         let [crc, read, read_extra, crc_copy, write, write_extra] = measure(len);
         println!(
             "{len:>8} | {:>22} {:>22} {:>22} | {:>22} {:>22} {:>22}",
@@ -43,6 +50,18 @@ fn main() {
         );
     }
     println!("\nBudget: header work at most 40 ns on top of the CRC.");
+}
+
+/// What our own work takes, as lines for `cargo xtask bench pairs`.
+fn say_samples() {
+    for len in PAYLOADS {
+        let [_, read, _, _, write, _] = measure(len).map(|mut figure| {
+            figure.sort_by(f64::total_cmp);
+            figure[figure.len() / 2]
+        });
+        println!("{}", sample(&format!("parse + verify, {len} B"), "ns", read));
+        println!("{}", sample(&format!("build + ICRC, {len} B"), "ns", write));
+    }
 }
 
 fn measure(len: usize) -> [Vec<f64>; 6] {

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
 
-use super::checkout::sides;
+use super::checkout::{Checkout, sides};
 use super::compare::{Good, Quartiles, Verdict};
 use super::line::Line;
 use super::table::{aligned, short};
@@ -26,17 +26,17 @@ of one side are beyond three quarters of those of the other. A row that is worse
 /// What it says last.
 const TEACHES: &str = "\
 Examples:
-  cargo xtask bench pairs                                  the last commit, with what is not committed yet, and the one before
-  cargo xtask bench pairs --before v1 --after HEAD         two commits; the work tree does not matter
+  cargo xtask bench pairs                                  the work tree beside the commit before the last
+  cargo xtask bench pairs --before v1 --after HEAD         two commits, whatever is in the work tree
   cargo xtask bench pairs --rows 'local WRITE' --pairs 31  few rows, and a sharper look at them
-  cargo xtask bench pairs --only endpoint --only broker    the benchmarks of other crates
+  cargo xtask bench pairs --only wire --only transport     the benchmarks of other crates
 
-How to read it:
-  A row shows the median and the quartiles of each side, and the ratio of the medians, after by before. Times,
-  memory and instructions should be small, what happens in a second should be large; the verdict knows which.
-  With fewer than ten pairs quartiles lie apart by chance now and then: measure a row that is worse again,
-  alone, with more pairs, before you believe it. What takes instructions rather than time is seen
-  more sharply by `cargo xtask bench --only instructions --before REV`.";
+A row shows the median and the quartiles of each side, and the ratio of the medians, after by before. Times and memory \
+should be small, what is done in a second should be large; the verdict knows which.
+
+With fewer than ten pairs, quartiles lie apart by chance now and then: measure a row that is worse again, alone and with \
+more pairs, before you believe it. Changes of a few percent drown in the noise of time; \
+`cargo xtask bench --only instructions --before REV` sees them.";
 
 /// Options of `cargo xtask bench pairs`.
 #[derive(clap::Args)]
@@ -78,6 +78,8 @@ struct Bench {
 }
 
 const BENCHES: &[Bench] = &[
+    Bench { package: "wire", bench: "packet", args: &["--bench", "--once"], filters: false },
+    Bench { package: "transport", bench: "machines", args: &["--bench", "--once"], filters: false },
     Bench {
         package: "device",
         bench: "nic",
@@ -101,7 +103,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let mut programs = Vec::new();
     for bench in BENCHES.iter().filter(|bench| args.only.iter().any(|only| only == bench.package)) {
         let [before, after] = &sides;
-        let build = |side: &super::checkout::Checkout| side.build(bench.package, bench.bench);
+        let build = |side: &Checkout| side.build(bench.package, bench.bench);
         programs.push((bench, [build(before)?, build(after)?]));
     }
     let (mut rows, mut failures) = (Vec::new(), 0);

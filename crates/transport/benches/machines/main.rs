@@ -11,6 +11,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use ferroce_testkit::figure::sample;
 use ferroce_transport::{
     Access, Acks, Attributes, Caps, Data, DomainId, QpConfig, QueuePair, Remote, SendFlags, SendOp,
     SendRequest, Sge, State, Time, Window,
@@ -49,8 +50,11 @@ const LOADS: [Load; 3] = [
 ];
 
 fn main() {
-    println!("RDMA WRITE on one RC connection, ns per packet: median of {ROUNDS} rounds (quartiles)\n");
-    println!("{:>20} | {:>22} {:>22} | stages, median", "", "hand-over alone", "both machines");
+    // What the machines take, as lines for `cargo xtask bench pairs`.
+    let once = std::env::args().any(|arg| arg == "--once");
+    if !once {
+        head();
+    }
     for load in &LOADS {
         let mut pair = Connected::new();
         let mut figures: [Vec<f64>; 2 + STAGES.len()] = Default::default();
@@ -62,12 +66,23 @@ fn main() {
             figures.iter_mut().zip(round).for_each(|(figure, value)| figure.push(value));
         }
         let [alone, machines, stages @ ..] = figures;
+        if once {
+            println!("{}", sample(&format!("both machines, {}", load.name), "ns", median(machines)));
+            continue;
+        }
         let stages = STAGES.iter().zip(stages).map(|(name, figure)| format!("{name} {:.0}", median(figure)));
         let stages = stages.collect::<Vec<_>>().join(", ");
         println!("{:>20} | {:>22} {:>22} | {stages}", load.name, show(alone), show(machines));
     }
-    println!("\nBudget: 150 ns per packet for both machines together. The stages are timed in rounds of");
-    println!("their own, and reading the clock between them costs a few nanoseconds per packet.");
+    if !once {
+        println!("\nBudget: 150 ns per packet for both machines together. The stages are timed in rounds of");
+        println!("their own, and reading the clock between them costs a few nanoseconds per packet.");
+    }
+}
+
+fn head() {
+    println!("RDMA WRITE on one RC connection, ns per packet: median of {ROUNDS} rounds (quartiles)\n");
+    println!("{:>20} | {:>22} {:>22} | stages, median", "", "hand-over alone", "both machines");
 }
 
 /// Repeats a load, and gives nanoseconds per packet.
