@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Device and drop-in: how often every figure is measured
     #[arg(long)]
     repeats: Option<usize>,
-    /// Instructions: count those of this commit, too, and fail if the work tree takes more than 2 % above them
+    /// Instructions: count those of this commit, too, and fail if the work tree takes 2 % more
     #[arg(long, value_name = "REV")]
     before: Option<String>,
     /// Handed to the benchmarks, for example a filter
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let only = args.only.as_deref();
     ensure!(
         args.before.is_none() || only == Some(instructions::NAME),
-        "--before counts instructions: add --only instructions; `cargo xtask bench pairs` compares the other figures"
+        "--before counts instructions: add --only instructions; `bench pairs` compares the other figures"
     );
     let has_json = |only: &&str| [refusals::NAME, instructions::NAME].contains(only);
     let only = if args.json { only.filter(has_json).or(Some(nic::PACKAGE)) } else { only };

@@ -1,7 +1,7 @@
-//! Two processes of one program, as benchmarks need them: the first starts the other and speaks to it through pipes.
+//! Two processes of one program, as benchmarks need them: the first starts the other, and they speak.
 //!
-//! The other process ends with the first, however that ends: the kernel closes the pipe of its orders, and it notices by
-//! [`Parent::wait`], [`Parent::watch`] or [`Parent::follow`].
+//! The other process ends with the first, however that ends: the kernel closes the pipe of its orders, and it
+//! notices by [`Parent::wait`], [`Parent::watch`] or [`Parent::follow`].
 
 use std::env;
 use std::ffi::OsStr;
@@ -148,7 +148,9 @@ impl Parent {
         stop
     }
 
-    /// Ends this process when it has to end, whatever its other threads do then. Nothing is to be heard any more.
+    /// Ends this process when it has to end, whatever its other threads do then.
+    ///
+    /// Nothing is to be heard from then on.
     pub fn follow(self) {
         thread::spawn(move || {
             self.wait();

@@ -96,13 +96,14 @@ fn extract(commit: &str, tree: &Path) -> Result<()> {
     fs::create_dir_all(tree).with_context(|| format!("making {}", tree.display()))?;
     let archive = tree.with_extension("tar");
     Cmd::new("git").args(["archive", "--output"]).arg(&archive).arg(commit).output()?;
-    // Files are as old as this call: cargo builds anew what is younger than its last build, and a commit may be older.
+    // Files are as old as this call: cargo builds anew what is younger than its last build, and a commit may
+    // be older than that.
     let unpack = Cmd::new("tar").arg("--extract").arg("--touch").arg("--file").arg(&archive);
     unpack.arg("--directory").arg(tree).output()?;
     Ok(fs::remove_file(archive)?)
 }
 
-/// Has a folder hold the same files as another one. What is the same already is left alone, so that it is not built anew.
+/// Has a folder hold the files of another one, and leaves alone what is the same: it is not built anew then.
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
     for entry in fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {
@@ -154,11 +155,10 @@ mod tests {
 
     #[test]
     fn the_program_is_found_in_what_cargo_says() {
-        let said = "\
-            {\"reason\":\"compiler-artifact\",\"target\":{\"kind\":[\"lib\"],\"name\":\"nic\"},\"executable\":null}\n\
-            not JSON\n\
-            {\"reason\":\"compiler-artifact\",\"target\":{\"kind\":[\"bench\"],\"name\":\"nic\"},\"executable\":\"/x/nic-1\"}\n\
-            {\"reason\":\"build-finished\",\"success\":true}\n";
+        let said = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"nic"},"executable":null}
+not JSON
+{"reason":"compiler-artifact","target":{"kind":["bench"],"name":"nic"},"executable":"/x/nic-1"}
+{"reason":"build-finished","success":true}"#;
         assert_eq!(executable(said, "nic"), Some("/x/nic-1".into()));
         assert_eq!(executable(said, "refusals"), None);
     }

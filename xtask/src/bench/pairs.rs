@@ -19,9 +19,10 @@ pub(crate) const ABOUT: &str = "\
 Measure two commits in turn, and say which figures changed.
 
 Both are built, each in a folder of its own below target/pairs, which is kept for the next time. Then their \
-benchmarks run in pairs, one after the other, so that a slow minute falls on both; each pair begins with \
-the other side. The verdict is \"worse\" or \"better\" only if the quartiles lie apart: if three quarters of the samples \
-of one side are beyond three quarters of those of the other. A row that is worse makes the exit status 1.";
+benchmarks run in pairs, one after the other, so that a slow minute falls on both; each pair begins with the \
+other side. The verdict is \"worse\" or \"better\" only if the quartiles lie apart: if three quarters of the \
+samples of one side are beyond three quarters of those of the other. A row that is worse makes the exit \
+status 1.";
 
 /// What it says last.
 const TEACHES: &str = "\
@@ -31,11 +32,11 @@ Examples:
   cargo xtask bench pairs --rows 'local WRITE' --pairs 31  few rows, and a sharper look at them
   cargo xtask bench pairs --only wire --only transport     the benchmarks of other crates
 
-A row shows the median and the quartiles of each side, and the ratio of the medians, after by before. Times and memory \
-should be small, what is done in a second should be large; the verdict knows which.
+A row shows the median and the quartiles of each side, and the ratio of the medians, after by before. Times \
+and memory should be small, what is done in a second should be large; the verdict knows which.
 
-With fewer than ten pairs, quartiles lie apart by chance now and then: measure a row that is worse again, alone and with \
-more pairs, before you believe it. Changes of a few percent drown in the noise of time; \
+With fewer than ten pairs, quartiles lie apart by chance now and then: measure a row that is worse again, \
+alone and with more pairs, before you believe it. Changes of a few percent drown in the noise of time; \
 `cargo xtask bench --only instructions --before REV` sees them.";
 
 /// Options of `cargo xtask bench pairs`.

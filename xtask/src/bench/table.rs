@@ -84,8 +84,8 @@ pub(crate) fn render(figures: &[Figure]) -> String {
     }
     format!(
         "{}\nMedian (least to most) of the repeats. Ratios are of pairs measured one after the other; \
-         `others` is how many\ncores were busy with something else. Streams are counted in slices of 2 ms, of \
-         which nine in ten are slower.",
+         `others` is how many\ncores were busy with something else. Streams are counted in slices of 2 ms, \
+         of which nine in ten are slower.",
         aligned(&rows),
     )
 }

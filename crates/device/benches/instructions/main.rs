@@ -1,9 +1,9 @@
 //! How many instructions the shortest ways through the device take.
 //!
-//! `cargo xtask bench --only instructions` runs this under callgrind, and with `--before` it compares two commits: then
-//! this very program is built against the other commit, so it uses nothing that commit 0b18e79 does not have. A case is
-//! run with few rounds and with many, and the difference counts. By itself (and as a test) this program runs a few
-//! rounds of every case, and looks that the work was done in the way that the case is about.
+//! `cargo xtask bench --only instructions` runs this under callgrind, which counts what happens within one
+//! function. With `--before` it compares two commits: then this very program is built against the other
+//! commit, so it uses nothing that commit 0b18e79 does not have. By itself (and as a test) this program runs
+//! a few rounds of every case, and looks that the work was done in the way that the case is about.
 
 mod end;
 
@@ -85,8 +85,8 @@ fn measured(round: &mut dyn FnMut() -> Outcome<()>) -> Outcome<()> {
     round()
 }
 
-/// Does a round again and again. Before each one the ends are polled until their drivers have seen that the program
-/// does their work: a driver that takes part does more or less of it, by chance.
+/// Does a round again and again. Before each one the ends are polled until their drivers have seen that the
+/// program does their work: a driver that takes part does more or less of it, by chance.
 fn repeated(rounds: u32, ends: [&End; 2], mut round: impl FnMut() -> Outcome<()>) -> Outcome<()> {
     for _ in 0..rounds {
         for _ in 0..SETTLED {
