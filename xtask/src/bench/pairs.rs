@@ -162,8 +162,9 @@ impl Bench {
             let sample = Line::parse(line).with_context(|| {
                 format!("`{}` of {} is too old for pairs: it says no lines of JSON", self.bench, SIDES[side])
             })?;
-            if sample.text("kind")? == "sample" && sample.text("side")? == "ours" {
-                Row::take(rows, args, side, &sample)?;
+            let is_ours = sample.text("kind")? == "sample" && sample.text("side")? == "ours";
+            if is_ours && self.is_wanted(sample.text("figure")?, &args.rows) {
+                Row::take(rows, side, &sample)?;
             }
         }
         if !status.success() {
@@ -171,6 +172,11 @@ impl Bench {
             complain!("{} ({}) failed: {status}\n{}", self.bench, SIDES[side], complained.trim_end());
         }
         Ok(status.success())
+    }
+
+    /// Whether a row was asked for; one that filters by itself, in its own way, says no others.
+    fn is_wanted(&self, figure: &str, parts: &[String]) -> bool {
+        self.filters || parts.is_empty() || parts.iter().any(|part| figure.contains(part.as_str()))
     }
 }
 
@@ -183,11 +189,8 @@ struct Row {
 }
 
 impl Row {
-    fn take(rows: &mut Vec<Self>, args: &Args, side: usize, sample: &Line) -> Result<()> {
+    fn take(rows: &mut Vec<Self>, side: usize, sample: &Line) -> Result<()> {
         let (name, unit) = (sample.text("figure")?, sample.text("unit")?);
-        if !args.rows.is_empty() && !args.rows.iter().any(|part| name.contains(part.as_str())) {
-            return Ok(());
-        }
         let at = rows.iter().position(|row| row.name == name).unwrap_or(rows.len());
         if at == rows.len() {
             rows.push(Self { name: name.into(), unit: unit.into(), samples: [Vec::new(), Vec::new()] });
@@ -278,6 +281,15 @@ mod tests {
         );
         assert_eq!(rows[4].to_json()["verdict"], Value::Null);
         assert_eq!(rows[0].to_json()["after"]["median"], 2.1);
+    }
+
+    #[test]
+    fn rows_are_chosen_by_parts_of_their_names() {
+        let bench = Bench { package: "wire", bench: "packet", args: &[], filters: false };
+        let parts = ["64 B".to_owned(), "build".to_owned()];
+        assert!(bench.is_wanted("parse, 64 B", &parts) && bench.is_wanted("build, 4096 B", &parts));
+        assert!(!bench.is_wanted("parse, 4096 B", &parts));
+        assert!(bench.is_wanted("parse, 4096 B", &[]));
     }
 
     #[test]
