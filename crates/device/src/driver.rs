@@ -17,8 +17,8 @@ use std::time::Duration;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::epoll::{Epoll, Watch as Arrivals};
-use ferroce_sys::sync::lock;
 use ferroce_sys::sync::Doze;
+use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
 /// Polls that found nothing before the driver is parked.

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, QpConfig, QueuePair,
-    ReceiveRequest, SendRequest, State,
+    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, QpConfig, QueuePair, ReceiveRequest,
+    SendRequest, State,
 };
 use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 

@@ -65,6 +65,19 @@ impl Checkout {
         Ok(())
     }
 
+    /// The text of a file.
+    pub(super) fn read(&self, path: &str) -> Result<String> {
+        let path = self.tree.join(path);
+        fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
+    }
+
+    /// Replaces a file. The work tree is nothing to write to.
+    pub(super) fn write(&self, path: &str, text: &str) -> Result<()> {
+        ensure!(self.tree != root(), "{path} of the work tree is not replaced");
+        let path = self.tree.join(path);
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))
+    }
+
     /// Builds a benchmark: its program.
     pub(super) fn build(&self, package: &str, bench: &str) -> Result<PathBuf> {
         let mut cmd = Cmd::cargo("bench --no-run --message-format json-render-diagnostics")

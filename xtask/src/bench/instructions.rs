@@ -84,6 +84,21 @@ fn least(program: &Path, case: &str, runs: usize) -> Result<f64> {
     Ok(least / f64::from(ROUNDS))
 }
 
+/// What a poll of the device found when that had a type of its own for it.
+const FOUND_BEFORE: &str = "\
+//! What a poll finds, as it was once.
+
+use ferroce_device::WorkCompletion;
+use ferroce_transport::{Status, WorkKind};
+
+pub(crate) type Found = WorkCompletion;
+
+/// What ended, and how.
+pub(crate) const fn told(found: &Found) -> (WorkKind, Status) {
+    (found.completion.kind, found.completion.status)
+}
+";
+
 /// The benchmark of the work tree, built against another commit.
 struct Before {
     checkout: Checkout,
@@ -94,6 +109,9 @@ impl Before {
     fn build(revision: &str) -> Result<Self> {
         let checkout = Checkout::of_side("before", Some(revision))?;
         checkout.borrow_bench("device", NAME)?;
+        if checkout.read("crates/device/src/lib.rs")?.contains("WorkCompletion") {
+            checkout.write("crates/device/benches/instructions/found.rs", FOUND_BEFORE)?;
+        }
         let program = checkout.build("device", NAME)?;
         Ok(Self { checkout, program })
     }

@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferroce_device::memory::Allocation;
-use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec, WorkCompletion};
+use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp, QpSpec};
 use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, ReceiveRequest, Remote, Sge, State, Status, WorkKind,
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Rkey, Service};
 
+use crate::found::{Found, told};
 use crate::{Outcome, STUCK};
 
 /// Where the devices are.
@@ -117,16 +118,16 @@ impl End {
 
     /// Polls until work of this kind is done; other work may be done meanwhile.
     pub(crate) fn find(&self, kind: WorkKind) -> Outcome<()> {
-        let mut found = [WorkCompletion::EMPTY; 4];
+        let mut found = [Found::EMPTY; 4];
         for _ in 0..STUCK {
             let count = self.cq.poll(&mut found);
             for done in &found[..count] {
-                let status = done.completion.status;
+                let (_, status) = told(done);
                 if status != Status::Success {
                     return Err(format!("work ended with {status:?}; success was expected").into());
                 }
             }
-            if found[..count].iter().any(|done| done.completion.kind == kind) {
+            if found[..count].iter().any(|done| told(done).0 == kind) {
                 return Ok(());
             }
         }
@@ -135,7 +136,7 @@ impl End {
 
     /// Polls, and finds nothing.
     pub(crate) fn find_nothing(&self) -> Outcome<()> {
-        let mut found = [WorkCompletion::EMPTY; 4];
+        let mut found = [Found::EMPTY; 4];
         match self.cq.poll(&mut found) {
             0 => Ok(()),
             came => Err(format!("{came} completions came of nothing").into()),

@@ -6,11 +6,12 @@
 //! a few rounds of every case, and looks that the work was done in the way that the case is about.
 
 mod end;
+mod found;
 
 use std::error::Error;
 
 use end::{End, connected};
-use ferroce_device::{PathPolicy, WorkCompletion};
+use ferroce_device::PathPolicy;
 use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
 
 /// What a step gives, or why it failed.
@@ -155,7 +156,7 @@ fn poll_wire(rounds: u32) -> Outcome<()> {
 }
 
 fn poll(rounds: u32, end: &End, other: &End) -> Outcome<()> {
-    let (mut found, mut came) = ([WorkCompletion::EMPTY; 4], 0);
+    let (mut found, mut came) = ([found::Found::EMPTY; 4], 0);
     repeated(rounds, [end, other], || {
         (0..POLLS).for_each(|_| came += end.cq.poll(&mut found));
         Ok(())

@@ -1,6 +1,5 @@
 //! Packets on their way in: checked, taken apart, handed to their queue pair.
 
-
 use ferroce_fabric::Ends;
 use ferroce_fabric::Path;
 use ferroce_fabric::Received;

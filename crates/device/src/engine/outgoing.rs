@@ -1,6 +1,5 @@
 //! Packets on their way out: put together, sealed, sent in runs; or handed over in this process.
 
-
 use ferroce_fabric::{Path, PathPolicy};
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Accessor, Acks, Destination};
