@@ -11,7 +11,7 @@ use ferroce_cabi::{
 use ferroce_device::Limits;
 use ferroce_device::memory::copy_in;
 use ferroce_transport::{
-    Data, DatagramDest, PostError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Data, DatagramDest, PostError, PostListError, ReceiveRequest, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
 use ferroce_wire::{Imm, Lkey, QKey, Qpn, Rkey, Service};
 use libc::{c_int, c_uint};
@@ -220,7 +220,7 @@ impl Batch<'_> {
     fn hand_over(&self, requests: &[SendRequest<'_>]) -> Result<usize, (*mut ibv_send_wr, Refused)> {
         match self.qp.qp.post_send(requests) {
             Ok(()) => Ok(requests.len()),
-            Err((index, error)) => Err((self.places[index], error.into())),
+            Err(refused) => Err((self.places[refused.taken], refused.error.into())),
         }
     }
 }
@@ -348,7 +348,7 @@ unsafe fn tell_receives(
 unsafe fn post_receives<T>(
     queue: Answer<&T>,
     mut wr: *mut ibv_recv_wr,
-    post: impl Fn(&T, &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)>,
+    post: impl Fn(&T, &[ReceiveRequest<'_>]) -> Result<(), PostListError>,
 ) -> Result<(), (*mut ibv_recv_wr, Refused)> {
     let queue = queue.map_err(|refused| (wr, refused))?;
     while !wr.is_null() {
@@ -385,7 +385,7 @@ unsafe fn post_receives<T>(
             requests[index] = ReceiveRequest { id: ids[index], sges: &pieces[start..ends[index]] };
         }
         // What stands before one that cannot be is posted, as for sends.
-        post(queue, &requests[..count]).map_err(|(index, error)| (places[index], error.into()))?;
+        post(queue, &requests[..count]).map_err(|refused| (places[refused.taken], refused.error.into()))?;
         if let Some(refused) = refused {
             return Err(refused);
         }

@@ -159,7 +159,7 @@ impl Building {
             flags: pending.flags,
             dest: pending.dest,
         });
-        qp.qp.post_all_sends(requests).map_err(|(_, error)| error)?;
+        qp.qp.post_all_sends(requests).map_err(|refused| refused.error)?;
         Ok(())
     }
 }

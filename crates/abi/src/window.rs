@@ -133,7 +133,7 @@ unsafe fn bind_by_work(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *const ibv_mw_bin
     let op = unsafe { work_of(window, key, &bind.bind_info) }?;
     let flags = flags_of(bind.send_flags);
     let request = SendRequest { id: bind.wr_id, op, data: Data::Gather(&[]), flags, dest: None };
-    qp.qp.post_send(&[request]).map_err(|(_, error)| error)?;
+    qp.qp.post_send(&[request]).map_err(|refused| refused.error)?;
     // SAFETY: a field of a live object; the program reads it after this call.
     unsafe { (*mw).rkey = key.0 };
     Ok(())

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use ferroce_sys::clock;
 use ferroce_sys::sync::Inside;
 use ferroce_sys::sync::lock;
-use ferroce_transport::{Caps, PostError, PostRules, ReceiveRequest, SendRequest};
+use ferroce_transport::{Caps, PostError, PostListError, PostRules, ReceiveRequest, SendRequest};
 use ferroce_wire::Qpn;
 
 use crate::engine::qp_shared::{QpShared, release};
@@ -33,7 +33,7 @@ pub(crate) trait Work: Sized {
 
     /// Hands a list to its queue pair. [`posted`](Self::posted) has to follow. The error says how many were taken, and why the
     /// next was not.
-    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), (usize, PostError)>;
+    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), PostListError>;
 
     /// Does what is due after the last of a list.
     fn posted(engine: &mut Engine, qpn: Qpn);
@@ -62,7 +62,7 @@ impl Work for SendRequest<'_> {
     }
 
     #[inline]
-    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), (usize, PostError)> {
+    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), PostListError> {
         engine.queue_sends(qpn, list)
     }
 
@@ -100,7 +100,7 @@ impl Work for ReceiveRequest<'_> {
     }
 
     #[inline]
-    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), (usize, PostError)> {
+    fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), PostListError> {
         engine.queue_receives(qpn, list)
     }
 
@@ -133,7 +133,7 @@ pub(crate) struct Addressee<'a> {
 impl Addressee<'_> {
     /// Posts work, in order. The error says how many were taken, and why the next was not.
     #[inline]
-    pub(crate) fn post<W: Work>(&self, requests: &[W]) -> Result<(), (usize, PostError)> {
+    pub(crate) fn post<W: Work>(&self, requests: &[W]) -> Result<(), PostListError> {
         match self.engines.station(self.index).turnstile.try_enter() {
             Some(inside) => self.post_inside(inside, requests, 0),
             None => self.mail(requests),
@@ -145,7 +145,7 @@ impl Addressee<'_> {
     pub(crate) fn post_all<W: Work>(
         &self,
         requests: impl Iterator<Item = W> + Clone,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         let station = self.engines.station(self.index);
         let places = W::places(self.shared);
         let mut inside = match station.turnstile.try_enter() {
@@ -176,21 +176,23 @@ impl Addressee<'_> {
         &self,
         engine: &mut Engine,
         requests: impl Iterator<Item = W> + Clone,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         // A queue pair that is gone takes everything and does nothing, as with single requests.
         let Some(rules) = engine.qps.get(self.qpn).map(|entry| entry.machine.rules()) else { return Ok(()) };
         let count = check_all(requests.clone(), &rules)?;
         let (places, depth) = (W::places(self.shared), W::depth(&self.shared.caps));
         if !reserve_all(places, depth, count) {
             let free = depth.saturating_sub(places.load(Ordering::Relaxed));
-            return Err((free as usize, PostError::QueueFull { what: W::QUEUE, depth }));
+            return Err(PostListError::new(free as usize, PostError::QueueFull { what: W::QUEUE, depth }));
         }
         for (index, request) in requests.enumerate() {
-            if let Err((_, error)) = W::post(std::slice::from_ref(&request), engine, self.qpn) {
+            if let Err(PostListError { error, .. }) =
+                W::post(std::slice::from_ref(&request), engine, self.qpn)
+            {
                 // Cannot be: it was checked, it has a place, and nobody else is in here.
                 debug_assert!(false, "a request that was checked is refused: {error}");
                 release(places, count.saturating_sub(u32::try_from(index).unwrap_or(count)));
-                return Err((index, error));
+                return Err(PostListError::new(index, error));
             }
         }
         Ok(())
@@ -202,7 +204,7 @@ impl Addressee<'_> {
         mut inside: Inside<'_, Engine>,
         requests: &[W],
         first: usize,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         if W::TAKES_TIME {
             inside.tables.now = clock::now().max(inside.tables.now);
         }
@@ -218,11 +220,11 @@ impl Addressee<'_> {
             let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
             let full = PostError::QueueFull { what: W::QUEUE, depth };
             let error = rules.and_then(|rules| next.check(&rules).err()).unwrap_or(full);
-            posted = Err((fitting.len(), error));
+            posted = Err(PostListError::new(fitting.len(), error));
         }
-        if let Err((taken, error)) = posted {
-            release(places, u32::try_from(fitting.len() - taken).unwrap_or(u32::MAX));
-            posted = Err((first + taken, error));
+        if let Err(refused) = posted {
+            release(places, u32::try_from(fitting.len() - refused.taken).unwrap_or(u32::MAX));
+            posted = Err(refused.after(first));
         }
         W::posted(&mut inside, self.qpn);
         W::leave(self.engines, self.index, inside);
@@ -230,13 +232,13 @@ impl Addressee<'_> {
     }
 
     /// Another thread has the engine: it will take in what is left in the mail.
-    fn mail<W: Work>(&self, requests: &[W]) -> Result<(), (usize, PostError)> {
+    fn mail<W: Work>(&self, requests: &[W]) -> Result<(), PostListError> {
         let station = self.engines.station(self.index);
         let rules = *lock(&self.shared.rules);
         let mut result = Ok(());
         for (index, request) in requests.iter().enumerate() {
             if let Err(error) = request.check(&rules) {
-                result = Err((index, error));
+                result = Err(PostListError::new(index, error));
                 break;
             }
             if reserve(W::places(self.shared), W::depth(&rules.caps), 1) == 0 {
@@ -259,13 +261,10 @@ fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> usize {
 }
 
 /// What the first of these would be refused for, beside a full queue; else how many they are.
-fn check_all<W: Work>(
-    requests: impl Iterator<Item = W>,
-    rules: &PostRules,
-) -> Result<u32, (usize, PostError)> {
+fn check_all<W: Work>(requests: impl Iterator<Item = W>, rules: &PostRules) -> Result<u32, PostListError> {
     let mut count = 0;
     for (index, request) in requests.enumerate() {
-        request.check(rules).map_err(|error| (index, error))?;
+        request.check(rules).map_err(|error| PostListError::new(index, error))?;
         count += 1;
     }
     Ok(count)

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, QpConfig, QueuePair, ReceiveRequest,
-    SendRequest, State,
+    AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostListError, QpConfig, QueuePair,
+    ReceiveRequest, SendRequest, State,
 };
 use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 
@@ -426,7 +426,7 @@ impl Qp {
     ///
     /// # Errors
     /// How many were taken, and why the next was not.
-    pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), PostListError> {
         self.addressee()?.post(requests)
     }
 
@@ -438,7 +438,7 @@ impl Qp {
     pub fn post_all_sends<'a>(
         &self,
         requests: impl Iterator<Item = SendRequest<'a>> + Clone,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         self.addressee()?.post_all(requests)
     }
 
@@ -446,14 +446,14 @@ impl Qp {
     ///
     /// # Errors
     /// How many were taken, and why the next was not.
-    pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostListError> {
         self.addressee()?.post(requests)
     }
 
     #[inline]
-    fn addressee(&self) -> Result<Addressee<'_>, (usize, PostError)> {
+    fn addressee(&self) -> Result<Addressee<'_>, PostListError> {
         if !self.nic.is_ours() {
-            return Err((0, PostError::OtherProcess));
+            return Err(PostListError::new(0, PostError::OtherProcess));
         }
         let engines = self.nic.engines();
         Ok(Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared })

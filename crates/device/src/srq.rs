@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_sys::sync::lock;
-use ferroce_transport::{DomainId, PostError, ReceiveQueue, ReceiveRequest, SharedQueueId};
+use ferroce_transport::{DomainId, PostError, PostListError, ReceiveQueue, ReceiveRequest, SharedQueueId};
 
 use crate::engine::srq_side::{PLACE_BITS, SrqSide, place_of};
 use crate::error::CreateError;
@@ -119,12 +119,12 @@ impl SharedQueue {
     ///
     /// # Errors
     /// How many were taken, and why the next was not.
-    pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostListError> {
         if requests.is_empty() {
             return Ok(());
         }
         if !self.nic.is_ours() {
-            return Err((0, PostError::OtherProcess));
+            return Err(PostListError::new(0, PostError::OtherProcess));
         }
         let allowed = self.max_sge;
         let is_too_long = |request: &ReceiveRequest<'_>| request.sges.len() > allowed as usize;
@@ -143,10 +143,11 @@ impl SharedQueue {
         }
         match refused.first().map(|request| request.sges.len()) {
             None => Ok(()),
-            Some(_) if taken.len() < fitting => {
-                Err((taken.len(), PostError::QueueFull { what: "shared receive", depth: self.depth() }))
-            }
-            Some(given) => Err((taken.len(), PostError::TooManyPieces { given, allowed })),
+            Some(_) if taken.len() < fitting => Err(PostListError::new(
+                taken.len(),
+                PostError::QueueFull { what: "shared receive", depth: self.depth() },
+            )),
+            Some(given) => Err(PostListError::new(taken.len(), PostError::TooManyPieces { given, allowed })),
         }
     }
 

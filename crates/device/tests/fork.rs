@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Peer, Side, device, signaled};
 use ferroce_device::{CreateError, PathPolicy, QpError};
-use ferroce_transport::{Access, PostError, ReceiveRequest, SendOp, State, Status};
+use ferroce_transport::{Access, PostError, PostListError, ReceiveRequest, SendOp, State, Status};
 use ferroce_wire::{Gid, Qpn, Rkey};
 
 const ADDRESS: [u8; 4] = [127, 0, 63, 1];
@@ -116,9 +116,9 @@ fn be_the_child(before: Side, parent: &mut Wire) {
         Err(CreateError::Forked)
     );
     let request = signaled(1, SendOp::Send, &[]);
-    assert_eq!(before.qp.post_send(&[request]), Err((0, PostError::OtherProcess)));
+    assert_eq!(before.qp.post_send(&[request]), Err(PostListError::new(0, PostError::OtherProcess)));
     let receive = ReceiveRequest { id: 1, sges: &[] };
-    assert_eq!(before.qp.post_receive(&[receive]), Err((0, PostError::OtherProcess)));
+    assert_eq!(before.qp.post_receive(&[receive]), Err(PostListError::new(0, PostError::OtherProcess)));
     let to_error = ferroce_transport::Attributes::to(State::Err);
     assert_eq!(before.qp.modify(&to_error, None), Err(QpError::Forked));
     let mut found = [ferroce_transport::Completion::EMPTY];

@@ -51,7 +51,7 @@ mod work;
 pub use completion::{Classified, Completion, Event, WorkError};
 pub use counters::Counters;
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
-pub use posting::{PostError, PostRules};
+pub use posting::{PostError, PostListError, PostRules};
 pub use qp::{Caps, Hold, QpConfig, QueuePair};
 pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};

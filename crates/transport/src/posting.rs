@@ -8,6 +8,31 @@ use crate::qp::Caps;
 use crate::state::State;
 use crate::work::{Data, ReceiveRequest, SendOp, SendRequest};
 
+/// Why a list of work was not posted whole. The requests before the refused one are posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("request {taken} of the list was refused, those before it are posted")]
+pub struct PostListError {
+    /// How many were taken: the place of the refused one in the list.
+    pub taken: usize,
+    /// Why the next was not.
+    #[source]
+    pub error: PostError,
+}
+
+impl PostListError {
+    /// So many were taken, and the next was refused for this.
+    #[must_use]
+    pub const fn new(taken: usize, error: PostError) -> Self {
+        Self { taken, error }
+    }
+
+    /// The same of a list with so many more before it, all of which were taken.
+    #[must_use]
+    pub const fn after(self, before: usize) -> Self {
+        Self { taken: before + self.taken, ..self }
+    }
+}
+
 /// Why work is not taken. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PostError {

@@ -84,9 +84,9 @@ impl<'a> Batch<'a> {
             None => item.request,
         };
         let requests: Vec<SendRequest<'_>> = items.iter().map(with_pieces).collect();
-        if let Err((taken, error)) = queue_pair.as_device().post_send(&requests) {
-            let error = PostError::Refused { by: PostTarget::QueuePair(queue_pair.qpn()), error };
-            return Err(BatchError { taken, given, error });
+        if let Err(refused) = queue_pair.as_device().post_send(&requests) {
+            let (by, taken) = (PostTarget::QueuePair(queue_pair.qpn()), refused.taken);
+            return Err(BatchError { taken, given, error: PostError::Refused { by, error: refused.error } });
         }
         match wrong {
             Some(error) => Err(BatchError { taken: items.len(), given, error }),

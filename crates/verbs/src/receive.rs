@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ferroce_transport::{ReceiveRequest, Sge};
+use ferroce_transport::{PostListError, ReceiveRequest, Sge};
 
 use crate::error::{BatchError, PostError, PostTarget};
 use crate::local_slice::Pieces;
@@ -81,7 +81,9 @@ impl<'a> Queue<'a> {
             Self::Own(qp) => qp.as_device().post_receive(requests),
             Self::Shared(srq) => srq.as_device().post(requests),
         };
-        posted.map_err(|(taken, error)| (taken, PostError::Refused { by: self.target(), error }))
+        posted.map_err(|PostListError { taken, error }| {
+            (taken, PostError::Refused { by: self.target(), error })
+        })
     }
 }
 

@@ -128,7 +128,7 @@ impl<'a> Work<'a> {
         let by = self.target();
         self.with_request(|request| {
             let posted = self.queue_pair.as_device().post_send(&[*request]);
-            posted.map_err(|(_, error)| PostError::Refused { by, error })
+            posted.map_err(|refused| PostError::Refused { by, error: refused.error })
         })
     }
 

@@ -86,16 +86,21 @@ fn least(program: &Path, case: &str, runs: usize) -> Result<f64> {
 
 /// What a poll of the device found when that had a type of its own for it.
 const FOUND_BEFORE: &str = "\
-//! What a poll finds, as it was once.
+//! What a poll finds and what posting refuses, as it was once.
 
 use ferroce_device::WorkCompletion;
-use ferroce_transport::{Status, WorkKind};
+use ferroce_transport::{PostError, Status, WorkKind};
 
 pub(crate) type Found = WorkCompletion;
 
 /// What ended, and how.
 pub(crate) const fn told(found: &Found) -> (WorkKind, Status) {
     (found.completion.kind, found.completion.status)
+}
+
+/// Why a list was refused.
+pub(crate) const fn why(refused: (usize, PostError)) -> PostError {
+    refused.1
 }
 ";
 

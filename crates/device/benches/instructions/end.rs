@@ -10,7 +10,7 @@ use ferroce_transport::{
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Rkey, Service};
 
-use crate::found::{Found, told};
+use crate::found::{Found, told, why};
 use crate::{Outcome, STUCK};
 
 /// Where the devices are.
@@ -113,7 +113,7 @@ impl End {
     pub(crate) fn post_receive(&self, length: u32) -> Outcome<()> {
         let place = [Sge { address: self.remote().address, ..self.piece(length) }];
         let request = ReceiveRequest { id: 2, sges: &place };
-        Ok(self.qp.post_receive(&[request]).map_err(|(_, error)| error)?)
+        Ok(self.qp.post_receive(&[request]).map_err(why)?)
     }
 
     /// Polls until work of this kind is done; other work may be done meanwhile.

@@ -13,6 +13,7 @@ use std::error::Error;
 use end::{End, connected};
 use ferroce_device::PathPolicy;
 use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
+use found::why;
 
 /// What a step gives, or why it failed.
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -110,7 +111,7 @@ fn local_write(rounds: u32) -> Outcome<()> {
     };
     let requests: Vec<_> = (0..LIST).map(request).collect();
     repeated(rounds, [&from, &to], || {
-        from.qp.post_send(&requests).map_err(|(_, error)| error)?;
+        from.qp.post_send(&requests).map_err(why)?;
         from.find(WorkKind::Write)
     })?;
     to.check_bytes(0x5a, LEN)?;
@@ -129,7 +130,7 @@ fn wire_send(rounds: u32) -> Outcome<()> {
     let (data, flags) = (Data::Gather(&piece), SendFlags::SIGNALED);
     repeated(rounds, [&here, &there], || {
         let request = SendRequest { id: 1, op: SendOp::Send, data, flags, dest: None };
-        here.qp.post_send(&[request]).map_err(|(_, error)| error)?;
+        here.qp.post_send(&[request]).map_err(why)?;
         there.find(WorkKind::Receive)?;
         there.post_receive(LEN)?;
         // With an empty poll the acknowledgement leaves.

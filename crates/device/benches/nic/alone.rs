@@ -62,7 +62,7 @@ pub(crate) fn stream(stream: Stream, settings: &Settings) -> Outcome<Sample> {
             found[..count].iter().try_for_each(check)?;
             under_way -= list * u32::try_from(count)?;
         }
-        here.qp.post_send(&requests).map_err(|(_, error)| error)?;
+        here.qp.post_send(&requests).map_err(|refused| refused.error)?;
         under_way += list;
         Ok(())
     })?;
@@ -79,7 +79,7 @@ pub(crate) fn send(settings: &Settings) -> Outcome<Sample> {
         let piece = [from.piece(1024, 64)];
         let (data, flags) = (Data::Gather(&piece), SendFlags::SIGNALED);
         let request = SendRequest { id: 1, op: SendOp::Send, data, flags, dest: None };
-        from.qp.post_send(&[request]).map_err(|(_, error)| error)?;
+        from.qp.post_send(&[request]).map_err(|refused| refused.error)?;
         loop {
             let count = to.cq.poll(&mut found);
             found[..count].iter().try_for_each(check)?;

@@ -160,7 +160,7 @@ impl Crowd {
                 found[..count].iter().try_for_each(check)?;
                 under_way -= LIST * u32::try_from(count)?;
             }
-            pairs[turn][0].qp.post_send(&lists[turn]).map_err(|(_, error)| error)?;
+            pairs[turn][0].qp.post_send(&lists[turn]).map_err(|refused| refused.error)?;
             under_way += LIST;
             turn = (turn + 1) % pairs.len();
             Ok(())

@@ -286,7 +286,7 @@ impl End {
         let piece = [self.piece(end - u64::from(len), len)];
         for id in 0..count {
             let request = ReceiveRequest { id: id.into(), sges: &piece };
-            self.qp.post_receive(&[request]).map_err(|(_, error)| error)?;
+            self.qp.post_receive(&[request]).map_err(|refused| refused.error)?;
         }
         Ok(())
     }

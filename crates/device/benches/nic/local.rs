@@ -89,7 +89,7 @@ pub(crate) fn post(settings: &Settings) -> Outcome<Sample> {
     let mut costs = Vec::with_capacity(1 << 20);
     while begin.elapsed() < settings.duration && costs.len() < costs.capacity() {
         let start = Instant::now();
-        from.qp.post_send(&requests).map_err(|(_, error)| error)?;
+        from.qp.post_send(&requests).map_err(|refused| refused.error)?;
         costs.push(start.elapsed().as_nanos() as f64 / f64::from(LIST));
         while from.cq.poll(&mut found) == 0 {}
         check(&found[0])?;

@@ -136,7 +136,7 @@ fn noted(sample: Sample, note: &str) -> Sample {
 fn post(end: &End, op: SendOp, len: u32, flags: SendFlags) -> Outcome<()> {
     let piece = [end.piece(OURS, len)];
     let request = SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None };
-    end.qp.post_send(&[request]).map_err(|(_, error)| error.into())
+    end.qp.post_send(&[request]).map_err(|refused| refused.error.into())
 }
 
 /// Waits for a message, and posts a receive in place of the one that it took. False if it is over.

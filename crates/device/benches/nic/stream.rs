@@ -129,7 +129,7 @@ impl Stream {
             if result.is_none() {
                 for ((requests, under_way), (end, _)) in requests.iter().zip(&mut under_way).zip(ends) {
                     while *under_way + list <= depth {
-                        end.qp.post_send(requests).map_err(|(_, error)| error)?;
+                        end.qp.post_send(requests).map_err(|refused| refused.error)?;
                         *under_way += list;
                     }
                 }

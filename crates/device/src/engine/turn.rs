@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ferroce_fabric::Inbox;
-use ferroce_transport::{Acks, PostError, ReceiveRequest, SendRequest, SharedQueueId, State, Time};
+use ferroce_transport::{
+    Acks, PostError, PostListError, ReceiveRequest, SendRequest, SharedQueueId, State, Time,
+};
 use ferroce_wire::{Packet, Qpn};
 
 use super::freight::Load;
@@ -176,7 +178,7 @@ impl Engine {
     pub(crate) fn post_send(&mut self, qpn: Qpn, request: &SendRequest<'_>) -> Result<(), PostError> {
         let posted = self.queue_sends(qpn, std::slice::from_ref(request));
         self.after_posting(qps::index_of(qpn));
-        posted.map_err(|(_, error)| error)
+        posted.map_err(|refused| refused.error)
     }
 
     /// Puts send requests into their queue. [`after`](Self::after) has to follow. The error says how many were taken, and
@@ -186,7 +188,7 @@ impl Engine {
         &mut self,
         qpn: Qpn,
         requests: &[SendRequest<'_>],
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         let done = self.post_directly(qpn, requests);
         let requests = &requests[done..];
         if requests.is_empty() {
@@ -196,16 +198,16 @@ impl Engine {
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let posted = entry.machine.post_sends(requests, &mut view);
-        let taken = posted.map_or_else(|(taken, _)| taken, |()| requests.len());
+        let taken = posted.map_or_else(|refused| refused.taken, |()| requests.len());
         entry.counted = entry.counted.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
-        posted.map_err(|(taken, error)| (done + taken, error))
+        posted.map_err(|refused| refused.after(done))
     }
 
     /// Posts a receive request.
     pub(crate) fn post_receive(&mut self, qpn: Qpn, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let posted = self.queue_receives(qpn, std::slice::from_ref(request));
         self.note(qps::index_of(qpn));
-        posted.map_err(|(_, error)| error)
+        posted.map_err(|refused| refused.error)
     }
 
     /// Puts receive requests into their queue. [`note`](Self::note) has to follow. The error says how many were taken, and
@@ -215,12 +217,15 @@ impl Engine {
         &mut self,
         qpn: Qpn,
         requests: &[ReceiveRequest<'_>],
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         for (index, request) in requests.iter().enumerate() {
-            entry.machine.post_receive(request, &mut view).map_err(|error| (index, error))?;
+            entry
+                .machine
+                .post_receive(request, &mut view)
+                .map_err(|error| PostListError::new(index, error))?;
             entry.counted_receives += 1;
         }
         Ok(())

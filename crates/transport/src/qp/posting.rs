@@ -4,7 +4,7 @@ use ferroce_wire::Lkey;
 
 use crate::host::Host;
 use crate::inbound::Inbound;
-use crate::posting::{PostError, PostRules};
+use crate::posting::{PostError, PostListError, PostRules};
 use crate::qp::{Hold, Machine, QueuePair};
 use crate::queue::SendQueue;
 use crate::state::State;
@@ -103,7 +103,7 @@ impl QueuePair {
     /// # Errors
     /// Why it is not taken; nothing has changed.
     pub fn post_send<H: Host>(&mut self, request: &SendRequest<'_>, host: &mut H) -> Result<(), PostError> {
-        self.post_sends(core::slice::from_ref(request), host).map_err(|(_, error)| error)
+        self.post_sends(core::slice::from_ref(request), host).map_err(|refused| refused.error)
     }
 
     /// Posts send requests, in order.
@@ -115,20 +115,20 @@ impl QueuePair {
         &mut self,
         requests: &[SendRequest<'_>],
         host: &mut H,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostListError> {
         let rules = self.rules();
         let depth = self.caps.max_send;
         let free = depth.saturating_sub(self.sends_waiting()) as usize;
         let flushes = matches!(self.state, State::Err | State::Sqe);
         for (index, request) in requests.iter().enumerate() {
-            let length = rules.check_send(request).map_err(|error| (index, error))?;
+            let length = rules.check_send(request).map_err(|error| PostListError::new(index, error))?;
             if flushes {
                 let (id, kind) = (request.id, request.op.kind());
                 host.complete_send(self.connection.completion(id, Status::Flushed, kind));
                 continue;
             }
             if index >= free {
-                return Err((index, PostError::QueueFull { what: "send", depth }));
+                return Err(PostListError::new(index, PostError::QueueFull { what: "send", depth }));
             }
             match &mut self.machine {
                 Machine::Rc { requester, .. } => requester.post(request, length, &self.connection),

@@ -343,7 +343,7 @@ impl End {
     pub(crate) fn post_raw(&self, id: u64, op: SendOp, sges: &[Sge]) -> Result<(), RefusedError> {
         let data = Data::Gather(sges);
         let request = SendRequest { id, op, data, flags: SendFlags::SIGNALED, dest: None };
-        self.qp.as_device().post_send(&[request]).map_err(|(_, error)| error)
+        self.qp.as_device().post_send(&[request]).map_err(|refused| refused.error)
     }
 }
 
