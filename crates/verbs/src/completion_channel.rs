@@ -46,7 +46,7 @@ impl CompletionChannel {
     pub fn poll(&self) -> Option<CompletionQueue> {
         loop {
             let id = self.device.pop()?;
-            // An event of a queue that was dropped meanwhile is nobody's.
+            // An event of a queue that was dropped meanwhile is skipped.
             if let Some(queue) = self.queues().get(&id).and_then(Weak::upgrade) {
                 return Some(CompletionQueue::new(queue));
             }

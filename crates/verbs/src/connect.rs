@@ -136,7 +136,7 @@ impl QueuePair {
         steps().map_err(|error| ConnectError::Refused { qpn: self.qpn(), error })
     }
 
-    /// Lets a datagram queue pair work: it takes datagrams that show this Q_Key, and sends to everybody.
+    /// Lets a datagram queue pair work: it takes datagrams that show this Q_Key, and sends to any peer.
     ///
     /// # Errors
     /// Which step was refused, and why.

@@ -93,7 +93,7 @@ pub enum ConnectError {
     },
 }
 
-/// Who refused work.
+/// The object that refused work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PostTarget {
     /// A queue pair.

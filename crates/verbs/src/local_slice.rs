@@ -86,7 +86,7 @@ impl<'a> LocalSlice<'a> {
 
 /// The pieces of a request: one [`LocalSlice`], a list of them, or a whole region.
 ///
-/// Nobody names this type: methods take whatever turns into it.
+/// Programs do not name this type: methods take whatever turns into it.
 #[derive(Clone, Copy, Debug)]
 pub struct Pieces<'a>(List<'a>);
 

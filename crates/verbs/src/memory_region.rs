@@ -157,7 +157,7 @@ impl MemoryRegion {
         self.memory.as_device().fill(self.inside(start, len)?, len, byte)
     }
 
-    /// One byte, to wait for: who sees it change sees what was placed before it (Acquire).
+    /// One byte, to wait for: a thread that sees it change sees what was placed before it (Acquire).
     ///
     /// # Errors
     /// The byte is not inside.

@@ -13,7 +13,7 @@ use crate::completion_queue::{CompletionQueue, Haste};
 /// A thread that sleeps until work completes and hands each completion to a function, sorted by
 /// what it was. The function may post more work.
 ///
-/// Completions of a queue with a poller belong to the poller: who polls beside it takes some
+/// Completions of a queue with a poller belong to the poller: a thread that polls beside it takes some
 /// away. Dropping the poller stops it.
 ///
 /// ```
@@ -113,7 +113,7 @@ fn run(queue: &CompletionQueue, stopped: &AtomicBool, mut take: impl FnMut(Class
             take(done.classify());
         }
         if taken == 0 && !stopped.load(Ordering::Acquire) {
-            // Whoever adds a completion or stops us leaves a token, so none is missed.
+            // The thread that adds a completion or stops us leaves a token, so none is missed.
             thread::park();
         }
     }

@@ -1,4 +1,4 @@
-//! Protection domains: who works together.
+//! Protection domains: which queue pairs and memory work together.
 
 use std::ops::RangeBounds;
 use std::sync::Arc;

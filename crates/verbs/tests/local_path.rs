@@ -1,4 +1,4 @@
-//! Two queue pairs that meet in one process take nothing from the network, whoever sends it.
+//! Two queue pairs on the local path drop packets from the network, whatever their source.
 #![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 use std::net::Ipv4Addr;

@@ -9,7 +9,7 @@ use ferroce_verbs::*;
 
 const NET: u8 = 42;
 
-/// Waits until whoever is in the engine has left it.
+/// Waits until the thread inside the engine has left it.
 fn let_the_device_finish(end: &End) {
     let _ = end.context.counters();
 }

@@ -58,14 +58,14 @@ fn copies_cross_the_link(_: &Network, family: Family, group: &str) {
     let mut all: Vec<Other> = [1, 1, 2, 2].map(start).into_iter().collect();
     let address = |member: usize| family.address(if member < 2 { 1 } else { 2 });
     let copy = |sender: usize, text: &str| format!("{} {group} 3 {text}", address(sender));
-    // Nobody listens: it goes to the wire, and is gone.
+    // No process listens: it goes to the wire, and is gone.
     order(&mut all[0], &format!("send {group} 3 0 nobody"));
     for other in &mut all {
         order(other, &format!("attach {group}"));
         order(other, &format!("attach {group}"));
     }
     for sender in [0, 1, 2, 3] {
-        // A second message follows the first: whoever got one twice does not see it next.
+        // A second message follows the first: a process that got one twice does not see it next.
         for text in [format!("first-{sender}"), format!("second-{sender}")] {
             order(&mut all[sender], &format!("send {group} 3 0 {text}"));
             for (member, other) in all.iter_mut().enumerate() {

@@ -176,7 +176,7 @@ fn outcome(stage: &mut Stage) -> Option<Result<(), CmError>> {
     }
 }
 
-/// Whoever polls a future that is done gets this.
+/// The error of a future that is polled when it is done.
 const fn forgotten() -> CmError {
     CmError::System(io::ErrorKind::NotConnected)
 }

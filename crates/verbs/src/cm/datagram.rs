@@ -17,8 +17,8 @@ use super::options::CmOptions;
 use crate::context::Context;
 use crate::queue_pair::QueuePair;
 
-/// A datagram queue pair that is offered under a port, until this is dropped. Whoever asks is told its number and its
-/// Q_Key; nothing is kept of those who ask.
+/// A datagram queue pair that is offered under a port, until this is dropped. A peer that asks is told its
+/// number and its Q_Key; nothing is kept of the peers that ask.
 #[derive(Debug)]
 pub struct DatagramService {
     port: u16,
@@ -27,7 +27,7 @@ pub struct DatagramService {
 
 impl DatagramService {
     /// Offers a queue pair, which takes datagrams that show this Q_Key
-    /// ([`activate`](QueuePair::activate)), with at most 136 bytes for whoever asks.
+    /// ([`activate`](QueuePair::activate)), with at most 136 bytes for the peers that ask.
     ///
     /// # Errors
     /// The port is taken, or the queue pair is not one for datagrams.

@@ -16,14 +16,14 @@ pub enum CmError {
     /// The peer refused.
     #[error("{peer} refused the connection: {reason}")]
     Refused {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// Why; [`RejectReason::CONSUMER`] if its program did.
         reason: RejectReason,
         /// What its program added, zeros at the end included.
         private_data: Vec<u8>,
     },
-    /// There is a device, but nobody listens on this port.
+    /// The peer has a device, but no program listens on this port.
     #[error("nobody listens on {peer}; start the server, or look at the port")]
     NotListening {
         /// Where.
@@ -32,24 +32,24 @@ pub enum CmError {
     /// Too many requests wait there. Trying again later helps.
     #[error("{peer} has more requests than it takes; try again in a moment")]
     Busy {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
     },
     /// The queue pair is connected to the peer already, or was a moment ago.
     #[error("{peer} still knows an older connection of this queue pair; wait a moment, or use another one")]
     Stale {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
     },
-    /// Nobody answered.
+    /// The peer did not answer.
     #[error(
         "{peer} did not answer {sent}, sent {attempts} times; see whether a device is open there, and nothing in \
          between drops UDP port 4791"
     )]
     TimedOut {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// The message: `REQ` by the one who asks, `REP` by the one who accepts, `SIDR_REQ` for datagrams.
+        /// The message: `REQ` to ask for a connection, `REP` to accept one, `SIDR_REQ` for datagrams.
         sent: &'static str,
         /// How often it was sent.
         attempts: u32,
@@ -57,13 +57,13 @@ pub enum CmError {
     /// The peer gave its request up before it was answered.
     #[error("{peer} does not want the connection any more")]
     Withdrawn {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
     },
     /// The system does not send to the peer.
     #[error("{peer} cannot be reached: {error}")]
     Unreachable {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// What the system says.
         error: io::ErrorKind,
@@ -71,7 +71,7 @@ pub enum CmError {
     /// The peer does not tell which queue pair serves a datagram port.
     #[error("{peer} serves no datagrams there: {status}")]
     Unresolved {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// Why.
         status: SidrStatus,
@@ -160,17 +160,17 @@ impl CmError {
     }
 }
 
-/// Why nobody can listen.
+/// Why a program cannot listen.
 #[derive(Debug, Error)]
 pub enum ListenError {
-    /// Somebody has the port, in this process or another one.
+    /// The port has a listener, in this process or another one.
     #[error("port {port} (service {service}) is listened to already, by process {pid}; use another port")]
     Taken {
         /// The port, or 0 if the service is no port.
         port: u16,
         /// The service.
         service: ServiceId,
-        /// Whose it is.
+        /// The process that listens.
         pid: u32,
     },
     /// No port was free.

@@ -16,7 +16,7 @@ pub enum Disconnected {
     Here,
     /// The peer ended it.
     Peer,
-    /// We ended it, and nobody answered.
+    /// We ended it, and the peer did not answer.
     Unanswered,
     /// The peer knows nothing of it any more: its queue pair has asked for a new connection.
     Stale,
@@ -101,7 +101,7 @@ impl Established {
         }
     }
 
-    /// Waits until it has ended, whoever ended it.
+    /// Waits until it has ended, whichever side ended it.
     ///
     /// # Errors
     /// The time is over, and it stands.
@@ -137,7 +137,7 @@ impl Drop for Established {
         if self.attempt.nic.is_ours() && self.disconnected().is_none() {
             self.attempt.link.flush();
             self.attempt.manager.abandon(self.attempt.id);
-            // Nobody tells of its end any more.
+            // The manager does not tell of its end any more.
             self.attempt.link.stage.change(|stage| {
                 if let Stage::Stands(facts) = stage {
                     *stage = Stage::Ended(std::mem::take(facts), Disconnected::Here);

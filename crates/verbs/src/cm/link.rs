@@ -99,7 +99,8 @@ impl Link {
         }
     }
 
-    /// Whoever sees flushed work can ask why; whoever waits for the end finds all work flushed.
+    /// Ends it in two steps: a thread that sees flushed work can ask why, and a thread that waits for the end
+    /// finds all work flushed.
     fn end(&self, how: Disconnected) {
         self.stage.look(|stage| {
             if let Stage::Waiting(facts) | Stage::Stands(facts) = stage {

@@ -37,7 +37,7 @@ pub struct Listener {
     _listening: ListeningTo,
 }
 
-/// Requests that nobody has taken.
+/// Requests that the program has not taken.
 #[derive(Debug)]
 struct Queue {
     /// Nothing once the listener is gone.
@@ -54,7 +54,7 @@ struct Waiting {
 
 impl Listener {
     /// Listens on a port; on a free one if it is 0. So many requests may wait to be answered, up to 1024;
-    /// whoever asks for more is told that we are busy.
+    /// peers that ask beyond that are told that we are busy.
     ///
     /// # Errors
     /// The port is taken.
@@ -65,7 +65,7 @@ impl Listener {
     /// Listens for a service that is no port.
     ///
     /// # Errors
-    /// Somebody listens for it already.
+    /// There is a listener for it already.
     pub fn bind_service(context: &Context, service: ServiceId, backlog: usize) -> Result<Self, ListenError> {
         let nic = context.as_device();
         let system = |error: std::io::Error| ListenError::System(error.kind());

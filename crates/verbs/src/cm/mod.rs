@@ -25,8 +25,8 @@
 //! # }
 //! ```
 //!
-//! - Whoever is asked has a [`Listener`], takes a [`ConnectRequest`] off it, and accepts or rejects it.
-//! - Whoever asks calls [`connect`], or [`start_connect`] to do something else meanwhile.
+//! - The server has a [`Listener`], takes a [`ConnectRequest`] off it, and accepts or rejects it.
+//! - The client calls [`connect`], or [`start_connect`] to do something else meanwhile.
 //! - Both get an [`Established`]: the queue pair is in RTS. Dropping it ends the connection.
 //! - Datagrams need no connection, only the number and the key of a queue pair: [`DatagramService`]
 //!   offers one under a port, and [`resolve`] finds it. A program that answers each question itself has a

@@ -21,7 +21,7 @@ use crate::queue_pair::QueuePair;
 /// How long we may take to acknowledge a packet, as others are told: 134 ms, as the Linux kernel says of itself.
 const ACK_DELAY: Timeout = Timeout::new(15);
 
-/// Somebody asks for a connection. Dropping this rejects it.
+/// A peer's request for a connection. Dropping this rejects it.
 ///
 /// The peer waits as long as it likes, and is told that we think about it when it asks again.
 #[must_use = "dropping it rejects the connection"]
@@ -44,7 +44,7 @@ impl ConnectRequest {
         Self { nic, manager, request, link, answered: false }
     }
 
-    /// Who asks.
+    /// The peer that asks.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         self.request.peer()

@@ -250,7 +250,7 @@ pub(crate) fn events_wait_for_several_completions(rig: &Rig) {
         b.received();
     }
     assert_eq!(first.id, 0);
-    // Too few for the count: the time brings the event, with nobody looking.
+    // Too few for the count: the time brings the event, with no thread looking.
     b.receives.moderate(64, period).unwrap();
     b.receives.arm(Notify::Any);
     assert!(b.receives.poll_one().is_none());

@@ -64,7 +64,7 @@ pub(crate) fn local_range_outside(rig: &Rig) {
     }
 }
 
-/// Memory that nobody may write.
+/// Memory that no request may write.
 fn read_only(pd: &ProtectionDomain) -> (MemoryRegion, Sge) {
     let region = pd.register(vec![7; 64], Access::empty()).unwrap();
     let sge = Sge { address: region.address(), length: 8, lkey: region.lkey() };

@@ -21,7 +21,7 @@ pub(crate) fn dropped_region_stays_until_done(rig: &Rig) {
     let mut held = vec![(source, &rig.a), (target, &rig.b)];
     let mut freed = Vec::new();
     until(|| {
-        // Asking for counters lets whoever is in the device leave it first.
+        // Asking for counters lets the thread inside the device leave it first.
         for (memory, host) in std::mem::take(&mut held) {
             let _ = host.context.counters();
             match memory.into_boxed() {
@@ -78,7 +78,7 @@ pub(crate) fn dropped_region_stays_for_shared_receives(rig: &Rig) {
 const MARGIN: usize = 8192;
 const LEN: usize = 40_000;
 
-/// A region in the middle of some memory, whose margins nobody may touch.
+/// A region in the middle of some memory, whose margins no peer may touch.
 fn with_margins(pd: &ProtectionDomain) -> (MemoryRegion, MemoryRegion) {
     let memory = Memory::zeroed(LEN + 2 * MARGIN).unwrap();
     let part = pd.register_part(memory.clone(), MARGIN..MARGIN + LEN, OPEN).unwrap();
@@ -137,7 +137,7 @@ pub(crate) fn deregistering_the_target_under_load(rig: &Rig) {
             a.sent();
         }
         drop(part.deregister().unwrap());
-        // From here on nobody may write.
+        // From here on no peer may write.
         let at_once = whole.to_vec(..).unwrap();
         a.qp.write(a.region.slice(..LEN), remote).post().unwrap();
         let failure = first_failure(|| a.ended(), 33 - after).expect("the last one cannot succeed");

@@ -151,7 +151,7 @@ pub(crate) fn a_place_is_free_when_its_completion_is_polled(rig: &Rig) {
         a.qp.write_inline(b"x", remote).id(id).post().unwrap();
     }
     a.qp.read(a.region.slice(..8), remote.slice(100..108)).id(7).post().unwrap();
-    // When its bytes are here, all are done, but nobody has been told.
+    // When its bytes are here, all are done, but no completion has been polled.
     until(|| a.region.load_u8(7) == Ok(0x22));
     let full = RefusedError::QueueFull { what: "send", depth: 8 };
     assert_eq!(a.qp.write_inline(b"x", remote).post().map_err(why), Err(full));

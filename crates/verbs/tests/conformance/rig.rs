@@ -27,7 +27,7 @@ pub(crate) enum Setup {
     Local,
     /// Two devices that lose, repeat and reorder packets.
     WireFaults,
-    /// Two devices with the receive buffer that a kernel grants to everybody.
+    /// Two devices with the receive buffer that a kernel grants to every program.
     WireSmallBuffer,
     /// Two devices that neither have runs cut apart nor put together.
     WireNoOffload,
@@ -329,7 +329,7 @@ impl End {
         assert_eq!(peer.region.load_u8(peer.region.len() - 1), Ok(b'!'));
     }
 
-    /// A piece of memory as the device wants it, checked by nobody.
+    /// A piece of memory as the device wants it, unchecked.
     pub(crate) fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { address: self.region.address() + offset, length, lkey: self.region.lkey() }
     }

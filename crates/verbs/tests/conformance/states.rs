@@ -218,7 +218,7 @@ pub(crate) fn datagrams_keep_the_rate_limit(rig: &Rig) {
     });
     let took = last.last().unwrap().since(began);
     assert!(took >= Duration::from_millis(4), "60,000 bytes in {took:?}");
-    // They are sent, but nobody has said that they arrived.
+    // They are sent, but no completion says that they arrived.
     if rig.path() == Path::Wire {
         until(|| rig.counters().1.packets_received > 0);
     }

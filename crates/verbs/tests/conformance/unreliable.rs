@@ -141,8 +141,8 @@ pub(crate) fn uc_failed_send_stops_sending(rig: &Rig) {
 }
 
 /// What is unreliable completes as soon as it is posted, so a program that posts it, and waits for its memory to change,
-/// finds each completion without looking for packets. It must not pass for one that looks: somebody has to take in what
-/// comes for it.
+/// finds each completion without looking for packets. It must not pass for one that looks: another thread has
+/// to take in what comes for it.
 pub(crate) fn a_poster_that_waits_for_its_memory_is_served(rig: &Rig) {
     let (a, b) = rig.uc();
     for byte in 1..=20 {

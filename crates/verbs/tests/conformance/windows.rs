@@ -1,4 +1,4 @@
-//! Memory windows: what they open, to whom, and for how long.
+//! Memory windows: what they open, to which queue pairs, and for how long.
 
 use std::collections::BTreeSet;
 

@@ -9,7 +9,7 @@ use pcap_file::pcap::PcapReader;
 
 use super::network::{Family, Network, far_command, far_interface};
 
-/// Where a probe goes: nobody listens there.
+/// Where a probe goes: no program listens there.
 const DISCARD: u16 = 9;
 
 /// A running capture at the far end of the link.
@@ -62,7 +62,7 @@ impl Capture {
         let socket = UdpSocket::bind(from).unwrap();
         let deadline = ferroce_device::now() + super::suite::rig::SOON;
         loop {
-            // Nobody listens, and the socket may say so: that is no matter.
+            // No program listens, and the socket may say so: that is no matter.
             let _ = socket.send_to(word, to);
             loop {
                 match self.frames.try_recv() {

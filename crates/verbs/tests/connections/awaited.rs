@@ -62,7 +62,7 @@ fn a_future_that_is_dropped_gives_the_attempt_up_and_loses_no_request() {
     let mut asking = Box::pin(cm::start_connect(hosts.at(&listener), &here.qp, &patient()).unwrap());
     let mut cx = Context::from_waker(Waker::noop());
     assert!(asking.as_mut().poll(&mut cx).is_pending());
-    // Somebody began to wait, and gave up; another one gets the request.
+    // A future began to wait, and was dropped; the next caller gets the request.
     let request = {
         let mut first = Box::pin(listener.next());
         match first.as_mut().poll(&mut cx) {

@@ -15,7 +15,7 @@ fn either_side_ends_it_and_both_know() {
     for by_client in [true, false] {
         let (here, there) = hosts.connect(&listener);
         let (first, second) = if by_client { (here, there) } else { (there, here) };
-        // Somebody waits for it meanwhile.
+        // A thread waits for it meanwhile.
         let seen = thread::scope(|scope| {
             let waits = scope.spawn(|| second.link.wait_disconnected(SOON));
             first.link.disconnect();
@@ -86,7 +86,7 @@ fn the_last_message_before_the_end_is_known_to_have_arrived() {
         there.end.qp.receive(there.end.region.slice(..64)).id(1).post().unwrap();
         here.end.qp.send_inline(b"last words").id(2).post().unwrap();
         assert_eq!(there.end.done().id, 1);
-        // Whoever got it ends the connection at once: the acknowledgement leaves before.
+        // The receiver ends the connection at once: the acknowledgement leaves before.
         there.link.disconnect();
         assert_eq!(here.end.done().id, 2);
     }

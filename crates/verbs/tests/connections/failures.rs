@@ -49,7 +49,7 @@ fn there_is_no_way() {
     let end = End::new(&client, Service::Rc);
     let error = cm::connect("[::1]:4242".parse().unwrap(), &end.qp, &hasty()).unwrap_err();
     assert!(matches!(error, CmError::Family { .. }), "{error}");
-    // The system lets nobody send to everybody.
+    // The system refuses to send to the broadcast address.
     let error = cm::connect("255.255.255.255:4242".parse().unwrap(), &end.qp, &patient()).unwrap_err();
     assert!(matches!(error, CmError::Unreachable { .. }), "{error}");
 }

@@ -1,4 +1,4 @@
-//! Somebody who wants no connections, but to do harm: others are not disturbed.
+//! An attacker that wants no connections, but to do harm: other peers are not disturbed.
 
 use std::net::IpAddr;
 
@@ -77,7 +77,7 @@ fn a_flood_of_requests_is_bounded_and_others_come_through() {
     });
     let (open, half_open, remembered) = manager.census();
     assert!(open <= 1024 && half_open <= 1024 && remembered <= 4096, "{open} {half_open} {remembered}");
-    // The program clears the backlog, and serves whoever means it.
+    // The program clears the backlog, and serves a peer that wants a connection.
     while let Some(request) = listener.try_accept() {
         if request.peer().ip() == attacker.from {
             request.reject(b"").unwrap_or_default();

@@ -47,7 +47,7 @@ impl Hosts {
             let asks = scope.spawn(|| cm::connect(at, &here.qp, asking));
             let request = loop {
                 match listener.accept(Duration::from_millis(100)) {
-                    // Whoever else asks is none of ours.
+                    // Requests from other addresses are none of ours.
                     Ok(request) if request.peer().ip() == here.qp.local_address().gid.ip() => break request,
                     _ => assert!(!asks.is_finished(), "it was not even asked: {:?}", asks.join()),
                 }
@@ -59,7 +59,7 @@ impl Hosts {
         .with(here, there)
     }
 
-    /// An attempt that nobody helps.
+    /// An attempt of the client alone.
     pub(crate) fn attempt(&self, port: u16, options: &CmOptions) -> Result<Established, CmError> {
         let end = End::new(&self.client, Service::Rc);
         cm::connect(SocketAddr::new(self.address, port), &end.qp, options)
@@ -83,12 +83,12 @@ impl With for (Established, Established) {
     }
 }
 
-/// Options of somebody who is sure that the other one answers, however loaded the machine is.
+/// Options of a program that is sure that its peer answers, however loaded the machine is.
 pub(crate) fn patient() -> CmOptions {
     CmOptions::default().timeout(Duration::from_secs(60))
 }
 
-/// Options of somebody in a hurry.
+/// Options of a program in a hurry.
 pub(crate) fn hasty() -> CmOptions {
     CmOptions {
         response_timeout: Duration::from_millis(50),
@@ -108,7 +108,7 @@ pub(crate) fn talk(one: &End, other: &End) {
     }
 }
 
-/// A message to somebody who sends it back.
+/// A message to a peer that sends it back.
 pub(crate) fn talk_to(end: &End) {
     end.region.write_at(0, b"echo!").unwrap();
     end.qp.receive(end.region.slice(100..200)).id(9).post().unwrap();

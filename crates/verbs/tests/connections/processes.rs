@@ -1,4 +1,4 @@
-//! Several processes: those that share an address share its ports, and one that dies leaves nobody waiting.
+//! Several processes: those that share an address share its ports, and one that dies leaves no peer waiting.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -103,7 +103,7 @@ fn processes_of_one_address_listen_on_ports_of_their_own() {
         Err(ListenError::Taken { pid, .. }) => assert_eq!(pid, servers[1].pid()),
         other => panic!("{other:?}"),
     }
-    // Whoever dies frees its port.
+    // A process that dies frees its port.
     servers[1].kill();
     let listener = Listener::bind(&context, 5002, 1).unwrap();
     assert_eq!(listener.port(), 5002);
@@ -124,7 +124,7 @@ fn a_server_that_dies_before_it_answers() {
         let asking = cm::start_connect(peer, &end.qp, &options).unwrap();
         assert_eq!(server.hear(), "holding");
         server.kill();
-        // Whoever shares the address answers for the dead; else there is silence.
+        // A process that shares the address answers for the dead one; else there is silence.
         match (asking.wait().unwrap_err(), shares) {
             (CmError::NotListening { .. }, true) | (CmError::TimedOut { .. }, _) => {}
             (other, _) => panic!("{other}"),

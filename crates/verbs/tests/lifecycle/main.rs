@@ -1,5 +1,5 @@
-//! Devices and objects that come and go: nothing is leaked, no order is wrong, nobody is locked out, and what
-//! is wrong is said.
+//! Devices and objects that come and go: nothing is leaked, no order is wrong, no thread is locked out,
+//! and what is wrong is said.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../common/mod.rs"]

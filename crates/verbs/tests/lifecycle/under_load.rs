@@ -1,4 +1,4 @@
-//! Things that end while others use them: a completion queue that nobody empties, memory that is
+//! Things that end while others use them: a completion queue that no thread empties, memory that is
 //! deregistered while a peer writes to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,7 @@ fn deregister_under_load(ends: &dyn Fn() -> (End, End)) {
                 std::thread::yield_now();
             }
             let memory = region.deregister().unwrap();
-            // From here on nobody but us touches the bytes, however many packets are still under way.
+            // From here on only this thread touches the bytes, however many packets are still under way.
             let bytes = memory.into_boxed().expect("the last handle");
             let mut bytes = bytes.into_vec();
             bytes.fill(0x77);

@@ -1,5 +1,6 @@
-//! Multicast between processes that share a loopback device: who is attached gets one copy of each datagram,
-//! whoever sends it; who has died is no burden; and no packet to a group's address leaves.
+//! Multicast between processes that share a loopback device: each process that is attached gets one copy of
+//! each datagram, whichever process sends it; one that has died is no burden; and no packet to a group's
+//! address leaves.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../processes/child.rs"]
@@ -33,7 +34,7 @@ fn start(address: &str, count: usize, engines: &str) -> Vec<Other> {
     all
 }
 
-/// What everybody gets of this text.
+/// What every attached process gets of this text.
 fn copy(address: &str, group: &str, text: &str) -> String {
     format!("{address} {group} 9 {text}")
 }
@@ -47,7 +48,7 @@ fn every_process_of_a_switchboard_gets_one_copy() {
             order(other, &format!("attach {GROUP}"));
         }
         for (round, sender) in [0, 3, 1].into_iter().enumerate() {
-            // A second message follows the first: whoever got one twice does not see it next.
+            // A second message follows the first: a process that got one twice does not see it next.
             for text in [format!("first-{round}"), format!("second-{round}")] {
                 order(&mut all[sender], &format!("send {GROUP} 9 0 {text}"));
                 for other in &mut all[..3] {
@@ -89,7 +90,7 @@ fn a_killed_member_is_no_member() {
     for other in &mut all {
         order(other, &format!("attach {GROUP}"));
     }
-    // Whoever leads may be among them.
+    // It may be the leader.
     all[0].kill();
     let mut rest = all.split_off(1);
     for round in 0..20 {

@@ -7,7 +7,7 @@ use ferroce_verbs::*;
 use crate::child::{Other, listen, tell};
 use crate::common::{End, SOON};
 
-/// The key of everybody.
+/// The Q_Key of every process.
 const QKEY: QKey = QKey(0x4242);
 
 /// How many receives wait.
@@ -92,7 +92,7 @@ fn outcome_of(done: &Completion) -> String {
     if done.is_success() { "ok".to_owned() } else { format!("{:?}", done.status) }
 }
 
-/// The next datagram: who sent it, to which address, with how many hops left, and what it says.
+/// The next datagram: from which address, to which address, with how many hops left, and what it says.
 fn get(end: &End) -> String {
     let done = STASH.with_borrow_mut(std::collections::VecDeque::pop_front);
     let nothing = |error| panic!("{error}: {:?}", end.context.counters());

@@ -96,7 +96,7 @@ fn pairs_go_on_while_leaders_die() {
     assert_eq!(leader(address), None, "nobody is left");
 }
 
-/// Who leads the processes on an address.
+/// The process that leads on an address.
 fn leader(address: [u8; 4]) -> Option<u32> {
     let all = survey(Some("lo")).ok()?;
     all.into_iter().flatten().find(|seen| seen.group.address == Some(address.into())).map(|seen| seen.leader)

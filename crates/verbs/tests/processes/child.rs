@@ -157,7 +157,7 @@ pub(crate) fn listen() -> String {
     line.trim_end().to_owned()
 }
 
-/// Lets time pass: for what must be seen *not* to happen, or to go on while nobody acts.
+/// Lets time pass: for what must be seen *not* to happen, or to go on while the programs do nothing.
 pub(crate) fn let_pass(time: Duration) {
     let (quiet, _open) = std::io::pipe().expect("a pipe");
     let end = now() + time;

@@ -93,7 +93,7 @@ fn an_idle_driver_costs_nothing() {
         let before = std::mem::replace(&mut last, time_on_cpu(&driver));
         before == last
     });
-    // Less than 0.2 ms in a second: whoever wakes once a millisecond uses ten times as much.
+    // Less than 0.2 ms in a second: a thread that wakes once a millisecond uses ten times as much.
     let seconds = if soak_minutes().is_some() { 5 } else { 1 };
     let_pass(Duration::from_secs(seconds));
     let (time, turns) = time_on_cpu(&driver);
