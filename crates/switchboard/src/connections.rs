@@ -1,6 +1,6 @@
-//! The leader's side: who is connected, and what each of them wants.
+//! The leader's side: its connections, and what each of them wants.
 //!
-//! Everybody is of the same user, and suspected all the same: a connection that says anything else than one
+//! All are of the same user, and suspected all the same: a connection that says anything else than one
 //! greeting, or says nothing in time, is cut. The others do not notice.
 
 use std::io;
@@ -84,7 +84,7 @@ impl Connections {
         self.exhausted.is_none_or(|until| clock::now() >= until)
     }
 
-    /// When something has to be done even if nobody says anything.
+    /// When something has to be done even if no connection says anything.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let deadlines = self.all.iter().filter_map(|connection| match connection.state {
             State::Silent { until } => Some(until),
@@ -95,7 +95,7 @@ impl Connections {
         deadlines.chain(exhausted).min()
     }
 
-    /// Hears those that have something to say, and sees whose time is over.
+    /// Hears the connections that have something to say, and ends those whose time is over.
     pub(super) fn serve(&mut self, inner: &Inner, polled: &[libc::pollfd]) {
         let now = clock::now();
         let mut place = 0;
@@ -200,7 +200,7 @@ impl Connection {
                 self.say(&Answer::Watching.emit())
             }
             Ok(Greeting::Survey) => {
-                // Who asked reads it from the queue when the connection has ended.
+                // The process that asked reads it from the queue when the connection has ended.
                 self.say(&survey::answer(inner));
                 Fate::Ends
             }
@@ -221,7 +221,7 @@ impl Connection {
     }
 
     /// Hands over all sockets and the shared file, in one message. The kernel limits how many descriptors of
-    /// a user may be under way: whoever waits keeps its place.
+    /// a user may be under way: a newcomer that waits keeps its place.
     fn give(&mut self, inner: &Inner, until: Time) -> Fate {
         match unix::send(self.socket.as_fd(), &Answer::Sockets.emit(), &inner.descriptors()) {
             Ok(()) => {

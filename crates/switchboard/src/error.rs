@@ -39,7 +39,7 @@ pub enum SwitchError {
     OtherUser {
         /// Where.
         group: Group,
-        /// Whose it is.
+        /// The user that has it.
         uid: u32,
         /// A switchboard or another program.
         what: &'static str,
@@ -52,7 +52,7 @@ pub enum SwitchError {
     Foreign {
         /// Where.
         group: Group,
-        /// By whom.
+        /// The process that has it.
         holder: Holder,
     },
     /// A group of this user has the port, but for other addresses.
@@ -63,12 +63,12 @@ pub enum SwitchError {
     Overlap {
         /// Where.
         group: Group,
-        /// Who has it.
+        /// The process that has it.
         holder: Holder,
         /// What that has: all addresses, or one.
         has: &'static str,
     },
-    /// The sockets of a group live on, but nobody leads it.
+    /// The sockets of a group live on, but no process leads it.
     #[error(
         "UDP port {PORT} of {group} is held by {holder}, and nobody answered for it in {seconds} s: a process that \
          was forked from a member, or one that is stopped, keeps the sockets; end it"
@@ -76,7 +76,7 @@ pub enum SwitchError {
     Leaderless {
         /// Where.
         group: Group,
-        /// Who has the sockets.
+        /// The process that has the sockets.
         holder: Holder,
         /// How long we waited.
         seconds: u64,
@@ -171,7 +171,7 @@ pub enum SwitchError {
     ServiceClaimed {
         /// The service.
         service: u64,
-        /// By whom.
+        /// The process that listens for it.
         pid: u32,
     },
     /// There are as many services as can be.
@@ -207,7 +207,7 @@ pub enum SwitchError {
 /// A process that has a port, as far as this process may know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Whose.
+    /// Its user.
     pub uid: u32,
     /// Which, and what it is called.
     pub process: Option<(u32, String)>,

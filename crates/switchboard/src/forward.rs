@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv6Addr};
 use ferroce_fabric::Received;
 use ferroce_sys::unix;
 
-/// Packets that belong together: as they came, with where they came from. Whoever hands them on has checked
-/// their ICRC.
+/// Packets that belong together: as they came, with where they came from. Their ICRC was checked before
+/// they were handed on.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// How they came; its lengths are those of `bytes`.

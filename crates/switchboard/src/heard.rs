@@ -49,6 +49,6 @@ pub(super) struct Heard {
     pub(super) group: IpAddr,
     pub(super) slot: u8,
     pub(super) socket: Socket,
-    /// Nobody has left the group since.
+    /// This process has not left the group since.
     pub(super) open: AtomicBool,
 }

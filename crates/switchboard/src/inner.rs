@@ -1,4 +1,4 @@
-//! What a member of a group and its thread share: the sockets, the shared file, and who takes what arrives.
+//! What a member of a group and its thread share: the sockets, the shared file, and the sinks of packets.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -21,12 +21,13 @@ use super::rows::QpStats;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, Locals, SLOTS, ports};
 
-/// Who takes the packets that other members forward to a slot.
+/// What takes the packets that other members forward to a slot.
 pub trait Sink: Send + Sync {
     /// Packets that came to another slot; never waits.
     fn arrived(&self, arrival: &Arrival<'_>);
 
-    /// Tells of its queue pairs, at most so many; how many there are. `None` if somebody was at work all the time.
+    /// Tells of its queue pairs, at most so many; how many there are. `None` if a thread was at work in its
+    /// engine all the time.
     fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize>;
 }
 
@@ -77,7 +78,7 @@ pub(super) struct Counts {
     pub(super) forwarded_in: AtomicU64,
     /// Packets in slot 0 that are for no queue pair of it.
     pub(super) strays: AtomicU64,
-    /// Messages for queue pair 1 that nobody waits for.
+    /// Messages for queue pair 1 that no process took.
     pub(super) mads_unclaimed: AtomicU64,
     /// Packets from this machine that no device has sent, beside those that the kernel turned away.
     pub(super) foreign: AtomicU64,
@@ -195,9 +196,9 @@ impl Inner {
         std::iter::once(file).chain(self.sockets.iter().map(Socket::raw)).collect()
     }
 
-    /// A slot was locked: drops what was for its last owner, and says who owns it now.
+    /// A slot was locked: drops what was for its last owner, and publishes this process as its owner.
     pub(super) fn move_in(&self, slot: usize) -> u64 {
-        // Whoever is seen may be sent to at once. How much room it wants is for the owner to say.
+        // An owner that is published may be sent to at once. How much room it wants is for the owner to say.
         drop(self.sockets[slot].prepare_to_receive(ports::BUFFER, true));
         if !(cfg!(test) && super::planted("no-drain")) {
             ports::drain(&self.sockets[slot]);
@@ -231,7 +232,7 @@ impl Inner {
         lock(&self.owned).get(slot).copied().unwrap_or(false)
     }
 
-    /// Whether anybody owns a slot, whatever stands in the shared file.
+    /// Whether a process owns a slot, whatever stands in the shared file.
     pub(super) fn is_alive(&self, slot: usize) -> bool {
         self.owns(slot) || self.table.is_owned_by_another(slot)
     }
@@ -262,7 +263,7 @@ impl Inner {
         self.post.send(&self.table, owner.token, head, arrival.bytes).is_ok()
     }
 
-    /// Gives packets that others forwarded to one of our slots; false if it is none, or nobody takes them.
+    /// Gives packets that others forwarded to one of our slots; false if it is none, or has no sink.
     pub(super) fn deliver(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
         let taken = self.give(slot, arrival);
         if taken {
@@ -271,7 +272,7 @@ impl Inner {
         taken
     }
 
-    /// Gives packets to one of our slots; false if it is none, or nobody takes them.
+    /// Gives packets to one of our slots; false if it is none, or has no sink.
     pub(super) fn give(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
         let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
         let found = sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade());
@@ -297,7 +298,7 @@ impl Inner {
         all
     }
 
-    /// All who take packets of our slots.
+    /// The sinks of our slots.
     pub(super) fn sinks(&self) -> Vec<Arc<dyn Sink>> {
         let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
         sinks.iter().filter_map(|(_, sink)| sink.upgrade()).collect()

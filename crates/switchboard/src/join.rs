@@ -32,8 +32,8 @@ use super::{Group, SOCKETS, nofile, ports, suspects};
 /// How long a leader may take to answer.
 const LEADER: Duration = Duration::from_secs(8);
 
-/// How long a port may be held while nobody leads: elections take microseconds, but whoever wins one may
-/// wait for a processor.
+/// How long a port may be held while no process leads: elections take microseconds, but the process that
+/// wins one may wait for a processor.
 const LEADERLESS: Duration = Duration::from_secs(4);
 
 /// How long a port that others have rightly may stay so: a socket that was just closed may live on in a child
@@ -78,7 +78,7 @@ struct Newcomer<'a> {
     name: String,
     record: &'static Record,
     random: Random,
-    /// Since when nobody leads.
+    /// Since when no process leads.
     leaderless: Option<Time>,
     /// When spare names are looked for, and how long to wait after that.
     elsewhere: Option<(Time, Duration)>,
@@ -231,7 +231,7 @@ impl<'a> Newcomer<'a> {
         Ok(Some((sockets, table)))
     }
 
-    /// Makes a new group, if nobody has the port.
+    /// Makes a new group, if no process has the port.
     fn create(&self) -> Result<Joined, SwitchError> {
         let held = fork::hold();
         let sockets = ports::create(self.group, self.is_loopback)?;
@@ -241,7 +241,7 @@ impl<'a> Newcomer<'a> {
         Ok(Joined { sockets, table, record: self.record, role: Role::Electing, skipped: self.skipped })
     }
 
-    /// Somebody has the port, but nobody leads: waits a while, or says who it is.
+    /// The port is taken, but no process leads: waits a while, or says what has it.
     fn judge(&mut self, usual: Reached) -> Result<(), SwitchError> {
         let since = *self.leaderless.get_or_insert_with(clock::now);
         let waited = clock::now().since(since);
@@ -264,7 +264,7 @@ impl<'a> Newcomer<'a> {
 }
 
 /// Nothing, if a file came that this process is a member of another group with: closing that second descriptor
-/// of it would end all locks of that membership. So it stays open, and nothing more is asked of who sent it.
+/// of it would end all locks of that membership. So it stays open, and nothing more is asked of its sender.
 fn refuse_own_files(mut message: Message) -> Option<Message> {
     let (ours, others) = message.descriptors.drain(..).partition(|fd| Table::is_in_use(fd.as_fd()));
     message.descriptors = others;

@@ -1,4 +1,4 @@
-//! The thread of a membership: it leads, or watches who does.
+//! The thread of a membership: it leads, or watches the leader.
 //!
 //! It sleeps until something happens. A member that watches has one connection, to the leader; when it ends,
 //! all members try to lock the leader's byte of the shared file, one succeeds, listens at a name and says there
@@ -46,9 +46,9 @@ const LETTERS: usize = 64;
 /// What a membership does besides owning slots.
 #[derive(Debug)]
 pub(super) enum Role {
-    /// It watches who leads, over this connection.
+    /// It watches the leader, over this connection.
     Watching(Tracked),
-    /// It tries to find out who leads.
+    /// It tries to lead, or to find the leader.
     Electing,
 }
 
@@ -56,15 +56,15 @@ pub(super) enum Role {
 pub(super) fn spawn(inner: Arc<Inner>, role: Role) -> io::Result<JoinHandle<()>> {
     let mut random = Random::from_system()?;
     let _blocked = SignalsBlocked::new();
-    // A new group should be found at once by whoever comes next.
+    // A new group should be found at once by the next process.
     let mut state = State::from(role);
     if matches!(state, State::Electing { .. }) {
         state = elect(&inner, 0, &mut random);
     }
-    // Whoever asks for counters finds every process that has opened a device.
+    // A process that asks for counters finds every process that has opened a device.
     let stats = StatsDesk::open(&inner, &mut random);
     std::thread::Builder::new().name("ferroce-switch".to_owned()).spawn(move || {
-        // A panic has said why. The slots of this process go on; somebody else will lead.
+        // A panic has said why. The slots of this process go on; another process will lead.
         drop(catch_unwind(AssertUnwindSafe(|| run(&inner, state, stats, &mut random))));
         // By now none listens any more.
         inner.leads.store(false, Ordering::SeqCst);
@@ -195,7 +195,7 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
     }
 }
 
-/// Tries once to lead or to find out who does.
+/// Tries once to lead, or to find the leader.
 fn elect(inner: &Inner, attempts: u32, random: &mut Random) -> State {
     if inner.table.lock_leader().unwrap_or(false) {
         if let Some(listeners) = Listeners::open(inner, random) {

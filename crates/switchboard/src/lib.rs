@@ -15,11 +15,11 @@
 //! On a loopback interface the filter looks at the source port too: what comes from another port than that of the
 //! devices was sent by some other program, perhaps of another user, and goes to a socket that drops everything.
 //!
-//! Slot 0 belongs to nobody: it gets what is for queue pair 1 and what is for no slot at all. Whoever leads
+//! Slot 0 has no owner: it gets what is for queue pair 1 and what is for no slot at all. The leader
 //! reads it and hands connection management to the process that it is for. A packet that came to a wrong
 //! slot, as part of a run that was steered by its first packet, is forwarded to its owner.
 //!
-//! Everybody in a group is of one user. What members write into the shared file is looked at with
+//! All members of a group are of one user. What members write into the shared file is looked at with
 //! suspicion all the same: nothing in it can make another member do more than lose packets.
 #![allow(unsafe_code, reason = "a home of unsafe code: a file that processes share, and their sockets")]
 

@@ -23,7 +23,7 @@ pub(super) const PACKET: usize = 12 + 8 + 4 + MAD_LEN + 4;
 /// A message for queue pair 1 of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mad {
-    /// Who sent it.
+    /// The address that it came from.
     pub remote: IpAddr,
     /// Which of our addresses it came to.
     pub local: IpAddr,

@@ -1,6 +1,6 @@
 //! Queue pair 1: messages of connection management, on their way to the process that they are for.
 //!
-//! The queue pair is one for the whole group, and its packets come to slot 0. Whoever leads reads them. A
+//! The queue pair is one for the whole group, and its packets come to slot 0. The leader reads them. A
 //! request goes to the process that has claimed its service; everything else carries the communication
 //! id that its receiver once chose, whose top byte is a slot of that receiver.
 
@@ -160,7 +160,7 @@ fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usiz
     }
 }
 
-/// Whoever asks for what is not there, or was there in a process that is gone, is told so at once.
+/// Tells a peer at once that what it asks for is not there, or was there in a process that is gone.
 fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
     if let Some(answer) = answer_unknown(mad) {
         let mut bytes = [0; MAD_LEN];
@@ -171,13 +171,13 @@ fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
     }
 }
 
-/// Who a message is for.
+/// The processes that a message is for.
 enum Addressee {
     /// The process with this slot.
     Slot(u8),
-    /// Everybody who listens for something: the sender never learned a name.
+    /// Every process that listens for something: the sender never learned a name.
     Listeners,
-    /// A service that nobody listens for, or a process that is gone.
+    /// A service that no process listens for, or a process that is gone.
     Nobody,
 }
 

@@ -114,7 +114,7 @@ impl Membership {
         let start = usize::try_from(self.random()?).unwrap_or(0);
         let mut owned = lock(&self.inner.owned);
         for step in 0..SLOTS - 1 {
-            // Not the same one again and again: late packets for the last owner should find nobody.
+            // Not the same one again and again: late packets for the last owner should find none.
             let slot = 1 + start.wrapping_add(step) % (SLOTS - 1);
             if owned[slot] || !self.inner.table.lock_slot(slot).map_err(refused("a record lock"))? {
                 continue;
@@ -244,7 +244,7 @@ impl Slot {
         &self.member
     }
 
-    /// Says who takes forwarded packets.
+    /// Says which sink takes forwarded packets.
     pub fn attach(&self, sink: Weak<dyn Sink>) {
         let mut sinks = self.member.inner.sinks.write().unwrap_or_else(PoisonError::into_inner);
         sinks.retain(|(slot, _)| *slot != self.number);

@@ -1,9 +1,9 @@
 //! Multicast among the processes of a machine, and from a network.
 //!
-//! On a loopback device nothing is ever sent to a group's address. Who listens to which group stands in the
-//! shared file, and whoever sends hands a copy to each such process, as it hands on packets that came to a
-//! wrong slot. On other devices the kernel does it: each process has a socket for each group that it listens
-//! to, and hears its own datagrams there as it hears those of others.
+//! On a loopback device nothing is ever sent to a group's address. Which process listens to which group
+//! stands in the shared file, and the sender hands a copy to each such process, as it hands on packets that
+//! came to a wrong slot. On other devices the kernel does it: each process has a socket for each group that
+//! it listens to, and hears its own datagrams there as it hears those of others.
 
 use std::io;
 use std::net::IpAddr;
@@ -50,7 +50,7 @@ impl Inner {
             return spread;
         }
         let group = words(group);
-        // Whatever stands in the table, nobody gets it twice.
+        // Whatever stands in the table, no slot gets it twice.
         let mut served = [false; SLOTS];
         for listener in self.table.listeners() {
             let owner = listener.owner.load(Ordering::SeqCst);
@@ -70,7 +70,7 @@ impl Inner {
             match self.post.send(&self.table, entry.token, head, arrival.bytes) {
                 Ok(()) => spread.sent += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => spread.no_room += 1,
-                // It is gone, and nobody has its slot yet.
+                // The process is gone, and no other has its slot yet.
                 Err(_) => {}
             }
         }
@@ -99,7 +99,7 @@ impl Inner {
             }
             let left = clock::until(end);
             if left.is_zero() {
-                // The thread is gone, or has no processor. If it comes to it later, nobody wants it any more.
+                // The thread is gone, or has no processor. If it comes to it later, the wish is gone.
                 state.wanted.retain(|(of, _)| *of != group);
                 return Err(refused("a socket for a multicast group")(io::ErrorKind::TimedOut.into()));
             }

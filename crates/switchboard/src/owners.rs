@@ -13,7 +13,7 @@ use super::error::{SwitchError, refused};
 use super::inner::Inner;
 use super::table::Claim;
 
-/// How long somebody may keep the table of services from others.
+/// How long a process may keep the table of services from others.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Inner {
@@ -45,12 +45,12 @@ impl Inner {
         at != 0 && at < SLOTS && self.table.entry(at).read().is_some() && self.is_alive(at)
     }
 
-    /// The slot that a claim belongs to, if its owner is the one who claimed, and lives.
+    /// The slot that a claim belongs to, if its owner is the process that claimed, and lives.
     pub(super) fn live_owner(&self, claim: &Claim) -> Option<usize> {
         self.live_slot(claim.owner.load(Ordering::SeqCst))
     }
 
-    /// The slot that an owner's word names, if the owner is still the one who wrote it, and lives.
+    /// The slot that an owner's word names, if the owner is still the process that wrote it, and lives.
     pub(super) fn live_slot(&self, owner: u64) -> Option<usize> {
         let slot = usize::try_from(owner & 0xff).ok().filter(|slot| (1..SLOTS).contains(slot))?;
         let number = u8::try_from(slot).ok()?;

@@ -33,7 +33,7 @@ const FOREIGN: u32 = SLOTS as u32;
 /// Bytes of the header of IPv6.
 const IPV6_HEADER: u32 = 40;
 
-/// Datagrams that are dropped when a slot is taken, at most: a flood must not keep anybody for ever.
+/// Datagrams that are dropped when a slot is taken, at most: a flood must not keep a process for ever.
 const MOST_DRAINED: usize = 1 << 17;
 
 /// How long a datagram of this machine to itself may take.
@@ -182,7 +182,7 @@ fn take(socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
     usize::try_from(len).map_err(|_| io::Error::last_os_error())
 }
 
-/// Whether an error says that somebody has the port.
+/// Whether an error says that the port is taken.
 pub(super) fn is_taken(error: &SwitchError) -> bool {
     matches!(error, SwitchError::Socket(udp::OpenError::PortTaken { .. }))
 }

@@ -6,8 +6,8 @@
 //! name all the time. It says that it lives with a record lock, which the kernel ends before the name is free.
 //!
 //! Any user can write to a name that it sees, and a socket keeps few letters. So letters carry a secret that stands in
-//! the shared file, and the kernel drops those that do not before they take room. Whose a letter is, is
-//! looked at all the same.
+//! the shared file, and the kernel drops those that do not before they take room. Whether the
+//! sender is of this user is looked at all the same.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};

@@ -1,5 +1,5 @@
-//! What members and their leader say to each other, and to those who ask: short messages of one size, and a few
-//! longer answers.
+//! What members and their leader say to each other, and to processes that ask: short messages of one size,
+//! and a few longer answers.
 
 /// The version of all this, and of the shared file.
 pub(super) const VERSION: u16 = 3;
@@ -20,7 +20,7 @@ pub(super) enum Greeting {
     Join,
     /// Nothing: to notice when the leader is gone.
     Watch,
-    /// To know who owns which slot.
+    /// To know which process owns which slot.
     Survey,
     /// To know what the queue pairs of a process do; asked of the process itself.
     Stats,

@@ -1,4 +1,4 @@
-//! What the queue pairs of a process do: asked of the process itself, by anybody of the same user.
+//! What the queue pairs of a process do: asked of the process itself, by any process of the same user.
 //!
 //! Every member listens at a name of its own. Its thread answers with counters that exist anyway, read inside of
 //! each engine for a moment; an engine that is busy all the time is left alone. Nothing is counted for this.
@@ -24,10 +24,10 @@ use super::refusals::{Refusals, count};
 use super::rows::{ProcessStats, QpStats, ROW, narrow, wide};
 use super::table::PROGRAM;
 
-/// Queue pairs that one answer tells of, at most: the socket keeps all of it for who asks.
+/// Queue pairs that one answer tells of, at most: the socket keeps all of it for the process that asks.
 pub const MOST_TOLD: usize = 1024;
 
-/// Who is connected at a time.
+/// Connections at a time.
 const MOST_ASKING: usize = 8;
 
 /// How long a connection may take to ask.
@@ -49,8 +49,8 @@ const PROCESS: usize = REFUSALS + Refusals::LEN;
 /// Where its refusals begin.
 const REFUSALS: usize = LEN + 24 + PROGRAM + 16 + 24;
 
-/// Where a member listens for those who ask, and who is connected. Without a listener nobody can ask, and
-/// everything else works.
+/// Where a member listens for processes that ask, and their connections. Without a listener no process can
+/// ask, and everything else works.
 #[derive(Debug)]
 pub(super) struct StatsDesk {
     listener: Option<Tracked>,
@@ -67,19 +67,19 @@ impl StatsDesk {
         Self { listener, asking: Vec::new(), exhausted: None }
     }
 
-    /// What to wait for: the listener, then who is connected. -1 stands for a listener that is not listened to.
+    /// What to wait for: the listener, then the connections. -1 stands for a listener that is left alone.
     pub(super) fn descriptors(&mut self) -> impl Iterator<Item = RawFd> {
         self.exhausted = self.exhausted.filter(|until| clock::now() < *until);
         let listener = self.listener.as_ref().filter(|_| self.exhausted.is_none()).map_or(-1, Tracked::raw);
         std::iter::once(listener).chain(self.asking.iter().map(|(socket, _)| socket.raw()))
     }
 
-    /// When somebody has been silent for too long, or may be accepted again.
+    /// When a connection has been silent for too long, or one may be accepted again.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         self.asking.iter().map(|(_, until)| *until).chain(self.exhausted).min()
     }
 
-    /// Answers those who ask. `polled` is of the descriptors, in order.
+    /// Answers the processes that ask. `polled` is of the descriptors, in order.
     pub(super) fn serve(&mut self, inner: &Inner, polled: &[libc::pollfd]) {
         let is_ready =
             |place: usize| polled.get(place).is_some_and(|entry: &libc::pollfd| entry.revents != 0);
@@ -139,7 +139,7 @@ fn hear(inner: &Inner, socket: &Tracked) -> bool {
     match asked {
         _ if message.len == 0 => {}
         Some(Ok(Greeting::Stats)) => {
-            // What does not fit into the socket is lost, and who asks sees that the end is missing.
+            // What does not fit into the socket is lost, and the other process sees that the end is missing.
             let _ = answer(inner, socket);
         }
         other => {

@@ -1,4 +1,4 @@
-//! Who owns which slot: asked from the leader, who knows who lives.
+//! Which process owns which slot: asked of the leader, which knows which processes live.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use super::refusals::Refusals;
 use super::table::PROGRAM;
 use super::{Group, SLOTS};
 
-/// A group, and who owns its slots.
+/// A group, and the owners of its slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// Which.
@@ -45,7 +45,7 @@ pub struct Row {
     pub incarnation: u64,
     /// That process leads.
     pub leads: bool,
-    /// The owner lives. What a dead one left behind is shown until somebody takes the slot.
+    /// The owner lives. What a dead one left behind is shown until another process takes the slot.
     pub alive: bool,
 }
 

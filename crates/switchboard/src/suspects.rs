@@ -1,4 +1,4 @@
-//! Who has the port: what can be learnt from the kernel when it cannot be had.
+//! The process that has the port: what can be learnt from the kernel when the port cannot be had.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(super) fn other_than_ours(group: &Group, uid: u32) -> Option<SwitchError> {
     None
 }
 
-/// Why nobody answers.
+/// Why no leader answers.
 pub(super) fn who_has(group: &Group, uid: u32, seconds: u64) -> SwitchError {
     let suspects = on_port(group);
     let holder = holder(&suspects, uid);

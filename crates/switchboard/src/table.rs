@@ -1,4 +1,4 @@
-//! The shared file: who owns which slot, and who listens for which service or multicast group.
+//! The shared file: which process owns which slot, and which listens for which service or multicast group.
 //!
 //! It is memory that other processes write at any moment. Everything in it is an atomic number, and a
 //! value means nothing until it was checked: whether a slot has an owner is said by its lock alone.
@@ -25,7 +25,7 @@ pub(super) const CLAIMS: usize = 256;
 /// Multicast groups that processes listen to, at most; each counts once for every process.
 pub(super) const LISTENERS: usize = 1024;
 
-/// Words of the name that says whose file it is.
+/// Words of the name of the group that the file is of.
 const IDENTITY: usize = 12;
 
 /// Bytes of a program's name that are kept.
@@ -77,11 +77,11 @@ pub(super) struct Entry {
     pub(super) program: [AtomicU64; PROGRAM / 8],
 }
 
-/// A service that somebody listens for.
+/// A service that a process listens for.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// The slot and the low bits of its incarnation; 0 if nobody does.
+    /// The slot and the low bits of its incarnation; 0 if no process does.
     pub(super) owner: AtomicU64,
     pub(super) service: AtomicU64,
 }
@@ -90,7 +90,7 @@ pub(super) struct Claim {
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Listener {
-    /// One of its slots and the low bits of its incarnation; 0 if nobody does.
+    /// One of its slots and the low bits of its incarnation; 0 if the place is free.
     pub(super) owner: AtomicU64,
     /// The address of the group, of IPv4 in the dress of IPv6.
     pub(super) group: [AtomicU64; 2],
@@ -131,7 +131,7 @@ impl Table {
     /// Bytes.
     pub(super) const LEN: usize = size_of::<Layout>();
 
-    /// A new file of the group of this name, with nobody in it.
+    /// A new file of the group of this name, with no process in it.
     pub(super) fn create(name: &str) -> io::Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the pointer is to a text with its zero, which is static.
@@ -216,7 +216,7 @@ impl Table {
     }
 
     pub(super) fn file(&self) -> BorrowedFd<'_> {
-        // Nobody asks for it once it is closed: whoever closes is the only one who knows the table.
+        // It is not used once it is closed: the thread that closes it is the only one that has the table.
         self.file.as_ref().expect("it is closed last").as_fd()
     }
 
@@ -314,7 +314,7 @@ impl Drop for Table {
             in_use.swap_remove(place);
         }
         drop(in_use);
-        // SAFETY: the mapping is this table's own, and nobody borrows it any more.
+        // SAFETY: the mapping is this table's own, and nothing borrows it any more.
         unsafe { libc::munmap(self.map.as_ptr().cast(), Self::LEN) };
     }
 }
