@@ -35,7 +35,7 @@ pub enum Denied {
     Misaligned,
 }
 
-/// Who reaches for memory by a remote key.
+/// The queue pair that reaches for memory by a remote key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accessor {
     /// The queue pair's protection domain.

@@ -6,7 +6,7 @@
 /// Writes the list of bugs once.
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])* $bug:ident,)*) => {
-        /// A mistake that someone could make in these machines.
+        /// A mistake that could be made in these machines.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Bug {

@@ -140,7 +140,7 @@ impl QueuePair {
         }
     }
 
-    /// Gives it another number, before anybody knows it by the first.
+    /// Gives it another number, before it is known by the first.
     pub const fn set_number(&mut self, qpn: Qpn) {
         self.connection.qpn = qpn;
     }

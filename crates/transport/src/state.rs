@@ -72,7 +72,7 @@ impl State {
         self as u8
     }
 
-    /// The upper-case name that everybody uses.
+    /// The usual name, in upper case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

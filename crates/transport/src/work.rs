@@ -199,7 +199,7 @@ bitflags! {
         const FENCE = 1 << 0;
         /// A completion also on success.
         const SIGNALED = 1 << 1;
-        /// The peer's completion raises an event also for those who asked for solicited ones only.
+        /// The peer's completion raises an event also where only solicited ones were asked for.
         const SOLICITED = 1 << 2;
     }
 }

@@ -13,7 +13,7 @@ use crate::time::Time;
 /// A connection that the program wants.
 #[derive(Clone, Copy, Debug)]
 pub struct Connect {
-    /// From where and to whom.
+    /// Our address and the peer's.
     pub ends: Ends,
     /// What to ask for. Communication id, service, time-outs and retries of messages are filled in.
     pub req: Req,

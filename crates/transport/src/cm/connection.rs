@@ -50,7 +50,7 @@ pub(super) enum State {
 }
 
 impl State {
-    /// Whether somebody else made us keep it, and has not shown yet that it means it.
+    /// Whether a peer made us keep it, and has not shown yet that it means it.
     pub(super) const fn is_half_open(self) -> bool {
         matches!(self, Self::Requested | Self::RepSent)
     }

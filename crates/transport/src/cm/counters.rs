@@ -29,7 +29,7 @@ counters! {
     duplicates,
     /// Connections that were established.
     established,
-    /// Connections of ours that ended, whoever wanted it.
+    /// Connections of ours that ended, whichever side wanted it.
     ended,
     /// Requests that were refused by the program, or in its place.
     rejected,
@@ -39,7 +39,7 @@ counters! {
     stale,
     /// Connections in doubt whose peer answered, or could not be asked: they go on.
     stale_refuted,
-    /// Requests for a service that nobody listens for: rejected.
+    /// Requests for a service that no program listens for: rejected.
     unserved,
     /// Requests that found a full backlog: rejected.
     backlog_full,
@@ -51,7 +51,7 @@ counters! {
     source_full,
     /// Requests that their peer gave up, or that were not answered in time.
     withdrawn,
-    /// Connections that nobody answered, as often as it was tried.
+    /// Connections and questions that no peer answered, as often as it was tried.
     timed_out,
     /// Ended connections that were forgotten early because there were too many.
     forgotten,

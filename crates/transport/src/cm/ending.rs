@@ -109,7 +109,7 @@ impl Manager {
             self.finish(now, id, Some(drep.into()), Some(Event::Failed(failure)));
             return self.send_last(id);
         }
-        // Who ends a connection has seen it stand.
+        // A peer that ends a connection has seen it stand.
         if state == State::RepSent {
             self.stands(id);
         }

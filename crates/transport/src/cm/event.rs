@@ -10,7 +10,7 @@ use super::Ends;
 /// Something that happened to a connection, named by our communication id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody asks for a connection to a service that we listen for. It waits for
+    /// A peer asks for a connection to a service that we listen for. It waits for
     /// [`accept`](super::Manager::accept) or [`reject`](super::Manager::reject).
     Requested(Box<Request>),
     /// Our request was accepted: the queue pair is to be taken to RTS, then
@@ -40,7 +40,7 @@ pub enum Failure {
         /// What its program adds.
         private_data: Box<Opaque<148>>,
     },
-    /// Nobody answered.
+    /// The peer did not answer.
     TimedOut {
         /// The message that was sent, such as `REQ`.
         sent: &'static str,
@@ -65,7 +65,7 @@ pub enum End {
     Here,
     /// The peer ended it.
     Peer,
-    /// We ended it, and nobody answered.
+    /// We ended it, and the peer did not answer.
     Unanswered,
     /// The peer knows nothing of it any more: its queue pair asked for a new connection, and did not answer on this one.
     Stale,
@@ -99,14 +99,14 @@ impl Request {
         }
     }
 
-    /// Who asks: the address that packets come from, with the port of its IP service, or 0.
+    /// The peer that asks: the address that packets come from, with the port of its IP service, or 0.
     #[must_use]
     pub fn peer(&self) -> SocketAddr {
         let port = self.req.ip().map_or(0, |(header, _)| header.source_port);
         SocketAddr::new(self.ends.remote, port)
     }
 
-    /// Who is asked.
+    /// Which of our addresses is asked, with the port of its IP service, or 0.
     #[must_use]
     pub fn local(&self) -> SocketAddr {
         let port = self.req.service_id.as_rdma_ip().map_or(0, |(_, port)| port);

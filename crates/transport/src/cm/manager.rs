@@ -32,7 +32,7 @@ pub struct Config {
 pub struct Outgoing {
     /// The connection or question that it belongs to, if there is one.
     pub id: Option<CommId>,
-    /// From where and to whom.
+    /// Our address and the peer's.
     pub ends: Ends,
     /// The message.
     pub mad: CmMad,
@@ -41,7 +41,7 @@ pub struct Outgoing {
 /// Why a program's wish was not taken. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// Somebody listens for the service already.
+    /// The service has a listener already.
     #[error("service {0} is listened for already; stop the other one, or choose another port")]
     Listening(ServiceId),
     /// There are too many connections or questions.
@@ -116,7 +116,7 @@ impl Manager {
     /// Lets requests for a service come in. So many may wait for an answer of the program.
     ///
     /// # Errors
-    /// Somebody listens already.
+    /// The service has a listener already.
     pub fn listen(&mut self, service: ServiceId, backlog: usize) -> Result<(), Refused> {
         if self.listeners.contains_key(&service) {
             return Err(Refused::Listening(service));

@@ -12,8 +12,8 @@
 //!   messages, [`poll_event`](Manager::poll_event) until nothing more has happened, and
 //!   [`poll_timeout`](Manager::poll_timeout) for when to come back.
 //!
-//! Queue pairs are moved by whoever drives it: on [`Event::Replied`] the one that asked takes its queue pair
-//! to RTS and calls [`ready`](Manager::ready); the other one takes its own there before it calls
+//! Queue pairs are moved by the caller: on [`Event::Replied`] the side that asked takes its queue pair
+//! to RTS and calls [`ready`](Manager::ready); the other side takes its own there before it calls
 //! [`accept`](Manager::accept).
 //!
 //! One rule explains most of the rest: every connection keeps the last message that it sent. If the answer does

@@ -143,7 +143,7 @@ impl Manager {
         }
         let limits = self.config.limits;
         if self.half_open() >= limits.half_open || self.open() >= limits.connections {
-            // Whoever means it asks again.
+            // A peer that wants a connection asks again.
             self.counters.half_open_full += 1;
             return;
         }
@@ -218,7 +218,7 @@ impl Manager {
         if [Qpn::SMI, Qpn::GSI, Qpn::MULTICAST].contains(&req.local_qpn) {
             return wrong(RejectReason::UNSUPPORTED_REQUEST);
         }
-        // Packets go to whoever asks, and to nobody else.
+        // Packets go to the address that asks, and to no other.
         let (local, remote) = (Gid::from(ends.local), Gid::from(ends.remote));
         if req.primary.local_gid != remote || req.primary.remote_gid != local {
             return wrong(RejectReason::INVALID_PRIMARY_GID);

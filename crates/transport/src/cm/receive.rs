@@ -22,7 +22,7 @@ impl Manager {
                 }
             }
             CmMessage::Rej(rej) => {
-                // Who never had a name for it names none.
+                // A peer that never had a name for it names none.
                 let theirs = (rej.local_comm_id != CommId(0)).then_some(rej.local_comm_id);
                 let known = self.connections.get(&rej.remote_comm_id).map(|known| known.peer_id);
                 let theirs = theirs.or(known).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Manager {
         Some(ours)
     }
 
-    /// Somebody gave up a request without ever having heard from us.
+    /// A peer gave up a request without ever having heard from us.
     fn withdrawn(&mut self, now: Time, ends: Ends, mad: &CmMad) {
         let CmMessage::Rej(rej) = &mad.message else { return };
         let id = self.requests.get(&(ends.remote, rej.local_comm_id)).copied();

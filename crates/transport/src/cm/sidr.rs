@@ -23,7 +23,7 @@ pub struct DatagramService {
 /// A question for a datagram service.
 #[derive(Clone, Copy, Debug)]
 pub struct Query {
-    /// From where and to whom.
+    /// Our address and the peer's.
     pub ends: Ends,
     /// What to ask. The name of the question is filled in.
     pub req: SidrReq,
@@ -87,7 +87,7 @@ impl Manager {
         self.send(Some(id), query.ends, CmMad::new(self.transaction(id), query.req));
     }
 
-    /// Somebody asks for a service of ours.
+    /// A peer asks for a datagram service.
     pub(super) fn asked(&mut self, ends: Ends, mad: &CmMad, req: &SidrReq) {
         let answer = match self.datagrams.get(&req.service_id) {
             Some(offer) => {

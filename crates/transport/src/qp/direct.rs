@@ -50,7 +50,7 @@ impl QueuePair {
         bytes: u64,
     ) -> u32 {
         let rules = self.rules();
-        // Without a message in order nobody hears of anything.
+        // Without a message in order the peer hears of nothing.
         let begins = requests.first().is_some_and(|first| rules.check_send(first).is_ok());
         if !begins || self.sends_waiting() > 0 || !self.is_together_with(peer) {
             return 0;

@@ -30,7 +30,7 @@ impl QueuePair {
         }
     }
 
-    /// What was acknowledged last, for whoever answers the peer when this queue pair is gone.
+    /// What was acknowledged last, for a device that answers the peer when this queue pair is gone.
     #[must_use]
     pub fn last_ack(&self) -> Option<LastAck> {
         let Machine::Rc { responder, .. } = &self.machine else { return None };
@@ -39,8 +39,8 @@ impl QueuePair {
         Some(LastAck { peer, pkey, psn, msn })
     }
 
-    /// Has the last acknowledgement sent once more with the next [`Acks::Send`], if there was one. For a queue pair
-    /// that is about to go: the one that was sent may be lost on its way, and then nobody is here to repeat it.
+    /// Has the last acknowledgement sent once more with the next [`Acks::Send`], if there was one. For a
+    /// queue pair that is about to go: what was sent may be lost, and then nothing is left to repeat it.
     pub fn repeat_ack(&mut self) {
         if let Machine::Rc { responder, .. } = &mut self.machine
             && self.state.handles_requests()
@@ -132,8 +132,8 @@ impl QueuePair {
         }
     }
 
-    /// Whether a request with this PSN, true or forged, would change nothing: something before it is missing, and the peer was told so.
-    /// Then it is counted, and nobody has to look whether it arrived as it was sent.
+    /// Whether a request with this PSN, true or forged, would change nothing: something before it is missing,
+    /// and the peer was told so. Then it is counted, and its ICRC need not be checked.
     #[inline]
     pub fn passes_over(&mut self, psn: Psn) -> bool {
         let Machine::Rc { responder, .. } = &self.machine else { return false };
@@ -296,7 +296,7 @@ impl QueuePair {
             Machine::Rc { requester, .. } => requester.retry.next_deadline(),
             Machine::Uc { .. } | Machine::Ud { .. } => None,
         };
-        // A pause matters only to those who have something to send.
+        // A pause matters only while there is something to send.
         let pause = self.pacer.resume_at().filter(|_| self.sends_waiting() > 0);
         [retry, pause].into_iter().flatten().min()
     }

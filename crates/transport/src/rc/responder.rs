@@ -525,7 +525,7 @@ impl Responder {
 }
 
 /// How many receives a peer may count on. Those of a shared queue cannot be promised to
-/// anyone (IBA 9.7.7.2.1).
+/// any peer (IBA 9.7.7.2.1).
 pub(super) fn credit_code(inbound: &Inbound, connection: &Connection) -> CreditCode {
     match connection.shared_queue {
         Some(_) => CreditCode::UNCOUNTED,

@@ -81,7 +81,7 @@ impl Retry {
 
     pub(crate) fn probe_sent<H>(&mut self, psn: Psn, sent_before: Psn, cx: &Context<'_, H>) {
         self.probe = Probe::Sent { psn, sent_before };
-        // From now on nobody can tell which of the two an answer is for.
+        // From now on it cannot be told which of the two an answer is for.
         self.timed = self.timed.filter(|(timed, _)| *timed != psn);
         self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
         self.arm_probe(cx);

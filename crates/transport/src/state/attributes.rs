@@ -123,7 +123,7 @@ pub struct Attributes {
     /// How fast the queue pair may send, in kilobits per second; 0 is without a limit.
     ///
     /// What counts are the bytes of its requests from the base transport header to the ICRC, also when
-    /// they are sent again. Answers to a peer leave at once: a READ is limited by who has it done.
+    /// they are sent again. Answers to a peer leave at once: a READ is limited by its requester.
     pub rate_limit: u32,
     /// Whether the queue pair is in SQD and messages that it had begun are not done yet. Only told.
     pub draining: bool,
