@@ -37,7 +37,7 @@ struct Window {
     bound: Option<Bound>,
 }
 
-/// What a window opens, and to whom.
+/// What a window opens, and to which queue pair.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
     qpn: Qpn,

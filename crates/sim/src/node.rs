@@ -58,7 +58,7 @@ pub struct Datagram {
 pub enum Received {
     /// The ICRC or the form of the packet is wrong.
     Refused(ParseError),
-    /// Nobody has this number.
+    /// No queue pair has this number.
     NoQueuePair(Qpn),
     /// The queue pair with this index took it.
     By(usize),

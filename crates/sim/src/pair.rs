@@ -142,7 +142,7 @@ pub enum Verdict {
 pub struct Sent {
     /// When.
     pub at: Time,
-    /// By whom.
+    /// The side that sent it.
     pub from: Side,
     /// How many packets this side had sent before.
     pub number: usize,
@@ -442,7 +442,7 @@ impl Pair {
         self.now = self.now.max(end);
     }
 
-    /// Moves the clock without letting anybody act: both hosts are away.
+    /// Moves the clock without letting either side act: both hosts are away.
     pub fn skip(&mut self, duration: Duration) {
         self.now = self.now + duration;
     }

@@ -93,9 +93,9 @@ pub struct Chaos {
     pub bad_receives: bool,
 }
 
-/// Small socket buffer, as Linux gives it, and a large one.
+/// Small socket buffer, as Linux gives it.
 pub(crate) const SMALL_BUFFER: u32 = 208 * 1024;
-/// What an administrator sets who cares.
+/// Large socket buffer, as a careful administrator sets it.
 pub(crate) const LARGE_BUFFER: u32 = 4 * 1024 * 1024;
 
 impl Plan {

@@ -96,7 +96,7 @@ impl Run<'_> {
             DatagramDest { handle, qpn: dest.qpn, qkey }
         });
         if wrong_qkey && message.dest.take().is_some() {
-            // The model knows of nobody to whom it may be delivered.
+            // The model knows of no end that it may be delivered to.
             self.note(Fault::BadRequest, end);
         }
         let data = inline.as_deref().map_or(Data::Gather(&sges), Data::Inline);

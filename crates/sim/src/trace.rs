@@ -1,4 +1,4 @@
-//! One readable line per event, kept only when somebody asks.
+//! One readable line per event, kept only on request.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
-//! Who may write where: every range of memory that a request names is granted to that request alone.
+//! Which request may write where: every range of memory that a request names is granted to it alone.
 
 use std::collections::BTreeMap;
 
 /// What a granted range is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// Bytes that a request sends: nobody writes here.
+    /// Bytes that a request sends: no request writes here.
     Source,
     /// Target of a WRITE or ATOMIC WRITE: message `message` of end `end`, from byte `offset` of it.
     Target {
@@ -18,7 +18,7 @@ pub enum Owner {
     },
     /// Target of a READ, or of the value that an atomic found.
     Sink {
-        /// The requester, which is also the one who writes.
+        /// The requester, which is also the end that writes.
         end: usize,
         /// Number of its message.
         message: usize,
@@ -39,7 +39,7 @@ pub enum Owner {
 pub struct Grant {
     /// Bytes of it.
     pub len: u32,
-    /// For whom.
+    /// What it is for.
     pub owner: Owner,
     arena: usize,
     block: (u64, u64),
@@ -131,7 +131,7 @@ impl Grants {
         (at + len as u64 <= u64::from(grant.len)).then(|| (u32::try_from(at).unwrap_or(u32::MAX), grant))
     }
 
-    /// Ends a grant: from now on nobody may write there.
+    /// Ends a grant: from now on no request may write there.
     pub fn end(&mut self, arenas: &mut [Arena], start: u64) {
         if let Some(grant) = self.ranges.remove(&start) {
             arenas[grant.arena].give_back(grant.block);

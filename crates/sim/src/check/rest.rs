@@ -16,7 +16,7 @@ impl Model {
     ///
     /// `window-at-rest`: nothing counts as under way, and no timer runs.
     ///
-    /// `memory-at-rest`: what nobody may write is unchanged, every target holds its message, and
+    /// `memory-at-rest`: what no request may write is unchanged, every target holds its message, and
     /// every atomic cell has the value that the atomics executed on it give.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Model {
     /// It does not hold.
     pub fn check_no_repeats(&self, hosts: &[HostState], rnr: bool) -> Result<(), Violation> {
         for (by, end) in self.ends.iter().enumerate().filter(|(_, end)| end.service == Service::Rc) {
-            // Whoever is in error answers nothing, and nobody who asks can know.
+            // An end in error answers nothing, and its peer cannot know.
             let has_failed = |end: &End| end.failed || end.cause.is_some();
             if has_failed(end) || end.peer.is_some_and(|peer| has_failed(&self.ends[peer])) {
                 continue;

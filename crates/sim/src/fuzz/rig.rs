@@ -19,7 +19,7 @@ use crate::node::{Datagram, Node, flow};
 
 pub(super) const DOMAIN: DomainId = DomainId(1);
 
-/// Bytes before and after the region that nobody may touch.
+/// Bytes before and after the region that nothing may touch.
 const GUARD: usize = 4096;
 const GUARD_BYTE: u8 = 0xa5;
 
