@@ -1,7 +1,7 @@
 //! Frames as captures show them: read kindly, with a note on what is odd.
 //!
-//! A receiver drops a packet with a wrong header checksum, and ignores reserved bits. Who
-//! looks at a capture wants to see the packet in the first case and the bits in the
+//! A receiver drops a packet with a wrong header checksum, and ignores reserved bits. A
+//! reader of a capture wants to see the packet in the first case and the bits in the
 //! second; and captures are often cut after the headers (`tcpdump -s 96`).
 
 use core::fmt;

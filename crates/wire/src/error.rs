@@ -86,7 +86,7 @@ pub enum ParseError {
     /// The IP or UDP length field contradicts the bytes that are there.
     #[error("{what} length field says {said} bytes, {have} are there")]
     LengthMismatch {
-        /// Whose length field.
+        /// The header that the length field is in.
         what: &'static str,
         /// What the field says.
         said: usize,

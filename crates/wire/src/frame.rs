@@ -11,7 +11,7 @@ use crate::net::{Ethernet, Ip, Udp};
 use crate::packet::Packet;
 
 /// A RoCEv2 frame from the network. Everything in it but the ICRC has been judged;
-/// [`Captured`] is the same read kindly, for whoever looks at captures.
+/// [`Captured`] is the same read kindly, for programs that show captures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame<'a> {
     /// The Ethernet header, if the capture has one.

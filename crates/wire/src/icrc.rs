@@ -91,7 +91,7 @@ pub struct Seed(u32);
 
 impl Flow {
     /// Packets between these addresses and ports that may not be fragmented (as
-    /// everybody sends RoCEv2), or `None` if one is IPv4 and the other IPv6.
+    /// devices send RoCEv2), or `None` if one is IPv4 and the other IPv6.
     #[must_use]
     pub fn new(source: SocketAddr, dest: SocketAddr) -> Option<Self> {
         match (source.ip(), dest.ip()) {

@@ -37,7 +37,7 @@ impl Service {
     pub const ALL: [Self; 7] =
         [Self::Rc, Self::Uc, Self::Ud, Self::Cnp, Self::Xrc, Self::RcOwn, Self::XrcOwn];
 
-    /// The upper-case name that everybody uses.
+    /// The usual name, in upper case.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -260,7 +260,7 @@ operations! {
     /// Middle, so that here it is listed by its whole opcode.
     0x81 Congestion "Congestion Notification" Congestion Response Only [CNP] Nothing;
     /// Compares some bits of eight bytes and swaps some: an addition of our own. The lower five bits
-    /// are those of the compare and swap that everybody knows.
+    /// are those of the standard compare and swap.
     0xd3 MaskedCompareSwap "Masked Compare and Swap" Own Request Only [ATOMIC_ETH ATOMIC_MASKS] Nothing;
     /// Adds to several fields of eight bytes: an addition of our own.
     0xd4 MaskedFetchAdd "Masked Fetch and Add" Own Request Only [ATOMIC_ETH ATOMIC_MASKS] Nothing;
@@ -306,7 +306,7 @@ impl Opcode {
     pub const fn new(service: Service, operation: Operation) -> Option<Self> {
         let byte = (service as u8) << 5 | operation.code();
         match &TABLE[byte as usize] {
-            // What stands at the end of the list shares its lower bits with what everybody knows.
+            // What stands at the end of the list shares its lower bits with standard operations.
             Some(info) if info.operation as u8 == operation as u8 => Some(Self(byte)),
             _ => None,
         }

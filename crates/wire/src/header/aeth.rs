@@ -158,7 +158,7 @@ impl CreditCode {
         Self(code)
     }
 
-    /// How many messages that need a receive may be sent, or `None` if nobody counts.
+    /// How many messages that need a receive may be sent, or `None` if they are not counted.
     #[must_use]
     pub const fn credits(self) -> Option<u32> {
         match self.0 {

@@ -1,4 +1,4 @@
-//! Datagram extended transport header (IBA 9.3.2): who sent a datagram, and by what right.
+//! Datagram extended transport header (IBA 9.3.2): which queue pair sent a datagram, and by what right.
 
 use core::fmt;
 

@@ -8,7 +8,7 @@ use crate::bytes::{field, put};
 use crate::describe::{Describe, Value, Visitor};
 use crate::error::{BufferTooSmall, ParseError};
 
-/// The IP CM header: who connects to whom, in terms of IP (IBA A11.3).
+/// The IP CM header: the two ends of a connection, in terms of IP (IBA A11.3).
 ///
 /// It stands at the front of the private data of a request for an IP service ID,
 /// which holds the destination port.

@@ -5,7 +5,7 @@
 //! [`CmMad`] is a whole datagram. Below it every message is a struct with the same
 //! verbs: `parse` reads the fixed-size body, `emit` writes it, [`Describe`] tells
 //! it. A body cannot be malformed: fields that hold an undefined code keep it, so
-//! that whoever answers can say what was wrong with it. Reserved bits are written
+//! that the side that answers can say what was wrong with it. Reserved bits are written
 //! as zero and not looked at.
 //!
 //! Fields narrower than their Rust type say their width; `emit` cuts to it.

@@ -1,4 +1,4 @@
-//! Bytes that connection management carries for somebody else.
+//! Bytes that connection management carries without knowing what they mean.
 
 use core::fmt;
 

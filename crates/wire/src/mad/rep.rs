@@ -22,7 +22,7 @@ pub struct Rep {
     pub local_eecn: u32,
     /// PSN with which the *requester* shall begin to send: what the replier expects first (IBA 12.7).
     pub starting_psn: Psn,
-    /// Whose additions the private data follow, 24 bits; zero for nobody's.
+    /// The vendor whose additions the private data follow, 24 bits; zero for none.
     ///
     /// Its three bytes are scattered over what older texts reserve beside the
     /// three 24-bit fields above.

@@ -14,7 +14,7 @@ use crate::{PKey, PathMtu, Psn, QKey, Qpn};
 pub struct Req {
     /// The requester's name for the connection.
     pub local_comm_id: CommId,
-    /// Whose additions the private data follow, 24 bits; zero for nobody's.
+    /// The vendor whose additions the private data follow, 24 bits; zero for none.
     pub vendor_id: u32,
     /// What the requester wants to be connected to.
     pub service_id: ServiceId,

@@ -16,7 +16,7 @@ pub struct SidrRep {
     pub status: SidrStatus,
     /// How many bytes of [`info`](Self::info) count.
     pub info_len: u8,
-    /// Whose additions the private data follow, 24 bits; zero for nobody's.
+    /// The vendor whose additions the private data follow, 24 bits; zero for none.
     ///
     /// It lies around the QPN, in what older texts reserve.
     pub vendor_id: u32,

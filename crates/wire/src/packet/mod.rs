@@ -1,7 +1,7 @@
 //! A RoCEv2 packet, from the base transport header to the ICRC, as a type.
 //!
 //! [`Packet::parse`] judges the bytes once. What it returns can only be a packet
-//! whose headers fit its opcode, so whoever handles it matches on [`Body`] and has
+//! whose headers fit its opcode, so code that handles it matches on [`Body`] and has
 //! no case left over. The same type writes packets: [`Packet::emit`] with a payload
 //! at hand, or [`Packet::emit_headers`] when the payload is put in place by others.
 
@@ -114,7 +114,7 @@ pub enum UcRequest<P> {
 /// A datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<P> {
-    /// Who sent it, and by what right.
+    /// Which queue pair sent it, and by what right.
     pub deth: Deth,
     /// Immediate data.
     pub imm: Option<Imm>,
