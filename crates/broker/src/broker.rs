@@ -26,7 +26,7 @@ use crate::sending::{Memory, Operation};
 /// Bytes of a message up to which it costs less to copy them while others wait than to take the lock again.
 const SMALL: usize = 4096;
 
-/// A function that is told who comes and goes.
+/// A function that is told which members come and go.
 pub(crate) type OnChange = dyn Fn(&Broker, &Change) + Send + Sync;
 
 /// One member's side of a mesh. Clones are the same broker; it may be shared between threads, or each thread has its own
@@ -51,7 +51,7 @@ pub(crate) struct Inner {
 /// What is known of a member now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Who.
+    /// The member.
     pub member: Member,
     /// Which life of it is connected; none if it is not there.
     pub incarnation: Option<u64>,
@@ -195,7 +195,7 @@ impl Broker {
         let mut sending = lock(&peer.sending);
         let why = match sending.working() {
             Err(gone) => Some(gone),
-            // It was for somebody who is not there any more.
+            // It was for an earlier connection, which has ended.
             Ok(_) if sending.connection() != buf.connection => {
                 Some(Error::Gone { peer: peer.member.id, why: crate::Why::CameBack })
             }
@@ -356,7 +356,7 @@ impl Broker {
     /// Waits until all other members are there.
     ///
     /// # Errors
-    /// Who does not fit, or who is missing then and why.
+    /// The member that does not fit, or the members that are missing then and why.
     pub fn wait_for_all(&self, timeout: Duration) -> Result<(), StartError> {
         let common = &self.inner.common;
         let me = common.party.settings.me;
@@ -375,7 +375,7 @@ impl Broker {
         };
         waited.unwrap_or_else(missing)?;
         for peer in &common.peers {
-            // Whoever has the lock does this as well.
+            // A thread that has the lock does this as well.
             if let Ok(mut receiving) = peer.receiving.try_lock() {
                 receiving.adopt(peer);
             }

@@ -205,7 +205,7 @@ pub struct SendBuf {
 }
 
 impl SendBuf {
-    /// Who will get it.
+    /// The member that will get it.
     #[must_use]
     pub fn peer(&self) -> u32 {
         self.peer.member.id

@@ -159,7 +159,7 @@ impl Builder {
     }
 
     /// A function that is called when a member comes or goes, from [`Broker::poll_receives`] and its relatives: after
-    /// the last message of who goes, and before the first of who comes. It may post.
+    /// the last message of a member that goes, and before the first of one that comes. It may post.
     pub fn on_change(mut self, change: impl Fn(&Broker, &Change) + Send + Sync + 'static) -> Self {
         self.on_change = Box::new(change);
         self
@@ -168,7 +168,7 @@ impl Builder {
     /// Starts the broker and waits until all other members are there. They may be started in any order.
     ///
     /// # Errors
-    /// A wrong setting, a member that does not fit, or who is missing after the deadline and why.
+    /// A wrong setting, a member that does not fit, or which members are missing after the deadline and why.
     pub fn start(self) -> Result<Broker, StartError> {
         let deadline = self.deadline;
         let broker = self.launch()?;

@@ -16,7 +16,8 @@ use crate::settings::Settings;
 /// Work of our own beside that of the program: what we tell the peer about room, and signs of life.
 pub(crate) const OWN_WORK: u32 = 8;
 
-/// One end before the other is known: small, since anybody may ask. Only its receives for the handshake are posted.
+/// One end before the other is known: small, since any host may ask. Only its receives for the handshake are
+/// posted.
 pub(crate) struct Half {
     pub(crate) qp: QueuePair,
     pub(crate) send_queue: CompletionQueue,
@@ -121,7 +122,7 @@ impl Conn {
 
     /// Ends it, unless it has ended.
     pub(crate) fn end(&self, why: Why) {
-        // Who says goodbye is not lost, whatever else is seen first.
+        // A peer that says goodbye is not lost, whatever else is seen first.
         let why = match (why, self.established.disconnected()) {
             (Why::Lost(_), Some(Disconnected::Peer)) => Why::Left,
             (why, _) => why,

@@ -1,4 +1,4 @@
-//! Datagrams to everybody: quick, small, and without a promise.
+//! Datagrams to all members: quick, small, and without a promise.
 
 use std::sync::Mutex;
 
@@ -17,7 +17,7 @@ use crate::settings::Settings;
 /// A datagram, as it was taken off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Who sent it.
+    /// The member that sent it.
     pub peer: u32,
     /// The four bytes that its sender added, if it did.
     pub imm: Option<u32>,
@@ -44,7 +44,7 @@ pub(crate) struct Datagrams {
 #[derive(Default)]
 struct Sending {
     free: Vec<u32>,
-    /// Requests that are posted. Whoever is the last of a datagram gives back its place.
+    /// Requests that are posted. The last one of a datagram gives back its place.
     posted: u32,
     depth: u32,
     handles: Vec<(u32, AddressHandle)>,
@@ -216,7 +216,7 @@ impl Datagrams {
         who: impl Fn(Gid, Qpn) -> Option<u32>,
         each: &mut dyn FnMut(Datagram),
     ) -> Result<usize, Error> {
-        // Whoever polls within its own function finds nothing.
+        // A thread that polls within the function that it gave finds nothing, and so does a second thread.
         let Ok(mut receiving) = self.receiving.try_lock() else { return Ok(0) };
         let mut count = 0;
         let mut found = [Completion::EMPTY];
@@ -243,7 +243,7 @@ impl Datagrams {
         Ok(count)
     }
 
-    /// Datagrams that came from nobody of the mesh.
+    /// Datagrams that did not come from a member of the mesh.
     pub(crate) fn strangers(&self) -> u64 {
         lock(&self.receiving).strangers
     }

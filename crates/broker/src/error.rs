@@ -14,7 +14,7 @@ use crate::secret::SecretError;
 /// Why something could not be done. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// Nobody in the mesh has this number.
+    /// No member of the mesh has this number.
     #[error("there is no member {peer} in the mesh")]
     UnknownPeer {
         /// What was given.
@@ -29,7 +29,7 @@ pub enum Error {
     /// There is no room now. Trying again later helps.
     #[error("member {peer}: {full}")]
     WouldBlock {
-        /// Who.
+        /// The member.
         peer: u32,
         /// What is full.
         full: Full,
@@ -37,7 +37,7 @@ pub enum Error {
     /// There was no room for so long.
     #[error("member {peer}: within {after:?}, {full}")]
     TimedOut {
-        /// Who.
+        /// The member.
         peer: u32,
         /// How long.
         after: Duration,
@@ -47,7 +47,7 @@ pub enum Error {
     /// The member is not connected now.
     #[error("member {peer} is not there: {why}")]
     Gone {
-        /// Who.
+        /// The member.
         peer: u32,
         /// Since when it is gone, in a manner of speaking.
         why: Why,
@@ -57,7 +57,7 @@ pub enum Error {
         "{given} bytes to member {peer}; messages have at most {allowed}. Raise max_message on all members"
     )]
     TooLong {
-        /// Who.
+        /// The member.
         peer: u32,
         /// Bytes given.
         given: usize,
@@ -67,7 +67,7 @@ pub enum Error {
     /// The member has exposed nothing under this number.
     #[error("member {peer} exposes no region {region}")]
     UnknownRegion {
-        /// Who.
+        /// The member.
         peer: u32,
         /// What was asked for.
         region: u32,
@@ -77,7 +77,7 @@ pub enum Error {
         "{len} bytes at {at:#x} are not inside region {region} of member {peer}, which has {size} from {start:#x} on"
     )]
     OutsideRegion {
-        /// Who.
+        /// The member.
         peer: u32,
         /// Which region.
         region: u32,
@@ -102,7 +102,7 @@ pub enum Error {
     /// A function of the program panicked. What it was called for counts as done.
     #[error("the function that was called for member {peer} panicked")]
     Panicked {
-        /// For whom.
+        /// The member that it was called for.
         peer: u32,
     },
     /// Immediate data, with work that carries none.
@@ -239,12 +239,12 @@ pub enum Refusal {
         /// Its number.
         there: u32,
     },
-    /// Somebody else is at its address.
+    /// Another member is at its address.
     #[error("member {asked} was asked for, and member {found} is there")]
     OtherMember {
-        /// Whom the asking side meant.
+        /// The member that the asking side meant.
         asked: u32,
-        /// Who is there.
+        /// The member that is there.
         found: u32,
     },
     /// Lanes are counted differently.
@@ -258,7 +258,7 @@ pub enum Refusal {
     /// The lists of members differ: only one side has this member.
     #[error("{member} is on the list {}, and not on the other", if *here { "here" } else { "there" })]
     Unlisted {
-        /// Who.
+        /// The member.
         member: Member,
         /// Whether it is our list that has it.
         here: bool,
@@ -324,7 +324,7 @@ const fn secret(is_set: bool) -> &'static str {
 }
 
 impl Refusal {
-    /// Whether waiting does not help, because somebody has to change something.
+    /// Whether waiting does not help, because a setting has to change.
     pub(crate) const fn is_definite(&self) -> bool {
         matches!(
             self,
@@ -448,14 +448,14 @@ pub enum StartError {
         #[source]
         refusal: Box<Refusal>,
     },
-    /// Not everybody came in time.
+    /// Not all members came in time.
     #[error("{me} waited {after:?} for: {}", List(missing))]
     Missing {
         /// Us.
         me: Member,
         /// How long.
         after: Duration,
-        /// Who is missing, and what is known about it.
+        /// The members that are missing, and what is known about them.
         missing: Vec<Absent>,
     },
 }
@@ -463,7 +463,7 @@ pub enum StartError {
 /// A member that is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Absent {
-    /// Who.
+    /// The member.
     pub member: Member,
     /// What came of the last attempt to meet it; nothing if it has not asked yet.
     pub refusal: Option<Refusal>,

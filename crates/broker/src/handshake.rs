@@ -1,4 +1,4 @@
-//! How two members come together: who asks, who answers, and what they check.
+//! How two members come together: which one asks, which one answers, and what they check.
 //!
 //! The member with the larger number asks, so there is one connection and no race for it. What is said is in
 //! [`hello`](crate::hello). Until the other side has shown that it belongs here, its queue pair may not touch our
@@ -69,7 +69,7 @@ impl Party {
         Ok(half.connect(ring, established, hello, answered.incarnation))
     }
 
-    /// Whom a request is from, or why it is rejected.
+    /// The member that a request is from, or why it is rejected.
     pub(crate) fn read_request(
         &self,
         request: &ConnectRequest,
@@ -188,7 +188,7 @@ impl Party {
     }
 
     fn cm_options(&self, private_data: Vec<u8>) -> CmOptions {
-        // Nobody touches our memory before it has shown that it may.
+        // No peer touches our memory before it has shown that it may.
         let qp = ConnectOptions { access: Access::empty(), ..self.settings.connect_options() };
         CmOptions {
             private_data,

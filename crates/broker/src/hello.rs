@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = *b"fbrk";
 /// Regions that a member exposes at most.
 pub(crate) const MOST_REGIONS: usize = 256;
 
-/// Who speaks to whom.
+/// The first words of a handshake: which member speaks to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Greeting {
     pub(crate) version: u16,
@@ -108,7 +108,7 @@ impl Rejection {
         bytes
     }
 
-    /// What it means for the one who sent this greeting, as this member.
+    /// What it means for the member that sent this greeting, as this member.
     pub(crate) fn read(bytes: &[u8], asked: &Greeting, me: Member) -> Refusal {
         let mut reader = Reader(bytes);
         let fields = (|| {

@@ -1,4 +1,4 @@
-//! The thread that looks after connections: it asks, answers, and notices who is gone.
+//! The thread that looks after connections: it asks, answers, and notices which peers are gone.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,9 +24,9 @@ use crate::sending::Look;
 pub(crate) struct Common {
     pub(crate) party: Arc<Party>,
     pub(crate) peers: Vec<Arc<Peer>>,
-    /// Whoever sleeps until something happens.
+    /// Wakers of threads that sleep until something happens.
     sleepers: Mutex<Vec<Waker>>,
-    /// Counts up when somebody comes, goes or is refused.
+    /// Counts up when a peer comes, goes or is refused.
     pub(crate) news: Notice<u64>,
     /// What did not come about.
     pub(crate) refusals: Mutex<Refusals>,
@@ -62,7 +62,7 @@ impl Common {
         })
     }
 
-    /// Has this waker called when somebody comes or goes.
+    /// Has this waker called when a peer comes or goes.
     pub(crate) fn wake_on_news(&self, waker: &Waker) {
         let mut sleepers = lock(&self.sleepers);
         if sleepers.len() < MOST_SLEEPERS && !sleepers.iter().any(|known| known.will_wake(waker)) {
@@ -161,7 +161,7 @@ impl Round {
     fn run(mut self) {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let heartbeat = self.common.party.settings.heartbeat();
-        // Failures show in completions, which nobody may be looking at but us.
+        // Failures show in completions, which maybe no other thread looks at.
         let look = heartbeat / 2;
         while !self.common.stop.load(Ordering::Acquire) {
             let mut cx = TaskContext::from_waker(&waker);
@@ -223,7 +223,7 @@ impl Round {
         self.watched.iter().position(|watched| watched.peer.member.id == member.id)
     }
 
-    /// Begins to ask those who are not there.
+    /// Begins to ask peers that are not there.
     fn ask(&mut self) {
         for (place, watched) in self.watched.iter_mut().enumerate() {
             if !watched.may_ask() || !until(watched.ask_at).is_zero() {
@@ -285,7 +285,7 @@ impl Round {
         }
     }
 
-    /// Looks who is gone, and whether those who say nothing are still there.
+    /// Looks which peers are gone, and whether those that say nothing are still there.
     fn look_after(&mut self, is_due: bool, cx: &mut TaskContext<'_>) {
         let mut gone = false;
         for watched in &mut self.watched {

@@ -1,4 +1,4 @@
-//! Who belongs to a mesh.
+//! The members of a mesh: their numbers and addresses.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +41,7 @@ pub struct Members(Vec<Member>);
 /// Why a list of members is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ListError {
-    /// Nobody is on it.
+    /// There is no member on it.
     #[error("the list has no members; name at least one as host:port")]
     Empty,
     /// More members than a mesh has.
@@ -114,7 +114,7 @@ impl Members {
     /// A list of numbers and addresses.
     ///
     /// # Errors
-    /// Nobody is on it, too many are, or two are not told apart.
+    /// It has no members, too many, or two that are not told apart.
     pub fn new(members: impl IntoIterator<Item = (u32, SocketAddr)>) -> Result<Self, ListError> {
         // Written one way, whichever way it was given: peers compare it with where packets come from.
         let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());

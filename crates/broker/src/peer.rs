@@ -22,7 +22,7 @@ pub(crate) struct Peer {
     pub(crate) sending: Mutex<Sending>,
     pub(crate) receiving: Mutex<Receiving>,
     line: Mutex<Line>,
-    /// Work may be gathered that nobody has rung the doorbell for.
+    /// Work may be gathered that the doorbell has not been rung for.
     pub(crate) has_gathered: AtomicBool,
     /// Whether to look for room for a moment before one sleeps.
     pub(crate) eager: Eager,
@@ -95,7 +95,7 @@ impl Peer {
         lock(&self.sending).working().is_ok() || lock(&self.line).next.is_some()
     }
 
-    /// Why it will not come without somebody changing something.
+    /// Why the member will not come unless a setting changes.
     pub(crate) fn misfit(&self) -> Option<Refusal> {
         let line = lock(&self.line);
         let refusal = line.refusal.as_ref()?;

@@ -12,19 +12,19 @@ use crate::lock;
 use crate::peer::Peer;
 use crate::sending::Look;
 
-/// Something changed about who is there.
+/// A member came or went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A member is there: from now on it can be posted to, and its messages come.
     Joined {
-        /// Who.
+        /// The member.
         peer: u32,
         /// Which life of it: another number means that it has begun anew, and remembers nothing.
         incarnation: u64,
     },
     /// A member is gone. All messages of it were handed over before.
     Left {
-        /// Who.
+        /// The member.
         peer: u32,
         /// Which life of it.
         incarnation: u64,
@@ -34,7 +34,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Who.
+    /// The member that came or went.
     #[must_use]
     pub const fn peer(&self) -> u32 {
         match self {
@@ -67,7 +67,7 @@ pub struct Message<'a> {
 }
 
 impl Message<'_> {
-    /// Who sent it.
+    /// The member that sent it.
     #[must_use]
     pub const fn peer(&self) -> u32 {
         self.peer
@@ -135,7 +135,7 @@ impl fmt::Debug for Message<'_> {
 /// Completions that one look takes off.
 const CHUNK: usize = 32;
 
-/// The receiving half of one peer. Whoever has its lock hands messages over, so they stay in order.
+/// The receiving half of one peer. The thread that has its lock hands messages over, so they stay in order.
 pub(crate) struct Receiving {
     conn: Option<Arc<Conn>>,
     /// Whether the program knows that the peer is there.

@@ -15,7 +15,7 @@ use crate::settings::Settings;
 /// What became of work that was posted under a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// To whom.
+    /// The member that it was posted to.
     pub peer: u32,
     /// The program's name for it.
     pub id: u64,

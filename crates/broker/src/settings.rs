@@ -45,7 +45,7 @@ impl Settings {
     pub(crate) fn connect_options(&self) -> ConnectOptions {
         let all = (self.patience - self.heartbeat()).as_nanos();
         // Time-outs are 4.096 us * 2^code. Each is noticed a little late, so it is better to have few of them; but
-        // whoever has to answer is asked often enough that some loss does not matter.
+        // the peer is asked often enough that some loss does not matter.
         let choices = (1..=31_u8).flat_map(|code| (4..=7_u8).map(move |retries| (code, retries)));
         let silence = |(code, retries): &(u8, u8)| (u128::from(*retries) + 1) * (4096 << code);
         let longest = choices.filter(|choice| silence(choice) <= all).max_by_key(silence);

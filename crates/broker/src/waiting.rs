@@ -20,7 +20,7 @@ use crate::sending::{Done, Look};
 /// Messages of one peer before it is the turn of others.
 const TURN: usize = 64;
 
-/// How long to sleep for room at a peer: it is told by a WRITE into our memory, which wakes nobody.
+/// How long to sleep for room at a peer: it is told by a WRITE into our memory, which wakes no thread.
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -32,8 +32,8 @@ const LOOK_FOR_ROOM: Duration = Duration::from_micros(100);
 const BESIDE_OTHERS: Duration = Duration::from_millis(5);
 
 impl Broker {
-    /// Hands over messages of all peers that have arrived, and who came and went; how many of both. It never waits.
-    /// Finding none, it rings all doorbells and lets the device work for a moment.
+    /// Hands over messages of all peers that have arrived, and tells which members came and went; how many of
+    /// both. It never waits. Finding none, it rings all doorbells and lets the device work for a moment.
     ///
     /// The function may post, and poll other peers. The same peer is not handed over twice at a time, so messages stay
     /// in order.
@@ -149,7 +149,7 @@ impl Broker {
         timeout: Duration,
         mut attempt: impl FnMut() -> Result<T, Error>,
     ) -> Result<T, Error> {
-        // Mostly there is room, and nobody has to know the time.
+        // Mostly there is room, and the time is not needed.
         let mut full = match attempt() {
             Err(Error::WouldBlock { full, .. }) => full,
             other => return other,
@@ -189,7 +189,7 @@ impl Broker {
     /// Waits until all that was posted has arrived, says goodbye to all members, and waits until they have heard it.
     ///
     /// # Errors
-    /// Who has not acknowledged everything when the time is over. The broker has left then too.
+    /// A member that has not acknowledged everything when the time is over. The broker has left then too.
     pub fn leave(&self, timeout: Duration) -> Result<(), Error> {
         let end = now() + timeout;
         self.flush_all();
@@ -200,7 +200,7 @@ impl Broker {
             }
         }
         for conn in self.inner.hang_up() {
-            // Whoever does not answer has been told often enough.
+            // A peer that does not answer has been told often enough.
             let _ = conn.established.wait_disconnected(until(end).min(Duration::from_secs(1)));
         }
         late.map_or(Ok(()), Err)
@@ -263,7 +263,7 @@ impl Broker {
         self.sleep_until(timeout, sleep, || self.datagrams(Look::Poll, &mut each))
     }
 
-    /// Datagrams that came from nobody of the mesh, and were dropped.
+    /// Datagrams that did not come from a member of the mesh, and were dropped.
     #[must_use]
     pub fn strange_datagrams(&self) -> u64 {
         self.inner.datagrams.strangers()
@@ -342,7 +342,7 @@ impl Broker {
         sleep: Sleep,
         mut look: impl FnMut() -> Result<usize, Error>,
     ) -> Result<usize, Error> {
-        // Who finds something at once does not have to know the time.
+        // If something is found at once, the time is not needed.
         let found = look()?;
         if found > 0 {
             return Ok(found);

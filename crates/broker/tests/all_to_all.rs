@@ -1,5 +1,5 @@
-//! Everybody talks to everybody over a bad network, and every function that is called answers at once: nothing is lost,
-//! nothing comes twice, and all is in order.
+//! All members talk to all others over a bad network, and every function that is called answers at once:
+//! nothing is lost, nothing comes twice, and all is in order.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod rig;
@@ -136,7 +136,7 @@ impl Worker<'_> {
     fn work(&self, finished: &AtomicUsize) {
         let all = usize::from(MEMBERS) * usize::from(LANES);
         let mut is_done = false;
-        // Whoever is done goes on for the others.
+        // A thread that is done goes on for the others.
         while finished.load(Ordering::Relaxed) < all {
             self.ask();
             self.broker.wait_receives(Duration::from_millis(2), |message| self.take(message)).unwrap();
@@ -145,7 +145,7 @@ impl Worker<'_> {
                 finished.fetch_add(1, Ordering::Relaxed);
             }
         }
-        // Nobody says goodbye before all have heard everything.
+        // No member says goodbye before all have heard everything.
         self.broker.flush_all();
     }
 }

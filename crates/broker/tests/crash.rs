@@ -40,7 +40,7 @@ struct Expected {
     received: u64,
 }
 
-/// A member in a process of its own: it sends to everybody as fast as it can, and checks what it gets.
+/// A member in a process of its own: it sends to all others as fast as it can, and checks what it gets.
 #[test]
 fn the_other_process() {
     let Some(role) = role() else { return };
@@ -79,7 +79,7 @@ fn the_other_process() {
         for peer in broker.peers().filter(|_| !is_quiet) {
             let mut numbers = numbers.borrow_mut();
             let number = numbers.entry(peer).or_default();
-            // Not for ever: somebody who takes everything off at once would keep us from the others.
+            // Not for ever: a peer that takes everything off at once would keep us from the others.
             for _ in 0..32 {
                 let mut bytes = [&broker.incarnation().to_be_bytes()[..], &number.to_be_bytes()].concat();
                 bytes.resize(
@@ -177,7 +177,7 @@ impl Process {
         writeln!(self.orders, "{what}").unwrap();
     }
 
-    /// Messages that it got from others who stay. What else it says is kept.
+    /// Messages that it got from other members that stay. What else it says is kept.
     fn count(&mut self) -> u64 {
         self.order("count");
         loop {
@@ -233,7 +233,7 @@ impl Lateness {
     }
 }
 
-/// Messages per second among those who stay.
+/// Messages per second among the members that stay.
 fn rate(survivors: &mut [Process], time: Duration) -> f64 {
     let begin = now();
     let before: u64 = survivors.iter_mut().map(Process::count).sum();
@@ -287,7 +287,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
     for process in survivors.iter_mut().chain([&mut victim]) {
         process.order("leave");
     }
-    // Nobody has ended early, so nothing came twice or out of order.
+    // No process has ended early, so nothing came twice or out of order.
     for process in survivors.iter_mut().chain([&mut victim]) {
         process.hear("bye");
     }

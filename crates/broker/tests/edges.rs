@@ -18,7 +18,7 @@ fn a_batch_larger_than_the_ring_is_the_ring() {
     for number in 0..4_u32 {
         mesh[0].send(1, &number.to_be_bytes(), Post::new()).unwrap();
     }
-    // The ring is full, so the doorbell has been rung without anybody asking for it.
+    // The ring is full, so the doorbell has been rung without the program asking for it.
     let mut got = Vec::new();
     while got.len() < 4 {
         mesh[1].poll_receives_from(0, |message| got.push(message.to_vec())).unwrap();
@@ -37,7 +37,7 @@ fn work_is_gathered_until_the_batch_is_full_or_flushed() {
         mesh[1].wait_receives(Duration::from_millis(100), |_| seen += 1).unwrap();
         seen
     };
-    // Who came is told once.
+    // That the other member came is told once.
     assert_eq!(mesh[1].poll_receives(|_| ()).unwrap(), 1);
     for _ in 0..3 {
         mesh[0].send(1, b"gathered", Post::new()).unwrap();
@@ -254,7 +254,7 @@ fn atomics_of_many_members_add_up() {
                 for _ in 0..50 {
                     broker.fetch_add(0, &before, At::offset(0, 8), 2, Post::new().id(0)).unwrap();
                     assert_eq!(next_done(broker).kind, WorkKind::FetchAdd);
-                    // A lock: whoever swaps it in has it.
+                    // A lock: the thread that swaps it in has it.
                     loop {
                         broker.compare_swap(0, &before, At::offset(0, 0), (0, 1), Post::new().id(0)).unwrap();
                         assert_eq!(next_done(broker).result, Ok(()));
@@ -326,7 +326,7 @@ fn work_that_the_device_refuses_is_told_and_the_rest_goes_on() {
 fn a_failed_request_ends_one_connection_and_a_new_one_is_made() {
     let mesh = mesh(162, 3, |builder| builder.allocate(0, 64));
     let local = Arc::new(mesh[0].domain().allocate(8, Access::LOCAL_WRITE).unwrap());
-    // A place that nobody has exposed.
+    // A place that no member has exposed.
     let mut nowhere = mesh[0].remote(1, 0).unwrap().remote;
     nowhere.length = u64::MAX;
     mesh[0].post_read(1, &local, nowhere.slice(1 << 40..(1 << 40) + 8), Post::new().id(1)).unwrap();

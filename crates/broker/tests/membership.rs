@@ -1,4 +1,4 @@
-//! Who comes and who goes, in one process.
+//! Members that come and go, in one process.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod rig;

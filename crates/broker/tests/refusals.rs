@@ -47,7 +47,7 @@ fn a_region_too_small_or_not_there() {
         _ => builder.allocate(5, 2000).require(5, 1500),
     });
     assert_eq!(refusal(&one), Refusal::RegionTooSmall { region: 5, needed: 1500, there: 1000 });
-    // The other one would be content; it only sees that nobody stays.
+    // The other one would be content; it only sees that its peer hangs up.
     assert_eq!(refusal(&zero), Refusal::HungUp);
     let [zero, one] = two(172, |_, builder| builder.require(7, 1).deadline(IN_VAIN));
     let missing = Refusal::RegionTooSmall { region: 7, needed: 1, there: 0 };
@@ -116,7 +116,7 @@ fn lists_of_different_length() {
     let member = long.get(2).unwrap();
     assert_eq!(refusal(&errors[0]), Refusal::Unlisted { member, here: false });
     assert_eq!(refusal(&errors[1]), Refusal::Unlisted { member, here: true });
-    // Somebody who is not on the list at all is told so by whom it asks.
+    // A member that is not on the list at all is told so by the member that it asks.
     let started = start_all([builder(&short, 0).deadline(IN_VAIN), builder(&long, 2)]);
     assert_eq!(refusal(started[1].as_ref().unwrap_err()), Refusal::Unlisted { member, here: true });
 }

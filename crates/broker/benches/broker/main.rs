@@ -110,8 +110,8 @@ fn main() -> Outcome<()> {
 struct Rate {
     /// All messages over all the time.
     mean: f64,
-    /// What nine of ten slices of the time do not reach: a stream stands still when somebody else has a processor, so
-    /// this shows what it does at its best.
+    /// What nine of ten slices of the time do not reach: a stream stands still when another program has a
+    /// processor, so this shows what it does at its best.
     best: f64,
 }
 

@@ -13,7 +13,7 @@ const PORT: u16 = 7480;
 /// Completions that one look takes off.
 const CHUNK: usize = 16;
 
-/// Takes messages off until nobody sends any more.
+/// Takes messages off until the peer sends no more.
 pub(crate) fn sink(host: u8) -> Outcome<()> {
     let context = device(host + 1)?;
     let domain = context.protection_domain()?;

@@ -72,8 +72,8 @@ impl PoolBuilder {
         self.over_region(Arc::new(domain.allocate(bytes, access)?), classes)
     }
 
-    /// The pool over a region that is there already: the pool deals out all of it, so nobody else should use it without
-    /// asking the pool. Bytes behind the last whole slab are not used.
+    /// The pool over a region that is there already: the pool deals out all of it, so the program should not
+    /// use any of it without asking the pool. Bytes behind the last whole slab are not used.
     ///
     /// # Errors
     /// What was asked and what is allowed.

@@ -2,7 +2,7 @@
 
 use super::error::PoolError;
 
-/// More classes than this help nobody.
+/// The most classes that a pool may have; more would not help.
 const MOST_CLASSES: usize = 256;
 
 /// A slab is one message at most.

@@ -98,7 +98,7 @@ pub enum AllocError {
         size: usize,
         /// Bytes of items of its class.
         class: usize,
-        /// Who has what.
+        /// What each partition has.
         usage: Box<Usage>,
     },
     /// There are too many partitions with items in them.

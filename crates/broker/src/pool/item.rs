@@ -35,7 +35,7 @@ pub struct KeptItem {
 pub(super) struct Hold {
     shelves: Arc<Shelves>,
     place: Place,
-    /// The item is kept, so nobody is to let it go.
+    /// The item is kept, so it is not let go when this is dropped.
     kept: bool,
 }
 
@@ -157,8 +157,8 @@ impl Item {
         self.region().fetch_add_u64(self.inside(offset, 8)?, value)
     }
 
-    /// Leaves it in its partition without an owner, for as long as nobody [takes](super::Pool::take) it back and
-    /// the partition is not [freed](super::Pool::free_kept).
+    /// Leaves it in its partition without an owner, until it is [taken](super::Pool::take) back or the
+    /// partition is [freed](super::Pool::free_kept).
     #[must_use = "without this name it can only be freed with its whole partition"]
     pub fn keep(mut self) -> KeptItem {
         self.hold.kept = true;
@@ -206,8 +206,8 @@ impl Item {
     }
 }
 
-/// For a broker, which holds the item until the work is done: `Piece::new(&Arc::new(item), ..)`. Whoever takes the slice
-/// and posts it otherwise has to see to that.
+/// For a broker, which holds the item until the work is done: `Piece::new(&Arc::new(item), ..)`. A program
+/// that takes the slice and posts it otherwise has to see to that.
 impl Local for Item {
     fn local_slice(&self) -> LocalSlice<'_> {
         let start = self.offset();

@@ -81,8 +81,8 @@ impl Ledger {
         Ok(posted)
     }
 
-    /// The work of this number has completed, whatever came of it. Its items are free if nobody else holds them.
-    /// Returns how many items it held: 0 if the number is not open.
+    /// The work of this number has completed, whatever came of it. Its items are free if nothing else holds
+    /// them. Returns how many items it held: 0 if the number is not open.
     pub fn complete(&self, id: u64) -> usize {
         let mut open = self.open();
         let from = open.loans.partition_point(|&(other, _)| other < id);

@@ -117,8 +117,8 @@ impl Pool {
         Ok(item)
     }
 
-    /// A handle of the partition with this key, for whoever takes many items from it. The partition counts as in use as
-    /// long as the handle is there.
+    /// A handle of the partition with this key, for a thread that takes many items from it. The partition
+    /// counts as in use as long as the handle is there.
     ///
     /// # Errors
     /// There are too many partitions.
@@ -126,7 +126,8 @@ impl Pool {
         Ok(Partition::new(self.clone(), self.shelves(key)?))
     }
 
-    /// Takes a kept item back into the hands of the program. `None` if somebody did so before, or if it was freed.
+    /// Takes a kept item back into the hands of the program. `None` if it was taken back before, or was
+    /// freed.
     #[must_use]
     pub fn take(&self, kept: KeptItem) -> Option<Item> {
         let shelves = self.known(kept.key)?;
@@ -145,7 +146,8 @@ impl Pool {
         freed
     }
 
-    /// What is in use, and by whom. Each class is counted at one moment, but not all of them at the same.
+    /// What is in use, and by which partition. Each class is counted at one moment, but not all of them at
+    /// the same.
     #[must_use]
     pub fn usage(&self) -> Usage {
         let mut partitions: Vec<Arc<Shelves>> = {
@@ -213,8 +215,9 @@ impl Pool {
     }
 }
 
-/// Whether a partition can be forgotten. Items and handles hold their partition, and so does whoever makes one; a partition that
-/// only the list holds can have kept items and nothing else. The list is locked for writing.
+/// Whether a partition can be forgotten. Items and handles hold their partition, and so does a thread that
+/// makes one; a partition that only the list holds can have kept items and nothing else. The list is locked
+/// for writing.
 fn is_unused(partition: &Arc<Shelves>) -> bool {
     Arc::strong_count(partition) == 1 && partition.is_empty()
 }

@@ -12,7 +12,7 @@ use super::usage::{Freed, PartitionUsage};
 
 /// The slabs of one key, a shelf for each class.
 ///
-/// Locks are taken in one order: a shelf, then the free slabs. Nobody holds two shelves.
+/// Locks are taken in one order: a shelf, then the free slabs. No thread locks two shelves at a time.
 pub(super) struct Shelves {
     key: u64,
     core: Arc<Core>,

@@ -1,4 +1,4 @@
-//! Who has what, in numbers and as a table.
+//! What the partitions of a pool have, in numbers and as a table.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ pub struct Usage {
     pub slab_bytes: usize,
     /// Slabs of the region.
     pub slabs: usize,
-    /// Those that nobody has.
+    /// Slabs that no partition has.
     pub free_slabs: usize,
     /// By key.
     pub partitions: Vec<PartitionUsage>,
@@ -69,7 +69,8 @@ impl Usage {
         self.classes().map(|class| class.bytes).sum()
     }
 
-    /// Bytes of slabs that somebody has and nobody asked for: what the division into slabs and classes costs now.
+    /// Bytes of the partitions' slabs that the program did not ask for: what the division into slabs and
+    /// classes costs now.
     #[must_use]
     pub fn fragmented_bytes(&self) -> u64 {
         let slabs: u64 = self.classes().map(|class| class.slabs as u64).sum();

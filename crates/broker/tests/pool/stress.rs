@@ -30,8 +30,8 @@ impl Dice {
     }
 }
 
-/// Every thread writes its mark into its items and finds it again: nobody else has the memory. Partitions are
-/// shared, and items change hands, so that they are freed by threads that did not make them.
+/// Every thread writes its mark into its items and finds it again: no other thread has the memory. Partitions
+/// are shared, and items change hands, so that they are freed by threads that did not make them.
 #[test]
 fn four_threads_never_get_the_same_memory() {
     let pool = pool(Pool::builder().slab_size(16 << 10).first_size(16), 4 << 20);
@@ -62,7 +62,7 @@ fn four_threads_never_get_the_same_memory() {
                         let (item, mark) = held.swap_remove(dice.below(300));
                         check(&item, mark);
                         if dice.below(4) == 0 {
-                            // Whoever has ended already takes nothing more.
+                            // A thread that has ended already takes nothing more.
                             let _ = next.send((item, mark));
                         }
                     }

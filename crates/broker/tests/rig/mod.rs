@@ -70,7 +70,7 @@ pub(crate) fn eventually(broker: &Broker, is_so: impl Fn(&Broker) -> bool) {
     }
 }
 
-/// The next message: who sent it, its immediate data, and its bytes.
+/// The next message: the member that sent it, its immediate data, and its bytes.
 pub(crate) fn next_message(broker: &Broker) -> (u32, Option<u32>, Vec<u8>) {
     let mut found = Vec::new();
     while found.is_empty() {
