@@ -21,8 +21,8 @@ use crate::shared::Shared;
 /// - `.await` does it in an async program, on any runtime.
 ///
 /// Nothing happens before one of them. A call that is given up (a future that is dropped, a time that is
-/// over) either has not happened, or is finished by the device without anybody being told: no message is lost or
-/// sent by half, and memory that the device uses stays until it is done.
+/// over) either has not happened, or is finished by the device without the program being told: no message is
+/// lost or sent by half, and memory that the device uses stays until it is done.
 #[must_use = "nothing happens until it is waited for: `.wait()?` or `.await?`"]
 pub struct Call<'a, F> {
     shared: &'a Arc<Shared>,
@@ -163,7 +163,7 @@ pub(crate) fn block_on<T>(
 }
 
 thread_local! {
-    /// Wakes this thread. Always the same one, so that nobody keeps two of it.
+    /// Wakes this thread. Always the same one, so that a list of wakers keeps it once.
     static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
 }
 

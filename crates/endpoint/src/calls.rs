@@ -8,7 +8,7 @@ use crate::core::{Act, Core, OpKey, Remote};
 use crate::error::Error;
 use crate::shared::Shared;
 
-/// A place in the queue of those who wait to send. Given up when it is dropped.
+/// A place in the queue of calls that wait to send. Given up when it is dropped.
 pub(crate) struct Turn<'a> {
     shared: &'a Arc<Shared>,
     ticket: Option<u64>,

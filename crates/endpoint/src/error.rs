@@ -277,7 +277,7 @@ pub enum AddressError {
     Open(Box<OpenError>),
 }
 
-/// Why nobody can listen.
+/// Why a program cannot listen.
 #[derive(Debug, Error)]
 pub enum BindError {
     /// There is no device.
@@ -314,7 +314,7 @@ pub enum ConnectError {
     /// The peer's program refused.
     #[error("{peer} refused: {why}")]
     Refused {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
         /// Why.
         why: Refusal,

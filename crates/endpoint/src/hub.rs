@@ -13,7 +13,8 @@ use crate::error::SetupError;
 /// A completion queue that several connections share: see [`Options::completion_hub`](crate::Options::completion_hub).
 /// Clones are the same hub.
 ///
-/// Whoever looks for completions of its own connection hands out those of the others too, so no thread is needed.
+/// A thread that looks for completions of its own connection hands out those of the others too, so no extra
+/// thread is needed.
 #[derive(Clone)]
 pub struct CompletionHub {
     hub: Arc<Hub>,
@@ -22,7 +23,7 @@ pub struct CompletionHub {
 struct Hub {
     queue: CompletionQueue,
     members: Mutex<Members>,
-    /// How many have asked for a look since the one who is looking began.
+    /// How many calls have asked for a look since the one that is looking began.
     asked: AtomicU32,
     /// Connections that must be woken at once. Without any, the driver may be parked.
     hasty: AtomicU32,

@@ -1,6 +1,6 @@
-//! The thread that looks after connections nobody else looks after: dropped ones that still have something to deliver,
-//! ones that owe their peer a word while the program does something else, and quiet ones whose peer may be gone. It also
-//! wakes attempts to connect that pause. It exists while there are such.
+//! The thread that looks after connections that no other thread looks after: dropped ones that still have
+//! something to deliver, ones that owe their peer a word while the program does something else, and quiet
+//! ones whose peer may be gone. It also wakes attempts to connect that pause. It exists while there are such.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
@@ -96,7 +96,7 @@ impl Kept {
             return;
         }
         let started = thread::Builder::new().name("ferroce-keeper".to_owned()).spawn(run);
-        // Without it, what was dropped waits for the next call, and silent peers are noticed by who sends.
+        // Without it, what was dropped waits for the next call, and silent peers are noticed by sends only.
         self.thread = started.ok().map(|handle| handle.thread().clone());
     }
 }

@@ -1,4 +1,4 @@
-//! The connection below: who set it up can say why it ended, and can end it.
+//! The connection below: the code that set it up can end it.
 
 use ferroce_verbs::cm::Established;
 

@@ -129,7 +129,7 @@ impl Listener {
     /// Listens. Port 0 takes a free one, which [`local_addr`](Self::local_addr) tells.
     ///
     /// # Errors
-    /// There is no device with this address, or somebody else listens on the port.
+    /// There is no device with this address, or another listener has the port.
     pub fn bind(address: impl std::net::ToSocketAddrs) -> Result<Self, BindError> {
         Self::bind_with(address, &Options::default())
     }
@@ -137,7 +137,7 @@ impl Listener {
     /// Listens for connections that behave like this.
     ///
     /// # Errors
-    /// There is no device with this address, somebody else listens on the port, or an option is wrong.
+    /// There is no device with this address, another listener has the port, or an option is wrong.
     pub fn bind_with(address: impl std::net::ToSocketAddrs, options: &Options) -> Result<Self, BindError> {
         options.check()?;
         let address = device::first(address)?;
@@ -188,7 +188,7 @@ impl Listener {
                 }
             }
             let Some((half, outcome)) = inside.next_outcome(context) else { return Poll::Pending };
-            // Who has given up makes room for another.
+            // A peer that has given up makes room for another.
             let Ok(established) = outcome else {
                 inside.counters.given_up += 1;
                 continue;

@@ -239,7 +239,7 @@ impl Options {
         self
     }
 
-    /// Who may connect; without it, everybody. A listener's option.
+    /// Which peers may connect; without it, all. A listener's option.
     pub fn admit(mut self, admit: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) -> Self {
         self.admit = Some(Arc::new(admit));
         self

@@ -48,7 +48,7 @@ impl Shared {
         })
     }
 
-    /// Does something with the state, and wakes afterwards whom it concerns.
+    /// Does something with the state, and wakes afterwards the calls that it concerns.
     pub(crate) fn enter<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
         let (result, wakes) = {
             let mut core = self.core();

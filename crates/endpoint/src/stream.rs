@@ -22,7 +22,7 @@ pub struct Stream {
     connection: Connection,
     /// The message that is being read, and how much of it was.
     current: Mutex<Option<(Message, usize)>>,
-    /// A place in the queue of those who wait to write.
+    /// A place in the queue of calls that wait to write.
     ticket: Mutex<Option<u64>>,
 }
 
@@ -113,7 +113,7 @@ impl Stream {
     #[cfg(feature = "tokio")]
     pub(crate) fn poll_shutdown(&self, waker: Option<&Waker>) -> Poll<io::Result<()>> {
         let shared = self.connection.shared();
-        // Whoever waited to write has given up, and this goes on in its place.
+        // A call that waited to write has given up, and this goes on in its place.
         let mut ticket = lock(&self.ticket);
         let finished = shared.poll_with(waker, |core, waker| {
             let finished = core.try_finish(&mut ticket);

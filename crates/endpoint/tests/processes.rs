@@ -123,7 +123,7 @@ fn killed_while_both_are_silent() {
     let (mut other, connection) = start("silent", 5);
     assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
     other.kill();
-    // Nobody sends: only the question for a sign of life finds out.
+    // Neither end sends: only the question for a sign of life finds out.
     assert_eq!(connection.recv().wait_for(SOON).map(|_| ()), Err(GONE));
     // The port and the address are free for the next one.
     let (_other, connection) = start("silent", 5);

@@ -1,7 +1,7 @@
 //! The state of one end, behind one lock: what a completion means, and what can be done next.
 //!
-//! Nothing here waits or sleeps. Whoever calls takes completions off, lets the end react to them ([`Core::progress`]),
-//! looks whether the own wish can be met, and leaves a waker if not.
+//! Nothing here waits or sleeps. The caller takes completions off, lets the end react to them
+//! ([`Core::progress`]), looks whether the own wish can be met, and leaves a waker if not.
 
 mod operations;
 mod receiving;
@@ -42,7 +42,7 @@ pub(crate) struct Core {
     closed: bool,
     /// The program has no handle of it any more.
     dropped: bool,
-    /// Has somebody look after this end when the program does not.
+    /// Has the keeper look after this end when the program does not.
     service: Waker,
     /// To be called after the lock is left.
     wakes: Vec<Waker>,
@@ -182,8 +182,8 @@ impl Core {
         }
     }
 
-    /// The program leaves. If there is something to say that has to wait for the peer, somebody else will say it. True
-    /// if something has completed meanwhile, and was reacted to.
+    /// The program leaves. If there is something to say that has to wait for the peer, the keeper will say
+    /// it. True if something has completed meanwhile, and was reacted to.
     pub(crate) fn leave(&mut self) -> bool {
         let mut reacted = false;
         while self.check_standing().is_ok() && (self.has_more_to_say() || self.has_concealments()) {
@@ -306,7 +306,7 @@ impl Core {
         }
         let in_peace = self.receiving.peer_said_goodbye();
         match status {
-            // Who has said goodbye may go at any time.
+            // A peer that has said goodbye may go at any time.
             Status::Flushed | Status::RetryExceeded if in_peace => self.peer_left(),
             // Flushed without a failure of ours: the peer ended it, or was refused something.
             Status::Flushed if self.refused_the_peer() => self.lose(Violation::Access.into()),

@@ -102,7 +102,7 @@ impl Core {
         if let Err(error) = self.check_standing() {
             return Poll::Ready(Err(error));
         }
-        // Looked at here, where nobody can close it before the work is posted.
+        // Looked at here, where it cannot be closed before the work is posted.
         if let Some(remote) = on.filter(|remote| remote.closed.load(Ordering::Acquire)) {
             let name = remote.exposure.name.clone();
             return Poll::Ready(Err(Error::NotExposed { name }));
@@ -176,7 +176,7 @@ impl Core {
         }
     }
 
-    /// Nobody wants to know any more; the device goes on, and its memory stays until it is done.
+    /// Gives up waiting for an operation: the device goes on, and its memory stays until it is done.
     pub(crate) fn abandon_operation(&mut self, key: OpKey) {
         let Some(operation) = self.operations.under_way.get_mut(key.0) else { return };
         if operation.result.is_none() {

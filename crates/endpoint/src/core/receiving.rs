@@ -246,7 +246,7 @@ impl Core {
     }
 
     /// Gives the slots that are free to the device. It is done when there is nothing better to do, or when there
-    /// are many: who answers a message should not wait for it.
+    /// are many: an answer to a message should not wait for it.
     pub(crate) fn post_receives(&mut self) {
         let receiving = &mut self.receiving;
         for slot in receiving.free.drain(..) {

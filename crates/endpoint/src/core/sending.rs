@@ -48,10 +48,10 @@ pub(super) struct Sending {
     farewell: Goodbye,
     /// A message has failed.
     undelivered: bool,
-    /// Who waits to send, in order.
+    /// Calls that wait to send, in order.
     queue: Queue,
     next_ticket: u64,
-    /// Who waits for all to be delivered.
+    /// Calls that wait for all to be delivered.
     closers: Waiters,
 }
 
@@ -175,7 +175,7 @@ impl Sending {
 pub(crate) const MIN_INLINE: u32 = 128;
 
 impl Core {
-    /// Sends a message if it can be sent now; `ticket` is the place in the queue of those who wait.
+    /// Sends a message if it can be sent now; `ticket` is the place in the queue of calls that wait.
     pub(crate) fn try_send(
         &mut self,
         payload: &mut Payload<'_>,
@@ -520,7 +520,7 @@ impl Core {
             }
             self.sending.goodbye = Goodbye::Said;
             self.leave_queue(ticket);
-            // Others who wait have come too late.
+            // Other calls that wait have come too late.
             self.sending.wake_all(&mut self.wakes);
         }
         Poll::Pending
@@ -595,7 +595,7 @@ impl Core {
         }
     }
 
-    /// Whether who has this ticket may go on.
+    /// Whether the call with this ticket may go on.
     pub(super) fn is_turn(&self, ticket: Option<u64>) -> bool {
         self.sending.queue.front().is_none_or(|(first, _)| Some(*first) == ticket)
     }
@@ -619,7 +619,7 @@ impl Core {
         }
     }
 
-    /// Whoever had this ticket is done, or has given up.
+    /// The call with this ticket is done, or has given up.
     pub(crate) fn leave_queue(&mut self, ticket: &mut Option<u64>) {
         let Some(ticket) = ticket.take() else { return };
         self.sending.queue.retain(|(waiting, _)| *waiting != ticket);

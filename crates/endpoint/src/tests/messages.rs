@@ -46,7 +46,7 @@ fn numbers_go_along() {
 fn a_slow_receiver_slows_the_sender_and_loses_nothing() {
     let (a, b) = pair(111);
     let mut sent = 0_u32;
-    // Nobody receives: at some point there is no room.
+    // The peer does not receive: at some point there is no room.
     loop {
         match a.send(&sent.to_be_bytes()).wait_for(Duration::from_millis(50)) {
             Ok(()) => sent += 1,
@@ -117,7 +117,7 @@ fn a_receiver_that_does_something_else_owes_no_report() {
             for i in 0..10 {
                 a.send(&bytes(100_000, i)).wait_for(SOON).unwrap();
             }
-            // All of them were read, and nobody is in the library at the other end to say so.
+            // All of them were read, and no thread is in the library at the other end to say so.
             a.close().wait_for(SOON).unwrap_or_else(|error| panic!("round {round}: {error}"));
         });
         for _ in 0..10 {

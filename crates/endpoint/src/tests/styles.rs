@@ -83,7 +83,7 @@ fn a_receive_that_is_dropped_loses_no_message() {
         let mut message = vec![0; large];
         message[..4].copy_from_slice(&i.to_be_bytes());
         a.send(&message).wait_for(SOON).unwrap();
-        // Whether it is there yet or not: it is not lost by who looks and goes.
+        // Whether it is there yet or not: it is not lost by a receive that looks and goes.
         let mut got = None;
         for _ in 0..3 {
             if let Poll::Ready(message) = poll_once(b.recv()) {
@@ -116,7 +116,7 @@ fn a_send_that_is_dropped_is_sent_whole_or_not_at_all() {
         }
     }
     assert!(a.counters().stalls > 0, "some had to wait");
-    // Who gave up has left the queue: others get through.
+    // A send that was given up has left the queue: others get through.
     thread::scope(|scope| {
         scope.spawn(|| a.send(b"last").wait_for(SOON).unwrap());
         for message in expected {
@@ -135,7 +135,7 @@ fn work_that_is_dropped_is_done_by_the_device_and_its_memory_stays() {
     let remote = a.remote("t").wait_for(SOON).unwrap();
     for round in 1..=20_u8 {
         let bytes = vec![round; size];
-        // The first look posts it, and nobody waits for it.
+        // The first look posts it, and no thread waits for it.
         let _ = poll_once(a.write(&remote, 0, &bytes));
         drop(bytes);
         let _ = poll_once(a.read(&remote, 0, size));
