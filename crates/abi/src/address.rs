@@ -107,7 +107,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
 }
 
 /// # Safety
-/// As for [`Ah::of`], and nobody uses the handle any more.
+/// As for [`Ah::of`], and no thread uses the handle any more.
 unsafe fn destroy(ah: *mut ibv_ah) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Ah::of(ah) }?;
@@ -118,8 +118,8 @@ unsafe fn destroy(ah: *mut ibv_ah) -> Answer<()> {
     Ok(())
 }
 
-/// Who sent a datagram, and to which of our addresses, as its prefix says: forty bytes, a GRH, or an IPv4 header in
-/// the second half.
+/// The address that a datagram came from and the one of ours that it went to, as its prefix says: forty
+/// bytes, a GRH, or an IPv4 header in the second half.
 fn ends_of(prefix: &[u8; 40]) -> Answer<(IpAddr, IpAddr, u8, u8)> {
     let ip = |at: usize| {
         let mut raw = [0; 16];

@@ -26,7 +26,8 @@ impl Claim {
         &self.path
     }
 
-    /// The device could not be opened: if nobody else in this process has it open either, there is nothing to keep.
+    /// The device could not be opened: if no other context of this process has it open either, there is
+    /// nothing to keep.
     pub(crate) fn give_up(this: &Arc<Self>) {
         if Arc::strong_count(this) == 1 && this.locked.is_some() {
             // What cannot be removed is an empty file.
@@ -45,8 +46,9 @@ struct Known {
 
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
 
-/// The capture file of an interface in this process. The first who asks for `wanted` gets it; whoever comes later,
-/// also when the first is gone, gets one with its process number in the name. Contexts of one device share theirs.
+/// The capture file of an interface in this process. The first device that asks for `wanted` gets it; a later
+/// one, also when the first is gone, gets one with its process number in the name. Contexts of one device
+/// share theirs.
 pub(crate) fn claim(wanted: PathBuf, interface: &str) -> Arc<Claim> {
     let mut known = lock(&KNOWN);
     known.retain(|known| known.claim.strong_count() > 0);
@@ -72,7 +74,7 @@ fn new_file(wanted: &Path, id: u32) -> Claim {
                 let locked = file.try_lock().is_ok().then_some(file);
                 return Claim { path, locked };
             }
-            // What is no file, such as a pipe, is written to by all who are told to.
+            // What is no file, such as a pipe, is written to by all processes that are told to.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists
                     && fs::metadata(&path).is_ok_and(|found| found.is_file()) => {}

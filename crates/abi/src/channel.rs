@@ -22,7 +22,8 @@ pub(crate) struct CompChannel {
     context: &'static Context,
     pub(crate) generation: u32,
     pub(crate) channel: Arc<Channel>,
-    /// The queues that report here, by the device's number. Whoever holds this knows that none goes away.
+    /// The queues that report here, by the device's number. A thread that holds this knows that none goes
+    /// away.
     queues: Mutex<HashMap<u32, &'static Cq>>,
 }
 
@@ -84,7 +85,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
 }
 
 /// # Safety
-/// As for [`CompChannel::of`], and nobody uses the channel any more.
+/// As for [`CompChannel::of`], and no thread uses the channel any more.
 unsafe fn destroy(channel: *mut ibv_comp_channel) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { CompChannel::of(channel) }?;

@@ -57,7 +57,7 @@ impl Context {
             _nowhere: nowhere,
             objects: AtomicU32::new(0),
         });
-        // SAFETY: it was made just now, and nobody else knows it.
+        // SAFETY: it was made just now, and no other thread knows it.
         let made = unsafe { &*context };
         let place = Arc::as_ptr(&made.inbox).addr();
         events::enroll(&made.nic, Subject::Context(place), &made.inbox, 0, None);
@@ -127,7 +127,7 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
 }
 
 /// # Safety
-/// As for [`Context::of`], and nobody uses the context any more.
+/// As for [`Context::of`], and no thread uses the context any more.
 unsafe fn close(context: *mut ibv_context) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let context = unsafe { Context::of(context) }?;

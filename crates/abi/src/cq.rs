@@ -38,7 +38,7 @@ pub(crate) struct Cq {
     /// Held between the beginning and the end of extended polling.
     pub(crate) polling: UnsafeCell<libc::pthread_mutex_t>,
     pub(crate) single_threaded: bool,
-    /// The completion that extended polling is at; belongs to whoever polls.
+    /// The completion that extended polling is at; belongs to the thread that polls.
     pub(crate) current: UnsafeCell<Completion>,
 }
 
@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 /// # Safety
-/// As for [`Cq::of`], and nobody uses the queue any more, but to acknowledge events.
+/// As for [`Cq::of`], and no thread uses the queue any more, but to acknowledge events.
 unsafe fn destroy(cq: *mut ibv_cq) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Cq::of(cq) }?;

@@ -60,7 +60,7 @@ unsafe fn create_from(context: *mut ibv_context, attr: *const ibv_cq_init_attr_e
     // SAFETY: the caller vouches for it.
     let cq = unsafe { make(context, &wanted) }?;
     let c = cq.c.get();
-    // SAFETY: it was made just now, and nobody else knows it.
+    // SAFETY: it was made just now, and no other thread knows it.
     fill(unsafe { &mut *c });
     Ok(c)
 }

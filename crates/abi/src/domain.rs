@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 }
 
 /// # Safety
-/// As for [`Pd::of`], and nobody uses the domain any more.
+/// As for [`Pd::of`], and no thread uses the domain any more.
 unsafe fn free(pd: *mut ibv_pd) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let domain = unsafe { Pd::of(pd) }?;

@@ -68,7 +68,7 @@ impl Inbox {
         if waiting.is_empty() {
             self.ready.clear();
         } else {
-            // Whoever waits has read it.
+            // The thread that waited has read it.
             self.ready.signal();
         }
         event
@@ -100,8 +100,8 @@ struct Owner {
     told: Option<Arc<Acknowledged>>,
 }
 
-/// Who hears of what, by device. The engine looks here when something happens, so whoever holds this lock
-/// must not call the device.
+/// Which inbox hears of what, by device. The engine looks here when something happens, so a thread that holds
+/// this lock must not call the device.
 static OWNERS: Mutex<Option<HashMap<(usize, Subject), Owner>>> = Mutex::new(None);
 
 /// From now on, events about `subject` go to `inbox`.
@@ -131,7 +131,7 @@ fn device_of(nic: &Nic) -> usize {
     std::ptr::from_ref(nic.events()).addr()
 }
 
-/// Hands an event of the device to those whom it concerns.
+/// Hands an event of the device to the inboxes that it concerns.
 fn deliver(device: usize, event: AsyncEvent) {
     let (subject, kind) = match event {
         AsyncEvent::QueuePair(qpn, event) => (Subject::Qp(qpn.get()), kind_of(event)),
@@ -187,8 +187,8 @@ fn next(inbox: &Inbox, event: &mut ibv_async_event) -> Answer<()> {
 
 /// Waits until a descriptor is readable, by reading it: so what a signal does to the wait, and what a descriptor does
 /// that the program has made non-blocking, is what happens with the kernel's own descriptors. The program may
-/// cancel its thread here. What is read says only that there is something to look for: whoever takes one thing out
-/// and leaves others makes the descriptor readable again.
+/// cancel its thread here. What is read says only that there is something to look for: a thread that takes
+/// one thing out and leaves others makes the descriptor readable again.
 pub(crate) fn wait_for(fd: RawFd) -> Answer<()> {
     let mut count = 0_u64;
     // SAFETY: the pointer is to eight bytes that live during the call. It is a cancellation point: a thread that

@@ -11,7 +11,7 @@ use crate::refusal::{Answer, Refused};
 /// library alone.
 pub(crate) unsafe trait Zero: Sized {
     fn zero() -> Self {
-        // SAFETY: whoever implements the trait says that zero bytes are a value.
+        // SAFETY: every implementation of the trait says that zero bytes are a value.
         unsafe { std::mem::zeroed() }
     }
 }
@@ -31,7 +31,8 @@ zero! {
 /// What a pointer of the program points to, if it is one.
 ///
 /// # Safety
-/// `pointer` is null, or to a live object that nobody changes meanwhile but through its own locks and atomics.
+/// `pointer` is null, or to a live object that does not change meanwhile but through its own locks and
+/// atomics.
 pub(crate) unsafe fn seen<'a, T>(pointer: *const T, what: &str) -> Answer<&'a T> {
     check(pointer, what)?;
     // SAFETY: not null and aligned; the caller vouches for the rest.
@@ -41,7 +42,7 @@ pub(crate) unsafe fn seen<'a, T>(pointer: *const T, what: &str) -> Answer<&'a T>
 /// The same for a structure that is to be filled.
 ///
 /// # Safety
-/// As for [`seen`], and nobody else looks at it meanwhile.
+/// As for [`seen`], and nothing else looks at it meanwhile.
 pub(crate) unsafe fn filled<'a, T>(pointer: *mut T, what: &str) -> Answer<&'a mut T> {
     check(pointer, what)?;
     // SAFETY: not null and aligned; the caller vouches for the rest.
@@ -66,7 +67,7 @@ pub(crate) fn given<T>(object: T) -> *mut T {
 /// Takes an object back from C.
 ///
 /// # Safety
-/// It came from [`given`] and was not taken back before; nobody uses it any more.
+/// It came from [`given`] and was not taken back before; no thread uses it any more.
 pub(crate) unsafe fn taken<T>(object: *mut T) -> Box<T> {
     // SAFETY: the caller vouches for it.
     unsafe { Box::from_raw(object) }

@@ -264,7 +264,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 }
 
 /// # Safety
-/// As for [`Qp::of`], and nobody uses the queue pair any more, but to acknowledge events.
+/// As for [`Qp::of`], and no thread uses the queue pair any more, but to acknowledge events.
 unsafe fn destroy(qp: *mut ibv_qp) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Qp::of(qp) }?;

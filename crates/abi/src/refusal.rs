@@ -1,4 +1,4 @@
-//! Why a call fails: an error number for the program, and words for whoever reads the log.
+//! Why a call fails: an error number for the program, and words for the log.
 
 use std::fmt::Display;
 use std::io;
@@ -16,7 +16,7 @@ use libc::{
 
 use crate::log;
 
-/// A refusal. Its words are only made if somebody reads them.
+/// A refusal. Its words are only made if the log is on.
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) code: c_int,
@@ -85,7 +85,7 @@ pub(crate) fn minus_one(function: &str, answer: Answer<()>) -> c_int {
 pub(crate) fn set_errno(code: c_int) {
     // SAFETY: the C library gives every thread a place of its own for its error number.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: as above; the place is valid while the thread lives, and nobody else writes it.
+    // SAFETY: as above; the place is valid while the thread lives, and no other thread writes it.
     unsafe { place.write(code) };
 }
 
@@ -161,7 +161,7 @@ const fn code_of_socket(error: &udp::OpenError) -> c_int {
     }
 }
 
-/// As for the kernel's devices: who may not have one hears so from the permissions of its file.
+/// As for the kernel's devices: a program that may not open one learns so from the permissions of its file.
 fn code_of_switchboard(error: &SwitchError) -> c_int {
     match error {
         SwitchError::OtherUser { .. } | SwitchError::UserUnknown { .. } => EACCES,

@@ -181,7 +181,7 @@ struct Change {
 }
 
 /// # Safety
-/// `mr` and the domain are null or live objects, and nobody else changes the region meanwhile.
+/// `mr` and the domain are null or live objects, and no other thread changes the region meanwhile.
 unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let region = unsafe { Mr::of(mr) }?;
@@ -223,7 +223,7 @@ unsafe fn reregister(mr: *mut ibv_mr, change: &Change) -> Answer<()> {
     next.lkey = lkey;
     *now = next;
     drop(now);
-    // SAFETY: the caller vouches for a live region that nobody else changes.
+    // SAFETY: the caller vouches for a live region that no other thread changes.
     let c = unsafe { &mut *mr };
     (c.pd, c.addr, c.length) = (next.pd.as_c(), next.addr, next.length);
     (c.lkey, c.rkey) = (lkey.0, rkey.0);
@@ -238,7 +238,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 /// # Safety
-/// As for [`Mr::of`], and nobody uses the region any more.
+/// As for [`Mr::of`], and no thread uses the region any more.
 unsafe fn deregister(mr: *mut ibv_mr) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let region = unsafe { Mr::of(mr) }?;

@@ -165,7 +165,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
 }
 
 /// # Safety
-/// As for [`Srq::of`], and nobody uses the queue any more, but to acknowledge events.
+/// As for [`Srq::of`], and no thread uses the queue any more, but to acknowledge events.
 unsafe fn destroy(srq: *mut ibv_srq) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Srq::of(srq) }?;

@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn free(mw: *mut ibv_mw) -> c_int {
 }
 
 /// # Safety
-/// As for [`Mw::of`], and nobody uses the window any more.
+/// As for [`Mw::of`], and no thread uses the window any more.
 unsafe fn deallocate(mw: *mut ibv_mw) -> Answer<()> {
     // SAFETY: the caller vouches for it.
     let known = unsafe { Mw::of(mw) }?;

@@ -87,7 +87,7 @@ int main(void) {
     struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(ours);
     CHECK(qp);
     for (current = 0; current < ROUNDS; current++) {
-        /* Nobody has posted a receive, so they stay where they are. */
+        /* The peer has posted no receive, so they stay where they are. */
         CHECK(post(qp, 1, 2, 0) == 0);
         /* Room for two more, and three are too many: none is posted. */
         CHECK(post(qp, 100, 3, 0) == ENOMEM);

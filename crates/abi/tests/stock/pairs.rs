@@ -118,8 +118,8 @@ fn ended(mut server: Child) -> String {
     server.wait_with_output().map(|output| said(&output)).unwrap_or_default()
 }
 
-/// A TCP port that nobody has, and that the system will give to nobody who asks for any: else a connection of
-/// another pair may get it before the server does.
+/// A TCP port that no program has, and that the system does not give to a program that asks for any port:
+/// else a connection of another pair may get it before the server does.
 fn free_port() -> u16 {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     loop {

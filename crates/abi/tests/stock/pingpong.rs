@@ -56,8 +56,9 @@ fn rc_pingpong_posts_by_the_extended_form_and_reads_timestamps() {
     pingpong("ibv_rc_pingpong", &["-N", "-t"], "127.0.88.6", &[]);
 }
 
-/// Whoever is done first ends. If both copies of its very last acknowledgement are lost on purpose, nobody is left to
-/// repeat it, and the other one must fail: by right four runs in ten thousand do. So it may be tried once more.
+/// The process that is done first ends. If both copies of its very last acknowledgement are lost on purpose,
+/// no process is left to repeat it, and the other one must fail: by right four runs in ten thousand do. So it
+/// may be tried once more.
 #[test]
 fn rc_pingpong_survives_a_bad_link() {
     if !are_here(PROGRAMS) {

@@ -90,7 +90,7 @@ fn a_user_without_any_right_has_a_device() {
     assert!(output.status.success() && said(&output).contains("0 surprises"), "{}", said(&output));
 }
 
-/// A user's processes share a port with each other, and with nobody else's.
+/// A user's processes share a port with each other, and with no other user's.
 #[test]
 fn the_switchboard_of_another_user_is_named() {
     if !can_compile() || !are_here(&["setpriv"]) {
@@ -276,7 +276,7 @@ fn partings(how: &str, rounds: u32, address: &str, faults: Option<&str>) -> (u32
     (failed.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{said}")), said)
 }
 
-/// Whoever ends as soon as it has its last message takes no acknowledgement along.
+/// A process that ends as soon as it has its last message takes no acknowledgement along.
 #[test]
 fn a_process_that_ends_at_once_leaves_its_peer_content() {
     if !can_compile() {
@@ -288,8 +288,8 @@ fn a_process_that_ends_at_once_leaves_its_peer_content() {
     }
 }
 
-/// With packets lost, the last acknowledgement may be lost too, and nobody is there to repeat it. It is sent twice, so
-/// that this takes two losses: four rounds of ten thousand, where it was one of fifty.
+/// With packets lost, the last acknowledgement may be lost too, and no process is there to repeat it. It is
+/// sent twice, so that this takes two losses: four rounds of ten thousand, where it was one of fifty.
 #[test]
 fn a_lost_farewell_is_rare() {
     if !can_compile() {
