@@ -13,7 +13,7 @@ use crate::output::Style;
 
 /// List the network cards that programs may open
 ///
-/// RDMA exposes memory to whoever can send a packet, so only the loopback interface is a device
+/// RDMA exposes memory to any program that can send a packet, so only the loopback interface is a device
 /// until you name others in the environment variable FERROCE_NETDEV. The interfaces that are still
 /// closed are listed too.
 #[derive(Debug, clap::Args)]

@@ -1,4 +1,4 @@
-//! `ferroce env`: the variables that `ferroce run` sets, for those who prefer to set them.
+//! `ferroce env`: the variables that `ferroce run` sets, for shells that set them themselves.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
-/// There is something to show, and somebody who looks whether it was asked for.
+/// There is something to show, and a thread looks whether an end was asked for.
 static PATIENT: AtomicBool = AtomicBool::new(false);
 
 /// Whether the user wants an end.

@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     output::set_color(color);
     match command.run() {
         Err(error) if !is_broken_pipe(&error) => {
-            // Nobody is left to tell when standard error is gone too.
+            // There is nowhere left to tell it when standard error is gone too.
             let _ = writeln!(io::stderr(), "ferroce: {error:#}");
             ExitCode::FAILURE
         }

@@ -1,4 +1,4 @@
-//! `ferroce switchboard`: which processes share a port, and who owns which slot.
+//! `ferroce switchboard`: which processes share a port, and which process owns which slot.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -105,7 +105,7 @@ fn every_process_has_a_capture_of_its_own() {
     // The next run begins anew, and leaves what has a number in its name.
     run("ibv_devinfo");
     assert_eq!(files(&folder), made);
-    // A file that somebody writes is not taken away.
+    // A file that a process writes is not taken away.
     let busy = fs::File::open(&first).unwrap();
     busy.lock().unwrap();
     let before = fs::read(&first).unwrap();

@@ -122,7 +122,7 @@ fn the_process_of_another_user_is_none_of_ours() {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         entry.metadata().is_ok_and(|process| process.uid() != ours).then_some(pid)
     });
-    // Root can become one; everybody else finds some, such as the first process.
+    // Root can start one; any other user finds some, such as the first process.
     let mut helper = None;
     if ours == 0 {
         let mut command = Command::new("setpriv");

@@ -64,7 +64,7 @@ fn version_of_ethertype(ethertype: u16) -> Option<u8> {
     }
 }
 
-/// The family is in the byte order of whoever captured it, and IPv6 has another
+/// The family is in the byte order of the machine that captured it, and IPv6 has another
 /// number on every system: Linux 10, NetBSD and OpenBSD 24, FreeBSD 28, macOS 30.
 fn version_of_family(family: [u8; 4]) -> Option<u8> {
     match family {

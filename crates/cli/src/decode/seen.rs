@@ -23,7 +23,7 @@ pub(super) enum Seen<'a> {
 /// A RoCEv2 frame that cannot be decoded.
 #[derive(Debug)]
 pub(super) struct Undecoded {
-    /// Who sent it to whom.
+    /// Where it came from and went to.
     pub(super) envelope: Envelope,
     /// What is wrong with it.
     pub(super) reason: Reason,

@@ -18,7 +18,7 @@ const RECEIVE: usize = 4096;
 const SHELF: usize = 8192;
 const COUNTER: usize = 16_384;
 
-/// Who is there, and how they reach each other.
+/// Shows the two hosts, and how they reach each other.
 pub(crate) fn introduce(stage: &mut Stage, pair: &Pair) -> anyhow::Result<()> {
     stage.title("ferroce demo: RDMA between two network cards made of software")?;
     for host in [&pair.ann, &pair.bob] {
@@ -110,7 +110,7 @@ fn atomics(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A message to somebody who is not connected.
+/// A message to a host that is not connected.
 fn datagram(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::Result<()> {
     const QKEY: QKey = QKey(0x0f0f);
     stage.step("UD SEND", "a datagram: no connection, and nobody promises anything")?;

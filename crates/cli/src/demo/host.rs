@@ -1,4 +1,4 @@
-//! The two who talk: a card, a queue pair and memory each.
+//! The two hosts that talk: a card, a queue pair and memory each.
 
 use std::time::Duration;
 

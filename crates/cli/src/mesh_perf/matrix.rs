@@ -82,7 +82,7 @@ impl Matrix {
         ]
     }
 
-    /// Who is there.
+    /// Says how many members there are, and where.
     pub(super) fn print_heading(&self) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if let [first, .., last] = self.addresses.as_slice() {

@@ -139,7 +139,7 @@ impl Mesh {
     pub(super) fn end(self) {
         thread::scope(|scope| {
             for broker in &self.brokers {
-                // Whoever does not hear it learns it anyway.
+                // A member that does not hear it learns it anyway.
                 scope.spawn(|| broker.leave(PATIENCE));
             }
         });

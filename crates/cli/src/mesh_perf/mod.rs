@@ -1,4 +1,4 @@
-//! `ferroce mesh-perf`: how fast is everybody to everybody?
+//! `ferroce mesh-perf`: how fast is every member to every other?
 
 mod matrix;
 mod mesh;
@@ -130,7 +130,7 @@ fn measure(args: &Args, mesh: &Mesh, matrix: &mut Matrix) -> anyhow::Result<()> 
     result
 }
 
-/// The bandwidth from everybody to everybody, at the same time.
+/// The bandwidth from every member to every other, at the same time.
 fn everybody(mesh: &Mesh, members: u32, time: Duration, matrix: &mut Matrix) -> anyhow::Result<()> {
     thread::scope(|scope| {
         let others = |from: u32| (0..members).filter(|to| *to != from).collect::<Vec<u32>>();

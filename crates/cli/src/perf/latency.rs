@@ -252,7 +252,7 @@ impl<'a> PingPong<'a> {
         Ok(true)
     }
 
-    /// Sleeps until there is a completion, but not for long: somebody may want an end.
+    /// Sleeps until there is a completion, but not for long: the user or the peer may want an end.
     fn sleep(&mut self, watch: &mut Watch<'_>) -> anyhow::Result<bool> {
         match self.end.cq.wait(Duration::from_millis(100)) {
             Ok(done) => {
@@ -273,7 +273,7 @@ impl<'a> PingPong<'a> {
     }
 }
 
-/// The last byte of a message that somebody spins on: never what was there before.
+/// The last byte of a message that a thread spins on: never what was there before.
 fn stamp(message: u64) -> u8 {
     (message % 255) as u8 + 1
 }

@@ -190,7 +190,7 @@ impl Talk {
         Self::tell(self.stream(), line)
     }
 
-    /// The same while somebody else is hearing.
+    /// Says a line while another thread is hearing.
     pub(crate) fn tell(mut stream: &TcpStream, line: &Line) -> anyhow::Result<()> {
         let text = format!("{line}\n");
         stream.write_all(text.as_bytes()).context("cannot talk to the other end")
@@ -227,7 +227,7 @@ impl Talk {
         }
     }
 
-    /// Wakes whoever is hearing.
+    /// Wakes the thread that is hearing.
     pub(crate) fn hang_up(stream: &TcpStream) {
         // The other end may have done so already.
         let _ = stream.shutdown(Shutdown::Both);

@@ -376,7 +376,7 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     }
 }
 
-/// A line for whoever runs the server: text, or JSON.
+/// A line for the user of the server: text, or JSON.
 fn tell(args: &Args, line: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match args.json {

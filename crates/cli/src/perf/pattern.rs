@@ -54,7 +54,7 @@ impl Pattern {
         }
     }
 
-    /// The same without the last byte, which somebody spins on.
+    /// The same without the last byte, which a thread spins on.
     pub(crate) fn check_but_last(
         &mut self,
         region: &MemoryRegion,

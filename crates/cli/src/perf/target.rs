@@ -49,7 +49,7 @@ impl<'a> Attendant<'a> {
         Ok(Self::OneSided(task, end))
     }
 
-    /// Works until the initiator has said that it is over. Who sleeps beside one-sided work returns
+    /// Works until the initiator has said that it is over. A target that sleeps beside one-sided work returns
     /// at once: the network card does it alone.
     pub(crate) fn attend(self, word: &Word) -> anyhow::Result<()> {
         let mut watch = Watch::new(Some(&word.over));

@@ -85,7 +85,7 @@ impl Running {
         line
     }
 
-    /// Its end, when nobody reads what it prints any more.
+    /// Its end, when what it prints is not read any more.
     pub(crate) fn leave(self) -> Out {
         drop(self.lines);
         finish(self.child)

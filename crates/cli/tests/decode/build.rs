@@ -15,7 +15,7 @@ pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The frames of a capture, read by somebody else.
+/// The frames of a capture, read by a library that is not ours.
 pub(crate) fn frames(path: &Path) -> Vec<Frame> {
     let mut reader = PcapReader::new(File::open(path).unwrap()).unwrap();
     let mut frames = Vec::new();

@@ -30,7 +30,7 @@ fn a_cut_frame_shows_what_was_kept() {
         let file = snapped(&[send()], kept);
         let out = decode_bytes(&["--short"], &file).success();
         if kept < 38 {
-            // Without its ports nobody knows what the frame was.
+            // Without its ports it is not known what the frame was.
             assert_eq!(out.stdout, "");
             assert_eq!(summary(&out), "1 frame, 0 RoCEv2, 0 wrong ICRC, 0 malformed, 0 cut, 1 other");
             continue;
