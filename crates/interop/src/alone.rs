@@ -40,8 +40,9 @@ fn invalidate_region(guest: IpAddr) -> Result<String> {
     ))
 }
 
-/// SENDs of many packets over UC, to a queue pair that is not there: nobody answers and nobody needs to. Each is done when
-/// its last packet was handed to the network card, so nothing can hold it up but the kernel itself.
+/// SENDs of many packets over UC, to a queue pair that is not there: no peer answers and none needs to. Each
+/// is done when its last packet was handed to the network card, so nothing can hold it up but the kernel
+/// itself.
 pub(crate) fn stall(guest: IpAddr) -> Result<String> {
     let (messages, len, patience) = (400, 128 << 10, Duration::from_secs(10));
     let nobody = QpAddress {

@@ -22,13 +22,13 @@ pub(crate) struct Case {
     does: Does,
 }
 
-/// Who works at our end.
+/// The program that works at our end.
 enum Does {
     /// This program.
     Ours(fn(&mut Lab, Asks) -> Result<()>),
     /// This program, and only the kernel can ask, or only we.
     OneWay(Asks, fn(&mut Lab) -> Result<()>),
-    /// A program of somebody else, on our drop-in library.
+    /// A program that is not ours, on our drop-in library.
     Stock(Tool),
 }
 
@@ -64,7 +64,7 @@ impl Case {
     }
 
     /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
-    /// case. Where it is not, a packet that is sent once more meets nobody.
+    /// case. Where it is not, a packet that is sent once more meets no queue pair.
     pub(crate) fn is_accounted(&self) -> bool {
         let ends_badly =
             ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn", "reregistered"].contains(&self.name);

@@ -26,7 +26,7 @@ pub(crate) use udaddy::udaddy;
 /// Where the programs listen.
 const PORT: u16 = 7174;
 
-/// Where nobody listens.
+/// The port where no program listens.
 const NOBODY: u16 = 7999;
 
 /// Bytes of memory of each side.
@@ -123,7 +123,7 @@ fn start(lab: &Lab, command: &str) -> Result<Far> {
     Ok(far)
 }
 
-/// Nobody listens, or somebody refuses: the other side is told which of the two.
+/// No program listens, or one refuses: the other side is told which of the two.
 pub(crate) fn reject(lab: &mut Lab, asks: Asks) -> Result<()> {
     let (near, far) = (lab.family.near(), far_address(lab.family));
     match asks {

@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Only show what the kernel does with itself where it differs from our expectations
     #[arg(long)]
     alone: bool,
-    /// Only let the kernel send much to nobody, and see whether it ever stops
+    /// Only let the kernel send much to a queue pair that is not there, and see whether it ever stops
     #[arg(long)]
     stall: bool,
     /// Only measure, so many times, how fast the kernel's device, we and plain sockets are in the guest

@@ -33,7 +33,7 @@ const OPEN: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_ATOMIC)
     .union(Access::BIND_WINDOW);
 
-/// Who asks the other one to do something.
+/// The side that asks the other one to do something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asks {
     /// We are the requester, the kernel responds.

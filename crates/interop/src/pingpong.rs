@@ -53,7 +53,8 @@ fn rounds(lab: &Lab, some: u32) -> u32 {
     }
 }
 
-/// One game. Whoever asks is the client, and plays first. `loses` says that some of what the tool sends is lost.
+/// One game. The side that asks is the client, and plays first. `loses` says that some of what the tool sends
+/// is lost.
 fn game(lab: &Lab, asks: Asks, service: Service, rounds: u32, loses: bool) -> Result<()> {
     let mut table = Table::set(lab, service)?;
     table.loses = loses;
@@ -83,7 +84,8 @@ fn game(lab: &Lab, asks: Asks, service: Service, rounds: u32, loses: bool) -> Re
         Asks::Kernel => {
             let us = Family::V4.near();
             let listener = TcpListener::bind((us, PORT))?;
-            // A tool that ends before it has called is followed by a call of nobody, so that we do not wait.
+            // A tool that ends before it has called is followed by a call that says nothing, so that we do
+            // not wait.
             far.start(&format!("{tool} {us}; ended=$?; nc -w 1 {us} {PORT}; exit $ended"))?;
             let (mut stream, _) = listener.accept()?;
             drop(listener);
@@ -168,8 +170,8 @@ impl Table {
                     self.near.counters()
                 )
             })?;
-            // The tool is gone when it has the last message. If it is its last acknowledgement that is lost, nobody repeats
-            // it; whether the message came, the tool itself says by how it ends.
+            // The tool is gone when it has the last message. If it is its last acknowledgement that is lost,
+            // it is not repeated; whether the message came, the tool itself says by how it ends.
             let is_last = sent == rounds && received == rounds && done.kind == WorkKind::Send;
             if self.loses && is_last && done.status == Status::RetryExceeded {
                 return Ok(());

@@ -81,7 +81,7 @@ impl Shape {
     }
 }
 
-/// Who is measured.
+/// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Who {
     Kernel,

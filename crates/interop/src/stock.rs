@@ -45,7 +45,7 @@ pub(crate) enum InShort {
 }
 
 impl Tool {
-    /// Runs it on both sides. Whoever asks is the client.
+    /// Runs it on both sides. The side that asks is the client.
     pub(crate) fn run(&self, lab: &Lab, asks: Asks) -> Result<()> {
         let ways = if lab.form == Form::Long { self.ways } else { &self.ways[..1] };
         for way in ways {
@@ -190,7 +190,7 @@ fn until_it_listens(server: &mut Child, lab: &Lab) -> Result<()> {
     Err("our server does not listen".into())
 }
 
-/// Whether somebody in this network namespace listens at [`PORT`].
+/// Whether a program in this network namespace listens at [`PORT`].
 fn is_listening() -> io::Result<bool> {
     const LISTENS: &str = "0A";
     let place = format!(":{PORT:04X}");

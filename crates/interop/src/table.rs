@@ -17,7 +17,7 @@ pub(crate) struct Cell {
     pub(crate) wrong: Option<String>,
 }
 
-/// Who asks whom, over what.
+/// Which side asks the other, over what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Column {
     pub(crate) link: Link,

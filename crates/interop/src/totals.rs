@@ -56,7 +56,7 @@ impl Totals {
                 now.damaged - then.damaged
             ));
         }
-        // What the wire had no room for may have been anybody's.
+        // What the wire had no room for may have been packets of either side.
         if case.is_accounted() && now.dropped == then.dropped {
             let (sent, received) = (now.sent - then.sent, now.received - then.received);
             self.sent += sent;

@@ -68,7 +68,7 @@ fn speak(lab: &Lab, side: &Side, to: Qpn, qkey: QKey) -> Result<()> {
     Ok(())
 }
 
-/// All that comes; from whom.
+/// Takes all datagrams that come; the queue pair that sent them.
 fn listen(side: &Side) -> Result<Qpn> {
     let mut from = None;
     for _ in 0..MESSAGES {
