@@ -10,7 +10,7 @@ use ferroce::{Access, Context, RemoteRegion};
 use crate::layout::{BODY, Bucket, Directory, Home, LOCK, REGION};
 use crate::member::{Base, PATIENCE, Place};
 
-/// How often a torn read or a taken lock is tried again before somebody must be dead.
+/// How often a torn read or a taken lock is tried again before a client must be dead.
 const TRIES: u32 = 1_000_000;
 
 /// One client. It does one thing at a time; use more of them to do more.
@@ -38,7 +38,7 @@ pub(crate) struct Client {
 pub(crate) struct Counters {
     /// READs that met a WRITE, and were done again.
     pub(crate) torn: u64,
-    /// Locks that somebody else had.
+    /// Locks that another client had.
     pub(crate) contended: u64,
     /// Messages that nodes have to handle: replicas, and our questions at the beginning.
     pub(crate) messages: u64,
@@ -54,7 +54,7 @@ impl Client {
             context: base.context,
             nodes: place.nodes,
             directories: Vec::new(),
-            // Never 0, which is a lock that nobody has.
+            // Never 0, which is a lock that no client has.
             token: u64::from(place.id) + 1,
             body: alloc(BODY)?,
             word: alloc(8)?,
@@ -132,7 +132,7 @@ impl Client {
         self.was_ours(home.primary)
     }
 
-    /// Locks a bucket and reads it, in one trip if nobody else has it.
+    /// Locks a bucket and reads it, in one trip if no other client has it.
     fn lock_and_read(&mut self, node: u32, lock: At, from: At) -> anyhow::Result<Bucket> {
         for _ in 0..TRIES {
             let swap = self.swap(node, lock, (0, self.token))?;
@@ -140,7 +140,7 @@ impl Client {
             let read = self.start(node, |broker, post| broker.post_read(node, body.clone(), from, post))?;
             self.finish(node, &[swap, read])?;
             if self.before.load_u64(0)? == 0 {
-                // It was read after it was locked, so nobody was writing it.
+                // It was read after it was locked, so no client was writing it.
                 return self.bucket()?.context("a locked bucket is damaged");
             }
             self.counters.contended += 1;

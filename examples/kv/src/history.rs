@@ -37,9 +37,9 @@ pub(crate) const NEVER: u64 = u64::MAX;
 pub(crate) enum Violation {
     /// A value was put twice, so nothing can be said.
     PutTwice { key: u32, value: u64 },
-    /// Somebody got what nobody put.
+    /// A get returned what no client put.
     NeverPut { get: Operation },
-    /// Somebody got a value before it was put.
+    /// A get returned a value before it was put.
     BeforePut { get: Operation, put: Operation },
     /// Two values must have been there at the same time.
     Overlap { key: u32, first: Zone, second: Zone },
@@ -127,7 +127,7 @@ fn zones(key: u32, operations: &[&Operation]) -> Result<Vec<Zone>, Violation> {
         zone.last_begin = zone.last_begin.max(get.begin);
         seen.insert(value, ());
     }
-    // A put whose end is not known may never have happened, unless somebody saw it.
+    // A put whose end is not known may never have happened, unless a get saw it.
     zones.retain(|value, zone| zone.first_end != NEVER || seen.contains_key(value));
     Ok(zones.into_values().collect())
 }

@@ -48,7 +48,8 @@ impl Bucket {
         body
     }
 
-    /// What was read, unless it was read while somebody wrote it: then the versions or the checksum are wrong.
+    /// What was read, unless it was read while a client wrote it: then the versions or the checksum are
+    /// wrong.
     pub(crate) fn from_bytes(body: &[u8; BODY]) -> Option<Self> {
         let version = word(body, 0);
         if version != word(body, BODY - 8) || word(body, 8) != checksum(body) {

@@ -131,7 +131,7 @@ fn members(args: &Args) -> anyhow::Result<Members> {
     Ok(Members::new((0..count).map(|id| (id, address(id))))?)
 }
 
-/// Has all clients join at the same time: everybody waits for everybody.
+/// Has all clients join at the same time: every member waits for every other.
 fn join(args: &Args, members: &Members) -> anyhow::Result<Vec<Client>> {
     thread::scope(|scope| {
         let joining: Vec<_> = (args.nodes..args.nodes + args.clients)
@@ -343,7 +343,7 @@ impl Dice {
     }
 }
 
-/// A node in a process of its own. It ends when nobody writes to it any more.
+/// A node in a process of its own. It ends when its input is closed.
 struct Node {
     id: u32,
     process: Child,

@@ -8,7 +8,7 @@ use ferroce::broker::pool::Pool;
 use ferroce::broker::{Broker, Builder, Members};
 use ferroce::{Access, Context, FaultPlan, MemoryRegion, ProtectionDomain};
 
-/// How long nodes and clients wait for each other: much more than anything takes while nobody has died.
+/// How long nodes and clients wait for each other: much more than anything takes while all of them live.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A place in the mesh.

@@ -52,7 +52,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let switch = Switch::default();
     thread::scope(|scope| {
         let serving = scope.spawn(|| serve(&broker, &node, &switch));
-        // What whoever started us writes: it may put the application's thread to sleep, to show that gets go on.
+        // What the process that started us writes: it may put the application's thread to sleep, to show that
+        // gets go on.
         for line in io::stdin().lock().lines() {
             match line?.as_str() {
                 "sleep" => switch.set(Wanted::Asleep),
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 /// The memory of a node.
 struct Node {
     replicas: Vec<Item>,
-    /// They stay where they are, and nobody here looks at them.
+    /// They stay where they are, and no thread here looks at them.
     _primaries: Vec<Item>,
     directory: Item,
     counters: Item,
@@ -162,7 +163,7 @@ impl Switch {
     fn may_go_on(&self) -> bool {
         let mut wanted = self.lock();
         if *wanted == Wanted::Asleep {
-            // Whoever asked for it waits for this line.
+            // The process that asked for it waits for this line.
             println!("asleep");
             let _ = io::stdout().flush();
         }
