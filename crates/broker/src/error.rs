@@ -218,7 +218,7 @@ pub enum Refusal {
          correct the list, or see what runs at {from}"
     )]
     ForeignAddress {
-        /// In whose name, with its address on the list.
+        /// The member in whose name it was, with its address on the list.
         member: Member,
         /// Where the request came from.
         from: IpAddr,
@@ -324,7 +324,7 @@ const fn secret(is_set: bool) -> &'static str {
 }
 
 impl Refusal {
-    /// Whether waiting does not help, because a setting has to change.
+    /// Whether waiting does not help, because the version or a setting of a member has to change.
     pub(crate) const fn is_definite(&self) -> bool {
         matches!(
             self,

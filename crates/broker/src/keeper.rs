@@ -113,7 +113,7 @@ impl Drop for Keeper {
 
 /// A handshake under way.
 struct Handshake {
-    /// Whose, by its place among the peers.
+    /// The peer that it is with, by its place among the peers.
     place: usize,
     deadline: Time,
     asking: bool,

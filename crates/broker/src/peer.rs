@@ -95,7 +95,7 @@ impl Peer {
         lock(&self.sending).working().is_ok() || lock(&self.line).next.is_some()
     }
 
-    /// Why the member will not come unless a setting changes.
+    /// Why the member will not come unless the version or a setting of one side changes.
     pub(crate) fn misfit(&self) -> Option<Refusal> {
         let line = lock(&self.line);
         let refusal = line.refusal.as_ref()?;

@@ -82,7 +82,7 @@ fn four_threads_never_get_the_same_memory() {
     println!("{} allocations, {} times full", allocations(), full.into_inner());
 }
 
-/// The first and the last eight bytes say whose it is.
+/// The first and the last eight bytes say which thread made the item, and when.
 fn stamp(item: &Item, mark: u64) {
     item.write_at(0, &mark.to_ne_bytes()).unwrap();
     item.write_at(item.len() - 8, &mark.to_ne_bytes()).unwrap();
