@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is.
+//! What can go wrong, and which side is at fault.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
