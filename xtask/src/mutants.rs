@@ -27,9 +27,9 @@ Make small mistakes, one at a time, and see whether a test notices.
 A mutant is one small mistake in the code: a function that returns a fixed value, a `<` that became a `<=`. It is \
 made in a copy of the tree and judged by the unit tests of its own crate, by 200 seeds of the simulator and by the \
 integration tests, until one of them notices. Connection management is not in the simulator, and has its own \
-tests. For the device only `memory` and `switchboard` take part, with the unit tests of that folder and the \
-integration tests nearest to it: all tests of the device would take minutes for each mutant, and the simulator \
-does not contain the device.";
+tests. Of the soft NIC only `memory` and `switchboard` take part, with their unit tests and the integration tests \
+nearest to them: all tests of the device would take minutes for each mutant, and the simulator does not contain \
+the device.";
 
 /// What it says last.
 const TEACHES: &str = "\
@@ -102,13 +102,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn judge_all(args: &Args, mutants: &[Mutant], known: &Known) -> Result<Tally> {
+    // Now, and not when their turn comes: by then the files may have changed.
+    let reasons: Vec<Option<&str>> = mutants.iter().map(|mutant| known.reason(mutant)).collect();
     let tree = Tree::copied()?;
     let judge = Judge::prepared(&tree, mutants.iter().map(|mutant| mutant.of), args.jobs)?;
     let total = Stopwatch::start();
     let mut tally = Tally::default();
-    for (index, mutant) in mutants.iter().enumerate() {
+    for (index, (mutant, reason)) in mutants.iter().zip(reasons).enumerate() {
         let watch = Stopwatch::start();
-        let verdict = match known.reason(mutant) {
+        let verdict = match reason {
             Some(reason) => Verdict::Equivalent { reason: reason.to_owned() },
             None => tree.with(mutant, || judge.verdict(mutant))??,
         };

@@ -9,6 +9,11 @@ use std::time::Duration;
 use ferroce_fabric::udp::Socket;
 use ferroce_sys::sync::wait_for;
 
+use super::error::SwitchError;
+
+/// Groups of a network that one process listens to, at most: each has a socket.
+pub(super) const MOST_HEARD: usize = 256;
+
 /// What became of a datagram to a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
@@ -41,6 +46,28 @@ pub(super) struct Hearing {
     /// Groups that sockets are to be opened for, with the slot that gets what arrives.
     pub(super) wanted: Vec<(IpAddr, u8)>,
     pub(super) answers: Vec<(IpAddr, io::Result<()>)>,
+}
+
+impl Hearing {
+    /// Asks for a socket, if there is room for one more.
+    pub(super) fn want(&mut self, group: IpAddr, slot: u8) -> Result<(), SwitchError> {
+        if self.all.len() + self.wanted.len() >= MOST_HEARD {
+            return Err(SwitchError::TooManyListeners { allowed: MOST_HEARD });
+        }
+        self.wanted.push((group, slot));
+        Ok(())
+    }
+
+    /// What became of that, if it is known.
+    pub(super) fn take_answer(&mut self, group: IpAddr) -> Option<io::Result<()>> {
+        let at = self.answers.iter().position(|(of, _)| *of == group)?;
+        Some(self.answers.swap_remove(at).1)
+    }
+
+    /// Takes the wish back: a socket that is opened later would be read by no queue pair.
+    pub(super) fn forget(&mut self, group: IpAddr) {
+        self.wanted.retain(|(of, _)| *of != group);
+    }
 }
 
 /// A group of a network that this process listens to.

@@ -207,10 +207,15 @@ fn elect(inner: &Inner, attempts: u32, random: &mut Random) -> State {
     } else if let Some(connection) = follow(inner) {
         return State::Watching(connection);
     }
+    let again = clock::now() + until_next(attempts, random.next_u32());
+    State::Electing { attempts: attempts.saturating_add(1), again }
+}
+
+/// How long to wait before the next attempt of an election, by how many there were and a number that was drawn.
+fn until_next(attempts: u32, drawn: u32) -> Duration {
     let (least, most) = ELECTION;
-    let step = Duration::from_micros((least + random.next_u32() % (most - least)).into());
-    let step = step.saturating_mul(1 << attempts.saturating_sub(8).min(10)).min(LONGEST);
-    State::Electing { attempts: attempts.saturating_add(1), again: clock::now() + step }
+    let step = Duration::from_micros((least + drawn % (most - least)).into());
+    step.saturating_mul(1 << attempts.saturating_sub(8).min(10)).min(LONGEST)
 }
 
 /// A connection to the leader, if it listens by now where the shared file says.
@@ -295,4 +300,20 @@ fn is_ready(entry: &libc::pollfd) -> bool {
 
 fn poll(entries: &mut [libc::pollfd], wake: Option<Time>) {
     descriptor::poll(entries, wake.map(clock::until));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_between_attempts_is_drawn_within_its_bounds_and_doubles_after_a_while() {
+        let micros = |attempts, drawn| until_next(attempts, drawn).as_micros();
+        for attempts in 0..=8 {
+            assert_eq!([0, 1, 199, 200, 399].map(|drawn| micros(attempts, drawn)), [100, 101, 299, 100, 299]);
+        }
+        assert_eq!([9, 10, 11].map(|attempts| micros(attempts, 0)), [200, 400, 800]);
+        assert_eq!(micros(17, 0), 50_000, "and not longer than the longest");
+        assert_eq!(micros(u32::MAX, u32::MAX), 50_000);
+    }
 }

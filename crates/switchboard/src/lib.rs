@@ -23,6 +23,7 @@
 //! suspicion all the same: nothing in it can make another member do more than lose packets.
 #![allow(unsafe_code, reason = "a home of unsafe code: a file that processes share, and their sockets")]
 
+mod bpf;
 #[cfg(test)]
 mod churn;
 mod connections;

@@ -27,9 +27,6 @@ use super::owners::owner_word;
 use super::table::Listener;
 use super::{Distant, SLOTS};
 
-/// Groups of a network that one process listens to, at most: each has a socket.
-pub(super) const MOST_HEARD: usize = 256;
-
 /// Bytes of receive buffer for each of them.
 const BUFFER: usize = 1 << 20;
 
@@ -85,22 +82,18 @@ impl Inner {
         }
         let heard = &self.heard;
         let mut state = lock(&heard.state);
-        if state.all.len() + state.wanted.len() >= MOST_HEARD {
-            return Err(SwitchError::TooManyListeners { allowed: MOST_HEARD });
-        }
-        state.wanted.push((group, slot));
+        state.want(group, slot)?;
         heard.changes.fetch_add(1, Ordering::SeqCst);
         self.bell.signal();
         let end = clock::now() + PATIENCE;
         loop {
-            if let Some(at) = state.answers.iter().position(|(of, _)| *of == group) {
-                let (_, answer) = state.answers.swap_remove(at);
+            if let Some(answer) = state.take_answer(group) {
                 return answer.map_err(refused("a socket for a multicast group"));
             }
             let left = clock::until(end);
             if left.is_zero() {
                 // The thread is gone, or has no processor. If it comes to it later, the wish is gone.
-                state.wanted.retain(|(of, _)| *of != group);
+                state.forget(group);
                 return Err(refused("a socket for a multicast group")(io::ErrorKind::TimedOut.into()));
             }
             state = heard.wait(state, left);
@@ -252,6 +245,7 @@ fn take(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::heard::MOST_HEARD;
 
     #[test]
     fn groups_of_both_families_are_told_apart() {
@@ -260,5 +254,33 @@ mod tests {
         for (at, one) in all.iter().enumerate() {
             assert!(!all[at + 1..].contains(one), "{}", addresses[at]);
         }
+    }
+
+    #[test]
+    fn a_wish_for_a_group_is_answered_once_or_taken_back_alone() {
+        let [one, two, three] = ["239.1.2.3", "239.1.2.4", "ff15::9"].map(|text| text.parse().unwrap());
+        let mut hearing = Hearing::default();
+        for (group, slot) in [(one, 1), (two, 2), (three, 3)] {
+            hearing.want(group, slot).unwrap();
+        }
+        hearing.forget(two);
+        assert_eq!(hearing.wanted, [(one, 1), (three, 3)]);
+        hearing.answers = vec![(one, Ok(())), (three, Err(io::ErrorKind::NotFound.into()))];
+        assert!(hearing.take_answer(two).is_none());
+        assert!(hearing.take_answer(three).is_some_and(|answer| answer.is_err()));
+        assert!(hearing.take_answer(three).is_none(), "it was taken");
+        assert!(hearing.take_answer(one).is_some_and(|answer| answer.is_ok()));
+    }
+
+    #[test]
+    fn wishes_for_groups_are_bounded() {
+        let mut hearing = Hearing::default();
+        let group = "239.1.2.3".parse().unwrap();
+        for _ in 0..MOST_HEARD {
+            hearing.want(group, 1).unwrap();
+        }
+        let more = hearing.want(group, 1);
+        assert!(matches!(more, Err(SwitchError::TooManyListeners { allowed: MOST_HEARD })), "{more:?}");
+        assert_eq!(hearing.wanted.len(), MOST_HEARD);
     }
 }

@@ -10,8 +10,12 @@ use ferroce_fabric::{PORT, udp};
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
-use libc::sock_filter;
+use libc::{
+    BPF_A, BPF_ABS, BPF_ALU, BPF_AND, BPF_B, BPF_H, BPF_IND, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JMP, BPF_K,
+    BPF_LD, BPF_LDX, BPF_MSH, BPF_RET, BPF_RSH, BPF_W, sock_filter,
+};
 
+use super::bpf::step;
 use super::error::{SwitchError, refused};
 use super::{Group, SLOTS, SOCKETS};
 
@@ -80,32 +84,26 @@ fn first_sharing() -> Sharing {
 /// and what is beyond the slots, goes to slot 0. On a loopback interface what comes from another port than ours goes
 /// to the socket that hears nothing.
 fn filter(is_loopback: bool) -> Vec<sock_filter> {
-    let step = |code: u32, jump_true, jump_false, k| sock_filter {
-        code: u16::try_from(code).unwrap_or(0),
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
     // Behind the IP header stands the source port; that of IPv4 tells its own length.
     let ip = libc::SKF_NET_OFF.cast_unsigned();
     let from_our_port = [
-        step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, ip),
-        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 4),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, 4),
-        step(libc::BPF_LDX | libc::BPF_B | libc::BPF_MSH, 0, 0, ip),
-        step(libc::BPF_LD | libc::BPF_H | libc::BPF_IND, 0, 0, ip),
-        step(libc::BPF_JMP | libc::BPF_JA, 0, 0, 1),
-        step(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, ip.wrapping_add(IPV6_HEADER)),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, PORT.into()),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, FOREIGN),
+        step([BPF_LD, BPF_B, BPF_ABS], 0, 0, ip),
+        step([BPF_ALU, BPF_RSH, BPF_K], 0, 0, 4),
+        step([BPF_JMP, BPF_JEQ, BPF_K], 0, 3, 4),
+        step([BPF_LDX, BPF_B, BPF_MSH], 0, 0, ip),
+        step([BPF_LD, BPF_H, BPF_IND], 0, 0, ip),
+        step([BPF_JMP, BPF_JA], 0, 0, 1),
+        step([BPF_LD, BPF_H, BPF_ABS], 0, 0, ip.wrapping_add(IPV6_HEADER)),
+        step([BPF_JMP, BPF_JEQ, BPF_K], 1, 0, PORT.into()),
+        step([BPF_RET, BPF_K], 0, 0, FOREIGN),
     ];
     let by_slot = [
-        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 4),
-        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0x00ff_ffff),
-        step(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, 0, 0, 16),
-        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 1, SLOTS_WORD),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
-        step(libc::BPF_RET | libc::BPF_A, 0, 0, 0),
+        step([BPF_LD, BPF_W, BPF_ABS], 0, 0, 4),
+        step([BPF_ALU, BPF_AND, BPF_K], 0, 0, 0x00ff_ffff),
+        step([BPF_ALU, BPF_RSH, BPF_K], 0, 0, 16),
+        step([BPF_JMP, BPF_JGE, BPF_K], 0, 1, SLOTS_WORD),
+        step([BPF_RET, BPF_K], 0, 0, 0),
+        step([BPF_RET, BPF_A], 0, 0, 0),
     ];
     if is_loopback { [&from_our_port[..], &by_slot].concat() } else { by_slot.to_vec() }
 }

@@ -16,8 +16,9 @@ use std::sync::Mutex;
 use ferroce_sys::fork::{Record, Tracked};
 use ferroce_sys::sync::lock;
 use ferroce_sys::unix;
-use libc::sock_filter;
+use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 
+use super::bpf::step;
 use super::forward::{HEAD, SECRET};
 use super::names;
 use super::table::Table;
@@ -118,15 +119,9 @@ impl Ways {
 /// Takes all of a letter with this secret, and of one in 4096 others a byte.
 fn filter(secret: u64) -> [sock_filter; 10] {
     let [a, b, c, d, e, f, g, h] = secret.to_ne_bytes();
-    let step = |code: u32, jump_true, jump_false, k| sock_filter {
-        code: u16::try_from(code).unwrap_or(0),
-        jt: jump_true,
-        jf: jump_false,
-        k,
-    };
-    let load = |at| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, at);
-    let is = |word, otherwise| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, otherwise, word);
-    let take = |bytes| step(libc::BPF_RET | libc::BPF_K, 0, 0, bytes);
+    let load = |at| step([BPF_LD, BPF_W, BPF_ABS], 0, 0, at);
+    let is = |word, otherwise| step([BPF_JMP, BPF_JEQ, BPF_K], 0, otherwise, word);
+    let take = |bytes| step([BPF_RET, BPF_K], 0, 0, bytes);
     [
         // What is too short for this is dropped.
         load(SECRET_WORDS[0]),
@@ -135,7 +130,7 @@ fn filter(secret: u64) -> [sock_filter; 10] {
         is(u32::from_be_bytes([e, f, g, h]), 1),
         take(u32::MAX),
         load((libc::SKF_AD_OFF + libc::SKF_AD_RANDOM).cast_unsigned()),
-        step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, 0xfff),
+        step([BPF_ALU, BPF_AND, BPF_K], 0, 0, 0xfff),
         is(0, 1),
         take(1),
         take(0),
@@ -191,6 +186,25 @@ mod tests {
         while let (len, false) = receive() {
             assert_eq!(len, 1);
         }
+        drop(post);
+        record.release(&ferroce_sys::fork::hold());
+    }
+
+    /// Any process can take a name; only one that has the shared file can lock the byte that belongs to it.
+    #[test]
+    fn no_letter_goes_to_a_name_whose_byte_no_process_has_locked() {
+        let record = Record::acquire().expect("a descriptor");
+        let [own, theirs] = [1, 2].map(|half| [u64::from(std::process::id()), 0x706f_7374 + half]);
+        let post = Post::open(record, own).expect("a name");
+        let table = Table::create("post").expect("a file");
+        let squatter = unix::socket(libc::SOCK_DGRAM).expect("a socket");
+        unix::bind(squatter.as_fd(), &names::of_letters(theirs)).expect("a name");
+        for _ in 0..2 * WAYS {
+            let error = post.send(&table, theirs, [0; HEAD], b"packets").expect_err("it is no member");
+            assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        }
+        let nothing = unix::receive(squatter.as_fd(), &mut [0; 8], Room::None);
+        assert_eq!(nothing.map(|message| message.len).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(post);
         record.release(&ferroce_sys::fork::hold());
     }

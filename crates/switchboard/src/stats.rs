@@ -39,8 +39,9 @@ const EXHAUSTED: Duration = Duration::from_millis(20);
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Queue pairs in one message.
-const IN_ONE: usize = 32;
+/// Queue pairs in one message. With what the kernel needs for itself this is just less than a page: a little more, and
+/// each message takes two of them from the room of the socket, which then does not keep [`MOST_TOLD`].
+const IN_ONE: usize = 28;
 
 /// Bytes of what is told of a process: its number, engines, busy ones, queue pairs, the time, program, interface,
 /// address, refusals.
@@ -163,24 +164,19 @@ fn answer(inner: &Inner, socket: &Tracked) -> io::Result<()> {
             None => busy = busy.saturating_add(1),
         }
     }
-    let mut head = Answer::Process.emit().to_vec();
-    head.extend(std::process::id().to_ne_bytes());
-    head.extend([engines, busy, 0, 0]);
-    head.extend(u32::try_from(count).unwrap_or(u32::MAX).to_ne_bytes());
-    head.extend([0; 4]);
-    head.extend(clock::now().nanos().to_ne_bytes());
-    head.extend(program());
-    let mut interface = [0; 16];
-    for (to, from) in interface.iter_mut().zip(inner.group.interface.bytes()) {
-        *to = from;
-    }
-    head.extend(interface);
-    head.extend([u8::from(inner.group.address.is_some()), 0, 0, 0, 0, 0, 0, 0]);
-    head.extend(wide(inner.group.address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())));
-    head.extend(refused.emit());
-    debug_assert_eq!(head.len(), PROCESS, "as long as it is read");
-    unix::send(socket.as_fd(), &head, &[])?;
-    for rows in rows.chunks(IN_ONE) {
+    let told = ProcessStats {
+        pid: std::process::id(),
+        program: text(&program()),
+        group: inner.group.clone(),
+        engines,
+        busy,
+        refused,
+        queue_pairs: u32::try_from(count).unwrap_or(u32::MAX),
+        time: clock::now(),
+        rows,
+    };
+    unix::send(socket.as_fd(), &told.emit(), &[])?;
+    for rows in told.rows.chunks(IN_ONE) {
         let mut message = Answer::QueuePairs.emit().to_vec();
         rows.iter().for_each(|row| message.extend(row.emit()));
         unix::send(socket.as_fd(), &message, &[])?;
@@ -231,7 +227,7 @@ fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<Told> {
             Err(_) => return None,
         };
         match (Answer::parse(message), &mut process) {
-            (Some(Answer::Process), None) => process = Some(read_process(message, peer.pid)?),
+            (Some(Answer::Process), None) => process = Some(ProcessStats::parse(message, peer.pid)?),
             (Some(Answer::QueuePairs), Some(known)) => {
                 let rows = message[LEN..].as_chunks().0.iter().filter_map(QpStats::parse);
                 known.rows.extend(rows.take(MOST_TOLD.saturating_sub(known.rows.len())));
@@ -246,43 +242,63 @@ fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<Told> {
     }
 }
 
-fn read_process(message: &[u8], pid: u32) -> Option<ProcessStats> {
-    let message: &[u8; PROCESS] = message.first_chunk()?;
-    let text = |bytes: &[u8]| {
-        let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-        super::survey::printable(&String::from_utf8_lossy(text))
-    };
-    let (program_at, interface_at) = (LEN + 24, LEN + 24 + PROGRAM);
-    let address_at = interface_at + 16;
-    let has_address = message[address_at] == 1;
-    Some(ProcessStats {
-        pid,
-        program: text(&message[program_at..interface_at]),
-        group: Group {
-            interface: text(&message[interface_at..address_at]),
-            address: has_address
-                .then(|| message[address_at + 8..].first_chunk().copied())
-                .flatten()
-                .map(narrow),
-        },
-        engines: message[LEN + 4],
-        busy: message[LEN + 5],
-        refused: Refusals::parse(message[REFUSALS..].first_chunk()?),
-        queue_pairs: u32::from_ne_bytes(*message[LEN + 8..].first_chunk()?),
-        time: Time::from_nanos(u64::from_ne_bytes(*message[LEN + 16..].first_chunk()?)),
-        rows: Vec::new(),
-    })
+impl ProcessStats {
+    /// All but its queue pairs, which follow in messages of their own.
+    fn emit(&self) -> Vec<u8> {
+        let Group { interface, address } = &self.group;
+        let mut head = Answer::Process.emit().to_vec();
+        head.extend(self.pid.to_ne_bytes());
+        head.extend([self.engines, self.busy, 0, 0]);
+        head.extend(self.queue_pairs.to_ne_bytes());
+        head.extend([0; 4]);
+        head.extend(self.time.nanos().to_ne_bytes());
+        head.extend(padded::<PROGRAM>(&self.program));
+        head.extend(padded::<16>(interface));
+        head.extend([u8::from(address.is_some()), 0, 0, 0, 0, 0, 0, 0]);
+        head.extend(wide(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())));
+        head.extend(self.refused.emit());
+        debug_assert_eq!(head.len(), PROCESS, "as long as it is read");
+        head
+    }
+
+    /// Reads that. Its number is what the kernel says, and not what stands there.
+    fn parse(message: &[u8], pid: u32) -> Option<Self> {
+        let message: &[u8; PROCESS] = message.first_chunk()?;
+        let (program_at, interface_at) = (LEN + 24, LEN + 24 + PROGRAM);
+        let address_at = interface_at + 16;
+        let has_address = message[address_at] == 1;
+        let address = has_address.then(|| message[address_at + 8..].first_chunk().copied()).flatten();
+        Some(Self {
+            pid,
+            program: text(&message[program_at..interface_at]),
+            group: Group {
+                interface: text(&message[interface_at..address_at]),
+                address: address.map(narrow),
+            },
+            engines: message[LEN + 4],
+            busy: message[LEN + 5],
+            refused: Refusals::parse(message[REFUSALS..].first_chunk()?),
+            queue_pairs: u32::from_ne_bytes(*message[LEN + 8..].first_chunk()?),
+            time: Time::from_nanos(u64::from_ne_bytes(*message[LEN + 16..].first_chunk()?)),
+            rows: Vec::new(),
+        })
+    }
+}
+
+/// A text, cut or padded with zeroes.
+fn padded<const BYTES: usize>(text: &str) -> [u8; BYTES] {
+    let mut padded = [0; BYTES];
+    for (to, from) in padded.iter_mut().zip(text.bytes()) {
+        *to = from;
+    }
+    padded
+}
+
+/// A text that was padded with zeroes, as it may be shown.
+fn text(bytes: &[u8]) -> String {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    super::survey::printable(&String::from_utf8_lossy(text))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_bytes_are_read_without_harm() {
-        for len in 0..PROCESS {
-            assert_eq!(read_process(&vec![0xff; len], 1), None);
-        }
-        assert!(read_process(&[0xff; PROCESS], 1).is_some_and(|process| process.pid == 1));
-    }
-}
+mod tests;

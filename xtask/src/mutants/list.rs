@@ -81,6 +81,8 @@ pub(super) const CRATES: &[Crate] = &[
         steps: &[
             Step::Tests("-p ferroce-switchboard --lib"),
             Step::Tests("-p ferroce-device --test forwarding --test management --test fork"),
+            // Multicast is only used where several processes have queue pairs.
+            Step::Tests("-p ferroce-verbs --test multicast --test multicast_veth"),
         ],
     },
 ];

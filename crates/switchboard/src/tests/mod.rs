@@ -25,15 +25,15 @@ use super::protocol::{Greeting, LEN};
 use super::{Group, SLOTS, SwitchError, communication_id, survey};
 
 /// Addresses are 127.0.61.x; each test has its own.
-fn address(last: u8) -> IpAddr {
+pub(super) fn address(last: u8) -> IpAddr {
     [127, 0, 61, last].into()
 }
 
-fn group(last: u8) -> Group {
+pub(super) fn group(last: u8) -> Group {
     Group { interface: "lo".to_owned(), address: Some(address(last)) }
 }
 
-fn enter(last: u8) -> Slot {
+pub(super) fn enter(last: u8) -> Slot {
     Membership::join(&group(last), true).and_then(|member| member.take()).expect("a slot")
 }
 
@@ -41,7 +41,7 @@ fn why_not(last: u8) -> String {
     Membership::join(&group(last), true).expect_err("it is in the way").to_string()
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(super) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = clock::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(clock::now() < end, "it never came: {what}");

@@ -310,3 +310,17 @@ const fn acceptable(code: u8) -> &'static [u8] {
         _ => &[5],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferroce_wire::PathMtu;
+
+    use super::acceptable;
+
+    #[test]
+    fn what_would_be_acceptable_is_the_code_of_that_mtu() {
+        for mtu in PathMtu::ALL {
+            assert_eq!(acceptable(mtu.code()), [mtu.code()]);
+        }
+    }
+}

@@ -5,6 +5,7 @@ mod chance;
 mod common;
 mod flood;
 mod kernel;
+mod ledger;
 mod life;
 mod resolving;
 mod world;
