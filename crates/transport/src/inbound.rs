@@ -151,14 +151,9 @@ impl Inbound {
             Message::Send { received } => received,
             Message::None | Message::Write { .. } => 0,
         };
-        let end = u64::from(received) + payload.len() as u64;
-        if end > self.receive.length() || end > u64::from(MAX_MESSAGE) {
-            return Err(Fault::TooLong);
-        }
+        let end = end_of(received, payload.len(), self.receive.length())?;
         self.scatter(u64::from(received), payload, cx)?;
-        #[expect(clippy::cast_possible_truncation, reason = "checked against the longest message")]
-        let received = end as u32;
-        self.message = Message::Send { received };
+        self.message = Message::Send { received: end };
         Ok(())
     }
 
@@ -310,5 +305,31 @@ impl Inbound {
         self.message = Message::None;
         self.taken = false;
         while self.queue.pop_into(&mut self.receive) {}
+    }
+}
+
+/// How many bytes of a SEND there are after so many more, if its receive has room for them and no limit is broken.
+fn end_of(received: u32, more: usize, room: u64) -> Result<u32, Fault> {
+    let end = u64::from(received) + more as u64;
+    let end = u32::try_from(end).ok().filter(|end| u64::from(*end) <= room && *end <= MAX_MESSAGE);
+    end.ok_or(Fault::TooLong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_send_ends_with_its_receive_and_with_the_longest_message() {
+        assert_eq!(end_of(0, 0, 0), Ok(0));
+        assert_eq!((end_of(100, 28, 128), end_of(100, 29, 128)), (Ok(128), Err(Fault::TooLong)));
+        let almost = MAX_MESSAGE - 4096;
+        assert_eq!(end_of(almost, 4096, u64::MAX), Ok(MAX_MESSAGE));
+        assert_eq!(end_of(almost, 4097, u64::MAX), Err(Fault::TooLong));
+        assert_eq!(
+            end_of(u32::MAX, 1, u64::MAX),
+            Err(Fault::TooLong),
+            "not beyond what can be counted either"
+        );
     }
 }

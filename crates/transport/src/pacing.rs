@@ -133,6 +133,7 @@ mod tests {
         assert!(!pacer.spend(u64::MAX, Time::ZERO) && pacer.allows(Time::ZERO));
         assert_eq!(pacer.resume_at(), None);
     }
+
     #[test]
     fn the_lower_of_both_limits_counts() {
         let mut pacer = Pacer::default();
@@ -141,5 +142,30 @@ mod tests {
             pacer.carry(carried);
             assert_eq!((pacer.rate, pacer.allowed()), (rate, allowed));
         }
+    }
+
+    /// At 8 Mbit/s a byte lasts a microsecond, and a burst is a thousand of them.
+    #[test]
+    fn a_pause_begins_after_a_burst_and_lasts_until_half_of_it_is_saved_up() {
+        let mut pacer = Pacer::default();
+        pacer.allow(8000);
+        let now = Time::from_nanos(5_000_000);
+        assert!(!pacer.spend(1000, now), "just a burst");
+        assert_eq!((pacer.resume_at(), pacer.allows(now)), (None, true));
+        assert!(pacer.spend(1, now));
+        let resume = now + Duration::from_micros(501);
+        assert_eq!(pacer.resume_at(), Some(resume));
+        assert!(!pacer.allows(Time::from_nanos(resume.nanos() - 1)) && pacer.allows(resume));
+        assert_eq!(pacer.resume_at(), None);
+    }
+
+    #[test]
+    fn parts_of_a_nanosecond_are_not_lost() {
+        let mut pacer = Pacer::default();
+        pacer.allow(3_000_000);
+        for _ in 0..3 {
+            pacer.spend(1, Time::ZERO);
+        }
+        assert_eq!((pacer.paid_until, pacer.remainder), (Time::from_nanos(8), 0), "24 bits at 3 Gbit/s");
     }
 }

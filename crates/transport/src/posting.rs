@@ -218,3 +218,164 @@ impl PostRules {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferroce_wire::{Imm, Lkey, QKey, Qpn, Rkey};
+
+    use super::*;
+    use crate::work::{Access, Bind, DatagramDest, Remote, SendFlags, Sge};
+
+    const CAPS: Caps =
+        Caps { max_send: 4, max_receive: 4, max_send_sge: 2, max_receive_sge: 3, max_inline: 16 };
+    const REMOTE: Remote = Remote { address: 0, rkey: Rkey(1) };
+    const BIND: Bind = Bind {
+        window: Rkey(1),
+        new_key: Rkey(2),
+        region: Lkey(3),
+        address: 0,
+        length: 0,
+        access: Access::empty(),
+    };
+
+    fn rules(service: Service) -> PostRules {
+        let path_mtu = PathMtu::B1024;
+        PostRules { state: State::Rts, service, caps: CAPS, path_mtu, max_rd_atomic: 1, shared_queue: false }
+    }
+
+    fn check(rules: &PostRules, op: SendOp, data: Data<'_>) -> Result<u32, PostError> {
+        let dest = DatagramDest { handle: 1, qpn: Qpn::new(1), qkey: QKey(1) };
+        let dest = (rules.service == Service::Ud).then_some(dest);
+        rules.check_send(&SendRequest { id: 1, op, data, flags: SendFlags::empty(), dest })
+    }
+
+    fn sge(length: u32) -> Sge {
+        Sge { address: 0, length, lkey: Lkey(1) }
+    }
+
+    #[test]
+    fn each_service_knows_its_operations() {
+        let (compare, swap, add) = (0, 0, 1);
+        let all = [
+            (SendOp::Send, 0, [true; 3]),
+            (SendOp::SendImm(Imm(1)), 0, [true; 3]),
+            (SendOp::Write(REMOTE), 0, [true, true, false]),
+            (SendOp::WriteImm(REMOTE, Imm(1)), 0, [true, true, false]),
+            (SendOp::SendInvalidate(Rkey(1)), 0, [true, false, false]),
+            (SendOp::Read(REMOTE), 0, [true, false, false]),
+            (SendOp::CompareSwap { remote: REMOTE, compare, swap }, 8, [true, false, false]),
+            (SendOp::FetchAdd { remote: REMOTE, add }, 8, [true, false, false]),
+            (SendOp::AtomicWrite(REMOTE), 8, [true, false, false]),
+            (SendOp::BindWindow(BIND), 0, [true, false, false]),
+            (SendOp::LocalInvalidate(Rkey(1)), 0, [true, false, false]),
+        ];
+        for (op, length, known) in all {
+            for (service, known) in [Service::Rc, Service::Uc, Service::Ud].into_iter().zip(known) {
+                let seen = check(&rules(service), op, Data::Gather(&[sge(length)]));
+                let not_known = PostError::NotOfService { service: service.name(), op };
+                assert_eq!(seen, if known { Ok(length) } else { Err(not_known) });
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_one_length_is_taken_with_that_length_only() {
+        let rules = rules(Service::Rc);
+        for (op, needed) in [
+            (SendOp::FetchAdd { remote: REMOTE, add: 1 }, 8),
+            (SendOp::AtomicWrite(REMOTE), 8),
+            (SendOp::BindWindow(BIND), 0),
+            (SendOp::LocalInvalidate(Rkey(1)), 0),
+        ] {
+            assert_eq!(check(&rules, op, Data::Gather(&[sge(needed)])), Ok(needed));
+            for given in [1, 7, 9] {
+                let wrong = PostError::WrongLength { given: given.into(), needed };
+                assert_eq!(check(&rules, op, Data::Gather(&[sge(given)])), Err(wrong), "{op:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_limit_is_allowed_and_one_more_is_not() {
+        let (rc, ud) = (rules(Service::Rc), rules(Service::Ud));
+        let send = |rules: &PostRules, data: Data<'_>| check(rules, SendOp::Send, data);
+        assert_eq!(send(&rc, Data::Gather(&[sge(5), sge(6)])), Ok(11));
+        let pieces = PostError::TooManyPieces { given: 3, allowed: 2 };
+        assert_eq!(send(&rc, Data::Gather(&[sge(1); 3])), Err(pieces));
+        assert_eq!(send(&rc, Data::Inline(&[0; 16])), Ok(16));
+        let inline = PostError::InlineTooLong { given: 17, allowed: 16 };
+        assert_eq!(send(&rc, Data::Inline(&[0; 17])), Err(inline));
+        assert_eq!(send(&rc, Data::Gather(&[sge(MAX_MESSAGE)])), Ok(MAX_MESSAGE));
+        let given = u64::from(MAX_MESSAGE) + 1;
+        let long = PostError::TooLong { given, allowed: MAX_MESSAGE };
+        assert_eq!(send(&rc, Data::Gather(&[sge(MAX_MESSAGE), sge(1)])), Err(long));
+        assert_eq!(send(&ud, Data::Gather(&[sge(1024)])), Ok(1024));
+        let long = PostError::TooLong { given: 1025, allowed: 1024 };
+        assert_eq!(send(&ud, Data::Gather(&[sge(1025)])), Err(long));
+    }
+
+    #[test]
+    fn reads_and_atomics_need_depth_and_memory() {
+        let shallow = PostRules { max_rd_atomic: 0, ..rules(Service::Rc) };
+        let read = SendOp::Read(REMOTE);
+        assert_eq!(check(&shallow, read, Data::Gather(&[])), Err(PostError::NoReadDepth));
+        assert_eq!(check(&shallow, SendOp::Write(REMOTE), Data::Gather(&[])), Ok(0));
+        let rules = rules(Service::Rc);
+        for op in [read, SendOp::FetchAdd { remote: REMOTE, add: 1 }] {
+            assert_eq!(check(&rules, op, Data::Inline(&[0; 8])), Err(PostError::InlineAnswer));
+        }
+        assert_eq!(
+            check(&rules, SendOp::AtomicWrite(REMOTE), Data::Inline(&[0; 8])),
+            Ok(8),
+            "it has no answer"
+        );
+    }
+
+    #[test]
+    fn an_address_belongs_to_datagrams_and_to_nothing_else() {
+        let dest = DatagramDest { handle: 1, qpn: Qpn::new(1), qkey: QKey(1) };
+        for service in [Service::Rc, Service::Uc, Service::Ud] {
+            for dest in [None, Some(dest)] {
+                let (data, flags) = (Data::Gather(&[]), SendFlags::empty());
+                let seen =
+                    rules(service).check_send(&SendRequest { id: 1, op: SendOp::Send, data, flags, dest });
+                let right = dest.is_some() == (service == Service::Ud);
+                assert_eq!(seen, if right { Ok(0) } else { Err(PostError::WrongAddress) });
+            }
+        }
+    }
+
+    #[test]
+    fn work_is_taken_in_some_states_only() {
+        let takes = |state: State| {
+            let rules = PostRules { state, ..rules(Service::Rc) };
+            let receive = ReceiveRequest { id: 1, sges: &[] };
+            let send = check(&rules, SendOp::Send, Data::Gather(&[]));
+            assert!(send.is_ok() || matches!(send, Err(PostError::WrongState { what: "sends", .. })));
+            (send.is_ok(), rules.check_receive(&receive).is_ok())
+        };
+        let seen = State::ALL.map(takes);
+        let wanted = [
+            (false, false),
+            (false, true),
+            (false, true),
+            (true, true),
+            (true, true),
+            (true, true),
+            (true, true),
+        ];
+        assert_eq!(seen, wanted, "in the order of {:?}", State::ALL);
+    }
+
+    #[test]
+    fn receives_have_their_own_limits() {
+        let own = rules(Service::Rc);
+        let check = |rules: &PostRules, count| {
+            rules.check_receive(&ReceiveRequest { id: 1, sges: &vec![sge(1); count] })
+        };
+        assert_eq!(check(&own, 3), Ok(()));
+        assert_eq!(check(&own, 4), Err(PostError::TooManyPieces { given: 4, allowed: 3 }));
+        let shared = PostRules { shared_queue: true, ..own };
+        assert_eq!(check(&shared, 0), Err(PostError::SharedQueue));
+    }
+}

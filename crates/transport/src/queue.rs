@@ -333,3 +333,108 @@ impl ReceiveQueue {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sge(lkey: u32) -> Sge {
+        Sge { address: 0x1000, length: 10, lkey: Lkey(lkey) }
+    }
+
+    fn post(queue: &mut SendQueue, id: u64, data: Data<'_>) {
+        let request = SendRequest { id, op: SendOp::Send, data, flags: SendFlags::empty(), dest: None };
+        let length = match data {
+            Data::Gather(sges) => sges.iter().map(|sge| sge.length).sum(),
+            Data::Inline(bytes) => u32::try_from(bytes.len()).unwrap(),
+        };
+        queue.push(&request, length, Psn::default(), 1, Msn::default());
+    }
+
+    #[test]
+    fn sends_keep_their_pieces_and_bytes_however_often_the_ring_goes_round() {
+        let mut queue = SendQueue::new(3, 2, 4);
+        for round in 0..20_u8 {
+            let number = queue.totals().0;
+            let both = [sge(round.into()), sge(200)];
+            post(&mut queue, 1, Data::Gather(&both));
+            post(&mut queue, 2, Data::Inline(&[round; 3]));
+            post(&mut queue, 3, Data::Gather(&both[..1]));
+            assert_eq!((queue.len(), queue.head()), (3, number));
+            assert_eq!(queue.sges(number), both);
+            assert_eq!((queue.inline(number), queue.inline(number + 1)), (None, Some(&[round; 3][..])));
+            assert_eq!(queue.data(number + 1), Data::Inline(&[round; 3]));
+            assert_eq!(queue.data(number + 2), Data::Gather(&both[..1]));
+            assert_eq!(queue.last_use(Lkey(round.into())), Some(number + 2), "the last that names it");
+            assert_eq!((queue.last_use(Lkey(200)), queue.last_use(Lkey(201))), (Some(number), None));
+            assert_eq!(queue.get(number + 1).map(|work| work.id), Some(2));
+            assert!(queue.get(number.wrapping_sub(1)).is_none() && queue.get(number + 3).is_none());
+            assert!(queue.get_mut(number + 2).is_some() && queue.get_mut(number + 3).is_none());
+            queue.retire_oldest();
+            assert_eq!([queue.pop(), queue.pop()].map(|work| work.map(|work| work.id)), [Some(2), Some(3)]);
+            assert!(queue.pop().is_none());
+            queue.retire_oldest();
+            assert_eq!((queue.len(), queue.totals()), (0, (number + 3, number + 3)), "none is left");
+            queue.skip_one();
+            assert_eq!((queue.len(), queue.totals()), (0, (number + 4, number + 4)));
+        }
+    }
+
+    #[test]
+    fn receives_come_out_as_they_went_in() {
+        let mut queue = ReceiveQueue::new(3, 2);
+        let mut receive = Receive::with_capacity(2);
+        assert!(queue.is_empty() && !queue.pop_into(&mut receive));
+        for round in 0..20 {
+            let first = queue.totals().0;
+            assert!(queue.push(round, &[sge(1), sge(2)]));
+            assert!(queue.push(round + 1, &[sge(2)]));
+            assert!(!queue.push(9, &[sge(3); 3]), "more pieces than it was made for");
+            assert!(queue.push(round + 2, &[]));
+            assert!(!queue.push(9, &[]), "as many as it was made for");
+            assert_eq!((queue.len(), queue.is_empty(), queue.totals()), (3, false, (first + 3, first)));
+            let last = [1, 2, 3].map(|key| queue.last_use(Lkey(key)));
+            assert_eq!(last, [Some(first), Some(first + 1), None]);
+            for number in first..first + 3 {
+                assert!(queue.has(number) && !queue.has(number + 3) && !queue.has(first.wrapping_sub(1)));
+            }
+            for (id, pieces, length) in [(round, 2, 20), (round + 1, 1, 10), (round + 2, 0, 0)] {
+                assert!(queue.pop_into(&mut receive));
+                assert_eq!((receive.id(), receive.sges().len(), receive.length()), (id, pieces, length));
+            }
+            assert!(!queue.has(first + 2) && !queue.pop_into(&mut receive));
+        }
+        assert!(!ReceiveQueue::new(1, 1000).push(1, &[sge(1); 256]), "a number of pieces is a byte");
+    }
+
+    #[test]
+    fn receives_move_to_another_queue_under_their_numbers() {
+        let filled = |depth| {
+            let mut queue = ReceiveQueue::new(4, 2);
+            let mut receive = Receive::default();
+            assert!(queue.push(0, &[]) && queue.pop_into(&mut receive));
+            assert!((0..depth).all(|id| queue.push(id, &[sge(7), sge(8)])));
+            queue
+        };
+        let mut other = ReceiveQueue::new(3, 3);
+        assert!(filled(3).move_to(&mut other), "just as many, and room for more pieces");
+        assert_eq!((other.len(), other.totals(), other.last_use(Lkey(8))), (3, (4, 1), Some(3)));
+        let mut receive = Receive::default();
+        for id in 0..3 {
+            assert!(other.pop_into(&mut receive));
+            assert_eq!((receive.id(), receive.sges()), (id, &[sge(7), sge(8)][..]));
+        }
+        let mut full = ReceiveQueue::new(3, 2);
+        assert!(full.push(1, &[]));
+        for (mut from, mut to) in
+            [(filled(4), ReceiveQueue::new(3, 2)), (filled(1), ReceiveQueue::new(3, 1)), (filled(1), full)]
+        {
+            let before = (from.len(), to.len());
+            assert!(!from.move_to(&mut to));
+            assert_eq!((from.len(), to.len()), before, "nothing has changed");
+        }
+        let mut to = ReceiveQueue::new(3, 2);
+        let mut from = filled(2);
+        assert!(from.move_to(&mut to) && from.is_empty());
+    }
+}

@@ -146,3 +146,28 @@ impl WorkKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_the_c_interface_and_come_back() {
+        let kinds: Vec<u8> = (0..=u8::MAX).filter_map(WorkKind::from_code).map(WorkKind::code).collect();
+        assert_eq!(kinds, [0, 1, 2, 3, 4, 5, 6, 9, 100, 101, 128, 129]);
+        let statuses: Vec<u8> = (0..=u8::MAX).filter_map(Status::from_code).map(Status::code).collect();
+        assert_eq!(statuses, [0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+        for code in 0..=u8::MAX {
+            assert!(WorkKind::from_code(code).is_none_or(|kind| kind.code() == code));
+            assert!(Status::from_code(code).is_none_or(|status| status.code() == code));
+        }
+    }
+
+    #[test]
+    fn every_status_has_words_of_its_own() {
+        for (at, status) in Status::ALL.iter().enumerate() {
+            let text = status.to_string();
+            assert!(text.len() > 5 && Status::ALL[..at].iter().all(|other| other.text() != text), "{text}");
+        }
+    }
+}

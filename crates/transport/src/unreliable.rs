@@ -49,8 +49,8 @@ impl Sender {
     }
 
     pub(crate) fn post(&mut self, request: &SendRequest<'_>, length: u32, connection: &Connection) {
-        let packets = if request.op.is_local() { 0 } else { connection.packets(length) };
-        self.queue.push(request, length, Psn::default(), packets, Msn::default());
+        // Work without packets is of reliable connections only.
+        self.queue.push(request, length, Psn::default(), connection.packets(length), Msn::default());
     }
 
     /// Completes the oldest work if its last packet has left.
@@ -59,7 +59,6 @@ impl Sender {
     /// its bytes before the program may reuse them.
     pub(crate) fn retire<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         if let Some(work) = self.queue.get(self.queue.head())
-            && work.packets > 0
             && self.sent == work.packets
         {
             self.finish(Status::Success, cx);
@@ -96,34 +95,25 @@ impl Sender {
 
     /// Chooses the next packet; an error means that the oldest work has failed.
     pub(crate) fn poll<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<Option<Chosen>, Failed> {
-        loop {
-            self.retire(cx);
-            let number = self.queue.head();
-            let Some(&work) = self.queue.get(number) else { return Ok(None) };
-            if self.draining && self.sent == 0 {
-                return Ok(None);
+        self.retire(cx);
+        let number = self.queue.head();
+        let Some(&work) = self.queue.get(number) else { return Ok(None) };
+        if (self.draining && self.sent == 0) || !cx.pacer.allows(cx.now) {
+            return Ok(None);
+        }
+        match self.build(number, &work, cx) {
+            Ok(chosen) => {
+                let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
+                cx.counters.rate_waits += u64::from(pauses);
+                self.sent += 1;
+                self.next_psn = self.next_psn.next();
+                cx.counters.requests_sent += 1;
+                Ok(Some(chosen))
             }
-            if work.op.is_local() {
-                self.execute_locally(&work, cx)?;
-                continue;
+            Err(status) => {
+                self.finish(status, cx);
+                Err(Failed)
             }
-            if !cx.pacer.allows(cx.now) {
-                return Ok(None);
-            }
-            return match self.build(number, &work, cx) {
-                Ok(chosen) => {
-                    let pauses = cx.pacer.spend(chosen.packet.len() as u64, cx.now);
-                    cx.counters.rate_waits += u64::from(pauses);
-                    self.sent += 1;
-                    self.next_psn = self.next_psn.next();
-                    cx.counters.requests_sent += 1;
-                    Ok(Some(chosen))
-                }
-                Err(status) => {
-                    self.finish(status, cx);
-                    Err(Failed)
-                }
-            };
         }
     }
 
@@ -141,27 +131,6 @@ impl Sender {
             }
         };
         Transmit { packet: chosen.packet, payload, dest: chosen.dest }
-    }
-
-    fn execute_locally<H: Host>(&mut self, work: &SendWork, cx: &mut Context<'_, H>) -> Result<(), Failed> {
-        let by = cx.connection.accessor();
-        let result = match &work.op {
-            SendOp::BindWindow(bind) => cx.host.bind(by, bind).map_err(|_| Status::WindowBind),
-            SendOp::LocalInvalidate(rkey) => {
-                cx.host.invalidate(by, *rkey).map_err(|_| Status::LocalQpOperation)
-            }
-            _ => Ok(()),
-        };
-        match result {
-            Ok(()) => {
-                self.finish(Status::Success, cx);
-                Ok(())
-            }
-            Err(status) => {
-                self.finish(status, cx);
-                Err(Failed)
-            }
-        }
     }
 
     fn build<H: Host>(

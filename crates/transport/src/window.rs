@@ -164,9 +164,9 @@ mod tests {
         window.limit = Window::CAP;
         window.on_round_trip(Duration::from_micros(100));
         window.on_loss(Time::from_nanos(1_000_000));
-        window.on_loss(Time::from_nanos(1_050_000));
+        window.on_loss(Time::from_nanos(1_099_999));
         assert_eq!(window.limit(), Window::CAP / 4 * 3);
-        window.on_loss(Time::from_nanos(1_200_000));
+        window.on_loss(Time::from_nanos(1_100_000));
         assert_eq!(window.limit(), Window::CAP / 16 * 9);
     }
 
@@ -179,7 +179,51 @@ mod tests {
         window.on_loss(now);
         assert_eq!(window.probe_after(now), Window::MIN_PROBE_IN_LOSS);
         assert_eq!(window.probe_after(now + Window::LATE), Window::MIN_PROBE);
+        let late = Window::LATE.saturating_sub(Duration::from_nanos(1));
+        assert_eq!(window.probe_after(now + late), Window::MIN_PROBE_IN_LOSS);
         window.on_round_trip(Duration::from_millis(3));
         assert!(window.probe_after(now) > Window::MIN_PROBE, "four round trips in any case");
+    }
+
+    #[test]
+    fn the_limit_is_for_all_that_is_under_way_but_for_the_first_packet() {
+        let mut window = Window::new();
+        assert!(window.allows(Window::CAP), "something may always be sent");
+        window.change_in_flight(0, 1000);
+        assert_eq!((window.in_flight(), window.room()), (1000, Window::FLOOR - 1000));
+        assert!(window.allows(Window::FLOOR - 1000) && !window.allows(Window::FLOOR - 999));
+        window.change_in_flight(400, 0);
+        assert_eq!(window.in_flight(), 600);
+        window.change_in_flight(600, Window::FLOOR + 1);
+        assert_eq!(window.room(), 0);
+    }
+
+    #[test]
+    fn a_limit_grows_by_a_batch_for_each_limit_that_arrived_while_half_of_it_was_used() {
+        let mut window = Window::new();
+        let half = Window::FLOOR / 2;
+        window.change_in_flight(0, half - 1);
+        window.on_acknowledged(Window::FLOOR);
+        assert_eq!((window.limit(), window.credit), (Window::FLOOR, 0), "what was not used was not tried");
+        window.change_in_flight(0, 1);
+        window.on_acknowledged(Window::FLOOR - 1);
+        assert_eq!((window.limit(), window.credit), (Window::FLOOR, Window::FLOOR - 1));
+        window.on_acknowledged(1);
+        assert_eq!((window.limit(), window.credit), (Window::FLOOR + Window::BATCH, 0));
+        window.change_in_flight(0, Window::CAP);
+        window.on_acknowledged(5);
+        window.on_loss(Time::from_nanos(1));
+        assert_eq!(window.credit, 0, "a loss begins anew");
+    }
+
+    #[test]
+    fn a_round_trip_is_smoothed_over_eight() {
+        let mut window = Window::new();
+        assert_eq!(window.srtt(), None);
+        window.on_round_trip(Duration::from_micros(800));
+        assert_eq!(window.srtt(), Some(Duration::from_micros(800)));
+        window.on_round_trip(Duration::from_micros(1600));
+        assert_eq!(window.srtt(), Some(Duration::from_micros(900)));
+        assert_eq!(window.probe_after(Time::ZERO), Duration::from_micros(3600), "four round trips");
     }
 }

@@ -247,3 +247,63 @@ pub struct ReceiveRequest<'a> {
     /// Where a message goes, piece after piece.
     pub sges: &'a [Sge],
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_says_what_it_is() {
+        let remote = Remote { address: 0, rkey: Rkey(1) };
+        let swap = MaskedSwap { compare: 0, compare_mask: 0, swap: 0, swap_mask: 0 };
+        let add = MaskedAdd { add: 1, boundaries: 0 };
+        let bind = Bind {
+            window: Rkey(1),
+            new_key: Rkey(2),
+            region: Lkey(3),
+            address: 0,
+            length: 0,
+            access: Access::empty(),
+        };
+        // In order: read or atomic, atomic, takes a receive, local.
+        let all = [
+            (SendOp::Send, [false, false, true, false]),
+            (SendOp::SendImm(Imm(1)), [false, false, true, false]),
+            (SendOp::SendInvalidate(Rkey(1)), [false, false, true, false]),
+            (SendOp::Write(remote), [false; 4]),
+            (SendOp::WriteImm(remote, Imm(1)), [false, false, true, false]),
+            (SendOp::Read(remote), [true, false, false, false]),
+            (SendOp::CompareSwap { remote, compare: 0, swap: 0 }, [true, true, false, false]),
+            (SendOp::FetchAdd { remote, add: 0 }, [true, true, false, false]),
+            (SendOp::MaskedCompareSwap { remote, swap }, [true, true, false, false]),
+            (SendOp::MaskedFetchAdd { remote, add }, [true, true, false, false]),
+            (SendOp::AtomicWrite(remote), [true, false, false, false]),
+            (SendOp::BindWindow(bind), [false, false, false, true]),
+            (SendOp::LocalInvalidate(Rkey(1)), [false, false, false, true]),
+        ];
+        for (op, is) in all {
+            let seen = [op.is_read_or_atomic(), op.is_atomic(), op.takes_receive(), op.is_local()];
+            assert_eq!(seen, is, "{op:?}");
+        }
+    }
+
+    #[test]
+    fn a_masked_swap_looks_at_some_bits_and_stores_others() {
+        let swap = MaskedSwap { compare: 0xab12, compare_mask: 0xff00, swap: 0x77cd, swap_mask: 0x00ff };
+        assert_eq!(swap.applied(0xab99), 0xabcd);
+        assert_eq!(swap.applied(0x5_ab99), 0x5_abcd, "bits outside of both masks stay");
+        assert_eq!(swap.applied(0xaa99), 0xaa99, "another value");
+        let all = MaskedSwap { compare: 5, compare_mask: u64::MAX, swap: 9, swap_mask: u64::MAX };
+        assert_eq!((all.applied(5), all.applied(4)), (9, 4));
+    }
+
+    #[test]
+    fn a_masked_add_keeps_carries_inside_of_their_fields() {
+        let bytes = MaskedAdd { add: 0x0102_ff01, boundaries: 0x8080_8080 };
+        assert_eq!(bytes.applied(0x01ff_02ff), 0x0201_0100);
+        let whole = MaskedAdd { add: 1, boundaries: 0 };
+        assert_eq!((whole.applied(0xffff), whole.applied(u64::MAX)), (0x1_0000, 0));
+        let top = MaskedAdd { add: 1 << 63 | 1, boundaries: 1 << 63 };
+        assert_eq!(top.applied(u64::MAX), 1 << 63, "the carry out of the highest bit is lost");
+    }
+}
