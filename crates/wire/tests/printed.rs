@@ -8,7 +8,7 @@ use std::path::Path;
 use std::{env, fs};
 
 use ferroce_testkit::samples::{self, Numbers};
-use ferroce_wire::mad::{BODY_LEN, CmMad, CmMessage, PortSpace, ServiceId};
+use ferroce_wire::mad::{BODY_LEN, CmMad, CmMessage, CommId, Opaque, PortSpace, ServiceId, Timeout};
 use ferroce_wire::net::{Ethernet, Ip, Ipv4, Ipv6, Udp, VlanTag, Vlans};
 use ferroce_wire::{
     Body, Captured, Datagram, Deth, Frame, Icrc, Long, Opcode, Packet, PayloadRule, Psn, QKey, Qpn, Service,
@@ -31,6 +31,22 @@ fn every_opcode_with_all_its_fields() {
 #[test]
 fn every_message_with_all_its_fields() {
     golden("messages.txt", &long(&messages()));
+}
+
+/// What a failing test shows of a number is the number, in the form in which it is written elsewhere.
+#[test]
+fn numbers_name_their_kind_when_they_are_debugged() {
+    let gid: ferroce_wire::Gid = std::net::IpAddr::from([10, 0, 0, 7]).into();
+    for (seen, expected) in [
+        (format!("{:?}", CommId(0x1234)), "CommId(0x00001234)"),
+        (format!("{:?}", ServiceId(5)), "ServiceId(0x0000000000000005)"),
+        (format!("{:?}", Timeout::new(20)), "Timeout(20: 4.294967296s)"),
+        (format!("{:?}", Opaque::<8>::new(&[1, 0xab, 0]).unwrap()), "Opaque<8>(01ab)"),
+        (format!("{gid:?}"), "Gid(::ffff:10.0.0.7)"),
+        (format!("{:?}", Opcode::from_byte(4).unwrap()), "Opcode(RC SEND Only, 0x04)"),
+    ] {
+        assert_eq!(seen, expected);
+    }
 }
 
 fn long(frames: &[Vec<u8>]) -> String {

@@ -278,4 +278,12 @@ mod tests {
         assert_eq!(RnrTimer::new(12).duration(), Duration::from_micros(640));
         assert_eq!(RnrTimer::new(31).duration(), Duration::from_micros(491_520));
     }
+
+    #[test]
+    fn codes_are_the_five_bits_that_they_were_made_of() {
+        for code in 0..=u8::MAX {
+            assert_eq!(RnrTimer::new(code).code(), code & 0x1f);
+            assert_eq!(CreditCode::new(code).code(), code & 0x1f);
+        }
+    }
 }

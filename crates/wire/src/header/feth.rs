@@ -114,3 +114,21 @@ impl Describe for Feth {
         visitor.field("scope", "Selectivity Level", Value::named(scope, self.scope as u8, 2))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placements_add_up_and_the_same_twice_is_the_same() {
+        for bits in 0..16 {
+            for other in 0..16 {
+                let both = FlushPlacement::new(bits) | FlushPlacement::new(other);
+                assert_eq!(both.bits(), bits | other);
+                assert!(both.contains(FlushPlacement::new(bits)));
+                let contains = FlushPlacement::new(bits).contains(FlushPlacement::new(other));
+                assert_eq!(contains, bits & other == other);
+            }
+        }
+    }
+}

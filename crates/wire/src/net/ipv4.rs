@@ -204,4 +204,15 @@ mod tests {
         assert_eq!(checksum, IpChecksum { seen: 0, computed: right });
         assert_eq!(Ipv4::parse_any_checksum(&with(6, 0x20)), Err(ParseError::Fragment));
     }
+
+    #[test]
+    fn a_wrong_checksum_is_told_with_the_right_one() {
+        let mut header = [0; Ipv4::LEN];
+        header[0] = 0x45;
+        header[10..12].copy_from_slice(&0x1234_u16.to_be_bytes());
+        let seen = IpChecksum::of(&header);
+        assert_eq!((seen.seen, seen.computed, seen.is_right()), (0x1234, !0x4500, false));
+        header[10..12].copy_from_slice(&(!0x4500_u16).to_be_bytes());
+        assert!(IpChecksum::of(&header).is_right());
+    }
 }
