@@ -238,3 +238,79 @@ impl Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+    use crate::tests::enter;
+
+    /// A connection of this process in a state, and its other end.
+    fn connection(inner: &Inner, name: &str, state: State) -> (OwnedFd, Connection) {
+        let name = format!("ferroce/test/connections/{}/{name}", std::process::id());
+        let listener = unix::listen(name.as_bytes()).unwrap();
+        let peer = unix::socket(libc::SOCK_SEQPACKET).unwrap();
+        unix::connect(peer.as_fd(), name.as_bytes()).unwrap();
+        let socket = Tracked::open(inner.record, || unix::accept(listener.as_fd())).unwrap();
+        (peer, Connection { socket, peer: Peer { pid: 1, uid: inner.uid }, state })
+    }
+
+    #[test]
+    fn time_is_over_for_those_that_say_nothing_or_take_nothing() {
+        let ours = enter(39);
+        let inner = ours.member().inner();
+        let now = clock::now();
+        let (past, future) = (now, now + Duration::from_secs(3600));
+        for (at, (state, fate)) in [
+            (State::Silent { until: past }, Fate::Cut),
+            (State::Silent { until: future }, Fate::Stays),
+            (State::Owed { again: past, until: past }, Fate::Cut),
+            (State::Owed { again: future, until: future }, Fate::Stays),
+            (State::Owed { again: past, until: future }, Fate::Stays),
+            (State::Member, Fate::Stays),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (peer, mut connection) = connection(inner, &at.to_string(), state);
+            assert_eq!(connection.serve(inner, false, now), fate, "{state:?}");
+            let is_due = matches!(state, State::Owed { again, until } if again == past && until == future);
+            let answer = unix::receive(peer.as_fd(), &mut [0; LEN], Room::Descriptors);
+            let descriptors = answer.map_or(0, |message| message.descriptors.len());
+            assert_eq!(descriptors, if is_due { 1 + crate::SOCKETS } else { 0 }, "{state:?}");
+            assert_eq!(matches!(connection.state, State::Member), is_due || matches!(state, State::Member));
+            // What has ended is not to blame.
+            drop(peer);
+            let before = inner.refused.read().violations;
+            assert!(!connection.stays(inner, true, now));
+            assert_eq!(inner.refused.read().violations, before, "{state:?}");
+        }
+    }
+
+    #[test]
+    fn the_next_deadline_is_that_of_the_first_whose_time_comes() {
+        let ours = enter(40);
+        let inner = ours.member().inner();
+        let now = clock::now();
+        let at = |seconds| now + Duration::from_secs(seconds);
+        let mut connections = Connections::default();
+        assert_eq!((connections.next_deadline(), connections.accepts()), (None, true));
+        let states = [
+            State::Member,
+            State::Silent { until: at(3000) },
+            State::Owed { again: at(2000), until: at(1000) },
+        ];
+        let mut peers = Vec::new();
+        for (number, state) in states.into_iter().enumerate() {
+            let (peer, one) = connection(inner, &format!("deadline/{number}"), state);
+            peers.push(peer);
+            connections.all.push(one);
+        }
+        assert_eq!(connections.next_deadline(), Some(at(2000)));
+        connections.exhausted = Some(at(1500));
+        assert_eq!((connections.next_deadline(), connections.accepts()), (Some(at(1500)), false));
+        connections.exhausted = Some(now);
+        assert_eq!((connections.next_deadline(), connections.accepts()), (Some(at(2000)), true));
+    }
+}

@@ -201,3 +201,146 @@ fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
 fn listener(inner: &Inner, service: u64) -> Addressee {
     inner.claimant(service).map_or(Addressee::Nobody, Addressee::Slot)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A message as it comes from the socket.
+    fn arrival(packet: &[u8]) -> Arrival<'_> {
+        let received = Received {
+            len: packet.len(),
+            segment: packet.len(),
+            source: ([127, 0, 0, 2].into(), PORT),
+            local: [127, 0, 0, 1].into(),
+            traffic_class: 0,
+            hop_limit: 64,
+        };
+        Arrival { received, place: 0, bytes: packet }
+    }
+
+    fn sealed(number: u8) -> Sealed {
+        seal([127, 0, 0, 2].into(), [127, 0, 0, 1].into(), &[number; MAD_LEN]).unwrap()
+    }
+
+    #[test]
+    fn messages_wait_in_order_and_no_more_than_there_is_room_for() {
+        let queue = MadQueue::new().unwrap();
+        let is_readable = || queue.readable.wait(Some(Duration::ZERO)).unwrap();
+        assert!(queue.pop().is_none() && !is_readable());
+        for number in 0..=u8::MAX {
+            assert!(queue.push(&arrival(sealed(number).bytes())));
+        }
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 0);
+        assert!(queue.push(&arrival(sealed(0).bytes())), "it is one, and there is no room");
+        assert_eq!(queue.dropped.load(Ordering::Relaxed), 1);
+        for number in 0..=u8::MAX {
+            assert!(is_readable());
+            let mad = queue.pop().unwrap();
+            assert_eq!((mad.bytes, mad.packet), ([number; MAD_LEN], sealed(number)));
+            assert_eq!((mad.source_qp, mad.pkey), (Qpn::GSI, PKey::DEFAULT));
+            assert_eq!((mad.remote, mad.local), ([127, 0, 0, 2].into(), [127, 0, 0, 1].into()));
+        }
+        assert!(!is_readable() && queue.pop().is_none());
+    }
+
+    /// A packet like one of queue pair 1, but for what is changed about it.
+    fn packet_with(change: impl FnOnce(&mut Packet<&[u8]>), payload: &[u8]) -> Vec<u8> {
+        let deth = Deth { qkey: QKey::GSI, source_qp: Qpn::GSI };
+        let body = Body::Ud(Datagram { deth, imm: None, payload });
+        let mut packet = Packet::new(Qpn::GSI, Psn::new(0), body);
+        change(&mut packet);
+        let flow = Flow::new(([127, 0, 0, 2], PORT).into(), ([127, 0, 0, 1], PORT).into()).unwrap();
+        let mut bytes = vec![0; packet.len()];
+        packet.emit(&flow, 0, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn only_what_is_for_queue_pair_1_is_taken_as_a_message() {
+        let queue = MadQueue::new().unwrap();
+        let payload = [1; MAD_LEN];
+        let other_key = |packet: &mut Packet<&[u8]>| {
+            if let Body::Ud(datagram) = &mut packet.body {
+                datagram.deth.qkey = QKey(5);
+            }
+        };
+        assert!(queue.push(&arrival(&packet_with(|_| {}, &payload))));
+        for other in [
+            packet_with(|packet| packet.dest_qp = Qpn::new(2), &payload),
+            packet_with(other_key, &payload),
+            packet_with(|_| {}, &payload[4..]),
+            packet_with(|_| {}, &[1; MAD_LEN + 4]),
+            vec![0; 40],
+            Vec::new(),
+        ] {
+            assert!(!queue.push(&arrival(&other)), "{} bytes", other.len());
+        }
+        assert!(queue.pop().is_some() && queue.pop().is_none());
+    }
+
+    #[test]
+    fn the_longest_packet_with_a_message_has_room() {
+        let imm = |packet: &mut Packet<&[u8]>| {
+            if let Body::Ud(datagram) = &mut packet.body {
+                datagram.imm = Some(ferroce_wire::Imm(1));
+            }
+        };
+        let longest = packet_with(imm, &[1; MAD_LEN]);
+        assert_eq!(longest.len(), PACKET);
+        assert_eq!(Sealed::copy_of(&longest).unwrap().bytes(), longest);
+        assert_eq!(Sealed::copy_of(&longest[..20]).unwrap().bytes(), &longest[..20]);
+        assert!(Sealed::copy_of(&vec![0; PACKET + 1]).is_none());
+    }
+
+    #[test]
+    fn a_name_of_a_connection_leads_to_its_slot() {
+        for slot in [0, 1, 77, u8::MAX] {
+            for number in [0, 1, 0x00ff_ffff, u32::MAX] {
+                let id = communication_id(slot, number);
+                assert_eq!((slot_of(id), id & 0x00ff_ffff), (slot, number & 0x00ff_ffff));
+            }
+        }
+    }
+
+    /// The slot that a message goes to; `Err` with whether it goes to all that listen.
+    fn goes_to(inner: &Inner, message: impl Into<CmMessage>) -> Result<u8, bool> {
+        match addressee(inner, &message.into()) {
+            Addressee::Slot(slot) => Ok(slot),
+            Addressee::Listeners => Err(true),
+            Addressee::Nobody => Err(false),
+        }
+    }
+
+    #[test]
+    fn each_message_goes_to_the_process_whose_name_for_the_connection_it_bears() {
+        use ferroce_wire::mad::{CommId, Drep, Dreq, Mra, Rej, Rep, Req, Rtu, ServiceId, SidrRep, SidrReq};
+
+        let ours = crate::tests::enter(38);
+        let inner = ours.member().inner();
+        let free = if ours.number() == 1 { 2 } else { 1 };
+        for (slot, to) in [(ours.number(), Ok(ours.number())), (free, Err(false)), (0, Err(false))] {
+            let name = communication_id(slot, 5);
+            let remote_comm_id = CommId(name);
+            let seen = [
+                goes_to(inner, Rep { remote_comm_id, ..Rep::default() }),
+                goes_to(inner, Rtu { remote_comm_id, ..Rtu::default() }),
+                goes_to(inner, Rej { remote_comm_id, ..Rej::default() }),
+                goes_to(inner, Mra { remote_comm_id, ..Mra::default() }),
+                goes_to(inner, Dreq { remote_comm_id, ..Dreq::default() }),
+                goes_to(inner, Drep { remote_comm_id, ..Drep::default() }),
+                goes_to(inner, SidrRep { request_id: name, ..SidrRep::default() }),
+            ];
+            assert_eq!(seen, [to; 7], "slot {slot}");
+        }
+        assert_eq!(goes_to(inner, Rej::default()), Err(true), "its sender never learned a name");
+        let (service_id, other) = (ServiceId(99), ServiceId(98));
+        let claim = ours.claim(99).unwrap();
+        assert_eq!(goes_to(inner, Req { service_id, ..Req::default() }), Ok(ours.number()));
+        assert_eq!(goes_to(inner, SidrReq { service_id, ..SidrReq::default() }), Ok(ours.number()));
+        assert_eq!(goes_to(inner, Req { service_id: other, ..Req::default() }), Err(false));
+        assert_eq!(goes_to(inner, SidrReq { service_id: other, ..SidrReq::default() }), Err(false));
+        drop(claim);
+        assert_eq!(goes_to(inner, Req { service_id, ..Req::default() }), Err(false));
+    }
+}

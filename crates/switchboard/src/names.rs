@@ -178,10 +178,17 @@ mod tests {
             "ferroce/switch/1/lo//000000000000001/",
             "ferroce/switch/1/lo/127.0.0.1/000000000000000x",
             "ferroce/switch/1/\x1b[2J",
-            "ferroce/switch/1/longer-than-any-interface",
+            "ferroce/switch/1/sixteen--letters",
         ] {
             assert_eq!(read_leader(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn an_interface_has_at_most_fifteen_letters() {
+        let read = read_leader("ferroce/switch/1/fifteen-letters");
+        assert_eq!(read.map(|(_, group, _)| group.interface).as_deref(), Some("fifteen-letters"));
+        assert!(!is_interface("") && !is_interface("a\tb") && !is_interface("sixteen--letters"));
     }
 
     #[test]

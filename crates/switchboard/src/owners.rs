@@ -93,3 +93,54 @@ impl Drop for Locked<'_> {
         self.inner.table.unlock_claims();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::enter;
+
+    #[test]
+    fn a_slot_has_an_owner_while_its_process_has_taken_it() {
+        let ours = enter(36);
+        let inner = ours.member().inner();
+        assert!(inner.has_owner(ours.number()));
+        let owned = (0..=u8::MAX).filter(|slot| inner.has_owner(*slot)).count();
+        assert_eq!(owned, 1, "neither slot 0 nor one that is none");
+        let word = owner_word(ours.number(), ours.incarnation());
+        assert_eq!(inner.live_slot(word), Some(ours.number().into()));
+        for other in [
+            owner_word(ours.number(), ours.incarnation() + 1),
+            owner_word(ours.number() ^ 1, ours.incarnation()),
+            owner_word(0, ours.incarnation()),
+            owner_word(u8::MAX, ours.incarnation()),
+            0,
+        ] {
+            assert_eq!(inner.live_slot(other), None, "{other:x}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_known_until_the_claim_is_dropped() {
+        let (ours, second) = (enter(37), enter(37));
+        let inner = ours.member().inner();
+        assert_eq!((inner.claimant(7), inner.claimants()), (None, vec![]));
+        let (seven, eight, nine) = (ours.claim(7), ours.claim(8), second.claim(9));
+        assert_eq!([7, 8, 9, 10].map(|service| inner.claimant(service)), {
+            let (first, second) = (Some(ours.number()), Some(second.number()));
+            [first, first, second, None]
+        });
+        let mut both = vec![ours.number(), second.number()];
+        both.sort_unstable();
+        assert_eq!(inner.claimants(), both, "each once");
+        drop(nine);
+        assert_eq!((inner.claimant(9), inner.claimants()), (None, vec![ours.number()]));
+        // With the slot go its claims, whatever stands in the table.
+        let member = Arc::clone(ours.member());
+        drop(ours);
+        assert_eq!((member.inner().claimant(7), member.inner().claimants()), (None, vec![]));
+        let again = second.claim(7).expect("it is free");
+        drop((seven, eight));
+        assert_eq!(member.inner().claimant(7), Some(second.number()), "the old claim takes nothing away");
+        drop(again);
+    }
+}

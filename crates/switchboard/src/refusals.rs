@@ -144,4 +144,36 @@ mod tests {
         assert_eq!(Refusals::default().to_string(), "");
         assert!(refusals.iter().map(|(_, count)| count).eq(1..=Refusals::LEN as u64 / 8));
     }
+
+    #[test]
+    fn what_connection_managers_refuse_adds_up_by_reason() {
+        let counters = CmCounters {
+            invalid: 1,
+            stale: 2,
+            unserved: 3,
+            backlog_full: 4,
+            crowded_out: 50,
+            half_open_full: 6,
+            source_full: 70,
+            unknown: 8,
+            strangers: 9,
+            sent: 1000,
+            ..CmCounters::default()
+        };
+        let mut all = Refusals { cm_invalid: 100, ..Refusals::default() };
+        for _ in 0..2 {
+            all.add_connections(&counters);
+        }
+        let expected = Refusals {
+            cm_invalid: 102,
+            cm_stale: 4,
+            cm_unserved: 6,
+            cm_backlog_full: 108,
+            cm_half_open_full: 152,
+            cm_unknown: 16,
+            cm_strangers: 18,
+            ..Refusals::default()
+        };
+        assert_eq!(all, expected);
+    }
 }

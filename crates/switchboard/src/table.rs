@@ -412,4 +412,78 @@ mod tests {
         let pipe = io::pipe().unwrap().0;
         assert!(Table::adopt(pipe.into(), "ferroce/one").is_err());
     }
+
+    /// A file in memory of this size, with these seals and these first bytes.
+    fn file(len: usize, seals: libc::c_int, magic: u64) -> OwnedFd {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        // SAFETY: the pointer is to a text with its zero, which is static.
+        let file = owned(unsafe { libc::memfd_create(c"test".as_ptr(), flags) }).unwrap();
+        // SAFETY: takes and gives plain numbers.
+        assert_eq!(unsafe { libc::ftruncate(file.as_raw_fd(), libc::off_t::try_from(len).unwrap()) }, 0);
+        let mut words = vec![magic];
+        words.extend(identity("ferroce/name"));
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        // SAFETY: the pointer is to that many bytes, which live during the call.
+        let wrote = unsafe { libc::pwrite(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+        assert_eq!(usize::try_from(wrote), Ok(bytes.len()));
+        // SAFETY: takes and gives plain numbers.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+        file
+    }
+
+    #[test]
+    fn a_file_is_taken_with_all_its_seals_its_size_and_its_beginning_only() {
+        let is_taken = |file| Table::adopt(file, "ferroce/name").is_ok();
+        assert!(is_taken(file(Table::LEN, SEALS, MAGIC)));
+        for seal in [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL] {
+            assert!(!is_taken(file(Table::LEN, SEALS & !seal, MAGIC)), "without seal {seal}");
+        }
+        assert!(!is_taken(file(Table::LEN + 4096, SEALS, MAGIC)), "another size");
+        assert!(!is_taken(file(Table::LEN, SEALS, MAGIC + 1)), "another version");
+        let other = Table::adopt(file(Table::LEN, SEALS, MAGIC), "ferroce/eman");
+        assert!(other.is_err(), "another group whose name is as long");
+    }
+
+    #[test]
+    fn files_of_memberships_are_known_as_long_as_they_last() {
+        let first = Table::create("ferroce/one").unwrap();
+        let second = Table::create("ferroce/two").unwrap();
+        let kept = [&first, &second].map(|table| table.file().try_clone_to_owned().unwrap());
+        assert!(kept.iter().all(|file| Table::is_in_use(file.as_fd())));
+        drop(first);
+        assert_eq!([&kept[0], &kept[1]].map(|file| Table::is_in_use(file.as_fd())), [false, true]);
+        assert_ne!(second.secret(), Table::create("ferroce/two").unwrap().secret(), "each draws its own");
+    }
+
+    #[test]
+    fn names_are_told_apart_by_all_their_letters() {
+        assert_eq!(identity(""), [0; IDENTITY]);
+        let long = "x".repeat(8 * IDENTITY);
+        for at in 0..long.len() {
+            let mut other = long.clone();
+            other.replace_range(at..=at, "y");
+            assert_ne!(identity(&other), identity(&long), "letter {at}");
+        }
+        assert_eq!(identity("abcdefghi")[1], u64::from_ne_bytes(*b"i\0\0\0\0\0\0\0"));
+    }
+
+    #[test]
+    fn listeners_are_as_many_as_were_ever_used() {
+        let table = Table::create("test").unwrap();
+        for used in 0..LISTENERS {
+            assert_eq!(table.listeners().len(), used);
+            assert!(table.new_listener().is_some());
+        }
+        assert!(table.new_listener().is_none() && table.listeners().len() == LISTENERS);
+        // Another process may write anything there.
+        table.layout().listeners_used.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(table.listeners().len(), LISTENERS);
+    }
+
+    #[test]
+    fn bytes_of_letters_lie_beyond_all_others() {
+        assert_eq!(letters_byte([0, 5]), LETTERS_LOCKS);
+        assert_eq!(letters_byte([u64::MAX, 0]), (1 << 63) - 1, "the last that a lock can have");
+        assert_ne!(letters_byte([4, 0]), letters_byte([8, 0]));
+    }
 }

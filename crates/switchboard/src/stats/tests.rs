@@ -9,11 +9,15 @@ use ferroce_fabric::Path;
 use ferroce_transport::State;
 use ferroce_wire::{Qpn, Service};
 
+use ferroce_fabric::Path;
+use ferroce_transport::State;
+use ferroce_wire::{Qpn, Service};
+
 use super::*;
 use crate::forward::Arrival;
 use crate::inner::{Refuses, Sink};
 use crate::membership::Slot;
-use crate::tests::{enter, eventually, group};
+use crate::tests::{enter, group};
 
 fn row() -> QpStats {
     QpStats {
