@@ -70,6 +70,31 @@ fn a_region_deregistered_between_requests_of_a_read_is_a_remote_access_error() {
     assert_eq!(pair.counters(Side::B).nak_remote_access_sent, 1);
 }
 
+/// It was: the refusal of such a READ was never sent, its peer ended with "retry exceeded", and every look at the queue pair
+/// brought one more event.
+#[test]
+fn a_region_deregistered_before_the_answer_of_a_read_is_a_remote_access_error() {
+    for answered in 0..3 {
+        let mut pair = pair(|_| {});
+        post_read(&mut pair, 1, 3000);
+        post_read(&mut pair, 2, 8);
+        assert!(pair.send_one(Side::A) && pair.send_one(Side::A));
+        while pair.counters(Side::B).requests_received < 2 {
+            assert!(pair.receive_one(), "the requests are on their way");
+        }
+        for _ in 0..answered {
+            assert!(pair.send_one(Side::B), "a packet of the answer");
+        }
+        deregister(&mut pair, Side::B);
+        pair.run();
+        assert_sends(&mut pair, Side::A, &[(1, Status::RemoteAccess, 0), (2, Status::Flushed, 0)]);
+        assert_states(&pair, State::Err, State::Err);
+        assert_events(&mut pair, &[], &[Event::AccessError]);
+        let counters = pair.counters(Side::B);
+        assert_eq!((counters.nak_remote_access_sent, counters.responses_sent), (1, answered));
+    }
+}
+
 /// The local buffer of a later request is gone before it is sent: what was before it completes first.
 #[test]
 fn a_local_buffer_deregistered_before_sending_fails_in_order() {

@@ -476,6 +476,8 @@ impl Responder {
                     continue;
                 }
                 Err((psn, refusal)) => {
+                    // It is not tried again, and what comes after it has no answer any more.
+                    self.resources.reset(0);
                     // Not the message that is arriving is at fault, but an earlier READ.
                     self.refuse(psn, refusal.with_receive(Status::Flushed), cx)?;
                     return Ok(None);
