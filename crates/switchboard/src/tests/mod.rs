@@ -1,6 +1,7 @@
 //! What can be in the way of a process that joins, each with the words that it is told.
 
 mod attacks;
+mod handing;
 mod other;
 mod squatted;
 mod squatter;
