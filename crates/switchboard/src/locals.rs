@@ -147,4 +147,21 @@ mod tests {
         let all = locals.addresses.read().unwrap().clone();
         assert!(all.contains(&IpAddr::from([127, 0, 0, 1])), "{all:?}");
     }
+
+    #[test]
+    fn a_fresh_list_of_addresses_is_not_asked_for_again_and_the_same_list_is_no_change() {
+        let locals = with(&[]);
+        let seen = || (locals.version.load(Ordering::Acquire), locals.addresses.read().unwrap().is_empty());
+        *locals.looked.lock().unwrap() = Some(clock::now() + Duration::from_secs(3600));
+        locals.look_again();
+        assert_eq!(seen(), (1, true), "it is fresh");
+        *locals.looked.lock().unwrap() = None;
+        locals.look_again();
+        assert_eq!(seen(), (2, false));
+        assert!(locals.looked.lock().unwrap().is_some(), "it is remembered when that was");
+        *locals.looked.lock().unwrap() = None;
+        locals.look_again();
+        assert_eq!(seen(), (2, false), "the same list");
+        assert!(locals.asked_anew([127, 0, 0, 1].into()) && !locals.asked_anew([192, 0, 2, 77].into()));
+    }
 }

@@ -486,4 +486,42 @@ mod tests {
         assert_eq!(letters_byte([u64::MAX, 0]), (1 << 63) - 1, "the last that a lock can have");
         assert_ne!(letters_byte([4, 0]), letters_byte([8, 0]));
     }
+
+    /// The bytes of a table's file that this process has locked, as the kernel lists them.
+    fn locked(table: &Table) -> Vec<u64> {
+        let (pid, inode) = (std::process::id().to_string(), format!(":{}", table.inode()));
+        let locks = std::fs::read_to_string("/proc/locks").unwrap();
+        let byte = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                [_, "POSIX", _, "WRITE", by, of, first, last] if by == pid && of.ends_with(&inode) => {
+                    assert_eq!(first, last, "a lock is of one byte");
+                    first.parse().ok()
+                }
+                _ => None,
+            }
+        };
+        locks.lines().filter_map(byte).collect()
+    }
+
+    #[test]
+    fn each_lock_is_of_a_byte_of_its_own_and_can_be_given_back() {
+        let mut table = Table::create("locks").unwrap();
+        assert_eq!(locked(&table), []);
+        assert!(table.lock_leader().unwrap());
+        assert_eq!(locked(&table), [LEADER_LOCK]);
+        table.unlock_leader();
+        assert!(table.lock_claims().unwrap());
+        assert_eq!(locked(&table), [CLAIMS_LOCK]);
+        table.unlock_claims();
+        assert!(table.lock_slot(5).unwrap());
+        assert_eq!(locked(&table), [5]);
+        assert!(!table.is_owned_by_another(5), "it is ours");
+        table.unlock_slot(5);
+        assert_eq!(locked(&table), []);
+        assert!(table.lock_letters([8, 0]).unwrap());
+        assert_eq!(locked(&table), [LETTERS_LOCKS + 2]);
+        table.close();
+        assert_eq!(locked(&table), [], "with the file go all of them");
+    }
 }

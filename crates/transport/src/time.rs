@@ -50,3 +50,18 @@ impl fmt::Display for Time {
         write!(f, "{}.{:03} us", self.0 / 1000, self.0 % 1000)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_goes_on_and_says_how_far() {
+        let time = Time::from_nanos(1_234_005);
+        assert_eq!(time.to_string(), "1234.005 us");
+        let later = time + Duration::from_micros(2);
+        assert_eq!((later.nanos(), later - time), (1_236_005, Duration::from_micros(2)));
+        assert_eq!((time - later, time.since(later)), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(Time::from_nanos(u64::MAX) + Duration::MAX, Time::from_nanos(u64::MAX));
+    }
+}
