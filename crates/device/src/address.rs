@@ -101,7 +101,7 @@ pub(crate) fn group_of(group: Gid) -> Result<IpAddr, AddressError> {
     if group.is_multicast() { Ok(group) } else { Err(AddressError::NotAGroup(group)) }
 }
 
-/// The UDP source port of a flow label, as everybody folds it: 20 bits into 14.
+/// The UDP source port of a flow label, folded as other network cards do it: 20 bits into 14.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "14 bits are left")]
 pub const fn source_port(label: u32) -> u16 {

@@ -3,8 +3,8 @@
 //! Each engine has a ring of its own in a completion queue, and is the only one that adds to it; any thread
 //! may take completions off, one thread at a time. Those of one queue pair are all in one ring, and come
 //! out in order.
-//! Nobody is woken while the engine is at work: the engine notes whom to wake, and whoever ran
-//! it does the waking after having left.
+//! No thread is woken while the engine is at work: the engine notes what to wake, and the thread that
+//! ran it does the waking after it has left.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -88,17 +88,17 @@ pub enum Notify {
     Solicited,
 }
 
-/// Somebody waits for a completion.
+/// A thread or a future waits for a completion.
 const WAITED_FOR: u8 = 1;
 
-/// Somebody who relies on the driver does.
+/// A thread or a future waits for a completion and relies on the driver.
 const WAITED_FOR_DRIVER: u8 = 2;
 
 const ARMED_NOT: u8 = 0;
 const ARMED_SOLICITED: u8 = 1;
 const ARMED_ANY: u8 = 2;
 
-/// Where completions are taken off, and who is to be told that they were.
+/// Where completions are taken off, and the queue pairs that are told that they were.
 #[derive(Debug)]
 struct Taking {
     /// One for each engine that has queue pairs which complete here, and which engine that is.
@@ -113,8 +113,8 @@ struct Taking {
 /// The queue pairs that complete into a queue, by number.
 type Owners = HashMap<u32, Arc<QpShared>, BuildHasherDefault<ByNumber>>;
 
-/// What is taken off, and whom it is of: completions of one queue pair mostly come together, so that it
-/// is told once of all of them.
+/// What is taken off, and of which queue pair: completions of one mostly come together, so that it is
+/// told once of all of them.
 struct Heard {
     of: Qpn,
     sends: u32,
@@ -182,7 +182,7 @@ pub(crate) struct CqShared {
     pub(crate) id: CqId,
     capacity: AtomicU32,
     taking: Mutex<Taking>,
-    /// There may be completions: a look that costs next to nothing, for those who look again and again.
+    /// There may be completions: a look that costs next to nothing, for threads that look again and again.
     filled: AtomicBool,
     /// Whether the program asked for an event on its channel, and for which completions.
     armed: AtomicU8,
@@ -196,7 +196,7 @@ pub(crate) struct CqShared {
     overrun: AtomicBool,
     /// It is gone: no event for it may reach the channel any more.
     closed: AtomicBool,
-    /// How many completion queues of the device somebody sleeps for.
+    /// How many completion queues of the device the program sleeps for.
     slept_for: Arc<AtomicU32>,
     /// The engines that have a ring in it, a bit each.
     engines: AtomicU32,
@@ -266,8 +266,8 @@ impl CqShared {
         is_new.then(|| ring::channel(self.capacity() as usize))
     }
 
-    /// An engine begins to complete here, into the other end of this ring. Whether somebody sleeps for it
-    /// already.
+    /// An engine begins to complete here, into the other end of this ring. Whether the program waits for
+    /// completions already.
     pub(crate) fn attach(&self, engine: usize, ring: Consumer<WORDS>) -> bool {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner).rings.push((engine, ring));
         self.engines.fetch_or(1 << engine, Ordering::SeqCst);
@@ -284,7 +284,7 @@ impl CqShared {
         }
     }
 
-    /// Ends the wait for an event; false if nobody waited.
+    /// Ends the wait for an event; false if the program did not wait for one.
     fn disarm(&self) -> bool {
         let was_armed = self.armed.swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT;
         if was_armed {
@@ -302,7 +302,7 @@ impl CqShared {
     fn take_some(&self, into: &mut [Completion]) -> usize {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let taking = &mut *taking;
-        // Whoever adds something sets it afterwards. So it is found below, or it is set again.
+        // An engine that adds something sets it afterwards. So it is found below, or it is set again.
         self.filled.swap(false, Ordering::AcqRel);
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
         let (kept, owners) = (&mut taking.kept, &taking.owners);
@@ -336,7 +336,7 @@ impl CqShared {
         taking.owners.remove(&qpn.get());
     }
 
-    /// Forgets what a queue pair has completed and nobody has taken off.
+    /// Forgets what a queue pair has completed and no thread has taken off.
     pub(crate) fn forget(&self, qpn: Qpn) {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let Taking { rings, kept, .. } = &mut *taking;
@@ -401,7 +401,7 @@ impl CqShared {
         }
     }
 
-    /// The same, for somebody who watches the sockets and does not rely on the driver.
+    /// Has `waker` called, for a thread that watches the sockets and does not rely on the driver.
     pub(crate) fn wake_deputy_on_completion(&self, waker: &Waker) {
         self.note_waker_as(waker, WAITED_FOR);
     }
@@ -439,7 +439,7 @@ impl CqShared {
         let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
         wakers.retain(|known| !known.will_wake(waker));
         if wakers.is_empty() {
-            // Those who rely on the driver have a waker here, too.
+            // Threads and futures that rely on the driver have a waker here, too.
             self.waited_for.fetch_and(!WAITED_FOR, Ordering::SeqCst);
         }
     }
@@ -497,7 +497,7 @@ pub(crate) fn resize<'a>(
             continue;
         };
         while let Some(words) = old.pop() {
-            // There is room: nobody adds anything meanwhile, and it was counted above.
+            // There is room: no engine adds anything meanwhile, and it was counted above.
             let _ = producer.push(words);
         }
         side.producer = producer;
@@ -513,10 +513,10 @@ pub(crate) fn resize<'a>(
 pub(crate) struct CqSide {
     producer: Producer<WORDS>,
     shared: Arc<CqShared>,
-    /// Something was added since the last look at who waits.
+    /// Something was added since `settle` was last called.
     pub(crate) touched: bool,
     solicited: bool,
-    /// Completions since the last look at who waits.
+    /// Completions since `settle` was last called.
     added: u32,
 }
 
@@ -538,7 +538,7 @@ impl CqSide {
         fits
     }
 
-    /// Notes who has to be woken for what was added. Called once for many completions, after a
+    /// Notes what has to be woken for the completions that were added. Called once for many of them, after a
     /// sequentially consistent fence. When to look again, if an event waits for more completions.
     pub(crate) fn settle(&mut self, now: Time, wakes: &mut Vec<Wake>) -> Option<Time> {
         let solicited = std::mem::take(&mut self.solicited);
@@ -562,7 +562,7 @@ impl CqSide {
     }
 }
 
-/// Somebody to be woken after the engine was left.
+/// What is woken after the engine was left.
 #[derive(Debug)]
 pub(crate) enum Wake {
     Channel(Arc<CqShared>),
@@ -618,7 +618,7 @@ impl Channel {
         if waiting.is_empty() {
             self.ready.clear();
         } else {
-            // Whoever waits may have read it, as C programs do.
+            // The thread that waits may have read it, as C programs do.
             self.ready.signal();
         }
         cq

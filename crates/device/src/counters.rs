@@ -53,7 +53,7 @@ counters! {
     receive_dropped,
     /// Arrived packets with a wrong ICRC.
     icrc_errors,
-    /// Arrived packets with an opcode that nobody knows.
+    /// Arrived packets with an unknown opcode.
     unknown_opcode,
     /// Arrived bytes that are no packet for another reason.
     malformed,
@@ -65,9 +65,9 @@ counters! {
     forwarded,
     /// Packets that other processes handed on to us.
     forwarded_in,
-    /// Arrived packets of the whole port that are for nobody, counted by the process that leads.
+    /// Arrived packets of the whole port that are for no process, counted by the one that leads.
     strays,
-    /// Arrived messages of connection management that nobody waits for, counted by the process that leads.
+    /// Arrived messages of connection management that no process waits for, counted by the one that leads.
     mads_unclaimed,
     /// Messages of connection management for this process that found its queue full.
     mads_dropped,

@@ -212,7 +212,7 @@ impl CompletionQueue {
     }
 
     /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves the device
-    /// alone, and so costs next to nothing; who only ever calls this may wait for the driver.
+    /// alone, and so costs next to nothing; a program that only ever calls this may wait for the driver.
     pub fn take(&self, into: &mut [Completion]) -> usize {
         if !self.nic.is_ours() {
             return 0;
@@ -226,8 +226,8 @@ impl CompletionQueue {
         taken
     }
 
-    /// Forgets the completions of a queue pair that nobody has taken off, as C programs expect it of one that they
-    /// reset or destroy. What other queue pairs have completed stays.
+    /// Forgets the completions of a queue pair that are not taken off yet, as C programs expect it of one
+    /// that they reset or destroy. What other queue pairs have completed stays.
     pub fn forget(&self, qpn: Qpn) {
         self.shared.forget(qpn);
     }
@@ -282,7 +282,7 @@ impl CompletionQueue {
         let by_packets = self.engines().any(|engine| self.nic.engines().station(engine).expects_packets());
         loop {
             for _ in 0..LOOKS {
-                // Where no packets come, somebody else completes what is waited for, and needs the engine for it.
+                // Where no packets come, another thread completes what is waited for, and needs the engine.
                 let taken = if by_packets { self.poll(into) } else { self.take(into) };
                 if taken > 0 {
                     return taken;
@@ -319,9 +319,9 @@ impl CompletionQueue {
         waited.ok().flatten()
     }
 
-    /// Sleeps until one of these queues has completions, the waker is called that `begin` gets, or the time is over;
-    /// for ever without one. It takes nothing off, and may wake for nothing. Who calls has just polled; `begin` says
-    /// whether there still is nothing else to do.
+    /// Sleeps until one of these queues has completions, the waker is called that `begin` gets, or the time
+    /// is over; for ever without one. It takes nothing off, and may wake for nothing. The caller has just
+    /// polled; `begin` says whether there still is nothing else to do.
     pub fn sleep_for_any<'a>(
         queues: impl Iterator<Item = &'a Self> + Clone,
         limit: Option<Duration>,

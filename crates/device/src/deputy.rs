@@ -17,14 +17,14 @@ use crate::driver::Driver;
 /// Sockets that one thread sleeps on at most; an engine with more leaves them to its driver.
 const MOST: usize = 3;
 
-/// Whoever sits in the place of a driver. Leaving it is dropping this.
+/// The place of a driver, taken by a thread that sleeps there. Dropping this leaves it.
 #[derive(Debug)]
 pub(crate) struct Seat<'a> {
     driver: &'a Driver,
 }
 
 impl<'a> Seat<'a> {
-    /// Sits down, if the place is free and nobody else relies on the driver.
+    /// Sits down, if the place is free and no other thread relies on the driver.
     pub(crate) fn take(driver: &'a Driver) -> Option<Self> {
         (driver.sockets().len() <= MOST && driver.give_place()).then_some(Self { driver })
     }
@@ -40,7 +40,7 @@ impl<'a> Seat<'a> {
         }
         let count = 1 + self.driver.sockets().len();
         descriptor::poll(&mut entries[..count], timeout);
-        // Whatever woke it, a signal too: whoever waits looks for completions and comes back.
+        // Whatever woke it, a signal too: the thread looks for completions and comes back.
         if entries[0].revents != 0 {
             bell.event.clear();
         }

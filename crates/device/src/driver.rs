@@ -1,10 +1,10 @@
-//! The driver: a thread that turns the engine while nobody else does.
+//! The driver: a thread that turns the engine while no other thread does.
 //!
 //! It sleeps in epoll on the sockets (edge-triggered) and on its own bell. Programs that poll do
 //! its work better than it can: after a few polls that found nothing it is *parked*, which means
 //! that the sockets no longer wake it; it looks once a millisecond whether the program still
 //! calls, and takes over when it does not. If the engine is taken when it wakes, it rings and
-//! sleeps again: whoever is inside looks at the bell when leaving.
+//! sleeps again: the thread inside looks at the bell when it leaves.
 
 pub(crate) mod thread;
 
@@ -24,8 +24,8 @@ use ferroce_transport::Time;
 /// Polls that found nothing before the driver is parked.
 const PARK_AFTER: u32 = 4;
 
-/// Polls that found something before it is parked: a program that keeps coming needs nobody to go before
-/// it, although it never has to wait.
+/// Polls that found something before the driver is parked: a program that keeps coming needs no driver to
+/// go before it, although it never has to wait.
 const PARK_AFTER_FINDING: u32 = 64;
 
 /// How long only polls that found nothing count, once a program was found to look elsewhere than in its
@@ -61,7 +61,7 @@ pub(crate) struct Driver {
     caught_until: AtomicU64,
     /// Completions at which it may be armed again.
     permissions: AtomicU32,
-    /// How many completion queues of the device somebody sleeps for: then it must not be parked.
+    /// How many completion queues of the device the program sleeps for: then it must not be parked.
     slept_for: Arc<AtomicU32>,
     /// A thread that waits for a completion sits in its place: sockets are for that one to watch.
     seated: AtomicBool,
@@ -106,7 +106,7 @@ impl Driver {
         self.wake();
     }
 
-    /// The engine was left and has to be turned at this time: sees to it that somebody will.
+    /// The engine was left and has to be turned at this time: sees to it that a thread does so.
     pub(crate) fn needed_at(&self, time: Option<Time>) {
         let Some(mut time) = time else { return };
         let parked = !self.armed.load(Ordering::SeqCst) && !self.seated.load(Ordering::SeqCst);
@@ -125,8 +125,8 @@ impl Driver {
         &self.sockets
     }
 
-    /// Lets a thread watch the sockets that is going to sleep; false if somebody does so already, or others
-    /// rely on the driver.
+    /// Lets a thread that is going to sleep watch the sockets; false if another thread does so already, or
+    /// others rely on the driver.
     pub(crate) fn give_place(&self) -> bool {
         if self.slept_for.load(Ordering::SeqCst) > 0 || self.seated.swap(true, Ordering::SeqCst) {
             return false;
@@ -208,8 +208,8 @@ impl Driver {
     fn set_armed(&self, armed: bool) {
         let _both = lock(&self.arming);
         if self.armed.swap(armed, Ordering::SeqCst) != armed {
-            // Taken out, not only silenced: a socket that nobody waits for tells nobody of a packet, and
-            // whoever sent it is done sooner.
+            // Taken out, not only silenced: a socket that no thread waits for wakes none when a packet comes,
+            // and the thread that sent it is done sooner.
             for socket in &self.sockets {
                 // Cannot fail: the descriptors live as long as the driver.
                 drop(match armed {
@@ -220,7 +220,7 @@ impl Driver {
         }
     }
 
-    /// The program is going to sleep until something completes: nobody will poll.
+    /// The program is going to sleep until something completes: no thread will poll.
     pub(crate) fn expect_sleep(&self) {
         self.empty_polls.store(0, Ordering::Relaxed);
         self.finding_polls.store(0, Ordering::Relaxed);

@@ -2,7 +2,8 @@
 //!
 //! To be woken takes a thread longer than most answers take to come. So a thread that waits looks again and again for a
 //! moment before it sleeps, if that has been of use of late. Where it has not, because answers take longer, or
-//! because whoever gives them waits for this very processor, it sleeps at once, and tries again now and then.
+//! because the thread that gives them waits for this very processor, it sleeps at once, and tries again now
+//! and then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

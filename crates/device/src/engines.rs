@@ -32,7 +32,7 @@ const PATIENCE: u32 = 50;
 /// Engines that a thread calls on after leaving its own, before it sends the drivers.
 const ERRANDS: usize = 16;
 
-/// Polls between two looks at a socket whose packets concern nobody.
+/// Polls between two looks at a socket whose packets concern no queue pair.
 const LOOKS_ALOOF: u64 = 256;
 
 /// Polls that find nothing to do, and are done soon, until one makes a whole turn.
@@ -51,7 +51,7 @@ pub(crate) struct Station {
     /// Looks that programs took at the sockets: the driver steps back while they go on.
     pub(crate) looks: AtomicU64,
     slot: u8,
-    /// Polls that found somebody else inside.
+    /// Polls that found another thread inside.
     shut_out: AtomicU32,
     /// A queue pair here has had a peer that it reaches by packets.
     by_packets: AtomicBool,
@@ -83,7 +83,7 @@ impl Station {
         }
     }
 
-    /// Somebody else is inside. If that goes on, whoever it is may wait for this very processor.
+    /// Another thread is inside. If that goes on, it may wait for this very processor.
     fn shut_out(&self) {
         let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
         self.shut_out.store(times, Ordering::Relaxed);
@@ -92,7 +92,7 @@ impl Station {
         }
     }
 
-    /// Whether packets of the network concern anybody here.
+    /// Whether packets of the network concern a queue pair here.
     pub(crate) fn expects_packets(&self) -> bool {
         self.by_packets.load(Ordering::Relaxed)
     }
@@ -225,8 +225,9 @@ impl Engines {
         inside
     }
 
-    /// The process is about to end: takes in what has come, acknowledges it, and has captures written. An engine that
-    /// somebody does not leave is left alone, since that may be the very thread that ends the process.
+    /// The process is about to end: takes in what has come, acknowledges it, and has captures written. An
+    /// engine that a thread does not leave is left alone, since that may be the very thread that ends the
+    /// process.
     pub(crate) fn say_farewell(&self) {
         for (index, station) in self.stations.iter().enumerate() {
             let mut tries = 0..PATIENCE;
@@ -256,8 +257,8 @@ impl Engines {
         self.turn_and_leave(index, inside, Reason::Driver);
     }
 
-    /// Does something in all engines at once. They are entered in order, and by nobody who is inside one:
-    /// so those who wait here never wait for each other.
+    /// Does something in all engines at once. They are entered in order, and by no thread that is inside one:
+    /// so threads that wait here never wait for each other.
     pub(crate) fn control_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R) -> R {
         let mut after = Aftermath::default();
         let result = self.visit_all(action, &mut after);
@@ -316,7 +317,8 @@ impl Engines {
         }
     }
 
-    /// Somebody looked for completions and found none. Whether there may be some now.
+    /// Turns an engine for a thread that looked for completions and found none. Whether there may be some
+    /// now.
     #[inline]
     pub(crate) fn poll_turn(&self, index: usize) -> bool {
         let station = &self.stations[index];
@@ -326,7 +328,7 @@ impl Engines {
         };
         let looks = station.looks.load(Ordering::Relaxed).wrapping_add(1);
         station.looks.store(looks, Ordering::Relaxed);
-        // What comes to nobody is counted and thrown away now and then.
+        // What comes to no queue pair is counted and thrown away now and then.
         let reason = if !station.expects_packets() && !looks.is_multiple_of(LOOKS_ALOOF) {
             Reason::Aloof
         } else if station.driver.is_parked() {
@@ -344,7 +346,7 @@ impl Engines {
         }
         match inside.leave() {
             Ok(()) => false,
-            // Somebody has rung.
+            // Another thread has rung.
             Err(inside) => self.poll_whole(index, inside, Reason::Aloof, looks),
         }
     }
@@ -358,7 +360,7 @@ impl Engines {
         if station.expects_packets() {
             station.driver.polled(turned.received == 0, looks);
         }
-        // Who polls comes back for the rest, and wants to see first what is there.
+        // A thread that polls comes back for the rest, and wants to see first what is there.
         turned.more &= !station.driver.is_parked();
         inside.ring(left_over(turned));
         self.leave(index, inside);
@@ -369,7 +371,7 @@ impl Engines {
         self.turn_and_leave_at(clock::now(), index, inside, reason);
     }
 
-    /// The same, for somebody who has just read the clock.
+    /// Turns an engine and leaves it, for a thread that has just read the clock.
     pub(crate) fn turn_and_leave_at(
         &self,
         now: Time,
@@ -382,7 +384,7 @@ impl Engines {
         self.finish(after);
     }
 
-    /// Leaves an engine, going round again if somebody rang, and wakes whoever has to be woken.
+    /// Leaves an engine, going round again if another thread rang, and wakes what has to be woken.
     pub(crate) fn leave(&self, index: usize, inside: Inside<'_, Engine>) {
         let mut after = Aftermath::default();
         self.step_out(index, inside, &mut after);
@@ -433,7 +435,7 @@ impl Engines {
         (inside, turned)
     }
 
-    /// Leaves an engine, going round again if somebody rang. What is to be done outside is noted.
+    /// Leaves an engine, going round again if another thread rang. What is to be done outside is noted.
     fn step_out(&self, index: usize, mut inside: Inside<'_, Engine>, after: &mut Aftermath) {
         let driver = &self.stations[index].driver;
         for _ in 0..ROUNDS {
@@ -491,7 +493,7 @@ impl Engines {
         });
     }
 
-    /// Another process has left packets for an engine: sees to it that somebody takes them. Never waits.
+    /// Another process has left packets for an engine: sees to it that a thread takes them. Never waits.
     pub(crate) fn send_for(&self, index: usize) {
         let station = &self.stations[index];
         station.turnstile.ring(Calls::POSTED);
@@ -514,7 +516,7 @@ impl Engines {
             let index = after.errands.trailing_zeros() as usize;
             let turnstile = &next(&mut after.errands).turnstile;
             turnstile.ring(Calls::POSTED);
-            // If somebody is inside, that one hears the bell.
+            // If another thread is inside, that one hears the bell.
             if let Some(inside) = turnstile.try_enter() {
                 self.turn_and_step_out(clock::now(), index, inside, Reason::Posted, after);
             }
@@ -527,8 +529,8 @@ impl Engines {
     }
 }
 
-/// Sends the driver if this thread panics in an engine: whoever turns it next fails all its work, and
-/// those who wait for it should not wait for ever.
+/// Sends the driver if this thread panics in an engine: the thread that turns it next fails all its work,
+/// and threads that wait for that work should not wait for ever.
 pub(crate) struct WakeOnPanic<'a>(pub(crate) &'a Driver);
 
 impl Drop for WakeOnPanic<'_> {

@@ -25,7 +25,7 @@ pub enum AsyncEvent {
     DeviceFatal,
 }
 
-/// Events that nobody has fetched yet.
+/// Events that the program has not fetched yet.
 pub struct EventQueue {
     waiting: Mutex<VecDeque<AsyncEvent>>,
     ready: EventFd,
@@ -52,10 +52,10 @@ impl EventQueue {
 
     /// Has `router` called with every event from now on, instead of keeping them here. The first stays.
     ///
-    /// It is called by the engine: it must neither call the device nor wait for anybody who does.
+    /// It is called by the engine: it must neither call the device nor wait for a thread that does.
     pub fn route(&self, router: impl Fn(AsyncEvent) + Send + Sync + 'static) {
         if self.router.get().is_none() {
-            // Whoever was faster has set one that is as good.
+            // A thread that was faster has set one that is as good.
             let _ = self.router.set(Box::new(router));
         }
     }

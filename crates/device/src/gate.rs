@@ -23,7 +23,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Lets forwarded packets for this slot into an engine, as long as somebody holds the gate.
+    /// Lets forwarded packets for this slot into an engine, as long as the gate is held.
     pub(crate) fn open(slot: &Slot, engines: &Arc<Engines>, index: usize) -> Arc<Self> {
         let gate = Arc::new(Self { engines: Arc::downgrade(engines), index });
         let sink = Arc::downgrade(&gate);
@@ -37,7 +37,7 @@ impl Sink for Gate {
         let Some(engines) = self.engines.upgrade() else { return };
         let sender = Sender::forwarded(arrival);
         for packet in arrival.bytes.chunks(arrival.received.segment.max(1)) {
-            // What finds no room is lost, and sent again by those who care.
+            // What finds no room is lost, and sent again by reliable peers.
             let _ = engines.station(self.index).freight.push(&sender, packet);
         }
         engines.send_for(self.index);
@@ -59,7 +59,7 @@ impl Sink for Gate {
         into.extend(inside.qps.iter().take(room).map(|entry| row(entry, self.index)));
         let count = inside.qps.count();
         inside.counters.add_to(refused);
-        // Whoever called meanwhile is heard by the driver: this thread is no engine.
+        // Calls that came meanwhile are for the driver: this thread is no engine.
         if !inside.leave_ringing().is_empty() {
             station.driver.wake();
         }

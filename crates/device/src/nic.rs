@@ -253,7 +253,7 @@ impl Nic {
         manager.map_or_else(CmCounters::default, |manager| manager.counters())
     }
 
-    /// A number that nobody outside can guess, such as the PSN that a connection begins with.
+    /// A number that no other process can guess, such as the PSN that a connection begins with.
     #[must_use]
     pub fn random_u32(&self) -> u32 {
         if self.is_ours() {
@@ -362,7 +362,8 @@ impl Nic {
         self.replace(lkey, change, MemoryTable::reregister)
     }
 
-    /// The same with the keys that it has, as C programs expect it: whoever knows them reaches the new region.
+    /// Makes another region of this one under the same keys, as C programs expect it: peers that know them
+    /// reach the new region.
     ///
     /// # Errors
     /// As [`reregister`](Self::reregister).
@@ -381,8 +382,8 @@ impl Nic {
         replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
     ) -> Result<(Lkey, Rkey), CreateError> {
         self.check_ours()?;
-        // All in one, so that of two who do this at once the second begins with what the first has made, and the
-        // domain that is left is the one that the region had.
+        // All in one, so that of two threads that do this at once the second begins with what the first has
+        // made, and the domain that is left is the one that the region had.
         let (keys, left, before) = self.engines().control_all(|all| {
             let table = all.memory();
             let before = table.region(lkey).ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
@@ -493,12 +494,12 @@ impl Nic {
         &self.running.engines
     }
 
-    /// How many completion queues somebody sleeps for.
+    /// How many completion queues the program sleeps for.
     pub(crate) fn slept_for(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.running.slept_for)
     }
 
-    /// Changes the memory table, while nobody uses it.
+    /// Changes the memory table, while no engine uses it.
     fn change_memory<R>(
         &self,
         change: impl FnOnce(&mut MemoryTable) -> Result<R, MemoryError>,

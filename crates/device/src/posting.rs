@@ -38,7 +38,7 @@ pub(crate) trait Work: Sized {
     /// Does what is due after the last of a list.
     fn posted(engine: &mut Engine, qpn: Qpn);
 
-    /// The same work, to be posted by somebody else.
+    /// The same work, to be posted by another thread.
     fn parcel(&self, qpn: Qpn) -> Parcel;
 
     /// Leaves the engine when all is posted.
@@ -113,7 +113,7 @@ impl Work for ReceiveRequest<'_> {
         Parcel::Receive(qpn, ReceiveParcel::new(self))
     }
 
-    /// Nothing has to be done for them but to tell who waits for those that were flushed.
+    /// Nothing has to be done for them but to tell threads that wait for those that were flushed.
     fn leave(engines: &Engines, index: usize, mut inside: Inside<'_, Engine>) {
         inside.tables.settle();
         engines.leave(index, inside);
@@ -189,7 +189,7 @@ impl Addressee<'_> {
             if let Err(PostListError { error, .. }) =
                 W::post(std::slice::from_ref(&request), engine, self.qpn)
             {
-                // Cannot be: it was checked, it has a place, and nobody else is in here.
+                // Cannot be: it was checked, it has a place, and no other thread is in here.
                 debug_assert!(false, "a request that was checked is refused: {error}");
                 release(places, count.saturating_sub(u32::try_from(index).unwrap_or(count)));
                 return Err(PostListError::new(index, error));

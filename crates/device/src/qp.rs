@@ -95,7 +95,7 @@ impl Qp {
         };
         let (send_cq, receive_cq) = (spec.send_cq.id(), spec.receive_cq.id());
         nic.use_domain(spec.domain)?;
-        // Its queues may be large: they are made before anybody has to wait.
+        // Its queues may be large: they are made before other threads have to wait.
         let mut machine = QueuePair::new(QpConfig {
             qpn: Qpn::SMI,
             service: spec.service,
@@ -282,7 +282,7 @@ impl Qp {
                     entry.machine.limit_way(address.static_rate);
                 }
                 if way.route.traffic_class != 0 {
-                    // Who uses classes is told what became of them: a network may have marked them.
+                    // Programs that use classes are told what became of them: a network may have marked them.
                     port.fabric.show_marks();
                 }
             }
@@ -376,8 +376,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Takes in what has arrived for it, and sends the acknowledgements that it owes: for whoever is about to end
-    /// its connection.
+    /// Takes in what has arrived for it, and sends the acknowledgements that it owes: for a program that is
+    /// about to end its connection.
     pub fn settle(&self) {
         if self.nic.is_ours() {
             self.nic.engines().settle(self.engine);

@@ -94,7 +94,7 @@ impl SharedQueue {
         let _alone = lock(&self.resizing);
         let mut queue = ReceiveQueue::new(depth, self.max_sge as usize);
         let before = self.depth();
-        // From here on nobody takes a place that the smaller of the two does not have.
+        // From here on no thread takes a place that the smaller of the two does not have.
         self.depth.store(depth.min(before), Ordering::SeqCst);
         let moved = self.nic.engines().control(self.home(), |engine| {
             let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) else { return Ok(()) };
@@ -156,7 +156,7 @@ impl SharedQueue {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let mut taken = 0;
         // Sequentially consistent, together with the depth: either we see afterwards that it was made smaller,
-        // or who does that sees these.
+        // or the thread that does that sees these.
         let before = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
             taken = self.depth().saturating_sub(waiting).min(wanted);
             (taken > 0).then_some(waiting + taken)

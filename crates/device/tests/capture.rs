@@ -334,7 +334,7 @@ fn tshark_takes_every_frame_for_rocev2() {
     let path = folder.join("a.pcapng");
     drop(captured(&path));
     let mut command = Command::new("tshark");
-    // An empty home: nobody's preferences and plugins take part.
+    // An empty home: no user's preferences and plugins take part.
     command.env("HOME", &folder).env("XDG_CONFIG_HOME", &folder).env_remove("WIRESHARK_CONFIG_DIR");
     command.args(["-n", "-o", "ip.check_checksum:TRUE", "-T", "fields", "-E", "separator=;"]);
     for field in

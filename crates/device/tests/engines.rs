@@ -48,7 +48,7 @@ struct Crowd {
 
 struct Member {
     side: Side,
-    /// Messages that may be posted, and who waits for that.
+    /// Messages that may be posted; a thread that waits for that sleeps on `freed`.
     places: Mutex<u64>,
     freed: Condvar,
 }
@@ -137,7 +137,7 @@ fn offset(place: u64) -> usize {
     usize::try_from(place).expect("small")
 }
 
-/// Who talks to whom: a crowd and a member of it to another, and that one back.
+/// Which members talk to each other: a crowd and a member of it to another, and that one back.
 type Partner = fn(usize, usize) -> (usize, usize);
 
 /// A thread for each queue pair posts to its partner, and one for each crowd collects; again for as long as

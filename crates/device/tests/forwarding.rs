@@ -134,7 +134,7 @@ fn byte(run: usize) -> u8 {
     u8::try_from(run).expect("few")
 }
 
-/// Somebody who sends runs as no sender of ours would.
+/// A peer that sends runs as no sender of ours would.
 struct Sender {
     socket: UdpSocket,
     flow: Flow,

@@ -29,8 +29,8 @@ fn ends(first: [u8; 4], second: [u8; 4]) -> (Side, Side) {
 fn what_is_owed_is_sent_before_a_queue_pair_goes() {
     for round in 0..20 {
         let (a, b) = ends([127, 0, 87, 1], [127, 0, 87, 2]);
-        // Whoever polls receives by itself; for whoever sleeps the driver does. Both have learnt that answers
-        // come, behind which an acknowledgement can ride.
+        // A thread that polls receives by itself; for one that sleeps the driver does. Both have learnt that
+        // answers come, behind which an acknowledgement can ride.
         let next = |side: &Side| if round % 2 == 0 { side.polled_completion() } else { side.completion() };
         for side in [&a, &b] {
             side.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[side.sge(0, 64)] }; ROUNDS]).unwrap();
@@ -53,7 +53,7 @@ fn what_is_owed_is_sent_before_a_queue_pair_goes() {
 /// Messages each way.
 const ROUNDS: usize = 16;
 
-/// Acknowledgements are lost with their queue pair gone: whoever asks again is answered all the same.
+/// Acknowledgements are lost with their queue pair gone: a peer that asks again is answered all the same.
 #[test]
 fn a_peer_that_asks_again_is_answered_when_the_queue_pair_is_gone() {
     const MOST: usize = 1000;

@@ -50,7 +50,7 @@ fn a_request_finds_the_process_that_listens() {
         let CmMessage::Rep(rep) = mad.message else { unreachable!("{mad:?}") };
         assert_eq!(rep.remote_comm_id, local_comm_id);
     }
-    // A request that nobody listens for is counted, and kept by nobody.
+    // A request that no process listens for is counted, and kept by none.
     let before = nic.counters().mads_unclaimed;
     let req = Req { service_id: ServiceId(9), ..Req::default() };
     send(&nic, &CmMad::new(99, req));

@@ -1,4 +1,4 @@
-//! Where objects live when a device has several engines, and that what they share goes when nobody needs it.
+//! Where objects live when a device has several engines, and that what they share goes when nothing needs it.
 
 mod common;
 

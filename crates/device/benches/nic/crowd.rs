@@ -2,7 +2,7 @@
 //!
 //! A process of its own makes two devices, connects them by many queue pairs over the wire, registers many
 //! regions on each, and measures as [`crate::alone`] does: one thread is both ends, and its processor time is
-//! counted. The baseline is the same process with nobody else in it.
+//! counted. The baseline is the same process with nothing else in it.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ const DEPTH: u32 = 128;
 /// Queue pairs of which the memory is counted, on each of two devices.
 const COUNTED: usize = 1000;
 
-/// Who is there beside the queue pair that works.
+/// What is there beside the queue pair that works.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     /// Queue pairs of each device, connected to one of the other device each.

@@ -41,7 +41,7 @@ pub(crate) struct Shape {
 /// What a device asks for.
 pub(crate) const WIDE: usize = 4 << 20;
 
-/// What becomes the 208 KiB that a socket has if nobody asks.
+/// What becomes the 208 KiB that a socket has if the program does not ask.
 pub(crate) const NARROW: usize = 104 << 10;
 
 /// One end.

@@ -29,7 +29,7 @@ const SMALL: Stream = Stream::writes(64, 16, 128);
 /// WRITEs of 1 MiB.
 const BULK: Stream = Stream::writes(1 << 20, 1, 16);
 
-/// The same into the receive buffer that a socket has if nobody asks for more.
+/// The same into the receive buffer that a socket has if the program does not ask for more.
 const NARROW_BULK: Stream = Stream { receive_buffer: NARROW, ..BULK };
 
 pub(crate) const FIGURES: &[Figure] = &[

@@ -44,7 +44,7 @@ pub(crate) fn bandwidth(stream: Stream, settings: &Settings) -> Outcome<Sample> 
 pub(crate) fn idle(settings: &Settings) -> Outcome<Sample> {
     let (from, to) = pair(16, 64)?;
     Stream::writes(64, 1, 16).run(settings, &from, to.card().remote)?;
-    // Until the driver has seen that nobody calls any more.
+    // Until the driver has seen that the program no longer calls.
     std::thread::sleep(settings.duration / 5);
     let (begin, used) = (Instant::now(), system::cpu_time());
     std::thread::sleep(settings.duration);

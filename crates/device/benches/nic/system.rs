@@ -92,7 +92,7 @@ pub(crate) fn event_file() -> io::Result<File> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the call above has just made this descriptor, and nobody else knows it.
+    // SAFETY: the call above has just made this descriptor, and nothing else knows it.
     Ok(File::from(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 

@@ -12,7 +12,7 @@ use super::asked::{Asked, Hearing};
 use super::mailer::Mailer;
 use super::service::ConnectionManager;
 
-/// Who hears what happens to a connection. Called by the connection manager's thread, in order: it may
+/// Hears what happens to a connection. Called by the connection manager's thread, in order: it may
 /// call the manager and the device, but must not wait.
 pub trait Watcher: Send + Sync {
     /// Something happened. After [`Event::Failed`], [`Event::Ended`] and [`Event::Resolved`] nothing more comes.
@@ -43,9 +43,9 @@ pub enum Inquiry {
     Gone,
 }
 
-/// Who hears of requests for a service.
+/// Hears of requests for a service.
 pub trait Acceptor: Send + Sync {
-    /// Somebody asks for a connection. What happens to it from now on is told to what is returned.
+    /// A peer asks for a connection. What happens to it from now on is told to what is returned.
     fn requested(&self, manager: &ConnectionManager, request: Box<Request>) -> Arc<dyn Watcher>;
 }
 

@@ -32,7 +32,7 @@ use crate::nic::Nic;
 /// Messages that are taken in before timers are looked at.
 const LOOK: usize = 256;
 
-/// Why nobody can listen for a service.
+/// Why a service cannot be listened for.
 #[derive(Debug, Error)]
 pub enum ListenError {
     /// This process listens for it already.
@@ -112,7 +112,7 @@ impl ConnectionManager {
     /// Lets requests for a service come in: so many may wait.
     ///
     /// # Errors
-    /// Somebody listens already.
+    /// This process or another one listens already.
     pub fn listen(
         self: &Arc<Self>,
         nic: &Nic,
@@ -132,7 +132,7 @@ impl ConnectionManager {
     /// Offers a datagram service.
     ///
     /// # Errors
-    /// Somebody offers it already.
+    /// This process or another one offers it already.
     pub fn serve(
         self: &Arc<Self>,
         nic: &Nic,
@@ -170,7 +170,7 @@ impl ConnectionManager {
         self.with(|books| books.hearing.answer(&mut books.mailer, asked, answer))
     }
 
-    /// The claim comes first: whoever has it is the only one in all processes, this one included.
+    /// Claims a service. That comes first: a claim is the only one in all processes, this one included.
     fn claim(
         self: &Arc<Self>,
         nic: &Nic,
@@ -250,7 +250,8 @@ impl ConnectionManager {
         self.if_ours(|books| books.manager.disconnect(clock::now(), id, &[]))
     }
 
-    /// The program has no use for a connection any more, in whatever state it is. Nobody hears of it from now on.
+    /// The program has no use for a connection any more, in whatever state it is. No watcher hears of it from
+    /// now on.
     pub fn abandon(&self, id: CommId) {
         if !self.member.is_ours() {
             return;
@@ -301,7 +302,7 @@ impl ConnectionManager {
 
     fn run(&self) {
         loop {
-            // Before looking: whoever calls sets what is to be seen, and rings then.
+            // Before looking: a thread that calls sets what is to be seen, and rings then.
             self.bell.clear();
             if self.stop.load(Ordering::SeqCst) {
                 return;
@@ -354,7 +355,7 @@ impl ConnectionManager {
         books.settle();
     }
 
-    /// Tells whom it concerns, outside of the lock.
+    /// Tells the watcher, acceptor or hearer that news concern, outside of the lock.
     fn tell(&self, news: News) {
         match news {
             News::Unreachable(id, error) => {
@@ -382,7 +383,7 @@ impl ConnectionManager {
                             books.watchers.insert(id, watcher);
                         }
                     }
-                    // Nobody listens any more.
+                    // The program no longer listens.
                     None => {
                         let _ = self.reject(id, RejectReason::INVALID_SERVICE_ID, &[]);
                     }
@@ -396,7 +397,7 @@ impl ConnectionManager {
                 };
                 match watcher {
                     Some(watcher) => watcher.happened(self, id, event),
-                    // Whoever waited for it is gone.
+                    // The watcher is gone.
                     None if !last => self.abandon(id),
                     None => {}
                 }

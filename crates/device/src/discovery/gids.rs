@@ -82,7 +82,8 @@ impl GidTable {
         self.addresses.is_empty()
     }
 
-    /// The last address of 127.0.0.0/8 is its broadcast address and belongs to nobody.
+    /// Whether an address is one of 127.0.0.0/8 that counts without being listed. The last of them does not:
+    /// it is the broadcast address.
     fn is_unlisted_loopback(&self, address: IpAddr) -> bool {
         const BROADCAST: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 255);
         match address {

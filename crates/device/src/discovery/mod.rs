@@ -1,6 +1,6 @@
 //! Which interfaces of this machine can be devices, and which of them are opened.
 //!
-//! RDMA exposes memory to whoever can send a packet, so only the loopback interface becomes a
+//! RDMA exposes memory to every program that can send a packet, so only the loopback interface becomes a
 //! device unless the user names others ([`Opening`]).
 
 mod gids;

@@ -83,12 +83,12 @@ fn drive(engines: &Engines, index: usize) {
     let driver = &station.driver;
     let mut watch = Watch::new(clock::now());
     while !driver.stop.load(Ordering::SeqCst) {
-        // Whoever needs the engine turned from now on says so here, also while we look.
+        // A thread that needs the engine turned from now on says so here, also while we look.
         driver.wakes_at.store(u64::MAX, Ordering::SeqCst);
         let next = look(engines, index, &mut watch);
         driver.wakes_at.fetch_min(next.map_or(u64::MAX, Time::nanos), Ordering::SeqCst);
         driver.doze.going_to_sleep();
-        // Whoever rings, or needs us earlier, from now on finds us asleep and wakes us.
+        // A thread that rings, or needs us earlier, from now on finds us asleep and wakes us.
         let turned = !station.turnstile.is_ringing().is_empty() && turn(engines, index);
         if !turned && !driver.stop.load(Ordering::SeqCst) {
             let until = driver.wakes_at.load(Ordering::SeqCst);
@@ -104,7 +104,7 @@ fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
     let driver = &station.driver;
     let now = clock::now();
     let seen = watch.see(station.looks.load(Ordering::Relaxed), now);
-    // Who was found gone a moment ago is not given the benefit of the doubt.
+    // A program that was found gone a moment ago is not given the benefit of the doubt.
     let doubted = now.nanos() < driver.caught_until.load(Ordering::Relaxed);
     let gone = seen == Seen::Gone || (seen == Seen::TooEarly && doubted);
     let parked = !driver.armed.load(Ordering::SeqCst);
@@ -116,14 +116,14 @@ fn look(engines: &Engines, index: usize, watch: &mut Watch) -> Option<Time> {
         }
         driver.arm();
     }
-    // Who sits in its place sleeps, and sees to no timers.
+    // A thread that sits in its place sleeps, and sees to no timers.
     let wanted = if parked && !gone && !seated { None } else { turn_now(engines, index) };
     let parked = !driver.armed.load(Ordering::SeqCst) && !driver.seated.load(Ordering::SeqCst);
     let tick = (parked || watch.quiet < QUIET_TICKS).then(|| watch.next_tick());
     [wanted, tick].into_iter().flatten().min()
 }
 
-/// Turns the engine, or rings if somebody is inside. Says when it wants to be turned next.
+/// Turns the engine, or rings if another thread is inside. Says when it wants to be turned next.
 fn turn_now(engines: &Engines, index: usize) -> Option<Time> {
     let station = engines.station(index);
     let Some(mut inside) = station.turnstile.try_enter() else {
@@ -143,7 +143,7 @@ fn turn_now(engines: &Engines, index: usize) -> Option<Time> {
     next
 }
 
-/// Turns the engine because somebody left the bell ringing; false if somebody is inside by now.
+/// Turns the engine because a thread left the bell ringing; false if another thread is inside by now.
 fn turn(engines: &Engines, index: usize) -> bool {
     let Some(inside) = engines.station(index).turnstile.try_enter() else { return false };
     engines.turn_and_leave(index, inside, Reason::Driver);

@@ -136,7 +136,7 @@ impl Engine {
         done as usize
     }
 
-    /// Meets a peer in another engine, if that is free: nobody ever waits for one engine inside of
+    /// Meets a peer in another engine, if that is free: no thread ever waits for one engine inside of
     /// another. If it is not, what is to be done goes there as packets.
     #[inline(never)]
     fn meet_abroad(&mut self, entry: &mut Entry, there: usize, around: &Engines) -> u32 {
@@ -146,7 +146,7 @@ impl Engine {
         let station = around.station(there);
         let _guard = WakeOnPanic(&station.driver);
         let Some(mut other) = station.turnstile.try_enter() else { return 0 };
-        // If a turn of it has panicked, whoever turns it next sees to that.
+        // If a turn of it has panicked, the thread that turns it next sees to that.
         let done = if other.turning { 0 } else { self.meet_in(entry, &mut other, station, around) };
         let wants = other.turning || other.wants_a_visit();
         if !other.leave_ringing().is_empty() || wants {
@@ -177,7 +177,7 @@ impl Engine {
         done
     }
 
-    /// Whether it was left in a state that somebody has to see to.
+    /// Whether the engine was left in a state that a thread has to see to.
     fn wants_a_visit(&mut self) -> bool {
         let called_upon = std::mem::take(&mut self.called_upon);
         called_upon || !self.ready.is_empty() || self.errands != 0 || self.let_go

@@ -17,8 +17,9 @@ const MOST: usize = 256;
 const TIME_WAIT: Duration = Duration::from_secs(10);
 
 impl Engine {
-    /// Has the last acknowledgement of a queue pair, or of all of them, sent once more by the next turn that leaves;
-    /// false if there is none. Two packets are seldom lost together, and for a process that ends nobody answers later.
+    /// Has the last acknowledgement of a queue pair, or of all of them, sent once more by the next turn that
+    /// leaves; false if there is none. Two packets are seldom lost together, and a process that has ended
+    /// answers no more.
     pub(crate) fn repeat_acks(&mut self, of: Option<Qpn>) -> bool {
         let indices: Vec<u16> = match of {
             Some(qpn) => vec![qps::index_of(qpn)],

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use super::sender::Sender;
 
 /// Bytes of packets that wait for an engine. As with a socket, what comes beyond is lost, and sent again
-/// by those who care.
+/// by reliable peers.
 const LIMIT: usize = 4 << 20;
 
 /// How many they may be.

@@ -1,6 +1,6 @@
 //! Whether a program answers what the driver takes in for it.
 //!
-//! A program that spins on its memory calls nobody: the driver takes packets in, and the program answers as
+//! A program that spins on its memory makes no calls: the driver takes packets in, and the program answers as
 //! soon as it sees them. An acknowledgement that the driver sends at once ends the peer's waiting for it, so
 //! the peer turns to its own memory, and needs its own driver for the answer. One that rides with the answer
 //! finds the peer still polling, and no driver is needed on either side. But a program that never answers
@@ -13,7 +13,7 @@ use ferroce_transport::Time;
 /// How long the driver keeps an acknowledgement back at least for an answer to take it along, if it does.
 const SHORTEST: Duration = Duration::from_micros(100);
 
-/// How long at most: whoever waits for it should not begin to ask.
+/// How long the driver keeps it back at most: the peer that waits for it should not begin to ask.
 const LONGEST: Duration = Duration::from_micros(500);
 
 /// What an answer in time adds, and how much is kept at most: so many waits in vain end the habit.

@@ -76,7 +76,7 @@ impl Tables {
         self.cqs.get_mut(cq.0 as usize)?.as_mut()
     }
 
-    /// Nobody has to be told of anything.
+    /// No thread that waits has to be told of anything.
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         self.touched.is_empty() && self.put_off.is_empty() && self.wakes.is_empty()
@@ -90,7 +90,7 @@ impl Tables {
         if self.touched.is_empty() {
             return;
         }
-        // Whoever arms a queue looks into it afterwards, with a fence between: so either it sees
+        // A thread that arms a queue looks into it afterwards, with a fence between: so either it sees
         // what was added, or we see here that it is armed.
         fence(Ordering::SeqCst);
         for cq in self.touched.drain(..) {

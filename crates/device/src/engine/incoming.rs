@@ -38,8 +38,8 @@ fn refusal(entry: &Entry, sender: &Sender, around: &Engines) -> Option<NotFor> {
     if entry.machine.service() != Service::Ud && !from_peer {
         return Some(NotFor::Peer);
     }
-    // Between two that meet in this process no packet goes over the network: whoever sent this one
-    // is not the peer.
+    // Between two queue pairs that meet in this process no packet goes over the network: this one is
+    // not from the peer.
     let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
     (sender.from_wire && is_local && !around.has_to_use_wire(entry.peer)).then_some(NotFor::Path)
 }

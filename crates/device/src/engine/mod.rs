@@ -1,10 +1,10 @@
 //! The engine: everything that happens, happens in a turn of it, and one thread at a time is in it.
 //!
 //! ```text
-//! turn:  mail (work that met a busy engine) -> receive -> timers -> transmit -> tell who waits
+//! turn:  mail (work that met a busy engine) -> receive -> timers -> transmit -> tell threads that wait
 //! ```
 //!
-//! Whoever posts work or looks for completions turns the engine; while nobody does, the driver
+//! A thread that posts work or looks for completions turns the engine; while none does so, the driver
 //! thread does ([`crate::driver`]). A device may have several ([`crate::engines`]): each has queue pairs
 //! of its own, and what one wants of another it does if that one is free, or leaves it in its freight.
 

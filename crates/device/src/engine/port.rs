@@ -145,7 +145,7 @@ pub(super) struct Stream<'a> {
 }
 
 impl DataSink<View<'_>> for Stream<'_> {
-    // Most of what a packet costs, in the innermost loop of both who asks and who answers.
+    // Most of what a packet costs, in the innermost loop of both requesters and responders.
     #[inline(always)]
     fn take(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
         let Self { port, way, counters, by, follows } = self;

@@ -2,7 +2,7 @@
 //!
 //! A queue pair number is a slot (8 bits) and an index (16 bits). The slot says which engine it
 //! belongs to, the index which of its queue pairs. Indices are dealt at random: a number that was
-//! in use a moment ago, in this process or one before it, should not mean somebody else now.
+//! in use a moment ago, in this process or one before it, should not mean another queue pair now.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

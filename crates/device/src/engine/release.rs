@@ -1,7 +1,7 @@
 //! When regions go that nothing holds any more.
 //!
 //! Each engine knows its own work. A region goes when no engine has any that names it: with several engines,
-//! the one whose last such work is done has whoever leaves it look at all of them.
+//! the one whose last such work is done has the thread that leaves it look at all of them.
 
 use ferroce_sys::sync::Share;
 use ferroce_wire::Lkey;
@@ -47,7 +47,7 @@ impl Everywhere<'_> {
 
 impl Engine {
     /// Sees whether work that named leaving regions is done. Alone, the engine deregisters them itself;
-    /// else whoever leaves it does so with all engines.
+    /// else the thread that leaves it does so with all engines.
     pub(crate) fn release_regions(&mut self) {
         if self.leaving.is_empty() {
             return;

@@ -51,7 +51,7 @@ pub(crate) struct Engine {
     pub(super) spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     pub(super) owing: Vec<u16>,
-    /// Bytes taken in since nobody was owed an acknowledgement.
+    /// Bytes taken in since no peer was owed an acknowledgement.
     pub(super) held: usize,
     /// The driver is at work, and may keep acknowledgements back for programs that answer.
     pub(super) patient: bool,
@@ -71,13 +71,13 @@ pub(crate) struct Engine {
     pub(super) unbindings: u64,
     /// Which of the engines of its device it is.
     pub(super) index: usize,
-    /// Engines that were left something, a bit each: whoever leaves this one calls on them.
+    /// Engines that were left something, a bit each: the thread that leaves this one calls on them.
     pub(crate) errands: u32,
     /// Another engine was here and has left something to do.
     pub(super) called_upon: bool,
-    /// Whoever leaves this one has to see whether leaving regions can go.
+    /// The thread that leaves this one has to see whether leaving regions can go.
     pub(crate) let_go: bool,
-    /// Somebody is in a turn. If it is so when one begins, the last one panicked.
+    /// A thread is in a turn. If it is so when a turn begins, the last one panicked.
     pub(super) turning: bool,
     /// The socket failed.
     pub(super) broken: bool,
@@ -93,7 +93,7 @@ pub(crate) enum Reason {
     Leaving,
     /// Work was posted.
     Posted,
-    /// Somebody looked for completions and found none.
+    /// A thread looked for completions and found none.
     Polled,
     /// The same, and will look again at once: the driver was sent to rest for it.
     Watched,
@@ -101,7 +101,7 @@ pub(crate) enum Reason {
     Glanced,
     /// The same, and all queue pairs here have their peers in this process: the network has nothing for them.
     Aloof,
-    /// Nobody else does.
+    /// No other thread turns the engine: the driver does, or a thread that does the work of the driver.
     Driver,
 }
 

@@ -24,7 +24,7 @@ const MAX_LOOKS: usize = 8;
 /// A timer that comes up so much too late says more about this process than about the peer.
 const LATE: Duration = Duration::from_millis(20);
 
-/// How long an acknowledgement waits for a packet to ride with, if nobody looks again.
+/// How long an acknowledgement waits for a packet to ride with, if no thread looks again.
 const LONGEST_RIDE: Duration = Duration::from_millis(1);
 
 /// How soon to call a fabric again that keeps packets back.
@@ -108,7 +108,7 @@ impl Engine {
         turned
     }
 
-    /// When somebody has to turn it, even if nothing happens: a timer is due then, or an
+    /// When a thread has to turn it, even if nothing happens: a timer is due then, or an
     /// acknowledgement has waited for a ride long enough.
     pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
         let longest = || self.kept_until.unwrap_or(self.tables.now + LONGEST_RIDE);

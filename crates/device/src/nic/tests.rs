@@ -157,7 +157,7 @@ fn work_in_the_mail_holds_its_memory() {
     let (lkey, _) = nic.register(domain, &memory, (0, 64), 0, Access::LOCAL_WRITE).unwrap();
     let is_registered = || nic.engines().control(0, |engine| engine.tables.memory.region(lkey).is_some());
 
-    // The engine is busy, so the work waits in the mail; and whoever was busy leaves it there.
+    // The engine is busy, so the work waits in the mail; and the thread that was busy leaves it there.
     let busy = nic.engines().station(0).turnstile.enter();
     let sge = Sge { address: 0, length: 64, lkey };
     qp.post_receive(&[ReceiveRequest { id: 1, sges: &[sge] }]).unwrap();
@@ -193,7 +193,7 @@ fn binding_a_window_anew_waits_for_who_uses_it_in_another_engine() {
                 nic.bind_window(domain, &bind).unwrap();
                 done.signal();
             });
-            // Whoever is inside may have asked for memory by the old key, and be writing to it now.
+            // The thread inside may have asked for memory by the old key, and be writing to it now.
             assert!(!done.wait(Some(Duration::from_millis(300))).unwrap(), "it was not waited for");
         });
         assert!(done.wait(Some(Duration::from_secs(20))).unwrap());

@@ -14,7 +14,7 @@ use crate::common::PATIENCE;
 use crate::numbers_for;
 use crate::victim::Victim;
 
-/// The lowest PSN of packets that are in order as far as anybody can guess.
+/// The lowest PSN of packets that are in order as far as an attacker can guess.
 pub(crate) const TAIL: u32 = 0xff_fff0;
 
 /// Bytes that may wait in the device's socket. A run counts with all its segments.
@@ -23,7 +23,7 @@ const UNDER_WAY: usize = 32 * 1024;
 /// What the kernel adds to each datagram in a socket's buffer, roughly.
 const OVERHEAD: usize = 768;
 
-/// Somebody who means no good.
+/// A sender that means no good, with a plain socket.
 pub(crate) struct Attacker {
     pub(crate) socket: UdpSocket,
     pub(crate) random: ChaCha8Rng,
@@ -139,7 +139,7 @@ impl Attacker {
     }
 }
 
-/// Packets that anybody has looked at: the device, or, of those that are for no slot, the leader of its port.
+/// Packets that were looked at: by the device, or, of those that are for no slot, by the leader of its port.
 fn seen(nic: &Nic) -> u64 {
     let counters = nic.counters();
     counters.packets_received + counters.strays + counters.mads_unclaimed

@@ -1,4 +1,4 @@
-//! Packets from somebody who means no good, sent by a plain socket to a device with live queue pairs: every
+//! Packets from a program that means no good, sent by a plain socket to a device with live queue pairs: every
 //! one of them is counted by name, no byte outside of a region changes, and what was attacked still works.
 #![allow(unsafe_code, reason = "no safe call tells the kernel to cut a run of packets")]
 
@@ -114,7 +114,7 @@ fn a_stranger_changes_nothing() {
     }
     attacker.settle();
     let strangers = counted(&victim, "wrong_peer");
-    // Datagrams may come from everybody, and congestion notifications come from the network.
+    // Datagrams may come from any sender, and congestion notifications come from the network.
     let notified = counted(&victim, "congestion_notifications");
     let refused = counted(&victim, "wrong_service") + counted(&victim, "wrong_qkey");
     assert_eq!(strangers + notified + refused, attacker.sent(), "{:?}", victim.counted());
@@ -128,7 +128,7 @@ fn queue_pairs_that_are_not_there_are_counted() {
     let mut attacker = Attacker::new([127, 0, NET, 18], &victim, 6);
     let ours = [victim.rc(), victim.uc(), victim.ud()];
     let mut numbers = vec![0, 1, 2, 0xff_ffff, 0x00_ffff, 0x80_0000];
-    // The same index in a slot that nobody can own is for nobody.
+    // The same index in a slot that no process can own is for no queue pair.
     numbers.extend(ours.iter().flat_map(|qpn| [qpn.get() & 0xffff, (qpn.get() & 0xffff) | 0xfe_0000]));
     let slot = ours[0].get() & 0xff_0000;
     numbers.extend((0..300).map(|_| slot | attacker.random.next_u32() & 0xffff));
@@ -153,7 +153,7 @@ fn runs_are_taken_apart() {
     let mut attacker = Attacker::new([127, 0, NET, 21], &victim, 7);
     let ack = Packet::congestion(victim.rc()).map_payload(|_: &[u8]| &[][..]);
     let len = ack.len();
-    // Forty good notifications, then every third one for nobody, or with a wrong ICRC.
+    // Forty good notifications, then every third one for no queue pair, or with a wrong ICRC.
     for bad in 0..3 {
         let mut run = Vec::new();
         for place in 0..40_u16 {
@@ -211,7 +211,7 @@ fn a_run_for_two_engines_reaches_both() {
     });
     let source = SocketAddr::new([127, 0, NET, 61].into(), PORT);
     let mut attacker = Attacker::at(source, &nic, address.into(), 9);
-    // Queue pairs without a peer take no packet from anybody, and that is counted where they live.
+    // Queue pairs without a peer take no packet from any sender, and that is counted where they live.
     let [first, second] = sides.each_ref().map(|side| side.qp.qpn());
     let nobody = Qpn::new(5);
     let mut run = Vec::new();

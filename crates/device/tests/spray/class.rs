@@ -38,20 +38,20 @@ pub(crate) enum Class {
     ForgedNak,
     /// A congestion notification.
     Congestion,
-    /// A request for a connection that nobody waits for.
+    /// A request for a connection that no process waits for.
     ConnectRequest,
-    /// Everything right, but from somebody else.
+    /// Everything right, but from another sender.
     Stranger,
 }
 
-/// Who seems to send it, and to whom.
+/// Which side seems to send it, and to which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// The honest requester to the responder.
     ToResponder,
     /// The responder to the honest requester.
     ToRequester,
-    /// Somebody else to the responder.
+    /// A stranger to the responder.
     FromStranger,
 }
 

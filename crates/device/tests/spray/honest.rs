@@ -22,7 +22,7 @@ const PACKETS: u32 = (MESSAGES + 1) * (MESSAGE / 4096) + 1;
 /// The first PSN that the common connection has.
 const FIRST: u32 = 0xff_fff0;
 
-/// How far the honest traffic has come, for whoever wants to lie about it.
+/// How far the honest traffic has come, for a sprayer that wants to lie about it.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     rounds: AtomicU64,

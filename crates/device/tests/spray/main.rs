@@ -3,7 +3,7 @@
 //! nothing outside of a region changes, no connection ends, and honest work goes on beside it.
 //!
 //! What no network card survives is left out: a packet of the peer with the very PSN that is expected, or an
-//! answer to what is under way, is the peer as far as anybody can tell.
+//! answer to what is under way, is the peer as far as a network card can tell.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -34,7 +34,7 @@ const NET: u8 = 97;
 /// Packets a second.
 const RATE: u64 = 60_000;
 
-/// A port on which nobody listens.
+/// A port on which no process listens.
 const UNUSED: u16 = 4799;
 
 /// Bytes of the memory that lies aim at; as much again on both sides of it is watched.
@@ -203,7 +203,8 @@ fn every_class_is_counted_by_its_name() {
                 let_pass(Duration::from_micros(50));
             }
         }
-        // Who asks for a service that nobody has is refused, and the refusal reaches somebody who never asked.
+        // A request for a service that no process has is refused, and the refusal reaches a peer that never
+        // asked.
         let at_most = if class == Class::ConnectRequest { 800 } else { 400 };
         let counted = scene.counted(names) - before;
         assert!((400..=at_most).contains(&counted), "{counted} {class:?} as {names:?}");
@@ -235,7 +236,7 @@ fn honest_work_goes_on_under_a_spray_of_lies() {
 }
 
 /// What the spray costs beyond the machine's time that it takes anyway: the same spray, aimed at the
-/// device and at a port that nobody has, in turns.
+/// device and at a port that no process has, in turns.
 #[test]
 fn honest_work_keeps_half_its_speed() {
     let Some(minutes) = soak_minutes() else { return };

@@ -9,10 +9,6 @@ use ferroce_fabric::Path;
 use ferroce_transport::State;
 use ferroce_wire::{Qpn, Service};
 
-use ferroce_fabric::Path;
-use ferroce_transport::State;
-use ferroce_wire::{Qpn, Service};
-
 use super::*;
 use crate::forward::Arrival;
 use crate::inner::{Refuses, Sink};
