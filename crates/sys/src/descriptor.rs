@@ -40,7 +40,7 @@ impl EventFd {
         };
         let refused = io::Error::last_os_error().raw_os_error();
         if read < 0 && refused != Some(libc::EAGAIN) && self.wait(Some(Duration::ZERO)).unwrap_or(false) {
-            // An old kernel: nobody else reads it, so what was just seen is still there.
+            // An old kernel: no other thread reads it, so what was just seen is still there.
             // SAFETY: the pointer is to eight bytes that live during the call.
             unsafe { libc::syscall(libc::SYS_read, fd, &raw mut count, 8_usize) };
         }
@@ -128,7 +128,7 @@ pub fn owned(fd: RawFd) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel gave it to us just now, so nobody else owns it.
+    // SAFETY: the kernel gave it to us just now, so nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -30,7 +30,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// All records ever made; they are used again, and never freed.
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
 
-/// Somebody has descriptors that no record knows yet, or no longer. No fork meanwhile.
+/// A thread has descriptors that no record knows yet, or no longer. No fork meanwhile.
 static HELD: AtomicBool = AtomicBool::new(false);
 
 /// The fork that is under way has waited for its turn.
@@ -52,11 +52,11 @@ pub struct Record {
     descriptors: [AtomicI32; MOST],
     map: AtomicPtr<c_void>,
     map_len: AtomicUsize,
-    /// What takes the place of descriptors in a child: an event that nobody signals.
+    /// What takes the place of descriptors in a child: an event that is never signalled.
     blank: AtomicI32,
 }
 
-// SAFETY: `next` is written before a record is shown to anybody, and records are never freed.
+// SAFETY: `next` is written before a record is shown to any other thread, and records are never freed.
 unsafe impl Sync for Record {}
 
 /// The right to have descriptors that no record knows.
@@ -163,7 +163,8 @@ impl Record {
     pub fn release(&self, _: &Held) {
         self.clear();
         let blank = self.blank.swap(-1, Ordering::Relaxed);
-        // SAFETY: the record made it when it was acquired, and nobody else closes it: it was taken out just now.
+        // SAFETY: the record made it when it was acquired, and no other thread closes it: it was taken out
+        // just now.
         unsafe { libc::close(blank) };
         self.used.store(false, Ordering::Release);
     }
@@ -262,7 +263,7 @@ impl<T: Default + Sync + 'static> PerProcess<T> {
             }
             let new = Box::into_raw(Box::new((generation(), T::default())));
             if self.current.compare_exchange(at, new, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other thread has seen it.
                 drop(unsafe { Box::from_raw(new) });
             }
         }

@@ -32,7 +32,7 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A generator of its own for somebody else.
+    /// Another generator, with a seed from this one.
     pub fn fork(&mut self) -> ChaCha8Rng {
         let mut seed = [0; 32];
         self.0.fill_bytes(&mut seed);

@@ -1,4 +1,4 @@
-//! Record locks on the shared file: who owns a slot.
+//! Record locks on the shared file: which process owns a slot.
 //!
 //! They are the classic ones of POSIX and belong to the *process*: the kernel releases them however it
 //! ends, a forked child does not have them, and a descriptor that was passed on does not carry them. The

@@ -1,6 +1,6 @@
 //! Unix sockets with abstract names: how members talk, and pass sockets to each other.
 //!
-//! Every call is made without waiting; who wants to wait polls.
+//! Every call is made without waiting; a thread that wants to wait polls.
 
 use std::io;
 use std::mem;
@@ -11,7 +11,7 @@ use libc::{c_int, c_void, socklen_t};
 
 use crate::descriptor::owned;
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The process; 0 if it is of another namespace.
@@ -45,7 +45,7 @@ pub fn bind(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     outcome(unsafe { libc::bind(socket.as_raw_fd(), from, len) })
 }
 
-/// Connects to an abstract name; fails at once if nobody listens or the queue is full.
+/// Connects to an abstract name; fails at once if no process listens or the queue is full.
 pub fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let (address, len) = abstract_name(name)?;
     let from = (&raw const address).cast::<libc::sockaddr>();
@@ -103,7 +103,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     owned(unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) })
 }
 
-/// Who is at the other end: of a listener's side, who connected; of the other, who listens.
+/// The process at the other end: of a listener's side, the one that connected; of the other, the one that
+/// listens.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut seen = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
@@ -116,7 +117,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     Ok(Peer { pid: u32::try_from(seen.pid).unwrap_or(0), uid: seen.uid })
 }
 
-/// Lets a datagram socket say who sent each message.
+/// Lets a datagram socket say which process sent each message.
 pub fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     let on: c_int = 1;
     let from = (&raw const on).cast::<c_void>();
@@ -181,20 +182,20 @@ pub struct Message {
     pub cut: bool,
     /// Descriptors that came with it.
     pub descriptors: Vec<OwnedFd>,
-    /// Who sent it, if the socket tells.
+    /// The process that sent it, if the socket tells.
     pub sender: Option<Peer>,
 }
 
 /// What may come with a message.
 ///
-/// Descriptors are a danger: if somebody sends the shared file to a member, closing that second descriptor of it
-/// would release all record locks of the member. What there is no room for never becomes a descriptor of this
-/// process, and the kernel only says that something was cut.
+/// Descriptors are a danger: if a process sends the shared file to a member, closing that second descriptor
+/// of it would release all record locks of the member. What there is no room for never becomes a descriptor
+/// of this process, and the kernel only says that something was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Nothing.
     None,
-    /// Who sent it, on a socket that tells, and then nothing else.
+    /// The process that sent it, on a socket that tells, and then nothing else.
     Sender,
     /// Descriptors.
     Descriptors,
@@ -233,7 +234,7 @@ pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], room: Room) -> io::Resu
         match (level, kind) {
             (libc::SOL_SOCKET, libc::SCM_RIGHTS) => {
                 for number in value.chunks_exact(4).filter_map(|bytes| bytes.first_chunk()) {
-                    // SAFETY: the kernel has just put this descriptor into our table, and nobody else knows it.
+                    // SAFETY: the kernel has just put this descriptor into our table; nothing else knows it.
                     message.descriptors.push(unsafe { OwnedFd::from_raw_fd(c_int::from_ne_bytes(*number)) });
                 }
             }

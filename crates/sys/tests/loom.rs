@@ -39,7 +39,7 @@ impl Watched {
     }
 }
 
-/// Stands in for the eventfd: who sleeps on it for ever is a deadlock, which loom reports.
+/// Stands in for the eventfd: a thread that sleeps on it for ever is a deadlock, which loom reports.
 #[derive(Default)]
 struct Gong {
     sounding: Mutex<bool>,
@@ -156,7 +156,7 @@ impl World {
     }
 }
 
-/// Two posters come while somebody is inside; whoever leaves calls behind says so.
+/// Two posters come while a thread is inside; a thread that leaves calls behind says so.
 fn posters_with_one_inside(rounds: usize) {
     let world = World::new();
     let holder = world.turnstile.try_enter().expect("nobody else is there");
@@ -184,8 +184,8 @@ fn no_post_is_lost_when_everybody_leaves_at_once() {
     model(5, || posters_with_one_inside(1));
 }
 
-/// Nobody but the protocol wakes the driver before everything is done: a call that is lost leaves
-/// everybody asleep.
+/// Nothing but the protocol wakes the driver before everything is done: a call that is lost leaves
+/// all threads asleep.
 fn posters_with_a_driver(rounds: usize) {
     let world = World::new();
     let driver = thread::spawn({
@@ -312,11 +312,11 @@ fn a_mailbox_that_was_filled_is_not_empty_to_who_is_told() {
     });
 }
 
-/// What two engines have in common. Loom ends a model in which somebody writes while others read or write.
+/// What two engines have in common. Loom ends a model in which a thread writes while others read or write.
 #[derive(Default)]
 struct Common(UnsafeCell<u32>);
 
-// SAFETY: that nobody reads it while another thread writes is what the models below find out.
+// SAFETY: that no thread reads it while another one writes is what the models below find out.
 unsafe impl Sync for Common {}
 
 #[test]
@@ -354,7 +354,7 @@ struct Station {
     freight: Mailbox<()>,
 }
 
-/// Does in one engine what was left for it, until nobody has rung.
+/// Does in one engine what was left for it, until no thread has rung.
 fn take_in<'a>(station: &'a Station, mut inside: Inside<'a, Watched>) {
     loop {
         inside.take_calls();

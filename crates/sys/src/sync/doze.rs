@@ -25,7 +25,7 @@ pub struct Doze<A = EventFd> {
 
 /// What a sleeper waits on.
 pub trait Alarm {
-    /// Wakes the sleeper; if nobody sleeps on it, the next one to do so is woken at once.
+    /// Wakes the sleeper; if no thread sleeps on it, the next one to do so is woken at once.
     fn sound(&self);
 
     /// Takes back every [`sound`](Self::sound) so far.
@@ -50,7 +50,7 @@ impl<A: Alarm> Doze<A> {
     /// what woke it, which is then silenced. An alarm that sounds late, for a sleep that is over, ends
     /// the next sleep early and does no other harm.
     pub fn awake(&self, sounded: bool) {
-        // In this order: nobody sounds the alarm for the next sleep before it is announced.
+        // In this order: no thread sounds the alarm for the next sleep before it is announced.
         self.state.swap(AWAKE, AcqRel);
         if sounded {
             self.alarm.silence();

@@ -1,4 +1,4 @@
-//! Work for whoever is inside, from those who are not.
+//! Work for the thread inside a turnstile, from threads outside of it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -27,7 +27,7 @@ impl<T> Mailbox<T> {
     }
 
     /// Puts an item in, behind all others. A thread that learns that this has returned finds the
-    /// mailbox not empty, unless somebody has taken the item.
+    /// mailbox not empty, unless another thread has taken the item.
     pub fn push(&self, item: T) {
         let mut items = self.lock();
         items.push_back(item);
@@ -55,7 +55,7 @@ impl<T> Mailbox<T> {
         !self.has.load(Acquire)
     }
 
-    /// The items, even if somebody panicked with the lock: a queue is whole between any two steps.
+    /// The items, even if a thread panicked with the lock: a queue is whole between any two steps.
     fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }

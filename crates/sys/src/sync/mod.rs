@@ -1,14 +1,14 @@
 //! How threads meet around an engine.
 //!
-//! There is no thread that must run for work to be done: whoever is inside the [`Turnstile`] is the
-//! engine, and a driver thread only comes when nobody else does. A thread that has work
+//! There is no thread that must run for work to be done: the thread inside the [`Turnstile`] is the
+//! engine, and a driver thread only comes when no other thread does. A thread that has work
 //!
 //! 1. puts it where the engine will find it (a [`Mailbox`], or a ring of its own),
 //! 2. rings ([`Turnstile::ring`]),
 //! 3. tries to enter ([`Turnstile::try_enter`]). If it cannot, it goes: the one inside will see the
 //!    bell before it leaves,
 //! 4. inside, takes the calls ([`Inside::take_calls`]), works, and leaves ([`Inside::leave`]). If
-//!    somebody has rung meanwhile it is still inside and does another round,
+//!    another thread has rung meanwhile it is still inside and does another round,
 //! 5. after a few rounds has done enough for others: it leaves the bell ringing
 //!    ([`Inside::leave_ringing`]) and wakes the driver ([`Doze::wake_if_asleep`]).
 //!
@@ -16,7 +16,7 @@
 //! more, and sleeps. Completions come back over a [`ring`].
 //!
 //! Several engines have a turnstile each. What they have in common is divided into as many [`Share`]s:
-//! whoever is inside one of them may read it, and whoever is inside all of them may change it.
+//! a thread inside one of them may read it, and a thread inside all of them may change it.
 //!
 //! `tests/loom.rs` runs exactly this under every interleaving; for that, [`prim`] alone decides
 //! whose atomics these are.

@@ -52,8 +52,8 @@ mod modelled {
     /// Once: to look again shows a model nothing new.
     pub const SPINS: u32 = 1;
 
-    /// Stands in for a futex: to compare and fall asleep is one step for those who wake. A thread that
-    /// nobody wakes is a deadlock, which loom reports.
+    /// Stands in for a futex: to compare and fall asleep is one step for threads that wake others. A thread
+    /// that no other wakes is a deadlock, which loom reports.
     #[derive(Debug, Default)]
     pub struct Parking {
         bucket: Mutex<()>,

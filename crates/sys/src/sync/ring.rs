@@ -137,7 +137,7 @@ impl<const WORDS: usize> Consumer<WORDS> {
     }
 }
 
-/// Tells anybody how full a ring is, without a hand in it.
+/// Tells any thread how full a ring is, without a hand in it.
 #[derive(Clone)]
 pub struct Gauge<const WORDS: usize>(Arc<Shared<WORDS>>);
 

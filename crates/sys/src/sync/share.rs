@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 /// One of a fixed number of shares in a value.
 ///
-/// A share lends the value to be read, like any borrow of it. Who has *all* shares for himself at once may
-/// change it ([`Share::all`]): then nobody can be reading, because reading borrows a share. The shares of a
-/// device's engines lie behind their turnstiles, so reading costs whoever is inside nothing, and changing
-/// costs a walk through all of them.
+/// A share lends the value to be read, like any borrow of it. A thread that has *all* shares to itself at
+/// once may change it ([`Share::all`]): then no thread can be reading, because reading borrows a share. The
+/// shares of a device's engines lie behind their turnstiles, so reading costs the thread inside nothing, and
+/// changing costs a walk through all of them.
 ///
 /// There is no lock in here. It is the borrows of the shares that keep readers and the writer apart, and
-/// whatever hands a share from thread to thread (a turnstile) that shows what was written to those who
+/// whatever hands a share from thread to thread (a turnstile) that shows what was written to threads that
 /// read later.
 pub struct Share<T> {
     common: Arc<Common<T>>,
@@ -26,7 +26,7 @@ struct Common<T> {
 }
 
 // SAFETY: shares in several threads read the value at the same time, which `T: Sync` allows. One thread may
-// change it, or drop it with the last share, which `T: Send` allows; `all` sees to it that nobody reads then.
+// change it, or drop it with the last share, which `T: Send` allows; `all` sees to it that none reads then.
 unsafe impl<T: Send + Sync> Send for Share<T> {}
 // SAFETY: a share that is lent to other threads lends them the value to be read, as above.
 unsafe impl<T: Send + Sync> Sync for Share<T> {}
@@ -39,7 +39,7 @@ impl<T> Share<T> {
         (0..shares).map(|_| Self { common: Arc::clone(&common) }).collect()
     }
 
-    /// The value, to be changed by the one who has all its shares. `None` if one is missing, or
+    /// The value, to be changed by the thread that has all its shares. `None` if one is missing, or
     /// belongs to another value.
     pub fn all<'a>(shares: impl IntoIterator<Item = &'a mut Self>) -> Option<&'a mut T> {
         let mut shares = shares.into_iter();
@@ -55,7 +55,7 @@ impl<T> Share<T> {
             return None;
         }
         // SAFETY: the references were given away for 'a and are of as many shares as were ever made, no two of
-        // them the same: so for 'a nobody else has a share to read the value by, or to call this with.
+        // them the same: so for 'a no other code has a share to read the value by, or to call this with.
         Some(unsafe { &mut *first.common.value.get() })
     }
 }
@@ -65,7 +65,7 @@ impl<T> Deref for Share<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: while this share is borrowed nobody has all shares for himself, so nobody changes the value.
+        // SAFETY: while this share is borrowed no thread has all shares to itself, so none changes the value.
         unsafe { &*self.common.value.get() }
     }
 }

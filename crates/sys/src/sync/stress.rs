@@ -86,7 +86,7 @@ impl World {
                 self.work(inside);
                 continue;
             }
-            // Nobody hides a lost wake-up by waking the driver once more before everything is done.
+            // No thread hides a lost wake-up by waking the driver once more before everything is done.
             let sounded = self.finished.load(Ordering::SeqCst) || sounds(self.doze.alarm(), LOST);
             assert!(sounded, "nobody woke the driver: {:?}", self.turnstile);
             self.doze.awake(true);

@@ -18,28 +18,29 @@ bitflags! {
     pub struct Calls: u32 {
         /// Work was posted.
         const POSTED = 1 << 8;
-        /// Packets may have arrived. Who takes this call reads until nothing is left, or rings again.
+        /// Packets may have arrived. The thread that takes this call reads until nothing is left, or rings
+        /// again.
         const ARRIVED = 1 << 9;
         /// A time has come.
         const TIMER = 1 << 10;
     }
 }
 
-/// Somebody is inside.
+/// A thread is inside.
 const INSIDE: u32 = 1 << 0;
-/// Somebody may be asleep in [`Turnstile::enter`]: who leaves wakes one.
+/// Threads may be asleep in [`Turnstile::enter`]: the thread that leaves wakes one.
 const WAITING: u32 = 1 << 1;
 /// The bits of all calls.
 const CALLS: u32 = Calls::all().bits();
 
-/// Lets one thread at a time to a value, and has a bell that is heard by whoever is inside.
+/// Lets one thread at a time to a value, and has a bell that the thread inside hears.
 ///
 /// The lock and the bell are bits of one atomic word, and that is the whole protocol: all changes
-/// of one word have one order. A thread that rings, then finds somebody inside, has rung *before*
+/// of one word have one order. A thread that rings, then finds another thread inside, has rung *before*
 /// that one leaves; and leaving is a single step that looks at the bell, so it sees the call and
-/// stays ([`Inside::leave`]) or goes with the duty to send somebody ([`Inside::leave_ringing`]).
-/// A thread that rings after the last one has left finds nobody inside, and enters itself. So no
-/// call is ever lost, and no one who rings ever has to wait.
+/// stays ([`Inside::leave`]) or goes with the duty to send another thread ([`Inside::leave_ringing`]).
+/// A thread that rings after the last one has left finds no thread inside, and enters itself. So no
+/// call is ever lost, and no thread that rings ever has to wait.
 ///
 /// Entering and leaving cost one read-modify-write each, and taking calls one more if there are any.
 pub struct Turnstile<T> {
@@ -53,16 +54,16 @@ pub struct Turnstile<T> {
 unsafe impl<T: Send> Sync for Turnstile<T> {}
 
 impl<T> Turnstile<T> {
-    /// A turnstile around `value`: nobody is inside and nobody has rung.
+    /// A turnstile around `value`: no thread is inside and none has rung.
     #[must_use]
     pub fn new(value: T) -> Self {
         Self { word: AtomicU32::new(0), parking: Parking::default(), value: UnsafeCell::new(value) }
     }
 
     /// Says that there is something to do. It never waits. What this thread did before is seen by
-    /// the one who takes the calls.
+    /// the thread that takes the calls.
     ///
-    /// The caller then tries to enter, or sees to it that somebody does.
+    /// The caller then tries to enter, or sees to it that another thread does.
     pub fn ring(&self, calls: Calls) {
         self.word.fetch_or(calls.bits() & CALLS, SeqCst);
     }
@@ -73,7 +74,7 @@ impl<T> Turnstile<T> {
         Calls::from_bits_truncate(self.word.load(SeqCst))
     }
 
-    /// Enters if nobody is inside.
+    /// Enters if no thread is inside.
     #[must_use]
     pub fn try_enter(&self) -> Option<Inside<'_, T>> {
         // A look first, because a taken turnstile should not cost its owner the cache line. It cannot be
@@ -84,8 +85,8 @@ impl<T> Turnstile<T> {
         Some(self.inside())
     }
 
-    /// Enters, and waits for it if it must: for control paths, never for posting or polling. Who
-    /// comes by at the right moment may enter first.
+    /// Enters, and waits for it if it must: for control paths, never for posting or polling. A thread
+    /// that comes by at the right moment may enter first.
     pub fn enter(&self) -> Inside<'_, T> {
         for _ in 0..prim::SPINS {
             if let Some(inside) = self.try_enter() {
@@ -94,8 +95,8 @@ impl<T> Turnstile<T> {
             prim::pause();
         }
         loop {
-            // WAITING is set even if we get in: leaving clears it and wakes one, and whoever was woken
-            // cannot know whether others still sleep. The last one wakes nobody, at the price of one call.
+            // WAITING is set even if we get in: leaving clears it and wakes one thread, and that one cannot
+            // know whether others still sleep. The last one wakes none, at the price of one call.
             let before = self.word.fetch_or(INSIDE | WAITING, Acquire);
             if before & INSIDE == 0 {
                 return self.inside();
@@ -104,17 +105,17 @@ impl<T> Turnstile<T> {
         }
     }
 
-    /// The value, without a lock: nobody else can have it.
+    /// The value, without a lock: no other thread can have it.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// For the one who has just set the bit INSIDE.
+    /// For the thread that has just set the bit INSIDE.
     fn inside(&self) -> Inside<'_, T> {
         Inside { turnstile: self, value: PhantomData }
     }
 
-    /// Opens the turnstile; only for the one inside, who must not touch the value any more.
+    /// Opens the turnstile; only for the thread inside, which must not touch the value any more.
     fn go(&self) -> Calls {
         let before = self.word.fetch_and(!(INSIDE | WAITING), SeqCst);
         self.wake_if_waiting(before);
@@ -141,8 +142,8 @@ impl<T> fmt::Debug for Turnstile<T> {
 
 /// Being inside a [`Turnstile`]: the way to its value.
 ///
-/// Dropping it leaves as [`leave_ringing`](Self::leave_ringing) does, so that a panic shuts nobody
-/// out; but then nobody is told of the calls that are left. Who catches the panic wakes the driver.
+/// Dropping it leaves as [`leave_ringing`](Self::leave_ringing) does, so that a panic shuts no thread
+/// out; but then no thread is told of the calls that are left: a guard of the caller wakes the driver.
 #[must_use = "who is inside has to work and leave"]
 pub struct Inside<'a, T> {
     turnstile: &'a Turnstile<T>,
@@ -160,7 +161,7 @@ impl<T> Inside<'_, T> {
         Calls::from_bits_truncate(word.fetch_and(!CALLS, SeqCst))
     }
 
-    /// Rings for whoever comes next, when a turn could not finish. To leave after this takes
+    /// Rings for the thread that comes next, when a turn could not finish. To leave after this takes
     /// [`leave_ringing`](Self::leave_ringing).
     pub fn ring(&self, calls: Calls) {
         if !calls.is_empty() {
@@ -168,10 +169,10 @@ impl<T> Inside<'_, T> {
         }
     }
 
-    /// Leaves, unless somebody has rung since the calls were last taken.
+    /// Leaves, unless a thread has rung since the calls were last taken.
     ///
     /// # Errors
-    /// Somebody has rung: the caller is still inside.
+    /// A thread has rung: the caller is still inside.
     pub fn leave(self) -> Result<(), Self> {
         let mut before = INSIDE;
         while let Err(now) = self.turnstile.word.compare_exchange(before, 0, SeqCst, Relaxed) {
@@ -187,7 +188,7 @@ impl<T> Inside<'_, T> {
     }
 
     /// Leaves in any case and returns the calls that are still ringing. If there are any, the
-    /// caller must see to it that somebody comes: it wakes the driver.
+    /// caller must see to it that another thread comes: it wakes the driver.
     #[must_use = "if calls are left, somebody has to be sent"]
     pub fn leave_ringing(self) -> Calls {
         let turnstile = self.turnstile;
