@@ -362,8 +362,8 @@ impl Nic {
         self.replace(lkey, change, MemoryTable::reregister)
     }
 
-    /// Makes another region of this one under the same keys, as C programs expect it: peers that know them
-    /// reach the new region.
+    /// Makes another region of this one under the same keys, as C programs expect it: work that names them
+    /// reaches the new region.
     ///
     /// # Errors
     /// As [`reregister`](Self::reregister).

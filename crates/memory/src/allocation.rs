@@ -101,7 +101,7 @@ impl Allocation {
     /// The bytes back, if they came [from a box](Self::from_boxed) and this is the last to hold them.
     ///
     /// # Errors
-    /// The allocation itself: somebody else holds it, or it did not come from a box.
+    /// The allocation itself: it is held elsewhere too, or it did not come from a box.
     pub fn into_boxed(self: Arc<Self>) -> Result<Box<[u8]>, Arc<Self>> {
         if self.origin != Origin::Boxed {
             return Err(self);
@@ -138,7 +138,7 @@ impl Allocation {
         self.writable
     }
 
-    /// The first byte, for those who know what they do: the bytes may change at any moment.
+    /// The first byte, for callers that are prepared for the bytes to change at any moment.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
         self.first.as_ptr()
@@ -184,7 +184,7 @@ impl Allocation {
         Ok(())
     }
 
-    /// One byte, to wait for: who sees it change sees what was placed before it (Acquire).
+    /// One byte, to wait for: a thread that sees it change sees what was placed before it (Acquire).
     ///
     /// # Errors
     /// The byte is not inside.
@@ -243,13 +243,13 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         match self.origin {
             Origin::Mapped(mapped) => {
-                // SAFETY: `zeroed` mapped exactly this range, and nobody holds it any more.
+                // SAFETY: `zeroed` mapped exactly this range, and nothing holds it any more.
                 let result = unsafe { libc::munmap(self.as_ptr().cast(), mapped) };
                 debug_assert_eq!(result, 0, "a mapping of our own can be taken back");
             }
             Origin::Boxed => {
                 let bytes = std::ptr::slice_from_raw_parts_mut(self.as_ptr(), self.len);
-                // SAFETY: `from_boxed` took these bytes from a box of this length, and nobody
+                // SAFETY: `from_boxed` took these bytes from a box of this length, and nothing
                 // holds them any more.
                 drop(unsafe { Box::from_raw(bytes) });
             }

@@ -23,8 +23,8 @@ pub struct Place<'a> {
     table: PhantomData<&'a MemoryTable>,
 }
 
-/// A place that a peer's key has opened. If it came through a window, that is held still for as long: who
-/// binds the window anew, in another engine, waits until the access is over.
+/// A place that a peer's key has opened. If it came through a window, that is held still for as long: a
+/// thread that binds the window anew, in another engine, waits until the access is over.
 pub struct Opened<'a> {
     place: Place<'a>,
     _window: Option<WindowHold<'a>>,

@@ -26,7 +26,7 @@ pub(super) const PEER_WRITES: Access = Access::REMOTE_WRITE.union(Access::REMOTE
 
 /// What engines look keys up in.
 ///
-/// All engines of a device read it at the same time; regions come and go only while nobody does, which
+/// All engines of a device read it at the same time; regions come and go only while none does, which
 /// is what `&mut self` says here, so using one takes no lock. What work binds and invalidates while others
 /// read are windows, and those have locks of their own.
 ///
@@ -45,7 +45,7 @@ pub struct MemoryTable {
     dealer: Mutex<Dealer>,
 }
 
-/// A region to be: which memory, under which address, and who may do what with it.
+/// A region to be: which memory, under which address, and what its owner and peers may do with it.
 #[derive(Clone, Debug)]
 pub struct RegionSpec {
     /// The protection domain that it belongs to.
@@ -161,7 +161,7 @@ impl MemoryTable {
         Ok(RegionKeys::of(key))
     }
 
-    /// The same with the keys that it has: whoever knows them reaches the new region.
+    /// Makes another region of this one under the same keys: work that names them reaches the new region.
     ///
     /// # Errors
     /// As [`reregister`](Self::reregister).
@@ -366,7 +366,7 @@ impl MemoryTable {
 
     #[inline]
     pub(super) fn find_region(&self, key: u32) -> Result<(DomainId, &Region), Denied> {
-        // A window is not even looked at: it may be held still by who asks.
+        // A window is not even looked at: it may be held still by the thread that asks.
         match self.entries.get(&handle(key)) {
             Some(Entry { key: whole, domain, kind: Kind::Region(region) }) if *whole == key => {
                 Ok((*domain, region))

@@ -23,9 +23,9 @@ pub enum WindowKind {
 /// A memory window.
 ///
 /// Work of a queue pair binds and invalidates windows while other engines read the table: so what
-/// changes has a lock, and only those pay for it who come through a window. An access holds it until its bytes are
-/// copied, and waits for nothing meanwhile: so who changes a window knows that no access by the old rule is under
-/// way any more.
+/// changes has a lock, and only accesses through a window pay for it. An access holds it until its bytes are
+/// copied, and waits for nothing meanwhile: so a thread that changes a window knows that no access by the old
+/// rule is under way any more.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) kind: WindowKind,
@@ -192,7 +192,7 @@ impl MemoryTable {
         }
     }
 
-    /// How often a region has lost its last window: who waits for that looks again when it changes.
+    /// How often a region has lost its last window: engines that wait for that look again when it changes.
     #[must_use]
     pub fn unbindings(&self) -> u64 {
         self.unbindings.load(Ordering::Relaxed)
@@ -289,8 +289,8 @@ impl MemoryTable {
         }
     }
 
-    /// The list of windows that belong to queue pairs. Whoever holds a window still may take it, not the
-    /// other way round.
+    /// The list of windows that belong to queue pairs. A thread that holds a window still may take it, not
+    /// the other way round.
     pub(super) fn owned(&self) -> MutexGuard<'_, BTreeSet<(Qpn, u32)>> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -39,12 +39,12 @@ fn everywhere(copy: impl Fn(*mut u8, *const u8, usize)) {
 }
 
 fn slice<'a>(from: *const u8, len: usize) -> &'a [u8] {
-    // SAFETY: `everywhere` gives a source of more bytes, which nobody writes.
+    // SAFETY: `everywhere` gives a source of more bytes, which nothing writes.
     unsafe { std::slice::from_raw_parts(from, len) }
 }
 
 fn slice_mut<'a>(to: *mut u8, len: usize) -> &'a mut [u8] {
-    // SAFETY: `everywhere` gives a target of more bytes, which nobody else uses.
+    // SAFETY: `everywhere` gives a target of more bytes, which nothing else uses.
     unsafe { std::slice::from_raw_parts_mut(to, len) }
 }
 

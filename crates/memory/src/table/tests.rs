@@ -261,7 +261,7 @@ fn a_window_is_not_bound_anew_under_an_access_of_another_engine() {
     place.write(&[7; 16]).unwrap();
     drop(place);
     assert!(!held(&table));
-    // A region is not held by anybody.
+    // A region is not held by any access.
     let _place = table.remote(BY, keys.rkey, BASE, 8, WRITE).unwrap();
     assert_eq!(table.bind(BY, &Bind { length: 0, new_key: table.next_window_key(window), ..bind }), Ok(()));
 }
