@@ -128,7 +128,7 @@ impl<F> Capture<F> {
         file.flush();
     }
 
-    /// The file. If somebody panicked over it, the rest of it may be odd, but not this process.
+    /// The file. If a thread panicked over it, the rest of it may be odd, but not this process.
     fn file(&self) -> MutexGuard<'_, PcapNg<BufWriter<fs::File>>> {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -77,7 +77,7 @@ impl<F: Fabric> Faults<F> {
         &self.way.inner
     }
 
-    /// Sends at once what is still held, for whoever is about to stop calling.
+    /// Sends at once what is still held, for a caller that is about to stop calling.
     pub fn flush(&mut self) -> Sent {
         for held in &mut self.held {
             held.release(&mut self.way);

@@ -100,7 +100,7 @@ pub trait Fabric: Send {
     /// The socket is beyond use.
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()>;
 
-    /// As [`receive`](Self::receive), for somebody who looks again and again: it may stop at the first
+    /// As [`receive`](Self::receive), for a caller that looks again and again: it may stop at the first
     /// datagram, and then says that more may be waiting.
     ///
     /// # Errors

@@ -24,7 +24,7 @@ pub struct Toward<'a> {
     pub route: &'a Route,
     /// The slot of the queue pair that it is for.
     pub slot: u8,
-    /// The last packet in the outbox, if there is any, goes there too: nobody has to compare.
+    /// The last packet in the outbox, if there is any, goes there too: nothing has to be compared.
     pub is_known: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Which way the packets of a queue pair take, and who decides it.
+//! Which way the packets of a queue pair take, and what decides it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -18,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! A mesh of servers in which everybody talks to everybody is in [`broker`].
+//! A mesh of servers in which every member talks to every other is in [`broker`].
 //!
 //! Everything else here is the verbs API: full control, without `unsafe`.
 //!

@@ -25,7 +25,7 @@ pub struct Messages {
 }
 
 // SAFETY: what keeps this from being `Send` are the raw pointers in `headers` and `pieces`. They own nothing,
-// nobody here reads through them, and the callers of `send` and `receive`, the only ones to hand them to
+// no code here reads through them, and the callers of `send` and `receive`, the only ones to hand them to
 // the kernel, promise to have set them since: pointers from another thread's time are never used.
 unsafe impl Send for Messages {}
 

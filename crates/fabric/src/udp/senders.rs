@@ -58,7 +58,7 @@ impl<S> Senders<S> {
         self.ports[..self.places.len()].iter().position(|&known| known == port)
     }
 
-    /// A new place for this port, or the oldest one whose socket nobody counts on.
+    /// A new place for this port, or the oldest one whose socket is not promised.
     fn make_room(&mut self, port: u16, open: impl FnOnce() -> Option<S>) -> Option<usize> {
         let place = |socket| Place { socket, last_used: 0, promised: 0 };
         let at = self.places.len();

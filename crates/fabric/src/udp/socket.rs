@@ -49,7 +49,7 @@ pub struct Socket {
     family: Family,
 }
 
-/// Who sees to it that a forked child does not keep the descriptor.
+/// What sees to it that a forked child does not keep the descriptor.
 #[derive(Debug)]
 enum Kept {
     /// Its owner, for all its sockets together.
@@ -70,7 +70,7 @@ impl Kept {
 /// Whether others may bind to the same port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// Nobody else has the port, or the socket is not opened.
+    /// No other socket has the port, or the socket is not opened.
     Alone,
     /// The socket joins those that are on the port, all of them shared and of this user.
     Shared,
@@ -275,7 +275,7 @@ impl Socket {
         result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
     }
 
-    /// Keeps next to nothing of what may come: nobody will read it.
+    /// Keeps next to nothing of what may come: no thread will read it.
     pub fn prepare_to_ignore(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
     }

@@ -221,7 +221,7 @@ fn packets_leave_from_the_promised_port() {
     }
 }
 
-/// Without these the IPv4 identification would be a counter that nobody can know, and the ICRC wrong.
+/// Without these the IPv4 identification would be a counter that no program can know, and the ICRC wrong.
 #[test]
 fn no_socket_fragments_over_either_family() {
     let (mut sender, _receiver) = pair(true, true);
