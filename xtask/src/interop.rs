@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // Both ends of what is measured are busy all the time.
         Shape { initramfs: early, processors: 2, napi_tx: false }
     } else {
-        // One processor is enough, and leaves the others to whoever else works here.
+        // One processor is enough, and leaves the others to other programs.
         Shape { initramfs: image.join("initramfs.zst"), processors: 1, napi_tx: args.stall }
     };
     let mut guest = Guest::boot(&image, &shape, &world)?;

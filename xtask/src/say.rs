@@ -1,6 +1,6 @@
 //! Printing that outlives its reader, as in `cargo xtask tidy --list | head -1`.
 //!
-//! `println!` panics once the other end of the pipe is closed. Here a line that nobody can read is
+//! `println!` panics once the other end of the pipe is closed. Here a line that no process can read is
 //! dropped: the work goes on, and the exit code tells how it went.
 
 use std::fmt;

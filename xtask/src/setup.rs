@@ -152,7 +152,7 @@ const fn decide(host: &Host) -> Plan {
     }
 }
 
-/// In CI nobody reads notices; as root on Debian, `cargo xtask setup` could have installed it.
+/// In CI notices are not read; as root on Debian, `cargo xtask setup` could have installed it.
 const fn must_not_skip(ci: bool, root: bool, debian: bool) -> bool {
     ci || (root && debian)
 }

@@ -205,7 +205,7 @@ enum Stream {
 /// Sends the lines of a pipe from a thread of its own, so that neither pipe waits for the other.
 fn forward(pipe: impl Read + Send + 'static, stream: Stream, to: Sender<(Stream, io::Result<Vec<u8>>)>) {
     thread::spawn(move || {
-        // Nobody listens any more once an error was reported.
+        // The receiver is gone once an error was reported.
         BufReader::new(pipe).split(b'\n').try_for_each(|line| to.send((stream, line)).map_err(drop))
     });
 }

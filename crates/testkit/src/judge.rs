@@ -72,7 +72,7 @@ fn told(value: Option<&str>) -> Option<bool> {
 
 // From here on as in `xtask/src/setup.rs`, word for word: a test there compares them.
 
-/// In CI nobody reads notices; as root on Debian, `cargo xtask setup` could have installed it.
+/// In CI notices are not read; as root on Debian, `cargo xtask setup` could have installed it.
 const fn must_not_skip(ci: bool, root: bool, debian: bool) -> bool {
     ci || (root && debian)
 }

@@ -39,7 +39,7 @@ impl Guest {
     /// Starts it and waits until it says that it is ready.
     pub(super) fn boot(image: &Path, shape: &Shape, world: &World) -> Result<Self> {
         // The guest's virtio-serial port is QEMU's standard input: a socket whose other end is ours. It ends
-        // with QEMU, so nobody waits for a guest that died.
+        // with QEMU, so no thread waits for a guest that died.
         let (ours, theirs) = UnixStream::pair().context("making a pair of sockets")?;
         let console = world.run_dir().join("console");
         let complaints = fs::File::create(world.run_dir().join("qemu.log")).context("making qemu.log")?;

@@ -1,4 +1,4 @@
-//! The network of a run: a namespace of its own with a bridge and a tap device, and who clears it away.
+//! The network of a run: a namespace of its own with a bridge and a tap device, and what clears it away.
 
 use std::env;
 use std::fs;
@@ -31,7 +31,7 @@ pub(super) struct World {
     janitor: Child,
 }
 
-/// Waits until nobody writes to it, then clears away. `keep` sends it home.
+/// Waits until its input ends, then clears away. `keep` sends it home.
 const JANITOR: &str = r#"
 while read -r word; do [ "$word" = keep ] && exit 0; done
 all() { ip netns pids "$1" 2>/dev/null; }
@@ -76,7 +76,7 @@ impl World {
     /// Leaves everything as it is when this is dropped.
     pub(super) fn keep(&mut self) {
         if let Some(stdin) = &mut self.janitor.stdin {
-            // If it is gone there is nobody to send home.
+            // If it is gone there is nothing to send home.
             let _ = stdin.write_all(b"keep\n");
         }
     }

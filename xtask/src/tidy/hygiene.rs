@@ -53,7 +53,7 @@ fn unfinished(path: &str, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// An ignored test is one nobody runs: make it fast, move it to the soak, or delete it.
+/// An ignored test is one that never runs: make it fast, move it to the soak, or delete it.
 fn ignored(path: &str, text: &str, code: &str) -> Vec<Finding> {
     let what =
         "an ignored test is one nobody runs; make it fast, give it to `cargo xtask soak`, or delete it";

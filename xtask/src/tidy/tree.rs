@@ -111,7 +111,7 @@ fn git_files(root: &Path) -> Option<Vec<String>> {
     ]);
     let (worked, output) = git.captured().ok()?;
     let paths: Vec<String> = output.split('\0').filter(|path| !path.is_empty()).map(str::to_owned).collect();
-    // No file at all: an archive unpacked inside someone else's repository.
+    // No file at all: an archive unpacked inside another repository.
     (worked && !paths.is_empty()).then_some(paths)
 }
 
