@@ -346,7 +346,7 @@ impl Engines {
         }
         match inside.leave() {
             Ok(()) => false,
-            // Another thread has rung.
+            // The bell has rung.
             Err(inside) => self.poll_whole(index, inside, Reason::Aloof, looks),
         }
     }
@@ -384,7 +384,7 @@ impl Engines {
         self.finish(after);
     }
 
-    /// Leaves an engine, going round again if another thread rang, and wakes what has to be woken.
+    /// Leaves an engine, going round again if the bell rang, and wakes what has to be woken.
     pub(crate) fn leave(&self, index: usize, inside: Inside<'_, Engine>) {
         let mut after = Aftermath::default();
         self.step_out(index, inside, &mut after);
@@ -435,7 +435,7 @@ impl Engines {
         (inside, turned)
     }
 
-    /// Leaves an engine, going round again if another thread rang. What is to be done outside is noted.
+    /// Leaves an engine, going round again if the bell rang. What is to be done outside is noted.
     fn step_out(&self, index: usize, mut inside: Inside<'_, Engine>, after: &mut Aftermath) {
         let driver = &self.stations[index].driver;
         for _ in 0..ROUNDS {

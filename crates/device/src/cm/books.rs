@@ -1,4 +1,4 @@
-//! The machine, and whom to tell what happens.
+//! The machine, and the watchers, acceptors and hearers that are told what happens.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;

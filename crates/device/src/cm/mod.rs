@@ -4,8 +4,9 @@
 //! a message arrives, a timer is due or the program wants something. Why a thread, and not the engines: messages
 //! reach this process by way of the one that leads, not over the sockets of its engines; what happens to
 //! connections runs code of the program's side (queue pairs are moved, wakers called), which must not happen inside
-//! an engine; and a program that only listens has no thread that turns an engine. Why it stays until the
-//! device goes: connections that are over must be remembered for a while, and late messages be answered.
+//! an engine; and a program that only listens has no thread of its own that turns an engine. Why it stays
+//! until the device goes: connections that are over must be remembered for a while, and late messages be
+//! answered.
 //!
 //! A thread that calls does the work of its call itself, under one lock: messages leave at once. What happens
 //! is told by the manager's thread alone, outside of the lock and in order.

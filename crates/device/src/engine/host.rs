@@ -82,7 +82,7 @@ impl Tables {
         self.touched.is_empty() && self.put_off.is_empty() && self.wakes.is_empty()
     }
 
-    /// Notes whom to wake for the completions of this turn.
+    /// Notes what to wake for the completions of this turn.
     pub(crate) fn settle(&mut self) {
         if !self.put_off.is_empty() {
             self.call_put_off();
