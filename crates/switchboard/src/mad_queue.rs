@@ -53,7 +53,7 @@ impl Sealed {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    fn copy_of(packet: &[u8]) -> Option<Self> {
+    pub(super) fn copy_of(packet: &[u8]) -> Option<Self> {
         let mut bytes = [0; PACKET];
         bytes.get_mut(..packet.len())?.copy_from_slice(packet);
         Some(Self { bytes, len: packet.len() })

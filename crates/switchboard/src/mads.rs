@@ -204,7 +204,11 @@ fn listener(inner: &Inner, service: u64) -> Addressee {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::mad_queue::MadQueue;
+    use ferroce_wire::PKey;
 
     /// A message as it comes from the socket.
     fn arrival(packet: &[u8]) -> Arrival<'_> {

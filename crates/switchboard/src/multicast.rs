@@ -245,7 +245,7 @@ fn take(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::heard::MOST_HEARD;
+    use crate::heard::{Hearing, MOST_HEARD};
 
     #[test]
     fn groups_of_both_families_are_told_apart() {

@@ -96,6 +96,8 @@ impl Drop for Locked<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::tests::enter;
 

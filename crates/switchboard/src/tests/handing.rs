@@ -9,8 +9,8 @@ use ferroce_sys::unix;
 
 use super::{enter, eventually, group};
 use crate::forward::{self, Arrival, Kind};
-use crate::membership::Sink;
-use crate::stats::QpStats;
+use crate::inner::Sink;
+use crate::rows::QpStats;
 use crate::{Refusals, SLOTS, Traffic, names, survey};
 
 /// Keeps the bytes that arrive.
