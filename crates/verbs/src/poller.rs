@@ -1,5 +1,6 @@
 //! A thread that hands completions to a function.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
@@ -41,7 +42,7 @@ use crate::completion_queue::{CompletionQueue, Haste};
 #[derive(Debug)]
 pub struct Poller {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Result<(), Vec<Completion>>>>,
 }
 
 /// Why a poller cannot be started, or did not end well.
@@ -50,9 +51,16 @@ pub enum PollerError {
     /// The operating system refused a thread.
     #[error("the operating system refused a thread: {0}")]
     NoThread(#[source] std::io::Error),
-    /// The function panicked; later completions were not handed over.
-    #[error("the poller's function panicked; completions since then are still in the queue")]
-    Panicked,
+    /// The function panicked. Later completions are still in the queue, but for those that the poller had taken off
+    /// with the one that it panicked at.
+    #[error(
+        "the poller's function panicked; {} later completions were taken off the queue, the rest are still in it",
+        untold.len()
+    )]
+    Panicked {
+        /// Completions that were taken off the queue and not handed over, in order.
+        untold: Vec<Completion>,
+    },
 }
 
 /// Completions that are taken off at once.
@@ -93,7 +101,9 @@ impl Poller {
             // The function itself let go of the poller: its thread ends after it.
             return Ok(());
         }
-        thread.join().map_err(|_| PollerError::Panicked)
+        // The thread catches what its function throws; a panic of anything else has nothing to tell.
+        let ended = thread.join().unwrap_or_else(|_| Err(Vec::new()));
+        ended.map_err(|untold| PollerError::Panicked { untold })
     }
 }
 
@@ -104,19 +114,28 @@ impl Drop for Poller {
     }
 }
 
-fn run(queue: &CompletionQueue, stopped: &AtomicBool, mut take: impl FnMut(Classified)) {
+/// Hands completions over until it is stopped. The error holds what was taken off when the function panicked.
+fn run(
+    queue: &CompletionQueue,
+    stopped: &AtomicBool,
+    mut take: impl FnMut(Classified),
+) -> Result<(), Vec<Completion>> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut found = [Completion::EMPTY; CHUNK];
     while !stopped.load(Ordering::Acquire) {
         let taken = queue.poll_or_wake(&mut found, &waker, Haste::AtOnce);
-        for done in &found[..taken] {
-            take(done.classify());
+        for (place, done) in found[..taken].iter().enumerate() {
+            // The panic has been reported by then, and the function is not called again.
+            if catch_unwind(AssertUnwindSafe(|| take(done.classify()))).is_err() {
+                return Err(found[place + 1..taken].to_vec());
+            }
         }
         if taken == 0 && !stopped.load(Ordering::Acquire) {
             // The thread that adds a completion or stops us leaves a token, so none is missed.
             thread::park();
         }
     }
+    Ok(())
 }
 
 /// A waker that wakes a thread.

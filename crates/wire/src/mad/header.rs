@@ -130,7 +130,15 @@ const fn method_name(method: u8) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::MadHeader;
+    use super::{MadHeader, method_name};
+
+    #[test]
+    fn methods_have_the_names_of_the_specification() {
+        let named = [(0x01, "Get"), (0x02, "Set"), (0x03, "Send"), (0x05, "Trap"), (0x06, "Report")];
+        let answers = [(0x07, "TrapRepress"), (0x81, "GetResp"), (0x86, "ReportResp")];
+        let all = (0..=u8::MAX).filter_map(|method| Some((method, method_name(method)?)));
+        assert!(all.eq(named.into_iter().chain(answers)));
+    }
 
     #[test]
     fn every_field_has_its_place() {
