@@ -31,7 +31,7 @@ pub struct Mad {
     pub source_qp: Qpn,
     /// The partition.
     pub pkey: PKey,
-    /// The datagram; [`CmMad::parse`] reads it.
+    /// The datagram; [`CmMad::parse`](ferroce_wire::mad::CmMad::parse) reads it.
     pub bytes: [u8; MAD_LEN],
     /// How it came, for a capture.
     pub received: Received,

@@ -14,7 +14,7 @@ use super::name::Name;
 /// Datagrams that one system call sends or receives at most.
 pub(super) const BATCH: usize = 64;
 
-/// Room for the headers, names and control messages of [`BATCH`] datagrams, made once.
+/// Room for the headers, names and control messages of as many datagrams as one call takes, made once.
 ///
 /// An entry is written whole before each call, and only the entries of that call are.
 pub struct Messages {
