@@ -313,4 +313,15 @@ mod tests {
         connections.exhausted = Some(now);
         assert_eq!((connections.next_deadline(), connections.accepts()), (Some(at(2000)), true));
     }
+
+    #[test]
+    fn a_connection_whose_other_end_went_without_reading_its_answer_ends() {
+        let ours = enter(45);
+        let inner = ours.member().inner();
+        let (peer, mut connection) = connection(inner, "unread", State::Member);
+        assert_eq!(connection.hear(inner), Fate::Stays, "nothing has come");
+        assert_eq!(connection.say(&Answer::Watching.emit()), Fate::Stays);
+        drop(peer);
+        assert_eq!(connection.hear(inner), Fate::Ends, "the system calls that a reset");
+    }
 }

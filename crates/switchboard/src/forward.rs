@@ -154,4 +154,16 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_message_of_another_protocol_or_version_is_none() {
+        let mut message = head(Kind::Packets, 1, &arrival(&[1])).to_vec();
+        message.push(1);
+        assert!(parse(&message).is_some());
+        for at in [0, 3, 48, 51] {
+            let mut other = message.clone();
+            other[at] ^= 1;
+            assert!(parse(&other).is_none(), "byte {at}");
+        }
+    }
 }

@@ -204,11 +204,16 @@ fn listener(inner: &Inner, service: u64) -> Addressee {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
+    use crate::Refusals;
+    use crate::inner::Sink;
     use crate::mad_queue::MadQueue;
+    use crate::rows::QpStats;
     use ferroce_wire::PKey;
+    use ferroce_wire::mad::Rej;
 
     /// A message as it comes from the socket.
     fn arrival(packet: &[u8]) -> Arrival<'_> {
@@ -346,5 +351,43 @@ mod tests {
         assert_eq!(goes_to(inner, SidrReq { service_id: other, ..SidrReq::default() }), Err(false));
         drop(claim);
         assert_eq!(goes_to(inner, Req { service_id, ..Req::default() }), Err(false));
+    }
+
+    /// Takes what comes, and keeps nothing.
+    struct Taken;
+
+    impl Sink for Taken {
+        fn arrived(&self, _: &Arrival<'_>) {}
+
+        fn tell(&self, _: &mut Vec<QpStats>, _: usize, _: &mut Refusals) -> Option<usize> {
+            Some(0)
+        }
+    }
+
+    #[test]
+    fn a_packet_that_is_no_message_goes_to_the_slot_that_it_is_for_or_is_a_stray() {
+        let ours = crate::tests::enter(44);
+        let inner = ours.member().inner();
+        let sink: Arc<dyn Sink> = Arc::new(Taken);
+        ours.attach(Arc::downgrade(&sink));
+        let free = if ours.number() == 1 { 2 } else { 1 };
+        for (slot, strays) in [(ours.number(), 0), (free, 1)] {
+            let dest_qp = Qpn::new(u32::from(slot) << 16 | 0x1234);
+            let packet = packet_with(|packet| packet.dest_qp = dest_qp, &[1; MAD_LEN]);
+            sort(&mut Verifier::new(), inner, &arrival(&packet).received, 0, &packet);
+            assert_eq!(ours.member().traffic().strays, strays, "slot {slot}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_of_a_connection_that_no_process_listens_for_is_counted_as_unclaimed() {
+        let ours = crate::tests::enter(46);
+        let inner = ours.member().inner();
+        let mut mad = [0; MAD_LEN];
+        CmMad::new(7, Rej::default()).emit(&mut mad);
+        let packet = packet_with(|_| {}, &mad);
+        sort(&mut Verifier::new(), inner, &arrival(&packet).received, 0, &packet);
+        let traffic = ours.member().traffic();
+        assert_eq!((traffic.mads_unclaimed, traffic.strays), (1, 0));
     }
 }

@@ -329,6 +329,27 @@ fn a_write_of_the_longest_length_is_refused_for_its_key() {
     }
 }
 
+/// A key may open more than the longest message: a longer one is refused for its length all the same.
+#[test]
+fn a_write_longer_than_any_message_is_left_for_the_long_way_although_its_key_opens_it() {
+    let mut two = two();
+    establish(&mut two);
+    let mut data = write(&two, 101, (1 << 31) + 1, (true, false));
+    let Remote { address, .. } = two.remote(1, 0);
+    let key = two.devices.0[1].memory.register(rig::DOMAIN, address, 1 << 32, Access::all());
+    set_key(&mut data, key);
+    assert!(!arrive(&mut two, &data, &[3; 1024], true));
+    assert_eq!(two.pairs[1].counters().nak_invalid_request_sent, 0, "it is owed");
+    one_by_one(&mut two, 1, &mut Window::new());
+    assert_eq!(two.pairs[1].counters().nak_invalid_request_sent, 1);
+    set_length(&mut data, 1 << 31);
+    let mut longest = self::two();
+    establish(&mut longest);
+    let key = longest.devices.0[1].memory.register(rig::DOMAIN, address, 1 << 32, Access::all());
+    set_key(&mut data, key);
+    assert!(arrive(&mut longest, &data, &[3; 1024], true), "the longest message is an ordinary one");
+}
+
 fn set_length(data: &mut DataPacket, length: u32) {
     if let DataVerb::Write(reth, _) = &mut data.verb {
         reth.length = length;

@@ -6,11 +6,21 @@ use std::time::Duration;
 
 use common::*;
 use ferroce_sim::{Pair, Side};
+use ferroce_transport::{Completion, Status};
 use ferroce_wire::{Body, Datagram, Deth, Packet, Psn, QKey, Qpn, Request, Segment};
 
 /// The counters of a side that are not zero.
 fn books(pair: &Pair, side: Side) -> Vec<(&'static str, u64)> {
     pair.counters(side).iter().filter(|(_, count)| *count > 0).collect()
+}
+
+#[test]
+fn only_work_that_was_done_is_a_success() {
+    for status in Status::ALL {
+        let completion = Completion { status, ..Completion::EMPTY };
+        assert_eq!(completion.is_success(), status == Status::Success, "{status:?}");
+        assert_eq!(completion.result().is_ok(), completion.is_success());
+    }
 }
 
 #[test]

@@ -97,4 +97,5 @@ fn unreliable_messages_are_paced_too() {
     assert_sends(&mut pair, Side::A, &[(1, Status::Success, 100_000)]);
     assert_filled(&mut pair, Side::B, 0, 100_000, 1);
     assert!(pair.now().since(start) >= Duration::from_millis(97));
+    assert!(pair.counters(Side::A).rate_waits > 0);
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use common::*;
 use ferroce_sim::{Pair, Side};
-use ferroce_transport::{SendOp, Status};
+use ferroce_transport::{Access, Bind, DomainId, SendOp, Sge, Status};
+use ferroce_wire::Rkey;
 
 /// No retry, and a time-out of 67 ms: only a probe can help in time.
 fn impatient() -> Pair {
@@ -155,4 +156,31 @@ fn late_answers_are_not_taken_for_the_answer_to_a_probe() {
     assert_eq!(wire_of(&pair, Side::A), [""; 0]);
     assert_eq!(pair.counters(Side::A).rewinds, 0);
     assert_sends(&mut pair, Side::A, &(0..8).map(|id| (id, Status::Success, 10)).collect::<Vec<_>>());
+}
+
+/// The end of a message asks for an answer. That answer is not the probe's, although packets that were sent after it did
+/// not ask for one; nor is it if local work, which has no packets, stands before that message.
+#[test]
+fn a_late_answer_to_the_end_of_a_message_is_not_taken_for_the_answer_to_a_probe() {
+    for after_local_work in [false, true] {
+        let mut pair = impatient();
+        let window = pair.node(Side::A).device.memory.make_window(DomainId(1));
+        let Sge { address, lkey, .. } = pair.sge(Side::A, 0, 0);
+        let (new_key, access) = (Rkey(window + 1), Access::REMOTE_READ);
+        let bind = Bind { window: Rkey(window), new_key, region: lkey, address, length: 16, access };
+        cut_both(&mut pair);
+        post_write(&mut pair, 0, 10);
+        if after_local_work {
+            post(&mut pair, 7, SendOp::BindWindow(bind), &[]);
+        }
+        post_write(&mut pair, 1, 10);
+        post_write(&mut pair, 2, 8192);
+        pair.run_for(Duration::from_micros(1500));
+        assert_eq!(pair.counters(Side::A).probes, 1);
+        pair.sent.clear();
+        inject_response(&mut pair, START + 1, ack(2));
+        assert_eq!(wire_of(&pair, Side::A), [""; 0]);
+        assert_eq!(pair.counters(Side::A).rewinds, 0);
+        assert_eq!(pair.take_sends(Side::A).len(), 2 + usize::from(after_local_work));
+    }
 }

@@ -77,6 +77,21 @@ fn each_cause_has_its_refusal() {
 }
 
 #[test]
+fn a_write_of_no_bytes_needs_no_place() {
+    let mut table = table();
+    let RegionKeys { rkey, .. } = table.register(spec(WRITE | Access::LOCAL_WRITE)).unwrap();
+    for address in [BASE, BASE + 999] {
+        let mut written = false;
+        let write = |_: &Place<'_>| {
+            written = true;
+            Ok(())
+        };
+        assert_eq!(denied(table.write_remote(BY, rkey, address, 0, write)), None);
+        assert!(written, "it is done, with nothing in it");
+    }
+}
+
+#[test]
 fn a_bad_region_is_refused() {
     let mut table = table();
     let good = spec(READ);

@@ -42,6 +42,7 @@ fn nobody_offers_it() {
         panic!("not refused")
     };
     assert_eq!((failed, status), (id, SidrStatus::SERVICE_ID_NOT_SUPPORTED));
+    assert_eq!(two.bob.counters().unserved, 1);
 }
 
 #[test]

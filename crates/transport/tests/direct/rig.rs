@@ -11,7 +11,7 @@ use ferroce_wire::{Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 /// Bytes of each side, all of them in one region.
 const BYTES: usize = 64 * 1024;
 
-const DOMAIN: DomainId = DomainId(7);
+pub(crate) const DOMAIN: DomainId = DomainId(7);
 
 /// How the two are set up.
 #[derive(Clone, Copy)]

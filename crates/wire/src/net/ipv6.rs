@@ -87,4 +87,11 @@ mod tests {
         ip.emit(payload_len, &mut again);
         assert_eq!(again, header);
     }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut header = [0; Ipv6::LEN];
+        header[0] = 0x45;
+        assert_eq!(Ipv6::parse(&header), Err(ParseError::UnknownIpVersion(4)));
+    }
 }
