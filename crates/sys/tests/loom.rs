@@ -242,6 +242,29 @@ fn a_driver_that_falls_asleep_hears_the_bell() {
     });
 }
 
+/// A thread sets a time while the driver looks around and falls asleep: the driver has it, or is woken.
+#[test]
+fn a_driver_that_falls_asleep_knows_the_time_that_was_set() {
+    model(3, || {
+        let doze = Arc::new(Doze::new(Gong::default()));
+        let setter = {
+            let doze = Arc::clone(&doze);
+            thread::spawn(move || {
+                if doze.no_later_than(7) {
+                    doze.wake_if_asleep();
+                }
+            })
+        };
+        doze.going_to_sleep();
+        if doze.until() == Doze::<Gong>::NEVER {
+            doze.alarm().sleep();
+        }
+        doze.awake(true);
+        assert_eq!(doze.until(), 7);
+        setter.join().unwrap();
+    });
+}
+
 #[test]
 fn one_at_a_time_is_inside() {
     model(4, || {

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 
-use super::prim::{AtomicU32, fence};
+use super::prim::{AtomicU32, AtomicU64, fence};
 use crate::descriptor::EventFd;
 
 const AWAKE: u32 = 0;
 const ASLEEP: u32 = 1;
 
-/// Whether one sleeper is asleep, and the alarm that wakes it.
+/// Whether one sleeper is asleep, until when, and the alarm that wakes it.
 ///
 /// The sleeper says [`going_to_sleep`](Self::going_to_sleep), *then* looks for work once more, and
 /// sleeps on the alarm only if there is none. A waker leaves its work first (it rings), *then* calls
@@ -16,10 +16,17 @@ const ASLEEP: u32 = 1;
 /// written, with a fence between: at least one of them sees the other, so work is found or the alarm
 /// sounds. Only the first waker of a sleep sounds it; a driver that is awake costs wakers no system
 /// call.
+///
+/// A time at which the sleeper is needed is such work too: the sleeper forgets the old one
+/// ([`look_around`](Self::look_around)) *before* it looks, others set it sooner
+/// ([`no_later_than`](Self::no_later_than)) and then wake it, and it sleeps no longer than
+/// [`until`](Self::until).
 #[derive(Debug)]
 pub struct Doze<A = EventFd> {
     /// Changed by exchanges alone, so that all changes stand in one order that the model can follow.
     state: AtomicU32,
+    /// When the sleeper wakes by itself, in nanoseconds; [`NEVER`](Self::NEVER) for not at all.
+    until: AtomicU64,
     alarm: A,
 }
 
@@ -33,10 +40,29 @@ pub trait Alarm {
 }
 
 impl<A: Alarm> Doze<A> {
+    /// The time of a sleeper that no thread needs.
+    pub const NEVER: u64 = u64::MAX;
+
     /// A sleeper that is awake.
     #[must_use]
     pub fn new(alarm: A) -> Self {
-        Self { state: AtomicU32::new(AWAKE), alarm }
+        Self { state: AtomicU32::new(AWAKE), until: AtomicU64::new(Self::NEVER), alarm }
+    }
+
+    /// For the sleeper: begins to look for work, and has no time set any more.
+    pub fn look_around(&self) {
+        self.until.swap(Self::NEVER, AcqRel);
+    }
+
+    /// Sets the time at which the sleeper wakes, if that is sooner than before; whether it was.
+    pub fn no_later_than(&self, nanos: u64) -> bool {
+        self.until() > nanos && self.until.fetch_min(nanos, AcqRel) > nanos
+    }
+
+    /// When the sleeper wakes by itself, in nanoseconds.
+    #[must_use]
+    pub fn until(&self) -> u64 {
+        self.until.load(Relaxed)
     }
 
     /// For the sleeper: announces sleep. It must then look for work again before it sleeps, and say

@@ -29,11 +29,13 @@ mod share;
 #[cfg(all(test, not(loom)))]
 mod stress;
 mod turnstile;
+mod unpark;
 
 pub use doze::{Alarm, Doze};
 pub use mailbox::Mailbox;
 pub use share::Share;
 pub use turnstile::{Calls, Inside, Turnstile};
+pub use unpark::this_thread;
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
