@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferroce_verbs::time::Eager;
+use ferroce_verbs::time::Spin;
 use ferroce_verbs::{Access, ProtectionDomain};
 
 use crate::buffer::Slots;
@@ -25,7 +25,7 @@ pub(crate) struct Peer {
     /// Work may be gathered that the doorbell has not been rung for.
     pub(crate) has_gathered: AtomicBool,
     /// Whether to look for room for a moment before one sleeps.
-    pub(crate) eager: Eager,
+    pub(crate) spin: Spin,
 }
 
 /// What the keeper knows of it.
@@ -57,7 +57,7 @@ impl Peer {
             receiving: Mutex::new(Receiving::new(settings.tell_after())),
             line: Mutex::default(),
             has_gathered: AtomicBool::new(false),
-            eager: Eager::new(),
+            spin: Spin::new(),
         }))
     }
 

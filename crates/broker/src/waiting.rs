@@ -156,10 +156,10 @@ impl Broker {
         };
         let begin = now();
         let end = begin + timeout;
-        let eager = self.peer(peer).ok().map(|peer| &peer.eager).filter(|eager| eager.looks_first());
-        if let Some(eager) = eager {
+        let spin = self.peer(peer).ok().map(|peer| &peer.spin).filter(|spin| spin.looks_first());
+        if let Some(spin) = spin {
             let attempted = repeat_until(begin + timeout.min(LOOK_FOR_ROOM), &mut attempt);
-            eager.has_looked(attempted.is_some());
+            spin.has_looked(attempted.is_some());
             if let Some(attempted) = attempted {
                 return attempted;
             }

@@ -139,7 +139,7 @@ impl AddressHandle {
         // Every engine has one of its own, at the same place, because each has its own sockets to send from.
         let number = nic.engines().control_all(|all| {
             let mut number = 0;
-            for engine in all.inside.iter_mut().map(|inside| &mut **inside) {
+            for engine in all.visits.iter_mut().map(|inside| &mut **inside) {
                 if engine.handles.len() >= Limits::ADDRESS_HANDLES {
                     let allowed = Limits::ADDRESS_HANDLES;
                     return Err(CreateError::TooMany { what: "address handles", allowed });
@@ -187,7 +187,7 @@ impl Drop for AddressHandle {
         let engines = self.nic.engines();
         engines.control_all(|_| ());
         engines.control_all(|all| {
-            for engine in &mut all.inside {
+            for engine in &mut all.visits {
                 engine.handles.try_remove(place_of(self.number));
             }
         });

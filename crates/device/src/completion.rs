@@ -11,16 +11,16 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
+use ferroce_progress::{Sleepers, Spin};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
 use ferroce_transport::{Completion, Status, Time, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 
-use crate::eager::Eager;
 use crate::engine::qp_shared::QpShared;
+use crate::waiters::Waiters;
 
 /// Number of a completion queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,12 +87,6 @@ pub enum Notify {
     /// The next that its sender marked as solicited, or that failed.
     Solicited,
 }
-
-/// A thread or a future waits for a completion.
-const WAITED_FOR: u8 = 1;
-
-/// A thread or a future waits for a completion and relies on the driver.
-const WAITED_FOR_DRIVER: u8 = 2;
 
 const ARMED_NOT: u8 = 0;
 const ARMED_SOLICITED: u8 = 1;
@@ -187,17 +181,14 @@ pub(crate) struct CqShared {
     /// Whether the program asked for an event on its channel, and for which completions.
     armed: AtomicU8,
     channel: Option<Arc<Channel>>,
-    /// Whether to look for a moment before one sleeps for a completion.
-    pub(crate) eager: Eager,
-    /// Threads and futures that wait for a completion.
-    wakers: Mutex<Vec<Waker>>,
-    /// How: [`WAITED_FOR`] and [`WAITED_FOR_DRIVER`].
-    waited_for: AtomicU8,
+    /// Whether to look for a moment before a thread sleeps for a completion.
+    pub(crate) spin: Spin,
+    pub(crate) waiters: Waiters,
     overrun: AtomicBool,
     /// It is gone: no event for it may reach the channel any more.
     closed: AtomicBool,
-    /// How many completion queues of the device the program sleeps for.
-    slept_for: Arc<AtomicU32>,
+    /// Counts this queue while the program waits for an event.
+    sleepers: Arc<Sleepers>,
     /// The engines that have a ring in it, a bit each.
     engines: AtomicU32,
     /// How many completions an event on the channel waits for: 1 for none.
@@ -214,7 +205,7 @@ impl CqShared {
         id: CqId,
         capacity: u32,
         channel: Option<Arc<Channel>>,
-        slept_for: Arc<AtomicU32>,
+        sleepers: Arc<Sleepers>,
     ) -> Self {
         Self {
             id,
@@ -228,12 +219,11 @@ impl CqShared {
             filled: AtomicBool::new(false),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
-            eager: Eager::new(),
-            wakers: Mutex::new(Vec::new()),
-            waited_for: AtomicU8::new(0),
+            spin: Spin::new(),
+            waiters: Waiters::new(Arc::clone(&sleepers)),
             overrun: AtomicBool::new(false),
             closed: AtomicBool::new(false),
-            slept_for,
+            sleepers,
             engines: AtomicU32::new(0),
             event_count: AtomicU32::new(1),
             event_period: AtomicU64::new(0),
@@ -271,14 +261,14 @@ impl CqShared {
     pub(crate) fn attach(&self, engine: usize, ring: Consumer<WORDS>) -> bool {
         self.taking.lock().unwrap_or_else(PoisonError::into_inner).rings.push((engine, ring));
         self.engines.fetch_or(1 << engine, Ordering::SeqCst);
-        self.armed.load(Ordering::SeqCst) != ARMED_NOT || self.waited_for.load(Ordering::SeqCst) != 0
+        self.armed.load(Ordering::SeqCst) != ARMED_NOT || self.waiters.are_any()
     }
 
     /// The program has given it up.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.disarm();
-        self.wake_all();
+        self.waiters.wake_all();
         if let Some(channel) = &self.channel {
             channel.forget(self.id);
         }
@@ -288,7 +278,7 @@ impl CqShared {
     fn disarm(&self) -> bool {
         let was_armed = self.armed.swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT;
         if was_armed {
-            self.slept_for.fetch_sub(1, Ordering::SeqCst);
+            self.sleepers.remove();
         }
         was_armed
     }
@@ -388,88 +378,16 @@ impl CqShared {
         };
         // Asking for more replaces asking for less, and not the other way round (IBA 11.4.2.2).
         if self.armed.fetch_max(wanted, Ordering::SeqCst) == ARMED_NOT {
-            self.slept_for.fetch_add(1, Ordering::SeqCst);
+            self.sleepers.add();
         }
         // From here on the engine sees that we ask, or we see what it added.
         fence(Ordering::SeqCst);
-    }
-
-    /// Has `waker` called when a completion is added from now on.
-    pub(crate) fn wake_on_completion(&self, waker: &Waker) {
-        if self.note_waker(waker) & WAITED_FOR_DRIVER == 0 {
-            self.slept_for.fetch_add(1, Ordering::SeqCst);
-        }
-    }
-
-    /// Has `waker` called, for a thread that watches the sockets and does not rely on the driver.
-    pub(crate) fn wake_deputy_on_completion(&self, waker: &Waker) {
-        self.note_waker_as(waker, WAITED_FOR);
-    }
-
-    /// The same, for a waker that can wait until a parked driver looks again.
-    pub(crate) fn wake_in_time_on_completion(&self, waker: &Waker) {
-        self.note_waker_as(waker, WAITED_FOR);
-    }
-
-    /// All that wait have time from now on: the driver may be parked.
-    pub(crate) fn relax(&self) {
-        if self.waited_for.fetch_and(!WAITED_FOR_DRIVER, Ordering::SeqCst) & WAITED_FOR_DRIVER != 0 {
-            self.slept_for.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-
-    fn note_waker(&self, waker: &Waker) -> u8 {
-        self.note_waker_as(waker, WAITED_FOR | WAITED_FOR_DRIVER)
-    }
-
-    /// Keeps a waker; says how completions were waited for before.
-    fn note_waker_as(&self, waker: &Waker, how: u8) -> u8 {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !wakers.iter().any(|known| known.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        let before = self.waited_for.fetch_or(how, Ordering::SeqCst);
-        drop(wakers);
-        fence(Ordering::SeqCst);
-        before
-    }
-
-    /// A deputy is awake and need not be called.
-    pub(crate) fn forget_deputy(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        wakers.retain(|known| !known.will_wake(waker));
-        if wakers.is_empty() {
-            // Threads and futures that rely on the driver have a waker here, too.
-            self.waited_for.fetch_and(!WAITED_FOR, Ordering::SeqCst);
-        }
-    }
-
-    /// A thread that relied on the driver is awake and need not be called.
-    pub(crate) fn forget_sleeper(&self, waker: &Waker) {
-        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-        wakers.retain(|known| !known.will_wake(waker));
-        if wakers.is_empty() && self.waited_for.swap(0, Ordering::SeqCst) & WAITED_FOR_DRIVER != 0 {
-            self.slept_for.fetch_sub(1, Ordering::SeqCst);
-        }
     }
 
     /// Whether there is something to take off.
     pub(crate) fn has_some(&self) -> bool {
         let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         !taking.kept.is_empty() || taking.rings.iter().any(|(_, ring)| !ring.is_empty())
-    }
-
-    fn wake_all(&self) {
-        let wakers = {
-            let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-            if self.waited_for.swap(0, Ordering::SeqCst) & WAITED_FOR_DRIVER != 0 {
-                self.slept_for.fetch_sub(1, Ordering::SeqCst);
-            }
-            std::mem::take(&mut *wakers)
-        };
-        for waker in wakers {
-            waker.wake();
-        }
     }
 }
 
@@ -555,7 +473,7 @@ impl CqSide {
                 wakes.push(Wake::Channel(Arc::clone(shared)));
             }
         }
-        if added > 0 && shared.waited_for.load(Ordering::SeqCst) != 0 {
+        if added > 0 && shared.waiters.are_any() {
             wakes.push(Wake::Waiters(Arc::clone(shared)));
         }
         again
@@ -577,7 +495,7 @@ impl Wake {
                     channel.push(&shared);
                 }
             }
-            Self::Waiters(shared) => shared.wake_all(),
+            Self::Waiters(shared) => shared.waiters.wake_all(),
         }
     }
 }

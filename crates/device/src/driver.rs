@@ -1,98 +1,68 @@
 //! The driver: a thread that turns the engine while no other thread does.
 //!
-//! It sleeps in epoll on the sockets (edge-triggered) and on its own bell. Programs that poll do
-//! its work better than it can: after a few polls that found nothing it is *parked*, which means
-//! that the sockets no longer wake it; it looks once a millisecond whether the program still
-//! calls, and takes over when it does not. If the engine is taken when it wakes, it rings and
-//! sleeps again: the thread inside looks at the bell when it leaves.
-
-pub(crate) mod thread;
+//! It sleeps in epoll on the sockets (edge-triggered) and on its own bell. Programs that poll do its work better
+//! than it can: then it is *parked*, which means that the sockets no longer wake it, and looks once a tick
+//! whether the program still polls. When to change between the two is the policy of `ferroce-progress`; here is
+//! what makes the system calls. If the engine is taken when the driver wakes, it rings and sleeps again: the
+//! thread inside looks at the bell when it leaves.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
 
+use ferroce_progress::{Duty, Event, Plan, Program, Sleepers, Sockets, due, table};
+use ferroce_sys::SignalsBlocked;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
-use ferroce_sys::epoll::{Epoll, Watch as Arrivals};
-use ferroce_sys::sync::Doze;
-use ferroce_sys::sync::lock;
+use ferroce_sys::epoll::{Epoll, Watch};
+use ferroce_sys::sync::{Calls, Doze};
 use ferroce_transport::Time;
 
-/// Polls that found nothing before the driver is parked.
-const PARK_AFTER: u32 = 4;
-
-/// Polls that found something before the driver is parked: a program that keeps coming needs no driver to
-/// go before it, although it never has to wait.
-const PARK_AFTER_FINDING: u32 = 64;
-
-/// How long only polls that found nothing count, once a program was found to look elsewhere than in its
-/// completion queue: it may be one that waits for its memory to change.
-const CAUGHT: Duration = Duration::from_secs(1);
-
-/// How often a parked driver looks whether the program still calls.
-const TICK: Duration = Duration::from_millis(1);
-
-/// Looks without a call before the driver stops looking and waits for packets only.
-const QUIET_TICKS: u32 = 16;
-
-/// Completions after which the driver is armed at once, when a program was found gone.
-const PERMISSIONS: u32 = 16;
+use crate::engine::Reason;
+use crate::engines::Engines;
+use crate::event::AsyncEvent;
 
 /// What other threads see of the driver.
 #[derive(Debug)]
 pub(crate) struct Driver {
+    duty: Duty<Watched>,
+    doze: Doze<EventFd>,
+}
+
+/// The sockets of an engine, and the set that the driver sleeps on.
+#[derive(Debug)]
+struct Watched {
     epoll: Epoll,
     sockets: Vec<RawFd>,
-    doze: Doze<EventFd>,
-    stop: AtomicBool,
-    /// The sockets wake it. Changed only together with what epoll knows, under the lock.
-    armed: AtomicBool,
-    arming: Mutex<()>,
-    /// When it wakes by itself, in nanoseconds; `u64::MAX` for never.
-    wakes_at: AtomicU64,
-    /// Polls that found nothing since it was last armed.
-    empty_polls: AtomicU32,
-    /// Polls that found something since it was last armed.
-    finding_polls: AtomicU32,
-    /// Until when these do not count, in nanoseconds.
-    caught_until: AtomicU64,
-    /// Completions at which it may be armed again.
-    permissions: AtomicU32,
-    /// How many completion queues of the device the program sleeps for: then it must not be parked.
-    slept_for: Arc<AtomicU32>,
-    /// A thread that waits for a completion sits in its place: sockets are for that one to watch.
-    seated: AtomicBool,
-    /// How often programs had looked when it was last armed at a completion.
-    armed_at: AtomicU64,
+}
+
+impl Sockets for Watched {
+    /// Sockets are taken out of the set, not only silenced: one that no thread waits for wakes none when a packet
+    /// comes, and the thread that sent it is done sooner.
+    fn watch(&self, arrivals: bool) {
+        for socket in &self.sockets {
+            // Cannot fail: the descriptors live as long as the driver.
+            drop(match arrivals {
+                true => self.epoll.add(*socket, Watch::EachArrival),
+                false => self.epoll.remove(*socket),
+            });
+        }
+    }
 }
 
 impl Driver {
-    /// `slept_for` is shared by the drivers of a device.
-    pub(crate) fn new(sockets: &[RawFd], slept_for: Arc<AtomicU32>) -> io::Result<Self> {
-        let driver = Self {
-            epoll: Epoll::new()?,
-            sockets: sockets.to_vec(),
-            doze: Doze::new(EventFd::new()?),
-            stop: AtomicBool::new(false),
-            armed: AtomicBool::new(true),
-            arming: Mutex::new(()),
-            armed_at: AtomicU64::new(0),
-            slept_for,
-            seated: AtomicBool::new(false),
-            wakes_at: AtomicU64::new(u64::MAX),
-            empty_polls: AtomicU32::new(0),
-            finding_polls: AtomicU32::new(0),
-            caught_until: AtomicU64::new(0),
-            permissions: AtomicU32::new(0),
-        };
-        driver.epoll.add(driver.doze.alarm().as_fd().as_raw_fd(), Arrivals::WhileReadable)?;
-        for socket in &driver.sockets {
-            driver.epoll.add(*socket, Arrivals::EachArrival)?;
+    /// An armed driver of an engine with these sockets. `sleepers` are those of the whole device.
+    pub(crate) fn new(sockets: &[RawFd], sleepers: Arc<Sleepers>) -> io::Result<Self> {
+        let watched = Watched { epoll: Epoll::new()?, sockets: sockets.to_vec() };
+        let doze = Doze::new(EventFd::new()?);
+        watched.epoll.add(doze.alarm().as_fd().as_raw_fd(), Watch::WhileReadable)?;
+        for socket in sockets {
+            watched.epoll.add(*socket, Watch::EachArrival)?;
         }
-        Ok(driver)
+        Ok(Self { duty: Duty::new(watched, sleepers), doze })
     }
 
     /// Wakes it, if it sleeps.
@@ -102,130 +72,142 @@ impl Driver {
 
     /// Ends it.
     pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
+        self.duty.note(Event::Stop);
         self.wake();
     }
 
     /// The engine was left and has to be turned at this time: sees to it that a thread does so.
+    #[inline]
     pub(crate) fn needed_at(&self, time: Option<Time>) {
-        let Some(mut time) = time else { return };
-        let parked = !self.armed.load(Ordering::SeqCst) && !self.seated.load(Ordering::SeqCst);
-        let wakes_at = Time::from_nanos(self.wakes_at.load(Ordering::SeqCst));
-        if parked && time < wakes_at {
-            // A parked driver looks once a tick anyway, and the program that polls runs the timers itself, if late.
-            time = time.max(clock::now()) + TICK;
+        if let Some(time) = time
+            && time.nanos() < self.doze.until()
+        {
+            self.needed_sooner(time);
         }
-        if time < wakes_at && self.wakes_at.fetch_min(time.nanos(), Ordering::SeqCst) > time.nanos() {
+    }
+
+    fn needed_sooner(&self, time: Time) {
+        if self.doze.no_later_than(due(self.duty.state(), time, clock::now).nanos()) {
             self.wake();
         }
     }
 
     /// What it watches.
     pub(crate) fn sockets(&self) -> &[RawFd] {
-        &self.sockets
+        &self.duty.sockets().sockets
     }
 
     /// Lets a thread that is going to sleep watch the sockets; false if another thread does so already, or
     /// others rely on the driver.
     pub(crate) fn give_place(&self) -> bool {
-        if self.slept_for.load(Ordering::SeqCst) > 0 || self.seated.swap(true, Ordering::SeqCst) {
-            return false;
-        }
-        if self.armed.load(Ordering::Relaxed) {
-            self.park();
-        }
-        true
+        let sat = self.duty.sit();
+        self.after(sat == Some(true));
+        sat.is_some()
     }
 
     /// That thread is awake. Should it never call again, this has to be noticed soon.
     pub(crate) fn take_place_back(&self) {
-        self.seated.store(false, Ordering::SeqCst);
-        let soon = clock::now() + TICK;
-        if self.wakes_at.load(Ordering::SeqCst) > (soon + TICK).nanos() {
+        self.duty.note(Event::Rise);
+        let soon = clock::now() + table::TICK;
+        if self.doze.until() > (soon + table::TICK).nanos() {
             self.needed_at(Some(soon));
         }
     }
 
-    /// Whether it leaves the sockets to programs that poll.
-    pub(crate) fn is_parked(&self) -> bool {
-        !self.armed.load(Ordering::Relaxed)
-    }
-
-    /// A poll found completions or packets. Only an estimate: threads that do this at once may count as one.
+    /// Whether it leaves the sockets to threads of the program.
     #[inline]
-    pub(crate) fn found_something(&self) {
-        if self.armed.load(Ordering::Relaxed) {
-            let polls = self.finding_polls.load(Ordering::Relaxed) + 1;
-            self.finding_polls.store(polls, Ordering::Relaxed);
-            if polls >= PARK_AFTER_FINDING {
-                self.park_if_not_caught();
-            }
-        }
+    pub(crate) fn is_disarmed(&self) -> bool {
+        !self.duty.state().armed
     }
 
-    #[cold]
-    fn park_if_not_caught(&self) {
-        self.finding_polls.store(0, Ordering::Relaxed);
-        let caught = clock::now().nanos() < self.caught_until.load(Ordering::Relaxed);
-        if !caught && self.slept_for.load(Ordering::SeqCst) == 0 {
-            self.park();
-        }
+    /// A poll found completions without looking at the sockets.
+    #[inline]
+    pub(crate) fn found(&self) {
+        self.after(self.duty.found(clock::now));
     }
 
-    /// A poll found nothing, or something.
-    pub(crate) fn polled(&self, empty: bool, looks: u64) {
-        if !empty {
-            if !self.armed.load(Ordering::Relaxed) && self.permissions.load(Ordering::Relaxed) > 0 {
-                self.permissions.fetch_sub(1, Ordering::Relaxed);
-                self.armed_at.store(looks, Ordering::Relaxed);
-                self.arm();
-            } else {
-                self.found_something();
-            }
-            return;
-        }
-        let empty = self.empty_polls.load(Ordering::Relaxed) + 1;
-        self.empty_polls.store(empty, Ordering::Relaxed);
-        let nobody_sleeps = self.slept_for.load(Ordering::SeqCst) == 0;
-        if empty >= PARK_AFTER && self.armed.load(Ordering::Relaxed) && nobody_sleeps {
-            self.park();
-        }
-    }
-
-    fn park(&self) {
-        self.set_armed(false);
-        // From now on it has to look by itself.
-        self.needed_at(Some(clock::now()));
-    }
-
-    fn arm(&self) {
-        self.empty_polls.store(0, Ordering::Relaxed);
-        self.finding_polls.store(0, Ordering::Relaxed);
-        // Whatever is in the socket already is reported as if it had just come.
-        self.set_armed(true);
-    }
-
-    fn set_armed(&self, armed: bool) {
-        let _both = lock(&self.arming);
-        if self.armed.swap(armed, Ordering::SeqCst) != armed {
-            // Taken out, not only silenced: a socket that no thread waits for wakes none when a packet comes,
-            // and the thread that sent it is done sooner.
-            for socket in &self.sockets {
-                // Cannot fail: the descriptors live as long as the driver.
-                drop(match armed {
-                    true => self.epoll.add(*socket, Arrivals::EachArrival),
-                    false => self.epoll.remove(*socket),
-                });
-            }
-        }
+    /// A poll looked at the sockets.
+    #[inline]
+    pub(crate) fn polled(&self, received: bool) {
+        self.after(self.duty.polled(received, clock::now));
     }
 
     /// The program is going to sleep until something completes: no thread will poll.
     pub(crate) fn expect_sleep(&self) {
-        self.empty_polls.store(0, Ordering::Relaxed);
-        self.finding_polls.store(0, Ordering::Relaxed);
-        if !self.armed.load(Ordering::SeqCst) {
-            self.arm();
+        self.duty.note(Event::Sleep);
+    }
+
+    /// From the moment that it is parked, it has to look at the program by itself.
+    #[inline]
+    fn after(&self, is_parked: bool) {
+        if is_parked {
+            self.needed_sooner(clock::now());
         }
     }
+}
+
+/// Starts the driver thread of an engine. It takes no signals: they are the program's.
+pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandle<()>> {
+    let _blocked = SignalsBlocked::new();
+    std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || {
+        // A panic has said why, and the next turn fails all work of the engine. Should that panic too,
+        // it is left alone.
+        for _ in 0..2 {
+            if catch_unwind(AssertUnwindSafe(|| drive(&engines, index))).is_ok() {
+                return;
+            }
+            engines.events.push(AsyncEvent::DeviceFatal);
+        }
+    })
+}
+
+fn drive(engines: &Engines, index: usize) {
+    let station = engines.station(index);
+    let Driver { duty, doze } = &station.driver;
+    let mut program = Program::new(clock::now());
+    while !duty.state().stopped {
+        // A thread that needs the engine turned from now on says so here, also while this one looks.
+        doze.look_around();
+        look(engines, index, &mut program);
+        doze.going_to_sleep();
+        // A thread that rings, or needs it earlier, from now on finds it asleep and wakes it.
+        let turned = !station.turnstile.is_ringing().is_empty() && turn(engines, index);
+        if !turned && !duty.state().stopped {
+            let until = doze.until();
+            let until = (until != Doze::<EventFd>::NEVER).then(|| Time::from_nanos(until));
+            duty.sockets().epoll.sleep(until);
+        }
+        doze.awake(true);
+    }
+}
+
+/// Sees whether the engine has to be turned, does it, and sets the time to look again.
+fn look(engines: &Engines, index: usize, program: &mut Program) {
+    let station = engines.station(index);
+    let Driver { duty, doze } = &station.driver;
+    let now = clock::now();
+    let seen = program.see(station.polls.load(Ordering::Relaxed), now);
+    let plan = Plan::new(duty.state(), seen, duty.is_doubted(now));
+    if plan.doubts {
+        duty.doubt(now);
+    }
+    if plan.takes_over {
+        duty.note(Event::Gone);
+    }
+    if plan.turns && !turn(engines, index) {
+        station.turnstile.ring(Calls::ARRIVED);
+    }
+    if let Some(next) = program.next_look(duty.state()) {
+        doze.no_later_than(next.nanos());
+    }
+}
+
+/// Turns the engine; false if another thread is inside.
+fn turn(engines: &Engines, index: usize) -> bool {
+    let Some(mut visit) = engines.try_enter(index) else { return false };
+    if visit.turn(Reason::Driver).received > 0 {
+        engines.station(index).driver.duty.note(Event::Received);
+    }
+    visit.leave();
+    true
 }

@@ -45,23 +45,22 @@ impl Sink for Gate {
 
     fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize> {
         let engines = self.engines.upgrade()?;
-        let station = engines.station(self.index);
-        let inside = (0..TRIES).find_map(|attempt| {
+        let visit = (0..TRIES).find_map(|attempt| {
             if attempt > 0 {
                 clock::pause(PAUSE);
             }
             (0..KNOCKS).find_map(|_| {
                 std::hint::spin_loop();
-                station.turnstile.try_enter()
+                engines.try_enter(self.index)
             })
         })?;
         let room = most.saturating_sub(into.len());
-        into.extend(inside.qps.iter().take(room).map(|entry| row(entry, self.index)));
-        let count = inside.qps.count();
-        inside.counters.add_to(refused);
+        into.extend(visit.qps.iter().take(room).map(|entry| row(entry, self.index)));
+        let count = visit.qps.count();
+        visit.counters.add_to(refused);
         // Calls that came meanwhile are for the driver: this thread is no engine.
-        if !inside.leave_ringing().is_empty() {
-            station.driver.wake();
+        if visit.leave_ringing() {
+            engines.station(self.index).driver.wake();
         }
         Some(count)
     }

@@ -6,12 +6,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
 use ferroce_memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
+use ferroce_progress::Sleepers;
 use ferroce_switchboard::{Membership, Slot};
 use ferroce_sys::Random;
 use ferroce_sys::fork::{self, PerProcess};
@@ -44,7 +44,7 @@ pub struct Nic {
 /// A device and its driver threads.
 struct Running {
     engines: Arc<Engines>,
-    slept_for: Arc<AtomicU32>,
+    sleepers: Arc<Sleepers>,
     config: Config,
     info: DeviceInfo,
     gids: Mutex<GidTable>,
@@ -494,9 +494,9 @@ impl Nic {
         &self.running.engines
     }
 
-    /// How many completion queues the program sleeps for.
-    pub(crate) fn slept_for(&self) -> Arc<AtomicU32> {
-        Arc::clone(&self.running.slept_for)
+    /// The completion queues that the program sleeps for.
+    pub(crate) fn sleepers(&self) -> Arc<Sleepers> {
+        Arc::clone(&self.running.sleepers)
     }
 
     /// Changes the memory table, while no engine uses it.
@@ -557,14 +557,14 @@ impl Running {
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
         let shares = Share::split(MemoryTable::new(random.fork()), count);
-        let slept_for = Arc::default();
+        let sleepers = Arc::default();
         let mut stations = Vec::with_capacity(count);
         for ((index, mut port), memory) in ports.into_iter().enumerate().zip(shares) {
             // A network may mark packets; loopback does not.
             if !info.loopback || config.capture.is_some() {
                 port.1.show_marks();
             }
-            let driver = Driver::new(port.1.descriptors(), Arc::clone(&slept_for))
+            let driver = Driver::new(port.1.descriptors(), Arc::clone(&sleepers))
                 .map_err(system("descriptors for the driver"))?;
             let random = Random::from_system().map_err(system("random numbers"))?;
             stations
@@ -574,7 +574,7 @@ impl Running {
         let running = Self {
             _gates: slots.iter().zip(0..).map(|(slot, index)| Gate::open(slot, &engines, index)).collect(),
             engines,
-            slept_for,
+            sleepers,
             config,
             info,
             gids: Mutex::new(gids),
@@ -588,7 +588,7 @@ impl Running {
             generation: fork::generation(),
         };
         for index in 0..count {
-            let thread = driver::thread::spawn(Arc::clone(&running.engines), index);
+            let thread = driver::spawn(Arc::clone(&running.engines), index);
             lock(&running.threads).push(thread.map_err(system("a driver thread"))?);
         }
         exit::watch(say_farewell);

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_sys::clock;
-use ferroce_sys::sync::Inside;
 use ferroce_sys::sync::lock;
 use ferroce_transport::{Caps, PostError, PostListError, PostRules, ReceiveRequest, SendRequest};
 use ferroce_wire::Qpn;
@@ -11,8 +10,9 @@ use ferroce_wire::Qpn;
 use crate::engine::qp_shared::{QpShared, release};
 use crate::engine::qps::index_of;
 use crate::engine::{Engine, Reason};
-use crate::engines::{Engines, WakeOnPanic};
+use crate::engines::Engines;
 use crate::mail::{Parcel, ReceiveParcel, SendParcel};
+use crate::visit::Visit;
 
 /// What sends and receives differ in when they are posted.
 pub(crate) trait Work: Sized {
@@ -42,7 +42,7 @@ pub(crate) trait Work: Sized {
     fn parcel(&self, qpn: Qpn) -> Parcel;
 
     /// Leaves the engine when all is posted.
-    fn leave(engines: &Engines, index: usize, inside: Inside<'_, Engine>);
+    fn leave(visit: Visit<'_>);
 }
 
 impl Work for SendRequest<'_> {
@@ -76,9 +76,11 @@ impl Work for SendRequest<'_> {
     }
 
     /// Sends are begun at once.
-    fn leave(engines: &Engines, index: usize, inside: Inside<'_, Engine>) {
-        let now = inside.tables.now;
-        engines.turn_and_leave_at(now, index, inside, Reason::Posted);
+    #[inline]
+    fn leave(mut visit: Visit<'_>) {
+        let now = visit.tables.now;
+        visit.turn_at(now, Reason::Posted);
+        visit.leave();
     }
 }
 
@@ -114,9 +116,10 @@ impl Work for ReceiveRequest<'_> {
     }
 
     /// Nothing has to be done for them but to tell threads that wait for those that were flushed.
-    fn leave(engines: &Engines, index: usize, mut inside: Inside<'_, Engine>) {
-        inside.tables.settle();
-        engines.leave(index, inside);
+    #[inline]
+    fn leave(mut visit: Visit<'_>) {
+        visit.tables.settle();
+        visit.leave();
     }
 }
 
@@ -134,8 +137,8 @@ impl Addressee<'_> {
     /// Posts work, in order. The error says how many were taken, and why the next was not.
     #[inline]
     pub(crate) fn post<W: Work>(&self, requests: &[W]) -> Result<(), PostListError> {
-        match self.engines.station(self.index).turnstile.try_enter() {
-            Some(inside) => self.post_inside(inside, requests, 0),
+        match self.engines.try_enter(self.index) {
+            Some(visit) => self.post_inside(visit, requests, 0),
             None => self.mail(requests),
         }
     }
@@ -148,8 +151,8 @@ impl Addressee<'_> {
     ) -> Result<(), PostListError> {
         let station = self.engines.station(self.index);
         let places = W::places(self.shared);
-        let mut inside = match station.turnstile.try_enter() {
-            Some(inside) => inside,
+        let mut visit = match self.engines.try_enter(self.index) {
+            Some(visit) => visit,
             None => {
                 let rules = *lock(&self.shared.rules);
                 let count = check_all(requests.clone(), &rules)?;
@@ -161,14 +164,14 @@ impl Addressee<'_> {
                     return Ok(());
                 }
                 // Full, as far as is known out here. Whether it still is, can be seen inside.
-                station.turnstile.enter()
+                self.engines.enter(self.index)
             }
         };
-        inside.tables.now = clock::now().max(inside.tables.now);
-        inside.take_mail(&station.mail);
-        let result = self.post_all_inside(&mut inside, requests);
-        W::posted(&mut inside, self.qpn);
-        W::leave(self.engines, self.index, inside);
+        visit.tables.now = clock::now().max(visit.tables.now);
+        visit.take_mail();
+        let result = self.post_all_inside(&mut visit, requests);
+        W::posted(&mut visit, self.qpn);
+        W::leave(visit);
         result
     }
 
@@ -201,23 +204,21 @@ impl Addressee<'_> {
     #[inline]
     fn post_inside<W: Work>(
         &self,
-        mut inside: Inside<'_, Engine>,
+        mut visit: Visit<'_>,
         requests: &[W],
         first: usize,
     ) -> Result<(), PostListError> {
         if W::TAKES_TIME {
-            inside.tables.now = clock::now().max(inside.tables.now);
+            visit.tables.now = clock::now().max(visit.tables.now);
         }
-        inside.take_mail(&self.engines.station(self.index).mail);
+        visit.take_mail();
         let depth = W::depth(&self.shared.caps);
         let places = W::places(self.shared);
         // In here the count is exact: what is in the machine, and what is on its way to it.
         let (fitting, rest) = requests.split_at(reserve(places, depth, requests.len()));
-        let guard = WakeOnPanic(&self.engines.station(self.index).driver);
-        let mut posted = W::post(fitting, &mut inside, self.qpn);
-        std::mem::forget(guard);
+        let mut posted = W::post(fitting, &mut visit, self.qpn);
         if let (Ok(()), Some(next)) = (posted, rest.first()) {
-            let rules = inside.qps.get(self.qpn).map(|entry| entry.machine.rules());
+            let rules = visit.qps.get(self.qpn).map(|entry| entry.machine.rules());
             let full = PostError::QueueFull { what: W::QUEUE, depth };
             let error = rules.and_then(|rules| next.check(&rules).err()).unwrap_or(full);
             posted = Err(PostListError::new(fitting.len(), error));
@@ -226,8 +227,8 @@ impl Addressee<'_> {
             release(places, u32::try_from(fitting.len() - refused.taken).unwrap_or(u32::MAX));
             posted = Err(refused.after(first));
         }
-        W::posted(&mut inside, self.qpn);
-        W::leave(self.engines, self.index, inside);
+        W::posted(&mut visit, self.qpn);
+        W::leave(visit);
         posted
     }
 
@@ -243,7 +244,7 @@ impl Addressee<'_> {
             }
             if reserve(W::places(self.shared), W::depth(&rules.caps), 1) == 0 {
                 // Full, as far as is known out here. Whether it still is, can be seen inside.
-                return self.post_inside(station.turnstile.enter(), &requests[index..], index);
+                return self.post_inside(self.engines.enter(self.index), &requests[index..], index);
             }
             station.mail.push(request.parcel(self.qpn));
         }

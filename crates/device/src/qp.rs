@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
 use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
+use ferroce_progress::AckDelay;
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostListError, QpConfig, QueuePair,
@@ -14,7 +15,6 @@ use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 use crate::address::{AddressVector, To, connection_label};
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
-use crate::engine::habit::Habit;
 use crate::engine::host::View;
 use crate::engine::qp_shared::QpShared;
 use crate::engine::qps::{Entry, Tally, index_of};
@@ -124,7 +124,7 @@ impl Qp {
             queued: false,
             waiting: false,
             owing: false,
-            habit: Habit::default(),
+            ack_delay: AckDelay::default(),
             scheduled: None,
             counted: 0,
             counted_receives: 0,

@@ -20,14 +20,14 @@
 //! | what | for |
 //! |---|---|
 //! | [`now`], [`until`] | deadlines: `now() + limit`, and how long is left |
-//! | [`park`] | a thread that other threads unpark |
+//! | [`park`], [`this_thread`] | a thread that other threads unpark; the waker that does |
 //! | [`wait_readable`] | a descriptor, such as that of a [`CompletionChannel`](crate::CompletionChannel) |
 //! | [`Notice`] | a value that changes, for threads that sleep and tasks that await |
-//! | [`Eager`] | whether to look for a moment before a thread sleeps |
+//! | [`Spin`] | whether to look for a moment before a thread sleeps |
 //! | [`ClockReading`] | what a time is on the wall's clock |
 //!
 //! To sleep for completions, see [`CompletionQueue`](crate::CompletionQueue).
 
 pub use ferroce_device::cm::Notice;
-pub use ferroce_device::{ClockReading, Eager, now, park, until, wait_readable};
+pub use ferroce_device::{ClockReading, Spin, now, park, this_thread, until, wait_readable};
 pub use ferroce_transport::Time;

@@ -16,6 +16,7 @@ pub(super) const ORDER: &[&str] = &[
     "memory",
     "fabric",
     "switchboard",
+    "progress",
     "device",
     "cabi",
     "verbs",

@@ -11,7 +11,7 @@ use super::host::view;
 use super::host::{Tables, View};
 use super::qps::{Entry, Tally, index_of};
 use crate::completion::CqId;
-use crate::engines::{Engines, Station, WakeOnPanic};
+use crate::engines::{Engines, Station};
 
 /// Messages of one queue pair before the next has its turn.
 const BURST: u32 = 1024;
@@ -143,13 +143,12 @@ impl Engine {
         if entry.machine.sends_waiting() == 0 || entry.machine.service() != Service::Rc {
             return 0;
         }
-        let station = around.station(there);
-        let _guard = WakeOnPanic(&station.driver);
-        let Some(mut other) = station.turnstile.try_enter() else { return 0 };
+        let Some(mut other) = around.try_enter(there) else { return 0 };
         // If a turn of it has panicked, the thread that turns it next sees to that.
-        let done = if other.turning { 0 } else { self.meet_in(entry, &mut other, station, around) };
+        let done =
+            if other.turning { 0 } else { self.meet_in(entry, &mut other, around.station(there), around) };
         let wants = other.turning || other.wants_a_visit();
-        if !other.leave_ringing().is_empty() || wants {
+        if other.leave_ringing() || wants {
             self.errands |= 1 << there;
         }
         done

@@ -86,14 +86,14 @@ impl Engine {
         let Some(entry) = self.qps.by_index(index) else { return false };
         if sent > 0 {
             if !patient {
-                entry.habit.sent(now);
+                entry.ack_delay.sent(now);
             }
             return false;
         }
         if !patient || !entry.machine.owes_ack() {
             return false;
         }
-        let until = entry.habit.wait_until(now);
+        let until = entry.ack_delay.wait_until(now);
         if let Some(until) = until {
             self.kept_until = Some(self.kept_until.map_or(until, |first| first.min(until)));
         }

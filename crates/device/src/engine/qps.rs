@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use ferroce_fabric::PathChoice;
 use ferroce_fabric::Route;
+use ferroce_progress::AckDelay;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::Random;
 use ferroce_transport::{QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
-use crate::engine::habit::Habit;
 use crate::engine::qp_shared::QpShared;
 use crate::engine::windows::WindowId;
 
@@ -44,7 +44,7 @@ pub(crate) struct Entry {
     /// It stands in the list of those that owe an acknowledgement.
     pub(crate) owing: bool,
     /// Whether its program answers what the driver takes in.
-    pub(crate) habit: Habit,
+    pub(crate) ack_delay: AckDelay,
     /// Its earliest entry among the timers.
     pub(crate) scheduled: Option<Time>,
     /// Sends in the machine, as far as `shared` knows.

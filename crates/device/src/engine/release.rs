@@ -13,7 +13,7 @@ use crate::engines::Everywhere;
 impl Everywhere<'_> {
     /// Deregisters a region as soon as no posted work names it.
     pub(crate) fn release_region(&mut self, lkey: Lkey) {
-        for engine in &mut self.inside {
+        for engine in &mut self.visits {
             engine.leaving.push(Leaving { lkey, held: false, sends: Vec::new(), shared: Vec::new() });
         }
         self.release_regions();
@@ -21,18 +21,18 @@ impl Everywhere<'_> {
 
     /// A region is gone.
     pub(crate) fn forget_region(&mut self, lkey: Lkey) {
-        for engine in &mut self.inside {
+        for engine in &mut self.visits {
             engine.leaving.retain(|leaving| leaving.lkey != lkey);
         }
     }
 
     /// Deregisters those leaving regions that no posted work names any more.
     pub(crate) fn release_regions(&mut self) {
-        let count = self.inside.first().map_or(0, |engine| engine.leaving.len());
+        let count = self.visits.first().map_or(0, |engine| engine.leaving.len());
         for place in (0..count).rev() {
             // All of them are asked, so that each has its marks.
-            let held = self.inside.iter_mut().fold(false, |any, engine| engine.holds(place) | any);
-            let Some(lkey) = self.inside.first().and_then(|engine| Some(engine.leaving.get(place)?.lkey))
+            let held = self.visits.iter_mut().fold(false, |any, engine| engine.holds(place) | any);
+            let Some(lkey) = self.visits.first().and_then(|engine| Some(engine.leaving.get(place)?.lkey))
             else {
                 continue;
             };

@@ -7,7 +7,7 @@ use ferroce_fabric::{Fabric, Inbox, Verifier};
 use ferroce_memory::MemoryTable;
 use ferroce_switchboard::Distant;
 use ferroce_sys::Random;
-use ferroce_sys::sync::Share;
+use ferroce_sys::sync::{Calls, Share};
 use ferroce_transport::Time;
 use ferroce_wire::Qpn;
 use slab::Slab;
@@ -103,6 +103,27 @@ pub(crate) enum Reason {
     Aloof,
     /// No other thread turns the engine: the driver does, or a thread that does the work of the driver.
     Driver,
+}
+
+impl Reason {
+    /// Whether a thread looks for completions.
+    pub(crate) const fn is_poll(self) -> bool {
+        matches!(self, Self::Polled | Self::Watched | Self::Glanced | Self::Aloof)
+    }
+
+    /// The reason of a thread that hears these calls, which must not be lost, and those that it cannot see to.
+    #[inline]
+    pub(crate) fn on_hearing(self, calls: Calls) -> (Self, Calls) {
+        if !calls.contains(Calls::ARRIVED) {
+            return (self, Calls::empty());
+        }
+        match self {
+            Self::Posted => (Self::Driver, Calls::empty()),
+            Self::Aloof => (Self::Polled, Calls::empty()),
+            Self::Leaving => (self, Calls::ARRIVED),
+            Self::Polled | Self::Watched | Self::Glanced | Self::Driver => (self, Calls::empty()),
+        }
+    }
 }
 
 /// What a turn did.

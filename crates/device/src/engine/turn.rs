@@ -1,8 +1,7 @@
 //! A turn of the engine, and what is done after every call of a machine.
 
-use std::time::Duration;
-
 use ferroce_fabric::Inbox;
+use ferroce_progress::table::{ACK_RIDE, HELD, LATE, PACKET_BYTES, STREAM, STREAM_BYTES, TURN_LOOKS};
 use ferroce_transport::{
     Acks, PostError, PostListError, ReceiveRequest, SendRequest, SharedQueueId, State, Time,
 };
@@ -17,29 +16,6 @@ use super::windows::WindowId;
 use crate::engines::{Engines, Station};
 use crate::event::AsyncEvent;
 use crate::mail::{Mail, Parcel};
-
-/// Looks at the socket in one turn of the driver, before others may have the engine.
-const MAX_LOOKS: usize = 8;
-
-/// A timer that comes up so much too late says more about this process than about the peer.
-const LATE: Duration = Duration::from_millis(20);
-
-/// How long an acknowledgement waits for a packet to ride with, if no thread looks again.
-const LONGEST_RIDE: Duration = Duration::from_millis(1);
-
-/// How soon to call a fabric again that keeps packets back.
-const HELD: Duration = Duration::from_micros(100);
-
-/// More packets than this in one look are a stream: their acknowledgements do not wait for a ride, but for
-/// what is left in the socket.
-const STREAM: usize = 4;
-
-/// What of a stream is acknowledged at the latest, although more is there: about the largest run of packets. Else a
-/// peer whose window holds little more than that could not send while this one takes in.
-const MAX_HELD: usize = 60_000;
-
-/// Bytes that a packet counts for at least.
-const LEAST_HELD: usize = 1_000;
 
 impl Engine {
     /// Goes round once. `around` are all engines of the device.
@@ -82,7 +58,7 @@ impl Engine {
             }
             Reason::Driver => {
                 self.kept_until = None;
-                for _ in 0..MAX_LOOKS {
+                for _ in 0..TURN_LOOKS {
                     let look = self.receive(around, reason);
                     turned.received += look.received;
                     turned.more = look.more;
@@ -111,7 +87,7 @@ impl Engine {
     /// When a thread has to turn it, even if nothing happens: a timer is due then, or an
     /// acknowledgement has waited for a ride long enough.
     pub(crate) fn wants_to_run_at(&self) -> Option<Time> {
-        let longest = || self.kept_until.unwrap_or(self.tables.now + LONGEST_RIDE);
+        let longest = || self.kept_until.unwrap_or(self.tables.now + ACK_RIDE);
         let ride = (!self.owing.is_empty()).then(longest);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         [self.timers.next(), ride, held, self.tables.next_put_off()].into_iter().flatten().min()
@@ -382,8 +358,8 @@ impl Engine {
         for (datagram, bytes) in inbox.iter() {
             let packets = self.take_datagram(datagram, bytes, around);
             received += packets;
-            self.held += bytes.len().max(packets * LEAST_HELD);
-            if self.held >= MAX_HELD && !self.owing.is_empty() {
+            self.held += bytes.len().max(packets * PACKET_BYTES);
+            if self.held >= STREAM_BYTES && !self.owing.is_empty() {
                 self.held = 0;
                 self.queue_owing();
                 self.transmit(Acks::Send, around);

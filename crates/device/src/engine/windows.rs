@@ -153,7 +153,7 @@ mod tests {
         for index in [7, 8, 9] {
             windows.wait(id, index, false);
         }
-        assert_eq!(called(&windows), [], "nothing has changed since");
+        assert_eq!(called(&windows), [0_u16; 0], "nothing has changed since");
         windows.all[id.0].blocked_at = 5;
         assert_eq!(called(&windows), [7, 8, 9], "less is under way");
         windows.wait(id, 7, true);

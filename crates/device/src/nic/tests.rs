@@ -75,18 +75,18 @@ fn completion(cq: &CompletionQueue) -> Completion {
 /// Lets a turn of this engine panic: one of this thread's.
 fn panic_here(nic: &Nic, engine: usize) {
     let engines = nic.engines();
-    let mut inside = engines.station(engine).turnstile.enter();
-    inside.panics = true;
-    let turn = AssertUnwindSafe(move || engines.turn_and_leave(engine, inside, Reason::Posted));
+    let mut visit = engines.enter(engine);
+    visit.panics = true;
+    let turn = AssertUnwindSafe(move || visit.turn(Reason::Posted));
     assert!(catch_unwind(turn).is_err());
 }
 
 /// The same with a turn of its driver.
 fn panic_in_its_driver(nic: &Nic, engine: usize) {
     let station = nic.engines().station(engine);
-    let mut inside = station.turnstile.enter();
-    inside.panics = true;
-    drop(inside);
+    let mut visit = nic.engines().enter(engine);
+    visit.panics = true;
+    visit.leave_ringing();
     station.driver.needed_at(Some(clock::now()));
 }
 
@@ -158,11 +158,11 @@ fn work_in_the_mail_holds_its_memory() {
     let is_registered = || nic.engines().control(0, |engine| engine.tables.memory.region(lkey).is_some());
 
     // The engine is busy, so the work waits in the mail; and the thread that was busy leaves it there.
-    let busy = nic.engines().station(0).turnstile.enter();
+    let busy = nic.engines().enter(0);
     let sge = Sge { address: 0, length: 64, lkey };
     qp.post_receive(&[ReceiveRequest { id: 1, sges: &[sge] }]).unwrap();
     assert!(!nic.engines().station(0).mail.is_empty());
-    assert!(!busy.leave_ringing().is_empty());
+    assert!(busy.leave_ringing());
 
     nic.release(domain, lkey);
     assert!(is_registered());

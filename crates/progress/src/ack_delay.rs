@@ -10,19 +10,11 @@ use std::time::Duration;
 
 use ferroce_transport::Time;
 
-/// How long the driver keeps an acknowledgement back at least for an answer to take it along, if it does.
-const SHORTEST: Duration = Duration::from_micros(100);
-
-/// How long the driver keeps it back at most: the peer that waits for it should not begin to ask.
-const LONGEST: Duration = Duration::from_micros(500);
-
-/// What an answer in time adds, and how much is kept at most: so many waits in vain end the habit.
-const GAIN: u8 = 2;
-const MOST: u8 = 16;
+use crate::table::{ACK_GAIN, ACK_LONGEST, ACK_MOST, ACK_SHORTEST};
 
 /// What is known of one queue pair's program.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Habit {
+pub struct AckDelay {
     /// Above zero: it answers.
     score: u8,
     /// When the driver took in what is not answered yet.
@@ -33,14 +25,14 @@ pub(crate) struct Habit {
     takes: Duration,
 }
 
-impl Habit {
+impl AckDelay {
     /// The driver could acknowledge something. Until when it rather waits; `None` for not at all.
-    pub(crate) fn wait_until(&mut self, now: Time) -> Option<Time> {
+    pub fn wait_until(&mut self, now: Time) -> Option<Time> {
         if !self.waits {
             self.taken_in = Some(now);
             self.waits = self.score > 0;
         }
-        let end = self.taken_in? + (self.takes * 2).clamp(SHORTEST, LONGEST);
+        let end = self.taken_in? + (self.takes * 2).clamp(ACK_SHORTEST, ACK_LONGEST);
         if self.waits && now < end {
             return Some(end);
         }
@@ -51,12 +43,12 @@ impl Habit {
     }
 
     /// The program has sent something.
-    pub(crate) fn sent(&mut self, now: Time) {
+    pub fn sent(&mut self, now: Time) {
         if let Some(then) = self.taken_in.take() {
             self.waits = false;
             let took = now.since(then);
-            if took < LONGEST {
-                self.score = (self.score + GAIN).min(MOST);
+            if took < ACK_LONGEST {
+                self.score = (self.score + ACK_GAIN).min(ACK_MOST);
                 self.takes = took.max(self.takes - self.takes / 8);
             }
         }
@@ -73,27 +65,27 @@ mod tests {
 
     #[test]
     fn who_never_answers_is_never_waited_for() {
-        let mut habit = Habit::default();
+        let mut delay = AckDelay::default();
         for round in 0..100 {
-            assert_eq!(habit.wait_until(at(round * 10)), None);
+            assert_eq!(delay.wait_until(at(round * 10)), None);
         }
-        habit.sent(at(5_000));
-        assert_eq!(habit.wait_until(at(6000)), None, "that was too late to be an answer");
+        delay.sent(at(5_000));
+        assert_eq!(delay.wait_until(at(6000)), None, "that was too late to be an answer");
     }
 
     #[test]
     fn who_answers_is_waited_for_until_it_does_not() {
-        let mut habit = Habit::default();
-        assert_eq!(habit.wait_until(at(0)), None);
-        habit.sent(at(3));
-        assert_eq!(habit.wait_until(at(10)), Some(at(110)));
-        assert_eq!(habit.wait_until(at(20)), Some(at(110)), "it waits since the first");
-        habit.sent(at(30));
+        let mut delay = AckDelay::default();
+        assert_eq!(delay.wait_until(at(0)), None);
+        delay.sent(at(3));
+        assert_eq!(delay.wait_until(at(10)), Some(at(110)));
+        assert_eq!(delay.wait_until(at(20)), Some(at(110)), "it waits since the first");
+        delay.sent(at(30));
         let mut waits = 0;
         let mut now = 1000;
-        while habit.wait_until(at(now)).is_some() {
+        while delay.wait_until(at(now)).is_some() {
             waits += 1;
-            assert_eq!(habit.wait_until(at(now + 100)), None, "long enough");
+            assert_eq!(delay.wait_until(at(now + 100)), None, "long enough");
             now += 1000;
         }
         assert_eq!(waits, 4, "two answers, and then none");
@@ -101,26 +93,26 @@ mod tests {
 
     #[test]
     fn who_answers_slowly_is_waited_for_longer() {
-        let mut habit = Habit::default();
-        assert_eq!(habit.wait_until(at(0)), None);
-        habit.sent(at(180));
-        assert_eq!(habit.wait_until(at(1000)), Some(at(1360)));
-        habit.sent(at(1400));
-        assert_eq!(habit.wait_until(at(2000)), Some(at(2500)), "but not for ever");
+        let mut delay = AckDelay::default();
+        assert_eq!(delay.wait_until(at(0)), None);
+        delay.sent(at(180));
+        assert_eq!(delay.wait_until(at(1000)), Some(at(1360)));
+        delay.sent(at(1400));
+        assert_eq!(delay.wait_until(at(2000)), Some(at(2500)), "but not for ever");
         for round in 3..40 {
-            habit.sent(at(round * 1000 + 1));
-            assert!(habit.wait_until(at((round + 1) * 1000)).is_some());
+            delay.sent(at(round * 1000 + 1));
+            assert!(delay.wait_until(at((round + 1) * 1000)).is_some());
         }
-        assert!(habit.wait_until(at(40_050)).is_some_and(|end| end < at(40_150)), "faster again");
+        assert!(delay.wait_until(at(40_050)).is_some_and(|end| end < at(40_150)), "faster again");
     }
 
     #[test]
-    fn a_long_habit_ends_too() {
-        let mut habit = Habit::default();
+    fn a_long_score_ends_too() {
+        let mut delay = AckDelay::default();
         for round in 0..1000 {
-            let _ = habit.wait_until(at(round * 50));
-            habit.sent(at(round * 50 + 5));
+            let _ = delay.wait_until(at(round * 50));
+            delay.sent(at(round * 50 + 5));
         }
-        assert_eq!(habit.score, MOST);
+        assert_eq!(delay.score, ACK_MOST);
     }
 }

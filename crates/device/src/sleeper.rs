@@ -10,12 +10,10 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use ferroce_progress::table::SEAT_SOCKETS;
 use ferroce_sys::descriptor::{self, EventFd};
 
 use crate::driver::Driver;
-
-/// Sockets that one thread sleeps on at most; an engine with more leaves them to its driver.
-const MOST: usize = 3;
 
 /// The place of a driver, taken by a thread that sleeps there. Dropping this leaves it.
 #[derive(Debug)]
@@ -26,7 +24,7 @@ pub(crate) struct Seat<'a> {
 impl<'a> Seat<'a> {
     /// Sits down, if the place is free and no other thread relies on the driver.
     pub(crate) fn take(driver: &'a Driver) -> Option<Self> {
-        (driver.sockets().len() <= MOST && driver.give_place()).then_some(Self { driver })
+        (driver.sockets().len() <= SEAT_SOCKETS && driver.give_place()).then_some(Self { driver })
     }
 
     /// Sleeps until a packet arrives or the bell rings, or the time is over; for ever without one.

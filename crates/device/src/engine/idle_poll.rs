@@ -1,4 +1,4 @@
-//! The shortest way through an engine: a thread looks for completions, again, and nothing has happened.
+//! The shortest way through an engine: a thread polls, again, and nothing has happened.
 //!
 //! A thread that polls does this most of the time, and a packet that comes waits for it to be over. So it
 //! does no more than look whether there is anything to do, and reads the clock only if a timer is set. Every

@@ -1,0 +1,203 @@
+//! A visit to an engine: how a thread enters, turns it and leaves.
+
+use std::mem;
+use std::ops::{Deref, DerefMut};
+
+use ferroce_progress::table::ROUNDS;
+use ferroce_sys::clock;
+use ferroce_sys::sync::{Calls, Inside};
+use ferroce_transport::Time;
+
+use crate::completion::Wake;
+use crate::driver::Driver;
+use crate::engine::{Engine, Reason, Turned};
+use crate::engines::{Engines, Station};
+
+/// A thread inside an engine.
+///
+/// It turns the engine as often as it has to, and then leaves: [`leave`](Self::leave) if it can do what is to be
+/// done outside, [`leave_ringing`](Self::leave_ringing) if another thread has to, [`step_out`](Self::step_out) if
+/// it is inside of others too. If it is dropped instead, because the thread panics, the driver is woken: the
+/// turn after one that panicked fails all work of the engine, and threads that wait for that work should not wait
+/// for ever.
+#[must_use = "a thread inside an engine has to leave it"]
+pub(crate) struct Visit<'a> {
+    engines: &'a Engines,
+    index: usize,
+    // In this order: the engine is left, and then the driver is sent.
+    inside: Inside<'a, Engine>,
+    driver: SendOnDrop<'a>,
+}
+
+/// Sends the driver to an engine that a thread left without a word.
+struct SendOnDrop<'a>(&'a Driver);
+
+impl Drop for SendOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+/// What is left to do for a thread that has left an engine.
+#[derive(Debug, Default)]
+pub(crate) struct Aftermath {
+    pub(crate) wakes: Vec<Wake>,
+    /// Engines to call on, a bit each: they were left something.
+    pub(crate) errands: u32,
+    /// A region may be free that was to be deregistered as soon as it is.
+    pub(crate) let_go: bool,
+}
+
+impl Engines {
+    /// Enters an engine, waiting for it if need be: for control, never for posting or polling.
+    pub(crate) fn enter(&self, index: usize) -> Visit<'_> {
+        let mut visit = Visit::new(self, index, self.station(index).turnstile.enter());
+        visit.tables.now = clock::now().max(visit.tables.now);
+        // Work that met a busy engine was posted before this.
+        visit.take_mail();
+        visit
+    }
+
+    /// Enters an engine if no thread is inside.
+    #[inline]
+    pub(crate) fn try_enter(&self, index: usize) -> Option<Visit<'_>> {
+        Some(Visit::new(self, index, self.station(index).turnstile.try_enter()?))
+    }
+}
+
+impl<'a> Visit<'a> {
+    #[inline]
+    fn new(engines: &'a Engines, index: usize, inside: Inside<'a, Engine>) -> Self {
+        Self { engines, index, inside, driver: SendOnDrop(&engines.station(index).driver) }
+    }
+
+    #[inline]
+    fn station(&self) -> &'a Station {
+        self.engines.station(self.index)
+    }
+
+    /// Takes in what was posted while the engine was busy.
+    #[inline]
+    pub(crate) fn take_mail(&mut self) {
+        let mail = &self.station().mail;
+        self.inside.take_mail(mail);
+    }
+
+    /// Turns the engine.
+    #[inline]
+    pub(crate) fn turn(&mut self, reason: Reason) -> Turned {
+        self.turn_at(clock::now(), reason)
+    }
+
+    /// Turns the engine, for a thread that has just read the clock. What the turn could not finish rings for the
+    /// next one.
+    #[inline]
+    pub(crate) fn turn_at(&mut self, now: Time, reason: Reason) -> Turned {
+        let calls = self.inside.take_calls();
+        let (reason, mut left) = reason.on_hearing(calls);
+        let turned = self.inside.turn(now, reason, self.engines);
+        let station = self.station();
+        // A thread that polls comes back for the rest, and wants to see first what is there.
+        let mut comes_back = false;
+        if reason.is_poll() {
+            if station.expects_packets() {
+                station.driver.polled(turned.received > 0);
+            }
+            comes_back = station.driver.is_disarmed();
+        }
+        left.set(Calls::POSTED, turned.unsent);
+        if turned.more && !comes_back {
+            left |= Calls::ARRIVED;
+        }
+        self.inside.ring(left);
+        turned
+    }
+
+    /// Leaves, going round again if the bell rang, and does what is to be done outside.
+    #[inline]
+    pub(crate) fn leave(self) {
+        let engines = self.engines;
+        let mut after = Aftermath::default();
+        self.step_out(&mut after);
+        engines.finish(after);
+    }
+
+    /// Leaves, if nothing has happened: for a thread that has not turned the engine.
+    ///
+    /// # Errors
+    /// The bell has rung: the thread is still inside.
+    #[inline]
+    pub(crate) fn leave_at_rest(self) -> Result<(), Self> {
+        let Self { engines, index, inside, driver } = self;
+        match inside.leave() {
+            Ok(()) => {
+                mem::forget(driver);
+                Ok(())
+            }
+            Err(inside) => Err(Self { engines, index, inside, driver }),
+        }
+    }
+
+    /// Leaves without going round again; whether the bell rings. Then the caller sees to it that a thread comes.
+    pub(crate) fn leave_ringing(self) -> bool {
+        let calls = self.inside.leave_ringing();
+        mem::forget(self.driver);
+        !calls.is_empty()
+    }
+
+    /// Leaves, going round again if the bell rang. What is to be done outside is noted.
+    pub(crate) fn step_out(mut self, after: &mut Aftermath) {
+        let driver = &self.station().driver;
+        for _ in 0..ROUNDS {
+            self.inside.hand_over(after);
+            let next = self.inside.wants_to_run_at();
+            match self.inside.leave() {
+                Ok(()) => {
+                    mem::forget(self.driver);
+                    driver.needed_at(next);
+                    return;
+                }
+                Err(inside) => {
+                    self.inside = inside;
+                    self.turn(Reason::Posted);
+                }
+            }
+        }
+        self.inside.hand_over(after);
+        let next = self.inside.wants_to_run_at();
+        if self.leave_ringing() {
+            driver.wake();
+        }
+        driver.needed_at(next);
+    }
+}
+
+impl Deref for Visit<'_> {
+    type Target = Engine;
+
+    #[inline]
+    fn deref(&self) -> &Engine {
+        &self.inside
+    }
+}
+
+impl DerefMut for Visit<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.inside
+    }
+}
+
+impl Engine {
+    /// Hands over what is to be done outside.
+    #[inline]
+    fn hand_over(&mut self, after: &mut Aftermath) {
+        if after.wakes.is_empty() {
+            mem::swap(&mut after.wakes, &mut self.tables.wakes);
+        } else {
+            after.wakes.append(&mut self.tables.wakes);
+        }
+        after.errands |= mem::take(&mut self.errands);
+        after.let_go |= mem::take(&mut self.let_go);
+    }
+}

@@ -1,0 +1,178 @@
+//! The state where threads meet: one word, the epoll set that follows it, and the threads that rely on the driver.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::{Arc, PoisonError};
+
+use ferroce_sys::sync::prim::{AtomicU32, AtomicU64, Mutex, fence};
+use ferroce_transport::Time;
+
+use crate::state::{Event, Facts, State};
+use crate::table::DOUBT;
+
+/// The sockets of an engine, as its driver watches them.
+pub trait Sockets {
+    /// Has arrivals wake the driver from now on, or no longer. What is in the sockets already counts as an arrival.
+    fn watch(&self, arrivals: bool);
+}
+
+/// How many completion queues of a device the program sleeps for, relying on the drivers: then none may be parked.
+///
+/// A thread first adds itself, then tells the duties of the engines ([`Event::Sleep`]). A thread that parks a
+/// driver first changes the state, then looks here. Each writes before it reads what the other has written, with
+/// a fence between: at least one of them sees the other, so the driver is armed in the end.
+#[derive(Debug, Default)]
+pub struct Sleepers {
+    count: AtomicU32,
+}
+
+impl Sleepers {
+    /// One more.
+    pub fn add(&self) {
+        self.count.fetch_add(1, AcqRel);
+        fence(SeqCst);
+    }
+
+    /// One less.
+    pub fn remove(&self) {
+        self.count.fetch_sub(1, AcqRel);
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count.load(Acquire)
+    }
+}
+
+/// The state of one engine's driver, shared by all threads.
+#[derive(Debug)]
+pub struct Duty<S> {
+    /// A [`State`].
+    word: AtomicU32,
+    /// Until when a program that was found gone is doubted, in nanoseconds.
+    doubted_until: AtomicU64,
+    sleepers: Arc<Sleepers>,
+    sockets: S,
+    /// Whether the sockets are watched: as the word says, each time that the lock is free.
+    watched: Mutex<bool>,
+}
+
+impl<S: Sockets> Duty<S> {
+    /// A driver that is armed. The sockets are watched already; `sleepers` are those of the whole device.
+    pub fn new(sockets: S, sleepers: Arc<Sleepers>) -> Self {
+        Self {
+            word: AtomicU32::new(State::NEW.pack()),
+            doubted_until: AtomicU64::new(0),
+            sleepers,
+            sockets,
+            watched: Mutex::new(true),
+        }
+    }
+
+    /// What is watched.
+    pub const fn sockets(&self) -> &S {
+        &self.sockets
+    }
+
+    /// The state of this moment.
+    #[inline]
+    #[must_use]
+    pub fn state(&self) -> State {
+        State::unpack(self.word.load(Acquire))
+    }
+
+    /// Whether the program was found gone a moment ago.
+    #[must_use]
+    pub fn is_doubted(&self, now: Time) -> bool {
+        now.nanos() < self.doubted_until.load(Relaxed)
+    }
+
+    /// From now on it is.
+    pub fn doubt(&self, now: Time) {
+        self.doubted_until.store((now + DOUBT).nanos(), Relaxed);
+    }
+
+    /// A program found completions without looking at the sockets. Whether the driver was parked for it.
+    #[inline]
+    pub fn found(&self, now: impl FnOnce() -> Time) -> bool {
+        let state = self.state();
+        state.armed && self.found_something(Event::Found, state, now)
+    }
+
+    /// A program looked at the sockets. Whether the driver was parked for it.
+    #[inline]
+    pub fn polled(&self, received: bool, now: impl FnOnce() -> Time) -> bool {
+        let event = Event::Polled { received };
+        if received { self.found_something(event, self.state(), now) } else { self.change(event, false) }
+    }
+
+    /// Polls that find something say little, so the clock is asked about them only now and then.
+    fn found_something(&self, event: Event, state: State, now: impl FnOnce() -> Time) -> bool {
+        self.change(event, state.is_kept_busy() && self.is_doubted(now()))
+    }
+
+    /// Anything else happened. Whether the driver was parked for it.
+    pub fn note(&self, event: Event) -> bool {
+        self.change(event, false)
+    }
+
+    /// Lets a thread sleep on the sockets in the driver's place. `None` if another one does, or one relies on the
+    /// driver; else whether the driver was parked for it.
+    pub fn sit(&self) -> Option<bool> {
+        let (before, after) = self.step(Event::Sit, self.facts(false));
+        (before.seated != after.seated).then(|| before.armed && self.follow(before, after))
+    }
+
+    /// Takes the next state; says whether that parked the driver.
+    fn change(&self, event: Event, is_doubted: bool) -> bool {
+        let (before, after) = self.step(event, self.facts(is_doubted));
+        before.armed != after.armed && self.follow(before, after)
+    }
+
+    fn facts(&self, is_doubted: bool) -> Facts {
+        Facts { is_relied_on: self.sleepers.count() > 0, is_doubted }
+    }
+
+    /// One step of the policy, in one piece.
+    fn step(&self, event: Event, facts: Facts) -> (State, State) {
+        let mut word = self.word.load(Acquire);
+        loop {
+            let before = State::unpack(word);
+            let after = before.after(event, facts);
+            if after == before {
+                return (before, after);
+            }
+            match self.word.compare_exchange_weak(word, after.pack(), AcqRel, Acquire) {
+                Ok(_) => return (before, after),
+                Err(changed) => word = changed,
+            }
+        }
+    }
+
+    /// Does what a step asks for; says whether the driver is parked by it.
+    #[cold]
+    fn follow(&self, before: State, after: State) -> bool {
+        let mut is_parked = before.armed && !after.armed;
+        if is_parked {
+            // A thread that begins to sleep from here on sees that it is parked.
+            fence(SeqCst);
+            if self.sleepers.count() > 0 {
+                self.step(Event::Sleep, Facts::default());
+                is_parked = false;
+            }
+        }
+        self.follow_word();
+        is_parked
+    }
+
+    /// Has the sockets watched as the word says. The last thread that changed the word comes here after it, so
+    /// whatever the order, the last one in here sees the last word.
+    fn follow_word(&self) {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let armed = self.state().armed;
+        if *watched != armed {
+            *watched = armed;
+            self.sockets.watch(armed);
+        }
+    }
+}
