@@ -3,12 +3,12 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::task::{Context as TaskContext, Poll, Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ferroce_verbs::cm::{ConnectRequest, Disconnected, Listener};
-use ferroce_verbs::time::{Notice, Time, now, park, until};
+use ferroce_verbs::time::{Notice, Time, now, park, this_thread, until};
 
 use crate::conn::Conn;
 use crate::error::{Refusal, StartError, Why};
@@ -159,7 +159,7 @@ impl Round {
     }
 
     fn run(mut self) {
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
+        let waker = this_thread();
         let heartbeat = self.common.party.settings.heartbeat();
         // Failures show in completions, which maybe no other thread looks at.
         let look = heartbeat / 2;
@@ -329,14 +329,5 @@ impl Watched {
             }
         }
         conn.broken().is_some()
-    }
-}
-
-/// A waker that wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

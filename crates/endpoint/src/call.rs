@@ -4,11 +4,10 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use ferroce_verbs::time::{now, park, until};
+use ferroce_verbs::time::{now, park, this_thread, until};
 
 use crate::error::Error;
 use crate::options::Polling;
@@ -150,7 +149,7 @@ pub(crate) fn block_on<T>(
             break;
         }
     }
-    let waker = THIS_THREAD.with(Waker::clone);
+    let waker = this_thread();
     loop {
         if let Poll::Ready(result) = poll(Some(&waker)) {
             return Some(result);
@@ -159,18 +158,5 @@ pub(crate) fn block_on<T>(
             return None;
         }
         park(end.map(until));
-    }
-}
-
-thread_local! {
-    /// Wakes this thread. Always the same one, so that a list of wakers keeps it once.
-    static THIS_THREAD: Waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

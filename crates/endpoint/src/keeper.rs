@@ -7,7 +7,7 @@ use std::task::{Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use ferroce_verbs::time::{Time, now, park, until};
+use ferroce_verbs::time::{Time, now, park, this_thread, until};
 
 use crate::core::{Core, State};
 use crate::error::Cause;
@@ -106,7 +106,7 @@ fn kept() -> MutexGuard<'static, Kept> {
 }
 
 fn run() {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = this_thread();
     loop {
         let (mut leaving, calling) = {
             let mut kept = kept();
@@ -190,13 +190,5 @@ fn close(core: &mut Core, ticket: &mut Option<u64>) -> bool {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(_)) => core.is_settled(),
         },
-    }
-}
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

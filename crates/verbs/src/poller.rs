@@ -3,13 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Wake, Waker};
-use std::thread::{self, JoinHandle, Thread};
+use std::thread::{self, JoinHandle};
 
 use ferroce_transport::{Classified, Completion};
 use thiserror::Error;
 
 use crate::completion_queue::{CompletionQueue, Haste};
+use crate::time::this_thread;
 
 /// A thread that sleeps until work completes and hands each completion to a function, sorted by
 /// what it was. The function may post more work.
@@ -120,7 +120,7 @@ fn run(
     stopped: &AtomicBool,
     mut take: impl FnMut(Classified),
 ) -> Result<(), Vec<Completion>> {
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = this_thread();
     let mut found = [Completion::EMPTY; CHUNK];
     while !stopped.load(Ordering::Acquire) {
         let taken = queue.poll_or_wake(&mut found, &waker, Haste::AtOnce);
@@ -136,13 +136,4 @@ fn run(
         }
     }
     Ok(())
-}
-
-/// A waker that wakes a thread.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }

@@ -6,11 +6,12 @@ use std::future::Future;
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Context as TaskContext, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context as TaskContext, Poll};
+use std::thread;
 use std::time::Duration;
 
 use common::*;
+use ferroce_verbs::time::this_thread;
 use ferroce_verbs::*;
 
 const NET: u8 = 44;
@@ -196,13 +197,7 @@ fn a_poller_reports_a_panic_and_can_end_itself() {
 
 /// The shortest executor: runs a future on this thread.
 fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let waker = this_thread();
     let mut future = pin!(future);
     loop {
         match future.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
