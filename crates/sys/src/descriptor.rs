@@ -1,8 +1,11 @@
 //! File descriptors that threads sleep on.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::sync::Alarm;
 
@@ -16,33 +19,24 @@ impl EventFd {
     /// # Errors
     /// The process has too many descriptors.
     pub fn new() -> io::Result<Self> {
-        // SAFETY: a system call without pointers.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        owned(fd).map(Self)
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes it readable. Never waits.
     pub fn signal(&self) {
-        let one = 1_u64;
-        // SAFETY: the pointer is to eight bytes that live during the call. A full counter is readable too.
-        unsafe { libc::syscall(libc::SYS_write, self.0.as_raw_fd(), &raw const one, 8_usize) };
+        // A full counter is readable too.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes it unreadable again. Never waits, also if the program has made the descriptor blocking.
     pub fn clear(&self) {
-        let mut count = 0_u64;
-        let place = libc::iovec { iov_base: (&raw mut count).cast(), iov_len: 8 };
-        let (fd, here) = (self.0.as_raw_fd(), -1_i64);
-        // SAFETY: the pointer is to a piece of eight bytes that live during the call. There may be nothing to read.
-        // The last two arguments before the flags are the position, which an eventfd does not have.
-        let read = unsafe {
-            libc::syscall(libc::SYS_preadv2, fd, &raw const place, 1, here, here, libc::RWF_NOWAIT)
-        };
-        let refused = io::Error::last_os_error().raw_os_error();
-        if read < 0 && refused != Some(libc::EAGAIN) && self.wait(Some(Duration::ZERO)).unwrap_or(false) {
+        let mut count = [0; 8];
+        // A position of -1 is that of the descriptor, and an eventfd has none.
+        let read = preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT);
+        let is_refused = read.is_err_and(|error| error != Errno::AGAIN);
+        if is_refused && self.wait(Some(Duration::ZERO)).unwrap_or(false) {
             // An old kernel: no other thread reads it, so what was just seen is still there.
-            // SAFETY: the pointer is to eight bytes that live during the call.
-            unsafe { libc::syscall(libc::SYS_read, fd, &raw mut count, 8_usize) };
+            let _ = rustix::io::read(&self.0, &mut count);
         }
     }
 

@@ -1,15 +1,18 @@
 //! Unix sockets with abstract names: how members talk, and pass sockets to each other.
 //!
-//! Every call is made without waiting; a thread that wants to wait polls.
+//! Every call is made without waiting; a thread that wants to wait polls. What rustix has, it does; messages with
+//! credentials are taken apart by hand, for the reason at [`peer`].
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use libc::{c_int, c_void, socklen_t};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::descriptor::owned;
+/// What every socket here is: not inherited, and never waited for.
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// The process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,31 +29,23 @@ pub const MOST_DESCRIPTORS: usize = 200;
 /// The user that this process acts for.
 #[must_use]
 pub fn own_uid() -> u32 {
-    // SAFETY: takes nothing, gives a number, cannot fail.
-    unsafe { libc::geteuid() }
+    rustix::process::geteuid().as_raw()
 }
 
 /// A socket of this type that keeps messages apart.
 pub fn socket(kind: c_int) -> io::Result<OwnedFd> {
-    let kind = kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: takes and gives plain numbers.
-    owned(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+    let kind = SocketType::from_raw(kind.cast_unsigned());
+    Ok(net::socket_with(AddressFamily::UNIX, kind, FLAGS, None)?)
 }
 
 /// Binds to an abstract name.
 pub fn bind(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let (address, len) = abstract_name(name)?;
-    let from = (&raw const address).cast::<libc::sockaddr>();
-    // SAFETY: `from` points to an address of that length on this stack, which outlives the call.
-    outcome(unsafe { libc::bind(socket.as_raw_fd(), from, len) })
+    Ok(net::bind(socket, &SocketAddrUnix::new_abstract_name(name)?)?)
 }
 
 /// Connects to an abstract name; fails at once if no process listens or the queue is full.
 pub fn connect(socket: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
-    let (address, len) = abstract_name(name)?;
-    let from = (&raw const address).cast::<libc::sockaddr>();
-    // SAFETY: `from` points to an address of that length on this stack, which outlives the call.
-    outcome(unsafe { libc::connect(socket.as_raw_fd(), from, len) })
+    Ok(net::connect(socket, &SocketAddrUnix::new_abstract_name(name)?)?)
 }
 
 /// What is at a name.
@@ -87,9 +82,8 @@ pub fn reach(socket: BorrowedFd<'_>, name: &[u8], uid: u32) -> io::Result<Reache
 /// A socket that listens at an abstract name.
 pub fn listen(name: &[u8]) -> io::Result<OwnedFd> {
     let socket = socket(libc::SOCK_SEQPACKET)?;
-    bind(borrow(&socket), name)?;
-    // SAFETY: takes and gives plain numbers.
-    outcome(unsafe { libc::listen(socket.as_raw_fd(), BACKLOG) })?;
+    bind(socket.as_fd(), name)?;
+    net::listen(&socket, BACKLOG)?;
     Ok(socket)
 }
 
@@ -98,13 +92,12 @@ const BACKLOG: c_int = 1024;
 
 /// The next connection; `WouldBlock` if there is none.
 pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: the address is not asked for, so the pointers may be null.
-    owned(unsafe { libc::accept4(listener.as_raw_fd(), ptr::null_mut(), ptr::null_mut(), flags) })
+    Ok(net::accept_with(listener, FLAGS)?)
 }
 
 /// The process at the other end: of a listener's side, the one that connected; of the other, the one that
-/// listens.
+/// listens. It is asked by hand: a process of another namespace has the number 0, which the types of rustix
+/// cannot hold.
 pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     let mut seen = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
@@ -119,13 +112,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
 
 /// Lets a datagram socket say which process sent each message.
 pub fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let on: c_int = 1;
-    let from = (&raw const on).cast::<c_void>();
-    let len = socklen_t::try_from(size_of::<c_int>()).unwrap_or(0);
-    // SAFETY: `from` points to a number on this stack, which outlives the call.
-    let result =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PASSCRED, from, len) };
-    outcome(result)
+    Ok(net::sockopt::set_socket_passcred(socket, true)?)
 }
 
 /// Lets only messages in that a program takes.
@@ -310,25 +297,6 @@ fn split(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
 fn empty_header() -> libc::msghdr {
     // SAFETY: a header of C is numbers and pointers, for which zero is a value.
     unsafe { mem::zeroed() }
-}
-
-/// The address of an abstract name: it begins with a zero byte, and its length counts.
-fn abstract_name(name: &[u8]) -> io::Result<(libc::sockaddr_un, socklen_t)> {
-    // SAFETY: an address of C is numbers, for which zero is a value.
-    let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
-    address.sun_family = libc::sa_family_t::try_from(libc::AF_UNIX).unwrap_or(0);
-    let Some(room) = address.sun_path.get_mut(1..=name.len()) else {
-        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
-    };
-    for (to, from) in room.iter_mut().zip(name) {
-        *to = from.cast_signed();
-    }
-    let len = mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
-    Ok((address, socklen_t::try_from(len).unwrap_or(0)))
-}
-
-fn borrow(fd: &OwnedFd) -> BorrowedFd<'_> {
-    std::os::fd::AsFd::as_fd(fd)
 }
 
 fn outcome(result: c_int) -> io::Result<()> {
