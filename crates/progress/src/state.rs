@@ -4,7 +4,8 @@ use crate::table::{PARK_AFTER, PARK_AFTER_FINDING, PERMITS};
 
 /// Which threads watch the sockets of an engine, and the evidence for changing that.
 ///
-/// It is a value: [`after`](Self::after) gives the next one, and [`Duty`](crate::Duty) keeps the present one.
+/// It is a value: the policy makes the next one of it and of an [`Event`], and [`Duty`](crate::Duty) keeps the
+/// present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The sockets wake the driver. If they do not, it is parked, or a thread sits in its place.
