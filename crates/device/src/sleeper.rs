@@ -32,7 +32,8 @@ impl<'a> Seat<'a> {
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let own = bell.event.as_fd().as_raw_fd();
         // Negative ones are left out by the kernel.
-        let mut entries = [entry(own), entry(-1), entry(-1), entry(-1)];
+        let mut entries = [entry(-1); 1 + SEAT_SOCKETS];
+        entries[0] = entry(own);
         for (place, socket) in entries[1..].iter_mut().zip(self.driver.sockets()) {
             place.fd = *socket;
         }
