@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_answers_is_never_waited_for() {
+    fn a_program_that_never_answers_is_never_waited_for() {
         let mut delay = AckDelay::default();
         for round in 0..100 {
             assert_eq!(delay.wait_until(at(round * 10)), None);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_is_waited_for_until_it_does_not() {
+    fn a_program_that_answers_is_waited_for_until_it_does_not() {
         let mut delay = AckDelay::default();
         assert_eq!(delay.wait_until(at(0)), None);
         delay.sent(at(3));
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_slowly_is_waited_for_longer() {
+    fn a_program_that_answers_slowly_is_waited_for_longer() {
         let mut delay = AckDelay::default();
         assert_eq!(delay.wait_until(at(0)), None);
         delay.sent(at(180));
