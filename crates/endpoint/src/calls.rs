@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::buffer::Buffer;
-use crate::core::{Act, Core, OpKey, Remote};
+use crate::core::{Act, Core, Held, OpKey, Remote};
 use crate::error::Error;
 use crate::shared::Shared;
 
@@ -59,11 +58,11 @@ impl<'a> Operating<'a> {
     }
 
     /// The memory of the work, when it is done.
-    pub(crate) fn poll(&mut self, waker: Option<&Waker>) -> Poll<Result<Buffer, Error>> {
+    pub(crate) fn poll(&mut self, waker: Option<&Waker>) -> Poll<Result<Held, Error>> {
         let (act, on) = (&mut self.act, self.on.as_deref());
         let key = match self.key {
             Some(key) => key,
-            None => match self.turn.poll(waker, |core, ticket| core.try_begin(act, on, ticket)) {
+            None => match self.turn.poll(waker, |core, ticket| core.try_begin(act, on, None, ticket)) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Ready(Ok(key)) => *self.key.insert(key),

@@ -6,16 +6,13 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use ferroce_verbs::{Access, Memory, MemoryRegion, ProtectionDomain, RemoteSlice};
+use ferroce_verbs::{Access, MemoryRegion, ProtectionDomain};
 
 use crate::buffer::{Body, Buffer, Message};
 use crate::call::{Attempt, Call};
-use crate::calls::{Operating, Turn};
-use crate::core::{Act, Core, Counters, Payload, State, Taken};
+use crate::calls::Turn;
+use crate::core::{Core, Counters, Follow, Payload, Sent, State, Taken};
 use crate::error::{Cause, Error};
-use crate::exposed::{Exposed, RemoteMemory};
-use crate::frame::Exposure;
-use crate::hello::Grant;
 use crate::keeper;
 use crate::shared::Shared;
 use crate::stream::Stream;
@@ -35,6 +32,15 @@ pub struct Connection {
 
 struct Handle {
     shared: Arc<Shared>,
+}
+
+/// How far [`Connection::send_until`] follows a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Delivery {
+    /// The peer's device has all of it; its program may not have asked for it yet.
+    Delivered,
+    /// The peer's program has taken it, by receiving it or in a callback.
+    Taken,
 }
 
 /// What came into the program's own bytes.
@@ -122,6 +128,55 @@ impl Connection {
         })
     }
 
+    /// Sends a message and follows it until the peer's device has it, or until the peer's program has taken it.
+    ///
+    /// A call that is given up after the message has left is not followed any further: the message arrives all the same.
+    pub fn send_until<'a>(
+        &'a self,
+        bytes: &'a [u8],
+        imm: impl Into<Option<u32>>,
+        delivery: Delivery,
+    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
+        let follow = match delivery {
+            Delivery::Delivered => Follow::Delivered,
+            Delivery::Taken => Follow::Taken,
+        };
+        let (mut payload, imm) = (Payload::Bytes(bytes), imm.into());
+        let (mut turn, mut sent) = (Turn::new(self.shared()), None);
+        Call::new(self.shared(), move |waker: Option<&Waker>| {
+            let message = match sent {
+                Some(message) => message,
+                None => {
+                    match turn.poll(waker, |core, ticket| core.try_send(&mut payload, imm, follow, ticket)) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Ready(Ok(message)) => *sent.insert(message),
+                    }
+                }
+            };
+            poll_follow(self.shared(), waker, |core| core.try_follow(message, follow))
+        })
+    }
+
+    /// Waits until the peer's device has all that was sent, written and begun on this end before: messages that are long
+    /// enough to be announced have been read, and one-sided work is done. What other calls are still waiting to send is
+    /// not meant.
+    pub fn flush(&self) -> Call<'_, impl Attempt<Output = ()> + '_> {
+        let mut mark: Option<Sent> = None;
+        Call::new(self.shared(), move |waker: Option<&Waker>| {
+            poll_follow(self.shared(), waker, |core| {
+                if mark.is_none() {
+                    match core.try_mark() {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                        Poll::Ready(Ok(now)) => mark = Some(now),
+                    }
+                }
+                mark.map_or(Poll::Pending, |mark| core.try_follow(mark, Follow::Delivered))
+            })
+        })
+    }
+
     fn sending<'a>(
         &'a self,
         mut payload: Payload<'a>,
@@ -129,7 +184,8 @@ impl Connection {
     ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
         let mut turn = Turn::new(self.shared());
         Call::new(self.shared(), move |waker: Option<&Waker>| {
-            turn.poll(waker, |core, ticket| core.try_send(&mut payload, imm, ticket))
+            let sent = turn.poll(waker, |core, ticket| core.try_send(&mut payload, imm, Follow::No, ticket));
+            sent.map_ok(|_| ())
         })
     }
 
@@ -177,200 +233,6 @@ impl Connection {
     #[must_use]
     pub fn protection_domain(&self) -> &ProtectionDomain {
         self.shared().send_pool.domain()
-    }
-
-    /// Opens memory to the peer, under a name, for [`Access::REMOTE_READ`], [`Access::REMOTE_WRITE`],
-    /// [`Access::REMOTE_ATOMIC`] or several of them. The peer hears of it before any message that is sent later.
-    pub fn expose<'a>(
-        &'a self,
-        name: &'a str,
-        memory: impl Into<Memory>,
-        access: Access,
-    ) -> Call<'a, impl Attempt<Output = Exposed> + 'a> {
-        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
-        let granted = access & remote;
-        let local = match granted.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC) {
-            true => Access::LOCAL_WRITE,
-            false => Access::empty(),
-        };
-        let region = match name.len() {
-            len if len > Exposure::NAME => Err(Error::NameTooLong { len, allowed: Exposure::NAME }),
-            _ => {
-                self.protection_domain().register(memory, granted | local).map(Arc::new).map_err(Error::from)
-            }
-        };
-        let mut turn = Turn::new(self.shared());
-        Call::new(self.shared(), move |waker: Option<&Waker>| {
-            let region = match &region {
-                Ok(region) => region,
-                Err(error) => return Poll::Ready(Err(error.clone())),
-            };
-            let exposed = turn.poll(waker, |core, ticket| core.try_expose(region, name, granted, ticket));
-            exposed.map_ok(|id| Exposed { region: Arc::clone(region), id, shared: Arc::clone(self.shared()) })
-        })
-    }
-
-    /// What the peer has opened under this name, waiting for it if need be. If there are several, the newest.
-    pub fn remote<'a>(&'a self, name: &'a str) -> Call<'a, impl Attempt<Output = RemoteMemory> + 'a> {
-        let shared = self.shared();
-        Call::new(shared, move |waker: Option<&Waker>| {
-            let found = shared.poll_with(waker, |core, waker| {
-                let found = core.find_remote(name);
-                if let (true, Some(waker)) = (found.is_pending(), waker) {
-                    core.add_seeker(waker);
-                }
-                found
-            });
-            found.map_ok(|remote| RemoteMemory { remote })
-        })
-    }
-
-    /// Writes into memory that the peer has opened. It is done when the bytes are there.
-    pub fn write<'a>(
-        &'a self,
-        to: &RemoteMemory,
-        offset: u64,
-        bytes: &'a [u8],
-    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
-        let part = to.part(offset, bytes.len() as u64, Access::REMOTE_WRITE);
-        self.operating(Some(to), part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
-    }
-
-    /// The same; the peer then receives a message that tells how much was written, with this number.
-    pub fn write_with_imm<'a>(
-        &'a self,
-        to: &RemoteMemory,
-        offset: u64,
-        bytes: &'a [u8],
-        imm: u32,
-    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
-        let part = to.part(offset, bytes.len() as u64, Access::REMOTE_WRITE);
-        self.operating(Some(to), part, move |to| Act::Write { bytes, to, imm: Some(imm) }, |_| ())
-    }
-
-    /// Writes a buffer of [`allocate`](Self::allocate) without copying it, and gives it back.
-    pub fn write_buffer<'a>(
-        &'a self,
-        to: &RemoteMemory,
-        offset: u64,
-        buffer: Buffer,
-        imm: impl Into<Option<u32>>,
-    ) -> Call<'a, impl Attempt<Output = Buffer> + 'a> {
-        let part = match buffer.pool().domain() == self.protection_domain() {
-            true => to.part(offset, buffer.len() as u64, Access::REMOTE_WRITE),
-            false => Err(Error::OtherConnection),
-        };
-        let (mut buffer, imm) = (Some(buffer), imm.into());
-        self.operating(
-            Some(to),
-            part,
-            move |to| Act::WriteFrom { buffer: buffer.take(), to, imm },
-            |buffer| buffer,
-        )
-    }
-
-    /// Reads memory that the peer has opened. The peer's program does not notice.
-    pub fn read<'a>(
-        &'a self,
-        from: &RemoteMemory,
-        offset: u64,
-        len: usize,
-    ) -> Call<'a, impl Attempt<Output = Vec<u8>> + 'a> {
-        let part = from.part(offset, len as u64, Access::REMOTE_READ);
-        self.operating(
-            Some(from),
-            part,
-            move |from| Act::Read { len, from },
-            |buffer| buffer.to_vec(..).unwrap_or_default(),
-        )
-    }
-
-    /// The same, and leaves the bytes where the device has placed them.
-    pub fn read_buffer<'a>(
-        &'a self,
-        from: &RemoteMemory,
-        offset: u64,
-        len: usize,
-    ) -> Call<'a, impl Attempt<Output = Buffer> + 'a> {
-        let part = from.part(offset, len as u64, Access::REMOTE_READ);
-        self.operating(Some(from), part, move |from| Act::Read { len, from }, |buffer| buffer)
-    }
-
-    /// Stores `swap` into eight bytes of the peer if `compare` is there, all at once, and tells what was there.
-    pub fn compare_swap<'a>(
-        &'a self,
-        at: &RemoteMemory,
-        offset: u64,
-        compare: u64,
-        swap: u64,
-    ) -> Call<'a, impl Attempt<Output = u64> + 'a> {
-        self.operating(
-            Some(at),
-            at.word(offset),
-            move |at| Act::CompareSwap { at, compare, swap },
-            |word| number(&word),
-        )
-    }
-
-    /// Adds to eight bytes of the peer, all at once, and tells what was there.
-    pub fn fetch_add<'a>(
-        &'a self,
-        at: &RemoteMemory,
-        offset: u64,
-        add: u64,
-    ) -> Call<'a, impl Attempt<Output = u64> + 'a> {
-        self.operating(Some(at), at.word(offset), move |at| Act::FetchAdd { at, add }, |word| number(&word))
-    }
-
-    /// Reads the peer's [`PhysicalWindow`](crate::PhysicalWindow) by address.
-    pub fn physical_read(&self, address: u64, len: usize) -> Call<'_, impl Attempt<Output = Vec<u8>> + '_> {
-        let part = self.physical(address, len as u64, false);
-        self.operating(
-            None,
-            part,
-            move |from| Act::Read { len, from },
-            |buffer| buffer.to_vec(..).unwrap_or_default(),
-        )
-    }
-
-    /// Writes the peer's [`PhysicalWindow`](crate::PhysicalWindow) by address. It is done when the bytes are there.
-    pub fn physical_write<'a>(
-        &'a self,
-        address: u64,
-        bytes: &'a [u8],
-    ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
-        let part = self.physical(address, bytes.len() as u64, true);
-        self.operating(None, part, move |to| Act::Write { bytes, to, imm: None }, |_| ())
-    }
-
-    fn physical(&self, address: u64, len: u64, write: bool) -> Result<RemoteSlice, Error> {
-        let window = match self.shared().enter(|core| core.peer().window) {
-            Grant::None => return Err(Error::NoWindow),
-            Grant::Refused => return Err(Error::WindowRefused),
-            Grant::ReadOnly(_) if write => return Err(Error::WindowReadOnly),
-            Grant::ReadOnly(window) | Grant::ReadWrite(window) => window,
-        };
-        let (start, size) = (window.address, window.length);
-        let offset = address.checked_sub(start);
-        match offset.and_then(|offset| Some((offset, offset.checked_add(len)?))) {
-            Some((offset, end)) if end <= size => Ok(window.slice(offset..end)),
-            _ => Err(Error::OutsideWindow { address, len, start, size }),
-        }
-    }
-
-    fn operating<'a, T>(
-        &'a self,
-        on: Option<&RemoteMemory>,
-        part: Result<RemoteSlice, Error>,
-        act: impl FnOnce(RemoteSlice) -> Act<'a>,
-        result: impl Fn(Buffer) -> T + Unpin + 'a,
-    ) -> Call<'a, impl Attempt<Output = T> + 'a> {
-        let on = on.map(|memory| Arc::clone(&memory.remote));
-        let mut operating = part.map(|part| Operating::new(self.shared(), act(part), on));
-        Call::new(self.shared(), move |waker: Option<&Waker>| match &mut operating {
-            Ok(operating) => operating.poll(waker).map_ok(&result),
-            Err(error) => Poll::Ready(Err(error.clone())),
-        })
     }
 
     /// Says that this end sends no more, and waits until the peer has everything. The peer may go on sending.
@@ -458,6 +320,21 @@ pub(crate) fn poll_receive(
     })
 }
 
+/// Looks how far messages have come, and waits until they are there.
+fn poll_follow(
+    shared: &Shared,
+    waker: Option<&Waker>,
+    mut look: impl FnMut(&mut Core) -> Poll<Result<(), Error>>,
+) -> Poll<Result<(), Error>> {
+    shared.poll_with(waker, |core, waker| {
+        let there = look(core);
+        if let (true, Some(waker)) = (there.is_pending(), waker) {
+            core.add_watcher(waker);
+        }
+        there
+    })
+}
+
 /// Waits for an end of some kind.
 fn poll_end(
     turn: &mut Turn<'_>,
@@ -473,14 +350,7 @@ fn poll_end(
     })
 }
 
-fn number(word: &Buffer) -> u64 {
-    let mut bytes = [0; 8];
-    // It has eight bytes.
-    let _ = word.read_at(0, &mut bytes);
-    u64::from_ne_bytes(bytes)
-}
-
-fn bounds(range: &impl RangeBounds<usize>, len: usize) -> (usize, usize) {
+pub(crate) fn bounds(range: &impl RangeBounds<usize>, len: usize) -> (usize, usize) {
     use std::ops::Bound;
     let start = match range.start_bound() {
         Bound::Included(&start) => start,

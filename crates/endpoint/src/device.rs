@@ -8,8 +8,8 @@ use crate::error::AddressError;
 
 /// The first address that a name means.
 pub(crate) fn first(address: impl ToSocketAddrs) -> Result<SocketAddr, AddressError> {
-    let mut found = address.to_socket_addrs().map_err(|error| AddressError::Unknown(error.kind()))?;
-    found.next().ok_or(AddressError::Unknown(std::io::ErrorKind::NotFound))
+    let mut found = address.to_socket_addrs().map_err(AddressError::Unknown)?;
+    found.next().ok_or(AddressError::Empty)
 }
 
 /// The device that has this address.

@@ -1,5 +1,6 @@
 //! What can go wrong, and which side is at fault.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -71,10 +72,43 @@ pub enum Error {
         /// Bytes that it has.
         size: u64,
     },
+    /// The peer has opened nothing under this name.
+    #[error(
+        "the peer has exposed nothing as {name:?} within {limit:?}; it has exposed {names}: check the name, or allow \
+         more time with Options::name_timeout"
+    )]
+    NoSuchName {
+        /// The name.
+        name: String,
+        /// How long it was waited for.
+        limit: Duration,
+        /// The names that there are.
+        names: Names,
+    },
+    /// This end has exposed something under the same name already.
+    #[error("this end exposes something as {name:?} already; drop that first, or take another name")]
+    NameTaken {
+        /// The name.
+        name: String,
+    },
+    /// Reached beyond a place that is given by address and key.
+    #[error("{len} bytes at {address:#x}, where there is room for {room}")]
+    OutsidePlace {
+        /// First byte.
+        address: u64,
+        /// Bytes.
+        len: u64,
+        /// Bytes that there is room for.
+        room: u64,
+    },
     /// An atomic works on eight bytes at a multiple of eight.
-    #[error("an atomic at {address:#x}, which is not a multiple of 8")]
+    #[error(
+        "an atomic at offset {offset}, which is address {address:#x} of the peer and not a multiple of 8"
+    )]
     Misaligned {
-        /// The address.
+        /// The offset that was given.
+        offset: u64,
+        /// What that is in the peer's memory.
         address: u64,
     },
     /// The peer has no window for access by address.
@@ -117,6 +151,46 @@ pub enum Error {
     /// The device did not take work that it should.
     #[error("the device refused work: {0}")]
     Post(#[from] PostError),
+}
+
+/// Names of memory that a peer has exposed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(pub(crate) Vec<String>);
+
+impl Names {
+    /// The names, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl fmt::Display for Names {
+    /// The first of them, and how many more there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 8;
+        if self.0.is_empty() {
+            return f.write_str("nothing");
+        }
+        for (index, name) in self.0.iter().take(SHOWN).enumerate() {
+            write!(f, "{}{name:?}", if index > 0 { ", " } else { "" })?;
+        }
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
 }
 
 /// Why a connection was lost.
@@ -243,6 +317,11 @@ pub enum SetupError {
         /// The most.
         most: u64,
     },
+    /// A rate limit of 0 would send nothing at all.
+    #[error(
+        "a rate limit of 0 kilobits per second would send nothing; for no limit use Options::no_rate_limit"
+    )]
+    NoRate,
     /// The device has no room for what is needed.
     #[error("the device refused: {0}")]
     Create(#[from] CreateError),
@@ -263,9 +342,14 @@ pub enum SetupError {
 /// Why there is no device for an address.
 #[derive(Debug, Error)]
 pub enum AddressError {
-    /// The name means nothing.
-    #[error("the address means nothing: {0}")]
-    Unknown(io::ErrorKind),
+    /// The name means nothing, or there is no port behind it.
+    #[error(
+        "the address means nothing; an address is a name or an IP address with a port, such as 127.0.0.1:7471"
+    )]
+    Unknown(#[source] io::Error),
+    /// The name is known, and has no address.
+    #[error("the name has no address")]
+    Empty,
     /// No device has it, or leads to it.
     #[error("no device for {address}; only the loopback interface is one unless FERROCE_NETDEV names others")]
     NoDevice {
@@ -295,8 +379,11 @@ pub enum BindError {
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum AcceptError {
     /// The time is over.
-    #[error("nobody connected within {0:?}")]
+    #[error("no peer connected within {0:?}")]
     TimedOut(Duration),
+    /// The listener was closed.
+    #[error("the listener is closed")]
+    Closed,
     /// There is no room for one more; the peer was told.
     #[error(transparent)]
     Setup(#[from] SetupError),

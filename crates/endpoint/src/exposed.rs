@@ -9,6 +9,7 @@ use ferroce_verbs::{Access, MemoryRegion, RemoteRegion, RemoteSlice};
 
 use crate::core::Remote;
 use crate::error::Error;
+use crate::place::Place;
 use crate::shared::Shared;
 
 /// Memory that is open to the peer, as long as this is held: made by [`Connection::expose`](crate::Connection::expose).
@@ -81,6 +82,12 @@ impl RemoteMemory {
         !self.remote.closed.load(Ordering::Acquire)
     }
 
+    /// The place of this byte of it. Whether there is room behind it is looked at when it is used.
+    #[must_use]
+    pub fn at(&self, offset: u64) -> Place {
+        Place::named(Arc::clone(&self.remote), offset)
+    }
+
     /// A part of it, if that is open for this.
     pub(crate) fn part(&self, offset: u64, len: u64, needs: Access) -> Result<RemoteSlice, Error> {
         let exposure = &self.remote.exposure;
@@ -109,7 +116,7 @@ impl RemoteMemory {
         let RemoteRegion { address, .. } = self.remote.exposure.region;
         match address + offset {
             address if address % 8 == 0 => Ok(part),
-            address => Err(Error::Misaligned { address }),
+            address => Err(Error::Misaligned { offset, address }),
         }
     }
 }

@@ -11,7 +11,8 @@ pub(crate) enum Kind {
     Data = 1,
     /// The bytes of a message are to be read from the sender's memory; the place follows.
     Announce = 2,
-    /// Nothing but the counters of the header. Only [`UPDATES`](Self::UPDATES) of them may be unanswered.
+    /// Nothing but counters: those of the header, and how many messages the program has taken ([`Told`]). Only
+    /// [`UPDATES`](Self::UPDATES) of them may be unanswered.
     Update = 3,
     /// Updates were taken notice of; how many follows.
     Ack = 4,
@@ -21,11 +22,11 @@ pub(crate) enum Kind {
     Conceal = 6,
     /// Nothing uses it any more; which follows.
     Concealed = 7,
-    /// No message comes after this one.
+    /// No message comes after this one. How many messages the program has taken follows.
     Goodbye = 8,
     /// The peer broke the rules, and this was the last; which rule follows.
     Fault = 9,
-    /// Both have said goodbye, and the sender of this goes now; its counters say what it has.
+    /// Both have said goodbye, and the sender of this goes now; its counters say what it has, and what its program took.
     Farewell = 10,
 }
 
@@ -53,12 +54,24 @@ impl Kind {
     pub(crate) const fn takes_credit(self) -> bool {
         !matches!(self, Self::Update | Self::Ack | Self::Farewell)
     }
+
+    /// Whether it is a message for the program.
+    pub(crate) const fn is_message(self) -> bool {
+        matches!(self, Self::Data | Self::Announce)
+    }
+
+    /// Whether it tells how many messages the program has taken.
+    pub(crate) const fn tells_taken(self) -> bool {
+        matches!(self, Self::Update | Self::Goodbye | Self::Farewell)
+    }
 }
 
 /// The beginning of every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
+    /// The sender of this message wants to hear when the program has taken it.
+    pub(crate) tell: bool,
     /// What the program sent along.
     pub(crate) imm: Option<u32>,
     /// How many messages the sender of this has taken in since the beginning, modulo 2^16.
@@ -75,7 +88,7 @@ impl Header {
     pub(crate) fn emit(&self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[0] = self.kind as u8;
-        bytes[1] = u8::from(self.imm.is_some());
+        bytes[1] = u8::from(self.imm.is_some()) | u8::from(self.tell) << 1;
         bytes[2..4].copy_from_slice(&self.returned.to_be_bytes());
         bytes[4..8].copy_from_slice(&self.pulled.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.imm.unwrap_or(0).to_be_bytes());
@@ -90,16 +103,33 @@ impl Header {
             return Err(Violation::Header);
         }
         let kind = Kind::ALL.into_iter().find(|kind| *kind as u8 == bytes[0]).ok_or(Violation::Header)?;
-        let imm = match bytes[1] {
-            0 => None,
-            1 => Some(word(8)),
+        let (imm, tell) = match bytes[1] {
+            flags @ 0..=1 => ((flags == 1).then(|| word(8)), false),
+            flags @ 2..=3 if kind.is_message() => ((flags == 3).then(|| word(8)), true),
             _ => return Err(Violation::Header),
         };
         let len = word(12);
         if usize::try_from(len).ok() != Some(total - Self::LEN) {
             return Err(Violation::Length);
         }
-        Ok(Self { kind, imm, returned: u16::from_be_bytes([bytes[2], bytes[3]]), pulled: word(4), len })
+        Ok(Self { kind, tell, imm, returned: u16::from_be_bytes([bytes[2], bytes[3]]), pulled: word(4), len })
+    }
+}
+
+/// How many messages the program of an end has taken since the beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) taken: u64,
+}
+
+impl Told {
+    pub(crate) const fn emit(self) -> [u8; 8] {
+        self.taken.to_be_bytes()
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Violation> {
+        let bytes = bytes.try_into().map_err(|_| Violation::Length)?;
+        Ok(Self { taken: u64::from_be_bytes(bytes) })
     }
 }
 
@@ -159,18 +189,21 @@ mod tests {
     fn a_header_survives_the_way() {
         for kind in Kind::ALL {
             for imm in [None, Some(0), Some(u32::MAX)] {
-                let header = Header { kind, imm, returned: 0xabcd, pulled: 7, len: 300 };
+                let header = Header { kind, tell: false, imm, returned: 0xabcd, pulled: 7, len: 300 };
                 assert_eq!(Header::parse(&header.emit(), 316), Ok(header));
+                let tell = Header { tell: true, ..header };
+                let read = Header::parse(&tell.emit(), 316);
+                assert_eq!(read, if kind.is_message() { Ok(tell) } else { Err(Violation::Header) });
             }
         }
     }
 
     #[test]
     fn a_header_that_lies_is_refused() {
-        let header = Header { kind: Kind::Data, imm: None, returned: 0, pulled: 0, len: 10 };
+        let header = Header { kind: Kind::Data, tell: false, imm: None, returned: 0, pulled: 0, len: 10 };
         assert_eq!(Header::parse(&header.emit(), 27), Err(Violation::Length));
         assert_eq!(Header::parse(&header.emit(), 15), Err(Violation::Header));
-        for (at, value) in [(0, 0), (0, 11), (0, 255), (1, 2)] {
+        for (at, value) in [(0, 0), (0, 11), (0, 255), (1, 4)] {
             let mut bytes = header.emit();
             bytes[at] = value;
             assert_eq!(Header::parse(&bytes, 26), Err(Violation::Header));

@@ -113,6 +113,8 @@ impl Half {
             polling: options.polling,
             linger: options.linger,
             keepalive: options.keepalive,
+            name_timeout: options.name_timeout,
+            priority: options.priority,
             local,
             peer,
             send_pool: Arc::clone(&parts.send_pool),

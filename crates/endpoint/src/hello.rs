@@ -34,7 +34,7 @@ impl Hello {
     /// A request for an IP port has room for 56 bytes.
     pub(crate) const LEN: usize = 20 + 1 + RemoteRegion::LEN;
     const MAGIC: [u8; 4] = *b"FrEp";
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
 
     pub(crate) fn emit(&self) -> [u8; Self::LEN] {
         let nothing = RemoteRegion { address: 0, length: 0, rkey: Rkey(0) };
@@ -117,7 +117,7 @@ mod tests {
             bytes[at] = value;
             Hello::parse(&bytes).unwrap_err()
         };
-        assert_eq!(with(4, 9), HelloError::Version { given: 9, known: 1 });
+        assert_eq!(with(4, 9), HelloError::Version { given: 9, known: 2 });
         assert_eq!(with(20, 4), HelloError::Senseless { what: "window" });
         assert_eq!(with(6, 0xff), HelloError::Senseless { what: "number of messages" });
         assert_eq!(with(8, 0xff), HelloError::Senseless { what: "length of messages" });

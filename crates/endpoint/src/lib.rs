@@ -28,6 +28,7 @@ mod connect;
 mod connection;
 mod core;
 mod device;
+mod done;
 mod error;
 mod exposed;
 mod frame;
@@ -37,8 +38,10 @@ mod hub;
 mod keeper;
 mod line;
 mod listener;
+mod one_sided;
 mod options;
 mod physical;
+mod place;
 mod pool;
 mod reactor;
 mod shared;
@@ -49,18 +52,22 @@ mod tests;
 pub use buffer::{Buffer, Message};
 pub use call::{Attempt, Call};
 pub use connect::Connect;
-pub use connection::{Connection, MemoryUse, Received};
+pub use connection::{Connection, Delivery, MemoryUse, Received};
 pub use core::{Counters, State};
+pub use done::{Done, DoneKind};
 pub use error::{
-    AcceptError, AddressError, BindError, Cause, ConnectError, Error, HelloError, Refusal, SetupError,
+    AcceptError, AddressError, BindError, Cause, ConnectError, Error, HelloError, Names, Refusal, SetupError,
     Violation,
 };
 pub use exposed::{Exposed, RemoteMemory};
 pub use hub::CompletionHub;
 pub use listener::{Accept, Listener, ListenerCounters};
-pub use options::{Options, Polling};
+pub use options::{Options, Polling, Priority};
 pub use physical::PhysicalWindow;
-pub use reactor::{Handler, Reactor, ReactorCounters, ReactorOptions, ServeError};
+pub use place::Place;
+pub use reactor::{
+    Acceptor, Handler, ListenServeError, Listening, Reactor, ReactorCounters, ReactorOptions, ServeError,
+};
 pub use stream::Stream;
 
 pub use ferroce_verbs::{Access, Context, Memory, MemoryError};

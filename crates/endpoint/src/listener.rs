@@ -14,6 +14,7 @@ use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Connecting, Es
 
 use crate::call::block_on;
 use crate::connection::Connection;
+use crate::core::{Waiters, Wakes};
 use crate::device;
 use crate::error::{AcceptError, BindError, Refusal, SetupError};
 use crate::half::Half;
@@ -41,16 +42,19 @@ use crate::options::{Options, Polling};
 /// # }
 /// ```
 pub struct Listener {
-    cm: cm::Listener,
     context: Context,
     /// Only this address, unless it is unspecified.
     address: IpAddr,
+    port: u16,
     options: Options,
     inside: Mutex<Inside>,
 }
 
-#[derive(Default)]
 struct Inside {
+    /// There until it is closed.
+    cm: Option<cm::Listener>,
+    /// Calls that wait for a connection.
+    waiting: Waiters,
     /// Accepted, and not confirmed by their peers.
     coming: Vec<Coming>,
     counters: ListenerCounters,
@@ -61,6 +65,9 @@ struct Coming {
     half: Half,
     connecting: Connecting,
 }
+
+/// Calls that may wait for a connection before those that were given up are forgotten.
+const MOST_WAITING: usize = 64;
 
 /// Those that are coming, when there is no room for more: each address has a share in it.
 struct Crowd {
@@ -146,18 +153,35 @@ impl Listener {
             None => device::open_own(address.ip())?,
         };
         let cm = cm::Listener::bind(&context, address.port(), options.backlog)?;
-        Ok(Self { cm, context, address: address.ip(), options: options.clone(), inside: Mutex::default() })
+        let (address, port) = (address.ip(), cm.port());
+        let (cm, waiting) = (Some(cm), Waiters::default());
+        let inside = Inside { cm, waiting, coming: Vec::new(), counters: ListenerCounters::default() };
+        Ok(Self { context, address, port, options: options.clone(), inside: Mutex::new(inside) })
     }
 
     /// Its address and port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        SocketAddr::new(self.address, self.cm.port())
+        SocketAddr::new(self.address, self.port)
     }
 
     /// The next connection.
     pub const fn accept(&self) -> Accept<'_> {
         Accept { listener: self }
+    }
+
+    /// Ends it, from any thread: no more peers are let in, the port is free again, and calls that wait for a connection
+    /// give [`AcceptError::Closed`]. Connections that were accepted go on. Calling it again does nothing.
+    pub fn close(&self) {
+        let (cm, coming, wakes) = {
+            let mut inside = self.inside();
+            let mut wakes = Wakes::new();
+            inside.waiting.wake(&mut wakes);
+            (inside.cm.take(), std::mem::take(&mut inside.coming), wakes)
+        };
+        // Outside of the lock, for it tells peers, and calls wakers.
+        drop((cm, coming));
+        wakes.into_iter().for_each(Waker::wake);
     }
 
     /// What happened so far.
@@ -169,14 +193,37 @@ impl Listener {
     /// The next connection, if there is one; the task is woken when there may be.
     ///
     /// # Errors
-    /// The device has no room for one more.
+    /// The device has no room for one more, or the listener is closed.
     pub fn poll_accept(&self, context: &mut TaskContext<'_>) -> Poll<Result<Connection, AcceptError>> {
-        let mut inside = self.inside();
+        let mut wakes = Wakes::new();
+        let accepted = {
+            let mut inside = self.inside();
+            if inside.waiting.len() >= MOST_WAITING {
+                // Those that wait still will be back; those that were given up are forgotten.
+                inside.waiting.wake(&mut wakes);
+            }
+            inside.waiting.add(context.waker());
+            let accepted = self.poll_inside(&mut inside, context);
+            if accepted.is_ready() {
+                inside.waiting.remove(context.waker());
+            }
+            accepted
+        };
+        wakes.into_iter().for_each(Waker::wake);
+        accepted
+    }
+
+    fn poll_inside(
+        &self,
+        inside: &mut Inside,
+        context: &mut TaskContext<'_>,
+    ) -> Poll<Result<Connection, AcceptError>> {
         loop {
             loop {
                 let crowd = inside.crowd(self.options.backlog);
                 let wanted = |from| crowd.as_ref().is_none_or(|crowd| crowd.makes_room_for(from));
-                let Poll::Ready(request) = self.cm.poll_accept_from(context, wanted) else { break };
+                let Some(cm) = &inside.cm else { return Poll::Ready(Err(AcceptError::Closed)) };
+                let Poll::Ready(request) = cm.poll_accept_from(context, wanted) else { break };
                 if let Some(crowd) = crowd {
                     inside.coming.remove(crowd.newest);
                     inside.counters.crowded_out += 1;
@@ -266,7 +313,7 @@ impl Accept<'_> {
     /// Blocks this thread until there is one.
     ///
     /// # Errors
-    /// The device has no room for one more.
+    /// The device has no room for one more, or the listener is closed.
     pub fn wait(self) -> Result<Connection, AcceptError> {
         self.block(None)
     }
@@ -274,7 +321,7 @@ impl Accept<'_> {
     /// The same, but not for longer than this.
     ///
     /// # Errors
-    /// The device has no room for one more, or the time is over.
+    /// The device has no room for one more, the listener is closed, or the time is over.
     pub fn wait_for(self, limit: Duration) -> Result<Connection, AcceptError> {
         self.block(Some(limit))
     }
@@ -303,7 +350,7 @@ pub(crate) fn cm_options(options: &Options, hello: &[u8]) -> CmOptions {
         private_data: hello.to_vec(),
         timeout: options.connect_timeout,
         retries: options.connect_retries,
-        qp: options.qp,
+        qp: options.connect_options(),
         ..CmOptions::default()
     }
 }

@@ -24,6 +24,26 @@ pub enum Polling {
     Adaptive(Duration),
 }
 
+/// Which connections of one [`Reactor`](crate::Reactor) go first.
+///
+/// The higher class is strictly first, but for one tenth of the time of the reactor's thread, which the lower one gets for sure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Priority {
+    /// When no connection of the higher class has something to do, and in its tenth. This is the default.
+    #[default]
+    Normal,
+    /// Before the others.
+    High,
+}
+
+/// How much an end may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rate {
+    Unlimited,
+    /// Kilobits per second.
+    Limited(u32),
+}
+
 /// How a connection behaves. The default suits most programs; every connection has options of its own.
 ///
 /// # Memory
@@ -39,6 +59,9 @@ pub struct Options {
     pub(crate) backlog: usize,
     pub(crate) connect_timeout: Duration,
     pub(crate) connect_retries: u8,
+    pub(crate) name_timeout: Duration,
+    pub(crate) rate: Rate,
+    pub(crate) priority: Priority,
     pub(crate) qp: ConnectOptions,
     pub(crate) path: Option<PathPolicy>,
     pub(crate) inline: u32,
@@ -68,6 +91,9 @@ impl Default for Options {
             backlog: 128,
             connect_timeout: Duration::from_secs(10),
             connect_retries: 15,
+            name_timeout: Duration::from_secs(10),
+            rate: Rate::Unlimited,
+            priority: Priority::Normal,
             qp: ConnectOptions::default(),
             path: None,
             inline: 256,
@@ -130,6 +156,34 @@ impl Options {
     /// How often a message of the connection set-up is sent again.
     pub const fn connect_retries(mut self, retries: u8) -> Self {
         self.connect_retries = retries;
+        self
+    }
+
+    /// How long [`Connection::remote`](crate::Connection::remote) waits for a name.
+    pub const fn name_timeout(mut self, limit: Duration) -> Self {
+        self.name_timeout = limit;
+        self
+    }
+
+    /// How much this end sends at most, in kilobits per second: the rate limit of its queue pair. 0 is refused when
+    /// the connection is made; for no limit there is [`no_rate_limit`](Self::no_rate_limit).
+    ///
+    /// It counts the packets that leave from here: messages, and one-sided writes. What the peer reads from this end is
+    /// answered at once.
+    pub const fn rate_limit(mut self, kilobits_per_second: u32) -> Self {
+        self.rate = Rate::Limited(kilobits_per_second);
+        self
+    }
+
+    /// Sends as fast as it can, which is the default.
+    pub const fn no_rate_limit(mut self) -> Self {
+        self.rate = Rate::Unlimited;
+        self
+    }
+
+    /// Which connections of a [`Reactor`](crate::Reactor) go first.
+    pub const fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
         self
     }
 
@@ -267,6 +321,15 @@ impl Options {
         rings + one_way(self.send_buffer) + one_way(self.read_ahead)
     }
 
+    /// How its queue pair is to be connected.
+    pub(crate) const fn connect_options(&self) -> ConnectOptions {
+        let rate_limit = match self.rate {
+            Rate::Unlimited => 0,
+            Rate::Limited(kilobits_per_second) => kilobits_per_second,
+        };
+        ConnectOptions { rate_limit, ..self.qp }
+    }
+
     /// Whether all of it can be done.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         let eager = (Header::LEN + Exposure::MOST).max(256) as u64;
@@ -280,6 +343,9 @@ impl Options {
             ("signal_every", self.signal_every.into(), 1, u64::from(self.send_depth) / 2),
             ("max_reads", self.qp.max_rd_atomic.into(), 1, Limits::READ_DEPTH.into()),
         ];
+        if self.rate == Rate::Limited(0) {
+            return Err(SetupError::NoRate);
+        }
         for (option, given, least, most) in checks {
             if !(least..=most).contains(&given) {
                 return Err(SetupError::Option { option, given, least, most });

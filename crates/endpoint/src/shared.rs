@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::core::Core;
 use crate::keeper;
-use crate::options::Polling;
+use crate::options::{Polling, Priority};
 use crate::pool::{Gauge, Pool};
 
 /// What all handles of a connection share.
@@ -16,6 +16,8 @@ pub(crate) struct Shared {
     pub(crate) polling: Polling,
     pub(crate) linger: Duration,
     pub(crate) keepalive: Option<Duration>,
+    pub(crate) name_timeout: Duration,
+    pub(crate) priority: Priority,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     pub(crate) send_pool: Arc<Pool>,
@@ -27,6 +29,8 @@ pub(crate) struct Surroundings {
     pub(crate) polling: Polling,
     pub(crate) linger: Duration,
     pub(crate) keepalive: Option<Duration>,
+    pub(crate) name_timeout: Duration,
+    pub(crate) priority: Priority,
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
     pub(crate) send_pool: Arc<Pool>,
@@ -35,12 +39,24 @@ pub(crate) struct Surroundings {
 
 impl Shared {
     pub(crate) fn new(core: impl FnOnce(Waker) -> Core, around: Surroundings) -> Arc<Self> {
-        let Surroundings { polling, linger, keepalive, local, peer, send_pool, gauge } = around;
+        let Surroundings {
+            polling,
+            linger,
+            keepalive,
+            name_timeout,
+            priority,
+            local,
+            peer,
+            send_pool,
+            gauge,
+        } = around;
         Arc::new_cyclic(|weak| Self {
             core: Mutex::new(core(keeper::service(weak))),
             polling,
             linger,
             keepalive,
+            name_timeout,
+            priority,
             local,
             peer,
             send_pool,
@@ -67,7 +83,7 @@ impl Shared {
     ) -> Poll<T> {
         self.enter(|core| {
             // What can be done at once is done without a turn of the device.
-            core.glance();
+            core.react();
             if let Poll::Ready(result) = attempt(core, None) {
                 core.pump();
                 core.leave();

@@ -8,7 +8,7 @@ use std::task::{Poll, Waker, ready};
 use crate::buffer::Message;
 use crate::call::block_on;
 use crate::connection::{Connection, poll_receive};
-use crate::core::{Payload, Taken};
+use crate::core::{Follow, Payload, Taken};
 use crate::error::Error;
 
 /// A connection as a stream of bytes, without borders between messages: made by [`Connection::into_stream`].
@@ -100,13 +100,13 @@ impl Stream {
         let piece = &bytes[..piece];
         let mut ticket = lock(&self.ticket);
         let sent = shared.poll_with(waker, |core, waker| {
-            let sent = core.try_send(&mut Payload::Bytes(piece), None, &mut ticket);
+            let sent = core.try_send(&mut Payload::Bytes(piece), None, Follow::No, &mut ticket);
             if let (true, Some(waker)) = (sent.is_pending(), waker) {
                 core.add_sender(*ticket, waker);
             }
             sent
         });
-        sent.map(|sent| sent.map(|()| piece.len()).map_err(to_io))
+        sent.map(|sent| sent.map(|_| piece.len()).map_err(to_io))
     }
 
     /// Says that no more comes; done when the peer has everything.

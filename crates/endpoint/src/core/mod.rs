@@ -3,6 +3,9 @@
 //! Nothing here waits or sleeps. The caller takes completions off, lets the end react to them
 //! ([`Core::progress`]), looks whether the own wish can be met, and leaves a waker if not.
 
+mod closing;
+mod delivery;
+mod exposures;
 mod operations;
 mod receiving;
 mod sending;
@@ -13,6 +16,8 @@ use std::task::Waker;
 
 use ferroce_verbs::{Attributes, Completion, Haste, MemoryRegion, QueuePair, State as QpState, Status};
 
+use smallvec::SmallVec;
+
 use crate::error::{Cause, Error, Violation};
 use crate::hello::Hello;
 use crate::hub::Completions;
@@ -20,7 +25,9 @@ use crate::line::Line;
 use crate::options::Options;
 use crate::pool::Pool;
 
-pub(crate) use operations::{Act, OpKey, Remote};
+pub(crate) use delivery::{Follow, Sent};
+pub(crate) use exposures::Remote;
+pub(crate) use operations::{Act, Begun, Held, OpKey, Part};
 pub(crate) use receiving::{Ring, Taken};
 pub(crate) use sending::{MIN_INLINE, Payload};
 
@@ -32,6 +39,7 @@ pub(crate) struct Core {
     sending: sending::Sending,
     receiving: receiving::Receiving,
     operations: operations::Operations,
+    exposures: exposures::Exposures,
     /// What the peer told of itself.
     peer: Hello,
     /// Why it was lost.
@@ -45,7 +53,7 @@ pub(crate) struct Core {
     /// Has the keeper look after this end when the program does not.
     service: Waker,
     /// To be called after the lock is left.
-    wakes: Vec<Waker>,
+    wakes: Wakes,
     counters: Counters,
     heard: bool,
 }
@@ -119,14 +127,15 @@ impl Core {
             line,
             sending: sending::Sending::new(send_ring, send_pool, &peer, options),
             receiving: receiving::Receiving::new(receive_ring, Arc::clone(&read_pool), options),
-            operations: operations::Operations::new(read_pool, window),
+            operations: operations::Operations::new(read_pool, options),
+            exposures: exposures::Exposures::new(window),
             peer,
             lost: None,
             peer_gone: false,
             closed: false,
             dropped: false,
             service,
-            wakes: Vec::new(),
+            wakes: Wakes::new(),
             counters: Counters::default(),
             heard: false,
         }
@@ -146,7 +155,7 @@ impl Core {
     }
 
     /// Reacts to completions that are there already, which costs next to nothing.
-    pub(crate) fn glance(&mut self) {
+    pub(crate) fn react(&mut self) {
         let mut found = [Completion::EMPTY; CHUNK];
         loop {
             let taken = self.completions.take(&mut found);
@@ -265,7 +274,7 @@ impl Core {
             self.end_queue_pair();
         }
         self.fail_operations(&Error::Lost(cause));
-        self.wake_everybody();
+        self.wake_all();
     }
 
     /// The peer closed it after its goodbye: all that it sent is here.
@@ -274,7 +283,7 @@ impl Core {
             self.peer_gone = true;
             self.end_queue_pair();
             self.fail_operations(&Error::ClosedByPeer);
-            self.wake_everybody();
+            self.wake_all();
         }
     }
 
@@ -329,16 +338,20 @@ impl Core {
             > 0
     }
 
-    fn wake_everybody(&mut self) {
+    fn wake_all(&mut self) {
         self.sending.wake_all(&mut self.wakes);
         self.receiving.wake_all(&mut self.wakes);
         self.operations.wake_all(&mut self.wakes);
+        self.exposures.wake_all(&mut self.wakes);
     }
 
-    pub(crate) fn take_wakes(&mut self) -> Vec<Waker> {
+    pub(crate) fn take_wakes(&mut self) -> Wakes {
         std::mem::take(&mut self.wakes)
     }
 }
+
+/// Wakers to be called after the lock is left: rarely more than a few, so that calling them needs no allocation.
+pub(crate) type Wakes = SmallVec<[Waker; 4]>;
 
 /// Wakers that wait for the same.
 #[derive(Debug, Default)]
@@ -351,8 +364,17 @@ impl Waiters {
         }
     }
 
-    pub(crate) fn wake(&mut self, wakes: &mut Vec<Waker>) {
-        wakes.append(&mut self.0);
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// This one does not wait any more.
+    pub(crate) fn remove(&mut self, waker: &Waker) {
+        self.0.retain(|known| !known.will_wake(waker));
+    }
+
+    pub(crate) fn wake(&mut self, wakes: &mut Wakes) {
+        wakes.extend(self.0.drain(..));
     }
 }
 

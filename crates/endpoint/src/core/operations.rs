@@ -1,56 +1,61 @@
-//! One-sided work, and the memory that the ends open to each other.
+//! One-sided work: waited for one by one, or begun and collected later.
 
-use std::collections::HashMap;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Poll, Waker};
 
-use ferroce_verbs::{Access, MemoryRegion, RemoteSlice};
+use ferroce_verbs::{MemoryRegion, PostError, RemoteSlice};
 use slab::Slab;
 
+use super::exposures::Remote;
 use super::sending::What;
-use super::{Core, Waiters};
+use super::{Core, Waiters, Wakes};
 use crate::buffer::Buffer;
-use crate::error::{Error, Violation};
-use crate::frame::{Exposure, Kind};
+use crate::done::{Done, DoneKind};
+use crate::error::Error;
+use crate::options::Options;
 use crate::pool::Pool;
 
 /// The state of one-sided work.
 pub(super) struct Operations {
     pool: Arc<Pool>,
     under_way: Slab<Operation>,
-    /// What the peer has opened.
-    theirs: HashMap<u32, Arc<Remote>>,
-    /// What we have opened; without the region once we have closed it and wait for the peer to let go.
-    ours: HashMap<u32, Opened>,
-    next_id: u32,
-    /// Closed by the peer, to be answered.
-    to_answer: Vec<u32>,
-    /// Closed by the program, to be told.
-    to_conceal: Vec<u32>,
-    seekers: Waiters,
-    _window: Option<MemoryRegion>,
-}
-
-struct Opened {
-    _region: Arc<MemoryRegion>,
-    concealing: bool,
-}
-
-/// Memory that the peer has opened.
-#[derive(Debug)]
-pub(crate) struct Remote {
-    pub(crate) exposure: Exposure,
-    pub(crate) closed: AtomicBool,
+    /// Work that was begun and is under way.
+    begun: usize,
+    /// Work that was begun and is done, which the program has not heard of; with the above never more than `most`.
+    done: VecDeque<Done>,
+    most: usize,
+    /// Calls that wait for it.
+    collectors: Waiters,
 }
 
 /// Work under way.
 struct Operation {
     /// Memory that the device uses, there until the work is done.
-    buffer: Option<Buffer>,
+    held: Option<Held>,
     result: Option<Result<(), Error>>,
     waker: Option<Waker>,
     abandoned: bool,
+    /// How the program hears of it, if it does not wait for it.
+    begun: Option<Begun>,
+}
+
+/// Memory of work.
+#[derive(Debug)]
+pub(crate) enum Held {
+    /// Of the connection, which uses it again.
+    Buffer(Buffer),
+    /// Of the program.
+    Region(Arc<MemoryRegion>),
+}
+
+/// Work that the program does not wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) tag: u64,
+    pub(crate) kind: DoneKind,
+    pub(crate) len: usize,
 }
 
 /// Names work under way.
@@ -61,33 +66,85 @@ pub(crate) struct OpKey(usize);
 #[derive(Debug)]
 pub(crate) enum Act<'a> {
     Write { bytes: &'a [u8], to: RemoteSlice, imm: Option<u32> },
-    WriteFrom { buffer: Option<Buffer>, to: RemoteSlice, imm: Option<u32> },
+    WriteBuffer { buffer: Option<Buffer>, to: RemoteSlice, imm: Option<u32> },
+    WriteFrom { from: Part<'a>, to: RemoteSlice, imm: Option<u32> },
     Read { len: usize, from: RemoteSlice },
+    ReadInto { into: Part<'a>, from: RemoteSlice },
     CompareSwap { at: RemoteSlice, compare: u64, swap: u64 },
     FetchAdd { at: RemoteSlice, add: u64 },
 }
 
-/// Exposures of one connection.
-pub(crate) const MOST_EXPOSURES: usize = 1024;
+/// A part of a region of the program's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part<'a> {
+    pub(crate) region: &'a Arc<MemoryRegion>,
+    pub(crate) start: usize,
+    pub(crate) len: usize,
+}
 
-impl Operations {
-    pub(super) fn new(pool: Arc<Pool>, window: Option<MemoryRegion>) -> Self {
-        Self {
-            pool,
-            under_way: Slab::new(),
-            theirs: HashMap::new(),
-            ours: HashMap::new(),
-            next_id: 0,
-            to_answer: Vec::new(),
-            to_conceal: Vec::new(),
-            seekers: Waiters::default(),
-            _window: window,
+impl Act<'_> {
+    /// Whether it takes a place at the peer, like a message.
+    const fn takes_credit(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { imm: Some(_), .. }
+                | Self::WriteBuffer { imm: Some(_), .. }
+                | Self::WriteFrom { imm: Some(_), .. }
+        )
+    }
+}
+
+impl Held {
+    /// The buffer that was given, or taken, for the work.
+    pub(crate) fn into_buffer(self) -> Result<Buffer, Error> {
+        match self {
+            Self::Buffer(buffer) => Ok(buffer),
+            Self::Region(_) => Err(Error::OtherConnection),
         }
     }
 
-    pub(super) fn wake_all(&mut self, wakes: &mut Vec<Waker>) {
-        self.seekers.wake(wakes);
+    /// The device may be using it still.
+    fn lose(self) {
+        if let Self::Buffer(buffer) = self {
+            buffer.lose();
+        }
+    }
+}
+
+impl Operations {
+    pub(super) fn new(pool: Arc<Pool>, options: &Options) -> Self {
+        let most = options.send_depth as usize;
+        Self {
+            pool,
+            under_way: Slab::new(),
+            begun: 0,
+            done: VecDeque::new(),
+            most,
+            collectors: Waiters::default(),
+        }
+    }
+
+    pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
         wakes.extend(self.under_way.iter_mut().filter_map(|(_, operation)| operation.waker.take()));
+        self.collectors.wake(wakes);
+    }
+
+    /// Memory for this work: of the connection, unless the program has given some.
+    fn hold(&self, act: &mut Act<'_>) -> Result<Held, Error> {
+        Ok(Held::Buffer(match act {
+            Act::Write { bytes, .. } => {
+                let buffer = self.pool.take(bytes.len())?;
+                // It has room for them.
+                let _ = buffer.write_at(0, bytes);
+                buffer
+            }
+            Act::WriteBuffer { buffer, .. } => buffer.take().ok_or(Error::OtherConnection)?,
+            Act::Read { len, .. } => self.pool.take(*len)?,
+            Act::CompareSwap { .. } | Act::FetchAdd { .. } => self.pool.take(8)?,
+            Act::WriteFrom { from: part, .. } | Act::ReadInto { into: part, .. } => {
+                return Ok(Held::Region(Arc::clone(part.region)));
+            }
+        }))
     }
 }
 
@@ -97,6 +154,7 @@ impl Core {
         &mut self,
         act: &mut Act<'_>,
         on: Option<&Remote>,
+        begun: Option<Begun>,
         ticket: &mut Option<u64>,
     ) -> Poll<Result<OpKey, Error>> {
         if let Err(error) = self.check_standing() {
@@ -107,47 +165,56 @@ impl Core {
             let name = remote.exposure.name.clone();
             return Poll::Ready(Err(Error::NotExposed { name }));
         }
-        let takes_credit =
-            matches!(act, Act::Write { imm: Some(_), .. } | Act::WriteFrom { imm: Some(_), .. });
-        if !self.is_turn(*ticket) || !self.has_room() || takes_credit && !self.has_credit() {
+        let room = self.has_room() && (begun.is_none() || self.may_begin());
+        if !self.is_turn(*ticket) || !room || act.takes_credit() && !self.has_credit() {
             return self.wait_turn(ticket);
         }
-        let begun = self.begin(act, takes_credit);
+        let key = self.begin(act, begun);
         self.leave_queue(ticket);
-        Poll::Ready(begun)
+        Poll::Ready(key)
     }
 
-    fn begin(&mut self, act: &mut Act<'_>, takes_credit: bool) -> Result<OpKey, Error> {
-        let pool = &self.operations.pool;
-        let buffer = match act {
-            Act::Write { bytes, .. } => {
-                let buffer = pool.take(bytes.len())?;
-                // It has room for them.
-                let _ = buffer.write_at(0, bytes);
-                buffer
+    /// Whether there is room for one more piece of work that is collected later.
+    fn may_begin(&self) -> bool {
+        self.operations.begun + self.operations.done.len() < self.operations.most
+    }
+
+    fn begin(&mut self, act: &mut Act<'_>, begun: Option<Begun>) -> Result<OpKey, Error> {
+        let held = self.operations.hold(act)?;
+        let local = match (&held, &*act) {
+            (Held::Buffer(buffer), _) => {
+                let region = buffer.region().ok_or(Error::OtherConnection)?;
+                region.slice(..buffer.len())
             }
-            Act::WriteFrom { buffer, .. } => buffer.take().ok_or(Error::OtherConnection)?,
-            Act::Read { len, .. } => pool.take(*len)?,
-            Act::CompareSwap { .. } | Act::FetchAdd { .. } => pool.take(8)?,
+            (
+                Held::Region(region),
+                Act::WriteFrom { from: Part { start, len, .. }, .. }
+                | Act::ReadInto { into: Part { start, len, .. }, .. },
+            ) => region.slice(*start..*start + *len),
+            (Held::Region(_), _) => return Err(Error::OtherConnection),
         };
-        let Some(region) = buffer.region() else { return Err(Error::OtherConnection) };
-        let (seq, local) = (self.next_seq(), region.slice(..buffer.len()));
+        let seq = self.next_seq();
         let work = match *act {
-            Act::Write { to, imm: Some(imm), .. } | Act::WriteFrom { to, imm: Some(imm), .. } => {
-                self.qp.write(local, to).imm(imm)
-            }
-            Act::Write { to, .. } | Act::WriteFrom { to, .. } => self.qp.write(local, to),
-            Act::Read { from, .. } => self.qp.read(local, from),
+            Act::Write { to, imm, .. }
+            | Act::WriteBuffer { to, imm, .. }
+            | Act::WriteFrom { to, imm, .. } => match imm {
+                Some(imm) => self.qp.write(local, to).imm(imm),
+                None => self.qp.write(local, to),
+            },
+            Act::Read { from, .. } | Act::ReadInto { from, .. } => self.qp.read(local, from),
             Act::CompareSwap { at, compare, swap } => self.qp.compare_swap(local, at, compare, swap),
             Act::FetchAdd { at, add } => self.qp.fetch_add(local, at, add),
         };
-        if let Err(error) = work.id(seq).signaled().post() {
-            return Err(self.refused(error));
+        match work.id(seq).signaled().post() {
+            Ok(()) => {}
+            Err(PostError::OtherDomain { .. }) => return Err(Error::OtherConnection),
+            Err(error) => return Err(self.refused(error)),
         }
-        let operation = Operation { buffer: Some(buffer), result: None, waker: None, abandoned: false };
+        let operation = Operation { held: Some(held), result: None, waker: None, abandoned: false, begun };
         let key = OpKey(self.operations.under_way.insert(operation));
+        self.operations.begun += usize::from(begun.is_some());
         self.note_posted(What::Operation(key), true);
-        if takes_credit {
+        if act.takes_credit() {
             self.spend_credit();
         }
         self.counters.operations += 1;
@@ -155,7 +222,7 @@ impl Core {
     }
 
     /// What became of work, with its memory if it went well.
-    pub(crate) fn try_end(&mut self, key: OpKey) -> Poll<Result<Buffer, Error>> {
+    pub(crate) fn try_end(&mut self, key: OpKey) -> Poll<Result<Held, Error>> {
         let done = self.operations.under_way.get(key.0).is_none_or(|operation| operation.result.is_some());
         if !done {
             return Poll::Pending;
@@ -163,11 +230,27 @@ impl Core {
         let Some(operation) = self.operations.under_way.try_remove(key.0) else {
             return Poll::Ready(Err(Error::Closed));
         };
-        Poll::Ready(match (operation.result, operation.buffer) {
-            (Some(Ok(())), Some(buffer)) => Ok(buffer),
+        Poll::Ready(match (operation.result, operation.held) {
+            (Some(Ok(())), Some(held)) => Ok(held),
             (Some(Err(error)), _) => Err(error),
             (_, _) => Err(Error::Closed),
         })
+    }
+
+    /// The next piece of work that was begun and is done; nothing if none is under way.
+    pub(crate) fn try_collect(&mut self) -> Poll<Option<Done>> {
+        match self.operations.done.pop_front() {
+            Some(done) => {
+                self.wake_next();
+                Poll::Ready(Some(done))
+            }
+            None if self.operations.begun == 0 => Poll::Ready(None),
+            None => Poll::Pending,
+        }
+    }
+
+    pub(crate) fn add_collector(&mut self, waker: &Waker) {
+        self.operations.collectors.add(waker);
     }
 
     pub(crate) fn add_operator(&mut self, key: OpKey, waker: &Waker) {
@@ -190,6 +273,13 @@ impl Core {
 
     pub(super) fn operation_done(&mut self, key: OpKey) {
         let Some(operation) = self.operations.under_way.get_mut(key.0) else { return };
+        if let Some(begun) = operation.begun {
+            self.operations.under_way.remove(key.0);
+            self.operations.begun -= 1;
+            self.operations.done.push_back(begun.done(Ok(())));
+            self.operations.collectors.wake(&mut self.wakes);
+            return;
+        }
         if operation.abandoned {
             self.operations.under_way.remove(key.0);
             return;
@@ -202,136 +292,35 @@ impl Core {
     /// It failed itself; why is known when the connection is lost, which follows.
     pub(super) fn operation_failed(&mut self, key: OpKey) {
         if let Some(operation) = self.operations.under_way.get_mut(key.0)
-            && let Some(buffer) = operation.buffer.take()
+            && let Some(held) = operation.held.take()
         {
-            buffer.lose();
+            held.lose();
         }
     }
 
     pub(super) fn fail_operations(&mut self, error: &Error) {
-        self.operations.under_way.retain(|_, operation| {
+        let Operations { under_way, begun, done, .. } = &mut self.operations;
+        under_way.retain(|_, operation| {
             if operation.result.is_none() {
                 operation.result = Some(Err(error.clone()));
                 // The device may be using it still.
-                if let Some(buffer) = operation.buffer.take() {
-                    buffer.lose();
+                if let Some(held) = operation.held.take() {
+                    held.lose();
+                }
+                if let Some(one) = operation.begun {
+                    *begun -= 1;
+                    done.push_back(one.done(Err(error.clone())));
+                    return false;
                 }
             }
             !operation.abandoned
         });
     }
+}
 
-    /// Opens memory to the peer.
-    pub(crate) fn try_expose(
-        &mut self,
-        region: &Arc<MemoryRegion>,
-        name: &str,
-        access: Access,
-        ticket: &mut Option<u64>,
-    ) -> Poll<Result<u32, Error>> {
-        if let Err(error) = self.check_standing() {
-            return Poll::Ready(Err(error));
-        }
-        if self.operations.ours.len() >= MOST_EXPOSURES {
-            return Poll::Ready(Err(Error::TooManyExposures { allowed: MOST_EXPOSURES }));
-        }
-        if !self.is_turn(*ticket) || !self.has_room() || !self.has_credit() {
-            return self.wait_turn(ticket);
-        }
-        let id = self.operations.next_id;
-        let exposure = Exposure { id, access, region: region.remote(), name: name.to_owned() };
-        let posted = self.post_frame(Kind::Expose, None, &exposure.emit());
-        self.leave_queue(ticket);
-        if let Err(error) = posted {
-            return Poll::Ready(Err(self.refused(error)));
-        }
-        self.operations.next_id = id.wrapping_add(1);
-        self.operations.ours.insert(id, Opened { _region: Arc::clone(region), concealing: false });
-        Poll::Ready(Ok(id))
-    }
-
-    /// Closes memory of ours: it stays until the peer has let go of it.
-    pub(crate) fn conceal(&mut self, id: u32) {
-        if let Some(opened) = self.operations.ours.get_mut(&id)
-            && !opened.concealing
-        {
-            opened.concealing = true;
-            self.operations.to_conceal.push(id);
-            self.pump();
-        }
-    }
-
-    /// Tells of exposures that end, as far as the peer has room.
-    pub(super) fn answer_concealments(&mut self) {
-        while let Some(id) = self.operations.to_answer.last().copied() {
-            if !self.has_credit() || !self.has_own_room() {
-                return;
-            }
-            if self.post_frame(Kind::Concealed, None, &id.to_be_bytes()).is_err() {
-                return;
-            }
-            self.operations.to_answer.pop();
-        }
-        while let Some(id) = self.operations.to_conceal.last().copied() {
-            if !self.has_credit() || !self.has_own_room() {
-                return;
-            }
-            if self.post_frame(Kind::Conceal, None, &id.to_be_bytes()).is_err() {
-                return;
-            }
-            self.operations.to_conceal.pop();
-        }
-    }
-
-    /// Whether the end of an exposure is to be told.
-    pub(super) fn has_concealments(&self) -> bool {
-        !self.operations.to_answer.is_empty() || !self.operations.to_conceal.is_empty()
-    }
-
-    /// What the peer has opened under this name, if it has.
-    pub(crate) fn find_remote(&self, name: &str) -> Poll<Result<Arc<Remote>, Error>> {
-        let named = |remote: &&Arc<Remote>| remote.exposure.name == name;
-        match self.operations.theirs.values().filter(named).max_by_key(|remote| remote.exposure.id) {
-            Some(remote) => Poll::Ready(Ok(Arc::clone(remote))),
-            None => match self.check_standing() {
-                Err(error) => Poll::Ready(Err(error)),
-                Ok(()) if self.receiving.peer_said_goodbye() => Poll::Ready(Err(Error::ClosedByPeer)),
-                Ok(()) => Poll::Pending,
-            },
-        }
-    }
-
-    pub(crate) fn add_seeker(&mut self, waker: &Waker) {
-        self.operations.seekers.add(waker);
-    }
-
-    pub(super) fn peer_exposes(&mut self, exposure: Exposure) -> Result<(), Violation> {
-        let theirs = &mut self.operations.theirs;
-        if theirs.len() + self.operations.to_answer.len() >= MOST_EXPOSURES
-            || theirs.contains_key(&exposure.id)
-        {
-            return Err(Violation::Exposure);
-        }
-        theirs.insert(exposure.id, Arc::new(Remote { exposure, closed: false.into() }));
-        self.operations.seekers.wake(&mut self.wakes);
-        Ok(())
-    }
-
-    pub(super) fn peer_conceals(&mut self, id: u32) -> Result<(), Violation> {
-        let remote = self.operations.theirs.remove(&id).ok_or(Violation::Exposure)?;
-        remote.closed.store(true, Ordering::Release);
-        self.operations.to_answer.push(id);
-        Ok(())
-    }
-
-    pub(super) fn peer_let_go(&mut self, id: u32) -> Result<(), Violation> {
-        match self.operations.ours.get(&id) {
-            Some(Opened { concealing: true, .. }) => {
-                self.operations.ours.remove(&id);
-                self.operations.seekers.wake(&mut self.wakes);
-                Ok(())
-            }
-            _ => Err(Violation::Exposure),
-        }
+impl Begun {
+    const fn done(self, result: Result<(), Error>) -> Done {
+        let Self { tag, kind, len } = self;
+        Done { tag, kind, len, result }
     }
 }

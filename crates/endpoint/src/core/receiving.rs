@@ -7,10 +7,10 @@ use std::task::{Poll, Waker};
 use ferroce_verbs::{Completion, MemoryRegion, PostError, QueuePair, RemoteRegion, WorkKind};
 
 use super::sending::{What, low16, low32};
-use super::{Core, RECEIVE, Waiters};
+use super::{Core, RECEIVE, Waiters, Wakes};
 use crate::buffer::{Body, Buffer, Message};
 use crate::error::{Cause, Error, Violation};
-use crate::frame::{Exposure, Header, Kind, parse_id};
+use crate::frame::{Exposure, Header, Kind, Told, parse_id};
 use crate::options::Options;
 use crate::pool::Pool;
 
@@ -38,6 +38,9 @@ pub(super) struct Receiving {
     /// Announced messages that were read, and how many of them the peer knows of.
     pulled: u64,
     told_pulled: u64,
+    /// Messages that the program has taken, and whether the peer waits to hear of one of them.
+    taken: u64,
+    taken_due: bool,
     depth: u64,
     goodbye: bool,
     readers: Waiters,
@@ -56,6 +59,8 @@ struct Arrived {
     slot: u64,
     len: usize,
     imm: Option<u32>,
+    /// Its sender wants to hear when the program has taken it.
+    tell: bool,
     what: Kept,
 }
 
@@ -111,6 +116,8 @@ impl Receiving {
             told_returned: 0,
             pulled: 0,
             told_pulled: 0,
+            taken: 0,
+            taken_due: false,
             depth: options.receive_depth.into(),
             goodbye: false,
             readers: Waiters::default(),
@@ -121,7 +128,7 @@ impl Receiving {
         self.goodbye
     }
 
-    pub(super) fn wake_all(&mut self, wakes: &mut Vec<Waker>) {
+    pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
         self.readers.wake(wakes);
     }
 
@@ -130,17 +137,25 @@ impl Receiving {
         (low16(self.returned), low32(self.pulled))
     }
 
-    /// It was told.
-    pub(super) const fn reported(&mut self) {
+    /// How many messages the program has taken, for a frame that tells it.
+    pub(super) const fn told(&self) -> Told {
+        Told { taken: self.taken }
+    }
+
+    /// A frame of this kind has told it.
+    pub(super) const fn reported(&mut self, kind: Kind) {
         self.told_returned = self.returned;
         self.told_pulled = self.pulled;
+        self.taken_due &= !kind.tells_taken();
     }
 
     /// Whether the peer should be told now: it may be waiting for room, or for its memory. Of messages that were read it is
     /// told when no more of them are being read: with those, it has enough to go on for as long again.
     pub(super) const fn report_is_due(&self) -> bool {
         let (read, being_read) = (self.pulled - self.told_pulled, self.pulling as u64);
-        (read > 0 && read >= being_read) || (self.returned - self.told_returned) * 2 >= self.depth
+        self.taken_due
+            || (read > 0 && read >= being_read)
+            || (self.returned - self.told_returned) * 2 >= self.depth
     }
 
     fn at(&mut self, serial: u64) -> Option<&mut Arrived> {
@@ -172,14 +187,15 @@ impl Core {
     fn take_in(&mut self, slot: u64, completion: &Completion) -> Result<(), Violation> {
         let total = completion.byte_len as usize;
         if completion.kind == WorkKind::ReceiveWithImm {
-            return self.keep(Arrived { slot, len: total, imm: completion.imm, what: Kept::Written });
+            let (len, imm) = (total, completion.imm);
+            return self.keep(Arrived { slot, len, imm, tell: false, what: Kept::Written });
         }
         let offset = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.receiving.ring.slot);
         let mut header = [0; Header::LEN];
         self.receiving.ring.region.read_at(offset, &mut header).map_err(|_| Violation::Header)?;
-        let Header { kind, imm, returned, pulled, len } = Header::parse(&header, total)?;
+        let Header { kind, tell, imm, returned, pulled, len } = Header::parse(&header, total)?;
         self.take_counters(returned, pulled)?;
-        if self.receiving.goodbye && matches!(kind, Kind::Data | Kind::Announce | Kind::Goodbye) {
+        if self.receiving.goodbye && (kind.is_message() || kind == Kind::Goodbye) {
             return Err(Violation::OutOfTurn);
         }
         let len = len as usize;
@@ -187,8 +203,11 @@ impl Core {
             let start = offset + Header::LEN;
             core.receiving.ring.region.to_vec(start..start + len).map_err(|_| Violation::Length)
         };
+        if kind.tells_taken() {
+            self.peer_took(Told::parse(&body(self)?)?)?;
+        }
         match kind {
-            Kind::Data => return self.keep(Arrived { slot, len, imm, what: Kept::Here }),
+            Kind::Data => return self.keep(Arrived { slot, len, imm, tell, what: Kept::Here }),
             Kind::Announce => {
                 let place = RemoteRegion::from_bytes(&body(self)?).map_err(|_| Violation::Length)?;
                 if place.length == 0 || place.length > self.receiving.max_message {
@@ -196,7 +215,7 @@ impl Core {
                 }
                 place.address.checked_add(place.length).ok_or(Violation::Key)?;
                 let len = usize::try_from(place.length).map_err(|_| Violation::TooLong)?;
-                return self.keep(Arrived { slot, len, imm, what: Kept::Announced(place) });
+                return self.keep(Arrived { slot, len, imm, tell, what: Kept::Announced(place) });
             }
             Kind::Update => self.owe_ack()?,
             Kind::Ack => match body(self)?[..] {
@@ -322,7 +341,7 @@ impl Core {
                 Err(error) => Poll::Ready(Err(error)),
             };
         }
-        let (slot, len, imm) = (front.slot, front.len, front.imm);
+        let (slot, len, imm, tell) = (front.slot, front.len, front.imm, front.tell);
         if let Some(room) = &into
             && room.len() < len
             && !matches!(front.what, Kept::Written)
@@ -332,6 +351,8 @@ impl Core {
         let what = std::mem::replace(&mut front.what, Kept::Gone);
         receiving.arrived.pop_front();
         receiving.first += 1;
+        receiving.taken += 1;
+        receiving.taken_due |= tell;
         let long = matches!(what, Kept::Read(_));
         let taken = receiving.hand_over(what, slot, len, imm, into);
         if long {

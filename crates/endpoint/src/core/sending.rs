@@ -6,8 +6,9 @@ use std::task::{Poll, Waker};
 
 use ferroce_verbs::{Limits, MemoryRegion, PostError, RemoteRegion, Rkey};
 
+use super::delivery::{Follow, Sent};
 use super::operations::OpKey;
-use super::{Core, Queue, Slots, Waiters};
+use super::{Core, Queue, Slots, Waiters, Wakes};
 use crate::buffer::Buffer;
 use crate::error::{Error, Violation};
 use crate::frame::{Header, Kind};
@@ -29,14 +30,19 @@ pub(super) struct Sending {
     sent: u64,
     returned: u64,
     /// Announced messages, and how many of them the peer has read.
-    announced: u64,
-    pulled: u64,
+    pub(super) announced: u64,
+    pub(super) pulled: u64,
     /// The announced messages that the peer has not read, with the bytes that they count for.
-    waiting: VecDeque<(Hold, u64)>,
+    pub(super) waiting: VecDeque<(Hold, u64)>,
     waiting_bytes: u64,
     /// Work under way, in order.
-    posted: VecDeque<Posted>,
-    next_seq: u64,
+    pub(super) posted: VecDeque<Posted>,
+    pub(super) next_seq: u64,
+    /// How much of it is done, and went well.
+    pub(super) delivered: u64,
+    /// Messages for the peer's program, and how many of them it has taken, as far as it was told.
+    pub(super) messages: u64,
+    pub(super) taken: u64,
     /// Work since the last that is reported.
     unsignaled: u32,
     signaled: u32,
@@ -44,20 +50,22 @@ pub(super) struct Sending {
     updates_out: u8,
     /// Updates of the peer that want an answer.
     acks_owed: u8,
-    goodbye: Goodbye,
-    farewell: Goodbye,
+    pub(super) goodbye: Goodbye,
+    pub(super) farewell: Goodbye,
     /// A message has failed.
-    undelivered: bool,
+    pub(super) undelivered: bool,
     /// Calls that wait to send, in order.
     queue: Queue,
     next_ticket: u64,
     /// Calls that wait for all to be delivered.
-    closers: Waiters,
+    pub(super) closers: Waiters,
+    /// Calls that wait for a message to be delivered, or taken.
+    pub(super) watchers: Waiters,
 }
 
 /// Memory of a message until the peer has read it.
 #[derive(Debug)]
-enum Hold {
+pub(super) enum Hold {
     /// Of the connection, which uses it again.
     Own(#[expect(dead_code, reason = "it is only kept")] Buffer),
     /// Of the program, which may send it again.
@@ -65,7 +73,7 @@ enum Hold {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Goodbye {
+pub(super) enum Goodbye {
     Unsaid,
     Said,
     Delivered,
@@ -73,10 +81,10 @@ enum Goodbye {
 
 /// Work under way.
 #[derive(Debug)]
-struct Posted {
+pub(super) struct Posted {
     seq: u64,
-    signaled: bool,
-    what: What,
+    pub(super) signaled: bool,
+    pub(super) what: What,
 }
 
 #[derive(Debug)]
@@ -133,6 +141,9 @@ impl Sending {
             waiting_bytes: 0,
             posted: VecDeque::new(),
             next_seq: 0,
+            delivered: 0,
+            messages: 0,
+            taken: 0,
             unsignaled: 0,
             signaled: 0,
             updates_out: 0,
@@ -143,6 +154,7 @@ impl Sending {
             queue: Queue::new(),
             next_ticket: 0,
             closers: Waiters::default(),
+            watchers: Waiters::default(),
         }
     }
 
@@ -155,9 +167,10 @@ impl Sending {
         self.signaled == 0
     }
 
-    pub(super) fn wake_all(&mut self, wakes: &mut Vec<Waker>) {
+    pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
         wakes.extend(self.queue.iter_mut().filter_map(|(_, waker)| waker.take()));
         self.closers.wake(wakes);
+        self.watchers.wake(wakes);
     }
 
     /// Room for work of the program's.
@@ -180,8 +193,9 @@ impl Core {
         &mut self,
         payload: &mut Payload<'_>,
         imm: Option<u32>,
+        follow: Follow,
         ticket: &mut Option<u64>,
-    ) -> Poll<Result<(), Error>> {
+    ) -> Poll<Result<Sent, Error>> {
         let len = payload.len();
         if let Err(error) = self.check_sending() {
             return Poll::Ready(Err(error));
@@ -193,9 +207,9 @@ impl Core {
             return self.wait_turn(ticket);
         }
         let sent = if len + Header::LEN <= self.sending.slots.size {
-            self.send_eager(payload, imm)
+            self.send_eager(payload, imm, follow)
         } else {
-            self.send_announced(payload, imm)
+            self.send_announced(payload, imm, follow)
         };
         match sent {
             Poll::Pending => self.wait_turn(ticket),
@@ -225,7 +239,12 @@ impl Core {
         self.sending.sent - self.sending.returned < u64::from(self.peer.depth)
     }
 
-    fn send_eager(&mut self, payload: &mut Payload<'_>, imm: Option<u32>) -> Poll<Result<(), Error>> {
+    fn send_eager(
+        &mut self,
+        payload: &mut Payload<'_>,
+        imm: Option<u32>,
+        follow: Follow,
+    ) -> Poll<Result<Sent, Error>> {
         let total = payload.len() + Header::LEN;
         if total > self.sending.inline && self.sending.slots.free.is_empty() {
             return Poll::Pending;
@@ -242,10 +261,19 @@ impl Core {
                 &copied
             }
         };
-        Poll::Ready(self.post_frame(Kind::Data, imm, bytes).map_err(|error| self.refused(error)))
+        if let Err(error) = self.post_message(Kind::Data, imm, bytes, follow) {
+            return Poll::Ready(Err(self.refused(error)));
+        }
+        let sending = &self.sending;
+        Poll::Ready(Ok(Sent { work: sending.next_seq, announced: None, messages: sending.messages }))
     }
 
-    fn send_announced(&mut self, payload: &mut Payload<'_>, imm: Option<u32>) -> Poll<Result<(), Error>> {
+    fn send_announced(
+        &mut self,
+        payload: &mut Payload<'_>,
+        imm: Option<u32>,
+        follow: Follow,
+    ) -> Poll<Result<Sent, Error>> {
         let len = payload.len();
         // What is shared costs no memory of ours.
         let cost = match payload {
@@ -282,19 +310,43 @@ impl Core {
         let Some(place) = place else { return Poll::Ready(Err(Error::OtherConnection)) };
         let address = place.address + offset as u64;
         let place = RemoteRegion { address, length: len as u64, rkey: place.rkey };
-        if let Err(error) = self.post_frame(Kind::Announce, imm, &place.to_bytes()) {
+        if let Err(error) = self.post_message(Kind::Announce, imm, &place.to_bytes(), follow) {
             return Poll::Ready(Err(self.refused(error)));
         }
-        self.sending.waiting.push_back((hold, cost));
-        self.sending.waiting_bytes += cost;
-        self.sending.announced += 1;
+        let sending = &mut self.sending;
+        sending.waiting.push_back((hold, cost));
+        sending.waiting_bytes += cost;
+        sending.announced += 1;
         self.counters.announced += 1;
-        Poll::Ready(Ok(()))
+        let (announced, messages) = (Some(sending.announced), sending.messages);
+        Poll::Ready(Ok(Sent { work: sending.next_seq, announced, messages }))
     }
 
-    /// Posts a message with the counters of the moment. It fits, and the peer has room for it.
-    pub(super) fn post_frame(&mut self, kind: Kind, imm: Option<u32>, body: &[u8]) -> Result<(), PostError> {
-        let header = self.header(kind, imm, body.len());
+    /// Posts a message of the program's.
+    fn post_message(
+        &mut self,
+        kind: Kind,
+        imm: Option<u32>,
+        body: &[u8],
+        follow: Follow,
+    ) -> Result<(), PostError> {
+        let header = Header { imm, tell: follow == Follow::Taken, ..self.header(kind, body.len()) };
+        // What is taken was delivered: then the device need not report it.
+        self.post(header, body, follow == Follow::Delivered)?;
+        self.sending.messages += 1;
+        Ok(())
+    }
+
+    /// Posts a frame of our own.
+    pub(super) fn post_frame(&mut self, kind: Kind, body: &[u8]) -> Result<(), PostError> {
+        let told = self.receiving.told().emit();
+        let body = if kind.tells_taken() { &told } else { body };
+        self.post(self.header(kind, body.len()), body, true)
+    }
+
+    /// Posts a frame with the counters of the moment. It fits, and the peer has room for it.
+    fn post(&mut self, header: Header, body: &[u8], must_know: bool) -> Result<(), PostError> {
+        let kind = header.kind;
         let total = Header::LEN + body.len();
         let sending = &mut self.sending;
         let seq = sending.next_seq;
@@ -304,7 +356,6 @@ impl Core {
         };
         let last_slot = slot.is_some() && sending.slots.free.is_empty();
         let full = sending.posted.len() + 1 >= sending.depth;
-        let must_know = !matches!(kind, Kind::Data | Kind::Announce);
         let signaled = must_know || last_slot || full || sending.unsignaled + 1 >= sending.signal_every;
         let signal =
             |work: ferroce_verbs::Work<'_>| if signaled { work.signaled().post() } else { work.post() };
@@ -335,15 +386,15 @@ impl Core {
             _ => What::Frame(slot),
         };
         self.note_posted(what, signaled);
-        self.receiving.reported();
+        self.receiving.reported(kind);
         self.sending.sent += u64::from(kind.takes_credit());
         Ok(())
     }
 
-    fn header(&self, kind: Kind, imm: Option<u32>, len: usize) -> Header {
+    fn header(&self, kind: Kind, len: usize) -> Header {
         let (returned, pulled) = self.receiving.totals();
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        Header { kind, imm, returned, pulled, len }
+        Header { kind, tell: false, imm: None, returned, pulled, len }
     }
 
     /// The id that the next work gets.
@@ -367,19 +418,22 @@ impl Core {
         self.sending.has_room()
     }
 
-    /// A WRITE with immediate data takes a place at the peer, like a message.
-    pub(super) fn spend_credit(&mut self) {
+    /// A WRITE with immediate data takes a place at the peer, and its program takes it like a message.
+    pub(super) const fn spend_credit(&mut self) {
         self.sending.sent += 1;
+        self.sending.messages += 1;
     }
 
     /// Work up to this is done.
     pub(super) fn retire(&mut self, seq: u64) {
+        self.sending.delivered = self.sending.delivered.max(seq + 1);
         while self.sending.posted.front().is_some_and(|front| front.seq <= seq) {
             if let Some(posted) = self.sending.posted.pop_front() {
                 self.sending.signaled -= u32::from(posted.signaled);
                 self.finish(posted.what);
             }
         }
+        self.sending.watchers.wake(&mut self.wakes);
         self.wake_next();
     }
 
@@ -453,6 +507,9 @@ impl Core {
         if all_taken || read > 0 && sending.waiting.is_empty() {
             sending.closers.wake(&mut self.wakes);
         }
+        if read > 0 {
+            sending.watchers.wake(&mut self.wakes);
+        }
         if more > 0 || read > 0 {
             self.wake_next();
         }
@@ -462,14 +519,14 @@ impl Core {
     /// Tells the peer what it should know, if it is time.
     pub(super) fn report(&mut self) {
         if self.sending.acks_owed > 0 && self.has_own_room() {
-            if self.post_frame(Kind::Ack, None, &[self.sending.acks_owed]).is_err() {
+            if self.post_frame(Kind::Ack, &[self.sending.acks_owed]).is_err() {
                 return;
             }
             self.sending.acks_owed = 0;
         }
         let due = self.receiving.report_is_due();
         if due && self.sending.updates_out < Kind::UPDATES && self.has_own_room() {
-            if self.post_frame(Kind::Update, None, &[]).is_err() {
+            if self.post_frame(Kind::Update, &[]).is_err() {
                 return;
             }
             self.sending.updates_out += 1;
@@ -498,92 +555,23 @@ impl Core {
         self.sending.acks_owed > 0 || self.receiving.report_is_due()
     }
 
-    /// Says goodbye if it was not said; ready when all is delivered.
-    pub(crate) fn try_finish(&mut self, ticket: &mut Option<u64>) -> Poll<Result<(), Error>> {
-        if self.sending.goodbye == Goodbye::Delivered && self.sending.waiting.is_empty() {
-            return Poll::Ready(Ok(()));
-        }
-        match self.check_standing() {
-            // It went before we said goodbye, but it has everything.
-            Err(Error::ClosedByPeer) if !self.sending.undelivered && self.sending.waiting.is_empty() => {
-                return Poll::Ready(Ok(()));
-            }
-            Err(error) => return Poll::Ready(Err(error)),
-            Ok(()) => {}
-        }
-        if self.sending.goodbye == Goodbye::Unsaid {
-            if !self.is_turn(*ticket) || !self.has_credit() || !self.has_room() {
-                return self.wait_turn(ticket);
-            }
-            if let Err(error) = self.post_frame(Kind::Goodbye, None, &[]) {
-                return Poll::Ready(Err(self.refused(error)));
-            }
-            self.sending.goodbye = Goodbye::Said;
-            self.leave_queue(ticket);
-            // Other calls that wait have come too late.
-            self.sending.wake_all(&mut self.wakes);
-        }
-        Poll::Pending
-    }
-
-    /// The same, and then ends the connection.
-    ///
-    /// A peer that has said goodbye too may not know yet that its last words arrived: acknowledgements are lost when
-    /// a queue pair ends. So it is told what this end has, and only when that has arrived does the connection go.
-    pub(crate) fn try_close(&mut self, ticket: &mut Option<u64>) -> Poll<Result<(), Error>> {
-        let finished = self.try_finish(ticket);
-        if !matches!(finished, Poll::Ready(Ok(()))) || self.check_standing().is_err() {
-            return finished;
-        }
-        if self.receiving.peer_said_goodbye() && self.sending.farewell != Goodbye::Delivered {
-            if self.sending.farewell == Goodbye::Said || !self.has_own_room() {
-                return Poll::Pending;
-            }
-            self.post_receives();
-            if self.post_frame(Kind::Farewell, None, &[]).is_ok() {
-                self.sending.farewell = Goodbye::Said;
-                return Poll::Pending;
-            }
-        }
-        self.closed = true;
-        self.line.end();
-        self.fail_operations(&Error::Closed);
-        self.wake_everybody();
-        Poll::Ready(Ok(()))
-    }
-
-    /// The peer goes, and needs no word of ours any more.
-    pub(super) fn peer_goes(&mut self) {
-        self.sending.farewell = Goodbye::Delivered;
-        self.sending.closers.wake(&mut self.wakes);
-    }
-
-    pub(crate) fn add_closer(&mut self, waker: &Waker) {
-        self.sending.closers.add(waker);
-    }
-
-    /// Whether nothing is left that a lost connection still has to say.
-    pub(crate) fn is_settled(&self) -> bool {
-        !self.sending.posted.iter().any(|posted| matches!(posted.what, What::Fault))
-    }
-
     /// Tells the peer which rule it broke, if it has room for that.
     pub(super) fn post_fault(&mut self, violation: Violation) -> bool {
-        self.has_credit()
-            && self.has_own_room()
-            && self.post_frame(Kind::Fault, None, &[violation as u8]).is_ok()
+        self.has_credit() && self.has_own_room() && self.post_frame(Kind::Fault, &[violation as u8]).is_ok()
     }
 
-    /// A WRITE of nothing: the peer's device answers, or is gone.
-    pub(super) fn post_probe(&mut self) {
+    /// A WRITE of nothing: the peer's device answers, or is gone. False if there is no room for it now.
+    pub(super) fn post_probe(&mut self) -> bool {
         if !self.has_own_room() {
-            return;
+            return false;
         }
         let nowhere = RemoteRegion { address: 0, length: 0, rkey: Rkey(0) };
         let seq = self.next_seq();
-        if self.qp.write_inline(&[], nowhere).id(seq).signaled().post().is_ok() {
+        let posted = self.qp.write_inline(&[], nowhere).id(seq).signaled().post().is_ok();
+        if posted {
             self.note_posted(What::Probe, true);
         }
+        posted
     }
 
     /// The device did not take work: the queue pair has ended, or something is wrong with us.

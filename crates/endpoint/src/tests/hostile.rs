@@ -63,7 +63,7 @@ impl Liar {
     }
 }
 
-const HONEST: Header = Header { kind: Kind::Data, imm: None, returned: 0, pulled: 0, len: 0 };
+const HONEST: Header = Header { kind: Kind::Data, tell: false, imm: None, returned: 0, pulled: 0, len: 0 };
 
 /// Says one thing, and sees which rule it breaks.
 fn lie(header: Header, body: &[u8], violation: Violation) {
@@ -116,14 +116,34 @@ fn credits_that_were_never_spent() {
 fn answers_to_nothing_and_words_after_the_last() {
     lie(Header { kind: Kind::Ack, len: 1, ..HONEST }, &[1], Violation::OutOfTurn);
     lie(Header { kind: Kind::Ack, len: 1, ..HONEST }, &[0], Violation::OutOfTurn);
-    lie(Header { kind: Kind::Farewell, ..HONEST }, b"", Violation::OutOfTurn);
+    lie(Header { kind: Kind::Farewell, len: 8, ..HONEST }, &[0; 8], Violation::OutOfTurn);
     let (connection, liar) = liar();
-    liar.say(Header { kind: Kind::Goodbye, ..HONEST }, b"");
+    liar.say(Header { kind: Kind::Goodbye, len: 8, ..HONEST }, &[0; 8]);
     liar.say(HONEST, b"");
     assert!(matches!(connection.recv().wait_for(SOON), Ok(None) | Err(Error::Lost(_))));
     let lost = Cause::Violation(Violation::OutOfTurn);
     while connection.state() != Stand::Lost(lost) {
         let _ = connection.remote("nothing").wait_for(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn messages_that_were_taken_before_they_were_sent() {
+    for kind in [Kind::Update, Kind::Goodbye, Kind::Farewell] {
+        let header = Header { kind, len: 8, ..HONEST };
+        lie(header, &1u64.to_be_bytes(), Violation::Credit);
+        lie(header, &u64::MAX.to_be_bytes(), Violation::Credit);
+        lie(Header { len: 7, ..header }, &[0; 7], Violation::Length);
+        lie(Header { len: 0, ..header }, &[], Violation::Length);
+    }
+    // One was sent, and two cannot be taken; and what was taken stays so.
+    for (first, second) in [(0, 2), (1, 0)] {
+        let (connection, liar) = liar();
+        connection.send(b"one").wait_for(SOON).unwrap();
+        let header = Header { kind: Kind::Update, len: 8, ..HONEST };
+        liar.say(header, &u64::to_be_bytes(first));
+        liar.say(header, &u64::to_be_bytes(second));
+        caught(&connection, &liar, Violation::Credit);
     }
 }
 

@@ -67,7 +67,7 @@ fn what_is_not_open_is_refused_here_and_the_connection_stands() {
     let w = b.expose("word", Memory::zeroed(16).unwrap(), ALL).wait_for(SOON).unwrap();
     let word = a.remote("word").wait_for(SOON).unwrap();
     let crooked = a.fetch_add(&word, 4, 1).wait_for(SOON);
-    assert_eq!(crooked, Err(Error::Misaligned { address: w.address() + 4 }));
+    assert_eq!(crooked, Err(Error::Misaligned { offset: 4, address: w.address() + 4 }));
     assert_eq!(a.fetch_add(&word, 8, 1).wait_for(SOON), Ok(0));
 }
 

@@ -1,36 +1,26 @@
-//! Callbacks: a thread that serves any number of connections.
+//! Callbacks: a thread that serves any number of connections and listeners.
 
-use std::collections::{HashMap, VecDeque};
+mod class;
+mod handler;
+mod run;
+mod shares;
+
 use std::fmt;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Wake, Waker};
+use std::task::Wake;
 use std::thread::{self, JoinHandle, Thread};
 use std::time::Duration;
 
-use ferroce_verbs::time::{now, park, until};
-
-use crate::buffer::Message;
-use crate::connection::{Connection, poll_receive};
-use crate::core::Taken;
-use crate::error::{Cause, Error, SetupError};
+use crate::connection::Connection;
+use crate::error::SetupError;
+use crate::listener::{Listener, ListenerCounters};
 use crate::options::Polling;
 
-/// What a program does when something happens on a connection. Made with [`Handler::new`], and given to
-/// [`Reactor::serve`].
-///
-/// The functions run in the reactor's thread, one at a time. They may use the connection as they like: send, close
-/// it, or hold on to it with a clone. One that waits lets the others of the same reactor wait too. One that panics ends
-/// its own connection with [`Cause::HandlerPanicked`], and the others go on.
-#[must_use = "a handler does nothing until a reactor serves a connection with it"]
-pub struct Handler {
-    message: OnMessage,
-    closed: OnClosed,
-}
-
-type OnMessage = Box<dyn FnMut(&Connection, Message) + Send>;
-type OnClosed = Box<dyn FnOnce(&Connection, Result<(), Error>) + Send>;
+pub use handler::{Acceptor, Handler};
+use run::{Run, let_go, let_go_of_listener};
 
 /// A thread that calls the functions of [`Handler`]s. When it is dropped, its thread ends, and the
 /// connections that it served are dropped unless the program holds clones of them.
@@ -40,10 +30,10 @@ pub struct Reactor {
 }
 
 /// How a reactor works.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[must_use = "options do nothing until a reactor is started with them"]
 pub struct ReactorOptions {
-    polling: Polling,
+    polling: Option<Polling>,
     cpu: Option<usize>,
 }
 
@@ -53,6 +43,10 @@ pub struct ReactorOptions {
 pub struct ReactorCounters {
     /// How often a function of a handler panicked, or what it held when that was dropped.
     pub panics: u64,
+    /// How often the functions of one connection kept the thread for more than 100 ms, while all others waited.
+    pub slow: u64,
+    /// The longest of these times.
+    pub longest: Duration,
 }
 
 /// Why a reactor does not serve a connection: its thread has ended. Both come back with
@@ -63,38 +57,44 @@ pub struct ServeError {
     handler: Mutex<Handler>,
 }
 
+/// Why a reactor does not serve a listener: its thread has ended. Both come back with
+/// [`into_parts`](Self::into_parts), for another reactor.
+pub struct ListenServeError {
+    listener: Box<Listener>,
+    acceptor: Mutex<Acceptor>,
+}
+
+/// A listener that a reactor serves: made by [`Reactor::listen`]. When this is dropped the reactor goes on listening.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    listener: Arc<Listener>,
+}
+
 #[derive(Default)]
 struct Shared {
     inside: Mutex<Inside>,
+    /// Whether something was put inside.
+    mail: AtomicBool,
     stop: AtomicBool,
     panics: AtomicU64,
+    slow: AtomicU64,
+    longest: AtomicU64,
 }
 
 #[derive(Default)]
 struct Inside {
     /// The thread has left its loop, and takes nothing any more.
     ended: bool,
-    new: Vec<(Connection, Handler)>,
-    /// Which connections have something to do.
-    ready: VecDeque<u64>,
+    new: Vec<New>,
+    /// Which connections and listeners have something to do.
+    ready: Vec<u64>,
     thread: Option<Thread>,
 }
 
-/// Messages of one connection before it is the turn of others.
-const TURN: usize = 16;
-
-impl Handler {
-    /// A function that is called with each message, in order.
-    pub fn new(message: impl FnMut(&Connection, Message) + Send + 'static) -> Self {
-        Self { message: Box::new(message), closed: Box::new(|_, _| ()) }
-    }
-
-    /// A function that is called once, after the last message: in peace, or with the reason. If the other function
-    /// panicked, the reason is [`Cause::HandlerPanicked`].
-    pub fn on_closed(mut self, closed: impl FnOnce(&Connection, Result<(), Error>) + Send + 'static) -> Self {
-        self.closed = Box::new(closed);
-        self
-    }
+/// What a reactor is to serve.
+enum New {
+    Connection(Connection, Handler),
+    Listener(Arc<Listener>, Acceptor),
 }
 
 impl ServeError {
@@ -119,27 +119,39 @@ impl fmt::Display for ServeError {
 
 impl std::error::Error for ServeError {}
 
-impl fmt::Debug for Handler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Handler")
+impl ListenServeError {
+    /// The listener, which waits for connections as it did, and what was to be done with them.
+    pub fn into_parts(self) -> (Listener, Acceptor) {
+        (*self.listener, self.acceptor.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Default for ReactorOptions {
-    fn default() -> Self {
-        Self { polling: Polling::Adaptive(Duration::from_micros(50)), cpu: None }
+impl fmt::Debug for ListenServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenServeError").field("listener", &self.listener).finish_non_exhaustive()
     }
 }
+
+impl fmt::Display for ListenServeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.listener.local_addr();
+        write!(f, "the thread of this reactor has ended; start another one for the listener at {address}")
+    }
+}
+
+impl std::error::Error for ListenServeError {}
 
 impl ReactorOptions {
-    /// A reactor that looks for a moment before it sleeps, on any processor.
+    /// A reactor that passes its time as the options of its connections say, on any processor.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How it passes its time.
+    /// How it passes its time, whatever the [`Options::polling`](crate::Options::polling) of its connections says.
+    ///
+    /// Only connections that had something to do a moment ago are looked at; all others sleep, and cost nothing.
     pub const fn polling(mut self, polling: Polling) -> Self {
-        self.polling = polling;
+        self.polling = Some(polling);
         self
     }
 
@@ -167,7 +179,7 @@ impl Reactor {
             // `start` is waiting for this.
             let _ = tell.send(pinned);
             if goes_on {
-                run(&inside, options.polling);
+                Run::new(&inside, options.polling).run();
             }
             drop(ending);
         };
@@ -187,17 +199,58 @@ impl Reactor {
         if inside.ended {
             return Err(ServeError { connection, handler: Mutex::new(handler) });
         }
-        inside.new.push((connection, handler));
-        if let Some(thread) = &inside.thread {
-            thread.unpark();
-        }
+        inside.new.push(New::Connection(connection, handler));
+        self.shared.call(&inside);
         Ok(())
+    }
+
+    /// Serves all connections that a listener accepts, so that a server is callbacks only: `connected` is called with each new
+    /// connection, and gives its [`Handler`]. It goes on until [`Listening::stop`], or until the reactor ends.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ferroce_endpoint::{Connection, Handler, Listener, Reactor, ReactorOptions};
+    ///
+    /// let reactor = Reactor::start(ReactorOptions::new())?;
+    /// let listening = reactor.listen(Listener::bind("127.0.43.3:7471")?, |_: &Connection| {
+    ///     // If this fails, the peer is gone and needs no answer.
+    ///     Handler::new(|connection, message| drop(connection.send(&message.into_vec()).wait()))
+    /// })?;
+    /// let connection = Connection::connect(listening.local_addr()).wait()?;
+    /// connection.send(b"ping").wait()?;
+    /// assert_eq!(connection.recv().wait()?.unwrap(), b"ping");
+    /// listening.stop();
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The thread of the reactor has ended; listener and acceptor come back.
+    pub fn listen(
+        &self,
+        listener: Listener,
+        connected: impl Into<Acceptor>,
+    ) -> Result<Listening, ListenServeError> {
+        let acceptor = connected.into();
+        let mut inside = self.shared.inside();
+        if inside.ended {
+            return Err(ListenServeError { listener: Box::new(listener), acceptor: Mutex::new(acceptor) });
+        }
+        let listener = Arc::new(listener);
+        inside.new.push(New::Listener(Arc::clone(&listener), acceptor));
+        self.shared.call(&inside);
+        Ok(Listening { listener })
     }
 
     /// What happened so far.
     #[must_use]
     pub fn counters(&self) -> ReactorCounters {
-        ReactorCounters { panics: self.shared.panics.load(Ordering::Relaxed) }
+        let Shared { panics, slow, longest, .. } = &*self.shared;
+        ReactorCounters {
+            panics: panics.load(Ordering::Relaxed),
+            slow: slow.load(Ordering::Relaxed),
+            longest: Duration::from_nanos(longest.load(Ordering::Relaxed)),
+        }
     }
 }
 
@@ -220,7 +273,42 @@ impl fmt::Debug for Reactor {
     }
 }
 
+impl Listening {
+    /// Ends it: no more peers are let in, and the port is free again. Connections that stand go on. Calling it again does
+    /// nothing.
+    pub fn stop(&self) {
+        self.listener.close();
+    }
+
+    /// Its address and port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// What happened to the listener so far.
+    #[must_use]
+    pub fn counters(&self) -> ListenerCounters {
+        self.listener.counters()
+    }
+}
+
 impl Shared {
+    /// Has the thread look at what is inside.
+    fn call(&self, inside: &Inside) {
+        self.mail.store(true, Ordering::Release);
+        if let Some(thread) = &inside.thread {
+            thread.unpark();
+        }
+    }
+
+    /// The functions of a connection took so long.
+    fn note_slow(&self, time: Duration) {
+        self.slow.fetch_add(1, Ordering::Relaxed);
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.longest.fetch_max(nanos, Ordering::Relaxed);
+    }
+
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -252,133 +340,16 @@ impl Drop for Ending<'_> {
             inside.ended = true;
             std::mem::take(&mut inside.new)
         };
-        for (connection, handler) in left {
-            let_go(self.0, connection, handler);
-        }
-    }
-}
-
-/// Drops what belongs to the program, one by one: two panics at once would end the process.
-fn let_go(shared: &Shared, connection: Connection, Handler { message, closed }: Handler) {
-    shared.guard(|| drop(message));
-    shared.guard(|| drop(closed));
-    shared.guard(|| drop(connection));
-}
-
-/// A connection that is being served.
-struct Served {
-    connection: Connection,
-    handler: Handler,
-    ready: Arc<Ready>,
-    waker: Waker,
-}
-
-fn run(shared: &Arc<Shared>, polling: Polling) {
-    let mut all: HashMap<u64, Served> = HashMap::new();
-    let mut next = 0;
-    let mut last_work = now();
-    // Whether every connection has a waker, or something to do.
-    let mut armed = false;
-    while !shared.stop.load(Ordering::Acquire) {
-        let busy = match polling {
-            Polling::Busy => true,
-            Polling::Event => false,
-            Polling::Adaptive(time) => !until(last_work + time).is_zero(),
-        };
-        let (new, ready) = {
-            let mut inside = shared.inside();
-            (std::mem::take(&mut inside.new), std::mem::take(&mut inside.ready))
-        };
-        for (connection, handler) in new {
-            let ready =
-                Arc::new(Ready { id: next, noted: AtomicBool::new(false), shared: Arc::clone(shared) });
-            let waker = Waker::from(Arc::clone(&ready));
-            all.insert(next, Served { connection, handler, ready, waker });
-            next += 1;
-            armed = false;
-        }
-        let todo: Vec<u64> = if busy || !armed { all.keys().copied().collect() } else { ready.into() };
-        armed = !busy;
-        let mut worked = false;
-        for id in todo {
-            let Some(served) = all.get_mut(&id) else { continue };
-            let turn = shared.guard(|| served.turn(busy)).unwrap_or(Turn::Panicked);
-            worked |= !matches!(turn, Turn::Idle);
-            let how = match turn {
-                Turn::Idle | Turn::Worked => continue,
-                Turn::More => {
-                    served.waker.wake_by_ref();
-                    continue;
-                }
-                Turn::Ended(how) => how,
-                Turn::Panicked => {
-                    break_off(shared, &served.connection);
-                    Err(Error::Lost(Cause::HandlerPanicked))
-                }
-            };
-            if let Some(served) = all.remove(&id) {
-                served.end(shared, how);
-            }
-        }
-        if worked {
-            last_work = now();
-        } else if !busy {
-            let idle = {
-                let inside = shared.inside();
-                inside.ready.is_empty() && inside.new.is_empty()
-            };
-            // A thread that adds something leaves a token, so none is missed.
-            if idle && !shared.stop.load(Ordering::Acquire) {
-                park(None);
+        for new in left {
+            match new {
+                New::Connection(connection, handler) => let_go(self.0, connection, handler),
+                New::Listener(listener, acceptor) => let_go_of_listener(self.0, &listener, acceptor),
             }
         }
     }
-    for (_, Served { connection, handler, .. }) in all {
-        let_go(shared, connection, handler);
-    }
 }
 
-/// Ends the connection of a handler that panicked. That calls wakers, which are the program's.
-fn break_off(shared: &Shared, connection: &Connection) {
-    shared.guard(|| connection.shared().enter(|core| core.abort(Cause::HandlerPanicked)));
-}
-
-enum Turn {
-    Idle,
-    Worked,
-    More,
-    Ended(Result<(), Error>),
-    Panicked,
-}
-
-impl Served {
-    fn turn(&mut self, busy: bool) -> Turn {
-        self.ready.noted.store(false, Ordering::Release);
-        let waker = (!busy).then_some(&self.waker);
-        for done in 0..TURN {
-            match poll_receive(self.connection.shared(), waker, None) {
-                Poll::Pending if done == 0 => return Turn::Idle,
-                Poll::Pending => return Turn::Worked,
-                Poll::Ready(Ok(Taken::Message(message))) => (self.handler.message)(&self.connection, message),
-                Poll::Ready(Ok(_) | Err(Error::Closed)) => return Turn::Ended(Ok(())),
-                Poll::Ready(Err(error)) => return Turn::Ended(Err(error)),
-            }
-        }
-        Turn::More
-    }
-
-    /// Tells the handler how the connection ended, and lets go of both.
-    fn end(self, shared: &Shared, how: Result<(), Error>) {
-        let Self { connection, handler: Handler { message, closed }, .. } = self;
-        if shared.guard(|| closed(&connection, how)).is_none() {
-            // It may have ended by half: the peer has said its goodbye, and waits for ours.
-            break_off(shared, &connection);
-        }
-        let_go(shared, connection, Handler { message, closed: Box::new(|_, _| ()) });
-    }
-}
-
-/// Notes that a connection has something to do.
+/// Notes that a connection or a listener has something to do.
 struct Ready {
     id: u64,
     /// It is noted already.
@@ -392,10 +363,8 @@ impl Wake for Ready {
             return;
         }
         let mut inside = self.shared.inside();
-        inside.ready.push_back(self.id);
-        if let Some(thread) = &inside.thread {
-            thread.unpark();
-        }
+        inside.ready.push(self.id);
+        self.shared.call(&inside);
     }
 }
 
