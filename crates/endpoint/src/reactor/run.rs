@@ -21,7 +21,8 @@ use crate::options::{Polling, Priority};
 
 /// Events of one connection before it is the turn of others.
 const TURN: usize = 16;
-/// The same for the lower class of two: the higher one is looked at in between.
+/// The same for the higher class of two, and for the lower one: the other class is looked at in between.
+const UPPER_TURN: usize = 4;
 const LOWER_TURN: usize = 1;
 /// Connections that one listener hands over before it is the turn of others.
 const ACCEPTS: usize = 16;
@@ -39,8 +40,9 @@ pub(super) struct Run<'a> {
     high: Class,
     normal: Class,
     shares: Shares,
-    /// The time, as it was read last.
+    /// The time, as it was read last, and how long the last look took in which something happened.
     time: Time,
+    lasted: Duration,
 }
 
 /// A connection that is being served.
@@ -90,6 +92,7 @@ impl<'a> Run<'a> {
             normal: Class::default(),
             shares: Shares::default(),
             time: now(),
+            lasted: Duration::ZERO,
         }
     }
 
@@ -161,26 +164,40 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Looks at the higher class, and then at the lower one as far as it is its turn; whether anything happened.
+    /// Looks at all that may have something to do; whether anything happened.
     fn round(&mut self) -> bool {
         if self.high.count == 0 {
             return self.look_at_all(Priority::Normal);
         }
-        let high_worked = self.look_at_all(Priority::High);
-        let mut worked = high_worked;
-        let mut pass = self.normal.pass();
-        // A tenth of the time, however much the higher class has to do. If that has nothing to do, one event, and then
-        // another look at it.
-        while !high_worked || self.shares.is_owed() {
-            let Some(found) = self.normal.next(&mut pass) else { break };
-            if self.look(found, LOWER_TURN) {
-                worked = true;
-                if !high_worked {
-                    break;
+        let mut worked = false;
+        let mut pass = self.high.pass();
+        while let Some(found) = self.high.next(&mut pass) {
+            if !self.look(found, UPPER_TURN) {
+                continue;
+            }
+            worked = true;
+            self.shares.spent(Priority::High, self.lasted);
+            // A tenth of the time, however much the higher class has to do.
+            while self.shares.is_owed() {
+                match self.look_at_one(Priority::Normal) {
+                    true => self.shares.spent(Priority::Normal, self.lasted),
+                    false => self.shares.forgive(),
                 }
             }
         }
-        worked
+        // One event, and then another look at the higher class.
+        worked || self.look_at_one(Priority::Normal)
+    }
+
+    /// Looks at connections of a class until something has happened.
+    fn look_at_one(&mut self, class: Priority) -> bool {
+        let mut pass = self.class(class).pass();
+        while let Some(found) = self.class(class).next(&mut pass) {
+            if self.look(found, LOWER_TURN) {
+                return true;
+            }
+        }
+        false
     }
 
     /// Looks once at each connection of a class that may have something to do.
@@ -216,10 +233,9 @@ impl<'a> Run<'a> {
         let (begun, class) = (self.time, served.class);
         self.time = now();
         served.worked = self.time;
-        let time = self.time.since(begun);
-        self.shares.spent(class, time);
-        if time > SLOW {
-            self.shared.note_slow(time);
+        self.lasted = self.time.since(begun);
+        if self.lasted > SLOW {
+            self.shared.note_slow(self.lasted);
         }
         match turn {
             Turn::Idle => {}

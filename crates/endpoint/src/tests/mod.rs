@@ -1,19 +1,23 @@
 //! The protocol between two ends whose queue pairs were connected by hand.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
+mod delivery;
 mod flood;
 mod hostile;
 mod memory;
 mod messages;
+mod names;
 mod panics;
+mod servers;
 mod styles;
+mod zero_copy;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ferroce_verbs::{AbortHandle, ConnectOptions, Context};
+use ferroce_verbs::{AbortHandle, Context};
 
 use crate::connection::Connection;
 use crate::half::Half;
@@ -55,9 +59,8 @@ pub(crate) fn pair_with(
     let nobody = "127.0.0.1:1".parse().unwrap();
     let (a, b) = (Half::new(one, None, nobody, ours).unwrap(), Half::new(two, None, nobody, theirs).unwrap());
     let (first, second) = (a.queue_pair(), b.queue_pair());
-    let with = |options: &Options| ConnectOptions { ..options.qp };
-    first.connect_with(&second.local_address(), &with(ours)).unwrap();
-    second.connect_with(&first.local_address(), &with(theirs)).unwrap();
+    first.connect_with(&second.local_address(), &ours.connect_options()).unwrap();
+    second.connect_with(&first.local_address(), &theirs.connect_options()).unwrap();
     let queue_pairs = [first.abort_handle(), second.abort_handle()];
     let ended = Arc::<AtomicBool>::default();
     let wire = || Box::new(Wire { ended: Arc::clone(&ended), queue_pairs: queue_pairs.clone() });
