@@ -65,8 +65,19 @@ pub(super) struct Inner {
     pub(super) leads: AtomicBool,
     pub(super) record: &'static Record,
     generation: u32,
-    /// Called when it has let go of everything.
-    gone: Box<dyn Fn() + Send + Sync>,
+    /// The last of its fields, so that it is dropped when everything else was let go of.
+    gone: Gone,
+}
+
+/// Tells that a membership has let go of everything, when it is dropped.
+struct Gone(Option<Box<dyn Fn() + Send + Sync>>);
+
+impl Drop for Gone {
+    fn drop(&mut self) {
+        if let Some(tell) = &self.0 {
+            tell();
+        }
+    }
 }
 
 /// What happened to a membership.
@@ -164,7 +175,7 @@ impl Inner {
             leads: AtomicBool::new(false),
             record,
             generation: fork::generation(),
-            gone,
+            gone: Gone(Some(gone)),
         })
     }
 
@@ -313,6 +324,7 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if !self.is_ours() {
+            self.gone.0 = None;
             return;
         }
         let held = fork::hold();
@@ -321,7 +333,6 @@ impl Drop for Inner {
         // Its locks go with it.
         self.table.close();
         drop(held);
-        (self.gone)();
     }
 }
 

@@ -55,6 +55,19 @@ fn the_other_process() {
     other::play();
 }
 
+/// It was: a thread that joined while another one left was handed the file of the membership that was just going, and
+/// took the leader for a liar.
+#[test]
+fn a_process_comes_back_while_its_last_membership_goes() {
+    let mut leader = Other::start("member", address(99));
+    assert!(leader.hear().starts_with("slot "));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| (0..200).for_each(|_| drop(enter(99))));
+        }
+    });
+}
+
 #[test]
 fn a_second_process_gets_a_slot_of_its_own() {
     let ours = enter(1);
