@@ -109,6 +109,15 @@ fn definition() -> clap::Command {
     Cli::command()
 }
 
+/// Ends the program because of a mistake in the command line that clap cannot see, as clap ends it for others: with
+/// the usage of this command, and exit code 2.
+fn usage(command: &str, error: &anyhow::Error) -> ! {
+    let mut definition = definition();
+    definition.build();
+    let mut command = definition.find_subcommand(command).cloned().unwrap_or(definition);
+    command.error(clap::error::ErrorKind::ValueValidation, format!("{error:#}")).exit()
+}
+
 /// Whether the reader of our output went away, as `head` does when it has seen enough.
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     let broken = |cause: &io::Error| cause.kind() == io::ErrorKind::BrokenPipe;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use anyhow::{Context as _, anyhow};
+use ferroce_device::discovery::{self, DeviceInfo};
 use ferroce_device::switchboard::{Refusals, Row, Survey, survey};
 use serde_json::{Value, json};
 
@@ -14,7 +16,7 @@ use serde_json::{Value, json};
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Args {
-    /// Only this interface
+    /// Only this interface, such as lo; any other word is refused
     #[arg(value_name = "INTERFACE")]
     interface: Option<String>,
 
@@ -30,9 +32,18 @@ Examples:
   ferroce switchboard --json | jq -r '.switchboards[].slots[] | select(.alive) | .pid'";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let interface =
+        args.interface.as_deref().map(|word| word.strip_prefix(DeviceInfo::PREFIX).unwrap_or(word));
+    let seen = survey(interface)?;
+    if let Some(interface) = interface.filter(|_| seen.is_empty()) {
+        let all = discovery::interfaces().context("the operating system did not list its interfaces")?;
+        if let Err(error) = known(interface, &all) {
+            crate::usage("switchboard", &error);
+        }
+    }
     let mut surveys = Vec::new();
     let mut silent = None;
-    for seen in survey(args.interface.as_deref())? {
+    for seen in seen {
         match seen {
             Ok(seen) => surveys.push(seen),
             // One that cannot be asked does not hide the others.
@@ -48,6 +59,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     out.flush()?;
     silent.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Checks that a word of the command line is an interface that could have a device.
+fn known(word: &str, interfaces: &[DeviceInfo]) -> anyhow::Result<()> {
+    if interfaces.iter().any(|info| info.interface == word) {
+        return Ok(());
+    }
+    let names: Vec<&str> = interfaces.iter().map(|info| info.interface.as_str()).collect();
+    let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Err(anyhow!("{word:?} is no interface with an address; those of this machine: {names}"))
 }
 
 fn print(out: &mut impl Write, surveys: &[Survey]) -> io::Result<()> {
@@ -121,9 +142,35 @@ const LAST: u64 = 253_402_300_799;
 
 #[cfg(test)]
 mod tests {
+    use ferroce_device::discovery::DeviceInfo;
     use ferroce_device::switchboard::{Group, Refusals, Survey};
 
-    use super::{print, to_json, utc};
+    use super::{known, print, to_json, utc};
+
+    #[test]
+    fn without_processes_it_says_so() {
+        let mut out = Vec::new();
+        print(&mut out, &[]).expect("memory");
+        assert_eq!(out, b"No process of this user has a device open here.\n");
+    }
+
+    #[test]
+    fn a_word_is_an_interface_or_refused_with_those_there_are() {
+        let all = ["lo", "eth7"].map(|name| DeviceInfo {
+            name: format!("ferroce_{name}"),
+            interface: name.to_owned(),
+            index: 1,
+            mtu: 1500,
+            up: true,
+            loopback: false,
+            addresses: Vec::new(),
+            mac: [0; 6],
+        });
+        assert!(known("lo", &all).is_ok() && known("eth7", &all).is_ok());
+        let said = known("list", &all).expect_err("no interface").to_string();
+        assert_eq!(said, "\"list\" is no interface with an address; those of this machine: lo, eth7");
+        assert!(known("lo", &[]).expect_err("no interface").to_string().ends_with(": none"));
+    }
 
     #[test]
     fn what_a_leader_refused_is_shown_by_reason() {

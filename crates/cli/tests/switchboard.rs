@@ -31,10 +31,20 @@ fn it_shows_who_owns_which_slot() {
 }
 
 #[test]
-fn an_interface_without_processes_has_nobody() {
-    assert_eq!(run(&["no-such-one"]), "No process of this user has a device open here.\n");
-    assert_eq!(
-        run(&["no-such-one", "--json"]).split_whitespace().collect::<String>(),
-        r#"{"switchboards":[]}"#
-    );
+fn a_word_that_is_no_interface_is_refused_with_help() {
+    for args in [&["x"][..], &["no-such-one", "--json"], &["ferroce_list"], &["--list"], &["lo", "x"]] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_ferroce")).arg("switchboard").args(args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{args:?}: {said}");
+        assert!(said.contains("Usage: ferroce switchboard [OPTIONS] [INTERFACE]"), "{args:?}: {said}");
+        assert!(said.contains("try '--help'"), "{args:?}: {said}");
+    }
+    // An interface by its own name or by that of its device is none of these.
+    let nic = Nic::open(Config { address: Some([127, 0, 65, 2].into()), ..Config::new("lo") }).unwrap();
+    for name in ["lo", "ferroce_lo"] {
+        let said = run(&[name]);
+        assert!(said.contains("127.0.65.2"), "{name}: {said}");
+    }
+    drop(nic);
 }

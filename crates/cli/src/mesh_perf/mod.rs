@@ -15,7 +15,7 @@ use anyhow::{Context as _, anyhow, bail};
 use crate::interrupt;
 use crate::output::{parse_size, size};
 use crate::perf::{bar, seconds};
-use matrix::{Cell, Matrix};
+use matrix::Matrix;
 use mesh::Mesh;
 
 /// Measure bandwidth and latency between all members of a mesh
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "BYTES", value_parser = write_size, default_value = "64K")]
     size: usize,
 
-    /// How long each measurement takes [default: 0.1, or less if all of them would take more than 10 seconds]
+    /// How long each measurement takes, all repeats together [default: 0.1, or less if all of them would take more than 10 seconds]
     #[arg(long, short = 'd', value_name = "SECONDS", value_parser = seconds)]
     duration: Option<Duration>,
 
@@ -65,8 +65,20 @@ How it is measured:
   bandwidth  WRITEs into the other member's memory, 16 under way: those that were completed
              after a warm-up, by the time this took
   latency    a message of 64 bytes and the same one back, halved; both ends poll
+  repeats    every pair is measured five times, in turn with all others; a table shows what all
+             repeats give together, and beside it stand the least and the p90 of the latencies
+             and the least repeat of the bandwidth
+
+What is noise:
+  A figure is marked with ~ if the repeats of its cell (medians, for the latency) lie further apart than
+  the least and the most cell of the table: measured again, the cell could have been any of them.
+  Whether it differs from others cannot be told then; a longer --duration may help.
 
 Ctrl-C ends it early and shows what was found so far; the exit code is then 1.";
+
+/// Each pair is measured so often, in turn with all others: how far the repeats of a pair lie apart tells how far a
+/// figure can be trusted.
+const REPEATS: u32 = 5;
 
 /// All measurements together take no more than this, unless the command line says how long each takes.
 const ALTOGETHER: Duration = Duration::from_secs(10);
@@ -105,24 +117,28 @@ fn measure(args: &Args, mesh: &Mesh, matrix: &mut Matrix) -> anyhow::Result<()> 
     let count = u32::try_from(pairs.len())?;
     let usual = (ALTOGETHER / (2 * count)).min(Duration::from_millis(100));
     let time = args.duration.unwrap_or(usual);
-    let bar = bar(if args.at_once { pairs.len() + 1 } else { 2 * pairs.len() }, args.json);
+    let (each, repeats) = (time / REPEATS, REPEATS as usize);
+    let bar = bar(repeats * if args.at_once { pairs.len() + 1 } else { 2 * pairs.len() }, args.json);
     let step = |name: String| {
         bar.inc(1000);
         bar.set_message(name);
     };
     let result = (|| {
-        if args.at_once {
-            step(format!("bandwidth, all {count} pairs"));
-            everybody(mesh, members, time, matrix)?;
-        }
-        for &(from, to) in pairs.iter().take_while(|_| !interrupt::is_asked()) {
-            if !args.at_once {
-                step(format!("bandwidth {from} to {to}"));
-                let rates = mesh.bandwidth(from, &[to], time)?;
-                matrix.cell(from, to).bandwidth = rates.first().copied();
+        for _ in 0..REPEATS {
+            if args.at_once && !interrupt::is_asked() {
+                step(format!("bandwidth, all {count} pairs"));
+                everybody(mesh, members, each, matrix)?;
             }
-            step(format!("latency {from} to {to}"));
-            matrix.cell(from, to).latency = Some(mesh.latency(from, to, time)?);
+            for &(from, to) in pairs.iter().take_while(|_| !interrupt::is_asked()) {
+                if !args.at_once {
+                    step(format!("bandwidth {from} to {to}"));
+                    for rate in mesh.bandwidth(from, &[to], each)? {
+                        matrix.cell(from, to).add_bandwidth(rate);
+                    }
+                }
+                step(format!("latency {from} to {to}"));
+                matrix.cell(from, to).add_latency(mesh.latency(from, to, each)?);
+            }
         }
         anyhow::Ok(())
     })();
@@ -140,7 +156,7 @@ fn everybody(mesh: &Mesh, members: u32, time: Duration, matrix: &mut Matrix) -> 
         for (from, rates) in work {
             let rates = rates.join().map_err(|_| anyhow!("the thread of member {from} panicked"))??;
             for (to, rate) in others(from).into_iter().zip(rates) {
-                *matrix.cell(from, to) = Cell { bandwidth: Some(rate), latency: None };
+                matrix.cell(from, to).add_bandwidth(rate);
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::matrix::{Matrix, Side};
+use super::matrix::{Matrix, Side, Trust};
 use crate::output::figure;
 
 /// Points of a cell.
@@ -10,7 +10,7 @@ const CELL: usize = 56;
 /// Points around a map: for the numbers of members, and above for what it is.
 const LEFT: usize = 48;
 const TOP: usize = 92;
-const BELOW: usize = 64;
+const BELOW: usize = 108;
 
 /// A colour as red, green and blue.
 type Color = [f64; 3];
@@ -59,10 +59,8 @@ impl Svg {
             self.text((left - 10, TOP + middle + 5), "end", "black", &from.to_string(), 13);
             self.text((left + middle, TOP - 8), "middle", "black", &from.to_string(), 13);
             for to in 0..count {
-                let value = side.at(from, to);
-                let share = value.zip(range).map(|(value, range)| share(value, range));
                 let place = (left + to * CELL, TOP + from * CELL);
-                self.cell(matrix, (from, to), place, (value, share), (colors, unit));
+                self.cell(matrix, side, (from, to), place, (range, colors));
             }
         }
         if let Some((least, most)) = range {
@@ -72,29 +70,43 @@ impl Svg {
                 &[figure(least), format!("{} {unit}", figure(most))],
             );
         }
+        for (place, note) in side.notes().iter().enumerate() {
+            self.text((left, TOP + count * CELL + 66 + 16 * place), "start", "#555", note, 12);
+        }
     }
 
     fn cell(
         &mut self,
         matrix: &Matrix,
+        side: &Side<'_>,
         (from, to): (usize, usize),
         (x, y): (usize, usize),
-        (value, share): (Option<f64>, Option<f64>),
-        (colors, unit): ([Color; 2], &str),
+        (range, colors): (Option<(f64, f64)>, [Color; 2]),
     ) {
-        let side = CELL - 2;
+        let (value, unit, trust) = (side.at(from, to), side.unit, side.trust(from, to));
+        let share = value.zip(range).map(|(value, range)| share(value, range));
+        let edge = CELL - 2;
         let fill = share.map_or_else(|| "#eeeeee".to_owned(), |share| hex(mix(colors, share)));
         let addresses = matrix.addresses();
-        let text = value.map_or_else(String::new, figure);
-        let told =
-            value.map_or_else(|| "not measured".to_owned(), |value| format!("{} {unit}", figure(value)));
+        let text = value.map_or_else(String::new, |value| format!("{}{}", figure(value), trust.mark()));
+        let told = value.map_or_else(
+            || "not measured".to_owned(),
+            |value| {
+                let beside = side.beside(from, to).map(|(name, value)| format!(", {name} {}", figure(value)));
+                let noise = if trust == Trust::Noise { ", noise" } else { "" };
+                format!("{} {unit}{}{noise}", figure(value), beside.collect::<String>())
+            },
+        );
+        // What cannot be told from the others has a broken edge.
+        let noisy = value.is_some() && trust == Trust::Noise;
+        let stroke = if noisy { " stroke=\"#888\" stroke-width=\"2\" stroke-dasharray=\"4 3\"" } else { "" };
         self.line(format_args!(
-            "<rect class=\"cell\" x=\"{x}\" y=\"{y}\" width=\"{side}\" height=\"{side}\" rx=\"3\" fill=\"{fill}\">\
+            "<rect class=\"cell\" x=\"{x}\" y=\"{y}\" width=\"{edge}\" height=\"{edge}\" rx=\"3\" fill=\"{fill}\"{stroke}>\
              <title>{from} ({}) to {to} ({}): {told}</title></rect>",
             addresses[from], addresses[to]
         ));
         let ink = if share.is_some_and(|share| share > 0.5) { "white" } else { "black" };
-        self.text((x + side / 2, y + side / 2 + 5), "middle", ink, &text, 13);
+        self.text((x + edge / 2, y + edge / 2 + 5), "middle", ink, &text, 13);
     }
 
     /// Which colour is how much.
@@ -140,9 +152,9 @@ mod tests {
     fn matrix() -> Matrix {
         let addresses = [[127, 0, 0, 2], [127, 0, 0, 3], [127, 0, 0, 4]].map(Into::into);
         let mut matrix = Matrix::new(&addresses, 65_536, false);
-        matrix.cell(0, 1).bandwidth = Some(1e9);
-        matrix.cell(1, 0).bandwidth = Some(3e9);
-        matrix.cell(1, 2).bandwidth = Some(2e9);
+        for (from, to, rates) in [(0, 1, [1e9, 1e9]), (1, 0, [3.1e9, 2.9e9]), (1, 2, [0.5e9, 3.5e9])] {
+            rates.iter().for_each(|rate| matrix.cell(from, to).add_bandwidth(*rate));
+        }
         matrix
     }
 
@@ -155,6 +167,11 @@ mod tests {
         assert!(cell("1 (127.0.0.3) to 0 (127.0.0.2): 3.00 GB/s").contains(&hex(BLUES[1])));
         assert!(cell("2 (127.0.0.4) to 1 (127.0.0.3): not measured").contains("#eeeeee"));
         assert!(svg.contains(">3.00 GB/s</text>"), "the legend");
+        assert!(cell(": 3.00 GB/s, least repeat 2.90</title>").contains("rx=\"3\" fill"));
+        let noise = cell("1 (127.0.0.3) to 2 (127.0.0.4): 2.00 GB/s, least repeat 0.50, noise</title>");
+        assert!(noise.contains("stroke-dasharray"), "{noise}");
+        assert_eq!(svg.matches("stroke-dasharray").count(), 1, "{svg}");
+        assert!(svg.contains(">2.00~</text>") && svg.contains("~ 1 of 3 cells are noise"), "{svg}");
     }
 
     #[test]

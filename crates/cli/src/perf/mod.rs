@@ -5,6 +5,7 @@ mod latency;
 mod line;
 mod pattern;
 pub(crate) mod report;
+mod server;
 pub(crate) mod session;
 mod stream;
 mod target;
@@ -26,6 +27,7 @@ use crate::{addresses, interrupt};
 use end::Side;
 use line::Talk;
 use report::{Report, Row};
+use server::{PORT, Server};
 use session::Place;
 use task::{Limit, Measure, Target, Task, Verb, Way};
 
@@ -97,24 +99,24 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "server")]
     verify: bool,
 
-    /// Be the target for a ferroce perf --connect elsewhere, once
+    /// Be the target for one ferroce perf --connect elsewhere, then end; --forever goes on
     #[arg(long)]
     server: bool,
 
-    /// With --server: for one after the other, until Ctrl-C
-    #[arg(long, requires = "server")]
+    /// With --server: serve one after the other until Ctrl-C, instead of once
+    #[arg(long, requires = "server", conflicts_with = "verb")]
     forever: bool,
 
-    /// Measure against the server on this host
-    #[arg(long, value_name = "HOST")]
-    connect: Option<String>,
+    /// Measure against the server on this host, such as 192.0.2.1, name:47911 or [::1]:47911
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = Server::parse)]
+    connect: Option<Server>,
 
-    /// The TCP port on which the two ends agree
-    #[arg(long, short, default_value_t = 47_910)]
-    port: u16,
+    /// The TCP port on which the two ends agree [default: 47910]
+    #[arg(long, short)]
+    port: Option<u16>,
 
     /// With --server: the address to listen at; the network card is the one that has it
-    #[arg(long, value_name = "ADDRESS", requires = "server", default_value_t = Ipv4Addr::LOCALHOST.into())]
+    #[arg(long, value_name = "ADDRESS", requires = "server", conflicts_with = "verb", default_value_t = Ipv4Addr::LOCALHOST.into())]
     bind: IpAddr,
 
     /// The address of our network card [default: the one by which the other end is reached; on loopback one
@@ -136,7 +138,9 @@ Examples:
   ferroce perf read --bw --size 1M --path local --verify
   ferroce perf --server --bind 192.0.2.1        and on another machine
   ferroce perf write --connect 192.0.2.1
-          Both with FERROCE_NETDEV=eth0: only loopback is open otherwise.
+          Both with FERROCE_NETDEV=eth0: only loopback is open otherwise. The server serves once.
+  ferroce perf --server --forever --port 47911  serves one after the other, until Ctrl-C
+  ferroce perf write --connect 127.0.0.1:47911
   FERROCE_FAULTS=loss=0.01,seed=1 ferroce perf write --bw --size 1M
           Under one percent of loss, the same one every time.
   ferroce perf write --lat --json | jq '.rows[].latency_ns.p99'
@@ -158,14 +162,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let tasks = args.tasks();
     for task in &tasks {
         if let Err(error) = task.check() {
-            usage(&error);
+            crate::usage("perf", &error);
         }
+    }
+    if let Some(error) = args.connect.as_ref().and_then(|server| server.disagrees(args.port)) {
+        crate::usage("perf", &error);
     }
     let mut report = Report::new(args.json);
     let patience = interrupt::be_patient();
     let found = match &args.connect {
-        Some(host) => {
-            let mut talk = session::connect(host, args.port)?;
+        Some(server) => {
+            let mut talk = session::connect(&server.host, server.port.or(args.port).unwrap_or(PORT))?;
             let place = Place::beside(&talk, args.address, Side::Initiator)?;
             args.measure_all(&mut talk, &place, &tasks, &mut |row| report.add(row))
         }
@@ -179,14 +186,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         bail!("interrupted; the figures are of what was done until then");
     }
     Ok(())
-}
-
-/// A wrong command line that clap cannot see.
-fn usage(error: &anyhow::Error) -> ! {
-    let mut definition = crate::definition();
-    definition.build();
-    let perf = definition.find_subcommand("perf").cloned().unwrap_or(definition);
-    perf.clone().error(clap::error::ErrorKind::ValueValidation, format!("{error:#}")).exit()
 }
 
 pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
@@ -344,14 +343,15 @@ fn serve(args: &Args) -> anyhow::Result<()> {
     if !args.bind.is_loopback() && !args.bind.is_unspecified() {
         session::device_with(args.bind)?;
     }
-    let listener = session::listen(args.bind, args.port)?;
+    let listener = session::listen(args.bind, args.port.unwrap_or(PORT))?;
     let address = listener.local_addr()?;
+    let how_often =
+        if args.forever { "serves until Ctrl-C" } else { "serves once and ends (--forever goes on)" };
+    let (ip, port) = (address.ip(), address.port());
     tell(
         args,
         &format!(
-            "listening at {address}; now run: ferroce perf VERB --connect {} --port {}",
-            address.ip(),
-            address.port()
+            "listening at {address}, {how_often}; now run: ferroce perf VERB --connect {ip} --port {port}"
         ),
     )?;
     loop {

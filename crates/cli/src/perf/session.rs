@@ -71,7 +71,10 @@ pub(crate) fn connect(host: &str, port: u16) -> anyhow::Result<Talk> {
         match TcpStream::connect_timeout(&address, CONNECT) {
             Ok(stream) => return Ok(Talk::new(stream)?),
             Err(error) => {
-                last = anyhow!("no server answers at {address} ({error}); start one: ferroce perf --server");
+                last = anyhow!(
+                    "no server answers at {address} ({error}); start one: ferroce perf --server, which serves once, or \
+                     --server --forever"
+                );
             }
         }
     }

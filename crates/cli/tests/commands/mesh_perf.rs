@@ -20,7 +20,23 @@ fn every_pair_is_measured_both_ways() {
         assert_eq!(seen, all.map(|(from, to)| (Some(from), Some(to))));
         for pair in pairs {
             assert!(pair["bytes_per_second"].as_f64().unwrap() > 0.0, "{pair}");
-            let latency = ["min", "p50", "p99", "max"].map(|name| pair["latency_ns"][name].as_u64().unwrap());
+            let repeats = pair["bytes_per_second_of_repeats"].as_array().unwrap();
+            let rate = |name: &str| pair[name].as_f64().unwrap();
+            let (least, most) = (rate("bytes_per_second_least"), rate("bytes_per_second_most"));
+            assert!(
+                least > 0.0 && least <= rate("bytes_per_second") && rate("bytes_per_second") <= most,
+                "{pair}"
+            );
+            assert_eq!(
+                (repeats.len(), pair["latency_ns"]["p50_of_repeats"].as_array().unwrap().len()),
+                (5, 5)
+            );
+            assert!(
+                pair["bandwidth_noise"].is_boolean() && pair["latency_ns"]["noise"].is_boolean(),
+                "{pair}"
+            );
+            let latency =
+                ["min", "p50", "p90", "p99", "max"].map(|name| pair["latency_ns"][name].as_u64().unwrap());
             assert!(latency[0] > 0 && latency.is_sorted(), "{pair}");
             assert!(pair["latency_ns"]["count"].as_u64().unwrap() > 0, "{pair}");
         }
@@ -32,19 +48,38 @@ fn the_tables_have_a_row_and_a_column_for_everybody() {
     let text = ferroce(&["mesh-perf", "--members", "4", "--duration", "0.01"]).success().stdout;
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("4 members at 127."), "{text}");
-    let title = "bandwidth in GB/s: WRITEs of 64 KiB, 16 under way, one pair at a time";
-    assert_eq!(lines[1], title);
-    assert_eq!(lines[8], "latency in us: half a round trip of 64 B messages, median");
-    for table in [2, 9] {
-        let columns: Vec<&str> = lines[table].split_whitespace().collect();
+    let titles = [
+        "bandwidth in GB/s: WRITEs of 64 KiB, 16 under way, one pair at a time",
+        "bandwidth in GB/s: least repeat",
+        "latency in us: half a round trip of 64 B messages, median",
+        "latency in us: least",
+        "latency in us: p90",
+    ];
+    let mut tables = Vec::new();
+    for title in titles {
+        let at = lines.iter().position(|line| *line == title).unwrap_or_else(|| panic!("no {title}: {text}"));
+        let columns: Vec<&str> = lines[at + 1].split_whitespace().collect();
         assert_eq!(columns, ["from\\to", "0", "1", "2", "3"]);
+        let mut table = Vec::new();
         for member in 0..4 {
-            let cells: Vec<&str> = lines[table + 1 + member].split_whitespace().collect();
+            let cells: Vec<&str> = lines[at + 2 + member].split_whitespace().collect();
             assert_eq!((cells.len(), cells[0], cells[1 + member]), (5, &*member.to_string(), "-"), "{text}");
-            let figures = cells[1..].iter().filter(|cell| cell.parse::<f64>().is_ok_and(|value| value > 0.0));
-            assert_eq!(figures.count(), 3, "{text}");
+            let figures = cells[1..].iter().filter_map(|cell| cell.trim_end_matches('~').parse::<f64>().ok());
+            table.extend(figures.filter(|value| *value > 0.0));
         }
+        assert_eq!(table.len(), 12, "{text}");
+        tables.push(table);
     }
+    // Cell by cell: the least repeat is no more than the figure; least, median and p90 are in order.
+    for (less, more) in [(1, 0), (3, 2), (2, 4)] {
+        assert!(tables[less].iter().zip(&tables[more]).all(|(less, more)| less <= more), "{text}");
+    }
+    // Marks and their meaning come together.
+    let marks = lines.iter().filter(|line| line.trim_start().starts_with(['0', '1', '2', '3']));
+    let marks: usize = marks.map(|line| line.matches('~').count()).sum();
+    let told =
+        lines.iter().filter_map(|line| line.strip_prefix("~ ")?.split(' ').next()?.parse::<usize>().ok());
+    assert_eq!(told.sum::<usize>(), marks, "{text}");
     assert!(!text.contains('\x1b'), "{text}");
 }
 

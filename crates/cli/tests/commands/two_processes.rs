@@ -1,6 +1,6 @@
 //! `ferroce perf --server` and `--connect`: two processes.
 
-use crate::run::{Out, command, ferroce, finish, server};
+use crate::run::{Out, Running, command, ferroce, finish, server};
 
 fn measure(port: &str, args: &[&str]) -> Out {
     let common = ["--connect", "127.0.0.1", "--port", port];
@@ -30,6 +30,43 @@ fn a_server_ends_after_one_client_and_says_so() {
     let said = server.finish().success().stdout;
     assert!(said.starts_with("127.0.0.1:"), "{said}");
     assert!(said.contains(": send lat of 8 B, target poll\n") && said.ends_with(": 1 measured\n"), "{said}");
+}
+
+#[test]
+fn a_server_says_that_it_serves_once_or_until_ctrl_c() {
+    let once = "serves once and ends (--forever goes on); now run: ";
+    for (options, words) in [(&[][..], once), (&["--forever"], "serves until Ctrl-C; now run: ")] {
+        let args: Vec<&str> = ["perf", "--server", "--port", "0"].iter().chain(options).copied().collect();
+        let mut server = Running::start(command(&args));
+        let line = server.line();
+        assert!(line.starts_with("listening at 127.0.0.1:") && line.contains(words), "{line}");
+        let port = line.trim_end().rsplit(' ').next().unwrap().to_owned();
+        let at = format!("127.0.0.1:{port}");
+        let read = || ferroce(&["perf", "read", "-n", "20", "--connect", &at]);
+        if options.is_empty() {
+            read().success();
+            assert!(server.finish().success().stdout.ends_with(": 1 measured\n"));
+            let gone = read();
+            assert!(gone.failure().contains("which serves once"), "{}", gone.stderr);
+        } else {
+            for _ in 0..3 {
+                read().success();
+                let said = [server.line(), server.line()];
+                assert!(said[0].contains(": read bw of ") && said[1].ends_with(": 1 measured\n"), "{said:?}");
+            }
+            server.child.kill().unwrap();
+            assert_eq!(server.finish().code, None, "it ends by the signal only");
+        }
+    }
+}
+
+#[test]
+fn a_port_after_the_host_is_the_same_as_the_option() {
+    let (server, port) = server(&["--bind", "::1"]);
+    let at = format!("[::1]:{port}");
+    let args = ["perf", "write", "-n", "20", "--connect", &at, "--port", &port, "--json"];
+    assert_eq!(ferroce(&args).success().json()["rows"][0]["messages"], 20);
+    server.finish().success();
 }
 
 #[test]
