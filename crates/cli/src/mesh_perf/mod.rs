@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
+use ferroce_device::now;
 
 use crate::interrupt;
 use crate::output::{parse_size, size};
@@ -65,7 +66,8 @@ How it is measured:
   bandwidth  WRITEs into the other member's memory, 16 under way: those that were completed
              after a warm-up, by the time this took
   latency    a message of 64 bytes and the same one back, halved; both ends poll
-  repeats    every pair is measured five times, in turn with all others; a table shows what all
+  repeats    every pair is measured five times, in turn with all others; without --duration less
+             often, but twice at least, when ten seconds are over. A table shows what all
              repeats give together, and beside it stand the least and the p90 of the latencies
              and the least repeat of the bandwidth
 
@@ -79,6 +81,9 @@ Ctrl-C ends it early and shows what was found so far; the exit code is then 1.";
 /// Each pair is measured so often, in turn with all others: how far the repeats of a pair lie apart tells how far a
 /// figure can be trusted.
 const REPEATS: u32 = 5;
+
+/// Fewer repeats than this say nothing about each other.
+const LEAST_REPEATS: u32 = 2;
 
 /// All measurements together take no more than this, unless the command line says how long each takes.
 const ALTOGETHER: Duration = Duration::from_secs(10);
@@ -124,7 +129,11 @@ fn measure(args: &Args, mesh: &Mesh, matrix: &mut Matrix) -> anyhow::Result<()> 
         bar.set_message(name);
     };
     let result = (|| {
-        for _ in 0..REPEATS {
+        let begin = now();
+        for repeat in 0..REPEATS {
+            if is_enough(repeat, now().since(begin), args.duration.is_some()) {
+                break;
+            }
             if args.at_once && !interrupt::is_asked() {
                 step(format!("bandwidth, all {count} pairs"));
                 everybody(mesh, members, each, matrix)?;
@@ -144,6 +153,11 @@ fn measure(args: &Args, mesh: &Mesh, matrix: &mut Matrix) -> anyhow::Result<()> 
     })();
     bar.finish_and_clear();
     result
+}
+
+/// Whether so many repeats must do: on a busy machine a large mesh takes longer than its measurements should.
+fn is_enough(repeats: u32, taken: Duration, wanted_so: bool) -> bool {
+    !wanted_so && repeats >= LEAST_REPEATS && taken >= ALTOGETHER
 }
 
 /// The bandwidth from every member to every other, at the same time.
@@ -178,5 +192,22 @@ fn picture_file(text: &str) -> Result<PathBuf, String> {
     match path.extension() {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),
         _ => Err("pictures are SVG; give the file a name that ends in .svg".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_that_takes_too_long_is_measured_twice_at_least() {
+        let (short, long) = (Duration::from_secs(1), Duration::from_secs(100));
+        assert!((0..REPEATS).all(|repeats| !is_enough(repeats, short, false)));
+        let goes_on: Vec<u32> = (0..REPEATS).filter(|repeats| !is_enough(*repeats, long, false)).collect();
+        assert_eq!(goes_on, [0, 1]);
+        assert!(
+            (0..REPEATS).all(|repeats| !is_enough(repeats, long, true)),
+            "the user said how long it may take"
+        );
     }
 }

@@ -22,8 +22,8 @@ const REDS: [Color; 2] = [[253.0, 240.0, 230.0], [165.0, 30.0, 20.0]];
 /// Draws both tables.
 pub(super) fn draw(matrix: &Matrix) -> String {
     let map = LEFT + matrix.len() * CELL + 24;
-    // What was measured must fit above a small map, too.
-    let panel = map.max(420);
+    // What was measured must fit above a small map, and what is noise below it.
+    let panel = map.max(520);
     let (width, height) = (2 * panel, TOP + matrix.len() * CELL + BELOW);
     let mut svg = Svg(String::new());
     svg.line(format_args!(
