@@ -9,7 +9,7 @@ use ferroce::{
 };
 
 /// Where they are.
-const ADDRESSES: [[u8; 4]; 2] = [[127, 0, 123, 1], [127, 0, 123, 2]];
+const ADDRESSES: [[u8; 4]; 2] = [[127, 0, 123, 101], [127, 0, 123, 102]];
 
 /// Longer than anything here takes; the program ends with an error instead of standing still.
 const SOON: Duration = Duration::from_secs(20);

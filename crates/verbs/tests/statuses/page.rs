@@ -119,7 +119,7 @@ const NAMES: [&str; 20] = [
 /// Uses every name of the table: a right column that does not exist does not compile here.
 #[test]
 fn the_names_that_the_page_gives_exist() {
-    let context = open([127, 0, 124, 141]);
+    let context = open([127, 0, 124, 201]);
     let pd: ProtectionDomain = context.protection_domain().unwrap();
     let cq: CompletionQueue = Context::completion_queue(&context, 4).unwrap();
     let qp = pd.queue_pair(Service::Rc).completion_queue(&cq).build().unwrap();

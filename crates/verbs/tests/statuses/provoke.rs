@@ -5,9 +5,19 @@ use ferroce_verbs::*;
 use crate::common::{End, OPEN, SOON, open};
 use crate::liar::Liar;
 
-/// Two hosts on addresses of their own, connected with these options, over packets.
+/// The address of a host in a case: other tests have the first twenty of this net.
+const fn at(case: u8, host: u8) -> [u8; 4] {
+    [127, 0, 124, 20 + 10 * case + host]
+}
+
+/// Two hosts on addresses of their own, not yet connected.
+fn strangers(case: u8) -> [End; 2] {
+    [1, 2].map(|host| End::new(&open(at(case, host)), Service::Rc))
+}
+
+/// Two hosts that are connected with these options, over packets.
 fn hosts_with(case: u8, options: &ConnectOptions) -> (End, End) {
-    let [a, b] = [1, 2].map(|host| End::new(&open([127, 0, 124, 10 * case + host]), Service::Rc));
+    let [a, b] = strangers(case);
     a.qp.connect_with(&b.qp.local_address(), options).unwrap();
     b.qp.connect_with(&a.qp.local_address(), options).unwrap();
     assert_eq!(a.qp.path().unwrap().path, Path::Wire);
@@ -113,8 +123,8 @@ pub(crate) fn a_window_over_memory_without_bind_window_is_a_bind_error() -> Comp
 }
 
 pub(crate) fn a_read_answered_with_too_few_bytes_is_a_bad_response() -> Completion {
-    let a = End::new(&open([127, 0, 124, 71]), Service::Rc);
-    let liar = Liar::new([127, 0, 124, 72]);
+    let a = End::new(&open(at(7, 1)), Service::Rc);
+    let liar = Liar::new(at(7, 2));
     a.qp.connect(&liar.address()).unwrap();
     a.region.fill(.., 0x5a).unwrap();
     let there = RemoteRegion { address: 0x1000, length: 64, rkey: Rkey(0x4711) };
@@ -129,7 +139,7 @@ pub(crate) fn a_read_answered_with_too_few_bytes_is_a_bad_response() -> Completi
 /// An honest mistake with the same end: a READ is answered in pieces of the responder's path MTU.
 #[test]
 fn ends_with_different_path_mtus_get_a_bad_response() {
-    let [a, b] = [1, 2].map(|host| End::new(&open([127, 0, 124, 130 + host]), Service::Rc));
+    let [a, b] = strangers(13);
     let with = |mtu| ConnectOptions { path_mtu: Some(mtu), ..ConnectOptions::default() };
     a.qp.connect_with(&b.qp.local_address(), &with(PathMtu::B4096)).unwrap();
     b.qp.connect_with(&a.qp.local_address(), &with(PathMtu::B1024)).unwrap();
@@ -156,8 +166,7 @@ pub(crate) fn a_message_that_takes_away_a_region_is_a_local_access_error() -> Co
 /// A WRITE with immediate data takes a receive before its memory is looked at.
 #[test]
 fn a_write_with_immediate_data_into_closed_memory_ends_a_receive_as_local_access() {
-    let [a, b] = [1, 2].map(|host| End::new(&open([127, 0, 124, 150 + host]), Service::Rc));
-    crate::common::connect(&a.qp, &b.qp);
+    let (a, b) = hosts(14);
     let closed = b.pd.register(vec![7; 64], Access::REMOTE_READ).unwrap();
     b.qp.receive(&b.region).id(1).post().unwrap();
     a.qp.write_inline(b"let me in", closed.remote()).imm(5).id(2).post().unwrap();
