@@ -105,7 +105,7 @@ struct Office {
 }
 
 impl Office {
-    /// Kills a server in the middle of its work; when the others have noticed and have gone on, starts it again.
+    /// Kills a server in the middle of its work, and starts it again when the others have noticed and gone on.
     fn kill_and_return(&mut self, messages: u64) -> anyhow::Result<Death> {
         self.wait("half of the work of the server that is to die", |lanes| {
             let of_victim = || lanes.iter().filter(|((server, _), _)| *server == VICTIM);
@@ -143,11 +143,8 @@ impl Office {
     fn wait(&mut self, what: &str, holds: impl Fn(&Lanes) -> bool) -> anyhow::Result<()> {
         self.bar.set_message(what.to_owned());
         while !holds(&self.lanes) {
-            let heard = match self.children.hear(self.deadline, what) {
-                Ok(heard) => heard,
-                Err(error) => return Err(error.context(format!("{:?}", self.lanes))),
-            };
-            self.note(&heard)?;
+            let heard = self.children.hear(self.deadline, what);
+            self.note(&heard.with_context(|| describe(&self.lanes))?)?;
         }
         Ok(())
     }
@@ -192,6 +189,21 @@ fn is_complete(lanes: &Lanes) -> bool {
 
 fn all(lanes: &Lanes, holds: impl Fn(&LaneState) -> bool) -> bool {
     is_complete(lanes) && lanes.values().all(holds)
+}
+
+/// How far all threads are, for an error.
+fn describe(lanes: &Lanes) -> String {
+    let one = |((server, lane), state): (&(u32, u8), &LaneState)| {
+        let LaneState { done, least, there, is_settled, .. } = state;
+        let quiet = if *is_settled { ", and is quiet" } else { "" };
+        format!(
+            "server {server} lane {lane} has done {done}, at least {least} for each of {there} peers{quiet}"
+        )
+    };
+    match lanes.is_empty() {
+        true => "nothing was heard of any server".to_owned(),
+        false => lanes.iter().map(one).collect::<Vec<_>>().join("; "),
+    }
 }
 
 fn is_enough(lanes: &Lanes, messages: u64) -> bool {

@@ -6,8 +6,10 @@ use ferroce::{DatagramHeader, Time};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-/// The six times of a probe. T3 and T4 are of the responder's clock, the others of the prober's; times of different
-/// clocks are never compared.
+/// The six times of a probe.
+///
+/// T3 and T4 are of the responder's clock, the others of the prober's. Times of different clocks are never
+/// compared.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) t1: Time,
