@@ -54,9 +54,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         children: Children::start(members, args.settings.clone())?,
         lanes: BTreeMap::new(),
         deadline: begin + Duration::from_secs(args.limit),
+        messages: args.messages,
         bar: bar(args),
     };
-    let death = if args.no_kill { None } else { Some(office.kill_and_return(args.messages)?) };
+    let death = if args.no_kill { None } else { Some(office.kill_and_return()?) };
     office.wait("enough work everywhere", |lanes| is_enough(lanes, args.messages))?;
     office.children.order_all(Order::Finish)?;
     office.wait("quiet", |lanes| all(lanes, |lane| lane.is_settled))?;
@@ -101,16 +102,18 @@ struct Office {
     children: Children,
     lanes: Lanes,
     deadline: Time,
+    /// Requests for each peer that are enough.
+    messages: u64,
     bar: ProgressBar,
 }
 
 impl Office {
     /// Kills a server in the middle of its work, and starts it again when the others have noticed and gone on.
-    fn kill_and_return(&mut self, messages: u64) -> anyhow::Result<Death> {
+    fn kill_and_return(&mut self) -> anyhow::Result<Death> {
+        let half = self.messages / 2;
         self.wait("half of the work of the server that is to die", |lanes| {
             let of_victim = || lanes.iter().filter(|((server, _), _)| *server == VICTIM);
-            is_complete(lanes)
-                && of_victim().all(|(_, lane)| lane.least >= messages / 2 && lane.there == SERVERS - 1)
+            is_complete(lanes) && of_victim().all(|(_, lane)| lane.least >= half && lane.there == SERVERS - 1)
         })?;
         let killed = self.children.kill(VICTIM)?;
         self.lanes.retain(|(server, _), _| *server != VICTIM);
@@ -161,7 +164,7 @@ impl Office {
             ["progress", lane, done, least, there] => {
                 let state = self.lane(heard.server, lane.parse()?);
                 (state.done, state.least, state.there) = (done.parse()?, least.parse()?, there.parse()?);
-                let least = self.lanes.values().map(|lane| lane.least);
+                let least = self.lanes.values().map(|lane| lane.least.min(self.messages));
                 self.bar.set_position(least.sum());
             }
             ["left", lane, _, done, ..] => {
