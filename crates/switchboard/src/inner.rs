@@ -1,6 +1,7 @@
 //! What a member of a group and its thread share: the sockets, the shared file, and the sinks of packets.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
@@ -43,7 +44,8 @@ pub(super) struct Inner {
     pub(super) uid: u32,
     /// All of them, by slot.
     pub(super) sockets: Vec<Socket>,
-    pub(super) table: Table,
+    /// Taken when this is dropped, so that it is gone before `gone` is called.
+    pub(super) table: ManuallyDrop<Table>,
     /// Which slots this process owns. Taken for every change, because record locks do not keep one
     /// thread of a process from another.
     pub(super) owned: Mutex<[bool; SLOTS]>,
@@ -65,19 +67,8 @@ pub(super) struct Inner {
     pub(super) leads: AtomicBool,
     pub(super) record: &'static Record,
     generation: u32,
-    /// The last of its fields, so that it is dropped when everything else was let go of.
-    gone: Gone,
-}
-
-/// Tells that a membership has let go of everything, when it is dropped.
-struct Gone(Option<Box<dyn Fn() + Send + Sync>>);
-
-impl Drop for Gone {
-    fn drop(&mut self) {
-        if let Some(tell) = &self.0 {
-            tell();
-        }
-    }
+    /// Called when it has let go of everything.
+    gone: Box<dyn Fn() + Send + Sync>,
 }
 
 /// What happened to a membership.
@@ -159,7 +150,7 @@ impl Inner {
             group: group.clone(),
             uid: unix::own_uid(),
             sockets,
-            table,
+            table: ManuallyDrop::new(table),
             owned: Mutex::new([false; SLOTS]),
             sinks: RwLock::default(),
             managers: Mutex::default(),
@@ -175,7 +166,7 @@ impl Inner {
             leads: AtomicBool::new(false),
             record,
             generation: fork::generation(),
-            gone: Gone(Some(gone)),
+            gone,
         })
     }
 
@@ -323,16 +314,20 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // SAFETY: this is the only place that takes it, and it runs once; nothing uses the field after it.
+        let mut table = unsafe { ManuallyDrop::take(&mut self.table) };
         if !self.is_ours() {
-            self.gone.0 = None;
             return;
         }
         let held = fork::hold();
         self.record.release(&held);
         self.sockets.clear();
         // Its locks go with it.
-        self.table.close();
+        table.close();
         drop(held);
+        // A thread that waits to join may be handed the same file: this process must not count as a member with it then.
+        drop(table);
+        (self.gone)();
     }
 }
 
