@@ -12,12 +12,16 @@ use std::time::{Duration, Instant};
 mod flood;
 mod http;
 mod messages;
+mod one_sided;
 mod plain;
+mod servers;
 
 use ferroce_endpoint::Context;
 use ferroce_testkit::figure::sample;
 use ferroce_testkit::process::{Parent, Peer};
 use ferroce_testkit::processor::pin;
+
+const MIB: usize = 1 << 20;
 
 /// What a measurement gives, or why there is none.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -55,6 +59,30 @@ const FIGURES: &[Figure] = &[
         unit: "GB/s",
         ours: Side { name: "endpoint", role: "sink", measure: messages::copies },
         beside: Side { name: "verbs WRITE", role: "plain-target", measure: plain::bandwidth },
+    },
+    Figure {
+        name: "1 MiB write_from",
+        unit: "GB/s",
+        ours: Side { name: "endpoint", role: "memory", measure: one_sided::write_from },
+        beside: Side { name: "verbs WRITE", role: "plain-target", measure: plain::bandwidth },
+    },
+    Figure {
+        name: "1 MiB read_into",
+        unit: "GB/s",
+        ours: Side { name: "endpoint", role: "memory", measure: one_sided::read_into },
+        beside: Side { name: "verbs READ", role: "plain-target", measure: plain::read_bandwidth },
+    },
+    Figure {
+        name: "server's time, 10 of 1,000",
+        unit: "us",
+        ours: Side { name: "10 busy of 1,000", role: "crowd", measure: servers::ten_of_thousand },
+        beside: Side { name: "10 alone", role: "crowd", measure: servers::ten_alone },
+    },
+    Figure {
+        name: "high class, trip",
+        unit: "us",
+        ours: Side { name: "beside the lower", role: "classes", measure: servers::beside_lower_class },
+        beside: Side { name: "alone", role: "classes", measure: servers::high_class_alone },
     },
     Figure {
         name: "64 B messages, one way",
@@ -160,6 +188,8 @@ fn device(host: u8) -> Outcome<Context> {
 /// The device with which this one talks to it: a new one each time, since a connection that was dropped with its peer goes
 /// on for a while, and its device with it.
 fn device_towards(peer: &str) -> Outcome<Context> {
+    // Some say two addresses, of one device.
+    let peer = peer.split(' ').next().unwrap_or_default();
     let SocketAddr::V4(peer) = peer.parse()? else { return Err("an address that is not ours".into()) };
     Ok(Context::builder("lo").address([127, 0, 119, peer.ip().octets()[3]]).open()?)
 }
@@ -173,6 +203,9 @@ fn play(role: &str, host: u8) -> Outcome<()> {
         "plain-echo" => plain::echo(host),
         "plain-sink" => plain::sink(host),
         "plain-target" => plain::target(host),
+        "memory" => one_sided::memory(host),
+        "crowd" => servers::crowd(host),
+        "classes" => servers::classes(host),
         "door" => flood::door(host),
         "http" => http::serve(host),
         "http-tcp" => http::serve_tcp(host),

@@ -6,19 +6,19 @@ use std::time::Duration;
 use ferroce_endpoint::{Access, Connection, Context, Listener, Options, Polling};
 use ferroce_testkit::process::Parent;
 
-use crate::{Outcome, address, device, device_towards, each};
+use crate::{MIB, Outcome, address, device, device_towards, each};
 
 fn options(device: &Context) -> Options {
     Options::new().context(device).polling(Polling::Busy)
 }
 
-fn accept(host: u8) -> Outcome<Connection> {
+pub(crate) fn accept(host: u8) -> Outcome<Connection> {
     let listener = Listener::bind_with(address(host), &options(&device(host)?))?;
     Parent.say(listener.local_addr())?;
     Ok(listener.accept().wait()?)
 }
 
-fn connect(address: &str) -> Outcome<Connection> {
+pub(crate) fn connect(address: &str) -> Outcome<Connection> {
     Ok(Connection::connect_with(address, &options(&device_towards(address)?)).wait()?)
 }
 
@@ -54,10 +54,8 @@ pub(crate) fn latency(address: &str, time: Duration) -> Outcome<f64> {
     Ok(trip / 2.0)
 }
 
-const MIB: usize = 1 << 20;
-
 /// Microseconds for a batch, as gigabytes per second.
-fn gigabytes(batch: f64, bytes: usize) -> f64 {
+pub(crate) fn gigabytes(batch: f64, bytes: usize) -> f64 {
     bytes as f64 / batch / 1e3
 }
 

@@ -9,7 +9,7 @@ use ferroce_verbs::{
     Service, WorkKind,
 };
 
-use crate::{Outcome, device, device_towards, each};
+use crate::{MIB, Outcome, device, device_towards, each};
 
 /// One end, with receives of 4 KiB posted.
 struct End {
@@ -22,7 +22,6 @@ struct End {
 
 const RECEIVES: usize = 512;
 const SLOT: usize = 128;
-const MIB: usize = 1 << 20;
 
 impl End {
     fn new(context: &Context) -> Outcome<Self> {
@@ -91,11 +90,12 @@ pub(crate) fn latency(address: &str, time: Duration) -> Outcome<f64> {
     Ok(trip / 2.0)
 }
 
-/// Memory that is written.
+/// Memory that is written and read.
 pub(crate) fn target(host: u8) -> Outcome<()> {
     let mut target = None;
     let _end = End::accepted(host, |end| {
-        let region = end.pd.allocate(4 * MIB, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let region =
+            end.pd.allocate(4 * MIB, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ)?;
         let place = region.remote().to_bytes().to_vec();
         target = Some(region);
         Ok(place)
@@ -121,6 +121,27 @@ pub(crate) fn bandwidth(address: &str, time: Duration) -> Outcome<f64> {
         }
         for _ in 0..4 {
             end.next(WorkKind::Write)?;
+        }
+        Ok(())
+    })?;
+    Ok((32 * MIB) as f64 / batch / 1e3)
+}
+
+pub(crate) fn read_bandwidth(address: &str, time: Duration) -> Outcome<f64> {
+    let end = End::connected(address)?;
+    let place = end.line.as_ref().ok_or("not connected")?.private_data();
+    let place = RemoteRegion::from_bytes(&place[..RemoteRegion::LEN])?;
+    let into = end.pd.allocate(MIB, Access::LOCAL_WRITE)?;
+    let batch = each(time, || {
+        for i in 0..32 {
+            let at = (i % 4) * MIB as u64;
+            end.qp.read(&into, place.slice(at..at + MIB as u64)).signaled().post()?;
+            if i >= 4 {
+                end.next(WorkKind::Read)?;
+            }
+        }
+        for _ in 0..4 {
+            end.next(WorkKind::Read)?;
         }
         Ok(())
     })?;
