@@ -42,7 +42,7 @@ fn counted(mut once: impl FnMut()) -> AllocationInfo {
 
 #[test]
 fn one_sided_work_on_own_regions_allocates_and_copies_nothing() {
-    let Ends { near, far } = connected(103);
+    let Ends { near, far } = connected(200);
     let all = Access::REMOTE_READ | Access::REMOTE_WRITE;
     let memory = far.expose("memory", Memory::zeroed(MIB).unwrap(), all).wait_for(SOON).unwrap();
     let remote = near.remote("memory").wait_for(SOON).unwrap();

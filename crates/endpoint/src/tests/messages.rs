@@ -150,3 +150,54 @@ fn an_abort_is_seen_by_both() {
     assert_eq!(a.send(b"x").wait_for(SOON), Err(Error::Lost(Cause::Aborted)));
     assert_eq!(a.state(), State::Lost(Cause::Aborted));
 }
+
+/// The least and the most of what the queue pair below is asked for: everything works with each of them.
+#[test]
+fn options_of_the_queue_pair_are_kept_to() {
+    use ferroce_verbs::{Access, Limits, Memory};
+    let depth = u8::try_from(Limits::READ_DEPTH).unwrap();
+    let plain = Options::new;
+    let all = [
+        plain().inline(0),
+        plain().inline(Limits::INLINE),
+        plain().max_reads(1),
+        plain().max_reads(depth),
+        // Ends that keep to the rules are never told to come back later.
+        plain().rnr_retries(0),
+        plain().rnr_retries(7).retries(7).ack_timeout(16),
+        plain().traffic_class(0x28),
+    ];
+    for options in all {
+        let (a, b) = pair_with(&open(111, 11), &open(111, 12), &options, &options);
+        let table = b.expose("t", Memory::zeroed(4096).unwrap(), Access::REMOTE_READ).wait_for(SOON).unwrap();
+        table.store_u64(0, 77).unwrap();
+        let remote = a.remote("t").wait_for(SOON).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                // More READs than may be under way.
+                scope.spawn(|| {
+                    for _ in 0..16 {
+                        let read = a.read(&remote, 0, 8).wait_for(SOON).unwrap();
+                        assert_eq!(read, 77_u64.to_ne_bytes());
+                    }
+                });
+            }
+            scope.spawn(|| {
+                for len in (0..300).chain([70_000]) {
+                    a.send(&bytes(len, len)).wait_for(SOON).unwrap();
+                }
+            });
+            for len in (0..300).chain([70_000]) {
+                assert!(
+                    b.recv().wait_for(SOON).unwrap().unwrap().into_vec() == bytes(len, len),
+                    "{options:?}"
+                );
+            }
+        });
+    }
+    let refused =
+        |options: &Options| Half::new(&open(111, 11), None, "127.0.0.1:1".parse().unwrap(), options);
+    for wrong in [plain().inline(Limits::INLINE + 1), plain().max_reads(0), plain().max_reads(depth + 1)] {
+        assert!(refused(&wrong).is_err(), "{wrong:?}");
+    }
+}
