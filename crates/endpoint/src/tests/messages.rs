@@ -155,7 +155,7 @@ fn an_abort_is_seen_by_both() {
 #[test]
 fn options_of_the_queue_pair_are_kept_to() {
     use ferroce_verbs::{Access, Limits, Memory};
-    let depth = u8::try_from(Limits::READ_DEPTH).unwrap();
+    let depth = Limits::READ_DEPTH;
     let plain = Options::new;
     let all = [
         plain().inline(0),
