@@ -34,7 +34,8 @@ pub(crate) struct Context {
 impl Context {
     fn open(device: &Device) -> Answer<*mut ibv_context> {
         fork::watch();
-        let mut config = Config::from_env(&device.interface).map_err(Refused::invalid)?;
+        let mut config =
+            Config::from_env(&device.interface).map_err(|error| Refused::because(libc::EINVAL, &error))?;
         let capture = config.capture.take().map(|wanted| capture::claim(wanted, &device.interface));
         config.capture = capture.as_ref().map(|claim| claim.path().to_owned());
         let nic = Nic::open(config).inspect_err(|_| capture.iter().for_each(Claim::give_up))?;

@@ -74,10 +74,10 @@ pub(crate) fn write_text(to: &mut [c_char], text: &str) {
 
 fn listed() -> Answer<Vec<*mut ibv_device>> {
     let all = discovery::interfaces()
-        .map_err(|error| Refused::new(error.raw_os_error().unwrap_or(libc::EIO), error))?;
+        .map_err(|error| Refused::because(error.raw_os_error().unwrap_or(libc::EIO), &error))?;
     let wanted = std::env::var("FERROCE_NETDEV").unwrap_or_default();
-    let opening = Opening::parse(&wanted).map_err(Refused::invalid)?;
-    let chosen = discovery::select(all, &opening).map_err(|error| Refused::new(libc::ENODEV, error))?;
+    let opening = Opening::parse(&wanted).map_err(|error| Refused::because(libc::EINVAL, &error))?;
+    let chosen = discovery::select(all, &opening).map_err(|error| Refused::because(libc::ENODEV, &error))?;
     Ok(chosen.iter().map(|info| Device::known(info).as_c()).collect())
 }
 

@@ -1,5 +1,6 @@
 //! Why a call fails: an error number for the program, and words for the log.
 
+use std::error::Error;
 use std::fmt::Display;
 use std::io;
 
@@ -7,7 +8,7 @@ use ferroce_device::fabric::capture::CaptureError;
 use ferroce_device::fabric::udp;
 use ferroce_device::memory::MemoryError;
 use ferroce_device::switchboard::SwitchError;
-use ferroce_device::{AddressError, CreateError, OpenError, QpError};
+use ferroce_device::{Chain, CreateError, NicOpenError, QpError, RouteError};
 use ferroce_transport::PostError;
 use libc::{
     EACCES, EADDRINUSE, EADDRNOTAVAIL, EBUSY, EINVAL, EMFILE, ENODEV, ENOMEM, EOPNOTSUPP, EPERM, EPROTO,
@@ -29,6 +30,11 @@ pub(crate) type Answer<T> = Result<T, Refused>;
 impl Refused {
     pub(crate) fn new(code: c_int, why: impl Display) -> Self {
         Self { code, why: log::is_on().then(|| why.to_string()) }
+    }
+
+    /// What the device says, with all that caused it.
+    pub(crate) fn because(code: c_int, error: &(dyn Error + 'static)) -> Self {
+        Self::new(code, Chain::of(error))
     }
 
     /// An argument that cannot be.
@@ -100,7 +106,7 @@ impl From<CreateError> for Refused {
             CreateError::OtherDomain { .. } => EPERM,
             _ => EINVAL,
         };
-        Self::new(code, error)
+        Self::because(code, &error)
     }
 }
 
@@ -114,39 +120,40 @@ const fn code_of_memory(error: &MemoryError) -> c_int {
     }
 }
 
-impl From<AddressError> for Refused {
-    fn from(error: AddressError) -> Self {
-        Self::invalid(error)
+impl From<RouteError> for Refused {
+    fn from(error: RouteError) -> Self {
+        Self::because(EINVAL, &error)
     }
 }
 
 impl From<QpError> for Refused {
     fn from(error: QpError) -> Self {
-        Self::invalid(error)
+        Self::because(EINVAL, &error)
     }
 }
 
 impl From<PostError> for Refused {
     fn from(error: PostError) -> Self {
         let code = if matches!(error, PostError::QueueFull { .. }) { ENOMEM } else { EINVAL };
-        Self::new(code, error)
+        Self::because(code, &error)
     }
 }
 
-impl From<OpenError> for Refused {
-    fn from(error: OpenError) -> Self {
+impl From<NicOpenError> for Refused {
+    fn from(error: NicOpenError) -> Self {
         let code = match &error {
-            OpenError::Discovery(_) => ENODEV,
-            OpenError::Socket(error) => code_of_socket(error),
-            OpenError::Switchboard(error) => code_of_switchboard(error),
-            OpenError::ForeignAddress { .. } => EADDRNOTAVAIL,
-            OpenError::OtherSettings { .. } => EBUSY,
-            OpenError::Capture(CaptureError::Create { source, .. }) => code_of_system(source),
-            OpenError::Capture(CaptureError::OtherUser { .. } | CaptureError::OtherNames { .. }) => EACCES,
-            OpenError::System { error, .. } => code_of_system(error),
-            OpenError::Setting(_) | OpenError::Capture(CaptureError::NotAFile { .. }) => EINVAL,
+            NicOpenError::Discovery(_) => ENODEV,
+            NicOpenError::Socket(error) => code_of_socket(error),
+            NicOpenError::Switchboard(error) => code_of_switchboard(error),
+            NicOpenError::ForeignAddress { .. } => EADDRNOTAVAIL,
+            NicOpenError::OtherSettings { .. } => EBUSY,
+            NicOpenError::Capture(CaptureError::Create { source, .. }) => code_of_system(source),
+            NicOpenError::Capture(CaptureError::OtherUser { .. } | CaptureError::OtherNames { .. }) => EACCES,
+            NicOpenError::System { error, .. } => code_of_system(error),
+            // Settings, a capture file that is none, and what a later device may say.
+            _ => EINVAL,
         };
-        Self::new(code, error)
+        Self::because(code, &error)
     }
 }
 
@@ -154,9 +161,9 @@ fn code_of_system(error: &io::Error) -> c_int {
     error.raw_os_error().unwrap_or(EINVAL)
 }
 
-const fn code_of_socket(error: &udp::OpenError) -> c_int {
+const fn code_of_socket(error: &udp::SocketError) -> c_int {
     match error {
-        udp::OpenError::PortTaken { .. } => EADDRINUSE,
+        udp::SocketError::PortTaken { .. } => EADDRINUSE,
         _ => EINVAL,
     }
 }
@@ -182,6 +189,7 @@ fn code_of_switchboard(error: &SwitchError) -> c_int {
         SwitchError::Forked => EPERM,
         SwitchError::Socket(error) => code_of_socket(error),
         SwitchError::System { error, .. } => code_of_system(error),
+        _ => EINVAL,
     }
 }
 

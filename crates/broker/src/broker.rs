@@ -13,7 +13,7 @@ use crate::buffer::{At, Piece, Post, SendBuf};
 use crate::builder::Builder;
 use crate::conn::Conn;
 use crate::datagrams::Datagrams;
-use crate::error::{Absent, Error, Refusal, StartError};
+use crate::error::{Absent, BrokerError, MemberRefusal, StartError};
 use crate::hello::Exposed;
 use crate::keeper::{Common, Keeper};
 use crate::lock;
@@ -58,7 +58,7 @@ pub struct MemberStatus {
     /// How often work for it has been handed to the device.
     pub doorbells: u64,
     /// What came of the last attempt to meet it, or of the last request in its name, if it failed.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<MemberRefusal>,
 }
 
 impl Broker {
@@ -128,11 +128,11 @@ impl Broker {
     ///
     /// # Errors
     /// It is not there, or exposes nothing under this number.
-    pub fn remote(&self, peer: u32, region: u32) -> Result<Exposed, Error> {
+    pub fn remote(&self, peer: u32, region: u32) -> Result<Exposed, BrokerError> {
         let found = self.peer(peer)?;
         let sending = lock(&found.sending);
         let conn = sending.working()?;
-        find_region(conn, region).ok_or(Error::UnknownRegion { peer, region })
+        find_region(conn, region).ok_or(BrokerError::UnknownRegion { peer, region })
     }
 
     /// Whether a peer is connected now, as far as is known.
@@ -145,7 +145,7 @@ impl Broker {
     ///
     /// # Errors
     /// It is not there.
-    pub fn counters(&self, peer: u32) -> Result<Counters, Error> {
+    pub fn counters(&self, peer: u32) -> Result<Counters, BrokerError> {
         let found = self.peer(peer)?;
         let sending = lock(&found.sending);
         Ok(sending.working()?.qp.counters())
@@ -176,8 +176,8 @@ impl Broker {
     /// A buffer for one message to a peer: in registered memory, with a place in the ring and room at the peer.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no room now; the peer is not there.
-    pub fn send_buf(&self, peer: u32) -> Result<SendBuf, Error> {
+    /// [`BrokerError::WouldBlock`] if there is no room now; the peer is not there.
+    pub fn send_buf(&self, peer: u32) -> Result<SendBuf, BrokerError> {
         let found = self.peer(peer)?;
         let mut sending = lock(&found.sending);
         let (connection, slot) = sending.reserve_slot()?;
@@ -190,14 +190,14 @@ impl Broker {
     ///
     /// # Errors
     /// The peer is gone since.
-    pub fn post_send(&self, mut buf: SendBuf, post: Post) -> Result<(), Error> {
+    pub fn post_send(&self, mut buf: SendBuf, post: Post) -> Result<(), BrokerError> {
         let peer = Arc::clone(&buf.peer);
         let mut sending = lock(&peer.sending);
         let why = match sending.working() {
             Err(gone) => Some(gone),
             // It was for an earlier connection, which has ended.
             Ok(_) if sending.connection() != buf.connection => {
-                Some(Error::Gone { peer: peer.member.id, why: crate::Why::CameBack })
+                Some(BrokerError::Gone { peer: peer.member.id, why: crate::Why::CameBack })
             }
             Ok(_) => None,
         };
@@ -216,8 +216,8 @@ impl Broker {
     /// Posts a message: the same in one step, with a copy of these bytes.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no room now; too many bytes; the peer is not there.
-    pub fn send(&self, peer: u32, bytes: &[u8], post: Post) -> Result<(), Error> {
+    /// [`BrokerError::WouldBlock`] if there is no room now; too many bytes; the peer is not there.
+    pub fn send(&self, peer: u32, bytes: &[u8], post: Post) -> Result<(), BrokerError> {
         self.check_message(peer, bytes.len())?;
         if bytes.len() > SMALL {
             let mut buf = self.send_buf(peer)?;
@@ -239,8 +239,8 @@ impl Broker {
     /// Posts a message from memory of our own, without a copy. The memory is held until it is done.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no room now; too many bytes; the peer is not there.
-    pub fn post_send_from(&self, peer: u32, from: impl Into<Piece>, post: Post) -> Result<(), Error> {
+    /// [`BrokerError::WouldBlock`] if there is no room now; too many bytes; the peer is not there.
+    pub fn post_send_from(&self, peer: u32, from: impl Into<Piece>, post: Post) -> Result<(), BrokerError> {
         let from = from.into();
         self.check_message(peer, from.len())?;
         self.post(peer, from, post, true, |_| Ok(Operation::Send))
@@ -249,14 +249,14 @@ impl Broker {
     /// Posts a WRITE of our memory into a peer's. With immediate data the peer's program is told.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer is not there.
+    /// [`BrokerError::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer is not there.
     pub fn post_write(
         &self,
         peer: u32,
         from: impl Into<Piece>,
         to: impl Into<At>,
         post: Post,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BrokerError> {
         let (from, to) = (from.into(), to.into());
         let len = from.len() as u64;
         self.post(peer, from, post, post.imm.is_some(), |conn| {
@@ -267,14 +267,14 @@ impl Broker {
     /// Posts a READ of a peer's memory into ours.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer is not there.
+    /// [`BrokerError::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer is not there.
     pub fn post_read(
         &self,
         peer: u32,
         into: impl Into<Piece>,
         from: impl Into<At>,
         post: Post,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BrokerError> {
         let (into, from) = (into.into(), from.into());
         let len = into.len() as u64;
         without_imm(post)?;
@@ -293,7 +293,7 @@ impl Broker {
         at: impl Into<At>,
         (compare, swap): (u64, u64),
         post: Post,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BrokerError> {
         let (before, at) = (before.into(), at.into());
         check_atomic(&before, post)?;
         self.post(peer, before, post, false, |conn| {
@@ -313,7 +313,7 @@ impl Broker {
         at: impl Into<At>,
         add: u64,
         post: Post,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BrokerError> {
         let (before, at) = (before.into(), at.into());
         check_atomic(&before, post)?;
         self.post(peer, before, post, false, |conn| {
@@ -327,8 +327,8 @@ impl Broker {
         piece: Piece,
         post: Post,
         takes_room: bool,
-        operation: impl FnOnce(&Conn) -> Result<Operation, Error>,
-    ) -> Result<(), Error> {
+        operation: impl FnOnce(&Conn) -> Result<Operation, BrokerError>,
+    ) -> Result<(), BrokerError> {
         piece.check()?;
         let found = self.peer(peer)?;
         let mut sending = lock(&found.sending);
@@ -343,7 +343,7 @@ impl Broker {
     ///
     /// # Errors
     /// There is no such peer.
-    pub fn flush(&self, peer: u32) -> Result<(), Error> {
+    pub fn flush(&self, peer: u32) -> Result<(), BrokerError> {
         self.peer(peer)?.flush();
         Ok(())
     }
@@ -384,19 +384,19 @@ impl Broker {
     }
 
     /// The other member with this number.
-    pub(crate) fn peer(&self, id: u32) -> Result<&Arc<Peer>, Error> {
+    pub(crate) fn peer(&self, id: u32) -> Result<&Arc<Peer>, BrokerError> {
         let peers = &self.inner.common.peers;
         // They are in the order of their numbers.
         match peers.binary_search_by_key(&id, |peer| peer.member.id) {
             Ok(place) => Ok(&peers[place]),
-            Err(_) if id == self.me() => Err(Error::Myself { me: id }),
-            Err(_) => Err(Error::UnknownPeer { peer: id }),
+            Err(_) if id == self.me() => Err(BrokerError::Myself { me: id }),
+            Err(_) => Err(BrokerError::UnknownPeer { peer: id }),
         }
     }
 
-    fn check_message(&self, peer: u32, given: usize) -> Result<(), Error> {
+    fn check_message(&self, peer: u32, given: usize) -> Result<(), BrokerError> {
         match self.max_message() {
-            allowed if given > allowed => Err(Error::TooLong { peer, given, allowed }),
+            allowed if given > allowed => Err(BrokerError::TooLong { peer, given, allowed }),
             _ => Ok(()),
         }
     }
@@ -434,15 +434,15 @@ impl Drop for Inner {
     }
 }
 
-fn without_imm(post: Post) -> Result<(), Error> {
-    if post.imm.is_some() { Err(Error::NoImm) } else { Ok(()) }
+fn without_imm(post: Post) -> Result<(), BrokerError> {
+    if post.imm.is_some() { Err(BrokerError::NoImm) } else { Ok(()) }
 }
 
-fn check_atomic(before: &Piece, post: Post) -> Result<(), Error> {
+fn check_atomic(before: &Piece, post: Post) -> Result<(), BrokerError> {
     without_imm(post)?;
     match before.len() {
         8 => Ok(()),
-        given => Err(Error::NotEight { given }),
+        given => Err(BrokerError::NotEight { given }),
     }
 }
 
@@ -462,19 +462,19 @@ fn find_region(conn: &Conn, region: u32) -> Option<Exposed> {
 }
 
 /// The place in a peer's memory that is meant.
-fn resolve(peer: u32, conn: &Conn, at: At, len: u64) -> Result<RemoteSlice, Error> {
+fn resolve(peer: u32, conn: &Conn, at: At, len: u64) -> Result<RemoteSlice, BrokerError> {
     let (region, at, is_address) = match at {
         At::Slice(slice) => return Ok(slice),
         At::Offset { region, offset } => (region, offset, false),
         At::Address { region, address } => (region, address, true),
     };
-    let exposed = find_region(conn, region).ok_or(Error::UnknownRegion { peer, region })?;
+    let exposed = find_region(conn, region).ok_or(BrokerError::UnknownRegion { peer, region })?;
     let RemoteRegion { address, length: size, .. } = exposed.remote;
     let start = if is_address { address } else { 0 };
     let offset = at.checked_sub(start);
     let end = offset.and_then(|offset| offset.checked_add(len)).filter(|end| *end <= size);
     match (offset, end) {
         (Some(offset), Some(end)) => Ok(exposed.remote.slice(offset..end)),
-        _ => Err(Error::OutsideRegion { peer, region, at, len, start, size }),
+        _ => Err(BrokerError::OutsideRegion { peer, region, at, len, start, size }),
     }
 }

@@ -11,7 +11,7 @@ use ferroce_verbs::{Access, Context, MemoryRegion, PathPolicy, ProtectionDomain,
 
 use crate::broker::{Broker, OnChange};
 use crate::datagrams::Datagrams;
-use crate::error::{SetupError, StartError};
+use crate::error::{BrokerSetupError, StartError};
 use crate::handshake::Party;
 use crate::hello::MOST_REGIONS;
 use crate::keeper::{Common, Keeper};
@@ -199,7 +199,7 @@ impl Builder {
             Some(device) => device,
             None => {
                 let context = open(me)?;
-                let domain = context.protection_domain().map_err(SetupError::from)?;
+                let domain = context.protection_domain().map_err(BrokerSetupError::from)?;
                 (context, domain)
             }
         };
@@ -212,7 +212,7 @@ impl Builder {
                 match memory {
                     Memory::Region(region) => region,
                     Memory::Allocate(bytes) => {
-                        Arc::new(domain.allocate(bytes, everything).map_err(SetupError::from)?)
+                        Arc::new(domain.allocate(bytes, everything).map_err(BrokerSetupError::from)?)
                     }
                 },
             ));

@@ -9,7 +9,7 @@ use ferroce_verbs::{
     QueuePair, Service, State, Status,
 };
 
-use crate::error::{SetupError, Why};
+use crate::error::{BrokerSetupError, Why};
 use crate::hello::Hello;
 use crate::settings::Settings;
 
@@ -35,7 +35,7 @@ impl Half {
         domain: &ProtectionDomain,
         settings: &Settings,
         handshake: u32,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, BrokerSetupError> {
         let sends = settings.ring + OWN_WORK;
         let receives = settings.ring + handshake;
         let send_queue = context.completion_queue(sends)?;
@@ -65,7 +65,11 @@ impl Half {
 
     /// Lets the peer in, which has shown that it may: it can use what we expose, and send messages after its
     /// frames of the handshake.
-    pub(crate) fn open(&self, domain: &ProtectionDomain, settings: &Settings) -> Result<Ring, SetupError> {
+    pub(crate) fn open(
+        &self,
+        domain: &ProtectionDomain,
+        settings: &Settings,
+    ) -> Result<Ring, BrokerSetupError> {
         let stride = settings.stride();
         let region = domain.allocate(stride * settings.ring as usize, Access::LOCAL_WRITE)?;
         let ring = Ring { region, stride };

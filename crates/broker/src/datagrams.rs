@@ -8,7 +8,7 @@ use ferroce_verbs::{
 };
 
 use crate::conn::Conn;
-use crate::error::{Error, Full, SetupError};
+use crate::error::{BrokerError, BrokerSetupError, Full};
 use crate::lock;
 use crate::receiving::call;
 use crate::sending::Look;
@@ -81,7 +81,7 @@ impl Datagrams {
         domain: &ProtectionDomain,
         settings: &Settings,
         peers: usize,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, BrokerSetupError> {
         let depth = SENDS * u32::try_from(peers.max(1)).unwrap_or(u32::MAX);
         let send_queue = context.completion_queue(depth)?;
         let receive_queue = context.completion_queue(RECEIVES)?;
@@ -140,9 +140,9 @@ impl Datagrams {
         bytes: &[u8],
         imm: Option<u32>,
         me: u32,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BrokerError> {
         if bytes.len() > self.longest {
-            return Err(Error::TooLong { peer: me, given: bytes.len(), allowed: self.longest });
+            return Err(BrokerError::TooLong { peer: me, given: bytes.len(), allowed: self.longest });
         }
         let Some(last) = to.len().checked_sub(1) else { return Ok(()) };
         let mut sending = lock(&self.sending);
@@ -150,7 +150,7 @@ impl Datagrams {
         if sending.free.is_empty() || sending.posted as usize + to.len() > sending.depth as usize {
             self.reap(&mut sending, Look::Poll);
         }
-        let full = Error::WouldBlock { peer: me, full: Full::Ring { ring: SENDS } };
+        let full = BrokerError::WouldBlock { peer: me, full: Full::Ring { ring: SENDS } };
         if sending.posted as usize + to.len() > sending.depth as usize {
             return Err(full);
         }
@@ -180,7 +180,7 @@ impl Datagrams {
         Ok(())
     }
 
-    fn find_handle(&self, sending: &mut Sending, recipient: &Recipient) -> Result<(), Error> {
+    fn find_handle(&self, sending: &mut Sending, recipient: &Recipient) -> Result<(), BrokerError> {
         let Recipient { peer, gid, .. } = recipient;
         if sending.handles.iter().any(|(known, _)| known == peer) {
             return Ok(());
@@ -188,7 +188,7 @@ impl Datagrams {
         let address = AddressVector::new(*gid, self.gid_index);
         let handle = self.domain.address_handle(&address);
         // It leads where the connection leads already.
-        let handle = handle.map_err(|_| Error::UnknownPeer { peer: *peer })?;
+        let handle = handle.map_err(|_| BrokerError::UnknownPeer { peer: *peer })?;
         sending.handles.push((*peer, handle));
         Ok(())
     }
@@ -215,7 +215,7 @@ impl Datagrams {
         look: Look,
         who: impl Fn(Gid, Qpn) -> Option<u32>,
         each: &mut dyn FnMut(Datagram),
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, BrokerError> {
         // A thread that polls within the function that it gave finds nothing, and so does a second thread.
         let Ok(mut receiving) = self.receiving.try_lock() else { return Ok(0) };
         let mut count = 0;
@@ -256,7 +256,7 @@ impl Datagrams {
         Some((header.source, bytes))
     }
 
-    fn post_receive(&self, place: u64) -> Result<(), SetupError> {
+    fn post_receive(&self, place: u64) -> Result<(), BrokerSetupError> {
         let slot = self.longest + DatagramHeader::LEN;
         let start = usize::try_from(place).unwrap_or(0) * slot;
         Ok(self.qp.receive(self.incoming.slice(start..start + slot)).id(place).post()?)

@@ -1,11 +1,13 @@
-//! What can go wrong: closed lists, with the values of both sides.
+//! What can go wrong: lists of reasons, with the values of both sides.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_verbs::cm::{CmError, ListenError};
-use ferroce_verbs::{AccessError, BuildError, CreateError, OpenError, PostError, QpError, Status};
+use ferroce_verbs::{
+    AccessError, BuildError, Chain, CreateError, OpenError, PostError, QpConnectError, QpError, Status,
+};
 use thiserror::Error;
 
 use crate::members::Member;
@@ -13,7 +15,8 @@ use crate::secret::SecretError;
 
 /// Why something could not be done. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Error {
+#[non_exhaustive]
+pub enum BrokerError {
     /// No member of the mesh has this number.
     #[error("there is no member {peer} in the mesh")]
     UnknownPeer {
@@ -110,7 +113,7 @@ pub enum Error {
     NoImm,
 }
 
-impl Error {
+impl BrokerError {
     /// Whether the same may succeed a moment later.
     #[must_use]
     pub const fn is_would_block(&self) -> bool {
@@ -183,6 +186,7 @@ impl fmt::Display for Why {
 
 /// Why work that was posted has not been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum WorkFailure {
     /// It failed; a failure ends the connection, and the broker makes a new one.
     #[error("{0}")]
@@ -197,7 +201,8 @@ pub enum WorkFailure {
 
 /// Why two members do not work together. Each names what both sides have.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Refusal {
+#[non_exhaustive]
+pub enum MemberRefusal {
     /// It cannot be reached, as far as is known.
     #[error(transparent)]
     Unreached(#[from] CmError),
@@ -316,14 +321,14 @@ pub enum Refusal {
     HungUp,
     /// Our own device refused something.
     #[error(transparent)]
-    Here(#[from] SetupError),
+    Here(#[from] BrokerSetupError),
 }
 
 const fn secret(is_set: bool) -> &'static str {
     if is_set { "a secret is set" } else { "no secret is set" }
 }
 
-impl Refusal {
+impl MemberRefusal {
     /// Whether waiting does not help, because the version or a setting of a member has to change.
     pub(crate) const fn is_definite(&self) -> bool {
         matches!(
@@ -355,7 +360,8 @@ impl Refusal {
 
 /// Why the device did not give what a broker needs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum SetupError {
+#[non_exhaustive]
+pub enum BrokerSetupError {
     /// An object.
     #[error(transparent)]
     Create(#[from] CreateError),
@@ -370,7 +376,7 @@ pub enum SetupError {
     Post(#[from] PostError),
     /// Datagrams.
     #[error(transparent)]
-    Connect(#[from] ferroce_verbs::ConnectError),
+    Connect(#[from] QpConnectError),
     /// Bytes of its own memory.
     #[error(transparent)]
     Access(#[from] AccessError),
@@ -378,6 +384,7 @@ pub enum SetupError {
 
 /// Why a broker did not start.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum StartError {
     /// We are not a member.
     #[error("member {me} is not on the list {members}")]
@@ -421,7 +428,7 @@ pub enum StartError {
     #[error(transparent)]
     Open(#[from] Box<OpenError>),
     /// Our port cannot be listened to.
-    #[error("{me} cannot listen on its port {port}: {error}")]
+    #[error("{me} cannot listen on its port {port}")]
     Listen {
         /// Us.
         me: Member,
@@ -433,12 +440,12 @@ pub enum StartError {
     },
     /// The device did not give what is needed.
     #[error(transparent)]
-    Setup(#[from] SetupError),
+    Setup(#[from] BrokerSetupError),
     /// The operating system refused a thread.
     #[error("the operating system refused a thread: {0}")]
     Thread(std::io::ErrorKind),
     /// A member does not fit.
-    #[error("{me} and {member} do not fit together: {refusal}")]
+    #[error("{me} and {member} do not fit together")]
     Refused {
         /// Us.
         me: Member,
@@ -446,7 +453,7 @@ pub enum StartError {
         member: Member,
         /// Why.
         #[source]
-        refusal: Box<Refusal>,
+        refusal: Box<MemberRefusal>,
     },
     /// Not all members came in time.
     #[error("{me} waited {after:?} for: {}", List(missing))]
@@ -466,7 +473,7 @@ pub struct Absent {
     /// The member.
     pub member: Member,
     /// What came of the last attempt to meet it; nothing if it has not asked yet.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<MemberRefusal>,
 }
 
 struct List<'a>(&'a [Absent]);
@@ -476,7 +483,7 @@ impl fmt::Display for List<'_> {
         for (place, Absent { member, refusal }) in self.0.iter().enumerate() {
             let comma = if place == 0 { "" } else { "; " };
             match refusal {
-                Some(refusal) => write!(f, "{comma}{member}: {refusal}")?,
+                Some(refusal) => write!(f, "{comma}{member}: {}", Chain::of(refusal))?,
                 None => write!(f, "{comma}{member}: it has not asked yet")?,
             }
         }

@@ -11,7 +11,7 @@ use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Established, R
 use ferroce_verbs::{Access, Completion, ConnectOptions, Context, MemoryRegion, ProtectionDomain, Status};
 
 use crate::conn::{Conn, Half};
-use crate::error::{Refusal, SetupError};
+use crate::error::{BrokerSetupError, MemberRefusal};
 use crate::hello::{Exposed, Greeting, Hello, Kind, Rejection, VERSION};
 use crate::members::{Member, Members};
 use crate::proof::{PROOF, Proofs, Step};
@@ -42,7 +42,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Party {
     /// Asks a member with a smaller number.
-    pub(crate) async fn ask(self: Arc<Self>, member: Member) -> Result<Conn, Refusal> {
+    pub(crate) async fn ask(self: Arc<Self>, member: Member) -> Result<Conn, MemberRefusal> {
         // It hears a hello.
         let half = self.half(1)?;
         let asked = self.greeting(member.id);
@@ -73,14 +73,14 @@ impl Party {
     pub(crate) fn read_request(
         &self,
         request: &ConnectRequest,
-    ) -> Result<(Member, Greeting), (Option<Member>, Refusal)> {
+    ) -> Result<(Member, Greeting), (Option<Member>, MemberRefusal)> {
         let bytes = request.private_data();
         let greeting = Greeting::parse(bytes).map_err(|refusal| (self.guess(request), refusal))?;
         let member = self.members.get(greeting.from);
         let me = self.settings.me;
         let Some(member) = member.filter(|member| member.id != me.id) else {
             let member = Member { id: greeting.from, address: request.peer() };
-            return Err((None, Refusal::Unlisted { member, here: false }));
+            return Err((None, MemberRefusal::Unlisted { member, here: false }));
         };
         let refused = |refusal| Err((Some(member), refusal));
         // Its port is of no account: any number of programs ask from one address, each from a port of its
@@ -88,7 +88,7 @@ impl Party {
         // (`Half::new`).
         let from = request.peer().ip().to_canonical();
         if from != member.address.ip() {
-            return refused(Refusal::ForeignAddress { member, from });
+            return refused(MemberRefusal::ForeignAddress { member, from });
         }
         match self.check_greeting(member, &greeting) {
             Ok(()) => Ok((member, greeting)),
@@ -97,20 +97,20 @@ impl Party {
     }
 
     /// Whether a greeting is from this member, to us, on our lane, and with a secret if we have one.
-    fn check_greeting(&self, member: Member, greeting: &Greeting) -> Result<(), Refusal> {
+    fn check_greeting(&self, member: Member, greeting: &Greeting) -> Result<(), MemberRefusal> {
         let Settings { me, lane, .. } = &self.settings;
         if greeting.from != member.id {
-            return Err(Refusal::OtherMember { asked: member.id, found: greeting.from });
+            return Err(MemberRefusal::OtherMember { asked: member.id, found: greeting.from });
         }
         if greeting.to != me.id {
-            return Err(Refusal::OtherMember { asked: greeting.to, found: me.id });
+            return Err(MemberRefusal::OtherMember { asked: greeting.to, found: me.id });
         }
         if greeting.lane != *lane {
-            return Err(Refusal::Lane { here: *lane, there: greeting.lane });
+            return Err(MemberRefusal::Lane { here: *lane, there: greeting.lane });
         }
         let (here, there) = (self.secret.is_some(), greeting.has_secret);
         if here != there {
-            return Err(Refusal::SecretMissing { here, there });
+            return Err(MemberRefusal::SecretMissing { here, there });
         }
         Ok(())
     }
@@ -121,16 +121,16 @@ impl Party {
     }
 
     /// Rejects a request, and says why.
-    pub(crate) fn reject(&self, request: ConnectRequest, refusal: &Refusal) {
+    pub(crate) fn reject(&self, request: ConnectRequest, refusal: &MemberRefusal) {
         let rejection = match *refusal {
-            Refusal::Version { here, .. } => Rejection::Version { here },
-            Refusal::SecretMissing { here, .. } => Rejection::Secret { here },
-            Refusal::OtherMember { found, .. } => Rejection::OtherMember { here: found },
-            Refusal::Lane { here, .. } => Rejection::Lane { here },
-            Refusal::Unlisted { .. } => Rejection::Unlisted,
-            Refusal::ForeignAddress { from, .. } => Rejection::ForeignAddress { from },
+            MemberRefusal::Version { here, .. } => Rejection::Version { here },
+            MemberRefusal::SecretMissing { here, .. } => Rejection::Secret { here },
+            MemberRefusal::OtherMember { found, .. } => Rejection::OtherMember { here: found },
+            MemberRefusal::Lane { here, .. } => Rejection::Lane { here },
+            MemberRefusal::Unlisted { .. } => Rejection::Unlisted,
+            MemberRefusal::ForeignAddress { from, .. } => Rejection::ForeignAddress { from },
             // It is told that this passes.
-            Refusal::TooMany { .. } => {
+            MemberRefusal::TooMany { .. } => {
                 let _ = request.reject_with(RejectReason::NO_RESOURCES, &[]);
                 return;
             }
@@ -147,7 +147,7 @@ impl Party {
         request: ConnectRequest,
         member: Member,
         asked: Greeting,
-    ) -> Result<Conn, Refusal> {
+    ) -> Result<Conn, MemberRefusal> {
         // It hears a proof, and then a hello.
         let half = self.half(2)?;
         let answered = self.greeting(member.id);
@@ -156,7 +156,7 @@ impl Party {
             request.start_accept(&half.qp, &self.cm_options(answered.emit().to_vec()))?.await?;
         let proof = self.hear(&half, 1, &proofs, Step::Asking, &[], member.id).await?;
         if proof != [Kind::Proof as u8] {
-            return Err(Refusal::Malformed("its kind"));
+            return Err(MemberRefusal::Malformed("its kind"));
         }
         let ring = half.open(&self.domain, &self.settings)?;
         let ours = self.hello(Kind::Hello, &half);
@@ -167,11 +167,11 @@ impl Party {
         match kind {
             Kind::Ready => Ok(half.connect(ring, established, hello, asked.incarnation)),
             // It is not content, though we would be.
-            _ => Err(Refusal::HungUp),
+            _ => Err(MemberRefusal::HungUp),
         }
     }
 
-    fn half(&self, frames: u32) -> Result<Half, SetupError> {
+    fn half(&self, frames: u32) -> Result<Half, BrokerSetupError> {
         Half::new(&self.context, &self.domain, &self.settings, frames)
     }
 
@@ -199,12 +199,12 @@ impl Party {
         }
     }
 
-    fn read_rejection(&self, error: CmError, asked: &Greeting) -> Refusal {
+    fn read_rejection(&self, error: CmError, asked: &Greeting) -> MemberRefusal {
         match error {
             CmError::Refused { reason: RejectReason::CONSUMER, private_data, .. } => {
                 Rejection::read(&private_data, asked, self.settings.me)
             }
-            error => Refusal::Unreached(error),
+            error => MemberRefusal::Unreached(error),
         }
     }
 
@@ -235,14 +235,14 @@ impl Party {
         step: Step,
         before: &[u8],
         there: u32,
-    ) -> Result<Vec<u8>, Refusal> {
-        let wrong_secret = Refusal::WrongSecret { here: self.settings.me.id, there };
+    ) -> Result<Vec<u8>, MemberRefusal> {
+        let wrong_secret = MemberRefusal::WrongSecret { here: self.settings.me.id, there };
         let frame = half.next_frame(place).await?;
         if frame == [Kind::WrongSecret as u8] {
             return Err(wrong_secret);
         }
         let split = frame.len().checked_sub(PROOF).map(|body| frame.split_at(body));
-        let (said, proof) = split.ok_or(Refusal::Malformed("its length"))?;
+        let (said, proof) = split.ok_or(MemberRefusal::Malformed("its length"))?;
         if proofs.verify(step, before, said, proof) {
             return Ok(said.to_vec());
         }
@@ -255,28 +255,28 @@ impl Party {
     }
 
     /// Whether it has what we need, and knows the same mesh. Both sides find the same differences.
-    fn check(&self, peer: &Hello) -> Result<(), Refusal> {
+    fn check(&self, peer: &Hello) -> Result<(), MemberRefusal> {
         for here in self.members.iter() {
             match peer.members.iter().find(|there| there.id == here.id) {
-                None => return Err(Refusal::Unlisted { member: here, here: true }),
+                None => return Err(MemberRefusal::Unlisted { member: here, here: true }),
                 Some(there) if there.address != here.address => {
-                    return Err(Refusal::OtherAddress { here, there: *there });
+                    return Err(MemberRefusal::OtherAddress { here, there: *there });
                 }
                 Some(_) => {}
             }
         }
         if let Some(member) = peer.members.iter().find(|there| self.members.get(there.id).is_none()) {
-            return Err(Refusal::Unlisted { member: *member, here: false });
+            return Err(MemberRefusal::Unlisted { member: *member, here: false });
         }
         let (here, there) = (self.settings.max_message, peer.max_message);
         if here != there {
-            return Err(Refusal::MaxMessage { here, there });
+            return Err(MemberRefusal::MaxMessage { here, there });
         }
         for &(region, needed) in &self.needed {
             let exposed = peer.regions.iter().find(|exposed| exposed.id == region);
             let there = exposed.map_or(0, |exposed| exposed.remote.length);
             if there < needed {
-                return Err(Refusal::RegionTooSmall { region, needed, there });
+                return Err(MemberRefusal::RegionTooSmall { region, needed, there });
             }
         }
         Ok(())
@@ -284,34 +284,34 @@ impl Party {
 }
 
 /// What a frame tells of a member, and whether the member is content.
-fn read_hello(frame: &[u8]) -> Result<(Kind, Hello), Refusal> {
+fn read_hello(frame: &[u8]) -> Result<(Kind, Hello), MemberRefusal> {
     let kind = frame.first().copied().and_then(Kind::from_byte);
     let kind = kind.filter(|kind| matches!(kind, Kind::Hello | Kind::Ready));
-    let kind = kind.ok_or(Refusal::Malformed("its kind"))?;
+    let kind = kind.ok_or(MemberRefusal::Malformed("its kind"))?;
     let hello = Hello::parse(&frame[1..])?;
     if hello.room == 0 || hello.credit.length < 8 || !hello.credit.address.is_multiple_of(8) {
-        return Err(Refusal::Malformed("its room"));
+        return Err(MemberRefusal::Malformed("its room"));
     }
     Ok((kind, hello))
 }
 
 impl Half {
     /// Sends a frame, and waits until it has arrived.
-    async fn send(&self, frame: &[u8]) -> Result<(), Refusal> {
-        self.frames.write_at(0, frame).map_err(SetupError::from)?;
-        self.qp.send(self.frames.slice(..frame.len())).signaled().post().map_err(SetupError::from)?;
+    async fn send(&self, frame: &[u8]) -> Result<(), MemberRefusal> {
+        self.frames.write_at(0, frame).map_err(BrokerSetupError::from)?;
+        self.qp.send(self.frames.slice(..frame.len())).signaled().post().map_err(BrokerSetupError::from)?;
         done(self.send_queue.next().await.ok()).map(drop)
     }
 
     /// The next frame; it is the `place`th.
-    async fn next_frame(&self, place: usize) -> Result<Vec<u8>, Refusal> {
+    async fn next_frame(&self, place: usize) -> Result<Vec<u8>, MemberRefusal> {
         let completion = done(self.receive_queue.next().await.ok())?;
         let start = place * Hello::LONGEST;
         let frame = self.frames.to_vec(start..start + completion.byte_len as usize);
-        Ok(frame.map_err(SetupError::from)?)
+        Ok(frame.map_err(BrokerSetupError::from)?)
     }
 }
 
-fn done(completion: Option<Completion>) -> Result<Completion, Refusal> {
-    completion.filter(|completion| completion.status == Status::Success).ok_or(Refusal::HungUp)
+fn done(completion: Option<Completion>) -> Result<Completion, MemberRefusal> {
+    completion.filter(|completion| completion.status == Status::Success).ok_or(MemberRefusal::HungUp)
 }

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ferroce_verbs::{Access, RemoteRegion};
 
-use crate::error::Refusal;
+use crate::error::MemberRefusal;
 use crate::members::Member;
 
 /// The version of all that follows, and of how messages are counted.
@@ -50,10 +50,10 @@ impl Greeting {
     }
 
     /// Only the version is certain if it is another one than ours.
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MemberRefusal> {
         let mut reader = Reader(bytes);
         if reader.take::<4>() != Some(MAGIC) {
-            return Err(Refusal::NoBroker);
+            return Err(MemberRefusal::NoBroker);
         }
         let parsed = (|| {
             Some(Self {
@@ -66,10 +66,10 @@ impl Greeting {
                 nonce: reader.take()?,
             })
         })();
-        let parsed = parsed.ok_or(Refusal::NoBroker)?;
+        let parsed = parsed.ok_or(MemberRefusal::NoBroker)?;
         match parsed.version {
             VERSION => Ok(parsed),
-            there => Err(Refusal::Version { here: VERSION, there }),
+            there => Err(MemberRefusal::Version { here: VERSION, there }),
         }
     }
 }
@@ -109,7 +109,7 @@ impl Rejection {
     }
 
     /// What it means for the member that sent this greeting, as this member.
-    pub(crate) fn read(bytes: &[u8], asked: &Greeting, me: Member) -> Refusal {
+    pub(crate) fn read(bytes: &[u8], asked: &Greeting, me: Member) -> MemberRefusal {
         let mut reader = Reader(bytes);
         let fields = (|| {
             let magic: [u8; 4] = reader.take()?;
@@ -117,16 +117,16 @@ impl Rejection {
             let _ = reader.u8()?;
             Some((magic, version, code, reader.u32()?, Ipv6Addr::from(reader.take::<16>()?)))
         })();
-        let Some((MAGIC, version, code, value, from)) = fields else { return Refusal::NoBroker };
+        let Some((MAGIC, version, code, value, from)) = fields else { return MemberRefusal::NoBroker };
         let narrow = u16::try_from(value).unwrap_or(u16::MAX);
         match code {
-            1 => Refusal::Version { here: asked.version, there: narrow },
-            2 => Refusal::SecretMissing { here: asked.has_secret, there: value != 0 },
-            3 => Refusal::OtherMember { asked: asked.to, found: value },
-            4 => Refusal::Lane { here: asked.lane, there: u8::try_from(value).unwrap_or(u8::MAX) },
-            5 => Refusal::Unlisted { member: me, here: true },
-            6 => Refusal::ForeignAddress { member: me, from: from.to_canonical() },
-            _ => Refusal::Version { here: VERSION, there: version },
+            1 => MemberRefusal::Version { here: asked.version, there: narrow },
+            2 => MemberRefusal::SecretMissing { here: asked.has_secret, there: value != 0 },
+            3 => MemberRefusal::OtherMember { asked: asked.to, found: value },
+            4 => MemberRefusal::Lane { here: asked.lane, there: u8::try_from(value).unwrap_or(u8::MAX) },
+            5 => MemberRefusal::Unlisted { member: me, here: true },
+            6 => MemberRefusal::ForeignAddress { member: me, from: from.to_canonical() },
+            _ => MemberRefusal::Version { here: VERSION, there: version },
         }
     }
 }
@@ -209,8 +209,8 @@ impl Hello {
         bytes
     }
 
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
-        Self::read(Reader(bytes)).ok_or(Refusal::Malformed("its length"))
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, MemberRefusal> {
+        Self::read(Reader(bytes)).ok_or(MemberRefusal::Malformed("its length"))
     }
 
     fn read(mut reader: Reader<'_>) -> Option<Self> {
@@ -302,29 +302,32 @@ mod tests {
     fn another_version_is_named_whatever_follows() {
         let mut bytes = greeting().emit();
         bytes[5] = 9;
-        assert_eq!(Greeting::parse(&bytes), Err(Refusal::Version { here: VERSION, there: 9 }));
+        assert_eq!(Greeting::parse(&bytes), Err(MemberRefusal::Version { here: VERSION, there: 9 }));
         bytes[0] = 0;
-        assert_eq!(Greeting::parse(&bytes), Err(Refusal::NoBroker));
-        assert_eq!(Greeting::parse(&[]), Err(Refusal::NoBroker));
+        assert_eq!(Greeting::parse(&bytes), Err(MemberRefusal::NoBroker));
+        assert_eq!(Greeting::parse(&[]), Err(MemberRefusal::NoBroker));
     }
 
     #[test]
     fn a_rejection_says_what_both_sides_have() {
         let me = Member { id: 2, address: "127.0.0.2:1".parse().unwrap() };
         let read = |rejection: Rejection| Rejection::read(&rejection.emit(), &greeting(), me);
-        assert_eq!(read(Rejection::Version { here: 4 }), Refusal::Version { here: VERSION, there: 4 });
+        assert_eq!(read(Rejection::Version { here: 4 }), MemberRefusal::Version { here: VERSION, there: 4 });
         assert_eq!(
             read(Rejection::Secret { here: false }),
-            Refusal::SecretMissing { here: true, there: false }
+            MemberRefusal::SecretMissing { here: true, there: false }
         );
-        assert_eq!(read(Rejection::OtherMember { here: 5 }), Refusal::OtherMember { asked: 1, found: 5 });
-        assert_eq!(read(Rejection::Lane { here: 1 }), Refusal::Lane { here: 3, there: 1 });
-        assert_eq!(read(Rejection::Unlisted), Refusal::Unlisted { member: me, here: true });
+        assert_eq!(
+            read(Rejection::OtherMember { here: 5 }),
+            MemberRefusal::OtherMember { asked: 1, found: 5 }
+        );
+        assert_eq!(read(Rejection::Lane { here: 1 }), MemberRefusal::Lane { here: 3, there: 1 });
+        assert_eq!(read(Rejection::Unlisted), MemberRefusal::Unlisted { member: me, here: true });
         for from in ["127.0.0.9", "::1"].map(|from| from.parse().unwrap()) {
             let foreign = read(Rejection::ForeignAddress { from });
-            assert_eq!(foreign, Refusal::ForeignAddress { member: me, from });
+            assert_eq!(foreign, MemberRefusal::ForeignAddress { member: me, from });
         }
-        assert_eq!(Rejection::read(&[0; 148], &greeting(), me), Refusal::NoBroker);
+        assert_eq!(Rejection::read(&[0; 148], &greeting(), me), MemberRefusal::NoBroker);
     }
 
     proptest! {

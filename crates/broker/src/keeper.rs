@@ -11,7 +11,7 @@ use ferroce_verbs::cm::{ConnectRequest, Disconnected, Listener};
 use ferroce_verbs::time::{Notice, Time, now, park, this_thread, until};
 
 use crate::conn::Conn;
-use crate::error::{Refusal, StartError, Why};
+use crate::error::{MemberRefusal, StartError, Why};
 use crate::handshake::Party;
 use crate::lock;
 use crate::members::Member;
@@ -117,7 +117,7 @@ struct Handshake {
     place: usize,
     deadline: Time,
     asking: bool,
-    future: Pin<Box<dyn Future<Output = Result<Conn, Refusal>> + Send>>,
+    future: Pin<Box<dyn Future<Output = Result<Conn, MemberRefusal>> + Send>>,
 }
 
 /// What the keeper knows of one peer.
@@ -205,16 +205,16 @@ impl Round {
     }
 
     /// The place of a member that may be answered now.
-    fn find_room(&self, member: Member) -> Result<usize, Refusal> {
+    fn find_room(&self, member: Member) -> Result<usize, MemberRefusal> {
         let (here, there) = (self.common.party.settings.me.id, member.id);
         let place = self.place_of(member).filter(|place| !self.watched[*place].asks);
-        let place = place.ok_or(Refusal::OutOfTurn { here, there })?;
+        let place = place.ok_or(MemberRefusal::OutOfTurn { here, there })?;
         let answers = self.handshakes.iter().filter(|handshake| !handshake.asking);
         if answers.clone().filter(|handshake| handshake.place == place).count() >= MOST_OF_ONE {
-            return Err(Refusal::TooMany { most: MOST_OF_ONE });
+            return Err(MemberRefusal::TooMany { most: MOST_OF_ONE });
         }
         if answers.count() >= MOST_ANSWERS {
-            return Err(Refusal::TooMany { most: MOST_ANSWERS });
+            return Err(MemberRefusal::TooMany { most: MOST_ANSWERS });
         }
         Ok(place)
     }
@@ -243,7 +243,7 @@ impl Round {
             let handshake = &mut self.handshakes[place];
             let outcome = match handshake.future.as_mut().poll(cx) {
                 Poll::Ready(outcome) => outcome,
-                Poll::Pending if until(handshake.deadline).is_zero() => Err(Refusal::Silent),
+                Poll::Pending if until(handshake.deadline).is_zero() => Err(MemberRefusal::Silent),
                 Poll::Pending => {
                     place += 1;
                     continue;
@@ -278,7 +278,7 @@ impl Round {
         self.common.tell_news();
     }
 
-    fn refuse(&self, place: Option<usize>, refusal: Refusal, is_believed: bool) {
+    fn refuse(&self, place: Option<usize>, refusal: MemberRefusal, is_believed: bool) {
         lock(&self.common.refusals).count(&refusal);
         if place.is_some_and(|place| self.watched[place].peer.refuse(refusal, is_believed)) {
             self.common.tell_news();

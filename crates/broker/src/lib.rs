@@ -36,7 +36,7 @@
 //!
 //! - Work is posted to a peer and **gathered**; a full batch, [`Broker::flush`] or a poll that finds nothing hands it to
 //!   the device as one list.
-//! - **Nothing waits unless it says so.** A full ring is [`Error::WouldBlock`]; what waits has a time limit.
+//! - **Nothing waits unless it says so.** A full ring is [`BrokerError::WouldBlock`]; what waits has a time limit.
 //! - **Messages** of a member arrive once and in order within one of its lives (its incarnation). Receivers are never
 //!   overrun: a sender knows how much room there is.
 //! - **One member's failure is its own.** Work to it ends with an error, the others go on, and the broker
@@ -72,9 +72,9 @@ pub use broker::{Broker, MemberStatus};
 pub use buffer::{At, Local, Piece, Post, SendBuf};
 pub use builder::Builder;
 pub use datagrams::Datagram;
-pub use error::{Absent, Error, Full, Refusal, SetupError, StartError, Why, WorkFailure};
+pub use error::{Absent, BrokerError, BrokerSetupError, Full, MemberRefusal, StartError, Why, WorkFailure};
 pub use hello::Exposed;
-pub use members::{ListError, Member, Members};
+pub use members::{Member, MemberListError, Members};
 pub use receiving::{Change, Message};
 pub use refusals::Refusals;
 pub use secret::{Secret, SecretError};

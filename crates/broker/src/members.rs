@@ -33,14 +33,15 @@ impl fmt::Display for Member {
 /// let by_place: Members = "127.0.0.1:7471,127.0.0.2:7471".parse()?;
 /// let by_number: Members = "1=127.0.0.2:7471,0=127.0.0.1:7471".parse()?;
 /// assert_eq!(by_place, by_number);
-/// # Ok::<(), ferroce_broker::ListError>(())
+/// # Ok::<(), ferroce_broker::MemberListError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members(Vec<Member>);
 
 /// Why a list of members is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ListError {
+#[non_exhaustive]
+pub enum MemberListError {
     /// There is no member on it.
     #[error("the list has no members; name at least one as host:port")]
     Empty,
@@ -115,20 +116,20 @@ impl Members {
     ///
     /// # Errors
     /// It has no members, too many, or two that are not told apart.
-    pub fn new(members: impl IntoIterator<Item = (u32, SocketAddr)>) -> Result<Self, ListError> {
+    pub fn new(members: impl IntoIterator<Item = (u32, SocketAddr)>) -> Result<Self, MemberListError> {
         // Written one way, whichever way it was given: peers compare it with where packets come from.
         let plain = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
         let member = |(id, address)| Member { id, address: plain(address) };
         let mut list: Vec<_> = members.into_iter().map(member).collect();
         if list.is_empty() {
-            return Err(ListError::Empty);
+            return Err(MemberListError::Empty);
         }
         if list.len() > Self::MOST {
-            return Err(ListError::TooMany { given: list.len() });
+            return Err(MemberListError::TooMany { given: list.len() });
         }
         let is_one = |ip: IpAddr| !ip.is_unspecified() && !ip.is_multicast() && ip != Ipv4Addr::BROADCAST;
         if let Some(&member) = list.iter().find(|member| !is_one(member.address.ip())) {
-            return Err(ListError::NotOne { member });
+            return Err(MemberListError::NotOne { member });
         }
         list.sort_by_key(|member| member.id);
         let mut addresses = BTreeMap::new();
@@ -136,10 +137,10 @@ impl Members {
             if let Some(&first) = place.checked_sub(1).and_then(|before| list.get(before))
                 && first.id == second.id
             {
-                return Err(ListError::DuplicateId { first, second });
+                return Err(MemberListError::DuplicateId { first, second });
             }
             if let Some(first) = addresses.insert(second.address, second) {
-                return Err(ListError::DuplicateAddress { first, second });
+                return Err(MemberListError::DuplicateAddress { first, second });
             }
         }
         Ok(Self(list))
@@ -149,8 +150,8 @@ impl Members {
     ///
     /// # Errors
     /// What is wrong with the file or the list.
-    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, ListError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ListError::File(error.kind()))?;
+    pub fn from_file(path: impl AsRef<Path>) -> Result<Self, MemberListError> {
+        let text = std::fs::read_to_string(path).map_err(|error| MemberListError::File(error.kind()))?;
         Self::from_toml(&text)
     }
 
@@ -169,20 +170,22 @@ impl Members {
     ///     "#,
     /// )?;
     /// assert_eq!(members.len(), 2);
-    /// # Ok::<(), ferroce_broker::ListError>(())
+    /// # Ok::<(), ferroce_broker::MemberListError>(())
     /// ```
     ///
     /// # Errors
     /// What is wrong with the text or the list.
-    pub fn from_toml(text: &str) -> Result<Self, ListError> {
+    pub fn from_toml(text: &str) -> Result<Self, MemberListError> {
         let root = DeTable::parse(text).map_err(|error| {
             let before = error.span().map_or(0, |span| span.start).min(text.len());
-            ListError::Syntax { line: 1 + text.bytes().take(before).filter(|byte| *byte == b'\n').count() }
+            MemberListError::Syntax {
+                line: 1 + text.bytes().take(before).filter(|byte| *byte == b'\n').count(),
+            }
         })?;
         let tables = root.get_ref().get("member").and_then(|value| value.get_ref().as_array());
         let mut found = Vec::new();
         for (place, table) in tables.into_iter().flat_map(|tables| tables.iter()).enumerate() {
-            let wrong = |what| ListError::Field { table: place + 1, what };
+            let wrong = |what| MemberListError::Field { table: place + 1, what };
             let table = table.get_ref().as_table().ok_or(wrong("id and address"))?;
             let field = |name: &str| table.get(name).map(toml::Spanned::get_ref);
             let id = field("id")
@@ -221,15 +224,15 @@ impl Members {
 
 /// `host:port,host:port`, numbered from 0 on, or `id=host:port,id=host:port`.
 impl FromStr for Members {
-    type Err = ListError;
+    type Err = MemberListError;
 
-    fn from_str(text: &str) -> Result<Self, ListError> {
+    fn from_str(text: &str) -> Result<Self, MemberListError> {
         let mut found = Vec::new();
         for (place, entry) in text.split(',').enumerate() {
             let entry = entry.trim();
-            let wrong = || ListError::Entry { entry: place + 1, text: entry.to_owned() };
+            let wrong = || MemberListError::Entry { entry: place + 1, text: entry.to_owned() };
             if entry.is_empty() && text.trim().is_empty() {
-                return Err(ListError::Empty);
+                return Err(MemberListError::Empty);
             }
             let (id, host) = match entry.split_once('=') {
                 Some((id, host)) => (id.trim().parse().map_err(|_| wrong())?, host.trim()),
@@ -254,8 +257,8 @@ impl fmt::Display for Members {
 }
 
 /// The first address that a name means.
-fn resolve(host: &str) -> Result<SocketAddr, ListError> {
-    let unresolved = |error| ListError::Unresolved { host: host.to_owned(), error };
+fn resolve(host: &str) -> Result<SocketAddr, MemberListError> {
+    let unresolved = |error| MemberListError::Unresolved { host: host.to_owned(), error };
     let mut found = host.to_socket_addrs().map_err(|error| unresolved(error.kind()))?;
     found.next().ok_or(unresolved(io::ErrorKind::NotFound))
 }
@@ -287,14 +290,17 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("127.0.0.1:7471") && text.contains("127.0.0.9:7471"), "{text}");
         let error = Members::new([member(3, 1), member(4, 1)]).unwrap_err();
-        assert!(matches!(error, ListError::DuplicateAddress { .. }));
+        assert!(matches!(error, MemberListError::DuplicateAddress { .. }));
     }
 
     #[test]
     fn an_address_is_that_of_one_server_however_it_is_written() {
         for host in ["0.0.0.0", "[::]", "224.0.0.1", "[ff02::1]", "255.255.255.255", "[::ffff:0.0.0.0]"] {
             let error = format!("127.0.0.1:1,{host}:2").parse::<Members>().unwrap_err();
-            assert!(matches!(error, ListError::NotOne { member: Member { id: 1, .. } }), "{host}: {error}");
+            assert!(
+                matches!(error, MemberListError::NotOne { member: Member { id: 1, .. } }),
+                "{host}: {error}"
+            );
         }
         let mapped: Members = "[::ffff:127.0.0.1]:1".parse().unwrap();
         assert_eq!(mapped, "127.0.0.1:1".parse().unwrap());
@@ -303,17 +309,20 @@ mod tests {
     #[test]
     fn what_is_no_list_is_named() {
         let parse = |text: &str| text.parse::<Members>().unwrap_err();
-        assert_eq!(parse(""), ListError::Empty);
-        assert_eq!(parse("127.0.0.1:1,nonsense"), ListError::Entry { entry: 2, text: "nonsense".into() });
-        assert!(matches!(parse("x=127.0.0.1:1"), ListError::Entry { entry: 1, .. }));
-        assert!(matches!(parse("127.0.0.1:70000"), ListError::Entry { entry: 1, .. }));
+        assert_eq!(parse(""), MemberListError::Empty);
+        assert_eq!(
+            parse("127.0.0.1:1,nonsense"),
+            MemberListError::Entry { entry: 2, text: "nonsense".into() }
+        );
+        assert!(matches!(parse("x=127.0.0.1:1"), MemberListError::Entry { entry: 1, .. }));
+        assert!(matches!(parse("127.0.0.1:70000"), MemberListError::Entry { entry: 1, .. }));
         let toml = |text| Members::from_toml(text).unwrap_err();
-        assert_eq!(toml("[[member]]\nid = = 3"), ListError::Syntax { line: 2 });
-        assert_eq!(toml(""), ListError::Empty);
+        assert_eq!(toml("[[member]]\nid = = 3"), MemberListError::Syntax { line: 2 });
+        assert_eq!(toml(""), MemberListError::Empty);
         assert!(matches!(
             toml("[[member]]\nid = -1\naddress='127.0.0.1:1'"),
-            ListError::Field { table: 1, .. }
+            MemberListError::Field { table: 1, .. }
         ));
-        assert!(matches!(toml("[[member]]\nid = 1"), ListError::Field { table: 1, .. }));
+        assert!(matches!(toml("[[member]]\nid = 1"), MemberListError::Field { table: 1, .. }));
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferroce_verbs::cm::CmError;
 
-use crate::error::Refusal;
+use crate::error::MemberRefusal;
 
 /// The first pause, and the one after a connection that stood.
 const FIRST: Duration = Duration::from_millis(20);
@@ -38,9 +38,9 @@ impl Pause {
     }
 
     /// How long to wait after an attempt came to nothing.
-    pub(crate) fn after_refusal(&mut self, refusal: &Refusal, chance: u32) -> Duration {
+    pub(crate) fn after_refusal(&mut self, refusal: &MemberRefusal, chance: u32) -> Duration {
         let is_absent =
-            matches!(refusal, Refusal::Unreached(error) if !matches!(error, CmError::Refused { .. }));
+            matches!(refusal, MemberRefusal::Unreached(error) if !matches!(error, CmError::Refused { .. }));
         if refusal.is_definite() {
             self.next = self.next.max(FIRST_MISFIT);
         }
@@ -97,10 +97,10 @@ mod tests {
     #[test]
     fn a_member_that_is_not_there_is_asked_more_often_than_one_that_refuses() {
         let mut pause = Pause::new();
-        let absent = Refusal::Unreached(CmError::NotListening { peer: "127.0.0.1:1".parse().unwrap() });
+        let absent = MemberRefusal::Unreached(CmError::NotListening { peer: "127.0.0.1:1".parse().unwrap() });
         let longest = (0..10).map(|_| pause.after_refusal(&absent, u32::MAX)).max();
         assert_eq!(longest, Some(LONGEST_ABSENT));
-        let longest = (0..10).map(|_| pause.after_refusal(&Refusal::HungUp, u32::MAX)).max();
+        let longest = (0..10).map(|_| pause.after_refusal(&MemberRefusal::HungUp, u32::MAX)).max();
         assert_eq!(longest, Some(LONGEST));
         // What is not there now is asked soon; what refused before is remembered.
         assert_eq!(pause.after_refusal(&absent, u32::MAX), LONGEST_ABSENT);
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn what_needs_a_person_is_not_tried_again_at_once() {
         let mut pause = Pause::new();
-        let misfit = Refusal::MaxMessage { here: 1, there: 2 };
+        let misfit = MemberRefusal::MaxMessage { here: 1, there: 2 };
         assert_eq!(pause.after_refusal(&misfit, u32::MAX), FIRST_MISFIT);
         assert_eq!(pause.after_refusal(&misfit, u32::MAX), 2 * FIRST_MISFIT);
     }

@@ -8,7 +8,7 @@ use ferroce_verbs::{Access, ProtectionDomain};
 
 use crate::buffer::Slots;
 use crate::conn::Conn;
-use crate::error::{Refusal, SetupError};
+use crate::error::{BrokerSetupError, MemberRefusal};
 use crate::lock;
 use crate::members::Member;
 use crate::receiving::Receiving;
@@ -34,7 +34,7 @@ struct Line {
     /// A connection that stands and has not been taken up.
     next: Option<Arc<Conn>>,
     /// What came of the last attempt.
-    refusal: Option<Refusal>,
+    refusal: Option<MemberRefusal>,
     /// Whether the member itself was behind it, as far as can be known.
     is_believed: bool,
     /// Whether it was ever there.
@@ -46,7 +46,7 @@ impl Peer {
         member: Member,
         domain: &ProtectionDomain,
         settings: &Settings,
-    ) -> Result<Arc<Self>, SetupError> {
+    ) -> Result<Arc<Self>, BrokerSetupError> {
         let stride = settings.stride();
         let region = domain.allocate(stride * settings.ring as usize, Access::empty())?;
         let slots = Arc::new(Slots::new(region, stride));
@@ -76,7 +76,7 @@ impl Peer {
     /// Keeps why it was not met; whether this is news. What may be the word of a stranger never takes the
     /// place of what is believed, and the same once more is no news: so a stranger that knocks for ever wakes
     /// no thread.
-    pub(crate) fn refuse(&self, refusal: Refusal, is_believed: bool) -> bool {
+    pub(crate) fn refuse(&self, refusal: MemberRefusal, is_believed: bool) -> bool {
         let mut line = lock(&self.line);
         let is_kept = is_believed || !line.is_believed || line.refusal.is_none();
         if !is_kept || (line.is_believed == is_believed && line.refusal.as_ref() == Some(&refusal)) {
@@ -86,7 +86,7 @@ impl Peer {
         true
     }
 
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
+    pub(crate) fn refusal(&self) -> Option<MemberRefusal> {
         lock(&self.line).refusal.clone()
     }
 
@@ -96,7 +96,7 @@ impl Peer {
     }
 
     /// Why the member will not come unless the version or a setting of one side changes.
-    pub(crate) fn misfit(&self) -> Option<Refusal> {
+    pub(crate) fn misfit(&self) -> Option<MemberRefusal> {
         let line = lock(&self.line);
         let refusal = line.refusal.as_ref()?;
         (line.is_believed && refusal.is_definite() && !line.has_been_there).then(|| refusal.clone())

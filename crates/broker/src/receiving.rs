@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ferroce_verbs::{AccessError, Completion, MemoryRegion, Status, WorkKind};
 
 use crate::conn::Conn;
-use crate::error::{Error, Why};
+use crate::error::{BrokerError, Why};
 use crate::lock;
 use crate::peer::Peer;
 use crate::sending::Look;
@@ -210,7 +210,7 @@ impl Receiving {
         look: Look,
         most: usize,
         callbacks: &mut Callbacks<'_>,
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, BrokerError> {
         if self.is_untold {
             self.is_untold = !lock(&peer.sending).tell_again(look);
         }
@@ -252,7 +252,7 @@ impl Receiving {
         look: Look,
         most: usize,
         callbacks: &mut Callbacks<'_>,
-    ) -> (usize, Result<Next, Error>) {
+    ) -> (usize, Result<Next, BrokerError>) {
         let mut count = 0;
         while count < most {
             if self.next == self.end && !self.look(conn, look) {
@@ -309,7 +309,7 @@ impl Receiving {
 }
 
 /// Calls a function of the program. If it panics, that ends here.
-pub(crate) fn call(peer: u32, function: impl FnOnce()) -> Result<(), Error> {
+pub(crate) fn call(peer: u32, function: impl FnOnce()) -> Result<(), BrokerError> {
     // What it captured is the program's own business; nothing of ours is half done meanwhile.
-    catch_unwind(AssertUnwindSafe(function)).map_err(|_| Error::Panicked { peer })
+    catch_unwind(AssertUnwindSafe(function)).map_err(|_| BrokerError::Panicked { peer })
 }

@@ -1,6 +1,6 @@
 //! How often a connection did not come about, by reason.
 
-use crate::error::Refusal;
+use crate::error::MemberRefusal;
 
 /// Writes the counters once, with their names, what they count, and for which refusal.
 macro_rules! counters {
@@ -20,7 +20,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            pub(crate) const fn count(&mut self, refusal: &Refusal) {
+            pub(crate) const fn count(&mut self, refusal: &MemberRefusal) {
                 match refusal {
                     $($refusal => self.$name += 1,)*
                 }
@@ -31,39 +31,39 @@ macro_rules! counters {
 
 counters! {
     /// Members that could not be reached.
-    unreached: Refusal::Unreached(_),
+    unreached: MemberRefusal::Unreached(_),
     /// What spoke was not a broker.
-    no_broker: Refusal::NoBroker,
+    no_broker: MemberRefusal::NoBroker,
     /// Another version of the protocol.
-    version: Refusal::Version { .. },
+    version: MemberRefusal::Version { .. },
     /// A request in the name of a member, from an address that is not the member's.
-    foreign_address: Refusal::ForeignAddress { .. },
+    foreign_address: MemberRefusal::ForeignAddress { .. },
     /// Only one side has a secret.
-    secret_missing: Refusal::SecretMissing { .. },
+    secret_missing: MemberRefusal::SecretMissing { .. },
     /// A proof that was not made with the same secret for the same words.
-    wrong_secret: Refusal::WrongSecret { .. },
+    wrong_secret: MemberRefusal::WrongSecret { .. },
     /// Another member was meant than the one that was found.
-    other_member: Refusal::OtherMember { .. },
+    other_member: MemberRefusal::OtherMember { .. },
     /// Another lane.
-    lane: Refusal::Lane { .. },
+    lane: MemberRefusal::Lane { .. },
     /// A member that only one of the two lists has.
-    unlisted: Refusal::Unlisted { .. },
+    unlisted: MemberRefusal::Unlisted { .. },
     /// A member that the two lists have at different addresses.
-    other_address: Refusal::OtherAddress { .. },
+    other_address: MemberRefusal::OtherAddress { .. },
     /// Messages with another limit.
-    max_message: Refusal::MaxMessage { .. },
+    max_message: MemberRefusal::MaxMessage { .. },
     /// A region that is needed and too small.
-    region_too_small: Refusal::RegionTooSmall { .. },
+    region_too_small: MemberRefusal::RegionTooSmall { .. },
     /// A request of a member that is to wait until it is asked.
-    out_of_turn: Refusal::OutOfTurn { .. },
+    out_of_turn: MemberRefusal::OutOfTurn { .. },
     /// Requests beyond what is answered at a time.
-    too_many: Refusal::TooMany { .. },
+    too_many: MemberRefusal::TooMany { .. },
     /// What was said cannot be read.
-    malformed: Refusal::Malformed(_),
+    malformed: MemberRefusal::Malformed(_),
     /// A handshake that took too long.
-    silent: Refusal::Silent,
+    silent: MemberRefusal::Silent,
     /// A handshake that the other side broke off.
-    hung_up: Refusal::HungUp,
+    hung_up: MemberRefusal::HungUp,
     /// This member's own device refused something.
-    here: Refusal::Here(_),
+    here: MemberRefusal::Here(_),
 }

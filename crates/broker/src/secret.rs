@@ -31,6 +31,7 @@ pub struct Secret([u8; Self::LEN]);
 
 /// Why something is no secret for a mesh. None of the cases tells what was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum SecretError {
     /// It was not made by the command.
     #[error(

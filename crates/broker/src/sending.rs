@@ -9,7 +9,7 @@ use ferroce_verbs::{
 
 use crate::buffer::{Piece, Post, Slots};
 use crate::conn::{Conn, OWN_WORK};
-use crate::error::{Error, Full, Why, WorkFailure};
+use crate::error::{BrokerError, Full, Why, WorkFailure};
 use crate::settings::Settings;
 
 /// What became of work that was posted under a name.
@@ -193,8 +193,8 @@ impl Sending {
     }
 
     /// The connection, if it is of use.
-    pub(crate) fn working(&self) -> Result<&Arc<Conn>, Error> {
-        let gone = |why| Error::Gone { peer: self.peer, why };
+    pub(crate) fn working(&self) -> Result<&Arc<Conn>, BrokerError> {
+        let gone = |why| BrokerError::Gone { peer: self.peer, why };
         let conn = self.conn.as_ref().ok_or(gone(self.why))?;
         match conn.broken() {
             None => Ok(conn),
@@ -203,7 +203,7 @@ impl Sending {
     }
 
     /// A place in the ring and, for messages, room at the peer; which connection it is for.
-    pub(crate) fn reserve(&mut self, takes_room: bool) -> Result<u64, Error> {
+    pub(crate) fn reserve(&mut self, takes_room: bool) -> Result<u64, BrokerError> {
         self.working()?;
         if self.full(takes_room).is_some() {
             // What is gathered may be what the place or the room waits for.
@@ -211,7 +211,7 @@ impl Sending {
             self.reap(Look::Poll);
             self.working()?;
             if let Some(full) = self.full(takes_room) {
-                return Err(Error::WouldBlock { peer: self.peer, full });
+                return Err(BrokerError::WouldBlock { peer: self.peer, full });
             }
         }
         self.open += 1;
@@ -238,14 +238,14 @@ impl Sending {
     }
 
     /// A place for a message, and a slot for its bytes; which connection they are for.
-    pub(crate) fn reserve_slot(&mut self) -> Result<(u64, u32), Error> {
+    pub(crate) fn reserve_slot(&mut self) -> Result<(u64, u32), BrokerError> {
         let connection = self.reserve(true)?;
         match self.free_slots.pop() {
             Some(slot) => Ok((connection, slot)),
             None => {
                 // Buffers from before the last connection are still held.
                 self.give_up_place(connection);
-                Err(Error::WouldBlock { peer: self.peer, full: Full::Ring { ring: self.ring } })
+                Err(BrokerError::WouldBlock { peer: self.peer, full: Full::Ring { ring: self.ring } })
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::broker::Broker;
 use crate::buffer::{Post, SendBuf};
 use crate::conn::Conn;
 use crate::datagrams::{Datagram, Recipient};
-use crate::error::Error;
+use crate::error::BrokerError;
 use crate::lock;
 use crate::peer::Peer;
 use crate::receiving::{Callbacks, Change, Message, call};
@@ -40,7 +40,7 @@ impl Broker {
     ///
     /// # Errors
     /// The function panicked; the message counts as taken off.
-    pub fn poll_receives(&self, mut each: impl FnMut(Message<'_>)) -> Result<usize, Error> {
+    pub fn poll_receives(&self, mut each: impl FnMut(Message<'_>)) -> Result<usize, BrokerError> {
         self.receive_all(&mut each)
     }
 
@@ -48,7 +48,11 @@ impl Broker {
     ///
     /// # Errors
     /// There is no such peer, or the function panicked.
-    pub fn poll_receives_from(&self, peer: u32, mut each: impl FnMut(Message<'_>)) -> Result<usize, Error> {
+    pub fn poll_receives_from(
+        &self,
+        peer: u32,
+        mut each: impl FnMut(Message<'_>),
+    ) -> Result<usize, BrokerError> {
         let found = self.peer(peer)?;
         let mut count = 0;
         for look in [Look::Take, Look::Poll] {
@@ -66,7 +70,7 @@ impl Broker {
     ///
     /// # Errors
     /// The function panicked; what it was called for counts as told.
-    pub fn poll_sends(&self, mut each: impl FnMut(Done)) -> Result<usize, Error> {
+    pub fn poll_sends(&self, mut each: impl FnMut(Done)) -> Result<usize, BrokerError> {
         self.reap_all(&mut each)
     }
 
@@ -74,7 +78,7 @@ impl Broker {
     ///
     /// # Errors
     /// There is no such peer, or the function panicked.
-    pub fn poll_sends_to(&self, peer: u32, mut each: impl FnMut(Done)) -> Result<usize, Error> {
+    pub fn poll_sends_to(&self, peer: u32, mut each: impl FnMut(Done)) -> Result<usize, BrokerError> {
         let found = self.peer(peer)?;
         let mut count = 0;
         for look in [Look::Take, Look::Poll] {
@@ -96,7 +100,7 @@ impl Broker {
         &self,
         timeout: Duration,
         mut each: impl FnMut(Message<'_>),
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, BrokerError> {
         self.sleep_until(timeout, Sleep::RECEIVES, || self.receive_all(&mut each))
     }
 
@@ -104,7 +108,7 @@ impl Broker {
     ///
     /// # Errors
     /// The function panicked.
-    pub fn wait_sends(&self, timeout: Duration, mut each: impl FnMut(Done)) -> Result<usize, Error> {
+    pub fn wait_sends(&self, timeout: Duration, mut each: impl FnMut(Done)) -> Result<usize, BrokerError> {
         self.sleep_until(timeout, Sleep::SENDS, || self.reap_all(&mut each))
     }
 
@@ -117,7 +121,7 @@ impl Broker {
         timeout: Duration,
         mut message: impl FnMut(Message<'_>),
         mut done: impl FnMut(Done),
-    ) -> Result<usize, Error> {
+    ) -> Result<usize, BrokerError> {
         let both = Sleep { receives: true, sends: true, datagrams: false };
         self.sleep_until(timeout, both, || Ok(self.receive_all(&mut message)? + self.reap_all(&mut done)?))
     }
@@ -126,32 +130,38 @@ impl Broker {
     /// called for a message it must not wait for a peer that waits in the same way.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or the peer is not there.
-    pub fn wait_send_buf(&self, peer: u32, timeout: Duration) -> Result<SendBuf, Error> {
+    /// [`BrokerError::TimedOut`], or the peer is not there.
+    pub fn wait_send_buf(&self, peer: u32, timeout: Duration) -> Result<SendBuf, BrokerError> {
         self.with_room(peer, timeout, || self.send_buf(peer))
     }
 
     /// [`send`](Self::send) that sleeps until there is room, or the time is over.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], too many bytes, or the peer is not there.
-    pub fn wait_send(&self, peer: u32, bytes: &[u8], post: Post, timeout: Duration) -> Result<(), Error> {
+    /// [`BrokerError::TimedOut`], too many bytes, or the peer is not there.
+    pub fn wait_send(
+        &self,
+        peer: u32,
+        bytes: &[u8],
+        post: Post,
+        timeout: Duration,
+    ) -> Result<(), BrokerError> {
         self.with_room(peer, timeout, || self.send(peer, bytes, post))
     }
 
     /// Repeats what would block until there is room, or the time is over.
     ///
     /// # Errors
-    /// [`Error::TimedOut`], or what else is in the way.
+    /// [`BrokerError::TimedOut`], or what else is in the way.
     pub fn with_room<T>(
         &self,
         peer: u32,
         timeout: Duration,
-        mut attempt: impl FnMut() -> Result<T, Error>,
-    ) -> Result<T, Error> {
+        mut attempt: impl FnMut() -> Result<T, BrokerError>,
+    ) -> Result<T, BrokerError> {
         // Mostly there is room, and the time is not needed.
         let mut full = match attempt() {
-            Err(Error::WouldBlock { full, .. }) => full,
+            Err(BrokerError::WouldBlock { full, .. }) => full,
             other => return other,
         };
         let begin = now();
@@ -168,13 +178,13 @@ impl Broker {
         loop {
             let left = until(end);
             if left.is_zero() {
-                return Err(Error::TimedOut { peer, after: timeout, full });
+                return Err(BrokerError::TimedOut { peer, after: timeout, full });
             }
             // What is under way makes room in the ring, which wakes us; room at the peer does not.
             self.sleep_for_sends(peer, nap.min(left));
             nap = (nap * 2).min(LONGEST_NAP);
             match attempt() {
-                Err(Error::WouldBlock { full: of, .. }) => full = of,
+                Err(BrokerError::WouldBlock { full: of, .. }) => full = of,
                 other => return other,
             }
         }
@@ -190,7 +200,7 @@ impl Broker {
     ///
     /// # Errors
     /// A member that has not acknowledged everything when the time is over. The broker has left then too.
-    pub fn leave(&self, timeout: Duration) -> Result<(), Error> {
+    pub fn leave(&self, timeout: Duration) -> Result<(), BrokerError> {
         let end = now() + timeout;
         self.flush_all();
         let mut late = None;
@@ -207,7 +217,7 @@ impl Broker {
     }
 
     /// Waits until nothing is under way to a peer.
-    fn settle(&self, peer: &Peer, end: Time, timeout: Duration) -> Result<(), Error> {
+    fn settle(&self, peer: &Peer, end: Time, timeout: Duration) -> Result<(), BrokerError> {
         loop {
             let mut sending = lock(&peer.sending);
             sending.ring_doorbell();
@@ -219,7 +229,7 @@ impl Broker {
             let left = until(end);
             if left.is_zero() {
                 let full = crate::Full::Ring { ring: self.inner.common.party.settings.ring };
-                return Err(Error::TimedOut { peer: peer.member.id, after: timeout, full });
+                return Err(BrokerError::TimedOut { peer: peer.member.id, after: timeout, full });
             }
             self.sleep_for_sends(peer.member.id, left.min(BESIDE_OTHERS));
         }
@@ -229,8 +239,8 @@ impl Broker {
     /// without a promise that any arrive.
     ///
     /// # Errors
-    /// Too many bytes, or [`Error::WouldBlock`]; both name ourselves.
-    pub fn broadcast(&self, bytes: &[u8], imm: Option<u32>) -> Result<(), Error> {
+    /// Too many bytes, or [`BrokerError::WouldBlock`]; both name ourselves.
+    pub fn broadcast(&self, bytes: &[u8], imm: Option<u32>) -> Result<(), BrokerError> {
         let recipient = |peer: &Arc<Peer>| {
             let sending = lock(&peer.sending);
             let conn = sending.working().ok()?;
@@ -250,7 +260,7 @@ impl Broker {
     ///
     /// # Errors
     /// The function panicked.
-    pub fn poll_datagrams(&self, mut each: impl FnMut(Datagram)) -> Result<usize, Error> {
+    pub fn poll_datagrams(&self, mut each: impl FnMut(Datagram)) -> Result<usize, BrokerError> {
         self.datagrams(Look::Poll, &mut each)
     }
 
@@ -258,7 +268,11 @@ impl Broker {
     ///
     /// # Errors
     /// The function panicked.
-    pub fn wait_datagrams(&self, timeout: Duration, mut each: impl FnMut(Datagram)) -> Result<usize, Error> {
+    pub fn wait_datagrams(
+        &self,
+        timeout: Duration,
+        mut each: impl FnMut(Datagram),
+    ) -> Result<usize, BrokerError> {
         let sleep = Sleep { datagrams: true, ..Sleep::default() };
         self.sleep_until(timeout, sleep, || self.datagrams(Look::Poll, &mut each))
     }
@@ -269,7 +283,7 @@ impl Broker {
         self.inner.datagrams.strangers()
     }
 
-    fn datagrams(&self, look: Look, each: &mut dyn FnMut(Datagram)) -> Result<usize, Error> {
+    fn datagrams(&self, look: Look, each: &mut dyn FnMut(Datagram)) -> Result<usize, BrokerError> {
         let who = |gid: Gid, qpn: Qpn| {
             let is_it = |peer: &&Arc<Peer>| {
                 let sending = lock(&peer.sending);
@@ -282,7 +296,7 @@ impl Broker {
     }
 
     /// Messages of all peers.
-    fn receive_all(&self, each: &mut dyn FnMut(Message<'_>)) -> Result<usize, Error> {
+    fn receive_all(&self, each: &mut dyn FnMut(Message<'_>)) -> Result<usize, BrokerError> {
         let peers = &self.inner.common.peers;
         let start = self.inner.turn.fetch_add(1, Ordering::Relaxed);
         let rotated = (0..peers.len()).map(|step| &peers[start.wrapping_add(step) % peers.len()]);
@@ -310,7 +324,7 @@ impl Broker {
         peer: &Peer,
         look: Look,
         each: &mut dyn FnMut(Message<'_>),
-    ) -> Result<Option<usize>, Error> {
+    ) -> Result<Option<usize>, BrokerError> {
         let Ok(mut receiving) = peer.receiving.try_lock() else { return Ok(None) };
         let change = |change: &Change| (self.inner.on_change)(self, change);
         let mut callbacks = Callbacks { message: each, change: &change };
@@ -318,7 +332,7 @@ impl Broker {
     }
 
     /// Work of all peers that is done.
-    fn reap_all(&self, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
+    fn reap_all(&self, each: &mut dyn FnMut(Done)) -> Result<usize, BrokerError> {
         let mut count = 0;
         for may_turn in [false, true] {
             let mut has_turned = false;
@@ -340,8 +354,8 @@ impl Broker {
         &self,
         timeout: Duration,
         sleep: Sleep,
-        mut look: impl FnMut() -> Result<usize, Error>,
-    ) -> Result<usize, Error> {
+        mut look: impl FnMut() -> Result<usize, BrokerError>,
+    ) -> Result<usize, BrokerError> {
         // If something is found at once, the time is not needed.
         let found = look()?;
         if found > 0 {
@@ -392,10 +406,13 @@ impl Broker {
 }
 
 /// Repeats what would block until it does not, for a moment.
-fn repeat_until<T>(end: Time, mut attempt: impl FnMut() -> Result<T, Error>) -> Option<Result<T, Error>> {
+fn repeat_until<T>(
+    end: Time,
+    mut attempt: impl FnMut() -> Result<T, BrokerError>,
+) -> Option<Result<T, BrokerError>> {
     while now() < end {
         match attempt() {
-            Err(Error::WouldBlock { .. }) => std::hint::spin_loop(),
+            Err(BrokerError::WouldBlock { .. }) => std::hint::spin_loop(),
             other => return Some(other),
         }
     }
@@ -416,7 +433,7 @@ impl Sleep {
 }
 
 /// Work of one peer that is done; how much.
-fn reap_from(peer: &Peer, look: Look, each: &mut dyn FnMut(Done)) -> Result<usize, Error> {
+fn reap_from(peer: &Peer, look: Look, each: &mut dyn FnMut(Done)) -> Result<usize, BrokerError> {
     let mut sending = lock(&peer.sending);
     sending.reap(look);
     let mut count = 0;

@@ -76,7 +76,7 @@ impl Worker<'_> {
         let imm = Post::new().imm(u32::try_from(number).unwrap());
         match self.broker.send(peer, bytes, imm) {
             Ok(()) => true,
-            Err(Error::WouldBlock { .. }) => false,
+            Err(BrokerError::WouldBlock { .. }) => false,
             Err(error) => panic!("{error}"),
         }
     }

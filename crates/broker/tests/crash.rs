@@ -88,7 +88,7 @@ fn the_other_process() {
                 );
                 match broker.send(peer, &bytes, Post::new()) {
                     Ok(()) => *number += 1,
-                    Err(Error::WouldBlock { .. } | Error::Gone { .. }) => break,
+                    Err(BrokerError::WouldBlock { .. } | BrokerError::Gone { .. }) => break,
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -132,7 +132,7 @@ fn a_message_of_maximum_size_arrives_whole_and_one_over_it_is_refused() {
     let bytes: Vec<u8> = (0..100_001_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
     mesh[0].send(1, &bytes, Post::new()).unwrap();
     assert_eq!(next_message(&mesh[1]).2, bytes);
-    let too_long = Error::TooLong { peer: 1, given: 100_002, allowed: 100_001 };
+    let too_long = BrokerError::TooLong { peer: 1, given: 100_002, allowed: 100_001 };
     assert_eq!(mesh[0].send(1, &[0; 100_002], Post::new()).unwrap_err(), too_long);
     let region = Arc::new(mesh[0].domain().allocate(100_002, Access::empty()).unwrap());
     assert_eq!(mesh[0].post_send_from(1, &region, Post::new()).unwrap_err(), too_long);
@@ -150,13 +150,13 @@ fn a_message_of_maximum_size_arrives_whole_and_one_over_it_is_refused() {
 #[test]
 fn an_unknown_peer_is_an_error_that_says_so() {
     let mesh = mesh(155, 2, |builder| builder);
-    let unknown = Error::UnknownPeer { peer: 7 };
+    let unknown = BrokerError::UnknownPeer { peer: 7 };
     assert_eq!(mesh[0].send(7, b"hello?", Post::new()).unwrap_err(), unknown);
     assert_eq!(mesh[0].send_buf(7).unwrap_err(), unknown);
     assert_eq!(mesh[0].flush(7).unwrap_err(), unknown);
     assert_eq!(mesh[0].poll_sends_to(7, |_| ()).unwrap_err(), unknown);
     assert_eq!(mesh[0].poll_receives_from(7, |_| ()).unwrap_err(), unknown);
-    assert_eq!(mesh[0].send(0, b"hello, me", Post::new()).unwrap_err(), Error::Myself { me: 0 });
+    assert_eq!(mesh[0].send(0, b"hello, me", Post::new()).unwrap_err(), BrokerError::Myself { me: 0 });
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn a_callback_that_panics_is_contained() {
             assert_ne!(broker.me(), 1, "planned");
         })
     });
-    assert_eq!(mesh[1].poll_receives(|_| ()).unwrap_err(), Error::Panicked { peer: 0 }, "the change");
+    assert_eq!(mesh[1].poll_receives(|_| ()).unwrap_err(), BrokerError::Panicked { peer: 0 }, "the change");
     for number in 0..20_u32 {
         mesh[0].wait_send(1, &number.to_be_bytes(), Post::new().id(7), SOON).unwrap();
         let panicked = loop {
@@ -180,9 +180,9 @@ fn a_callback_that_panics_is_contained() {
                 Err(error) => break error,
             }
         };
-        assert_eq!(panicked, Error::Panicked { peer: 0 });
+        assert_eq!(panicked, BrokerError::Panicked { peer: 0 });
         let panicked = mesh[0].wait_sends(SOON, |_| panic!("planned"));
-        assert_eq!(panicked.unwrap_err(), Error::Panicked { peer: 1 });
+        assert_eq!(panicked.unwrap_err(), BrokerError::Panicked { peer: 1 });
     }
     // Everything works as before, and nothing comes twice.
     mesh[0].send(1, b"the last", Post::new()).unwrap();
@@ -214,7 +214,7 @@ fn immediate_data_may_be_0_and_all_ones() {
         assert_eq!(written, [(Some(imm), true, 8, vec![])]);
     }
     let refused = mesh[0].post_read(1, &region, At::offset(0, 0), Post::new().imm(0));
-    assert_eq!(refused.unwrap_err(), Error::NoImm);
+    assert_eq!(refused.unwrap_err(), BrokerError::NoImm);
 }
 
 #[test]
@@ -278,19 +278,19 @@ fn work_outside_of_what_is_exposed_is_refused_with_both_values() {
     let mesh = mesh(160, 2, |builder| builder.allocate(0, 100));
     let local = Arc::new(mesh[0].domain().allocate(16, Access::LOCAL_WRITE).unwrap());
     let outside = mesh[0].post_write(1, &local, At::offset(0, 90), Post::new()).unwrap_err();
-    let expected = Error::OutsideRegion { peer: 1, region: 0, at: 90, len: 16, start: 0, size: 100 };
+    let expected = BrokerError::OutsideRegion { peer: 1, region: 0, at: 90, len: 16, start: 0, size: 100 };
     assert_eq!(outside, expected);
     let start = mesh[0].remote(1, 0).unwrap().remote.address;
     for at in [start - 1, start + 85, u64::MAX] {
         let outside = mesh[0].post_read(1, &local, At::address(0, at), Post::new()).unwrap_err();
-        assert_eq!(outside, Error::OutsideRegion { peer: 1, region: 0, at, len: 16, start, size: 100 });
+        assert_eq!(outside, BrokerError::OutsideRegion { peer: 1, region: 0, at, len: 16, start, size: 100 });
     }
     let unknown = mesh[0].post_write(1, &local, At::offset(9, 0), Post::new()).unwrap_err();
-    assert_eq!(unknown, Error::UnknownRegion { peer: 1, region: 9 });
+    assert_eq!(unknown, BrokerError::UnknownRegion { peer: 1, region: 9 });
     let not_eight = mesh[0].fetch_add(1, &local, At::offset(0, 0), 1, Post::new()).unwrap_err();
-    assert_eq!(not_eight, Error::NotEight { given: 16 });
+    assert_eq!(not_eight, BrokerError::NotEight { given: 16 });
     let beyond = mesh[0].post_write(1, Piece::new(&local, 8..17), At::offset(0, 0), Post::new());
-    assert!(matches!(beyond.unwrap_err(), Error::Access(_)));
+    assert!(matches!(beyond.unwrap_err(), BrokerError::Access(_)));
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn a_failed_request_ends_one_connection_and_a_new_one_is_made() {
         loop {
             match mesh[0].send(1, b"again", Post::new()) {
                 Ok(()) => break,
-                Err(Error::Gone { peer: 1, .. }) => {
+                Err(BrokerError::Gone { peer: 1, .. }) => {
                     mesh[0].wait_receives(SOON, |_| ()).unwrap();
                 }
                 Err(error) => panic!("{error}"),
@@ -368,16 +368,16 @@ fn a_full_ring_is_back_pressure_and_ends_when_the_peer_polls() {
     let full = loop {
         match mesh[0].send(1, &sent.to_be_bytes(), Post::new()) {
             Ok(()) => sent += 1,
-            Err(Error::WouldBlock { peer: 1, full: full @ Full::Peer { .. } }) => break full,
+            Err(BrokerError::WouldBlock { peer: 1, full: full @ Full::Peer { .. } }) => break full,
             // What is under way arrives soon.
-            Err(Error::WouldBlock { full: Full::Ring { .. }, .. }) => {}
+            Err(BrokerError::WouldBlock { full: Full::Ring { .. }, .. }) => {}
             Err(error) => panic!("{error}"),
         }
     };
     assert_eq!((full, sent), (Full::Peer { room: 8 }, 8));
     let limit = Duration::from_millis(30);
     let timed_out = mesh[0].wait_send(1, b"too early", Post::new(), limit).unwrap_err();
-    assert_eq!(timed_out, Error::TimedOut { peer: 1, after: limit, full });
+    assert_eq!(timed_out, BrokerError::TimedOut { peer: 1, after: limit, full });
     let mut got = 0;
     while got < 8 {
         mesh[1].wait_receives(SOON, |_| got += 1).unwrap();
@@ -392,7 +392,7 @@ fn a_full_ring_is_back_pressure_and_ends_when_the_peer_polls() {
     }
     assert_eq!(named, 8);
     let error = mesh[0].send(1, b"more", Post::new()).unwrap_err();
-    assert_eq!(error, Error::WouldBlock { peer: 1, full: Full::Unpolled { ring: 8 } });
+    assert_eq!(error, BrokerError::WouldBlock { peer: 1, full: Full::Unpolled { ring: 8 } });
     let mut ids = Vec::new();
     mesh[0].poll_sends(|done| ids.push(done.id)).unwrap();
     assert_eq!(ids, (0..8).collect::<Vec<_>>());
@@ -455,6 +455,6 @@ fn datagrams_reach_everybody() {
         }
     }
     let too_long = mesh[0].broadcast(&vec![0; longest.len() + 1], None).unwrap_err();
-    assert_eq!(too_long, Error::TooLong { peer: 0, given: longest.len() + 1, allowed: longest.len() });
+    assert_eq!(too_long, BrokerError::TooLong { peer: 0, given: longest.len() + 1, allowed: longest.len() });
     assert_eq!(mesh[1].strange_datagrams(), 0);
 }

@@ -66,7 +66,7 @@ fn a_member_that_leaves_and_comes_back_is_told_of_in_order() {
         }
         assert_eq!(next, 10);
         let gone = zero.send(1, b"anybody there?", Post::new()).unwrap_err();
-        assert_eq!(gone, Error::Gone { peer: 1, why: Why::Left });
+        assert_eq!(gone, BrokerError::Gone { peer: 1, why: Why::Left });
     }
     let log = log.lock().unwrap();
     let told: Vec<_> = log.iter().filter(|change| change.peer() == 1).copied().collect();
@@ -125,7 +125,7 @@ fn a_buffer_for_somebody_who_came_back_is_not_sent() {
     let one = builder(&members, 1).ring(1).start().unwrap();
     wait_changes(&zero, &log, 3);
     let gone = zero.post_send(buf, Post::new()).unwrap_err();
-    assert!(matches!(gone, Error::Gone { peer: 1, .. }));
+    assert!(matches!(gone, BrokerError::Gone { peer: 1, .. }));
     // Its place has come back.
     zero.wait_send(1, b"for the second", Post::new(), SOON).unwrap();
     assert_eq!(next_message(&one).2, b"for the second");
@@ -257,7 +257,7 @@ fn goodbye_waits_until_everything_has_arrived() {
     }
     mesh[0].leave(SOON).unwrap();
     let gone = mesh[0].send(1, b"too late", Post::new()).unwrap_err();
-    assert_eq!(gone, Error::Gone { peer: 1, why: Why::LeftHere });
+    assert_eq!(gone, BrokerError::Gone { peer: 1, why: Why::LeftHere });
     let mut next = 0_u8;
     while next < 200 {
         let take = |message: Message<'_>| {

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use ferroce_broker::*;
-use ferroce_verbs::Service;
 use ferroce_verbs::cm::{self, CmError, CmOptions, Listener};
+use ferroce_verbs::{Chain, Service};
 use rig::{SOON, builder, device, eventually, members, start_all};
 
 /// A member that waits in vain does not do so for long.
@@ -22,7 +22,7 @@ fn two(net: u8, with: impl Fn(u32, Builder) -> Builder) -> [StartError; 2] {
 }
 
 /// Why a member does not fit, however it came out.
-fn refusal(error: &StartError) -> Refusal {
+fn refusal(error: &StartError) -> MemberRefusal {
     match error {
         StartError::Refused { refusal, .. } => (**refusal).clone(),
         StartError::Missing { missing, .. } => missing[0].refusal.clone().expect("something is known"),
@@ -33,9 +33,9 @@ fn refusal(error: &StartError) -> Refusal {
 #[test]
 fn messages_of_different_sizes() {
     let [zero, one] = two(170, |id, builder| builder.max_message(100 + id));
-    assert_eq!(refusal(&zero), Refusal::MaxMessage { here: 100, there: 101 });
-    assert_eq!(refusal(&one), Refusal::MaxMessage { here: 101, there: 100 });
-    let text = zero.to_string();
+    assert_eq!(refusal(&zero), MemberRefusal::MaxMessage { here: 100, there: 101 });
+    assert_eq!(refusal(&one), MemberRefusal::MaxMessage { here: 101, there: 100 });
+    let text = Chain::of(&zero).to_string();
     assert!(text.contains("member 0 (127.0.170.1:7471) and member 1 (127.0.170.2:7471)"), "{text}");
     assert!(text.contains("100 bytes here and 101 there"), "{text}");
 }
@@ -46,11 +46,11 @@ fn a_region_too_small_or_not_there() {
         0 => builder.allocate(5, 1000).deadline(IN_VAIN),
         _ => builder.allocate(5, 2000).require(5, 1500),
     });
-    assert_eq!(refusal(&one), Refusal::RegionTooSmall { region: 5, needed: 1500, there: 1000 });
+    assert_eq!(refusal(&one), MemberRefusal::RegionTooSmall { region: 5, needed: 1500, there: 1000 });
     // The other one would be content; it only sees that its peer hangs up.
-    assert_eq!(refusal(&zero), Refusal::HungUp);
+    assert_eq!(refusal(&zero), MemberRefusal::HungUp);
     let [zero, one] = two(172, |_, builder| builder.require(7, 1).deadline(IN_VAIN));
-    let missing = Refusal::RegionTooSmall { region: 7, needed: 1, there: 0 };
+    let missing = MemberRefusal::RegionTooSmall { region: 7, needed: 1, there: 0 };
     assert_eq!((refusal(&zero), refusal(&one)), (missing.clone(), missing));
 }
 
@@ -63,12 +63,12 @@ fn a_wrong_secret() {
     // The side that asks is told by the answer; the side that is asked believes no stranger, and goes on
     // waiting.
     assert!(matches!(one, StartError::Refused { .. }), "{one}");
-    assert_eq!(refusal(&one), Refusal::WrongSecret { here: 1, there: 0 });
+    assert_eq!(refusal(&one), MemberRefusal::WrongSecret { here: 1, there: 0 });
     eventually(&zero, |zero| zero.refusals().wrong_secret > 0);
     let zero = zero.wait_for_all(Duration::ZERO).unwrap_err();
     assert!(matches!(zero, StartError::Missing { .. }), "{zero}");
-    assert_eq!(refusal(&zero), Refusal::WrongSecret { here: 0, there: 1 });
-    let text = one.to_string();
+    assert_eq!(refusal(&zero), MemberRefusal::WrongSecret { here: 0, there: 1 });
+    let text = Chain::of(&one).to_string();
     assert!(text.contains("the secret of member 0 is not that of member 1"), "{text}");
 }
 
@@ -78,9 +78,12 @@ fn a_secret_on_one_side_only() {
         0 => builder.deadline(IN_VAIN),
         _ => builder.secret(Secret::generate().unwrap()),
     });
-    assert_eq!(refusal(&zero), Refusal::SecretMissing { here: false, there: true });
-    assert_eq!(refusal(&one), Refusal::SecretMissing { here: true, there: false });
-    assert!(one.to_string().contains("a secret is set here, and no secret is set there"), "{one}");
+    assert_eq!(refusal(&zero), MemberRefusal::SecretMissing { here: false, there: true });
+    assert_eq!(refusal(&one), MemberRefusal::SecretMissing { here: true, there: false });
+    assert!(
+        Chain::of(&one).to_string().contains("a secret is set here, and no secret is set there"),
+        "{one}"
+    );
 }
 
 #[test]
@@ -102,9 +105,9 @@ fn lists_with_different_addresses() {
     let started = start_all([builder(&here, 0), builder(&there, 1)]);
     let errors: Vec<_> = started.into_iter().map(Result::unwrap_err).collect();
     let (ours, theirs) = (here.get(2).unwrap(), there.get(2).unwrap());
-    assert_eq!(refusal(&errors[0]), Refusal::OtherAddress { here: ours, there: theirs });
-    assert_eq!(refusal(&errors[1]), Refusal::OtherAddress { here: theirs, there: ours });
-    let text = errors[0].to_string();
+    assert_eq!(refusal(&errors[0]), MemberRefusal::OtherAddress { here: ours, there: theirs });
+    assert_eq!(refusal(&errors[1]), MemberRefusal::OtherAddress { here: theirs, there: ours });
+    let text = Chain::of(&errors[0]).to_string();
     assert!(text.contains("127.0.176.3:7471") && text.contains("127.0.176.99:7471"), "{text}");
 }
 
@@ -114,11 +117,11 @@ fn lists_of_different_length() {
     let started = start_all([builder(&short, 0), builder(&long, 1)]);
     let errors: Vec<_> = started.into_iter().map(Result::unwrap_err).collect();
     let member = long.get(2).unwrap();
-    assert_eq!(refusal(&errors[0]), Refusal::Unlisted { member, here: false });
-    assert_eq!(refusal(&errors[1]), Refusal::Unlisted { member, here: true });
+    assert_eq!(refusal(&errors[0]), MemberRefusal::Unlisted { member, here: false });
+    assert_eq!(refusal(&errors[1]), MemberRefusal::Unlisted { member, here: true });
     // A member that is not on the list at all is told so by the member that it asks.
     let started = start_all([builder(&short, 0).deadline(IN_VAIN), builder(&long, 2)]);
-    assert_eq!(refusal(started[1].as_ref().unwrap_err()), Refusal::Unlisted { member, here: true });
+    assert_eq!(refusal(started[1].as_ref().unwrap_err()), MemberRefusal::Unlisted { member, here: true });
 }
 
 #[test]
@@ -129,9 +132,9 @@ fn somebody_else_at_the_address() {
     let there = Members::new([(1, address(1)), (5, address(2))]).unwrap();
     let started = start_all([builder(&here, 0).deadline(IN_VAIN), builder(&there, 5)]);
     let one = started[1].as_ref().unwrap_err();
-    assert_eq!(refusal(one), Refusal::OtherMember { asked: 1, found: 0 });
+    assert_eq!(refusal(one), MemberRefusal::OtherMember { asked: 1, found: 0 });
     let zero = started[0].as_ref().unwrap_err();
-    assert_eq!(refusal(zero), Refusal::OtherMember { asked: 1, found: 0 });
+    assert_eq!(refusal(zero), MemberRefusal::OtherMember { asked: 1, found: 0 });
 }
 
 #[test]
@@ -147,8 +150,8 @@ fn another_version_asks() {
     let CmError::Refused { private_data, .. } = error else { panic!("{error}") };
     assert_eq!(private_data[..12], *b"fbrk\x00\x02\x01\x00\x00\x00\x00\x02", "ours is version 2");
     let error = zero.wait_for_all(IN_VAIN).unwrap_err();
-    assert_eq!(refusal(&error), Refusal::Version { here: 2, there: 99 });
-    assert!(error.to_string().contains("version 99"), "{error}");
+    assert_eq!(refusal(&error), MemberRefusal::Version { here: 2, there: 99 });
+    assert!(Chain::of(&error).to_string().contains("version 99"), "{error}");
 }
 
 #[test]
@@ -162,7 +165,7 @@ fn another_version_answers() {
         request.reject(b"fbrk\x00\x09\x01\x00\x00\x00\x00\x09").unwrap();
         starting.join().unwrap().unwrap_err()
     });
-    assert_eq!(refusal(&error), Refusal::Version { here: 2, there: 9 });
+    assert_eq!(refusal(&error), MemberRefusal::Version { here: 2, there: 9 });
 }
 
 #[test]

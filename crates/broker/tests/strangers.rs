@@ -34,7 +34,7 @@ fn a_broker_without_a_secret_refuses_a_member_from_a_foreign_address() {
     assert_eq!(private_data[..12], *b"fbrk\x00\x02\x06\x00\x00\x00\x00\x00", "it is told why");
     assert_eq!(private_data[12..28], *b"\0\0\0\0\0\0\0\0\0\0\xff\xff\x7f\x00\xc8\x42", "and what was seen");
     let (member, from) = (members.get(1).unwrap(), foreign);
-    assert_eq!(zero.status()[0].refusal, Some(Refusal::ForeignAddress { member, from }));
+    assert_eq!(zero.status()[0].refusal, Some(MemberRefusal::ForeignAddress { member, from }));
     assert_eq!(zero.refusals(), Refusals { foreign_address: 1, ..Refusals::default() });
     assert!(!zero.is_connected(1));
     // The member itself is let in, and not thrown out again.

@@ -9,7 +9,7 @@ use ferroce_wire::{Gid, Qpn};
 
 use crate::engine::handles::{Handle, PLACE, place_of};
 use crate::engine::qps::Way;
-use crate::error::{AddressError, CreateError};
+use crate::error::{CreateError, RouteError};
 use crate::limits::Limits;
 use crate::nic::Nic;
 
@@ -51,9 +51,9 @@ impl AddressVector {
 
     /// The way to the peer, and whether it leads back to this device. To a group it does on a loopback device:
     /// copies are made there, and nothing is sent to the group's address.
-    pub(crate) fn resolve(&self, nic: &Nic, chosen_label: u32, to: To) -> Result<(Way, bool), AddressError> {
+    pub(crate) fn resolve(&self, nic: &Nic, chosen_label: u32, to: To) -> Result<(Way, bool), RouteError> {
         let (given, len) = (self.sgid_index, nic.gid_count());
-        let local = nic.gid(given).ok_or(AddressError::NoSuchGid { given, len })?.ip();
+        let local = nic.gid(given).ok_or(RouteError::NoSuchGid { given, len })?.ip();
         let remote = self.gid.ip();
         let not_a_host = match remote {
             IpAddr::V4(ip) => ip.is_unspecified() || ip.is_multicast() || ip.is_broadcast(),
@@ -63,9 +63,9 @@ impl AddressVector {
             To::Group => {
                 group_of(self.gid)?;
             }
-            To::Host if not_a_host => return Err(AddressError::NotAHost(remote)),
+            To::Host if not_a_host => return Err(RouteError::NotAHost(remote)),
             To::Host if nic.info().loopback && !remote.is_loopback() => {
-                return Err(AddressError::BeyondLoopback { local, remote });
+                return Err(RouteError::BeyondLoopback { local, remote });
             }
             To::Host => {}
         }
@@ -80,7 +80,7 @@ impl AddressVector {
             traffic_class: self.traffic_class,
             hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
         };
-        let way = Way::new(route).ok_or(AddressError::Families { local, remote })?;
+        let way = Way::new(route).ok_or(RouteError::Families { local, remote })?;
         let ours = if to == To::Group { nic.info().loopback } else { nic.has_address(remote) };
         Ok((way, ours))
     }
@@ -96,9 +96,9 @@ pub(crate) enum To {
 }
 
 /// The multicast group of this GID, if it is one.
-pub(crate) fn group_of(group: Gid) -> Result<IpAddr, AddressError> {
+pub(crate) fn group_of(group: Gid) -> Result<IpAddr, RouteError> {
     let group = group.ip();
-    if group.is_multicast() { Ok(group) } else { Err(AddressError::NotAGroup(group)) }
+    if group.is_multicast() { Ok(group) } else { Err(RouteError::NotAGroup(group)) }
 }
 
 /// The UDP source port of a flow label, folded as other network cards do it: 20 bits into 14.

@@ -1,4 +1,4 @@
-//! Why the device says no: closed lists, each with what was given, what is allowed and what to do.
+//! Why the device says no: lists of reasons, each with what was given, what is allowed and what to do.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,13 +16,14 @@ use crate::discovery::DiscoveryError;
 
 /// Why a device cannot be opened.
 #[derive(Debug, Error)]
-pub enum OpenError {
+#[non_exhaustive]
+pub enum NicOpenError {
     /// The interfaces cannot be listed, or the one that is wanted is not there.
     #[error(transparent)]
     Discovery(#[from] DiscoveryError),
     /// The socket cannot be opened.
     #[error(transparent)]
-    Socket(#[from] udp::OpenError),
+    Socket(#[from] udp::SocketError),
     /// The port cannot be shared with the processes that have it.
     #[error(transparent)]
     Switchboard(#[from] SwitchError),
@@ -51,23 +52,25 @@ pub enum OpenError {
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// The operating system refused a thread, a descriptor or random numbers.
-    #[error("the operating system refused {what}: {error}")]
+    #[error("the operating system refused {what}")]
     System {
         /// What.
         what: &'static str,
         /// Why.
+        #[source]
         error: io::Error,
     },
 }
 
 /// A variable of the environment that does not mean anything.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SettingError {
     /// `FERROCE_FAULTS`.
-    #[error("FERROCE_FAULTS: {0}")]
+    #[error("FERROCE_FAULTS is no plan of faults")]
     Faults(#[from] FaultPlanError),
     /// `FERROCE_PATH`.
-    #[error("FERROCE_PATH: {0}")]
+    #[error("FERROCE_PATH is not understood")]
     Path(#[from] UnknownPolicy),
     /// `FERROCE_ADDRESS`.
     #[error("FERROCE_ADDRESS: {0:?} is no IP address")]
@@ -100,6 +103,7 @@ pub enum SettingError {
 
 /// Why an object cannot be made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CreateError {
     /// A number outside of its bounds.
     #[error("{given} {what}: between {least} and {most} are possible")]
@@ -167,7 +171,7 @@ pub enum CreateError {
     Memory(#[from] MemoryError),
     /// The destination cannot be reached from here.
     #[error(transparent)]
-    Address(#[from] AddressError),
+    Address(#[from] RouteError),
     /// The operating system has no more descriptors.
     #[error("the operating system refused a descriptor: {0}")]
     Descriptor(io::ErrorKind),
@@ -194,7 +198,8 @@ impl CreateError {
 
 /// Why an address leads nowhere.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum AddressError {
+#[non_exhaustive]
+pub enum RouteError {
     /// There is no such GID index.
     #[error("GID index {given}: the port has {len} GIDs, from index 0")]
     NoSuchGid {
@@ -232,13 +237,14 @@ pub enum AddressError {
 
 /// Why a queue pair cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum QpError {
     /// The change is not legal.
     #[error(transparent)]
     Modify(#[from] ModifyError),
     /// The destination leads nowhere.
     #[error(transparent)]
-    Address(#[from] AddressError),
+    Address(#[from] RouteError),
     /// The address vector is missing, although the attribute is announced.
     #[error("the change to RTR needs the address of the peer")]
     NoAddress,

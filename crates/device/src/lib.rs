@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod chain;
 pub mod cm;
 mod completion;
 mod config;
@@ -37,11 +38,12 @@ mod waiters;
 mod waiting;
 
 pub use address::{AddressHandle, AddressVector, connection_label, source_port};
+pub use chain::Chain;
 pub use completion::{Channel, CqId, Notify};
 pub use config::Config;
 pub use counters::DeviceCounters;
 pub use cq::CompletionQueue;
-pub use error::{AddressError, CreateError, OpenError, QpError, SettingError};
+pub use error::{CreateError, NicOpenError, QpError, RouteError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
 pub use limits::Limits;
 pub use nic::Nic;

@@ -28,7 +28,7 @@ use crate::discovery::{self, DeviceInfo, GidTable, Opening};
 use crate::driver::{self, Driver};
 use crate::engine::Engine;
 use crate::engines::{Engines, Station};
-use crate::error::{CreateError, OpenError, SettingError};
+use crate::error::{CreateError, NicOpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
 use crate::gate::Gate;
@@ -84,7 +84,7 @@ impl Nic {
     ///
     /// # Errors
     /// What is missing, and what to do.
-    pub fn open(config: Config) -> Result<Self, OpenError> {
+    pub fn open(config: Config) -> Result<Self, NicOpenError> {
         let Open { devices, closed } = OPEN.get();
         let mut open = lock(devices);
         loop {
@@ -98,7 +98,7 @@ impl Nic {
                     // It may be the last handle by now, and closing takes the list.
                     drop(open);
                     drop(running);
-                    return Err(OpenError::OtherSettings { interface: config.interface });
+                    return Err(NicOpenError::OtherSettings { interface: config.interface });
                 }
                 // It is closing just now: the port is free when it has closed.
                 None => open = closed.wait(open).unwrap_or_else(PoisonError::into_inner),
@@ -531,8 +531,9 @@ fn say_farewell() {
 }
 
 impl Running {
-    fn start(config: Config) -> Result<Self, OpenError> {
-        let all = discovery::interfaces().map_err(|error| OpenError::System { what: "interfaces", error })?;
+    fn start(config: Config) -> Result<Self, NicOpenError> {
+        let all =
+            discovery::interfaces().map_err(|error| NicOpenError::System { what: "interfaces", error })?;
         let opening = Opening::Named(vec![config.interface.clone()]);
         let info = discovery::select(all, &opening)?.swap_remove(0);
         let gids = match config.address {
@@ -541,7 +542,7 @@ impl Running {
                 let of_loopback = info.loopback && address.is_loopback();
                 if !info.addresses.contains(&address) && !of_loopback {
                     let (interface, has) = (info.interface, info.addresses);
-                    return Err(OpenError::ForeignAddress { interface, address, has });
+                    return Err(NicOpenError::ForeignAddress { interface, address, has });
                 }
                 GidTable::restricted_to(address)
             }
@@ -553,7 +554,7 @@ impl Running {
         }
         // In this order: should anything fail from here on, the ports go first, then the slots that they are of.
         let Ports { member, slots, receive_buffer, ports, capture } = open_ports(&config, &info, count)?;
-        let system = |what| move |error| OpenError::System { what, error };
+        let system = |what| move |error| NicOpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);
         let mut random = Random::from_system().map_err(system("random numbers"))?;
         let shares = Share::split(MemoryTable::new(random.fork()), count);

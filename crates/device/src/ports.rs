@@ -10,7 +10,7 @@ use ferroce_switchboard::{Group, Membership, Slot};
 
 use crate::config::Config;
 use crate::discovery::DeviceInfo;
-use crate::error::OpenError;
+use crate::error::NicOpenError;
 
 /// What an engine receives for, and from where.
 pub(crate) type Port = (u8, Box<dyn Fabric>);
@@ -29,7 +29,7 @@ pub(crate) struct Ports {
 }
 
 /// Takes a slot of the switchboard for each engine, and opens the rest around its socket.
-pub(crate) fn open_ports(config: &Config, info: &DeviceInfo, engines: usize) -> Result<Ports, OpenError> {
+pub(crate) fn open_ports(config: &Config, info: &DeviceInfo, engines: usize) -> Result<Ports, NicOpenError> {
     let udp = UdpConfig {
         address: config.address,
         receive_buffer: config.receive_buffer,
@@ -58,7 +58,7 @@ fn with_middleware(
     config: &Config,
     seed: u64,
     capture: &mut Option<Capture<()>>,
-) -> Result<Box<dyn Fabric>, OpenError> {
+) -> Result<Box<dyn Fabric>, NicOpenError> {
     let mut fabric: Box<dyn Fabric> = Box::new(socket);
     if let Some(path) = &config.capture {
         let file = match capture.take() {

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::thread;
 
-use ferroce_device::{Config, Nic, OpenError, PathPolicy};
+use ferroce_device::{Config, Nic, NicOpenError, PathPolicy};
 
 fn config(last: u8) -> Config {
     let address = IpAddr::V4(Ipv4Addr::new(127, 0, 47, last));
@@ -35,7 +35,7 @@ fn refusing_other_settings_may_close_the_device() {
             scope.spawn(move || {
                 for _ in 0..100 {
                     match Nic::open(settings.clone()) {
-                        Ok(_) | Err(OpenError::OtherSettings { .. }) => {}
+                        Ok(_) | Err(NicOpenError::OtherSettings { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }

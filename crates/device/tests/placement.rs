@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{OPEN, Side};
 use ferroce_device::memory::Allocation;
 use ferroce_device::{
-    CompletionQueue, Config, CreateError, Limits, Nic, OpenError, PathPolicy, Qp, QpSpec, SettingError,
+    CompletionQueue, Config, CreateError, Limits, Nic, NicOpenError, PathPolicy, Qp, QpSpec, SettingError,
     SharedQueue,
 };
 use ferroce_transport::{Caps, ReceiveRequest, Sge};
@@ -97,7 +97,7 @@ fn users_of_a_shared_queue_live_where_it_does() {
 fn numbers_of_engines_have_bounds() {
     for engines in [0, Limits::ENGINES + 1] {
         let error = Nic::open(config(4, engines)).expect_err("not so many");
-        assert!(matches!(error, OpenError::Setting(SettingError::Engines { most: 16, .. })), "{error}");
+        assert!(matches!(error, NicOpenError::Setting(SettingError::Engines { most: 16, .. })), "{error}");
     }
     assert_eq!(device(4, Limits::ENGINES).engine_count(), Limits::ENGINES);
 }

@@ -38,9 +38,10 @@ pub struct Capture<F> {
 
 /// Why there is no capture.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum CaptureError {
     /// The file cannot be made.
-    #[error("cannot write the capture file {}: {source}; name a file in a folder that exists and can be written", .path.display())]
+    #[error("cannot write the capture file {} (name a file in a folder that exists and can be written)", .path.display())]
     Create {
         /// The file.
         path: PathBuf,

@@ -5,6 +5,7 @@ use thiserror::Error;
 
 /// Why memory could not be made, registered or taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum MemoryError {
     /// The system did not give memory.
     #[error("the system gave no {len} bytes of memory (errno {code}): ask for less, or free some")]
@@ -74,6 +75,7 @@ pub enum MemoryError {
 
 /// Why a program's own access to an allocation was refused. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AccessError {
     /// The range is not inside.
     #[error("{len} bytes at offset {offset} are not inside {size} bytes: stay inside")]

@@ -11,6 +11,7 @@ use super::{Group, SLOTS};
 
 /// Why a process has no slot.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum SwitchError {
     /// Every slot has an owner.
     #[error(
@@ -193,13 +194,14 @@ pub enum SwitchError {
     Forked,
     /// The sockets cannot be opened.
     #[error(transparent)]
-    Socket(#[from] udp::OpenError),
+    Socket(#[from] udp::SocketError),
     /// The operating system refused something.
-    #[error("the operating system refused {what} for the switchboard: {error}")]
+    #[error("the operating system refused {what} for the switchboard")]
     System {
         /// What.
         what: &'static str,
         /// Why.
+        #[source]
         error: io::Error,
     },
 }

@@ -182,5 +182,5 @@ fn take(socket: &Socket, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// Whether an error says that the port is taken.
 pub(super) fn is_taken(error: &SwitchError) -> bool {
-    matches!(error, SwitchError::Socket(udp::OpenError::PortTaken { .. }))
+    matches!(error, SwitchError::Socket(udp::SocketError::PortTaken { .. }))
 }

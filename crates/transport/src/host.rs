@@ -15,7 +15,7 @@ pub struct DomainId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedQueueId(pub u32);
 
-/// Why memory is not given.
+/// Why memory is not given: a closed list, as a responder needs an answer to each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Denied {
     /// No region or window has this key.

@@ -35,6 +35,7 @@ impl PostListError {
 
 /// Why work is not taken. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// The queue pair is in a state that takes no such work.
     #[error("a queue pair in {state} takes no {what}; {needed}")]

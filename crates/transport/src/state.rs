@@ -202,9 +202,10 @@ fn check_ranges(attributes: &Attributes, limits: &Limits) -> Result<(), ModifyEr
     Ok(())
 }
 
-/// Why a queue pair cannot be changed as asked: a closed list, each reason with
-/// what was given and what would have been right. Nothing was changed.
+/// Why a queue pair cannot be changed as asked: each reason with what was given and
+/// what would have been right. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ModifyError {
     /// The service has packets but no queue pairs.
     #[error("{} has no queue pairs; RC, UC, UD and XRC have", service.name())]

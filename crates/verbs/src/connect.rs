@@ -6,7 +6,7 @@ use ferroce_device::{AddressVector, Limits, QpError};
 use ferroce_transport::{Access, AttributeMask, Attributes, State};
 use ferroce_wire::{PathMtu, Psn, QKey, Service};
 
-use crate::error::ConnectError;
+use crate::error::QpConnectError;
 use crate::qp_address::QpAddress;
 use crate::queue_pair::QueuePair;
 
@@ -84,7 +84,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// Which step was refused, and why.
-    pub fn connect(&self, peer: &QpAddress) -> Result<(), ConnectError> {
+    pub fn connect(&self, peer: &QpAddress) -> Result<(), QpConnectError> {
         self.connect_with(peer, &ConnectOptions::default())
     }
 
@@ -92,11 +92,11 @@ impl QueuePair {
     ///
     /// # Errors
     /// Which step was refused, and why.
-    pub fn connect_with(&self, peer: &QpAddress, options: &ConnectOptions) -> Result<(), ConnectError> {
+    pub fn connect_with(&self, peer: &QpAddress, options: &ConnectOptions) -> Result<(), QpConnectError> {
         let service = self.service();
         if service == Service::Ud {
             let instead = "activate, which lets it send to everybody";
-            return Err(ConnectError::WrongService { qpn: self.qpn(), service, instead });
+            return Err(QpConnectError::WrongService { qpn: self.qpn(), service, instead });
         }
         let address = AddressVector {
             gid: peer.gid,
@@ -133,25 +133,25 @@ impl QueuePair {
             self.modify(&rtr, Some(&address))?;
             self.modify(&rts, None)
         };
-        steps().map_err(|error| ConnectError::Refused { qpn: self.qpn(), error })
+        steps().map_err(|error| QpConnectError::Refused { qpn: self.qpn(), error })
     }
 
     /// Lets a datagram queue pair work: it takes datagrams that show this Q_Key, and sends to any peer.
     ///
     /// # Errors
     /// Which step was refused, and why.
-    pub fn activate(&self, qkey: QKey) -> Result<(), ConnectError> {
+    pub fn activate(&self, qkey: QKey) -> Result<(), QpConnectError> {
         let service = self.service();
         if service != Service::Ud {
             let instead = "connect, which needs the address of its peer";
-            return Err(ConnectError::WrongService { qpn: self.qpn(), service, instead });
+            return Err(QpConnectError::WrongService { qpn: self.qpn(), service, instead });
         }
         let steps = || {
             self.initialise()?;
             self.modify(&Attributes::to(State::Rtr).with_qkey(qkey), None)?;
             self.modify(&Attributes::to(State::Rts).with_sq_psn(self.psn()), None)
         };
-        steps().map_err(|error| ConnectError::Refused { qpn: self.qpn(), error })
+        steps().map_err(|error| QpConnectError::Refused { qpn: self.qpn(), error })
     }
 
     /// Takes it back to INIT as a new one: its work is forgotten, its peer too, and its

@@ -1,4 +1,6 @@
-//! Why something was refused: closed lists. Each says what was given, what is allowed and what to do.
+//! Why something was refused: lists of reasons, each with what was given, what is allowed and what to do.
+//!
+//! What caused an error is its source, and is not part of its own text: [`Chain`](crate::Chain) prints both.
 
 use std::fmt;
 use std::io;
@@ -11,13 +13,14 @@ use thiserror::Error;
 
 pub use ferroce_device::discovery::DiscoveryError;
 pub use ferroce_device::memory::{AccessError, MemoryError};
-pub use ferroce_device::{AddressError, CreateError, SettingError};
+pub use ferroce_device::{CreateError, NicOpenError, RouteError, SettingError};
 
 /// Why a device could not be opened, or devices not be listed.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The interfaces of this machine cannot be listed.
-    #[error("the operating system did not list its interfaces: {0}")]
+    #[error("the operating system did not list its interfaces")]
     Interfaces(#[source] io::Error),
     /// The device is not among those that the user opened for RDMA.
     #[error(
@@ -31,18 +34,19 @@ pub enum OpenError {
         offered: Vec<String>,
     },
     /// The list in `FERROCE_NETDEV` is wrong.
-    #[error("FERROCE_NETDEV: {0}")]
+    #[error("no device can be chosen (FERROCE_NETDEV says which)")]
     Discovery(#[from] DiscoveryError),
     /// A variable of the environment does not mean anything.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// The device refused.
     #[error(transparent)]
-    Device(#[from] ferroce_device::OpenError),
+    Device(#[from] NicOpenError),
 }
 
 /// Why a queue pair could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum BuildError {
     /// A queue completes nowhere.
     #[error(
@@ -71,7 +75,8 @@ pub enum BuildError {
 
 /// Why a queue pair could not be brought to work.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ConnectError {
+#[non_exhaustive]
+pub enum QpConnectError {
     /// The method is for another service.
     #[error("queue pair {qpn} is {}: use {instead}", service.name())]
     WrongService {
@@ -83,7 +88,7 @@ pub enum ConnectError {
         instead: &'static str,
     },
     /// A step was refused. The queue pair is in the state that it had reached.
-    #[error("queue pair {qpn} cannot be connected: {error}")]
+    #[error("queue pair {qpn} cannot be connected")]
     Refused {
         /// The queue pair.
         qpn: Qpn,
@@ -116,9 +121,10 @@ impl fmt::Display for PostTarget {
 
 /// Why work was not taken. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// The queue refused it.
-    #[error("{by}: {error}")]
+    #[error("{by} did not take the work")]
     Refused {
         /// Which.
         by: PostTarget,
@@ -220,7 +226,7 @@ pub enum PostError {
 /// Why a batch was not taken whole: the first `taken` requests are posted, the next one was refused,
 /// and the rest was not looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{taken} of {given} requests were posted, then: {error}")]
+#[error("{taken} of {given} requests were posted, and the next was refused")]
 pub struct BatchError {
     /// Requests that were posted, and will complete.
     pub taken: usize,
@@ -233,6 +239,7 @@ pub struct BatchError {
 
 /// Why waiting ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum WaitError {
     /// The time is over.
     #[error("nothing within {0:?}; wait longer, or see whether the work was posted and signaled")]
@@ -253,6 +260,7 @@ pub enum WaitError {
 
 /// Why text or bytes are no address of a queue pair, or no remote region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum ParseAddressError {
     /// The number of bytes is wrong.
     #[error("{given} bytes, {needed} needed; send what to_bytes gives")]
@@ -274,6 +282,7 @@ pub enum ParseAddressError {
 
 /// Why a datagram's header cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// The forty bytes are not inside the region.
     #[error(transparent)]

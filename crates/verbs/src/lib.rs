@@ -95,14 +95,14 @@ pub use completion_queue::{CompletionQueue, Haste, NextCompletion};
 pub use connect::ConnectOptions;
 pub use context::{Context, ContextBuilder, devices};
 pub use error::{
-    AccessError, AddressError, BatchError, BuildError, ConnectError, CreateError, DiscoveryError,
-    HeaderError, MemoryError, OpenError, ParseAddressError, PostError, PostTarget, SettingError, WaitError,
+    AccessError, BatchError, BuildError, CreateError, DiscoveryError, HeaderError, MemoryError, NicOpenError,
+    OpenError, ParseAddressError, PostError, PostTarget, QpConnectError, RouteError, SettingError, WaitError,
 };
 pub use events::Events;
 pub use local_slice::{LocalSlice, Pieces};
 pub use memory::Memory;
 pub use memory_region::{DeregisterError, MemoryRegion, Reregistration};
-pub use memory_window::{BindError, Binding, MemoryWindow};
+pub use memory_window::{Binding, MemoryWindow, WindowBindError};
 pub use poller::{Poller, PollerError};
 pub use port::{DeviceAttributes, Port, PortState};
 pub use protection_domain::ProtectionDomain;
@@ -115,15 +115,17 @@ pub use shared_receive_queue::SharedReceiveQueue;
 pub use work::Work;
 
 pub use ferroce_device::discovery::DeviceInfo;
+pub use ferroce_device::fabric::capture::CaptureError;
 pub use ferroce_device::fabric::faults::{FaultPlan, FaultPlanError};
+pub use ferroce_device::fabric::udp::SocketError;
 pub use ferroce_device::memory::WindowKind;
 pub use ferroce_device::{
-    AddressVector, AsyncEvent, ClockReading, CqId, DeviceCounters, Limits, Notify, Path, PathChoice,
-    PathPolicy, PathReason, QpError, QpState,
+    AddressVector, AsyncEvent, Chain, ClockReading, CqId, DeviceCounters, Limits, Notify, Path, PathChoice,
+    PathPolicy, PathReason, QpError, QpState, UnknownPolicy,
 };
 pub use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, Classified, Completion, Counters, Denied, DomainId, Event,
-    MaskedAdd, MaskedSwap, ModifyError, PostError as RefusedError, SharedQueueId, State, Status, Time,
+    MaskedAdd, MaskedSwap, ModifyError, PostError as PostRefusal, SharedQueueId, State, Status, Time,
     WorkError, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

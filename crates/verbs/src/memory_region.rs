@@ -316,7 +316,7 @@ impl<'a> Reregistration<'a> {
 
 /// Why a region is still registered.
 #[derive(Debug, Error)]
-#[error("the region with key {} stays registered: {reason}", region.rkey())]
+#[error("the region with key {} stays registered", region.rkey())]
 pub struct DeregisterError {
     /// The region, as it was.
     pub region: Box<MemoryRegion>,

@@ -76,7 +76,7 @@ impl MemoryWindow {
     ///
     /// # Errors
     /// The window is of type 2, the part is not inside its region, or the region does not allow it.
-    pub fn bind_now(&self, part: LocalSlice<'_>, access: Access) -> Result<RemoteRegion, BindError> {
+    pub fn bind_now(&self, part: LocalSlice<'_>, access: Access) -> Result<RemoteRegion, WindowBindError> {
         let binding = self.bind(part, access);
         let bind = binding.to_device(&self.domain, PostTarget::Window(binding.key))?;
         self.bind_directly(&bind)?;
@@ -87,17 +87,17 @@ impl MemoryWindow {
     ///
     /// # Errors
     /// The window is of type 2.
-    pub fn unbind_now(&self) -> Result<(), BindError> {
+    pub fn unbind_now(&self) -> Result<(), WindowBindError> {
         let binding = self.unbind();
         let bind = binding.to_device(&self.domain, PostTarget::Window(binding.key))?;
         self.bind_directly(&bind)
     }
 
-    fn bind_directly(&self, bind: &Bind) -> Result<(), BindError> {
+    fn bind_directly(&self, bind: &Bind) -> Result<(), WindowBindError> {
         if self.kind != WindowKind::Type1 {
-            return Err(BindError::NeedsQueuePair);
+            return Err(WindowBindError::NeedsQueuePair);
         }
-        self.domain.nic.bind_window(self.domain.id, bind).map_err(BindError::Denied)
+        self.domain.nic.bind_window(self.domain.id, bind).map_err(WindowBindError::Denied)
     }
 
     fn next_key(&self) -> Rkey {
@@ -148,7 +148,8 @@ impl Drop for MemoryWindow {
 
 /// Why a window was not bound at once. It is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BindError {
+#[non_exhaustive]
+pub enum WindowBindError {
     /// What was described cannot be.
     #[error(transparent)]
     Wrong(#[from] PostError),
@@ -156,8 +157,6 @@ pub enum BindError {
     #[error("a window of type 2 is bound by work of a queue pair; post it there")]
     NeedsQueuePair,
     /// The device refused it.
-    #[error(
-        "the window was not bound: {0}; the region must allow BIND_WINDOW, and LOCAL_WRITE if peers write"
-    )]
-    Denied(ferroce_transport::Denied),
+    #[error("the window was not bound (the region must allow BIND_WINDOW, and LOCAL_WRITE if peers write)")]
+    Denied(#[source] ferroce_transport::Denied),
 }

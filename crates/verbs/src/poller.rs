@@ -47,9 +47,10 @@ pub struct Poller {
 
 /// Why a poller cannot be started, or did not end well.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum PollerError {
     /// The operating system refused a thread.
-    #[error("the operating system refused a thread: {0}")]
+    #[error("the operating system refused a thread")]
     NoThread(#[source] std::io::Error),
     /// The function panicked. Later completions are still in the queue, but for those that the poller had taken off
     /// with the one that it panicked at.

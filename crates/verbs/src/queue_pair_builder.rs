@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ferroce_device::{AddressError, CreateError, PathPolicy, Qp, QpSpec};
+use ferroce_device::{CreateError, PathPolicy, Qp, QpSpec, RouteError};
 use ferroce_transport::Caps;
 use ferroce_wire::{Gid, Service};
 
@@ -180,7 +180,7 @@ impl<'a> QueuePairBuilder<'a> {
                 .ok_or_else(|| BuildError::ForeignAddress { address, has: nic.gids() })?,
         };
         let len = nic.gid_count();
-        let gid = nic.gid(given).ok_or(CreateError::Address(AddressError::NoSuchGid { given, len }))?;
+        let gid = nic.gid(given).ok_or(CreateError::Address(RouteError::NoSuchGid { given, len }))?;
         Ok((given, gid))
     }
 }

@@ -47,7 +47,7 @@ impl<'a> Receive<'a> {
     pub fn post(self) -> Result<(), PostError> {
         let Self { queue, pieces, id } = self;
         pieces.with_sges(queue.domain(), queue.target(), |sges| {
-            queue.post(&[ReceiveRequest { id, sges }]).map_err(|(_, error)| error)
+            queue.post(&[ReceiveRequest { id, sges }]).map_err(|refused| queue.refusal(refused))
         })
     }
 }
@@ -76,14 +76,16 @@ impl<'a> Queue<'a> {
         }
     }
 
-    fn post(self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
-        let posted = match self {
+    fn post(self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostListError> {
+        match self {
             Self::Own(qp) => qp.as_device().post_receive(requests),
             Self::Shared(srq) => srq.as_device().post(requests),
-        };
-        posted.map_err(|PostListError { taken, error }| {
-            (taken, PostError::Refused { by: self.target(), error })
-        })
+        }
+    }
+
+    /// Why this queue refused the first request that it did not take.
+    fn refusal(self, refused: PostListError) -> PostError {
+        PostError::Refused { by: self.target(), error: refused.error }
     }
 }
 
@@ -169,8 +171,9 @@ impl<'a> ReceiveBatch<'a> {
                 *request = ReceiveRequest { id: *id, sges: &sges[start..*end] };
                 start = *end;
             }
-            if let Err((taken, error)) = queue.post(&requests[..part.len()]) {
-                return Err(BatchError { taken: number * LIST + taken, given, error });
+            if let Err(refused) = queue.post(&requests[..part.len()]) {
+                let taken = refused.after(number * LIST).taken;
+                return Err(BatchError { taken, given, error: queue.refusal(refused) });
             }
         }
         match wrong {

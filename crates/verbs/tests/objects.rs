@@ -128,12 +128,12 @@ fn each_service_has_its_way_to_work() {
         format!("queue pair {} is UD: use activate, which lets it send to everybody", ud.qp.qpn())
     );
     let error = rc.qp.activate(QKey(1)).unwrap_err();
-    assert!(matches!(error, ConnectError::WrongService { service: Service::Rc, .. }));
+    assert!(matches!(error, QpConnectError::WrongService { service: Service::Rc, .. }));
     let required =
         rc.pd.queue_pair(Service::Rc).completion_queue(&rc.cq).path(PathPolicy::Require).build().unwrap();
     let elsewhere = End::new(&open([127, 0, NET, 2]), Service::Rc);
     let error = required.connect(&elsewhere.qp.local_address()).unwrap_err();
-    assert!(error.to_string().contains("the local path is required"), "{error}");
+    assert!(Chain::of(&error).to_string().contains("the local path is required"), "{error}");
     let (one, other) = (End::new(&context, Service::Uc), End::new(&context, Service::Uc));
     connect(&one.qp, &other.qp);
     one.qp.write_inline(b"unreliable", other.region.remote()).post().unwrap();
@@ -188,7 +188,7 @@ fn a_shared_queue_that_runs_low_raises_an_event() {
     assert!(events.as_fd().try_clone_to_owned().is_ok());
     assert_eq!(events.wait(SOON).unwrap(), AsyncEvent::SharedQueueLimit(srq.id()));
     let error = qp.receive(&region).post().unwrap_err();
-    assert!(error.to_string().ends_with("post them there"), "{error}");
+    assert!(Chain::of(&error).to_string().ends_with("post them there"), "{error}");
 }
 
 #[test]

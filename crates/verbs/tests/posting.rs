@@ -47,13 +47,15 @@ fn the_queue_pair_says_why_it_refuses() {
     let qp = pd.queue_pair(Service::Rc).completion_queue(&cq).max_inline(4).build().unwrap();
     assert_eq!(qp.state(), State::Init);
     let error = qp.send_inline(b"early").post().unwrap_err();
-    let wanted =
-        format!("queue pair {}: a queue pair in INIT takes no sends; move it to RTS first", qp.qpn());
-    assert_eq!(error.to_string(), wanted);
+    let wanted = format!(
+        "queue pair {} did not take the work: a queue pair in INIT takes no sends; move it to RTS first",
+        qp.qpn()
+    );
+    assert_eq!(Chain::of(&error).to_string(), wanted);
     let peer = pd.queue_pair(Service::Rc).completion_queue(&cq).build().unwrap();
     connect(&qp, &peer);
     let error = qp.send_inline(b"long!").post().unwrap_err();
-    assert!(error.to_string().ends_with("5 inline bytes, at most 4 allowed"), "{error}");
+    assert!(Chain::of(&error).to_string().ends_with("5 inline bytes, at most 4 allowed"), "{error}");
     let error = qp.reset().and_then(|()| qp.flush()).err();
     assert_eq!((error, qp.state()), (None, State::Err));
     qp.receive(&[]).id(6).post().unwrap();
@@ -104,7 +106,7 @@ fn a_full_queue_is_named_in_a_batch() {
     }
     let error = batch.post().unwrap_err();
     assert_eq!((error.taken, error.given), (4, 6));
-    assert!(error.to_string().contains("the send queue is full"), "{error}");
+    assert!(Chain::of(&error).to_string().contains("the send queue is full"), "{error}");
 }
 
 #[test]

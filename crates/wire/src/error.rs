@@ -116,7 +116,7 @@ pub enum ParseError {
     },
 }
 
-/// Why a packet or a frame could not be written. Nothing was.
+/// Why a packet or a frame could not be written: a closed list. Nothing was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EmitError {
     /// The caller's buffer is too small.

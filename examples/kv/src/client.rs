@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use ferroce::broker::pool::{Item, Pool};
-use ferroce::broker::{At, Broker, Error, Piece, Post};
+use ferroce::broker::{At, Broker, BrokerError, Piece, Post};
 use ferroce::{Access, Context, RemoteRegion};
 
 use crate::layout::{BODY, Bucket, Directory, Home, LOCK, REGION};
@@ -205,14 +205,18 @@ impl Client {
     fn perform(
         &mut self,
         node: u32,
-        post: impl Fn(&Broker, Post) -> Result<(), Error>,
+        post: impl Fn(&Broker, Post) -> Result<(), BrokerError>,
     ) -> anyhow::Result<()> {
         let id = self.start(node, post)?;
         self.finish(node, &[id])
     }
 
     /// Posts work under a new name.
-    fn start(&mut self, node: u32, post: impl Fn(&Broker, Post) -> Result<(), Error>) -> anyhow::Result<u64> {
+    fn start(
+        &mut self,
+        node: u32,
+        post: impl Fn(&Broker, Post) -> Result<(), BrokerError>,
+    ) -> anyhow::Result<u64> {
         self.last_id += 1;
         let (id, broker) = (self.last_id, &self.broker);
         broker.with_room(node, PATIENCE, || post(broker, Post::new().id(id)))?;

@@ -7,6 +7,7 @@ use super::usage::Usage;
 
 /// Why a pool could not be made.
 #[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
 pub enum PoolError {
     /// Not even one slab fits.
     #[error(
@@ -80,6 +81,7 @@ pub enum PoolError {
 
 /// Why there was no item.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum AllocError {
     /// No class has items of this size.
     #[error("{size} bytes; the largest item has the {largest} of a slab")]

@@ -21,4 +21,4 @@ pub use asked::{Asked, Hearer};
 pub use books::{Acceptor, Inquiry, Watcher};
 pub use notice::Notice;
 pub(crate) use service::Managing;
-pub use service::{ConnectionManager, ListenError, ListeningTo};
+pub use service::{ConnectionManager, ListeningTo, ServiceError};

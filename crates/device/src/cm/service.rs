@@ -32,9 +32,9 @@ use crate::nic::Nic;
 /// Messages that are taken in before timers are looked at.
 const LOOK: usize = 256;
 
-/// Why a service cannot be listened for.
+/// Why a service cannot be listened for: a closed list, of which `verbs` has to translate every case.
 #[derive(Debug, Error)]
-pub enum ListenError {
+pub enum ServiceError {
     /// This process listens for it already.
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -42,7 +42,7 @@ pub enum ListenError {
     #[error(transparent)]
     Switch(#[from] SwitchError),
     /// The connection manager could not be started.
-    #[error("the operating system refused what connections need: {0}")]
+    #[error("the operating system refused what connections need")]
     System(#[from] io::Error),
 }
 
@@ -119,7 +119,7 @@ impl ConnectionManager {
         service: ServiceId,
         backlog: usize,
         acceptor: Arc<dyn Acceptor>,
-    ) -> Result<ListeningTo, ListenError> {
+    ) -> Result<ListeningTo, ServiceError> {
         let listening = self.claim(nic, service, false)?;
         self.with(|books| {
             books.manager.listen(service, backlog)?;
@@ -138,7 +138,7 @@ impl ConnectionManager {
         nic: &Nic,
         service: ServiceId,
         offer: DatagramService,
-    ) -> Result<ListeningTo, ListenError> {
+    ) -> Result<ListeningTo, ServiceError> {
         let listening = self.claim(nic, service, true)?;
         self.with(|books| books.manager.serve(service, offer))?;
         Ok(listening)
@@ -153,7 +153,7 @@ impl ConnectionManager {
         nic: &Nic,
         service: ServiceId,
         hearer: Arc<dyn Hearer>,
-    ) -> Result<ListeningTo, ListenError> {
+    ) -> Result<ListeningTo, ServiceError> {
         let listening = self.claim(nic, service, true)?;
         self.with(|books| books.hearing.hearers.insert(service, hearer));
         Ok(listening)
@@ -176,7 +176,7 @@ impl ConnectionManager {
         nic: &Nic,
         service: ServiceId,
         is_datagram: bool,
-    ) -> Result<ListeningTo, ListenError> {
+    ) -> Result<ListeningTo, ServiceError> {
         let claim = nic.listen_for(service)?;
         Ok(ListeningTo { manager: Arc::clone(self), service, is_datagram, _claim: claim })
     }

@@ -18,6 +18,7 @@ pub enum Opening {
 
 /// Why no devices could be chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum DiscoveryError {
     /// A list with nothing between two commas.
     #[error("the list of interfaces {list:?} has an empty name; write NAME, NAME,NAME or all")]

@@ -24,6 +24,7 @@ pub struct FaultPlan {
 
 /// Why a text is not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum FaultPlanError {
     /// Something without an equals sign.
     #[error("{item:?} is not KEY=VALUE; the keys are {KEYS}, with commas between them")]

@@ -7,7 +7,8 @@ use thiserror::Error;
 
 /// Why a [`UdpFabric`](super::UdpFabric) could not be opened.
 #[derive(Debug, Error)]
-pub enum OpenError {
+#[non_exhaustive]
+pub enum SocketError {
     /// Another program has the port.
     #[error(
         "UDP port {port} of {} is taken by another program; see who it is with \
@@ -42,9 +43,9 @@ pub enum OpenError {
     },
     /// The system does not allow this program to do it.
     #[error(
-        "the system does not permit to {step} (interface {interface}, UDP port {port}): {source}; ports below \
-         1024, and interfaces before Linux 5.7, need CAP_NET_BIND_SERVICE or CAP_NET_RAW, and a \
-         container's rules may forbid sockets"
+        "the system does not permit to {step} for interface {interface}, UDP port {port} (ports below 1024, and \
+         interfaces before Linux 5.7, need CAP_NET_BIND_SERVICE or CAP_NET_RAW, and a container's rules may \
+         forbid sockets)"
     )]
     NotPermitted {
         /// What was tried.
@@ -58,8 +59,8 @@ pub enum OpenError {
     },
     /// Anything else that the system refused.
     #[error(
-        "could not {step} for interface {interface}, UDP port {port}: {source}; this needs Linux 4.18 or newer \
-         with UDP sockets"
+        "could not {step} for interface {interface}, UDP port {port} (this needs Linux 4.18 or newer with UDP \
+         sockets)"
     )]
     System {
         /// What was tried.

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 pub use control::Control;
-pub use error::OpenError;
+pub use error::SocketError;
 pub use messages::Messages;
 pub use name::Name;
 pub use receiving::Receiving;
@@ -91,7 +91,7 @@ impl UdpFabric {
     ///
     /// # Errors
     /// The port is taken, the interface or the address does not exist, or the system refuses.
-    pub fn open(config: &UdpConfig) -> Result<Self, OpenError> {
+    pub fn open(config: &UdpConfig) -> Result<Self, SocketError> {
         let main = Socket::open(&binding(config), config.port, Sharing::Alone)?;
         Self::over(main, config)
     }
@@ -100,10 +100,10 @@ impl UdpFabric {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn over(main: Socket, config: &UdpConfig) -> Result<Self, OpenError> {
+    pub fn over(main: Socket, config: &UdpConfig) -> Result<Self, SocketError> {
         let refused = |step, source| {
             let interface = config.interface.clone();
-            OpenError::System { step, interface, port: config.port, source }
+            SocketError::System { step, interface, port: config.port, source }
         };
         main.prepare_to_receive(config.receive_buffer, config.address.is_none())
             .map_err(|error| refused("set the options for receiving", error))?;

@@ -10,7 +10,7 @@ use ferroce_sys::fork::{Record, Tracked};
 use libc::{c_int, c_long, c_void, socklen_t};
 
 use super::control::DEFAULT_HOPS;
-use super::error::OpenError;
+use super::error::SocketError;
 use super::name::Name;
 
 /// Words that the kernel tells of the memory of a socket; the last is what it has dropped.
@@ -78,7 +78,7 @@ pub enum Sharing {
 
 impl Socket {
     /// Opens a socket and binds it; port 0 lets the system choose.
-    pub fn open(binding: &Binding, port: u16, sharing: Sharing) -> Result<Self, OpenError> {
+    pub fn open(binding: &Binding, port: u16, sharing: Sharing) -> Result<Self, SocketError> {
         Self::open_for(None, binding, port, sharing)
     }
 
@@ -88,7 +88,7 @@ impl Socket {
         binding: &Binding,
         port: u16,
         sharing: Sharing,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, SocketError> {
         let refused = |step, error| refusal(binding, port, step, error);
         let socket =
             Self::new(record, binding.address).map_err(|error| refused("open a UDP socket", error))?;
@@ -405,14 +405,14 @@ fn outcome(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The case of [`OpenError`] that a refusal is.
-fn refusal(binding: &Binding, port: u16, step: &'static str, source: io::Error) -> OpenError {
+/// The case of [`SocketError`] that a refusal is.
+fn refusal(binding: &Binding, port: u16, step: &'static str, source: io::Error) -> SocketError {
     let interface = binding.interface.clone();
     match (source.raw_os_error(), binding.address) {
-        (Some(libc::EADDRINUSE), address) => OpenError::PortTaken { port, interface, address },
-        (Some(libc::ENODEV), _) => OpenError::NoSuchInterface { interface },
-        (Some(libc::EADDRNOTAVAIL), Some(address)) => OpenError::NoSuchAddress { address, interface },
-        (Some(libc::EPERM | libc::EACCES), _) => OpenError::NotPermitted { step, interface, port, source },
-        _ => OpenError::System { step, interface, port, source },
+        (Some(libc::EADDRINUSE), address) => SocketError::PortTaken { port, interface, address },
+        (Some(libc::ENODEV), _) => SocketError::NoSuchInterface { interface },
+        (Some(libc::EADDRNOTAVAIL), Some(address)) => SocketError::NoSuchAddress { address, interface },
+        (Some(libc::EPERM | libc::EACCES), _) => SocketError::NotPermitted { step, interface, port, source },
+        _ => SocketError::System { step, interface, port, source },
     }
 }

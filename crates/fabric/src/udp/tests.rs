@@ -277,7 +277,7 @@ fn a_port_that_is_taken_has_its_own_error() {
     let first = UdpFabric::open(&config(1)).unwrap();
     let again = UdpConfig { port: first.local_port(), ..config(1) };
     let error = UdpFabric::open(&again).err().expect("it is taken");
-    let OpenError::PortTaken { port, interface, address: None } = &error else { panic!("{error}") };
+    let SocketError::PortTaken { port, interface, address: None } = &error else { panic!("{error}") };
     assert_eq!((*port, interface.as_str()), (first.local_port(), "lo"));
     let text = error.to_string();
     for part in ["interface lo", "ss -lunp", "FERROCE_ADDRESS", &port.to_string()] {
@@ -292,11 +292,11 @@ fn a_port_that_is_taken_has_its_own_error() {
 fn what_does_not_exist_has_its_own_error() {
     for interface in ["", "no-such-if", "lo\0", "lo-with-a-name-too-long-for-linux"] {
         let error = UdpFabric::open(&UdpConfig { interface: interface.into(), ..config(1) }).err();
-        assert!(matches!(error, Some(OpenError::NoSuchInterface { .. })), "{interface:?}: {error:?}");
+        assert!(matches!(error, Some(SocketError::NoSuchInterface { .. })), "{interface:?}: {error:?}");
     }
     let address = Some("192.0.2.1".parse().unwrap());
     let error = UdpFabric::open(&UdpConfig { address, ..config(1) }).err();
-    assert!(matches!(error, Some(OpenError::NoSuchAddress { .. })), "{error:?}");
+    assert!(matches!(error, Some(SocketError::NoSuchAddress { .. })), "{error:?}");
 }
 
 #[test]

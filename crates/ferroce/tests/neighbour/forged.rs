@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ferroce_device::fabric::udp::{OpenError, UdpConfig, UdpFabric};
+use ferroce_device::fabric::udp::{SocketError, UdpConfig, UdpFabric};
 use ferroce_device::fabric::{Fabric, Outbox, PORT, Route, Toward};
 use ferroce_testkit::neighbour::Target;
 use ferroce_wire::Flow;
@@ -20,7 +20,7 @@ pub(crate) struct Forged {
 
 impl Forged {
     /// At a free address, with the port that packets are to come from.
-    pub(crate) fn open(own: IpAddr, port: u16) -> Result<Self, OpenError> {
+    pub(crate) fn open(own: IpAddr, port: u16) -> Result<Self, SocketError> {
         let config = UdpConfig { address: Some(own), port, segmentation: false, ..UdpConfig::new("lo") };
         Ok(Self { fabric: UdpFabric::open(&config)?, outbox: Outbox::new(1 << 16, 16), port })
     }

@@ -40,6 +40,7 @@ pub struct Outgoing {
 
 /// Why a program's wish was not taken. Nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Refused {
     /// The service has a listener already.
     #[error("service {0} is listened for already; stop the other one, or choose another port")]

@@ -1,4 +1,4 @@
-//! Why there is no connection: closed lists.
+//! Why there is no connection: lists of reasons.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +12,7 @@ use thiserror::Error;
 
 /// Why a connection was not established, or a datagram service not found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum CmError {
     /// The peer refused.
     #[error("{peer} refused the connection: {reason}")]
@@ -113,7 +114,7 @@ pub enum CmError {
         qpn: Qpn,
     },
     /// The queue pair does not go along.
-    #[error("queue pair {qpn} cannot be connected: {error}")]
+    #[error("queue pair {qpn} cannot be connected")]
     QueuePair {
         /// The queue pair.
         qpn: Qpn,
@@ -162,6 +163,7 @@ impl CmError {
 
 /// Why a program cannot listen.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ListenError {
     /// The port has a listener, in this process or another one.
     #[error("port {port} (service {service}) is listened to already, by process {pid}; use another port")]
@@ -201,17 +203,17 @@ pub enum ListenError {
 }
 
 impl ListenError {
-    pub(crate) fn from_device(service: ServiceId, error: ferroce_device::cm::ListenError) -> Self {
+    pub(crate) fn from_device(service: ServiceId, error: ferroce_device::cm::ServiceError) -> Self {
         let port = service.as_rdma_ip().map_or(0, |(_, port)| port);
         match error {
-            ferroce_device::cm::ListenError::Refused(_) => {
+            ferroce_device::cm::ServiceError::Refused(_) => {
                 Self::Taken { port, service, pid: std::process::id() }
             }
-            ferroce_device::cm::ListenError::Switch(SwitchError::ServiceClaimed { pid, .. }) => {
+            ferroce_device::cm::ServiceError::Switch(SwitchError::ServiceClaimed { pid, .. }) => {
                 Self::Taken { port, service, pid }
             }
-            ferroce_device::cm::ListenError::Switch(error) => Self::Switch(error),
-            ferroce_device::cm::ListenError::System(error) => Self::System(error.kind()),
+            ferroce_device::cm::ServiceError::Switch(error) => Self::Switch(error),
+            ferroce_device::cm::ServiceError::System(error) => Self::System(error.kind()),
         }
     }
 }

@@ -62,7 +62,7 @@ pub use options::CmOptions;
 pub use request::ConnectRequest;
 
 pub use ferroce_device::switchboard::SwitchError;
-pub use ferroce_transport::cm::CmCounters;
+pub use ferroce_transport::cm::{CmCounters, Refused as CmRefusal};
 pub use ferroce_wire::mad::{MAD_LEN, PortSpace, RejectReason, ServiceId, SidrStatus};
 
 /// The page about connections, so that its program compiles and runs.

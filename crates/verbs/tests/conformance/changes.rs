@@ -152,7 +152,7 @@ pub(crate) fn a_shared_queue_changes_its_size(rig: &Rig) {
     let post = |id: u64| srq.receive(b.region.slice(..64)).id(id).post();
     post(0).unwrap();
     post(1).unwrap();
-    let full = |error| matches!(error, PostError::Refused { error: RefusedError::QueueFull { .. }, .. });
+    let full = |error| matches!(error, PostError::Refused { error: PostRefusal::QueueFull { .. }, .. });
     assert!(full(post(2).unwrap_err()));
     srq.resize(6).unwrap();
     assert_eq!((srq.depth(), srq.len()), (6, 2));
@@ -327,7 +327,7 @@ pub(crate) fn a_group_gets_copies(rig: &Rig) {
     let here = host.handle_to(host);
     let error = sender.qp.send_to(&here, Qpn::MULTICAST, QKEY, sender.region.slice(..6)).post().unwrap_err();
     assert_eq!(error, PostError::NotOfGroup { qpn: Qpn::MULTICAST });
-    let not_a_group = CreateError::Address(AddressError::NotAGroup(host.address));
+    let not_a_group = CreateError::Address(RouteError::NotAGroup(host.address));
     assert_eq!(first.qp.attach_to_group(host.address.into()), Err(not_a_group));
     let connected = host.end(Service::Rc, &Shape::default());
     let wrong = CreateError::NotADatagramQueue { given: "RC" };

@@ -16,7 +16,7 @@ pub(crate) fn two_threads_post_at_once(rig: &Rig) {
             // The queue is smaller than the work: others take completions off.
             until(|| match work.post() {
                 Ok(()) => true,
-                Err(PostError::Refused { error: RefusedError::QueueFull { .. }, .. }) => false,
+                Err(PostError::Refused { error: PostRefusal::QueueFull { .. }, .. }) => false,
                 Err(error) => panic!("{error}"),
             });
         }

@@ -210,7 +210,7 @@ pub(crate) fn datagram_longer_than_the_mtu(rig: &Rig) {
     let mtu = rig.a.context.port().active_mtu.bytes();
     let error = a.qp.send_to(&there, b.qp.qpn(), QKEY, a.region.slice(..=mtu)).post().unwrap_err();
     let (given, allowed) = (mtu as u64 + 1, u32::try_from(mtu).unwrap());
-    let wanted = RefusedError::TooLong { given, allowed };
+    let wanted = PostRefusal::TooLong { given, allowed };
     assert_eq!(error, PostError::Refused { by: PostTarget::QueuePair(a.qp.qpn()), error: wanted });
     assert_eq!(a.qp.state(), State::Rts);
     assert!(a.sends.poll_one().is_none());

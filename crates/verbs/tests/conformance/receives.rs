@@ -219,7 +219,7 @@ pub(crate) fn a_list_of_receives_is_taken_as_far_as_it_goes(rig: &Rig) {
     batch.add(b.qp.receive(&five).id(79));
     batch.add(b.qp.receive(slot(&b.region, 2)).id(80));
     let error = batch.post().unwrap_err();
-    let too_many = PostError::Refused { by, error: RefusedError::TooManyPieces { given: 5, allowed: 4 } };
+    let too_many = PostError::Refused { by, error: PostRefusal::TooManyPieces { given: 5, allowed: 4 } };
     assert_eq!(error, BatchError { taken: 1, given: 3, error: too_many });
 
     // Two wait, so there is room for 68 of these.
@@ -227,7 +227,7 @@ pub(crate) fn a_list_of_receives_is_taken_as_far_as_it_goes(rig: &Rig) {
     for place in 2..90 {
         batch.add(b.qp.receive(slot(&b.region, place)).id(place.into()));
     }
-    let full = PostError::Refused { by, error: RefusedError::QueueFull { what: "receive", depth: 70 } };
+    let full = PostError::Refused { by, error: PostRefusal::QueueFull { what: "receive", depth: 70 } };
     assert_eq!(batch.post(), Err(BatchError { taken: 68, given: 88, error: full }));
 
     // Those that were taken are the first ones, and nothing else is there.
@@ -268,14 +268,14 @@ pub(crate) fn a_shared_queue_takes_a_list(rig: &Rig) {
     batch.add(srq.receive(slot(&b.region, 3)).id(3));
     batch.add(srq.receive(&two).id(77));
     batch.add(srq.receive(slot(&b.region, 4)).id(78));
-    let too_many = refused(RefusedError::TooManyPieces { given: 2, allowed: 1 });
+    let too_many = refused(PostRefusal::TooManyPieces { given: 2, allowed: 1 });
     assert_eq!(batch.post(), Err(BatchError { taken: 1, given: 3, error: too_many }));
 
     let mut batch = srq.receive_batch();
     for place in 4..14 {
         batch.add(srq.receive(slot(&b.region, place)).id(place.into()));
     }
-    let full = refused(RefusedError::QueueFull { what: "shared receive", depth: 8 });
+    let full = refused(PostRefusal::QueueFull { what: "shared receive", depth: 8 });
     assert_eq!(batch.post(), Err(BatchError { taken: 4, given: 10, error: full }));
     assert_eq!(srq.len(), 8);
 

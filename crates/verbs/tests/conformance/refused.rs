@@ -21,7 +21,7 @@ fn filled(rig: &Rig, shape: &Shape) -> (End, End) {
     (a, b)
 }
 
-fn why(error: PostError) -> RefusedError {
+fn why(error: PostError) -> PostRefusal {
     match error {
         PostError::Refused { error, .. } => error,
         other => panic!("{other}"),
@@ -54,16 +54,16 @@ pub(crate) fn bad_sends_change_nothing(rig: &Rig) {
     assert!(short(a.qp.read(own.slice(..8), remote.slice(..7))));
     assert!(short(a.qp.fetch_add(own.slice(..8), remote.slice(..7), 1)));
 
-    let wrong = |len| RefusedError::WrongLength { given: len, needed: 8 };
+    let wrong = |len| PostRefusal::WrongLength { given: len, needed: 8 };
     assert_eq!(why(a.qp.fetch_add(own.slice(..7), remote, 1).post().unwrap_err()), wrong(7));
     assert_eq!(why(a.qp.compare_swap(own.slice(..9), remote, 1, 2).post().unwrap_err()), wrong(9));
     assert_eq!(why(a.qp.atomic_write(own.slice(..0), remote).post().unwrap_err()), wrong(0));
     let long = [0; 65];
-    let inline = RefusedError::InlineTooLong { given: 65, allowed: 64 };
+    let inline = PostRefusal::InlineTooLong { given: 65, allowed: 64 };
     assert_eq!(why(a.qp.send_inline(&long).post().unwrap_err()), inline);
     assert_eq!(why(a.qp.write_inline(&long, remote).post().unwrap_err()), inline);
     let five = [own.slice(..1); 5];
-    let pieces = RefusedError::TooManyPieces { given: 5, allowed: 4 };
+    let pieces = PostRefusal::TooManyPieces { given: 5, allowed: 4 };
     assert_eq!(why(a.qp.send(&five).post().unwrap_err()), pieces);
     assert_eq!(why(a.qp.write(&five, remote).post().unwrap_err()), pieces);
     assert_eq!(why(a.qp.read(&five, remote).post().unwrap_err()), pieces);
@@ -79,7 +79,7 @@ pub(crate) fn bad_sends_change_nothing(rig: &Rig) {
     assert!(matches!(work.post(), Err(PostError::NotCarried { .. })));
     let there = rig.a.handle_to(&rig.b);
     let work = a.qp.send_inline_to(&there, b.qp.qpn(), QKey(1), b"not a datagram");
-    assert_eq!(why(work.post().unwrap_err()), RefusedError::WrongAddress);
+    assert_eq!(why(work.post().unwrap_err()), PostRefusal::WrongAddress);
     nothing_happened(&a, &b);
     a.still_works(&b);
 }
@@ -91,14 +91,14 @@ pub(crate) fn bad_receives_change_nothing(rig: &Rig) {
     assert_eq!(error, PostError::OutsideRegion { start: size - 4, end: size + 4, size });
     let five = [a.region.slice(..1); 5];
     let error = why(a.qp.receive(&five).post().unwrap_err());
-    assert_eq!(error, RefusedError::TooManyPieces { given: 5, allowed: 4 });
+    assert_eq!(error, PostRefusal::TooManyPieces { given: 5, allowed: 4 });
     let elsewhere = rig.a.context.protection_domain().unwrap().allocate(64, OPEN).unwrap();
     let by = PostTarget::QueuePair(a.qp.qpn());
     assert_eq!(a.qp.receive(&elsewhere).post(), Err(PostError::OtherDomain { by }));
     let srq = rig.a.pd.shared_receive_queue(2, 1).unwrap();
     let two = [a.region.slice(..1); 2];
     let error = why(srq.receive(&two).post().unwrap_err());
-    assert_eq!(error, RefusedError::TooManyPieces { given: 2, allowed: 1 });
+    assert_eq!(error, PostRefusal::TooManyPieces { given: 2, allowed: 1 });
     assert!(srq.receive(&elsewhere).post().is_err());
     assert!(srq.is_empty());
     nothing_happened(&a, &b);
@@ -117,9 +117,9 @@ pub(crate) fn full_queues_say_so(rig: &Rig) {
         // The peer has no receive yet, so these stay.
         a.qp.send_inline(b"queued").id(id).post().unwrap();
     }
-    let full = RefusedError::QueueFull { what: "receive", depth: 4 };
+    let full = PostRefusal::QueueFull { what: "receive", depth: 4 };
     assert_eq!(why(a.qp.receive(&a.region).post().unwrap_err()), full);
-    let full = RefusedError::QueueFull { what: "send", depth: 4 };
+    let full = PostRefusal::QueueFull { what: "send", depth: 4 };
     assert_eq!(why(a.qp.send_inline(b"no room").post().unwrap_err()), full);
     let mut batch = a.qp.batch();
     batch.add(a.qp.send_inline(b"no room"));
@@ -127,7 +127,7 @@ pub(crate) fn full_queues_say_so(rig: &Rig) {
     let srq = rig.a.pd.shared_receive_queue(2, 1).unwrap();
     srq.receive(&a.region).post().unwrap();
     srq.receive(&a.region).post().unwrap();
-    let full = RefusedError::QueueFull { what: "shared receive", depth: 2 };
+    let full = PostRefusal::QueueFull { what: "shared receive", depth: 2 };
     assert_eq!(why(srq.receive(&a.region).post().unwrap_err()), full);
 
     for _ in 0..4 {
@@ -153,7 +153,7 @@ pub(crate) fn a_place_is_free_when_its_completion_is_polled(rig: &Rig) {
     a.qp.read(a.region.slice(..8), remote.slice(100..108)).id(7).post().unwrap();
     // When its bytes are here, all are done, but no completion has been polled.
     until(|| a.region.load_u8(7) == Ok(0x22));
-    let full = RefusedError::QueueFull { what: "send", depth: 8 };
+    let full = PostRefusal::QueueFull { what: "send", depth: 8 };
     assert_eq!(a.qp.write_inline(b"x", remote).post().map_err(why), Err(full));
     assert!(!a.sends.is_overrun());
     for id in 0..8 {
@@ -175,15 +175,15 @@ pub(crate) fn each_service_refuses_what_it_cannot(rig: &Rig) {
         a.qp.atomic_write(own, remote),
         a.qp.send(own).invalidate(Rkey(5)),
     ] {
-        assert!(matches!(why(work.post().unwrap_err()), RefusedError::NotOfService { service: "UC", .. }));
+        assert!(matches!(why(work.post().unwrap_err()), PostRefusal::NotOfService { service: "UC", .. }));
     }
     let (a, b) = rig.ud(QKey(7));
     let there = rig.a.handle_to(&rig.b);
     let own = a.region.slice(..8);
     for work in [a.qp.read(own, remote), a.qp.write(own, remote), a.qp.write(own, remote).imm(1)] {
-        assert!(matches!(why(work.post().unwrap_err()), RefusedError::NotOfService { service: "UD", .. }));
+        assert!(matches!(why(work.post().unwrap_err()), PostRefusal::NotOfService { service: "UD", .. }));
     }
-    assert_eq!(why(a.qp.send(own).post().unwrap_err()), RefusedError::WrongAddress);
+    assert_eq!(why(a.qp.send(own).post().unwrap_err()), PostRefusal::WrongAddress);
     a.qp.send_to(&there, b.qp.qpn(), QKey(7), own).post().unwrap();
     a.sent();
     assert_eq!((a.qp.state(), b.qp.state()), (State::Rts, State::Rts));
@@ -194,7 +194,7 @@ pub(crate) fn limits_are_named(rig: &Rig) {
     let (a, b) = filled(rig, &shape);
     let (own, remote) = (a.region.slice(..8), b.region.remote());
     for work in [a.qp.read(own, remote), a.qp.fetch_add(own, remote, 1)] {
-        assert_eq!(why(work.post().unwrap_err()), RefusedError::NoReadDepth);
+        assert_eq!(why(work.post().unwrap_err()), PostRefusal::NoReadDepth);
     }
     let bind = Bind {
         window: Rkey(1),
@@ -204,10 +204,10 @@ pub(crate) fn limits_are_named(rig: &Rig) {
         length: 0,
         access: Access::empty(),
     };
-    let wrong = RefusedError::WrongLength { given: 8, needed: 0 };
+    let wrong = PostRefusal::WrongLength { given: 8, needed: 0 };
     assert_eq!(a.post_raw(1, SendOp::BindWindow(bind), &[a.sge(0, 8)]), Err(wrong));
     let huge = [a.sge(0, u32::MAX), a.sge(0, 1)];
-    let wrong = RefusedError::TooLong { given: 1 << 32, allowed: 1 << 31 };
+    let wrong = PostRefusal::TooLong { given: 1 << 32, allowed: 1 << 31 };
     assert_eq!(a.post_raw(1, SendOp::Write(b.at(0)), &huge), Err(wrong));
     nothing_happened(&a, &b);
     a.still_works(&b);

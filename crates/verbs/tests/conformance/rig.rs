@@ -340,7 +340,7 @@ impl End {
     }
 
     /// Posts a request that the safe API would not make.
-    pub(crate) fn post_raw(&self, id: u64, op: SendOp, sges: &[Sge]) -> Result<(), RefusedError> {
+    pub(crate) fn post_raw(&self, id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostRefusal> {
         let data = Data::Gather(sges);
         let request = SendRequest { id, op, data, flags: SendFlags::SIGNALED, dest: None };
         self.qp.as_device().post_send(&[request]).map_err(|refused| refused.error)

@@ -51,7 +51,7 @@ pub(crate) fn work_waits_for_its_state(rig: &Rig) {
     assert_eq!(a.qp.state(), State::Reset);
     let refused = |error: PostError, state| {
         assert!(
-            matches!(error, PostError::Refused { error: RefusedError::WrongState { state: seen, .. }, .. } if seen == state),
+            matches!(error, PostError::Refused { error: PostRefusal::WrongState { state: seen, .. }, .. } if seen == state),
             "{error}"
         );
     };
@@ -292,7 +292,7 @@ pub(crate) fn first_packet_establishes(rig: &Rig) {
     let error = b.qp.send_inline(b"too early").post().unwrap_err();
     assert!(matches!(
         error,
-        PostError::Refused { error: RefusedError::WrongState { state: State::Rtr, .. }, .. }
+        PostError::Refused { error: PostRefusal::WrongState { state: State::Rtr, .. }, .. }
     ));
     let rts = Attributes::to(State::Rts)
         .with_sq_psn(b.qp.local_address().psn)

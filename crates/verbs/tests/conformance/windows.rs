@@ -235,12 +235,12 @@ pub(crate) fn bad_bindings(rig: &Rig) {
     let stranger = elsewhere.memory_window(WindowKind::Type2).unwrap();
     let error = b.qp.bind_window(stranger.bind(foreign.slice(..), BOTH)).post().unwrap_err();
     assert_eq!(error, PostError::OtherDomain { by: PostTarget::QueuePair(qpn) });
-    assert_eq!(window.bind_now(region.slice(..), BOTH), Err(BindError::NeedsQueuePair));
+    assert_eq!(window.bind_now(region.slice(..), BOTH), Err(WindowBindError::NeedsQueuePair));
     let direct = b.pd.memory_window(WindowKind::Type1).unwrap();
     let closed = b.pd.allocate(64, OPEN).unwrap();
-    assert_eq!(direct.bind_now(closed.slice(..), BOTH), Err(BindError::Denied(Denied::NotPermitted)));
+    assert_eq!(direct.bind_now(closed.slice(..), BOTH), Err(WindowBindError::Denied(Denied::NotPermitted)));
     let frozen = b.pd.allocate(64, Access::BIND_WINDOW).unwrap();
-    assert_eq!(direct.bind_now(frozen.slice(..), BOTH), Err(BindError::Denied(Denied::NotPermitted)));
+    assert_eq!(direct.bind_now(frozen.slice(..), BOTH), Err(WindowBindError::Denied(Denied::NotPermitted)));
     assert!(direct.bind_now(frozen.slice(..), Access::REMOTE_READ).is_ok());
     a.still_works(&b);
     b.still_works(&a);
@@ -254,5 +254,5 @@ pub(crate) fn bad_bindings(rig: &Rig) {
     let window = c.pd.memory_window(WindowKind::Type2).unwrap();
     let own = c.pd.allocate(64, BINDABLE).unwrap();
     let error = c.qp.bind_window(window.bind(own.slice(..), BOTH)).post().unwrap_err();
-    assert!(matches!(error, PostError::Refused { error: RefusedError::NotOfService { .. }, .. }), "{error}");
+    assert!(matches!(error, PostError::Refused { error: PostRefusal::NotOfService { .. }, .. }), "{error}");
 }

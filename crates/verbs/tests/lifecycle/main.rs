@@ -216,7 +216,7 @@ fn a_taken_port_is_named_and_works_when_it_is_free() {
     }
     let taken = UdpSocket::bind("127.0.91.41:4791").unwrap();
     let error = Context::builder("lo").address([127, 0, NET, 41]).open().unwrap_err();
-    let text = error.to_string();
+    let text = Chain::of(&error).to_string();
     for part in ["4791", "127.0.91.41", "ss -lunp", "FERROCE_ADDRESS"] {
         assert!(text.contains(part), "{part:?} is missing in: {text}");
     }
@@ -233,7 +233,7 @@ fn settings_that_mean_nothing_are_named_with_their_cure() {
     if role().is_some() {
         match Context::open("lo") {
             Ok(context) => tell(&format!("opened {:?}", context.port().gids)),
-            Err(error) => tell(&error.to_string()),
+            Err(error) => tell(&Chain::of(&error).to_string()),
         }
         return;
     }
@@ -247,7 +247,7 @@ fn settings_that_mean_nothing_are_named_with_their_cure() {
         ("FERROCE_RCVBUF", "4M", &["FERROCE_RCVBUF", "\"4M\"", "number of bytes"]),
         ("FERROCE_GSO", "maybe", &["FERROCE_GSO", "\"maybe\"", "1 (on)"]),
         ("FERROCE_GRO", "2", &["FERROCE_GRO", "\"2\"", "0 (off)"]),
-        ("FERROCE_PCAP", "/nonexistent/a.pcapng", &["/nonexistent/a.pcapng"]),
+        ("FERROCE_PCAP", "/nonexistent/a.pcapng", &["/nonexistent/a.pcapng", "No such file"]),
     ];
     for (name, value, parts) in cases {
         // The variable under test comes last, and so it counts if it is the address.

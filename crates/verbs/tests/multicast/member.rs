@@ -46,7 +46,7 @@ fn gid(text: &str) -> Gid {
 }
 
 fn outcome(result: Result<(), CreateError>) -> String {
-    result.map_or_else(|error| error.to_string(), |()| "ok".to_owned())
+    result.map_or_else(|error| Chain::of(&error).to_string(), |()| "ok".to_owned())
 }
 
 fn post(end: &End, id: u64) {

@@ -126,7 +126,7 @@ fn send(end: &End, round: u64, salt: u64, is_last: bool) -> Result<(), String> {
     let mut bytes = pattern(round, salt);
     bytes[0] = u8::from(is_last);
     end.region.write_at(0, &bytes).unwrap();
-    end.qp.send(end.region.slice(..LEN)).id(2).post().map_err(|error| error.to_string())
+    end.qp.send(end.region.slice(..LEN)).id(2).post().map_err(|error| Chain::of(&error).to_string())
 }
 
 /// Waits for a message, and for the end of what was sent before it; whether it is the last.
