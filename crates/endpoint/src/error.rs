@@ -11,6 +11,7 @@ use thiserror::Error;
 
 /// Why a call on a connection failed.
 #[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
 pub enum Error {
     /// This end has closed it, or has said that it sends no more.
     #[error("this end of the connection is closed")]
@@ -19,7 +20,7 @@ pub enum Error {
     #[error("the peer has closed the connection")]
     ClosedByPeer,
     /// It ended otherwise.
-    #[error("the connection is lost: {0}")]
+    #[error("the connection is lost")]
     Lost(#[from] Cause),
     /// The time for this call is over. The connection stands.
     #[error("not done within {0:?}; the connection stands: wait longer, or close it")]
@@ -146,10 +147,10 @@ pub enum Error {
     #[error("the buffer was allocated by another connection; allocate it with this one")]
     OtherConnection,
     /// The device has no room for what is needed.
-    #[error("the device refused: {0}")]
+    #[error("the device refused")]
     Create(#[from] CreateError),
     /// The device did not take work that it should.
-    #[error("the device refused work: {0}")]
+    #[error("the device refused work")]
     Post(#[from] PostError),
 }
 
@@ -195,6 +196,7 @@ impl fmt::Display for Names {
 
 /// Why a connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Cause {
     /// The peer does not answer any more: its process or machine is gone.
     #[error("the peer does not answer any more; its process or machine may be gone")]
@@ -203,11 +205,11 @@ pub enum Cause {
     #[error("the peer broke it off before everything was said")]
     PeerReset,
     /// The peer broke the rules between ends, and was cut off.
-    #[error("the peer broke the rules: {0}")]
+    #[error("the peer broke the rules")]
     Violation(#[from] Violation),
     /// The peer says that we broke the rules.
-    #[error("the peer says that this end broke the rules: {0}")]
-    Accused(Violation),
+    #[error("the peer says that this end broke the rules")]
+    Accused(#[source] Violation),
     /// The peer's device refused an access: what was exposed is closed there, or the keys it gave are wrong.
     #[error("the peer's device refused an access to its memory: {0}")]
     PeerRefused(Status),
@@ -227,6 +229,7 @@ pub enum Cause {
 
 /// Which rule between two ends was broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Violation {
     /// A message without a sensible header.
     #[error("a message without a sensible header")]
@@ -282,6 +285,7 @@ impl Violation {
 
 /// Why the first words of a peer mean nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum HelloError {
     /// They are not of our kind.
     #[error("the peer does not speak the protocol of endpoints")]
@@ -304,6 +308,7 @@ pub enum HelloError {
 
 /// Why an end could not be made.
 #[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
 pub enum SetupError {
     /// An option is out of range.
     #[error("{option} is {given}; {least} to {most} are possible")]
@@ -323,13 +328,13 @@ pub enum SetupError {
     )]
     NoRate,
     /// The device has no room for what is needed.
-    #[error("the device refused: {0}")]
+    #[error("the device refused")]
     Create(#[from] CreateError),
     /// The queue pair could not be made.
-    #[error("the queue pair could not be made: {0}")]
+    #[error("the queue pair could not be made")]
     Build(#[from] BuildError),
     /// The device did not take the receives.
-    #[error("the device refused work: {0}")]
+    #[error("the device refused work")]
     Post(#[from] PostError),
     /// The peer's first words.
     #[error(transparent)]
@@ -341,6 +346,7 @@ pub enum SetupError {
 
 /// Why there is no device for an address.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum AddressError {
     /// The name means nothing, or there is no port behind it.
     #[error(
@@ -363,6 +369,7 @@ pub enum AddressError {
 
 /// Why a program cannot listen.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum BindError {
     /// There is no device.
     #[error(transparent)]
@@ -377,6 +384,7 @@ pub enum BindError {
 
 /// Why a connection was not accepted.
 #[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
 pub enum AcceptError {
     /// The time is over.
     #[error("no peer connected within {0:?}")]
@@ -391,6 +399,7 @@ pub enum AcceptError {
 
 /// Why there is no connection.
 #[derive(Debug, Error)]
+#[non_exhaustive]
 pub enum ConnectError {
     /// There is no device.
     #[error(transparent)]
@@ -399,11 +408,12 @@ pub enum ConnectError {
     #[error(transparent)]
     Setup(#[from] SetupError),
     /// The peer's program refused.
-    #[error("{peer} refused: {why}")]
+    #[error("{peer} refused")]
     Refused {
         /// The peer.
         peer: SocketAddr,
         /// Why.
+        #[source]
         why: Refusal,
     },
     /// The connection could not be set up.
@@ -411,8 +421,8 @@ pub enum ConnectError {
     Cm(CmError),
     /// The listener was asked several times, and the time is over.
     #[error(
-        "not connected within {limit:?}, although asked {attempts} times; the last answer: {last}; allow more time \
-         with Options::connect_timeout, or let the listener take more with Options::backlog"
+        "not connected within {limit:?}, although asked {attempts} times (allow more time with \
+         Options::connect_timeout, or let the listener take more with Options::backlog)"
     )]
     TimedOut {
         /// The time that it had.
@@ -420,6 +430,7 @@ pub enum ConnectError {
         /// How often the listener was asked.
         attempts: u32,
         /// What was answered last.
+        #[source]
         last: CmError,
     },
     /// The attempt is over already.
@@ -429,6 +440,7 @@ pub enum ConnectError {
 
 /// Why a listener refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
 pub enum Refusal {
     /// The request is not of our kind, or of another version.
     #[error("it does not understand this version of the protocol of endpoints")]
