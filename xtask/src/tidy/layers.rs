@@ -50,7 +50,7 @@ const OUTSIDERS: &[Outsider] = &[
         allowed: &["sys", "memory", "fabric", "switchboard", "device", "cabi", "verbs", "abi"],
         why: "only they make system calls or speak C",
     },
-    Outsider { packages: &["anyhow"], allowed: &["cli"], why: "a library's errors are closed lists" },
+    Outsider { packages: &["anyhow"], allowed: &["cli"], why: "a library's errors are lists of reasons" },
 ];
 
 /// Async runtimes, and what starts one.

@@ -8,6 +8,7 @@ use crate::shell::root;
 
 mod circles;
 mod clocks;
+mod errors;
 mod floor;
 mod hygiene;
 mod inherit;
@@ -74,6 +75,11 @@ const RULES: &[Rule] = &[
         name: "circles",
         says: "in the device and below it, at most three files import each other in a circle",
         check: circles::check,
+    },
+    Rule {
+        name: "errors",
+        says: "errors of libraries have names of their own, may grow, print no cause that they hand on, and are in docs/errors.md",
+        check: errors::check,
     },
     Rule { name: "no-std", says: "the wire crate does without std and alloc", check: no_std::check },
     Rule { name: "length", says: "a Rust file has at most 700 lines", check: length::check },

@@ -72,7 +72,7 @@ pub(super) fn without_tests(code: &str) -> String {
 }
 
 /// Where an item that starts at `from` ends: after its block, or at a semicolon outside of brackets.
-fn end_of_item(code: &str, from: usize) -> usize {
+pub(super) fn end_of_item(code: &str, from: usize) -> usize {
     let mut depth = 0;
     let end = code[from..].find(|c| {
         depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
