@@ -84,7 +84,8 @@ fn new_file(wanted: &Path, id: u32) -> Claim {
     Claim { path: name(wanted, id, 0), locked: None }
 }
 
-/// `a.pcap` itself, then `a.1234.pcap`, `a.1234-2.pcap` and so on. A name with `%p` has the number there anyway.
+/// `a.pcap` itself, then `a.1234.pcap`, `a.1234-2.pcap` and so on. A name with `%p` has the number there
+/// anyway.
 fn name(wanted: &Path, id: u32, number: u32) -> PathBuf {
     let named = wanted.as_os_str().as_encoded_bytes().windows(2).any(|part| part == b"%p");
     let part = match (named, number) {

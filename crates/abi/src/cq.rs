@@ -44,8 +44,8 @@ pub(crate) struct Cq {
 
 object!(Cq, ibv_cq, "completion queue");
 
-// SAFETY: the cells belong to the thread that polls, which holds `polling` or has said that it is the only one;
-// everything else has locks of its own.
+// SAFETY: the cells belong to the thread that polls, which holds `polling` or has said that it is the only
+// one; everything else has locks of its own.
 unsafe impl Sync for Cq {}
 
 impl Cq {

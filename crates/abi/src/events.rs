@@ -185,14 +185,14 @@ fn next(inbox: &Inbox, event: &mut ibv_async_event) -> Answer<()> {
     }
 }
 
-/// Waits until a descriptor is readable, by reading it: so what a signal does to the wait, and what a descriptor does
-/// that the program has made non-blocking, is what happens with the kernel's own descriptors. The program may
-/// cancel its thread here. What is read says only that there is something to look for: a thread that takes
-/// one thing out and leaves others makes the descriptor readable again.
+/// Waits until a descriptor is readable, by reading it: so what a signal does to the wait, and what a
+/// descriptor does that the program has made non-blocking, is what happens with the kernel's own descriptors.
+/// The program may cancel its thread here. What is read says only that there is something to look for: a
+/// thread that takes one thing out and leaves others makes the descriptor readable again.
 pub(crate) fn wait_for(fd: RawFd) -> Answer<()> {
     let mut count = 0_u64;
-    // SAFETY: the pointer is to eight bytes that live during the call. It is a cancellation point: a thread that
-    // ends here is unwound through frames that hold no lock and own nothing.
+    // SAFETY: the pointer is to eight bytes that live during the call. It is a cancellation point: a thread
+    // that ends here is unwound through frames that hold no lock and own nothing.
     match unsafe { read(fd, (&raw mut count).cast(), size_of::<u64>()) } {
         -1 => {
             let error = std::io::Error::last_os_error();

@@ -4,9 +4,9 @@
 //! manual pages promise. What the device does not have is refused with `EOPNOTSUPP`. Under `FERROCE_LOG=warn`
 //! each refusal is one line on standard error that says why.
 //!
-//! A C object is the beginning of a Rust object of this crate: the program sees the fields of the headers, we see
-//! what stands behind them. Objects live on the heap from their creation to their destruction, as C expects it.
-//! Nothing happens before the first call: no thread, no socket, no constructor.
+//! A C object is the beginning of a Rust object of this crate: the program sees the fields of the headers, we
+//! see what stands behind them. Objects live on the heap from their creation to their destruction, as C
+//! expects it. Nothing happens before the first call: no thread, no socket, no constructor.
 //!
 //! `cargo xtask link-abi` links the library with Debian's names and versions of symbols (`exports.txt`).
 #![allow(

@@ -116,7 +116,8 @@ pub(crate) extern "C" fn ibv_query_ece(_: *mut ibv_qp, _: *mut ibv_ece) -> c_int
     number("ibv_query_ece", Err(Refused::unsupported("enhanced connection establishment")))
 }
 
-/// The kernel's forms of attributes. There is no kernel driver that could have filled them, so nothing is known.
+/// The kernel's forms of attributes. There is no kernel driver that could have filled them, so nothing is
+/// known.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_copy_ah_attr_from_kern(to: *mut ibv_ah_attr, _: *mut c_void) {
     // SAFETY: the caller passes a structure of its own to fill, or null.

@@ -1,4 +1,5 @@
-//! What all objects have in common: how they come from C and go there, and how they count what is told of them.
+//! What all objects have in common: how they come from C and go there, and how they count what is told of
+//! them.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -259,7 +259,8 @@ pub(crate) unsafe fn dest_of(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Answer<Dat
 /// Pointers inside of it are to live objects.
 unsafe fn request_of<'a>(service: Service, work: &ibv_send_wr, data: Data<'a>) -> Answer<SendRequest<'a>> {
     let imm = Imm(u32::from_be(work.imm_data));
-    // SAFETY: every form is made of numbers and pointers; which one the program has filled is told by the opcode.
+    // SAFETY: every form is made of numbers and pointers; which one the program has filled is told by the
+    // opcode.
     let rdma = unsafe { work.wr.rdma };
     let remote = Remote { address: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
     // SAFETY: as above.

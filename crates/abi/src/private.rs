@@ -1,5 +1,6 @@
-//! Symbols that must be there and that no program needs here: the inside of rdma-core for its own drivers, and the
-//! forms from before 2008. Libraries of hardware vendors are linked to the first, and are loaded with many programs.
+//! Symbols that must be there and that no program needs here: the inside of rdma-core for its own drivers,
+//! and the forms from before 2008. Libraries of hardware vendors are linked to the first, and are loaded with
+//! many programs.
 
 use ferroce_device::Uncancelled;
 use libc::{ENOSYS, EOPNOTSUPP, c_char, c_int, c_void};

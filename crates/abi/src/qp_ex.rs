@@ -64,7 +64,8 @@ pub(crate) fn check_operations(service: Service, wanted: u64) -> Answer<()> {
     }
 }
 
-/// Inline bytes that these operations need by themselves: the value of an atomic write travels in its request.
+/// Inline bytes that these operations need by themselves: the value of an atomic write travels in its
+/// request.
 pub(crate) fn inline_for(operations: Option<u64>) -> u32 {
     if operations.is_some_and(|wanted| wanted & IBV_QP_EX_WITH_ATOMIC_WRITE != 0) { 8 } else { 0 }
 }

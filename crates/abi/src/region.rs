@@ -60,8 +60,8 @@ fn memory_at(addr: *mut c_void, length: usize, access: c_uint) -> Answer<Arc<All
         return Err(Refused::new(EFAULT, format_args!("not all of {length} bytes at {addr:p} can be {how}")));
     }
     Ok(if writes {
-        // SAFETY: the kernel has just said that all of it can be written; that it stays so until the region is
-        // deregistered is what every program promises that registers memory.
+        // SAFETY: the kernel has just said that all of it can be written; that it stays so until the region
+        // is deregistered is what every program promises that registers memory.
         unsafe { Allocation::from_raw(first, length) }
     } else {
         // SAFETY: as above, for reading.

@@ -29,11 +29,11 @@ const SMALL: usize = 4096;
 /// A function that is told which members come and go.
 pub(crate) type OnChange = dyn Fn(&Broker, &Change) + Send + Sync;
 
-/// One member's side of a mesh. Clones are the same broker; it may be shared between threads, or each thread has its own
-/// (see [`Builder::lane`]).
+/// One member's side of a mesh. Clones are the same broker; it may be shared between threads, or each thread
+/// has its own (see [`Builder::lane`]).
 ///
-/// When the last clone is dropped, the member leaves at once: the others learn it, and what is under way may be
-/// lost. [`leave`](Self::leave) waits until it has arrived.
+/// When the last clone is dropped, the member leaves at once: the others learn it, and what is under way may
+/// be lost. [`leave`](Self::leave) waits until it has arrived.
 #[derive(Clone)]
 pub struct Broker {
     pub(crate) inner: Arc<Inner>,
@@ -173,7 +173,8 @@ impl Broker {
         *lock(&self.inner.common.refusals)
     }
 
-    /// A buffer for one message to a peer: in registered memory, with a place in the ring and room at the peer.
+    /// A buffer for one message to a peer: in registered memory, with a place in the ring and room at the
+    /// peer.
     ///
     /// # Errors
     /// [`BrokerError::WouldBlock`] if there is no room now; the peer is not there.
@@ -249,7 +250,8 @@ impl Broker {
     /// Posts a WRITE of our memory into a peer's. With immediate data the peer's program is told.
     ///
     /// # Errors
-    /// [`BrokerError::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer is not there.
+    /// [`BrokerError::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer
+    /// is not there.
     pub fn post_write(
         &self,
         peer: u32,
@@ -267,7 +269,8 @@ impl Broker {
     /// Posts a READ of a peer's memory into ours.
     ///
     /// # Errors
-    /// [`BrokerError::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer is not there.
+    /// [`BrokerError::WouldBlock`] if there is no room now; the place is not in the peer's region; the peer
+    /// is not there.
     pub fn post_read(
         &self,
         peer: u32,
@@ -281,8 +284,8 @@ impl Broker {
         self.post(peer, into, post, false, |conn| Ok(Operation::Read(resolve(peer, conn, from, len)?)))
     }
 
-    /// Posts an atomic: stores `swap` into eight bytes of a peer if `compare` is there. What was there comes into our
-    /// eight bytes, as a number of this machine.
+    /// Posts an atomic: stores `swap` into eight bytes of a peer if `compare` is there. What was there comes
+    /// into our eight bytes, as a number of this machine.
     ///
     /// # Errors
     /// As for [`post_read`](Self::post_read); our piece must have eight bytes.
@@ -301,8 +304,8 @@ impl Broker {
         })
     }
 
-    /// Posts an atomic: adds to eight bytes of a peer. What was there comes into our eight bytes, as a number of
-    /// this machine.
+    /// Posts an atomic: adds to eight bytes of a peer. What was there comes into our eight bytes, as a number
+    /// of this machine.
     ///
     /// # Errors
     /// As for [`post_read`](Self::post_read); our piece must have eight bytes.

@@ -9,7 +9,8 @@ use ferroce_verbs::{AccessError, LocalSlice, MemoryRegion, RemoteRegion, RemoteS
 use crate::lock;
 use crate::peer::Peer;
 
-/// Memory that work can name, and that is held until the work is done: a [`MemoryRegion`], or whatever lies in one.
+/// Memory that work can name, and that is held until the work is done: a [`MemoryRegion`], or whatever lies
+/// in one.
 pub trait Local: Send + Sync {
     /// The part of a region that it is.
     fn local_slice(&self) -> LocalSlice<'_>;
@@ -134,8 +135,8 @@ impl From<RemoteRegion> for At {
 pub struct Post {
     /// Four bytes for the peer's program; 0 is a value like any other. Only messages and WRITEs carry them.
     pub imm: Option<u32>,
-    /// The program's name for the work: what is done under a name is told by `poll_sends`, and holds its place in
-    /// the ring until then. Work without a name is not told of.
+    /// The program's name for the work: what is done under a name is told by `poll_sends`, and holds its
+    /// place in the ring until then. Work without a name is not told of.
     pub id: Option<u64>,
     /// Begins only when earlier READs and atomics to this peer are done.
     pub fence: bool,
@@ -192,8 +193,8 @@ impl Slots {
     }
 }
 
-/// A place for one message to one peer, in registered memory, with a place in the ring and room at the peer: posting
-/// it does not have to wait. Dropping it gives all of that back.
+/// A place for one message to one peer, in registered memory, with a place in the ring and room at the peer:
+/// posting it does not have to wait. Dropping it gives all of that back.
 #[must_use = "a buffer is not sent until it is posted"]
 pub struct SendBuf {
     pub(crate) peer: Arc<Peer>,

@@ -71,22 +71,23 @@ impl Builder {
         }
     }
 
-    /// Which of several brokers of this member it is: lane `n` of a member talks to lane `n` of all others. It listens
-    /// on the member's port plus `n`. A thread with a lane of its own shares no lock with others.
+    /// Which of several brokers of this member it is: lane `n` of a member talks to lane `n` of all others.
+    /// It listens on the member's port plus `n`. A thread with a lane of its own shares no lock with others.
     pub const fn lane(mut self, lane: u8) -> Self {
         self.lane = lane;
         self
     }
 
-    /// Places for work and for messages that have arrived, in each direction and for each member: 128 if nothing is
-    /// said.
+    /// Places for work and for messages that have arrived, in each direction and for each member: 128 if
+    /// nothing is said.
     pub const fn ring(mut self, places: u32) -> Self {
         self.ring = places;
         self
     }
 
-    /// Requests to one member that are gathered before they reach the device with one doorbell; 1 if nothing is said.
-    /// It is never more than the ring. [`Broker::flush`] and a poll that finds nothing do not wait for more.
+    /// Requests to one member that are gathered before they reach the device with one doorbell; 1 if nothing
+    /// is said. It is never more than the ring. [`Broker::flush`] and a poll that finds nothing do not wait
+    /// for more.
     pub const fn batch(mut self, requests: u32) -> Self {
         self.batch = requests;
         self
@@ -132,8 +133,8 @@ impl Builder {
         self
     }
 
-    /// A device that is open, and the protection domain to work in: so brokers share regions. If nothing is said, the
-    /// broker opens the device that has its address.
+    /// A device that is open, and the protection domain to work in: so brokers share regions. If nothing is
+    /// said, the broker opens the device that has its address.
     pub fn device(mut self, context: &Context, domain: &ProtectionDomain) -> Self {
         self.device = Some((context.clone(), domain.clone()));
         self
@@ -158,8 +159,9 @@ impl Builder {
         self
     }
 
-    /// A function that is called when a member comes or goes, from [`Broker::poll_receives`] and its relatives: after
-    /// the last message of a member that goes, and before the first of one that comes. It may post.
+    /// A function that is called when a member comes or goes, from [`Broker::poll_receives`] and its
+    /// relatives: after the last message of a member that goes, and before the first of one that comes. It
+    /// may post.
     pub fn on_change(mut self, change: impl Fn(&Broker, &Change) + Send + Sync + 'static) -> Self {
         self.on_change = Box::new(change);
         self

@@ -174,7 +174,8 @@ impl Datagrams {
         }
         match batch.post() {
             Ok(()) => *posted += count,
-            // Nothing of it can be refused but by a queue pair that is broken, and then nothing goes any more.
+            // Nothing of it can be refused but by a queue pair that is broken, and then nothing goes any
+            // more.
             Err(BatchError { .. }) => sending.free.push(place),
         }
         Ok(())
@@ -213,7 +214,7 @@ impl Datagrams {
     pub(crate) fn poll(
         &self,
         look: Look,
-        who: impl Fn(Gid, Qpn) -> Option<u32>,
+        sender: impl Fn(Gid, Qpn) -> Option<u32>,
         each: &mut dyn FnMut(Datagram),
     ) -> Result<usize, BrokerError> {
         // A thread that polls within the function that it gave finds nothing, and so does a second thread.
@@ -226,7 +227,7 @@ impl Datagrams {
                 continue;
             }
             let datagram = self.read(completion.id, completion.byte_len as usize).and_then(|(gid, bytes)| {
-                let peer = who(gid, completion.source_qp?)?;
+                let peer = sender(gid, completion.source_qp?)?;
                 Some(Datagram { peer, imm: completion.imm, bytes })
             });
             // If the device does not take it, there is one place less.

@@ -1,8 +1,8 @@
 //! How two members come together: which one asks, which one answers, and what they check.
 //!
 //! The member with the larger number asks, so there is one connection and no race for it. What is said is in
-//! [`hello`](crate::hello). Until the other side has shown that it belongs here, its queue pair may not touch our
-//! memory, and it gets to know nothing but our number.
+//! [`hello`](crate::hello). Until the other side has shown that it belongs here, its queue pair may not touch
+//! our memory, and it gets to know nothing but our number.
 
 use std::sync::Arc;
 use std::time::Duration;

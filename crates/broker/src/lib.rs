@@ -34,15 +34,16 @@
 //!
 //! What it promises, and how it is used, is in docs/broker.md. In short:
 //!
-//! - Work is posted to a peer and **gathered**; a full batch, [`Broker::flush`] or a poll that finds nothing hands it to
-//!   the device as one list.
-//! - **Nothing waits unless it says so.** A full ring is [`BrokerError::WouldBlock`]; what waits has a time limit.
-//! - **Messages** of a member arrive once and in order within one of its lives (its incarnation). Receivers are never
-//!   overrun: a sender knows how much room there is.
+//! - Work is posted to a peer and **gathered**; a full batch, [`Broker::flush`] or a poll that finds nothing
+//!   hands it to the device as one list.
+//! - **Nothing waits unless it says so.** A full ring is [`BrokerError::WouldBlock`]; what waits has a time
+//!   limit.
+//! - **Messages** of a member arrive once and in order within one of its lives (its incarnation). Receivers
+//!   are never overrun: a sender knows how much room there is.
 //! - **One member's failure is its own.** Work to it ends with an error, the others go on, and the broker
 //!   connects again when it is back.
-//! - **Functions of the program** run inside of polls, one at a time for each peer. They may post and poll. One that
-//!   panics is contained.
+//! - **Functions of the program** run inside of polls, one at a time for each peer. They may post and poll.
+//!   One that panics is contained.
 #![forbid(unsafe_code)]
 
 mod broker;

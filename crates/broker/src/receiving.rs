@@ -288,7 +288,8 @@ impl Receiving {
         self.used.push(slot);
         self.taken_off += 1;
         if self.taken_off - self.told >= self.tell_after {
-            // The peer never has room for more than there are receives, so none of its messages waits for one.
+            // The peer never has room for more than there are receives, so none of its messages waits for
+            // one.
             conn.post_receives(self.used.drain(..));
             self.told = self.taken_off;
             self.is_untold = !lock(&peer.sending).tell(self.taken_off);

@@ -30,8 +30,8 @@ impl Settings {
         (self.max_message as usize).next_multiple_of(Self::LINE)
     }
 
-    /// Messages that are taken off before the peer is told, and their receives posted again. Until it is told it has
-    /// room for all the others: telling it costs a packet, which so is for half of the ring.
+    /// Messages that are taken off before the peer is told, and their receives posted again. Until it is told
+    /// it has room for all the others: telling it costs a packet, which so is for half of the ring.
     pub(crate) fn tell_after(&self) -> u64 {
         u64::from((self.ring / 2).max(1))
     }
@@ -44,8 +44,8 @@ impl Settings {
     /// How queue pairs work: a silent peer is given up after the time-out has passed so often, and once more.
     pub(crate) fn connect_options(&self) -> ConnectOptions {
         let all = (self.patience - self.heartbeat()).as_nanos();
-        // Time-outs are 4.096 us * 2^code. Each is noticed a little late, so it is better to have few of them; but
-        // the peer is asked often enough that some loss does not matter.
+        // Time-outs are 4.096 us * 2^code. Each is noticed a little late, so it is better to have few of
+        // them; but the peer is asked often enough that some loss does not matter.
         let choices = (1..=31_u8).flat_map(|code| (4..=7_u8).map(move |retries| (code, retries)));
         let silence = |(code, retries): &(u8, u8)| (u128::from(*retries) + 1) * (4096 << code);
         let longest = choices.filter(|choice| silence(choice) <= all).max_by_key(silence);

@@ -24,8 +24,8 @@ const TURN: usize = 64;
 const FIRST_NAP: Duration = Duration::from_micros(20);
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
-/// How long to look for room before one sleeps, if that has been of use of late. A peer that keeps up tells of room
-/// within this time, and to sleep and be woken would take longer.
+/// How long to look for room before one sleeps, if that has been of use of late. A peer that keeps up tells
+/// of room within this time, and to sleep and be woken would take longer.
 const LOOK_FOR_ROOM: Duration = Duration::from_micros(100);
 
 /// How long to sleep while another thread hands over what we wait for.
@@ -35,8 +35,8 @@ impl Broker {
     /// Hands over messages of all peers that have arrived, and tells which members came and went; how many of
     /// both. It never waits. Finding none, it rings all doorbells and lets the device work for a moment.
     ///
-    /// The function may post, and poll other peers. The same peer is not handed over twice at a time, so messages stay
-    /// in order.
+    /// The function may post, and poll other peers. The same peer is not handed over twice at a time, so
+    /// messages stay in order.
     ///
     /// # Errors
     /// The function panicked; the message counts as taken off.
@@ -65,8 +65,8 @@ impl Broker {
         Ok(count)
     }
 
-    /// Tells what became of work that was posted under a name; how much. It never waits. Finding none, it rings all
-    /// doorbells and lets the device work for a moment.
+    /// Tells what became of work that was posted under a name; how much. It never waits. Finding none, it
+    /// rings all doorbells and lets the device work for a moment.
     ///
     /// # Errors
     /// The function panicked; what it was called for counts as told.
@@ -91,8 +91,8 @@ impl Broker {
         Ok(count)
     }
 
-    /// [`poll_receives`](Self::poll_receives) that sleeps until there is something, or the time is over; how much there
-    /// was.
+    /// [`poll_receives`](Self::poll_receives) that sleeps until there is something, or the time is over; how
+    /// much there was.
     ///
     /// # Errors
     /// The function panicked.
@@ -104,7 +104,8 @@ impl Broker {
         self.sleep_until(timeout, Sleep::RECEIVES, || self.receive_all(&mut each))
     }
 
-    /// [`poll_sends`](Self::poll_sends) that sleeps until there is something, or the time is over; how much there was.
+    /// [`poll_sends`](Self::poll_sends) that sleeps until there is something, or the time is over; how much
+    /// there was.
     ///
     /// # Errors
     /// The function panicked.
@@ -112,7 +113,8 @@ impl Broker {
         self.sleep_until(timeout, Sleep::SENDS, || self.reap_all(&mut each))
     }
 
-    /// Both: sleeps until there are messages, work that is done or changes, or the time is over; how much there was.
+    /// Both: sleeps until there are messages, work that is done or changes, or the time is over; how much
+    /// there was.
     ///
     /// # Errors
     /// A function panicked.
@@ -126,8 +128,8 @@ impl Broker {
         self.sleep_until(timeout, both, || Ok(self.receive_all(&mut message)? + self.reap_all(&mut done)?))
     }
 
-    /// [`send_buf`](Self::send_buf) that sleeps until there is room, or the time is over. Within a function that was
-    /// called for a message it must not wait for a peer that waits in the same way.
+    /// [`send_buf`](Self::send_buf) that sleeps until there is room, or the time is over. Within a function
+    /// that was called for a message it must not wait for a peer that waits in the same way.
     ///
     /// # Errors
     /// [`BrokerError::TimedOut`], or the peer is not there.
@@ -196,7 +198,8 @@ impl Broker {
         CompletionQueue::sleep_for_any(conn.iter().map(|conn| &conn.send_queue), limit, |_| true);
     }
 
-    /// Waits until all that was posted has arrived, says goodbye to all members, and waits until they have heard it.
+    /// Waits until all that was posted has arrived, says goodbye to all members, and waits until they have
+    /// heard it.
     ///
     /// # Errors
     /// A member that has not acknowledged everything when the time is over. The broker has left then too.
@@ -235,8 +238,8 @@ impl Broker {
         }
     }
 
-    /// Sends one datagram to every member that is there: up to [`max_datagram`](Self::max_datagram) bytes, quick, and
-    /// without a promise that any arrive.
+    /// Sends one datagram to every member that is there: up to [`max_datagram`](Self::max_datagram) bytes,
+    /// quick, and without a promise that any arrive.
     ///
     /// # Errors
     /// Too many bytes, or [`BrokerError::WouldBlock`]; both name ourselves.
@@ -284,7 +287,7 @@ impl Broker {
     }
 
     fn datagrams(&self, look: Look, each: &mut dyn FnMut(Datagram)) -> Result<usize, BrokerError> {
-        let who = |gid: Gid, qpn: Qpn| {
+        let sender = |gid: Gid, qpn: Qpn| {
             let is_it = |peer: &&Arc<Peer>| {
                 let sending = lock(&peer.sending);
                 let from = sending.working().ok().map(|conn| Recipient::of(peer.member.id, conn));
@@ -292,7 +295,7 @@ impl Broker {
             };
             self.inner.common.peers.iter().find(is_it).map(|peer| peer.member.id)
         };
-        self.inner.datagrams.poll(look, who, each)
+        self.inner.datagrams.poll(look, sender, each)
     }
 
     /// Messages of all peers.
@@ -384,8 +387,8 @@ impl Broker {
         }
     }
 
-    /// The connections to sleep for, each with whether its sends matter; and whether another thread is handing over
-    /// messages, so that some are missing.
+    /// The connections to sleep for, each with whether its sends matter; and whether another thread is
+    /// handing over messages, so that some are missing.
     fn conns_for(&self, sleep: Sleep) -> (Vec<(Arc<Conn>, bool)>, bool) {
         let mut beside_others = false;
         let mut conns = Vec::new();

@@ -35,7 +35,8 @@ impl Dice {
     }
 }
 
-/// What a message says: which it is, and bytes that only it has. Every order of magnitude of its size is as likely.
+/// What a message says: which it is, and bytes that only it has. Every order of magnitude of its size is as
+/// likely.
 fn fill(into: &mut Vec<u8>, (from, to, lane): (u32, u32, u8), is_answer: bool, number: u64) {
     let seed = (u64::from(from) << 40 | u64::from(to) << 32 | u64::from(lane) << 24) ^ number << 1;
     let mut dice = Dice((seed ^ u64::from(is_answer)).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);

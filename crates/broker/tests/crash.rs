@@ -1,4 +1,5 @@
-//! A member that dies without a word, under load, and comes back: the others notice, go on, and take it in again.
+//! A member that dies without a word, under load, and comes back: the others notice, go on, and take it in
+//! again.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod rig;
@@ -98,7 +99,7 @@ fn the_other_process() {
             let [incarnation, number] =
                 [&bytes[..8], &bytes[8..16]].map(|part| u64::from_be_bytes(part.try_into().unwrap()));
             let mut expected = expected.lock().unwrap();
-            let from = expected.get_mut(&message.peer()).expect("somebody who has joined");
+            let from = expected.get_mut(&message.peer()).expect("a member that has joined");
             assert_eq!(incarnation, from.incarnation, "a message from another life");
             assert_eq!(incarnation, message.incarnation());
             assert!(
@@ -225,8 +226,8 @@ impl Lateness {
         Self { stop, thread }
     }
 
-    /// By when the others have to know. Time in which this machine was too busy to run a thread that should wake does not
-    /// count, neither here nor there.
+    /// By when the others have to know. Time in which this machine was too busy to run a thread that should
+    /// wake does not count, neither here nor there.
     fn limit(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         LIMIT + 2 * self.thread.join().unwrap()

@@ -264,7 +264,7 @@ fn atomics_of_many_members_add_up() {
                     }
                     broker.compare_swap(0, &before, At::offset(0, 0), (1, 0), Post::new().id(0)).unwrap();
                     assert_eq!(next_done(broker).result, Ok(()));
-                    assert_eq!(before.load_u64(0).unwrap(), 1, "somebody else had the lock too");
+                    assert_eq!(before.load_u64(0).unwrap(), 1, "another member had the lock too");
                 }
             });
         }

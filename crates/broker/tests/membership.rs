@@ -65,7 +65,7 @@ fn a_member_that_leaves_and_comes_back_is_told_of_in_order() {
             two.poll_receives(|_| ()).unwrap();
         }
         assert_eq!(next, 10);
-        let gone = zero.send(1, b"anybody there?", Post::new()).unwrap_err();
+        let gone = zero.send(1, b"are you there?", Post::new()).unwrap_err();
         assert_eq!(gone, BrokerError::Gone { peer: 1, why: Why::Left });
     }
     let log = log.lock().unwrap();
@@ -237,7 +237,7 @@ fn a_mesh_of_one_is_lonely_and_well() {
     let broker = builder(&members, 0).start().unwrap();
     assert_eq!(broker.poll_receives(|_| ()), Ok(0));
     assert_eq!(broker.wait(Duration::from_millis(5), |_| (), |_| ()), Ok(0));
-    assert_eq!(broker.broadcast(b"anybody?", None), Ok(()));
+    assert_eq!(broker.broadcast(b"hello?", None), Ok(()));
     broker.leave(SOON).unwrap();
 }
 

@@ -248,7 +248,8 @@ impl<F: Fabric> Way<F> {
             return;
         };
         room.copy_from_slice(packet);
-        // Those behind a packet that is missing move up in their run, and the ICRC covers where they stand in it.
+        // Those behind a packet that is missing move up in their run, and the ICRC covers where they stand in
+        // it.
         if now_at != place {
             reseal(route, now_at, room);
         }

@@ -99,9 +99,9 @@ impl Outbox {
         self.used + packets * len > self.bytes.len()
     }
 
-    /// The place in its run that a packet of `len` bytes to this slot behind `route` will have: 0 begins
-    /// a new run. `more` says that others of this length follow: if it is shorter than those before it, none of them could
-    /// join the run, and so it had better begin one, unless the run is long as it is.
+    /// The place in its run that a packet of `len` bytes to this slot behind `route` will have: 0 begins a
+    /// new run. `more` says that others of this length follow: if it is shorter than those before it, none of
+    /// them could join the run, and so it had better begin one, unless the run is long as it is.
     #[must_use]
     #[inline]
     pub fn place(&self, to: Toward<'_>, len: usize, more: bool, limits: (usize, usize)) -> usize {
@@ -136,8 +136,9 @@ impl Outbox {
         self.used += len;
     }
 
-    /// Takes packets out. `is_lost` is asked about each of them, in order. Those behind one that is taken out move up in their
-    /// run, and `moved` is given each of them with its new place: it has to be sealed for that.
+    /// Takes packets out. `is_lost` is asked about each of them, in order. Those behind one that is taken out
+    /// move up in their run, and `moved` is given each of them with its new place: it has to be sealed for
+    /// that.
     pub(super) fn lose(
         &mut self,
         mut is_lost: impl FnMut() -> bool,

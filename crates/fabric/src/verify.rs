@@ -88,7 +88,8 @@ impl Verifier {
         self.follows(ends.source.0, found, now).then_some(found)
     }
 
-    /// The flow of these packets, if the last one of it had its place in its run as its identification, as the next will have.
+    /// The flow of these packets, if the last one of it had its place in its run as its identification, as
+    /// the next will have.
     #[must_use]
     pub fn flow_by_place(&self, ends: &Ends) -> Option<Flow> {
         let known = self.flows[ends.slot()].as_ref()?;

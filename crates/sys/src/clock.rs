@@ -17,8 +17,8 @@ pub fn now() -> Time {
             .map_or_else(|known| known, |_| nanos),
         known => known,
     };
-    // One past the beginning, so that no time of a running device is zero. Two threads that ask first may do so in
-    // the wrong order.
+    // One past the beginning, so that no time of a running device is zero. Two threads that ask first may do
+    // so in the wrong order.
     Time::from_nanos(1 + nanos.saturating_sub(start))
 }
 

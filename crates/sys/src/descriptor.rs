@@ -90,14 +90,15 @@ pub fn wait_either<const N: usize>(fds: [BorrowedFd<'_>; N], timeout: Option<Dur
     }
 }
 
-/// Waits until one of these is ready for what its entry asks, or until the time is over; for ever without one. A
-/// signal may end it sooner. The system call is made directly: it is no place where a thread may be cancelled.
+/// Waits until one of these is ready for what its entry asks, or until the time is over; for ever without
+/// one. A signal may end it sooner. The system call is made directly: it is no place where a thread may be
+/// cancelled.
 pub fn poll(entries: &mut [libc::pollfd], timeout: Option<Duration>) {
     let limit = timeout.map(timespec);
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     let (no_signals, none) = (std::ptr::null::<libc::sigset_t>(), 0_usize);
-    // SAFETY: the pointers are to that many entries and to a time that live during the call, or null for no limit
-    // and for no signals to be blocked.
+    // SAFETY: the pointers are to that many entries and to a time that live during the call, or null for no
+    // limit and for no signals to be blocked.
     let ready = unsafe {
         libc::syscall(libc::SYS_ppoll, entries.as_mut_ptr(), entries.len(), limit, no_signals, none)
     };

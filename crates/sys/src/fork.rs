@@ -36,8 +36,8 @@ static HELD: AtomicBool = AtomicBool::new(false);
 /// The fork that is under way has waited for its turn.
 static FORKING: AtomicBool = AtomicBool::new(false);
 
-/// Descriptors that a record has room for: all sockets of a group, those for sending and for multicast groups,
-/// and the leader's connections.
+/// Descriptors that a record has room for: all sockets of a group, those for sending and for multicast
+/// groups, and the leader's connections.
 const MOST: usize = 2048;
 
 /// Which process this is, counted in forks.
@@ -152,8 +152,8 @@ impl Record {
     /// Remembers where a shared file is mapped, and how much of it.
     ///
     /// # Safety
-    /// Until the record is released, the mapping is there, and zeroes are values of everything in it: in a forked
-    /// child private zeroes take its place, where objects from before the fork may still look.
+    /// Until the record is released, the mapping is there, and zeroes are values of everything in it: in a
+    /// forked child private zeroes take its place, where objects from before the fork may still look.
     pub unsafe fn track_map(&self, _: &Held, map: *mut c_void, len: usize) {
         self.map_len.store(len, Ordering::Relaxed);
         self.map.store(map, Ordering::Relaxed);
@@ -270,11 +270,12 @@ impl<T: Default + Sync + 'static> PerProcess<T> {
     }
 }
 
-/// Before a fork: waits until every descriptor is known to a record, but not for ever: a thread that forks while
-/// it holds them itself, in a handler of a signal, would wait for itself. What such a fork costs: the child may
-/// keep the one descriptor, or those of a group that was just being joined, that no record knew in that moment,
-/// until it ends or becomes another program. While it does, the group's port cannot be had by a new group; members
-/// are not disturbed. All that records knew is replaced in the child as after any other fork.
+/// Before a fork: waits until every descriptor is known to a record, but not for ever: a thread that forks
+/// while it holds them itself, in a handler of a signal, would wait for itself. What such a fork costs: the
+/// child may keep the one descriptor, or those of a group that was just being joined, that no record knew in
+/// that moment, until it ends or becomes another program. While it does, the group's port cannot be had by a
+/// new group; members are not disturbed. All that records knew is replaced in the child as after any other
+/// fork.
 extern "C" fn before() {
     let _whole = Uncancelled::new();
     for _ in 0..PATIENCE {
@@ -334,8 +335,8 @@ fn leave_to_parent(record: &Record) {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
         let len = record.map_len.load(Ordering::Relaxed);
-        // SAFETY: a mapping of exactly this length is replaced by zeroes, which are values of everything in it: so
-        // promised the caller of `track_map`.
+        // SAFETY: a mapping of exactly this length is replaced by zeroes, which are values of everything in
+        // it: so promised the caller of `track_map`.
         unsafe { libc::mmap(map, len, access, kind, -1, 0) };
     }
 }

@@ -1,4 +1,5 @@
-//! Numbers that nothing outside can guess: keys, queue pair numbers, packet sequence numbers, communication ids.
+//! Numbers that nothing outside can guess: keys, queue pair numbers, packet sequence numbers, communication
+//! ids.
 
 use rand_chacha::{ChaCha8Rng, ChaCha12Rng};
 use rand_core::{Rng, SeedableRng};

@@ -1,6 +1,7 @@
 //! Signals are the program's: threads of a library take none.
 
-/// All signals blocked in this thread, until it is dropped. A thread that is started meanwhile takes none either.
+/// All signals blocked in this thread, until it is dropped. A thread that is started meanwhile takes none
+/// either.
 #[must_use = "signals come again as soon as this is dropped"]
 pub struct SignalsBlocked(libc::sigset_t);
 

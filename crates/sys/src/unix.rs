@@ -1,7 +1,7 @@
 //! Unix sockets with abstract names: how members talk, and pass sockets to each other.
 //!
-//! Every call is made without waiting; a thread that wants to wait polls. What rustix has, it does; messages with
-//! credentials are taken apart by hand, for the reason at [`peer`].
+//! Every call is made without waiting; a thread that wants to wait polls. What rustix has, it does; messages
+//! with credentials are taken apart by hand, for the reason at [`peer`].
 
 use std::io;
 use std::mem;
@@ -209,8 +209,8 @@ pub fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8], room: Room) -> io::Resu
     header.msg_control = space.0.as_mut_ptr().cast();
     header.msg_controllen = room.bytes();
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: the header points to bytes and control space that this function borrows alone during the call, with
-    // lengths that they have: no room is larger than the space.
+    // SAFETY: the header points to bytes and control space that this function borrows alone during the call,
+    // with lengths that they have: no room is larger than the space.
     let result = unsafe { libc::syscall(libc::SYS_recvmsg, socket.as_raw_fd(), &raw mut header, flags) };
     let len = usize::try_from(result).map_err(|_| io::Error::last_os_error())?;
     let mut message = Message { len, cut: false, descriptors: Vec::new(), sender: None };

@@ -1,7 +1,7 @@
 //! Whether the kernel can tell this user's processes from others'.
 //!
-//! It shows a user that the reader's user namespace does not know as the overflow uid, 65534 as a rule. A process
-//! that runs as that uid in such a namespace would take every stranger for itself.
+//! It shows a user that the reader's user namespace does not know as the overflow uid, 65534 as a rule. A
+//! process that runs as that uid in such a namespace would take every stranger for itself.
 
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -31,8 +31,8 @@ fn knows_all(map: &str) -> bool {
     counts.sum::<u64>() >= u64::from(u32::MAX)
 }
 
-/// Whether the network namespace belongs to another user namespace than this process: then users that this one does
-/// not know may be there. In a network namespace of its own there are only those that it let in.
+/// Whether the network namespace belongs to another user namespace than this process: then users that this
+/// one does not know may be there. In a network namespace of its own there are only those that it let in.
 fn is_guest() -> bool {
     let network = File::open("/proc/thread-self/ns/net").ok().and_then(|network| {
         // SAFETY: takes a descriptor that is open, and gives a new one.

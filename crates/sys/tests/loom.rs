@@ -151,7 +151,7 @@ impl World {
 
     fn check_all_done_once(&self) {
         assert!(self.mailbox.is_empty(), "a post was left behind");
-        let inside = self.turnstile.try_enter().expect("everybody has left");
+        let inside = self.turnstile.try_enter().expect("every thread has left");
         assert_eq!([inside.done[0].get(), inside.done[1].get()], [1, 1]);
     }
 }
@@ -159,7 +159,7 @@ impl World {
 /// Two posters come while a thread is inside; a thread that leaves calls behind says so.
 fn posters_with_one_inside(rounds: usize) {
     let world = World::new();
-    let holder = world.turnstile.try_enter().expect("nobody else is there");
+    let holder = world.turnstile.try_enter().expect("no other thread is there");
     let posters = [0, 1].map(|item| {
         let world = Arc::clone(&world);
         thread::spawn(move || world.post(item, rounds))
@@ -169,7 +169,7 @@ fn posters_with_one_inside(rounds: usize) {
         owed |= poster.join().unwrap();
     }
     if owed && let Some(inside) = world.turnstile.try_enter() {
-        assert!(!world.work(inside, 1), "nobody is left to ring");
+        assert!(!world.work(inside, 1), "no thread is left to ring");
     }
     world.check_all_done_once();
 }
@@ -274,7 +274,7 @@ fn one_at_a_time_is_inside() {
             thread::spawn(move || {
                 let inside = turnstile.enter();
                 inside.add();
-                inside.leave().expect("nobody rings");
+                inside.leave().expect("no thread rings");
             })
         });
         let tried = turnstile.try_enter().is_some_and(|inside| {
@@ -353,7 +353,7 @@ fn what_engines_share_is_changed_by_who_is_in_all_of_them() {
                 let inside = engines[index].enter();
                 // SAFETY: the pointer is good as long as the share is borrowed.
                 let seen = inside.0.with(|value| unsafe { *value });
-                inside.leave().expect("nobody rings");
+                inside.leave().expect("no thread rings");
                 seen
             })
         });
@@ -365,7 +365,7 @@ fn what_engines_share_is_changed_by_who_is_in_all_of_them() {
         for reader in readers {
             assert!(reader.join().unwrap() <= 1);
         }
-        let inside = engines[1].try_enter().expect("everybody has left");
+        let inside = engines[1].try_enter().expect("every thread has left");
         // SAFETY: as above.
         assert_eq!(inside.0.with(|value| unsafe { *value }), 1);
     });
@@ -432,7 +432,7 @@ fn engines_that_want_something_of_each_other_neither_wait_nor_forget() {
         other.join().unwrap();
         for station in &*stations {
             assert!(station.freight.is_empty(), "something was left behind");
-            assert_eq!(station.turnstile.try_enter().expect("everybody has left").get(), 1);
+            assert_eq!(station.turnstile.try_enter().expect("every thread has left").get(), 1);
         }
     });
 }

@@ -95,7 +95,7 @@ impl QueuePair {
     pub fn connect_with(&self, peer: &QpAddress, options: &ConnectOptions) -> Result<(), QpConnectError> {
         let service = self.service();
         if service == Service::Ud {
-            let instead = "activate, which lets it send to everybody";
+            let instead = "activate, which lets it send to any queue pair";
             return Err(QpConnectError::WrongService { qpn: self.qpn(), service, instead });
         }
         let address = AddressVector {

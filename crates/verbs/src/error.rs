@@ -24,8 +24,8 @@ pub enum OpenError {
     Interfaces(#[source] io::Error),
     /// The device is not among those that the user opened for RDMA.
     #[error(
-        "{name:?} is not offered as a device; {offered:?} are. Memory is exposed to whoever can send to a \
-         device, so name its interface in FERROCE_NETDEV first"
+        "{name:?} is not offered as a device; {offered:?} are. Memory is exposed to every program that can send \
+         to a device, so name its interface in FERROCE_NETDEV first"
     )]
     NotOffered {
         /// What was asked for.

@@ -190,10 +190,10 @@ impl MemoryRegion {
         self.memory.as_device().fetch_add_u64(self.inside(offset, 8)?, value)
     }
 
-    /// Registers it anew: with other access, in another protection domain, over other memory, or several of these
-    /// in one step. Its keys are new: work under way that names the old ones fails with
-    /// [`LocalProtection`](crate::Status::LocalProtection), and peers that know them are refused. The memory comes
-    /// back if other memory takes its place.
+    /// Registers it anew: with other access, in another protection domain, over other memory, or several of
+    /// these in one step. Its keys are new: work under way that names the old ones fails with
+    /// [`LocalProtection`](crate::Status::LocalProtection), and peers that know them are refused. The memory
+    /// comes back if other memory takes its place.
     ///
     /// # Errors
     /// Memory windows are bound to it, the domain is of another device, or what is wrong with the new region;

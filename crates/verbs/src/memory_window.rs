@@ -15,11 +15,11 @@ use crate::remote::RemoteRegion;
 /// A memory window: it opens a part of a region to peers under a key of its own, and closes it again
 /// without touching the region. Binding one costs no more than a small message.
 ///
-/// - A window of [`Type1`](WindowKind::Type1) is open to all queue pairs of its protection domain. It is bound
-///   at once by [`bind_now`](Self::bind_now), or in order with other work by
+/// - A window of [`Type1`](WindowKind::Type1) is open to all queue pairs of its protection domain. It is
+///   bound at once by [`bind_now`](Self::bind_now), or in order with other work by
 ///   [`QueuePair::bind_window`](crate::QueuePair::bind_window), and closed the same way.
-/// - A window of [`Type2`](WindowKind::Type2) is bound by work of a queue pair, and open to the peer of that one
-///   alone. It is closed by [`local_invalidate`](crate::QueuePair::local_invalidate), by the peer with
+/// - A window of [`Type2`](WindowKind::Type2) is bound by work of a queue pair, and open to the peer of that
+///   one alone. It is closed by [`local_invalidate`](crate::QueuePair::local_invalidate), by the peer with
 ///   [`Work::invalidate`](crate::Work::invalidate), or with its queue pair. (The IBA calls this form 2B.)
 ///
 /// Each binding has another key: what a peer knew of the last one opens nothing any more, and does not help
@@ -61,8 +61,9 @@ impl MemoryWindow {
         self.domain.nic.window_key(self.name).unwrap_or(self.name)
     }
 
-    /// Describes a binding to a part of a region, for [`QueuePair::bind_window`](crate::QueuePair::bind_window).
-    /// It gets a key of its own, so describe it only to post it.
+    /// Describes a binding to a part of a region, for
+    /// [`QueuePair::bind_window`](crate::QueuePair::bind_window). It gets a key of its own, so describe it
+    /// only to post it.
     pub fn bind<'a>(&'a self, part: LocalSlice<'a>, access: Access) -> Binding<'a> {
         Binding { window: self, part: Some(part), access, key: self.next_key() }
     }

@@ -23,7 +23,8 @@ use crate::time::this_thread;
 /// # let context = Context::builder("ferroce_lo").address([127, 0, 41, 9]).open()?;
 /// # let pd = context.protection_domain()?;
 /// # let cq = context.completion_queue(16)?;
-/// # let (a, b) = (pd.queue_pair(Service::Rc).completion_queue(&cq).build()?, pd.queue_pair(Service::Rc).completion_queue(&cq).build()?);
+/// # let a = pd.queue_pair(Service::Rc).completion_queue(&cq).build()?;
+/// # let b = pd.queue_pair(Service::Rc).completion_queue(&cq).build()?;
 /// # a.connect(&b.local_address())?;
 /// # b.connect(&a.local_address())?;
 /// # let region = pd.allocate(64, Access::LOCAL_WRITE)?;
@@ -52,8 +53,8 @@ pub enum PollerError {
     /// The operating system refused a thread.
     #[error("the operating system refused a thread")]
     NoThread(#[source] std::io::Error),
-    /// The function panicked. Later completions are still in the queue, but for those that the poller had taken off
-    /// with the one that it panicked at.
+    /// The function panicked. Later completions are still in the queue, but for those that the poller had
+    /// taken off with the one that it panicked at.
     #[error(
         "the poller's function panicked; {} later completions were taken off the queue, the rest are still in it",
         untold.len()

@@ -186,8 +186,8 @@ impl QueuePair {
         Work::new(self, Operation::LocalInvalidate(rkey), Bytes::Inline(&[]))
     }
 
-    /// Binds a memory window to a part of a region, or unbinds it, in order with other work. No packet is sent;
-    /// when it is done, a peer may be told of [`Binding::remote`](crate::Binding::remote).
+    /// Binds a memory window to a part of a region, or unbinds it, in order with other work. No packet is
+    /// sent; when it is done, a peer may be told of [`Binding::remote`](crate::Binding::remote).
     pub fn bind_window<'a>(&'a self, binding: Binding<'a>) -> Work<'a> {
         let by = PostTarget::QueuePair(self.qpn());
         let nothing = Bytes::Inline(&[]);
@@ -199,8 +199,8 @@ impl QueuePair {
 
     /// Has it get datagrams that are sent to a multicast group, beside its own.
     ///
-    /// On a loopback device these are the datagrams of all processes that share the device; on any other, those
-    /// of the network. Its own are among them.
+    /// On a loopback device these are the datagrams of all processes that share the device; on any other,
+    /// those of the network. Its own are among them.
     ///
     /// # Errors
     /// It is not a datagram queue pair, the address is no group, or there are too many.
@@ -216,7 +216,8 @@ impl QueuePair {
         self.device.detach_from_group(group)
     }
 
-    /// A datagram to all queue pairs that are attached to a multicast group; `group` is a handle of its address.
+    /// A datagram to all queue pairs that are attached to a multicast group; `group` is a handle of its
+    /// address.
     pub fn send_to_group<'a>(
         &'a self,
         group: &'a AddressHandle,

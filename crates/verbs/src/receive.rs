@@ -89,7 +89,8 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// Receives that are handed to the device at once, in their order: it is entered once instead of once for each.
+/// Receives that are handed to the device at once, in their order: it is entered once instead of once for
+/// each.
 ///
 /// ```no_run
 /// # use ferroce_verbs::{BatchError, MemoryRegion, QueuePair};

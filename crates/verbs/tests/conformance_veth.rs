@@ -1,10 +1,10 @@
 //! The conformance suite over a real link: two network namespaces joined by a pair of virtual Ethernet
-//! interfaces, with MTUs of 1500 and 9000, over IPv4 and IPv6. Every frame on the link is captured, and judged
-//! by `tshark` and by us: here, unlike behind a socket, the IPv4 identification is seen, and the ICRC must be
-//! right with it.
+//! interfaces, with MTUs of 1500 and 9000, over IPv4 and IPv6. Every frame on the link is captured, and
+//! judged by `tshark` and by us: here, unlike behind a socket, the IPv4 identification is seen, and the ICRC
+//! must be right with it.
 //!
-//! All of it happens in namespaces of a process of its own, which vanish with it. It needs no privileges where
-//! users may have namespaces.
+//! All of it happens in namespaces of a process of its own, which vanish with it. It needs no privileges
+//! where users may have namespaces.
 #![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 #[path = "conformance/mod.rs"]

@@ -59,7 +59,7 @@ fn copies_cross_the_link(_: &Network, family: Family, group: &str) {
     let address = |member: usize| family.address(if member < 2 { 1 } else { 2 });
     let copy = |sender: usize, text: &str| format!("{} {group} 3 {text}", address(sender));
     // No process listens: it goes to the wire, and is gone.
-    order(&mut all[0], &format!("send {group} 3 0 nobody"));
+    order(&mut all[0], &format!("send {group} 3 0 unheard"));
     for other in &mut all {
         order(other, &format!("attach {group}"));
         order(other, &format!("attach {group}"));
@@ -74,7 +74,7 @@ fn copies_cross_the_link(_: &Network, family: Family, group: &str) {
         }
     }
     let sent: Vec<String> = all.iter_mut().map(|other| ask(other, "sent")).collect();
-    assert_eq!(sent, ["3", "2", "2", "2"], "each once, whoever gets it");
+    assert_eq!(sent, ["3", "2", "2", "2"], "each once, whichever process gets it");
     order(&mut all[1], &format!("detach {group}"));
     order(&mut all[2], &format!("detach {group}"));
     order(&mut all[0], &format!("send {group} 3 0 third"));

@@ -125,7 +125,7 @@ fn each_service_has_its_way_to_work() {
     let error = ud.qp.connect(&rc.qp.local_address()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("queue pair {} is UD: use activate, which lets it send to everybody", ud.qp.qpn())
+        format!("queue pair {} is UD: use activate, which lets it send to any queue pair", ud.qp.qpn())
     );
     let error = rc.qp.activate(QKey(1)).unwrap_err();
     assert!(matches!(error, QpConnectError::WrongService { service: Service::Rc, .. }));
@@ -150,7 +150,7 @@ fn datagrams_tell_where_they_came_from() {
     b.qp.receive(b.region.slice(..2048)).id(1).post().unwrap();
     a.qp.receive(a.region.slice(..2048)).id(2).post().unwrap();
     let there = a.pd.address_handle(&AddressVector::new(b.qp.local_address().gid, 0)).unwrap();
-    a.qp.send_inline_to(&there, b.qp.qpn(), qkey, b"who is there?").imm(3).post().unwrap();
+    a.qp.send_inline_to(&there, b.qp.qpn(), qkey, b"are you there?").imm(3).post().unwrap();
     drop(there);
     assert!(a.done().is_success());
     let got = b.done();

@@ -1,4 +1,5 @@
-//! Programs that know nothing of us, on our library: those of Debian's packages, and C programs compiled here.
+//! Programs that know nothing of us, on our library: those of Debian's packages, and C programs compiled
+//! here.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod entries;

@@ -19,7 +19,8 @@ fn measures(program: &str, args: &[&str], address: &str, sizes: &[&str]) {
     if !are_here(PROGRAMS) {
         return;
     }
-    // Nothing is lost here, but on a busy machine a process may be kept waiting for longer than the usual half second.
+    // Nothing is lost here, but on a busy machine a process may be kept waiting for longer than the usual
+    // half second.
     let args = [&["-F", "-u", "17", "-x", "0", "-d", "ferroce_lo"], args].concat();
     let (client, _) = Pair { program, args: &args, address, variables: &[] }.run();
     for size in sizes {

@@ -265,8 +265,8 @@ fn nothing_happens_before_the_first_call() {
     assert!(!calls.iter().any(|call| said.contains(call)), "{said}");
 }
 
-/// Rounds of `parting` that failed. Where nothing is lost a process may be kept waiting for eight seconds by a busy
-/// machine; where packets are lost that much time would be spent on each, so it is one second.
+/// Rounds of `parting` that failed. Where nothing is lost a process may be kept waiting for eight seconds by
+/// a busy machine; where packets are lost that much time would be spent on each, so it is one second.
 fn partings(how: &str, rounds: u32, address: &str, faults: Option<&str>) -> (u32, String) {
     let timeout = if faults.is_some() { "15" } else { "18" };
     let mut command = with_library(compiled("parting"), address);

@@ -1,4 +1,5 @@
-//! rdma-core's own test suite, as Debian ships it with pyverbs. `cargo xtask conformance` writes down what passes.
+//! rdma-core's own test suite, as Debian ships it with pyverbs. `cargo xtask conformance` writes down what
+//! passes.
 
 use std::path::Path;
 use std::process::Command;

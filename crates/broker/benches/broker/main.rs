@@ -1,8 +1,8 @@
-//! What doorbell batches are worth: messages from one member to another at several batch sizes, over the wire, beside the
-//! verbs below doing the same, in one run.
+//! What doorbell batches are worth: messages from one member to another at several batch sizes, over the
+//! wire, beside the verbs below doing the same, in one run.
 //!
-//! `cargo xtask bench --only broker` runs this. The two members are two processes: this program starts itself again as
-//! the other one. All figures are measured in turn, so that a slow minute falls on all.
+//! `cargo xtask bench --only broker` runs this. The two members are two processes: this program starts itself
+//! again as the other one. All figures are measured in turn, so that a slow minute falls on all.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
 

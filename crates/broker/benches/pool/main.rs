@@ -1,9 +1,9 @@
 //! What an item of the pool costs, beside the system's allocator, in one run.
 //!
-//! `cargo xtask bench --only broker -- pool` runs this. The three ways are measured in turn, so that a slow minute falls on
-//! all of them; each figure is the median of several. "keep 256" allocates into 256 places in turn, so that each
-//! allocation frees the one before it there; "keep 1" frees each at once, so that a slab is claimed and
-//! returned every time.
+//! `cargo xtask bench --only broker -- pool` runs this. The three ways are measured in turn, so that a slow
+//! minute falls on all of them; each figure is the median of several. "keep 256" allocates into 256 places in
+//! turn, so that each allocation frees the one before it there; "keep 1" frees each at once, so that a slab
+//! is claimed and returned every time.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
 

@@ -38,9 +38,9 @@ impl PoolBuilder {
         self
     }
 
-    /// How much larger the items of each class are than those of the one before, to a thousandth; the sizes are rounded
-    /// up to the alignment. A small factor wastes less inside items, a large one spreads items over fewer slabs.
-    /// 2 if nothing is said.
+    /// How much larger the items of each class are than those of the one before, to a thousandth; the sizes
+    /// are rounded up to the alignment. A small factor wastes less inside items, a large one spreads items
+    /// over fewer slabs. 2 if nothing is said.
     pub const fn factor(mut self, factor: f64) -> Self {
         self.factor = factor;
         self

@@ -14,14 +14,14 @@ use super::shelves::Shelves;
 /// Memory of a [`Pool`](super::Pool), which is free again when it is dropped.
 ///
 /// Its bytes are copied in and out, because peers may change them at any moment. Work names it through a
-/// [`Ledger`](super::Ledger) or a [broker](crate::Piece), which hold it until the work is done; what a peer does with its
-/// [`remote`](Self::remote) description is for the program to know before it drops the item.
+/// [`Ledger`](super::Ledger) or a [broker](crate::Piece), which hold it until the work is done; what a peer
+/// does with its [`remote`](Self::remote) description is for the program to know before it drops the item.
 pub struct Item {
     hold: Hold,
 }
 
-/// An item that belongs to its partition, and not to a handle. It is a name only: [`Pool::take`](super::Pool::take)
-/// makes an [`Item`] of it again, once.
+/// An item that belongs to its partition, and not to a handle. It is a name only:
+/// [`Pool::take`](super::Pool::take) makes an [`Item`] of it again, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeptItem {
     pub(super) key: u64,
@@ -86,14 +86,15 @@ impl Item {
         self.region().lkey()
     }
 
-    /// The key by which a peer names it. It opens the whole region, so a peer that has it must be trusted with all
-    /// of the pool, or get a memory window instead.
+    /// The key by which a peer names it. It opens the whole region, so a peer that has it must be trusted
+    /// with all of the pool, or get a memory window instead.
     #[must_use]
     pub fn rkey(&self) -> Rkey {
         self.region().rkey()
     }
 
-    /// What a peer must know to use it, to be sent there in any way; it has the bytes of this item and no more.
+    /// What a peer must know to use it, to be sent there in any way; it has the bytes of this item and no
+    /// more.
     #[must_use]
     pub fn remote(&self) -> RemoteRegion {
         RemoteRegion { address: self.address(), length: self.len() as u64, rkey: self.rkey() }

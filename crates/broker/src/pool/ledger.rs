@@ -7,8 +7,8 @@ use ferroce_verbs::{LocalSlice, QueuePair};
 
 use super::item::{Item, Loan};
 
-/// The items that posted work of one queue pair holds. It is the one way from an [`Item`] to work, so that no item is
-/// dealt out again while the device reads or writes it.
+/// The items that posted work of one queue pair holds. It is the one way from an [`Item`] to work, so that no
+/// item is dealt out again while the device reads or writes it.
 ///
 /// ```
 /// # use ferroce_broker::pool::{Ledger, Pool};
@@ -34,12 +34,12 @@ use super::item::{Item, Loan};
 /// # }
 /// ```
 ///
-/// The program gives the work the number that it is told, and says when that number has completed, well or badly.
-/// Work that asks for no completion of its own is done when later work of its queue pair is:
+/// The program gives the work the number that it is told, and says when that number has completed, well or
+/// badly. Work that asks for no completion of its own is done when later work of its queue pair is:
 /// [`complete_through`](Self::complete_through).
 ///
-/// A ledger that is dropped while work is under way never frees the items, because the device may still use them.
-/// [`end`](Self::end) ends the queue pair first, and frees them then.
+/// A ledger that is dropped while work is under way never frees the items, because the device may still use
+/// them. [`end`](Self::end) ends the queue pair first, and frees them then.
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: Mutex<Open>,
@@ -49,7 +49,8 @@ pub struct Ledger {
 struct Open {
     /// The number of the last work.
     last: u64,
-    /// By number, from the oldest: `None` are done, and go when they come first. Work with several items has several.
+    /// By number, from the oldest: `None` are done, and go when they come first. Work with several items has
+    /// several.
     loans: VecDeque<(u64, Option<Loan>)>,
 }
 
@@ -60,10 +61,11 @@ impl Ledger {
         Self::default()
     }
 
-    /// Has work posted that names these items. `post` gets them as slices, in their order, and the number for the
-    /// completion. If it fails, the items are as before: it must not have posted anything then.
+    /// Has work posted that names these items. `post` gets them as slices, in their order, and the number for
+    /// the completion. If it fails, the items are as before: it must not have posted anything then.
     ///
-    /// `post` runs while the ledger is locked, so that numbers rise in the order of posting. It must not call the ledger.
+    /// `post` runs while the ledger is locked, so that numbers rise in the order of posting. It must not call
+    /// the ledger.
     ///
     /// # Errors
     /// What `post` gives.
@@ -114,8 +116,8 @@ impl Ledger {
         self.len() == 0
     }
 
-    /// Ends the queue pair with all its work, and then lets go of the items. It must be the one that all the work was
-    /// posted on.
+    /// Ends the queue pair with all its work, and then lets go of the items. It must be the one that all the
+    /// work was posted on.
     pub fn end(self, queue_pair: QueuePair) {
         drop(queue_pair);
         self.open().loans.clear();

@@ -15,18 +15,19 @@
 //! # }
 //! ```
 //!
-//! The region is cut into slabs of one size. A slab that is in use belongs to one partition and holds items of one
-//! size class; when its last item goes, it returns to the free slabs, and any partition and any class may have it.
-//! So nothing is lost for good to a size that was once popular.
+//! The region is cut into slabs of one size. A slab that is in use belongs to one partition and holds items
+//! of one size class; when its last item goes, it returns to the free slabs, and any partition and any class
+//! may have it. So nothing is lost for good to a size that was once popular.
 //!
-//! - **Partitions by key.** Items of different keys never share a slab, nor a lock. One key per thread, per table or per
-//!   customer: as the program likes. [`Pool::free_kept`] frees a whole partition.
-//! - **Owned items.** An [`Item`] frees itself. One that has no owner in the program, because a table or a peer refers to
-//!   it, is [kept](Item::keep) and taken back later.
+//! - **Partitions by key.** Items of different keys never share a slab, nor a lock. One key per thread, per
+//!   table or per customer: as the program likes. [`Pool::free_kept`] frees a whole partition.
+//! - **Owned items.** An [`Item`] frees itself. One that has no owner in the program, because a table or a
+//!   peer refers to it, is [kept](Item::keep) and taken back later.
 //! - **Posted work holds its items.** Work gets at an item through a [`Ledger`], or through a broker
 //!   ([`Piece`](crate::Piece)). Both hold the item until the work is done, also if its owner has dropped it.
-//! - **Locks.** Each class of each partition has a lock of its own, which is held for a few instructions. The free slabs
-//!   have another, taken when a slab is claimed or returned. There is nothing cleverer than that: no step is without a lock.
+//! - **Locks.** Each class of each partition has a lock of its own, which is held for a few instructions. The
+//!   free slabs have another, taken when a slab is claimed or returned. There is nothing cleverer than that:
+//!   no step is without a lock.
 
 mod builder;
 mod classes;
@@ -95,12 +96,12 @@ impl Pool {
         Self { shared: Arc::new(Shared { core, partitions: RwLock::default(), limit }) }
     }
 
-    /// An item of `size` bytes in the partition of this key, with anything in it. It has room for its whole size
-    /// class, but only `size` bytes can be reached.
+    /// An item of `size` bytes in the partition of this key, with anything in it. It has room for its whole
+    /// size class, but only `size` bytes can be reached.
     ///
     /// # Errors
-    /// The size is larger than a slab, no slab is free, or there are too many partitions. The error of a full pool
-    /// carries its whole usage, so it costs more than an item would have.
+    /// The size is larger than a slab, no slab is free, or there are too many partitions. The error of a full
+    /// pool carries its whole usage, so it costs more than an item would have.
     pub fn alloc(&self, key: u64, size: usize) -> Result<Item, AllocError> {
         let class = self.class_of(size)?;
         let shelves = self.shelves(key)?;
@@ -135,8 +136,8 @@ impl Pool {
         Some(Item::new(Hold::new(shelves, place)))
     }
 
-    /// Frees all kept items of a partition. Items that the program owns stay, and so do items that posted work still
-    /// needs: those go when the work is done.
+    /// Frees all kept items of a partition. Items that the program owns stay, and so do items that posted
+    /// work still needs: those go when the work is done.
     pub fn free_kept(&self, key: u64) -> Freed {
         let freed = self.known(key).map(|partition| partition.free_kept()).unwrap_or_default();
         let mut partitions = self.shared.partitions.write().unwrap_or_else(PoisonError::into_inner);

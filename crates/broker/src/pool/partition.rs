@@ -8,8 +8,9 @@ use super::error::AllocError;
 use super::item::Item;
 use super::shelves::Shelves;
 
-/// One partition of a [`Pool`], without the way through the list of all of them: threads that have partitions of their
-/// own meet nowhere until a slab is claimed or returned. See [`Pool::partition`]; clones are the same partition.
+/// One partition of a [`Pool`], without the way through the list of all of them: threads that have partitions
+/// of their own meet nowhere until a slab is claimed or returned. See [`Pool::partition`]; clones are the
+/// same partition.
 #[derive(Clone)]
 pub struct Partition {
     pool: Pool,

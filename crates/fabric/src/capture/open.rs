@@ -1,9 +1,9 @@
 //! Opens a capture file: a new one, or one that is rightly ours to replace.
 //!
-//! In a folder that others write to, such as `/tmp`, the name may stand for something that another user put there: a
-//! link to a file of ours that would be lost, a pipe that holds the program up, a file whose owner reads
-//! the content of memory. So whatever has the name already is judged before it is opened, and what was judged
-//! is opened, not what has the name by then.
+//! In a folder that others write to, such as `/tmp`, the name may stand for something that another user put
+//! there: a link to a file of ours that would be lost, a pipe that holds the program up, a file whose owner
+//! reads the content of memory. So whatever has the name already is judged before it is opened, and what was
+//! judged is opened, not what has the name by then.
 
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
@@ -102,7 +102,8 @@ fn again(found: &File, flags: c_int) -> io::Result<File> {
     system_open(&path, libc::O_WRONLY | flags).map(File::from)
 }
 
-/// Where a link leads; `None` if it is one of those in `/proc` that lead to an open file, which need not have a name.
+/// Where a link leads; `None` if it is one of those in `/proc` that lead to an open file, which need not have
+/// a name.
 fn target(link: &File) -> io::Result<Option<PathBuf>> {
     // SAFETY: a status of C is numbers, for which zero is a value.
     let mut status: libc::statfs = unsafe { std::mem::zeroed() };
@@ -115,7 +116,8 @@ fn target(link: &File) -> io::Result<Option<PathBuf>> {
     }
     let mut bytes = vec![0; usize::try_from(libc::PATH_MAX).unwrap_or(4096)];
     let (empty, to): (&CStr, *mut libc::c_char) = (c"", bytes.as_mut_ptr().cast());
-    // SAFETY: the pointers are to an empty text with its zero and to that many bytes, which live during the call.
+    // SAFETY: the pointers are to an empty text with its zero and to that many bytes, which live during the
+    // call.
     let len = unsafe { libc::readlinkat(link.as_raw_fd(), empty.as_ptr(), to, bytes.len()) };
     bytes.truncate(usize::try_from(len).map_err(|_| io::Error::last_os_error())?);
     Ok(Some(OsString::from_vec(bytes).into()))

@@ -11,7 +11,7 @@ use thiserror::Error;
 pub enum SocketError {
     /// Another program has the port.
     #[error(
-        "UDP port {port} of {} is taken by another program; see who it is with \
+        "UDP port {port} of {} is taken by another program; see which it is with \
          `ss -lunp 'sport = {port}'` and stop it, or give each process its own loopback address \
          with FERROCE_ADDRESS (such as 127.0.0.2)",
         place(interface, *address)

@@ -28,8 +28,8 @@ const FEW: usize = 4;
 /// Calls in a row that brought something, after which more is expected than one datagram at a time.
 const STREAK: u32 = 2;
 
-/// Looks in a row that found nothing, after which it is first asked whether there is anything: that takes less than
-/// asking for it, but a packet then takes two calls.
+/// Looks in a row that found nothing, after which it is first asked whether there is anything: that takes
+/// less than asking for it, but a packet then takes two calls.
 const LONG: u32 = 64;
 
 /// Errors of earlier packets that one call will step over.
@@ -53,8 +53,8 @@ impl Receiving {
         self.dropped
     }
 
-    /// As [`receive`](Self::receive); but as long as datagrams come alone, only one is asked for: a call that takes
-    /// one is faster than a call that takes many.
+    /// As [`receive`](Self::receive); but as long as datagrams come alone, only one is asked for: a call that
+    /// takes one is faster than a call that takes many.
     pub(super) fn receive_next(&mut self, socket: &Socket, inbox: &mut Inbox) -> io::Result<()> {
         if self.streak >= STREAK || inbox.capacity() == 0 {
             return self.receive(socket, inbox);

@@ -142,8 +142,8 @@ impl Batch<'_> {
             self.sent.calls += 1;
             let (messages, socket) = (&mut self.sending.messages, self.socket.raw());
             let result = if to - from == 1 {
-                // SAFETY: entries `from..to` were set by `push` or `send_singly` since the batch was begun, with
-                // bytes of the outbox, which this batch borrows.
+                // SAFETY: entries `from..to` were set by `push` or `send_singly` since the batch was begun,
+                // with bytes of the outbox, which this batch borrows.
                 unsafe { messages.send_one(socket, from) }.map(|()| 1)
             } else {
                 // SAFETY: as above.

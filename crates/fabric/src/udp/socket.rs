@@ -176,13 +176,14 @@ impl Socket {
         self.attach(libc::SO_ATTACH_REUSEPORT_CBPF, program)
     }
 
-    /// Has the kernel drop every datagram for this socket, until [`hear`](Self::hear). What it holds already stays.
+    /// Has the kernel drop every datagram for this socket, until [`hear`](Self::hear). What it holds already
+    /// stays.
     pub fn turn_deaf(&self) -> io::Result<()> {
         self.keep_of_each(0)
     }
 
-    /// Has the kernel keep datagrams for this socket again. It has a filter all the same, which takes everything: what
-    /// the kernel shows of sockets to other users must not tell which ones are deaf.
+    /// Has the kernel keep datagrams for this socket again. It has a filter all the same, which takes
+    /// everything: what the kernel shows of sockets to other users must not tell which ones are deaf.
     pub fn hear(&self) -> io::Result<()> {
         self.keep_of_each(u32::MAX)
     }
@@ -193,15 +194,15 @@ impl Socket {
         self.attach(libc::SO_ATTACH_FILTER, &mut [libc::sock_filter { code, jt: 0, jf: 0, k: bytes }])
     }
 
-    /// How many datagrams the kernel has dropped here, for want of room or because the socket was deaf. It counts
-    /// round after 2^32.
+    /// How many datagrams the kernel has dropped here, for want of room or because the socket was deaf. It
+    /// counts round after 2^32.
     #[must_use]
     pub fn drops(&self) -> u32 {
         let mut told = [0_u32; MEMORY_INFO];
         let mut len = socklen_t::try_from(size_of_val(&told)).unwrap_or(0);
         let to = told.as_mut_ptr().cast::<c_void>();
-        // SAFETY: `to` and `len` point to that many bytes and their number on this stack, which outlive the call; the
-        // kernel writes at most `len` bytes.
+        // SAFETY: `to` and `len` point to that many bytes and their number on this stack, which outlive the
+        // call; the kernel writes at most `len` bytes.
         let result =
             unsafe { libc::getsockopt(self.raw(), libc::SOL_SOCKET, libc::SO_MEMINFO, to, &raw mut len) };
         if result == 0 { told[MEMORY_INFO - 1] } else { 0 }
@@ -212,8 +213,8 @@ impl Socket {
         let program = libc::sock_fprog { len, filter: program.as_mut_ptr() };
         let from = (&raw const program).cast::<c_void>();
         let size = socklen_t::try_from(size_of::<libc::sock_fprog>()).unwrap_or(0);
-        // SAFETY: `from` points to a program of that length and, through it, to its steps; both are borrowed for
-        // longer than the call, which copies them.
+        // SAFETY: `from` points to a program of that length and, through it, to its steps; both are borrowed
+        // for longer than the call, which copies them.
         let result = unsafe { libc::setsockopt(self.raw(), libc::SOL_SOCKET, option, from, size) };
         outcome(result)
     }
@@ -259,8 +260,8 @@ impl Socket {
     pub(super) fn is_empty(&self) -> bool {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         let (nowhere, none) = (std::ptr::null_mut::<c_void>(), std::ptr::null_mut::<c_void>());
-        // The system call itself: the function of the C library lets others cancel the thread in it, which takes longer.
-        // SAFETY: nothing is written where there is no room.
+        // The system call itself: the function of the C library lets others cancel the thread in it, which
+        // takes longer. SAFETY: nothing is written where there is no room.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,

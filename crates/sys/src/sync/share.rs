@@ -54,8 +54,8 @@ impl<T> Share<T> {
         if had != first.common.shares {
             return None;
         }
-        // SAFETY: the references were given away for 'a and are of as many shares as were ever made, no two of
-        // them the same: so for 'a no other code has a share to read the value by, or to call this with.
+        // SAFETY: the references were given away for 'a and are of as many shares as were ever made, no two
+        // of them the same: so for 'a no other code has a share to read the value by, or to call this with.
         Some(unsafe { &mut *first.common.value.get() })
     }
 }

@@ -88,7 +88,7 @@ impl World {
             }
             // No thread hides a lost wake-up by waking the driver once more before everything is done.
             let sounded = self.finished.load(Ordering::SeqCst) || sounds(self.doze.alarm(), LOST);
-            assert!(sounded, "nobody woke the driver: {:?}", self.turnstile);
+            assert!(sounded, "no thread woke the driver: {:?}", self.turnstile);
             self.doze.awake(true);
         }
     }

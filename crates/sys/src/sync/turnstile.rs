@@ -144,7 +144,7 @@ impl<T> fmt::Debug for Turnstile<T> {
 ///
 /// Dropping it leaves as [`leave_ringing`](Self::leave_ringing) does, so that a panic shuts no thread
 /// out; but then no thread is told of the calls that are left: a guard of the caller wakes the driver.
-#[must_use = "who is inside has to work and leave"]
+#[must_use = "the thread inside has to work and leave"]
 pub struct Inside<'a, T> {
     turnstile: &'a Turnstile<T>,
     /// What this stands for: sharing it between threads is sharing the value.
@@ -189,7 +189,7 @@ impl<T> Inside<'_, T> {
 
     /// Leaves in any case and returns the calls that are still ringing. If there are any, the
     /// caller must see to it that another thread comes: it wakes the driver.
-    #[must_use = "if calls are left, somebody has to be sent"]
+    #[must_use = "if calls are left, a thread has to be sent"]
     pub fn leave_ringing(self) -> Calls {
         let turnstile = self.turnstile;
         mem::forget(self);

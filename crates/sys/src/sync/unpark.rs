@@ -25,8 +25,8 @@ fn new() -> Waker {
     Waker::from(Arc::new(Unpark(std::thread::current())))
 }
 
-/// The waker of this thread, which unparks it. Always the same one, so that a list that keeps each waker once keeps
-/// one of it.
+/// The waker of this thread, which unparks it. Always the same one, so that a list that keeps each waker once
+/// keeps one of it.
 #[must_use]
 pub fn this_thread() -> Waker {
     // A thread that is about to end has lost its own.

@@ -54,7 +54,8 @@ impl DatagramService {
     }
 }
 
-/// Where datagrams for a port go: [`QueuePair::send_to`] takes number and key, and an address handle of the GID.
+/// Where datagrams for a port go: [`QueuePair::send_to`] takes number and key, and an address handle of the
+/// GID.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramPeer {
     /// The queue pair.
@@ -67,8 +68,8 @@ pub struct DatagramPeer {
     pub private_data: Vec<u8>,
 }
 
-/// Asks a peer which queue pair takes datagrams for a port, from one of our addresses. Of the options, the private data
-/// (at most 180 bytes) and the limits count.
+/// Asks a peer which queue pair takes datagrams for a port, from one of our addresses. Of the options, the
+/// private data (at most 180 bytes) and the limits count.
 ///
 /// # Errors
 /// What is in the way. It returns within [`CmOptions::timeout`].

@@ -20,11 +20,14 @@ use crate::error::WaitError;
 use crate::queue_pair::QueuePair;
 
 /// Where questions for a datagram service come in, as requests for connections come in at a
-/// [`Listener`](super::Listener): waited for, awaited, or polled by a descriptor. Several threads may take from one.
+/// [`Listener`](super::Listener): waited for, awaited, or polled by a descriptor. Several threads may take
+/// from one.
 ///
-/// A program that gives every peer the same answer offers a [`DatagramService`](super::DatagramService) instead.
+/// A program that gives every peer the same answer offers a [`DatagramService`](super::DatagramService)
+/// instead.
 ///
-/// Questions that wait when it is dropped are not answered; peers that ask again hear that there is no such service.
+/// Questions that wait when it is dropped are not answered; peers that ask again hear that there is no such
+/// service.
 #[derive(Debug)]
 pub struct DatagramListener {
     nic: Nic,
@@ -60,8 +63,8 @@ const MOST: usize = 1024;
 const KEPT: Duration = Duration::from_secs(10);
 
 impl DatagramListener {
-    /// Listens on a port; on a free one if it is 0. So many questions may wait to be answered, up to 1024; peers that
-    /// ask more hear nothing, and ask again.
+    /// Listens on a port; on a free one if it is 0. So many questions may wait to be answered, up to 1024;
+    /// peers that ask more hear nothing, and ask again.
     ///
     /// # Errors
     /// The port is taken.
@@ -122,8 +125,8 @@ impl DatagramListener {
         found.map(|found| self.request(found))
     }
 
-    /// The oldest question; if there is none, the task is woken when one comes. In a child of the process that
-    /// opened the device none ever does.
+    /// The oldest question; if there is none, the task is woken when one comes. In a child of the process
+    /// that opened the device none ever does.
     pub fn poll_accept(&self, cx: &mut TaskContext<'_>) -> Poll<DatagramRequest> {
         if !self.nic.is_ours() {
             return Poll::Pending;
@@ -213,19 +216,19 @@ impl DatagramRequest {
         self.asked.local()
     }
 
-    /// What the program on the other side sent along, zeros at the end included: 180 bytes for a port, 216 for
-    /// another service.
+    /// What the program on the other side sent along, zeros at the end included: 180 bytes for a port, 216
+    /// for another service.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
         self.asked.private_data()
     }
 
-    /// Tells the peer of a queue pair of the same device, which takes datagrams that show this Q_Key, with at most 136
-    /// bytes for the program on the other side.
+    /// Tells the peer of a queue pair of the same device, which takes datagrams that show this Q_Key, with at
+    /// most 136 bytes for the program on the other side.
     ///
     /// # Errors
-    /// The queue pair is not one for datagrams or of another device, the bytes are too many, or the peer cannot be
-    /// reached. In the first cases it is refused.
+    /// The queue pair is not one for datagrams or of another device, the bytes are too many, or the peer
+    /// cannot be reached. In the first cases it is refused.
     pub fn accept(mut self, qp: &QueuePair, qkey: QKey, private_data: &[u8]) -> Result<(), CmError> {
         let (qpn, given) = (qp.qpn(), qp.service());
         if !qp.domain().nic.is_same(&self.nic) {

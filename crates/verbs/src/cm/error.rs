@@ -25,7 +25,7 @@ pub enum CmError {
         private_data: Vec<u8>,
     },
     /// The peer has a device, but no program listens on this port.
-    #[error("nobody listens on {peer}; start the server, or look at the port")]
+    #[error("no program listens on {peer}; start the server, or look at the port")]
     NotListening {
         /// Where.
         peer: SocketAddr,

@@ -22,10 +22,11 @@ pub enum Disconnected {
     Stale,
 }
 
-/// A connection that stands: the queue pair is in RTS. It does not hold the queue pair, which may be dropped first.
+/// A connection that stands: the queue pair is in RTS. It does not hold the queue pair, which may be dropped
+/// first.
 ///
-/// When either side ends the connection, the queue pair goes to the error state, and what is posted completes as
-/// flushed. A peer that dies without a word is not noticed here, but by work that fails.
+/// When either side ends the connection, the queue pair goes to the error state, and what is posted completes
+/// as flushed. A peer that dies without a word is not noticed here, but by work that fails.
 ///
 /// Dropping this ends the connection without waiting for the peer.
 #[must_use = "dropping it ends the connection"]

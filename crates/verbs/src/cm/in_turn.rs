@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-/// Things that came from addresses. Those of one address come out in their order, one of each address at a time.
+/// Things that came from addresses. Those of one address come out in their order, one of each address at a
+/// time.
 #[derive(Debug)]
 pub(super) struct InTurn<T> {
     of: BTreeMap<IpAddr, VecDeque<T>>,

@@ -23,11 +23,11 @@ const TRIES: u32 = 64;
 
 /// Where requests for a service come in. Several threads may accept from one.
 ///
-/// Each address that asks has its turn: requests of one address come in their order, and no address has to wait until
-/// all requests of another were taken.
+/// Each address that asks has its turn: requests of one address come in their order, and no address has to
+/// wait until all requests of another were taken.
 ///
-/// All processes with this address share its ports: each port is listened to by one of them. Requests that wait
-/// when it is dropped are rejected; connections that were accepted stay.
+/// All processes with this address share its ports: each port is listened to by one of them. Requests that
+/// wait when it is dropped are rejected; connections that were accepted stay.
 #[derive(Debug)]
 pub struct Listener {
     nic: Nic,

@@ -35,8 +35,9 @@
 //!   [`send_mad`].
 //!
 //! Everything that waits has a limit, and a form that does not wait: a future, `poll_*`, or a descriptor.
-//! What to hand over when connecting fits into the private data: 56 bytes with a request, 196 with its acceptance,
-//! 148 with its rejection. The wire has no length for it, so what arrives is filled up with zeros.
+//! What to hand over when connecting fits into the private data: 56 bytes with a request, 196 with its
+//! acceptance, 148 with its rejection. The wire has no length for it, so what arrives is filled up with
+//! zeros.
 
 mod connecting;
 mod datagram;

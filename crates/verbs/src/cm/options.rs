@@ -11,8 +11,8 @@ use crate::connect::ConnectOptions;
 /// How a connection is set up. The default suits most programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CmOptions {
-    /// Bytes for the program on the other side: at most 56 with a request for a port (92 for another service),
-    /// 196 with an acceptance.
+    /// Bytes for the program on the other side: at most 56 with a request for a port (92 for another
+    /// service), 196 with an acceptance.
     pub private_data: Vec<u8>,
     /// The limit of the whole attempt; at most an hour.
     pub timeout: Duration,
@@ -21,9 +21,9 @@ pub struct CmOptions {
     pub response_timeout: Duration,
     /// How often one message is sent again, up to 15.
     pub retries: u8,
-    /// How the queue pair works. `max_rd_atomic` and `max_dest_rd_atomic` are the most: each side takes what the
-    /// other can do. `rnr_retry` is asked of the peer, as the protocol wants it; ours is what the peer asks for.
-    /// The side that is asked takes `retry_count`, path MTU and traffic class from the request.
+    /// How the queue pair works. `max_rd_atomic` and `max_dest_rd_atomic` are the most: each side takes what
+    /// the other can do. `rnr_retry` is asked of the peer, as the protocol wants it; ours is what the peer
+    /// asks for. The side that is asked takes `retry_count`, path MTU and traffic class from the request.
     pub qp: ConnectOptions,
 }
 

@@ -18,7 +18,8 @@ use super::steps::{Peer, Steps};
 use crate::connect::ConnectOptions;
 use crate::queue_pair::QueuePair;
 
-/// How long we may take to acknowledge a packet, as others are told: 134 ms, as the Linux kernel says of itself.
+/// How long we may take to acknowledge a packet, as others are told: 134 ms, as the Linux kernel says of
+/// itself.
 const ACK_DELAY: Timeout = Timeout::new(15);
 
 /// A peer's request for a connection. Dropping this rejects it.

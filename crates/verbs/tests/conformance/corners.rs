@@ -157,7 +157,7 @@ pub(crate) fn a_dropped_queue_pair_is_forgotten(rig: &Rig) {
     drop(a.qp);
     assert!(memory.into_boxed().is_ok(), "its work is forgotten, and with it the memory");
     assert!(a.sends.poll_one().is_none() && a.receives.poll_one().is_none());
-    assert_eq!(b.qp.state(), State::Rts, "nobody told the peer");
+    assert_eq!(b.qp.state(), State::Rts, "the peer was not told");
     // Its completion queues go on.
     let fresh = rig.a.end(Service::Rc, &Shape::default());
     b.qp.reset().unwrap();
@@ -194,8 +194,8 @@ pub(crate) fn one_completion_queue_for_all(rig: &Rig) {
     let mut next = [[0, 100]; 3];
     for _ in 0..60 {
         let done = *cq.wait(SOON).unwrap().result().unwrap();
-        let who = pairs.iter().position(|(qp, _)| qp.qpn() == done.qpn).unwrap();
-        let of = &mut next[who][usize::from(done.kind == WorkKind::Receive)];
+        let place = pairs.iter().position(|(qp, _)| qp.qpn() == done.qpn).unwrap();
+        let of = &mut next[place][usize::from(done.kind == WorkKind::Receive)];
         assert_eq!(done.id, *of, "each queue in its order");
         *of += 1;
     }

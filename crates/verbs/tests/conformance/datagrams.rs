@@ -181,7 +181,7 @@ pub(crate) fn datagram_to_nobody(rig: &Rig) {
             a.qp.send_inline_to(&there, gone, QKEY, b"hello?").post().unwrap();
         },
     );
-    assert_eq!(a.qp.state(), State::Rts, "nobody says anything");
+    assert_eq!(a.qp.state(), State::Rts, "no packet says anything");
 }
 
 pub(crate) fn datagram_longer_than_the_receive(rig: &Rig) {

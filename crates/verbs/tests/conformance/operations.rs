@@ -43,7 +43,7 @@ pub(crate) fn write_arrives(rig: &Rig) {
     assert_eq!(b.region.to_vec(5000..6000).unwrap(), bytes);
     assert_eq!(b.region.to_vec(..5000).unwrap(), [0; 5000]);
     assert_eq!(b.region.to_vec(6000..8000).unwrap(), [0; 2000]);
-    assert!(b.receives.poll_one().is_none(), "nobody is told of a WRITE");
+    assert!(b.receives.poll_one().is_none(), "a WRITE is not announced");
 }
 
 pub(crate) fn write_with_immediate(rig: &Rig) {

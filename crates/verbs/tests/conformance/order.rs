@@ -157,22 +157,22 @@ pub(crate) fn four_connections_at_once(rig: &Rig) {
 pub(crate) fn eight_share_a_window(rig: &Rig) {
     // All of them send to the same host, so they share what may be under way to it.
     let pairs: Vec<_> = (0..8).map(|_| rig.rc()).collect();
-    let post = |who: usize| {
-        let (a, b) = &pairs[who];
+    let post = |pair: usize| {
+        let (a, b) = &pairs[pair];
         a.qp.write(a.region.slice(..32_768), b.region.remote()).post().unwrap();
     };
-    for who in 0..8 {
-        (0..4).for_each(|_| post(who));
+    for pair in 0..8 {
+        (0..4).for_each(|_| post(pair));
     }
     let mut done = [0; 8];
     let mut total = 0;
     until(|| {
-        for (who, (a, _)) in pairs.iter().enumerate() {
+        for (pair, (a, _)) in pairs.iter().enumerate() {
             if let Some(completion) = a.sends.poll_one() {
                 assert!(completion.is_success(), "{completion:?}");
-                done[who] += 1;
+                done[pair] += 1;
                 total += 1;
-                post(who);
+                post(pair);
             }
         }
         total >= 800

@@ -61,18 +61,18 @@ pub(crate) fn three_share_a_queue(rig: &Rig) {
         })
         .collect();
     for number in 0..10_u8 {
-        for (who, (a, _)) in (0_u8..).zip(&pairs) {
-            a.qp.send_inline(&[who, number]).post().unwrap();
+        for (from, (a, _)) in (0_u8..).zip(&pairs) {
+            a.qp.send_inline(&[from, number]).post().unwrap();
         }
     }
     let mut slots = Vec::new();
-    for (who, (a, b)) in (0_u8..).zip(&pairs) {
+    for (from, (a, b)) in (0_u8..).zip(&pairs) {
         for number in 0..10_u8 {
             a.sent();
             let got = b.received();
             assert_eq!((got.byte_len, got.qpn), (2, b.qp.qpn()), "each hears of its own");
             let slot = usize::try_from(got.id).unwrap();
-            assert_eq!(buffer.to_vec(64 * slot..64 * slot + 2).unwrap(), [who, number], "in order");
+            assert_eq!(buffer.to_vec(64 * slot..64 * slot + 2).unwrap(), [from, number], "in order");
             slots.push(slot);
         }
     }

@@ -171,8 +171,8 @@ pub(crate) fn peer_never_posts_a_receive(rig: &Rig) {
     for with_data in [false, true] {
         let (a, b) = rig.rc_with(&Shape::with(|options| options.rnr_retry = 2));
         let work = match with_data {
-            false => a.qp.send_inline(b"anyone?"),
-            true => a.qp.write_inline(b"anyone?", b.region.remote()).imm(1),
+            false => a.qp.send_inline(b"listen!"),
+            true => a.qp.write_inline(b"listen!", b.region.remote()).imm(1),
         };
         work.id(1).post().unwrap();
         let failed = a.ended();

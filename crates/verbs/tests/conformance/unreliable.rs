@@ -140,9 +140,9 @@ pub(crate) fn uc_failed_send_stops_sending(rig: &Rig) {
     assert_eq!(deliver(rig, &a, &b, || a.qp.send_inline(b"again").post().unwrap()).byte_len, 5);
 }
 
-/// What is unreliable completes as soon as it is posted, so a program that posts it, and waits for its memory to change,
-/// finds each completion without looking for packets. It must not pass for one that looks: another thread has
-/// to take in what comes for it.
+/// What is unreliable completes as soon as it is posted, so a program that posts it, and waits for its memory
+/// to change, finds each completion without looking for packets. It must not pass for one that looks: another
+/// thread has to take in what comes for it.
 pub(crate) fn a_poster_that_waits_for_its_memory_is_served(rig: &Rig) {
     let (a, b) = rig.uc();
     for byte in 1..=20 {

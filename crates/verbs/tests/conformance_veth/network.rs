@@ -103,13 +103,15 @@ impl Network {
         let network = Self { mtu };
         for (name, end) in [(near, 1), (far, 2)] {
             let ip = if end == 1 { "ip".to_owned() } else { format!("ip -n {FAR}") };
-            // A run of packets is cut apart before the link, so that what is captured is what a wire would see.
+            // A run of packets is cut apart before the link, so that what is captured is what a wire would
+            // see.
             run(&format!("{ip} link set {name} mtu {mtu} gso_max_segs 1"));
             run(&format!("{ip} addr add {}/30 dev {name}", Family::V4.address(end)));
             run(&format!("{ip} addr add {}/64 dev {name} nodad", Family::V6.address(end)));
             run(&format!("{ip} link set {name} up"));
         }
-        // The kernel knows the way of multicast over IPv6 a while after a link is up. Each look starts two programs.
+        // The kernel knows the way of multicast over IPv6 a while after a link is up. Each look starts two
+        // programs.
         assert!((0..5000).any(|_| Self::carries_multicast()), "both ends know the way of multicast");
         network
     }

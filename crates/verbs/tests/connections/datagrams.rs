@@ -42,8 +42,8 @@ fn a_service_that_is_not_there_and_a_host_that_is_not() {
     let peer = SocketAddr::new(hosts.address, 99);
     let error = cm::resolve(&hosts.client, from, peer, &patient()).unwrap_err();
     assert_eq!(error, CmError::NotListening { peer });
-    let nobody = "127.0.128.9:99".parse().unwrap();
-    let error = cm::resolve(&hosts.client, from, nobody, &hasty()).unwrap_err();
+    let silent = "127.0.128.9:99".parse().unwrap();
+    let error = cm::resolve(&hosts.client, from, silent, &hasty()).unwrap_err();
     assert!(matches!(error, CmError::TimedOut { sent: "SIDR_REQ", .. }), "{error}");
 }
 

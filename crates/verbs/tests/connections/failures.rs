@@ -12,14 +12,14 @@ use crate::common::{End, SOON, connect, open};
 use crate::parties::{Hosts, hasty, patient};
 
 #[test]
-fn nobody_listens_and_that_is_known_at_once() {
+fn a_port_without_a_listener_is_known_at_once() {
     let hosts = Hosts::new(115);
     let peer = SocketAddr::new(hosts.address, 4242);
     let error = hosts.attempt(4242, &patient()).unwrap_err();
     assert_eq!(error, CmError::NotListening { peer });
     assert_eq!(
         error.to_string(),
-        "nobody listens on 127.0.115.1:4242; start the server, or look at the port"
+        "no program listens on 127.0.115.1:4242; start the server, or look at the port"
     );
     // Also if that process has listeners for something else.
     let _other = Listener::bind(&hosts.server, 4243, 1).unwrap();
@@ -27,7 +27,7 @@ fn nobody_listens_and_that_is_known_at_once() {
 }
 
 #[test]
-fn nobody_is_there() {
+fn no_device_is_there() {
     let client = open([127, 0, 116, 2]);
     let end = End::new(&client, Service::Rc);
     let peer: SocketAddr = "127.0.116.1:4242".parse().unwrap();

@@ -1,5 +1,5 @@
-//! Connections by address and port, over real sockets: how they begin, fail, end and are attacked; between devices of
-//! one process, and between processes that share an address.
+//! Connections by address and port, over real sockets: how they begin, fail, end and are attacked; between
+//! devices of one process, and between processes that share an address.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../processes/child.rs"]

@@ -93,7 +93,7 @@ fn pairs_go_on_while_leaders_die() {
         rounds += pairs.iter_mut().map(Pair::rounds).sum::<u64>();
     }
     assert!(killed > 3 && rounds > 100, "{killed} killed, {rounds} rounds");
-    assert_eq!(leader(address), None, "nobody is left");
+    assert_eq!(leader(address), None, "no process is left");
 }
 
 /// The process that leads on an address.
