@@ -6,8 +6,9 @@ use std::iter;
 
 /// Prints an error and all of its causes, from what failed down to the reason: `this: that: and that`.
 ///
-/// Errors here print what failed, and give the cause as their [`source`](Error::source): `{error}` alone tells half of
-/// the story. Programs that do not print causes by themselves, as `anyhow` does with `{error:#}`, print the chain.
+/// Errors here print what failed, and give the cause as their [`source`](Error::source): `{error}` alone
+/// tells half of the story. Programs that do not print causes by themselves, as `anyhow` does with
+/// `{error:#}`, print the chain.
 ///
 /// ```
 /// use std::io;

@@ -1,5 +1,5 @@
-//! Errors that programs meet: each has a name of its own, may get more cases, prints no cause that it also hands on, and
-//! stands in the page on errors.
+//! Errors that programs meet: each has a name of its own, may get more cases, prints no cause that it also
+//! hands on, and stands in the page on errors.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,8 @@ fn library(path: &str) -> Option<&str> {
     (is_library && rest.starts_with("src/")).then_some(folder)
 }
 
-/// What the crates that programs import hand on from those below: `pub use ferroce_crate::{Name, Name as Other}`.
+/// What the crates that programs import hand on from those below: `pub use ferroce_crate::{Name, Name as
+/// Other}`.
 struct Reexported<'a>(BTreeMap<(&'a str, &'a str), &'a str>);
 
 impl<'a> Reexported<'a> {
@@ -80,9 +81,9 @@ impl<'a> Reexported<'a> {
                 let statement = &code[start + head.len()..];
                 let statement = &statement[..statement.find(';').unwrap_or(statement.len())];
                 let all: Vec<&str> = words(statement).map(|(_, word)| word).collect();
-                // A path such as `ferroce_device::memory` leads into the crate of its last part but one.
-                let homes = all.iter().copied().filter(|word| ORDER.contains(word));
-                let Some(home) = homes.last() else { continue };
+                // A path such as `ferroce_device::memory` leads into the crate that is named last.
+                let path = all.iter().copied().take_while(|word| word.starts_with(char::is_lowercase));
+                let Some(home) = path.filter(|word| ORDER.contains(word)).last() else { continue };
                 found.extend(all.iter().map(|name| ((home, *name), *name)));
                 let renamed = all.windows(3).filter(|three| three[1] == "as");
                 found.extend(renamed.map(|three| ((home, three[0]), three[2])));
