@@ -65,6 +65,11 @@ struct Pools;
 #[doc = include_str!("../../../docs/endpoints.md")]
 struct Endpoints;
 
+/// The page on errors, so that its program compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/errors.md")]
+struct Errors;
+
 /// The example of the README, so that it compiles and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
