@@ -150,7 +150,7 @@ fn datagrams_tell_where_they_came_from() {
     b.qp.receive(b.region.slice(..2048)).id(1).post().unwrap();
     a.qp.receive(a.region.slice(..2048)).id(2).post().unwrap();
     let there = a.pd.address_handle(&AddressVector::new(b.qp.local_address().gid, 0)).unwrap();
-    a.qp.send_inline_to(&there, b.qp.qpn(), qkey, b"are you there?").imm(3).post().unwrap();
+    a.qp.send_inline_to(&there, b.qp.qpn(), qkey, b"what is this?").imm(3).post().unwrap();
     drop(there);
     assert!(a.done().is_success());
     let got = b.done();
