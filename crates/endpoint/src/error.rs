@@ -20,8 +20,8 @@ pub enum Error {
     #[error("the peer has closed the connection")]
     ClosedByPeer,
     /// It ended otherwise.
-    #[error("the connection is lost")]
-    Lost(#[from] Cause),
+    #[error("the connection is lost: {0}")]
+    Lost(Cause),
     /// The time for this call is over. The connection stands.
     #[error("not done within {0:?}; the connection stands: wait longer, or close it")]
     TimedOut(Duration),
@@ -205,11 +205,11 @@ pub enum Cause {
     #[error("the peer broke it off before everything was said")]
     PeerReset,
     /// The peer broke the rules between ends, and was cut off.
-    #[error("the peer broke the rules")]
-    Violation(#[from] Violation),
+    #[error("the peer broke the rules: {0}")]
+    Violation(Violation),
     /// The peer says that we broke the rules.
-    #[error("the peer says that this end broke the rules")]
-    Accused(#[source] Violation),
+    #[error("the peer says that this end broke the rules: {0}")]
+    Accused(Violation),
     /// The peer's device refused an access: what was exposed is closed there, or the keys it gave are wrong.
     #[error("the peer's device refused an access to its memory: {0}")]
     PeerRefused(Status),
@@ -225,6 +225,18 @@ pub enum Cause {
     /// What was sent could not be delivered before the connection had to go.
     #[error("not everything was delivered within the time that was left after closing")]
     LingerOver,
+}
+
+impl From<Cause> for Error {
+    fn from(cause: Cause) -> Self {
+        Self::Lost(cause)
+    }
+}
+
+impl From<Violation> for Cause {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
 }
 
 /// Which rule between two ends was broken.

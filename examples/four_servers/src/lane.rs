@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use ferroce::RemoteRegion;
 use ferroce::broker::pool::{Item, Pool};
-use ferroce::broker::{At, Broker, Change, Done, Error, Message, Post, Why};
+use ferroce::broker::{At, Broker, BrokerError, Change, Done, Message, Post, Why};
 use ferroce::time::{Time, now};
 use serde_json::{Value, json};
 
@@ -415,7 +415,7 @@ impl Lane {
         id: u32,
         len: usize,
         what: What,
-        post: impl FnOnce(&Broker, &Arc<Item>, Post) -> Result<(), Error>,
+        post: impl FnOnce(&Broker, &Arc<Item>, Post) -> Result<(), BrokerError>,
     ) -> anyhow::Result<bool> {
         let item = Arc::new(self.pool.alloc(self.lane.into(), len)?);
         let name = self.next_job;
@@ -563,10 +563,10 @@ fn place_of(number: u64) -> usize {
 }
 
 /// Whether work was posted, or there is no room now; all else is an error.
-fn is_posted(result: Result<(), Error>) -> anyhow::Result<bool> {
+fn is_posted(result: Result<(), BrokerError>) -> anyhow::Result<bool> {
     match result {
         Ok(()) => Ok(true),
-        Err(Error::WouldBlock { .. } | Error::Gone { .. }) => Ok(false),
+        Err(BrokerError::WouldBlock { .. } | BrokerError::Gone { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
