@@ -250,7 +250,8 @@ impl Options {
         self
     }
 
-    /// Bytes of the longest message that this end takes.
+    /// Bytes of the longest message that this end takes. Those that fit into a place of the ring
+    /// ([`eager`](Self::eager)) it takes in any case.
     pub const fn max_message(mut self, bytes: u64) -> Self {
         self.max_message = bytes;
         self

@@ -200,8 +200,10 @@ impl Core {
         if let Err(error) = self.check_sending() {
             return Poll::Ready(Err(error));
         }
-        if len as u64 > self.peer.max_message.max((self.sending.slots.size - Header::LEN) as u64) {
-            return Poll::Ready(Err(Error::TooLong { len, allowed: self.peer.max_message }));
+        // What fits into a slot at the peer costs it nothing more.
+        let allowed = self.peer.max_message.max(self.most_eager() as u64);
+        if len as u64 > allowed {
+            return Poll::Ready(Err(Error::TooLong { len, allowed }));
         }
         if !self.is_turn(*ticket) || !self.has_credit() || !self.sending.has_room() {
             return self.wait_turn(ticket);
