@@ -286,7 +286,13 @@ impl CqShared {
     /// Takes completions off, oldest first; how many.
     #[inline]
     pub(crate) fn take(&self, into: &mut [Completion]) -> usize {
-        if self.filled.load(Ordering::Acquire) { self.take_some(into) } else { 0 }
+        if self.is_filled() { self.take_some(into) } else { 0 }
+    }
+
+    /// Whether there may be completions to take off.
+    #[inline]
+    pub(crate) fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
     }
 
     fn take_some(&self, into: &mut [Completion]) -> usize {

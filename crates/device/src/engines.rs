@@ -15,6 +15,7 @@ use ferroce_sys::sync::{Calls, Share, Turnstile};
 use ferroce_wire::Qpn;
 use slab::Slab;
 
+use crate::completion::Wake;
 use crate::driver::Driver;
 use crate::engine::freight::Freight;
 use crate::engine::{Engine, Reason};
@@ -284,17 +285,14 @@ impl Engines {
         let polls = station.polls.load(Ordering::Relaxed).wrapping_add(1);
         station.polls.store(polls, Ordering::Relaxed);
         // What comes to no queue pair is counted and thrown away now and then.
-        let reason = if !station.expects_packets() && !polls.is_multiple_of(POLLS_ALOOF) {
-            Reason::Aloof
-        } else if station.driver.is_disarmed() {
-            Reason::Watched
-        } else {
+        let looks = station.expects_packets() || polls.is_multiple_of(POLLS_ALOOF);
+        if looks && !station.driver.is_disarmed() {
             return poll_whole(visit, Reason::Polled);
-        };
-        if polls.is_multiple_of(IDLE_POLLS) || !visit.is_at_rest(station) || visit.has_timer_due() {
-            return poll_whole(visit, reason);
         }
-        if reason == Reason::Watched && !visit.sees_nothing() {
+        if polls.is_multiple_of(IDLE_POLLS) || !visit.is_at_rest(station) || visit.has_timer_due() {
+            return poll_whole(visit, if looks { Reason::Watched } else { Reason::Aloof });
+        }
+        if looks && !visit.sees_nothing() {
             return poll_whole(visit, Reason::Glanced);
         }
         match visit.leave_at_rest() {
@@ -311,8 +309,8 @@ impl Engines {
             if after.errands != 0 {
                 self.run_errands(&mut after);
             }
-            for wake in std::mem::take(&mut after.wakes) {
-                wake.run();
+            if !after.wakes.is_empty() {
+                after.wakes.drain(..).for_each(Wake::run);
             }
             if !std::mem::take(&mut after.let_go) {
                 return;

@@ -51,7 +51,8 @@ pub(crate) struct Aftermath {
 impl Engines {
     /// Enters an engine, waiting for it if need be: for control, never for posting or polling.
     pub(crate) fn enter(&self, index: usize) -> Visit<'_> {
-        let mut visit = Visit::new(self, index, self.station(index).turnstile.enter());
+        let station = self.station(index);
+        let mut visit = Visit::new(self, index, station, station.turnstile.enter());
         visit.tables.now = clock::now().max(visit.tables.now);
         // Work that met a busy engine was posted before this.
         visit.take_mail();
@@ -61,14 +62,15 @@ impl Engines {
     /// Enters an engine if no thread is inside.
     #[inline]
     pub(crate) fn try_enter(&self, index: usize) -> Option<Visit<'_>> {
-        Some(Visit::new(self, index, self.station(index).turnstile.try_enter()?))
+        let station = self.station(index);
+        Some(Visit::new(self, index, station, station.turnstile.try_enter()?))
     }
 }
 
 impl<'a> Visit<'a> {
     #[inline]
-    fn new(engines: &'a Engines, index: usize, inside: Inside<'a, Engine>) -> Self {
-        Self { engines, index, inside, driver: SendOnDrop(&engines.station(index).driver) }
+    fn new(engines: &'a Engines, index: usize, station: &'a Station, inside: Inside<'a, Engine>) -> Self {
+        Self { engines, index, inside, driver: SendOnDrop(&station.driver) }
     }
 
     #[inline]

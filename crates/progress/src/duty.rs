@@ -102,8 +102,11 @@ impl<S: Sockets> Duty<S> {
     /// A program looked at the sockets. Whether the driver was parked for it.
     #[inline]
     pub fn polled(&self, received: bool, now: impl FnOnce() -> Time) -> bool {
-        let event = Event::Polled { received };
-        if received { self.found_something(event, self.state(), now) } else { self.change(event, false) }
+        let (state, event) = (self.state(), Event::Polled { received });
+        if state.stays_after_poll(received) {
+            return false;
+        }
+        if received { self.found_something(event, state, now) } else { self.change(event, false) }
     }
 
     /// Polls that find something say little, so the clock is asked about them only now and then.

@@ -73,6 +73,14 @@ impl State {
         self.armed && self.found >= PARK_AFTER_FINDING
     }
 
+    /// Whether this is the next state, too, after a program looked at the sockets, whatever else there is to know: no
+    /// driver is armed, and a poll is no news. A program that polls comes here most of the time.
+    #[inline]
+    pub(crate) const fn stays_after_poll(self, received: bool) -> bool {
+        let is_news = if received { self.permits > 0 } else { self.empty < PARK_AFTER || self.found > 0 };
+        !self.armed && !self.unpolled && !is_news
+    }
+
     /// The next state.
     pub(crate) const fn after(self, event: Event, facts: Facts) -> Self {
         match event {
@@ -221,6 +229,28 @@ mod tests {
             assert!(state.armed);
         }
         assert!(run(state, EMPTY, 4, ALONE).after(FULL, ALONE).is_parked(), "they are used up");
+    }
+
+    #[test]
+    fn a_poll_that_is_no_news_changes_nothing_and_one_of_a_parked_driver_soon_is_none() {
+        for flags in 0..16 {
+            for (empty, found, permits) in
+                [(0, 0, 0), (3, 0, 0), (4, 0, 0), (4, 1, 0), (4, 0, 1), (4, 64, 16)]
+            {
+                let state = State::unpack(u32::from_le_bytes([flags, empty, found, permits]));
+                for (received, event) in [(false, EMPTY), (true, FULL)] {
+                    let changes =
+                        [ALONE, RELIED_ON, DOUBTED].iter().any(|facts| state.after(event, *facts) != state);
+                    assert!(!changes || !state.stays_after_poll(received), "{state:?}, {event:?}");
+                }
+            }
+        }
+        let parked = run(State::NEW, EMPTY, u32::from(PARK_AFTER), ALONE);
+        assert!(parked.stays_after_poll(false) && parked.stays_after_poll(true));
+        let busy = run(State::NEW, Event::Found, u32::from(PARK_AFTER_FINDING) + 1, ALONE);
+        assert!(busy.is_parked() && !busy.stays_after_poll(false), "polls in vain are counted still");
+        assert!(run(busy, EMPTY, u32::from(PARK_AFTER), ALONE).stays_after_poll(false));
+        assert!(!parked.after(Event::Sleep, RELIED_ON).stays_after_poll(false));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use ferroce_sys::clock;
 
-use super::{Engine, Reason};
+use super::Engine;
 use crate::engines::Station;
 
 impl Engine {
@@ -31,10 +31,14 @@ impl Engine {
             && !self.port.fabric.holds_packets()
     }
 
-    /// Looks at the socket; whether nothing has come. Else a turn has to follow, for [`Reason::Glanced`].
+    /// Looks at the socket of an engine [at rest](Self::is_at_rest); whether nothing has come. Else a turn has to
+    /// follow, for [`Reason::Glanced`](super::Reason::Glanced).
     #[inline]
     pub(crate) fn sees_nothing(&mut self) -> bool {
-        self.look(Reason::Glanced);
-        self.inbox.is_empty() && !self.broken
+        if self.port.fabric.receive_next(&mut self.inbox).is_err() {
+            self.break_off();
+            return false;
+        }
+        self.inbox.is_empty()
     }
 }

@@ -90,7 +90,8 @@ impl Engine {
         let longest = || self.kept_until.unwrap_or(self.tables.now + ACK_RIDE);
         let ride = (!self.owing.is_empty()).then(longest);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
-        [self.timers.next(), ride, held, self.tables.next_put_off()].into_iter().flatten().min()
+        let waits = sooner(ride, held);
+        sooner(sooner(self.timers.next(), waits), self.tables.next_put_off())
     }
 
     /// Takes in what was left for this engine while it was busy: work, and packets of other engines.
@@ -340,10 +341,16 @@ impl Engine {
             }
         };
         if looked.is_err() {
-            self.broken = true;
-            self.inbox.clear();
-            self.tables.events.push(AsyncEvent::DeviceFatal);
+            self.break_off();
         }
+    }
+
+    /// The socket has failed.
+    #[cold]
+    pub(super) fn break_off(&mut self) {
+        self.broken = true;
+        self.inbox.clear();
+        self.tables.events.push(AsyncEvent::DeviceFatal);
     }
 
     /// Takes in what is in the inbox.
@@ -385,5 +392,14 @@ impl Engine {
             }
             self.note(index);
         }
+    }
+}
+
+/// The sooner of two times that may not be set.
+#[inline]
+fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

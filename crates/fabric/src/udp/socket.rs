@@ -257,6 +257,7 @@ impl Socket {
     }
 
     /// Whether nothing waits to be read.
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
         let (nowhere, none) = (std::ptr::null_mut::<c_void>(), std::ptr::null_mut::<c_void>());
