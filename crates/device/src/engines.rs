@@ -293,7 +293,7 @@ impl Engines {
             return poll_whole(visit, if looks { Reason::Watched } else { Reason::Aloof });
         }
         if looks && !visit.sees_nothing() {
-            return poll_whole(visit, Reason::Glanced);
+            return poll_whole(visit, Reason::InboxFilled);
         }
         match visit.leave_at_rest() {
             Ok(()) => false,

@@ -143,7 +143,7 @@ type Partner = fn(usize, usize) -> (usize, usize);
 /// A thread for each queue pair posts to its partner, and one for each crowd collects; again for as long as
 /// asked.
 fn exchange(crowds: &[Crowd], partner: Partner) {
-    for (crowd, index) in everybody(crowds) {
+    for (crowd, index) in all_members(crowds) {
         let member = &crowds[crowd].members[index];
         member.side.connect_with(&address_of(crowds, partner(crowd, index)), 17, 7);
         (0..u64::from(DEPTH)).for_each(|number| member.post_receive(number));
@@ -156,7 +156,7 @@ fn exchange(crowds: &[Crowd], partner: Partner) {
             for crowd in crowds {
                 scope.spawn(move || crowd.collect(from, to));
             }
-            for (crowd, index) in everybody(crowds) {
+            for (crowd, index) in all_members(crowds) {
                 let (member, peer) =
                     (&crowds[crowd].members[index], address_of(crowds, partner(crowd, index)));
                 scope.spawn(move || member.post_all(&peer, from, to));
@@ -173,7 +173,7 @@ fn exchange(crowds: &[Crowd], partner: Partner) {
     }
 }
 
-fn everybody(crowds: &[Crowd]) -> impl Iterator<Item = (usize, usize)> {
+fn all_members(crowds: &[Crowd]) -> impl Iterator<Item = (usize, usize)> {
     (0..crowds.len()).flat_map(|crowd| (0..THREADS).map(move |index| (crowd, index)))
 }
 

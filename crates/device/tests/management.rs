@@ -27,7 +27,7 @@ fn a_request_finds_the_process_that_listens() {
         drop((to_child, from_child));
         let right = catch_unwind(AssertUnwindSafe(|| {
             let nic = device(ADDRESS);
-            let _listens = nic.listen_for(SERVICE).expect("nobody else does");
+            let _listens = nic.listen_for(SERVICE).expect("no other process does");
             to_parent.write_all(&[0]).expect("the parent listens");
             for number in 0..10 {
                 answer(&nic, number);

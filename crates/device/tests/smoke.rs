@@ -112,7 +112,7 @@ fn nothing_in_a_list_overtakes_what_waits_in_the_process() {
 
 /// A list of nothing, and one whose first is refused: neither is a message that a waiting side could hear of.
 #[test]
-fn who_posts_nothing_is_not_heard_in_the_process() {
+fn a_list_that_posts_nothing_is_not_heard_in_the_process() {
     let address = [127, 0, 20, 5];
     let nic = device(address);
     let (a, b) =

@@ -85,7 +85,7 @@ fn ping_pong_by_waiting() {
 
 /// The thread that waits sleeps in the driver's place, and a pause before trying again is over while it sleeps.
 #[test]
-fn who_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
+fn a_thread_that_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
     let (a, b) = two_hosts(26);
     let (out, into) = (a.sge(0, 64), b.sge(4096, 64));
     std::thread::scope(|scope| {
@@ -102,9 +102,9 @@ fn who_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
     assert_eq!(b.completion().id, 1);
 }
 
-/// One that slept for a completion and then never calls again has left its place to the driver.
+/// A thread that slept for a completion and then never calls again has left its place to the driver.
 #[test]
-fn who_slept_and_went_away_is_replaced_by_the_driver() {
+fn a_thread_that_slept_and_went_away_is_replaced_by_the_driver() {
     let (a, b) = two_hosts(27);
     let target = b.address();
     b.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[b.sge(4096, 64)] }]).expect("room");

@@ -44,7 +44,7 @@ struct Size {
 }
 
 impl Size {
-    const NOBODY: Self = Self { pairs: 0, regions: 0 };
+    const NONE: Self = Self { pairs: 0, regions: 0 };
     const ALL: Self = Self { pairs: 10_000, regions: 100_000 };
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn memory(settings: &Settings) -> Outcome<Sample> {
 
 /// Has another process measure it.
 fn ask(settings: &Settings, what: &str, crowded: bool) -> Outcome<Sample> {
-    let Size { pairs, regions } = if crowded { Size::ALL } else { Size::NOBODY };
+    let Size { pairs, regions } = if crowded { Size::ALL } else { Size::NONE };
     let mut peer = peer::start(CROWD, settings)?;
     peer.say(format_args!("{what} {pairs} {regions}"))?;
     let value = peer.hear()?.parse()?;
@@ -148,7 +148,7 @@ impl Crowd {
 
     /// A list by each of these in turn: microseconds for each list.
     fn lists(&self, settings: &Settings, pairs: &[[End; 2]]) -> Outcome<Sample> {
-        let [first, there] = pairs.first().ok_or("there is nobody to take turns")?;
+        let [first, there] = pairs.first().ok_or("there are no queue pairs to take turns")?;
         let piece = [first.piece(0, LEN)];
         let lists: Vec<_> = pairs.iter().map(|[_, to]| list(&piece, to.card().remote)).collect();
         let mut found = [Completion::EMPTY; 32];

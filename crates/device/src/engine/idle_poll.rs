@@ -32,7 +32,7 @@ impl Engine {
     }
 
     /// Looks at the socket of an engine [at rest](Self::is_at_rest); whether nothing has come. Else a turn has to
-    /// follow, for [`Reason::Glanced`](super::Reason::Glanced).
+    /// follow, for [`Reason::InboxFilled`](super::Reason::InboxFilled).
     #[inline]
     pub(crate) fn sees_nothing(&mut self) -> bool {
         if self.port.fabric.receive_next(&mut self.inbox).is_err() {

@@ -98,7 +98,7 @@ pub(crate) enum Reason {
     /// The same, and will look again at once: the driver was sent to rest for it.
     Watched,
     /// The same, and the inbox holds what has come.
-    Glanced,
+    InboxFilled,
     /// The same, and all queue pairs here have their peers in this process: the network has nothing for them.
     Aloof,
     /// No other thread turns the engine: the driver does, or a thread that does the work of the driver.
@@ -108,7 +108,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// Whether a thread looks for completions.
     pub(crate) const fn is_poll(self) -> bool {
-        matches!(self, Self::Polled | Self::Watched | Self::Glanced | Self::Aloof)
+        matches!(self, Self::Polled | Self::Watched | Self::InboxFilled | Self::Aloof)
     }
 
     /// The reason of a thread that hears these calls, which must not be lost, and those that it cannot see to.
@@ -121,7 +121,7 @@ impl Reason {
             Self::Posted => (Self::Driver, Calls::empty()),
             Self::Aloof => (Self::Polled, Calls::empty()),
             Self::Leaving => (self, Calls::ARRIVED),
-            Self::Polled | Self::Watched | Self::Glanced | Self::Driver => (self, Calls::empty()),
+            Self::Polled | Self::Watched | Self::InboxFilled | Self::Driver => (self, Calls::empty()),
         }
     }
 }

@@ -36,10 +36,10 @@ impl Engine {
                 self.queue_owing();
                 self.transmit(Acks::Send, around);
             }
-            Reason::Polled | Reason::Watched | Reason::Glanced | Reason::Aloof => {
+            Reason::Polled | Reason::Watched | Reason::InboxFilled | Reason::Aloof => {
                 turned = match reason {
                     Reason::Aloof => Turned::default(),
-                    Reason::Glanced => self.take_inbox(around),
+                    Reason::InboxFilled => self.take_inbox(around),
                     _ => self.receive(around, reason),
                 };
                 // In a stream too: a timer that was due long ago has the driver woken again and again.
@@ -335,7 +335,7 @@ impl Engine {
         }
         let Self { port, inbox, .. } = self;
         let looked = match reason {
-            Reason::Watched | Reason::Glanced => port.fabric.receive_next(inbox),
+            Reason::Watched | Reason::InboxFilled => port.fabric.receive_next(inbox),
             Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Aloof | Reason::Driver => {
                 port.fabric.receive(inbox)
             }

@@ -110,7 +110,7 @@ impl Windows {
         Some([&mut one.window, &mut other.window])
     }
 
-    /// A queue pair found no room: it waits until less is under way than now, by whomever. If it has
+    /// A queue pair found no room: it waits until less is under way than now, of all queue pairs. If it has
     /// sent something, its turn is over and it goes to the end; else it keeps its place.
     pub(crate) fn wait(&mut self, id: WindowId, index: u16, has_sent: bool) {
         let shared = &mut self.all[id.0];
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_found_no_room_is_called_when_another_makes_some() {
+    fn a_queue_pair_that_found_no_room_is_called_when_another_makes_some() {
         let mut windows = Windows::new();
         let id = windows.join(IpAddr::from([127, 0, 0, 2]), Qpn::new(0x01_0005));
         let called = |windows: &Windows| windows.called(id).collect::<Vec<_>>();
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(called(&windows), [7, 8, 9], "less is under way");
         windows.wait(id, 7, true);
         windows.wait(id, 8, false);
-        assert_eq!(windows.all[id.0].waiting, [8, 9, 7], "who has sent goes to the end");
+        assert_eq!(windows.all[id.0].waiting, [8, 9, 7], "a queue pair that has sent goes to the end");
         windows.leave_queue(id, 9);
         assert_eq!(windows.all[id.0].waiting, [8, 7]);
     }

@@ -181,7 +181,7 @@ fn window_and_binding(nic: &Nic, domain: DomainId) -> (Rkey, Bind) {
 }
 
 #[test]
-fn binding_a_window_anew_waits_for_who_uses_it_in_another_engine() {
+fn binding_a_window_anew_waits_for_a_thread_that_uses_it_in_another_engine() {
     let nic = device(201, 2);
     let domain = nic.create_domain().unwrap();
     let (window, bind) = window_and_binding(&nic, domain);
@@ -212,11 +212,11 @@ fn a_window_is_freed_by_its_name_whatever_key_it_is_bound_under() {
     nic.free_window(domain, window).unwrap();
     assert_eq!(nic.window_key(window), None);
     nic.deregister(domain, bind.region).unwrap();
-    assert!(nic.destroy_domain(domain), "nobody uses it any more");
+    assert!(nic.destroy_domain(domain), "nothing uses it any more");
 }
 
 #[test]
-fn two_who_reregister_at_once_leave_the_domains_counted_right() {
+fn two_threads_that_reregister_at_once_leave_the_domains_counted_right() {
     let nic = device(60, 2);
     let domains: Vec<DomainId> = (0..3).map(|_| nic.create_domain().unwrap()).collect();
     let memory = Allocation::zeroed(4096).unwrap();

@@ -213,9 +213,9 @@ fn a_run_for_two_engines_reaches_both() {
     let mut attacker = Attacker::at(source, &nic, address.into(), 9);
     // Queue pairs without a peer take no packet from any sender, and that is counted where they live.
     let [first, second] = sides.each_ref().map(|side| side.qp.qpn());
-    let nobody = Qpn::new(5);
+    let unknown = Qpn::new(5);
     let mut run = Vec::new();
-    for (place, qpn) in (0..).zip([first, second, nobody, first, second]) {
+    for (place, qpn) in (0..).zip([first, second, unknown, first, second]) {
         let packet: Packet<&[u8]> =
             Packet { dest_qp: qpn, ..Packet::new(Qpn::GSI, Psn::new(0), Body::Congestion) };
         run.extend(attacker.sealed_at(&packet, place));

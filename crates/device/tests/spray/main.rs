@@ -98,7 +98,7 @@ impl Scene {
         self.honest.check();
         let mut bytes = vec![0; 3 * TARGET];
         self.target.read(0, &mut bytes).expect("inside");
-        assert!(bytes.iter().all(|byte| *byte == 0), "{LIE:#x} was written where nobody may");
+        assert!(bytes.iter().all(|byte| *byte == 0), "{LIE:#x} was written where no packet may write");
     }
 }
 
@@ -181,7 +181,7 @@ impl Storm {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the sprayer keeps a rate; nobody waits for it")]
+#[expect(clippy::disallowed_methods, reason = "the sprayer keeps a rate; no thread waits for it")]
 fn let_pass(time: Duration) {
     thread::sleep(time);
 }
