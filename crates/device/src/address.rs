@@ -156,13 +156,13 @@ impl AddressHandle {
         Ok(Arc::new(Self { nic: nic.clone(), number, vector }))
     }
 
-    /// What work requests call it.
+    /// The number that work requests name the handle by.
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Where it leads.
+    /// Where the handle leads.
     #[must_use]
     pub const fn vector(&self) -> &AddressVector {
         &self.vector

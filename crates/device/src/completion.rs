@@ -185,7 +185,7 @@ pub(crate) struct CqShared {
     pub(crate) spin: Spin,
     pub(crate) waiters: Waiters,
     overrun: AtomicBool,
-    /// It is gone: no event for it may reach the channel any more.
+    /// The queue is gone: no event for it may reach the channel any more.
     closed: AtomicBool,
     /// Counts this queue while the program waits for an event.
     sleepers: Arc<Sleepers>,

@@ -50,7 +50,7 @@ impl Config {
         }
     }
 
-    /// The same as the environment wants it.
+    /// A device on this interface as the environment wants it.
     ///
     /// # Errors
     /// A variable does not mean anything.

@@ -50,7 +50,7 @@ impl CompletionQueue {
         Ok(Arc::new(Self { nic: nic.clone(), shared }))
     }
 
-    /// Its number.
+    /// The number of the queue.
     #[must_use]
     pub fn id(&self) -> CqId {
         self.shared.id
@@ -150,7 +150,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Has it complete into this ring; false if the queue was resized since the ring was made.
+    /// Has an engine complete into this ring; false if the queue was resized since the ring was made.
     fn attach_ring(&self, engine: usize, (producer, consumer): Ends) -> bool {
         let is_slept_for = self.nic.engines().control(engine, |inside| {
             // Resizing is done inside of all engines: from here on it finds this ring.

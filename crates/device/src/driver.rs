@@ -65,12 +65,12 @@ impl Driver {
         Ok(Self { duty: Duty::new(watched, sleepers), doze })
     }
 
-    /// Wakes it, if it sleeps.
+    /// Wakes the driver, if it sleeps.
     pub(crate) fn wake(&self) {
         self.doze.wake_if_asleep();
     }
 
-    /// Ends it.
+    /// Ends the driver.
     pub(crate) fn stop(&self) {
         self.duty.note(Event::Stop);
         self.wake();
@@ -92,7 +92,7 @@ impl Driver {
         }
     }
 
-    /// What it watches.
+    /// The sockets that the driver watches.
     pub(crate) fn sockets(&self) -> &[RawFd] {
         &self.duty.sockets().sockets
     }
@@ -105,7 +105,7 @@ impl Driver {
         sat.is_some()
     }
 
-    /// That thread is awake. Should it never call again, this has to be noticed soon.
+    /// Takes the place back from a thread that is awake. Should it never call again, this has to be noticed soon.
     pub(crate) fn take_place_back(&self) {
         self.duty.note(Event::Rise);
         let soon = clock::now() + table::TICK;
@@ -114,7 +114,7 @@ impl Driver {
         }
     }
 
-    /// Whether it leaves the sockets to threads of the program.
+    /// Whether the driver leaves the sockets to threads of the program.
     #[inline]
     pub(crate) fn is_disarmed(&self) -> bool {
         !self.duty.state().armed
@@ -137,7 +137,7 @@ impl Driver {
         self.duty.note(Event::Sleep);
     }
 
-    /// From the moment that it is parked, it has to look at the program by itself.
+    /// Has a driver that was parked just now look at the program by itself.
     #[inline]
     fn after(&self, is_parked: bool) {
         if is_parked {

@@ -57,7 +57,7 @@ impl Station {
         }
     }
 
-    /// A program found completions without having to look at the sockets. That is no look: a program whose work
+    /// Notes that a program found completions without a look at the sockets. That is no look: a program whose work
     /// completes as soon as it is posted may never need one, and then the driver has to.
     #[inline]
     pub(crate) fn found_at_once(&self) {
@@ -66,7 +66,7 @@ impl Station {
         }
     }
 
-    /// Another thread is inside. If that goes on, it may wait for this very processor.
+    /// Counts a poll that found another thread inside. If that goes on, it may wait for this very processor.
     fn shut_out(&self) {
         let times = self.shut_out.load(Ordering::Relaxed).wrapping_add(1);
         self.shut_out.store(times, Ordering::Relaxed);
@@ -80,17 +80,17 @@ impl Station {
         self.by_packets.load(Ordering::Relaxed)
     }
 
-    /// From now on they do.
+    /// Notes that packets of the network concern a queue pair here.
     pub(crate) fn expect_packets(&self) {
         self.by_packets.store(true, Ordering::Relaxed);
     }
 
-    /// One more object lives here.
+    /// Counts one more object that lives here.
     pub(crate) fn settle_in(&self) {
         self.load.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One less.
+    /// Counts one object less that lives here.
     pub(crate) fn move_out(&self) {
         self.load.fetch_sub(1, Ordering::Relaxed);
     }
@@ -156,7 +156,7 @@ impl Engines {
         lock(&self.on_wire).contains(&qpn)
     }
 
-    /// Takes note of it.
+    /// Notes whether a queue pair sends over the network what its peer here could have directly.
     pub(crate) fn set_uses_wire(&self, qpn: Qpn, uses: bool) {
         let mut on_wire = lock(&self.on_wire);
         if uses {
@@ -166,7 +166,7 @@ impl Engines {
         }
     }
 
-    /// The engine with the least on it.
+    /// The place of the engine with the fewest objects.
     pub(crate) fn emptiest(&self) -> usize {
         let load = |(_, station): &(usize, &Station)| station.load.load(Ordering::Relaxed);
         self.stations.iter().enumerate().min_by_key(load).map_or(0, |(index, _)| index)
@@ -190,7 +190,7 @@ impl Engines {
         result
     }
 
-    /// The same, but what is to be done outside is only noted.
+    /// Does something in all engines at once, and only notes what is to be done outside.
     fn visit_all<R>(&self, action: impl FnOnce(&mut Everywhere<'_>) -> R, after: &mut Aftermath) -> R {
         let mut all = Everywhere { visits: (0..self.len()).map(|index| self.enter(index)).collect() };
         let result = action(&mut all);

@@ -109,7 +109,7 @@ impl Nic {
         Ok(Self { running })
     }
 
-    /// Whether this process opened it, and not one that it was forked from. If not, everything returns
+    /// Whether this process opened the device, and not one that it was forked from. If not, everything returns
     /// errors, and the device has to be opened anew.
     #[must_use]
     #[inline]
@@ -227,7 +227,7 @@ impl Nic {
         sum
     }
 
-    /// Its connection manager, which is started if it is not running.
+    /// The connection manager of the device, which is started if it is not running.
     ///
     /// # Errors
     /// The system gives neither a thread nor a descriptor, or the device was opened before a fork.

@@ -16,7 +16,7 @@ use crate::visit::Visit;
 
 /// What sends and receives differ in when they are posted.
 pub(crate) trait Work: Sized {
-    /// What its queue is called.
+    /// The name of the queue that the work is posted to.
     const QUEUE: &'static str;
 
     /// Whether posting it sets off anything that has to know the time.
@@ -28,7 +28,7 @@ pub(crate) trait Work: Sized {
     /// How many have a place in the queue.
     fn places(shared: &QpShared) -> &AtomicU32;
 
-    /// What it would be refused for, beside a full queue.
+    /// What the work would be refused for, beside a full queue.
     fn check(&self, rules: &PostRules) -> Result<(), PostError>;
 
     /// Hands a list to its queue pair. [`posted`](Self::posted) has to follow. The error says how many were taken, and why the
@@ -115,7 +115,7 @@ impl Work for ReceiveRequest<'_> {
         Parcel::Receive(qpn, ReceiveParcel::new(self))
     }
 
-    /// Nothing has to be done for them but to tell threads that wait for those that were flushed.
+    /// Leaves at once: receives need no turn, but threads that wait for flushed ones are told.
     #[inline]
     fn leave(mut visit: Visit<'_>) {
         visit.tables.settle();
@@ -127,7 +127,7 @@ impl Work for ReceiveRequest<'_> {
 #[derive(Clone, Copy)]
 pub(crate) struct Addressee<'a> {
     pub(crate) engines: &'a Engines,
-    /// Its engine.
+    /// The engine of the queue pair, by its place.
     pub(crate) index: usize,
     pub(crate) qpn: Qpn,
     pub(crate) shared: &'a QpShared,
@@ -232,7 +232,7 @@ impl Addressee<'_> {
         posted
     }
 
-    /// Another thread has the engine: it will take in what is left in the mail.
+    /// Leaves work in the mail, for the thread that has the engine.
     fn mail<W: Work>(&self, requests: &[W]) -> Result<(), PostListError> {
         let station = self.engines.station(self.index);
         let rules = *lock(&self.shared.rules);

@@ -32,11 +32,11 @@ pub struct QpSpec<'a> {
     pub service: Service,
     /// The protection domain of its memory.
     pub domain: DomainId,
-    /// Where its sends complete.
+    /// The completion queue of the sends.
     pub send_cq: &'a Arc<CompletionQueue>,
-    /// Where its receives complete.
+    /// The completion queue of the receives.
     pub receive_cq: &'a Arc<CompletionQueue>,
-    /// Where its receives come from, if not from its own queue.
+    /// The shared queue that receives come from, if they do not come from a queue of its own.
     pub shared_queue: Option<&'a Arc<SharedQueue>>,
     /// How large its queues are.
     pub caps: Caps,
@@ -177,7 +177,7 @@ impl Qp {
         }))
     }
 
-    /// Its number.
+    /// The number of the queue pair.
     #[must_use]
     pub const fn qpn(&self) -> Qpn {
         self.qpn
@@ -189,13 +189,13 @@ impl Qp {
         self.engine
     }
 
-    /// Its service.
+    /// The service of the queue pair.
     #[must_use]
     pub const fn service(&self) -> Service {
         self.service
     }
 
-    /// Its protection domain.
+    /// The protection domain of the queue pair.
     #[must_use]
     pub fn domain(&self) -> DomainId {
         self.shared.domain
@@ -207,19 +207,19 @@ impl Qp {
         &self.nic
     }
 
-    /// Where its sends complete.
+    /// The completion queue of the sends.
     #[must_use]
     pub const fn send_cq(&self) -> &Arc<CompletionQueue> {
         &self.send_cq
     }
 
-    /// Where its receives complete.
+    /// The completion queue of the receives.
     #[must_use]
     pub const fn receive_cq(&self) -> &Arc<CompletionQueue> {
         &self.receive_cq
     }
 
-    /// Where its receives come from, if not from its own queue.
+    /// The shared queue that receives come from, if they do not come from a queue of its own.
     #[must_use]
     pub const fn shared_queue(&self) -> Option<&Arc<SharedQueue>> {
         self.shared_queue.as_ref()
@@ -318,8 +318,8 @@ impl Qp {
         Ok(())
     }
 
-    /// Has it get datagrams that are sent to a multicast group, beside its own: on a loopback device those of
-    /// the processes that share the device, elsewhere those of the network.
+    /// Has the queue pair get datagrams that are sent to a multicast group, beside its own: on a loopback
+    /// device those of the processes that share the device, elsewhere those of the network.
     ///
     /// # Errors
     /// It is not a datagram queue pair, the address is no group, or there are too many.
@@ -403,7 +403,7 @@ impl Qp {
         })
     }
 
-    /// What it is like now.
+    /// What the queue pair is like now.
     ///
     /// # Errors
     /// It is gone.

@@ -55,7 +55,7 @@ impl SharedQueue {
         Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, resizing, max_sge, waiting }))
     }
 
-    /// Its number.
+    /// The number of the queue.
     #[must_use]
     pub const fn id(&self) -> SharedQueueId {
         self.id
@@ -72,7 +72,7 @@ impl SharedQueue {
         (self.id.0 >> PLACE_BITS) as usize
     }
 
-    /// Its protection domain.
+    /// The protection domain of the queue.
     #[must_use]
     pub const fn domain(&self) -> DomainId {
         self.domain
@@ -191,7 +191,7 @@ impl SharedQueue {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether none waits.
+    /// Whether no receive waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

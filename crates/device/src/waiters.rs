@@ -19,7 +19,7 @@ pub(crate) enum Reliance {
 /// A waker is here.
 const WAITED_FOR: u8 = 1;
 
-/// One of those here relies on the driver.
+/// A waker that is here relies on the driver.
 const RELIED_ON: u8 = 2;
 
 /// The wakers of a completion queue.
@@ -37,7 +37,7 @@ impl Waiters {
         Self { wakers: Mutex::default(), how: AtomicU8::new(0), sleepers }
     }
 
-    /// Whether there are any. An engine asks this after it has added a completion, with a fence between.
+    /// Whether any wakers are here. An engine asks this after it has added a completion, with a fence between.
     #[inline]
     pub(crate) fn are_any(&self) -> bool {
         self.how.load(Ordering::SeqCst) != 0
@@ -70,13 +70,13 @@ impl Waiters {
         }
     }
 
-    /// None of those here relies on the driver any more.
+    /// Has no waker that is here rely on the driver any more.
     pub(crate) fn relax(&self) {
         let _wakers = lock(&self.wakers);
         self.change_to(self.how.load(Ordering::SeqCst) & WAITED_FOR);
     }
 
-    /// Wakes all of them.
+    /// Wakes all waiters.
     pub(crate) fn wake_all(&self) {
         let wakers = {
             let mut wakers = lock(&self.wakers);

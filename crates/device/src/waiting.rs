@@ -129,8 +129,8 @@ impl CompletionQueue {
         self.poll_or_leave(into, waker, Reliance::Driver)
     }
 
-    /// The same for a waker that has time. The driver may be parked meanwhile: if the program then stops polling, it
-    /// takes a millisecond until packets are taken in again.
+    /// Takes completions off; if there are none, has a waker called that has time. The driver may be parked
+    /// meanwhile: if the program then stops polling, it takes a millisecond until packets are taken in again.
     pub fn poll_or_wake_in_time(&self, into: &mut [Completion], waker: &Waker) -> usize {
         self.poll_or_leave(into, waker, Reliance::None)
     }

@@ -26,18 +26,18 @@ pub struct Sleepers {
 }
 
 impl Sleepers {
-    /// One more.
+    /// Counts one queue more.
     pub fn add(&self) {
         self.count.fetch_add(1, AcqRel);
         fence(SeqCst);
     }
 
-    /// One less.
+    /// Counts one queue less.
     pub fn remove(&self) {
         self.count.fetch_sub(1, AcqRel);
     }
 
-    /// How many there are.
+    /// How many queues are slept for.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count.load(Acquire)
@@ -69,7 +69,7 @@ impl<S: Sockets> Duty<S> {
         }
     }
 
-    /// What is watched.
+    /// The sockets that are watched.
     pub const fn sockets(&self) -> &S {
         &self.sockets
     }
@@ -81,25 +81,26 @@ impl<S: Sockets> Duty<S> {
         State::unpack(self.word.load(Acquire))
     }
 
-    /// Whether the program was found gone a moment ago.
+    /// Whether the program is doubted: it was found gone a moment ago.
     #[must_use]
     pub fn is_doubted(&self, now: Time) -> bool {
         now.nanos() < self.doubted_until.load(Relaxed)
     }
 
-    /// From now on it is.
+    /// Doubts the program from now on: it was found gone.
     pub fn doubt(&self, now: Time) {
         self.doubted_until.store((now + DOUBT).nanos(), Relaxed);
     }
 
-    /// A program found completions without looking at the sockets. Whether the driver was parked for it.
+    /// Notes that a program found completions without looking at the sockets. Whether the driver was parked
+    /// for it.
     #[inline]
     pub fn found(&self, now: impl FnOnce() -> Time) -> bool {
         let state = self.state();
         state.armed && self.found_something(Event::Found, state, now)
     }
 
-    /// A program looked at the sockets. Whether the driver was parked for it.
+    /// Notes that a program looked at the sockets. Whether the driver was parked for it.
     #[inline]
     pub fn polled(&self, received: bool, now: impl FnOnce() -> Time) -> bool {
         let (state, event) = (self.state(), Event::Polled { received });
@@ -114,7 +115,7 @@ impl<S: Sockets> Duty<S> {
         self.change(event, state.is_kept_busy() && self.is_doubted(now()))
     }
 
-    /// Anything else happened. Whether the driver was parked for it.
+    /// Notes anything else that happened. Whether the driver was parked for it.
     pub fn note(&self, event: Event) -> bool {
         self.change(event, false)
     }

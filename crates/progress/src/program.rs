@@ -20,10 +20,10 @@ pub struct Program {
 pub enum Seen {
     /// The program has polled since.
     Polling,
-    /// It has not, but it had no tick to do so: a driver that is woken twice in a moment, perhaps on the
-    /// program's own processor, learns nothing from the second time.
+    /// The program has not polled since, but it had no tick to do so: a driver that is woken twice in a
+    /// moment, perhaps on the program's own processor, learns nothing from the second time.
     TooEarly,
-    /// It has not.
+    /// The program has not polled since.
     Gone,
 }
 
@@ -58,11 +58,11 @@ impl Program {
 /// What a driver that has woken does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// It takes over from a program that polls no more: [`Event::Gone`](crate::Event::Gone).
+    /// The driver takes over from a program that polls no more: [`Event::Gone`](crate::Event::Gone).
     pub takes_over: bool,
-    /// From now on it doubts the program for a while.
+    /// The driver doubts the program for a while from now on.
     pub doubts: bool,
-    /// It turns the engine.
+    /// The driver turns the engine.
     pub turns: bool,
 }
 

@@ -19,7 +19,7 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Nothing is known yet.
+    /// An estimate that knows nothing yet.
     #[must_use]
     pub const fn new() -> Self {
         Self { score: AtomicU32::new(SPIN_GAIN), waits: AtomicU32::new(0) }

@@ -14,13 +14,13 @@ pub struct State {
     pub seated: bool,
     /// The driver is to end.
     pub stopped: bool,
-    /// It was armed by a poll that found packets, and no program has polled since.
+    /// The driver was armed by a poll that found packets, and no program has polled since.
     pub unpolled: bool,
-    /// Polls that found nothing since it was last armed, [`PARK_AFTER`] at most.
+    /// Polls that found nothing since the driver was last armed, [`PARK_AFTER`] at most.
     pub empty: u8,
-    /// Polls that found something since it was last armed, [`PARK_AFTER_FINDING`] at most.
+    /// Polls that found something since the driver was last armed, [`PARK_AFTER_FINDING`] at most.
     pub found: u8,
-    /// Polls that find packets and may arm it.
+    /// Polls that find packets and may arm the driver.
     pub permits: u8,
 }
 
@@ -38,7 +38,7 @@ pub enum Event {
     Sleep,
     /// A thread wants to sleep on the sockets itself.
     Sit,
-    /// That thread is awake.
+    /// The thread that slept on the sockets is awake.
     Rise,
     /// The driver found that the program polls no more.
     Gone,

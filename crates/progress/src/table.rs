@@ -24,11 +24,11 @@ macro_rules! constants {
 /// A row of [`TABLE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// Its name.
+    /// The name of the constant.
     pub name: &'static str,
-    /// Its value, as it is written here.
+    /// The value, as it is written here.
     pub value: &'static str,
-    /// What it counts.
+    /// What the value counts.
     pub unit: &'static str,
     /// The row of the benchmark that a change of it moves first.
     pub serves: &'static str,

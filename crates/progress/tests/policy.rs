@@ -71,7 +71,7 @@ enum Doing {
     },
     Sleeping,
     Sitting,
-    /// It has no phase left.
+    /// The program has no phase left.
     Done,
 }
 

@@ -35,7 +35,7 @@ pub trait Watcher: Send + Sync {
 /// What became of a question to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inquiry {
-    /// It is on its way; so many signs of life were there before.
+    /// The question is on its way; so many signs of life were there before.
     Sent(u64),
     /// A connection of this kind cannot ask.
     Cannot,

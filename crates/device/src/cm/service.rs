@@ -35,10 +35,10 @@ const LOOK: usize = 256;
 /// Why a service cannot be listened for: a closed list, of which `verbs` has to translate every case.
 #[derive(Debug, Error)]
 pub enum ServiceError {
-    /// This process listens for it already.
+    /// This process listens for the service already.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// Another process does, or the device is not ours.
+    /// Another process listens for the service, or the device is not ours.
     #[error(transparent)]
     Switch(#[from] SwitchError),
     /// The connection manager could not be started.

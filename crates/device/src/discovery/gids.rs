@@ -76,7 +76,7 @@ impl GidTable {
         self.addresses.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no GIDs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.addresses.is_empty()

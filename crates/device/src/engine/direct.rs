@@ -22,7 +22,7 @@ const BURST_BYTES: u64 = 4 << 20;
 /// The device around two queue pairs of it.
 struct Meeting<'a> {
     tables: &'a mut Tables,
-    /// Those of the engine of the one that answers, if it is another.
+    /// The tables of the engine of the queue pair that answers, if it is another engine.
     abroad: Option<&'a mut Tables>,
     asking: (CqId, CqId),
     asking_tally: &'a mut Tally,

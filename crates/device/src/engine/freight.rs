@@ -16,7 +16,7 @@ const MOST: usize = 1 << 14;
 #[derive(Debug)]
 pub(crate) struct Freight {
     waiting: Mutex<Load>,
-    /// Whether there is any. Written under the lock only, so it never falls behind.
+    /// Whether packets wait. Written under the lock only, so it never falls behind.
     has: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ impl Freight {
         self.has.store(false, Ordering::Release);
     }
 
-    /// Whether there is nothing. Costs one load.
+    /// Whether no packet waits. Costs one load.
     pub(crate) fn is_empty(&self) -> bool {
         !self.has.load(Ordering::Acquire)
     }

@@ -20,7 +20,7 @@ use crate::event::{AsyncEvent, EventQueue};
 /// Everything that queue pairs of an engine share.
 #[derive(Debug)]
 pub(crate) struct Tables {
-    /// The same for all engines of the device.
+    /// This engine's share of the memory table, which all engines of the device have in common.
     pub(crate) memory: Share<MemoryTable>,
     /// The completion queues that queue pairs of this engine complete into, by number.
     pub(crate) cqs: Vec<Option<CqSide>>,

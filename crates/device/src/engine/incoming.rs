@@ -14,7 +14,7 @@ use crate::engines::Engines;
 
 /// What is known of the packets that arrived together.
 struct RunOfData {
-    /// Their flow, if their identifications are their places.
+    /// The flow of the packets, if their identifications are their places.
     flow: Option<Flow>,
     /// A connected queue pair that they may be for.
     dest: Option<Qpn>,
@@ -22,9 +22,9 @@ struct RunOfData {
 
 /// Why a queue pair takes no packet of a sender.
 enum NotFor {
-    /// It is connected to another one.
+    /// The queue pair is connected to another peer.
     Peer,
-    /// Its peer sends none over the network.
+    /// The peer of the queue pair sends none over the network.
     Path,
 }
 
@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// The same; but [`after`](Self::after) has to follow for the queue pair that it says.
+    /// Hands a packet to its queue pair; [`after`](Self::after) has to follow for the one that it returns.
     fn hand_over_packet(
         &mut self,
         sender: &Sender,

@@ -13,9 +13,9 @@ pub(crate) struct Leaving {
     pub(crate) lkey: Lkey,
     /// Work of this engine was seen to name it, and may still be posted.
     pub(super) held: bool,
-    /// How far queue pairs have to go until their work does not.
+    /// How far queue pairs have to go until their work names it no more.
     pub(super) sends: Vec<(u16, Hold)>,
-    /// The same of shared receive queues.
+    /// How far shared receive queues have to go until their work names it no more.
     pub(super) shared: Vec<(usize, u32)>,
 }
 

@@ -10,17 +10,17 @@ use ferroce_transport::{Caps, DomainId, PostRules};
 pub(crate) struct QpShared {
     pub(crate) domain: DomainId,
     pub(crate) caps: Caps,
-    /// Its receives come from a shared queue, which counts them itself.
+    /// The receives come from a shared queue, which counts them itself.
     pub(crate) from_shared_queue: bool,
     pub(crate) rules: Mutex<PostRules>,
     /// Sends that have a place in the queue: posted, and the program has not heard of their end.
     pub(crate) sends: AtomicU32,
-    /// The same for receives.
+    /// Receives that have a place in the queue: posted, and the program has not heard of their end.
     pub(crate) receives: AtomicU32,
 }
 
 impl QpShared {
-    /// So many sends have given up their places.
+    /// Frees the places of so many sends.
     pub(crate) fn sends_retired(&self, count: u32) {
         release(&self.sends, count);
     }
@@ -33,13 +33,13 @@ impl QpShared {
         }
     }
 
-    /// Everything was reset: all places are free.
+    /// Frees all places: the queue pair was reset.
     pub(crate) fn forget(&self) {
         self.sends.store(0, Ordering::Relaxed);
         self.receives.store(0, Ordering::Relaxed);
     }
 
-    /// So many receives were taken.
+    /// Frees the places of so many receives.
     pub(crate) fn receives_retired(&self, count: u32) {
         release(&self.receives, count);
     }

@@ -37,15 +37,15 @@ pub(crate) struct Entry {
     pub(crate) path: Option<PathChoice>,
     /// The queue pair that it is connected to.
     pub(crate) peer: Qpn,
-    /// It stands in the list of those that may have something to send.
+    /// The queue pair stands in the list of those that may have something to send.
     pub(crate) queued: bool,
-    /// It waits for room in its window.
+    /// The queue pair waits for room in its window.
     pub(crate) waiting: bool,
-    /// It stands in the list of those that owe an acknowledgement.
+    /// The queue pair stands in the list of those that owe an acknowledgement.
     pub(crate) owing: bool,
-    /// Whether its program answers what the driver takes in.
+    /// Whether the program answers what the driver takes in.
     pub(crate) ack_delay: AckDelay,
-    /// Its earliest entry among the timers.
+    /// The earliest entry of the queue pair among the timers.
     pub(crate) scheduled: Option<Time>,
     /// Sends in the machine, as far as `shared` knows.
     pub(crate) counted: u32,
@@ -59,9 +59,9 @@ pub(crate) struct Entry {
 /// Completions of a queue pair that the engine has not taken note of yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
-    /// Of sends: their places are free when the program has seen them.
+    /// Completions of sends: their places are free when the program has seen them.
     pub(crate) sends: u32,
-    /// The same of receives.
+    /// Completions of receives: their places are free when the program has seen them.
     pub(crate) receives: u32,
     /// A completion queue had no room: the queue pair must go into error.
     pub(crate) overrun: bool,

@@ -16,7 +16,7 @@ pub(crate) struct Sender {
     pub(super) traffic_class: u8,
     pub(super) hop_limit: u8,
     pub(super) identification: u16,
-    /// It came over the network, not from a queue pair of this process.
+    /// The packet came over the network, not from a queue pair of this process.
     pub(super) from_wire: bool,
 }
 
@@ -39,17 +39,17 @@ impl Sender {
         Self { remote, local, traffic_class, hop_limit, identification: 0, from_wire: true }
     }
 
-    /// The address that it was sent to.
+    /// The address that the packet was sent to.
     pub(super) const fn local(&self) -> IpAddr {
         self.local
     }
 
-    /// Whether it came over the network from the other end of this way.
+    /// Whether the packet came over the network from the other end of this way.
     pub(super) fn came_along(&self, route: &Route) -> bool {
         self.from_wire && self.remote == route.remote && self.local == route.local
     }
 
-    /// Whether it was sent to a multicast group.
+    /// Whether the packet was sent to a multicast group.
     pub(super) const fn is_to_group(&self) -> bool {
         self.local.is_multicast()
     }

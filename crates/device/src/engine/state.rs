@@ -47,7 +47,7 @@ pub(crate) struct Engine {
     pub(super) timers: Timers,
     /// Queue pairs that may have something to send.
     pub(super) ready: Vec<u16>,
-    /// The room of that list while it is worked through, so that none has to be made anew.
+    /// The room of the list of queue pairs to send for while that is worked through, so that none is made anew.
     pub(super) spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     pub(super) owing: Vec<u16>,
@@ -55,7 +55,7 @@ pub(crate) struct Engine {
     pub(super) held: usize,
     /// The driver is at work, and may keep acknowledgements back for programs that answer.
     pub(super) patient: bool,
-    /// Until when it keeps the first of them back.
+    /// Until when the driver keeps the first acknowledgement back.
     pub(super) kept_until: Option<Time>,
     pub(super) mail: VecDeque<Parcel>,
     /// A packet on the local path.
@@ -69,7 +69,7 @@ pub(crate) struct Engine {
     pub(super) leaving: Vec<Leaving>,
     /// How often regions had lost their last window when the list was last looked at.
     pub(super) unbindings: u64,
-    /// Which of the engines of its device it is.
+    /// The place of this engine among those of its device.
     pub(super) index: usize,
     /// Engines that were left something, a bit each: the thread that leaves this one calls on them.
     pub(crate) errands: u32,
@@ -95,11 +95,12 @@ pub(crate) enum Reason {
     Posted,
     /// A thread looked for completions and found none.
     Polled,
-    /// The same, and will look again at once: the driver was sent to rest for it.
+    /// A thread looked for completions and found none, and will look again at once: the driver leaves the sockets to it.
     Watched,
-    /// The same, and the inbox holds what has come.
+    /// A thread looked for completions and found none, then at the socket: the inbox holds what has come.
     InboxFilled,
-    /// The same, and all queue pairs here have their peers in this process: the network has nothing for them.
+    /// A thread looked for completions and found none, and the network has nothing for queue pairs here:
+    /// their peers are in this process.
     Aloof,
     /// No other thread turns the engine: the driver does, or a thread that does the work of the driver.
     Driver,

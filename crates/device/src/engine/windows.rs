@@ -132,7 +132,7 @@ impl Windows {
         }
     }
 
-    /// Those that have waited longest, if there is room again: as many as could use it. They keep
+    /// The queue pairs that have waited longest, if there is room again: as many as could use it. They keep
     /// their places until they have sent something.
     pub(crate) fn called(&self, id: WindowId) -> impl Iterator<Item = u16> {
         let shared = &self.all[id.0];

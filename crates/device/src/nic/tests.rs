@@ -46,7 +46,7 @@ fn connect_to_itself(nic: &Nic, qp: &Qp) {
     connect_over(qp, &AddressVector::new(nic.gid(0).unwrap(), 0));
 }
 
-/// The same over a way of its own.
+/// Connects a queue pair to itself over this way.
 fn connect_over(qp: &Qp, way: &AddressVector) {
     let rtr = Attributes::to(State::Rtr)
         .with(AttributeMask::AV)
@@ -81,7 +81,7 @@ fn panic_here(nic: &Nic, engine: usize) {
     assert!(catch_unwind(turn).is_err());
 }
 
-/// The same with a turn of its driver.
+/// Lets a turn of this engine panic: one of its driver's.
 fn panic_in_its_driver(nic: &Nic, engine: usize) {
     let station = nic.engines().station(engine);
     let mut visit = nic.engines().enter(engine);
