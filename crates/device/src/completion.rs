@@ -397,8 +397,8 @@ impl CqShared {
     }
 }
 
-/// Gives a completion queue rings of another capacity: one for each engine of the device, in order. Called while
-/// this thread is inside of all of them, with their sides of the queue.
+/// Gives a completion queue rings of another capacity: one for each engine of the device, in order. Called
+/// while this thread is inside of all of them, with their sides of the queue.
 ///
 /// # Errors
 /// A ring holds more than its successor would; nothing has changed.

@@ -16,8 +16,9 @@ pub struct Config {
     pub interface: String,
     /// Only this address of it, so that other processes can have the others (`FERROCE_ADDRESS`).
     pub address: Option<IpAddr>,
-    /// Engines that the queue pairs are spread over, from 1 to [`Limits::ENGINES`] (`FERROCE_ENGINES`). Each has
-    /// a socket and a driver thread: more than one help a process whose threads use queue pairs of their own.
+    /// Engines that the queue pairs are spread over, from 1 to [`Limits::ENGINES`] (`FERROCE_ENGINES`). Each
+    /// has a socket and a driver thread: more than one help a process whose threads use queue pairs of their
+    /// own.
     pub engines: usize,
     /// Whether queue pairs of this process meet directly (`FERROCE_PATH`).
     pub path: PathPolicy,

@@ -73,8 +73,9 @@ counters! {
     mads_dropped,
     /// Connections and messages of this user's other processes that broke the rules of the switchboard.
     switch_violations,
-    /// Arrived packets that no device sent: from an address of this machine, but from another port than that of
-    /// RoCEv2, which any user could bind. What the kernel turned away counts for all processes of the address.
+    /// Arrived packets that no device sent: from an address of this machine, but from another port than that
+    /// of RoCEv2, which any user could bind. What the kernel turned away counts for all processes of the
+    /// address.
     foreign_source,
     /// Connections of other users to the switchboard, refused.
     switch_foreign_connections,

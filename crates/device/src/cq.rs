@@ -94,8 +94,8 @@ impl CompletionQueue {
         resized.or_else(|held| CreateError::check(what, capacity, held, Limits::COMPLETIONS))
     }
 
-    /// Has an event on the channel wait until so many completions were added, but no longer than `period` after
-    /// the first of them. A count of 0 or 1 takes that back.
+    /// Has an event on the channel wait until so many completions were added, but no longer than `period`
+    /// after the first of them. A count of 0 or 1 takes that back.
     ///
     /// # Errors
     /// More completions than the queue holds would never come, or what is allowed.
@@ -206,8 +206,9 @@ impl CompletionQueue {
         if turned { self.shared.take(into) } else { 0 }
     }
 
-    /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves the device
-    /// alone, and so costs next to nothing; a program that only ever calls this may wait for the driver.
+    /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves
+    /// the device alone, and so costs next to nothing; a program that only ever calls this may wait for the
+    /// driver.
     pub fn take(&self, into: &mut [Completion]) -> usize {
         if !self.nic.is_ours() {
             return 0;

@@ -1,10 +1,10 @@
 //! The driver: a thread that turns the engine while no other thread does.
 //!
-//! It sleeps in epoll on the sockets (edge-triggered) and on its own bell. Programs that poll do its work better
-//! than it can: then it is *parked*, which means that the sockets no longer wake it, and looks once a tick
-//! whether the program still polls. When to change between the two is the policy of `ferroce-progress`; here is
-//! what makes the system calls. If the engine is taken when the driver wakes, it rings and sleeps again: the
-//! thread inside looks at the bell when it leaves.
+//! It sleeps in epoll on the sockets (edge-triggered) and on its own bell. Programs that poll do its work
+//! better than it can: then it is *parked*, which means that the sockets no longer wake it, and looks once a
+//! tick whether the program still polls. When to change between the two is the policy of `ferroce-progress`;
+//! here is what makes the system calls. If the engine is taken when the driver wakes, it rings and sleeps
+//! again: the thread inside looks at the bell when it leaves.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -40,8 +40,8 @@ struct Watched {
 }
 
 impl Sockets for Watched {
-    /// Sockets are taken out of the set, not only silenced: one that no thread waits for wakes none when a packet
-    /// comes, and the thread that sent it is done sooner.
+    /// Sockets are taken out of the set, not only silenced: one that no thread waits for wakes none when a
+    /// packet comes, and the thread that sent it is done sooner.
     fn watch(&self, arrivals: bool) {
         for socket in &self.sockets {
             // Cannot fail: the descriptors live as long as the driver.
@@ -105,7 +105,8 @@ impl Driver {
         sat.is_some()
     }
 
-    /// Takes the place back from a thread that is awake. Should it never call again, this has to be noticed soon.
+    /// Takes the place back from a thread that is awake. Should it never call again, this has to be noticed
+    /// soon.
     pub(crate) fn take_place_back(&self) {
         self.duty.note(Event::Rise);
         let soon = clock::now() + table::TICK;

@@ -31,7 +31,8 @@ pub(crate) struct Station {
     /// Packets from other engines of this process.
     pub(crate) freight: Freight,
     pub(crate) driver: Driver,
-    /// Polls of programs that found no completion and turned to the engine: the driver steps back while they go on.
+    /// Polls of programs that found no completion and turned to the engine: the driver steps back while they
+    /// go on.
     pub(crate) polls: AtomicU64,
     slot: u8,
     /// Polls that found another thread inside.
@@ -57,8 +58,8 @@ impl Station {
         }
     }
 
-    /// Notes that a program found completions without a look at the sockets. That is no look: a program whose work
-    /// completes as soon as it is posted may never need one, and then the driver has to.
+    /// Notes that a program found completions without a look at the sockets. That is no look: a program whose
+    /// work completes as soon as it is posted may never need one, and then the driver has to.
     #[inline]
     pub(crate) fn found_at_once(&self) {
         if self.expects_packets() {

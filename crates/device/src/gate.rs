@@ -1,4 +1,5 @@
-//! Where packets that other processes have forwarded enter an engine: as freight, like those of another engine.
+//! Where packets that other processes have forwarded enter an engine: as freight, like those of another
+//! engine.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

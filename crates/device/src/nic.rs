@@ -109,8 +109,8 @@ impl Nic {
         Ok(Self { running })
     }
 
-    /// Whether this process opened the device, and not one that it was forked from. If not, everything returns
-    /// errors, and the device has to be opened anew.
+    /// Whether this process opened the device, and not one that it was forked from. If not, everything
+    /// returns errors, and the device has to be opened anew.
     #[must_use]
     #[inline]
     pub fn is_ours(&self) -> bool {
@@ -349,8 +349,8 @@ impl Nic {
         }
     }
 
-    /// Makes another region of this one: `change` says what is different. Its keys are new, and work that names
-    /// it by the old ones fails. If it is refused, the region stays as it is.
+    /// Makes another region of this one: `change` says what is different. Its keys are new, and work that
+    /// names it by the old ones fails. If it is refused, the region stays as it is.
     ///
     /// # Errors
     /// There is no such region or domain, a window is bound to the region, or what is wrong with the new one.
@@ -514,8 +514,8 @@ impl fmt::Debug for Nic {
     }
 }
 
-/// The process is about to end with these devices open. Nothing is waited for that may never come: another thread, or
-/// the one that ends the process, may be in the middle of anything.
+/// The process is about to end with these devices open. Nothing is waited for that may never come: another
+/// thread, or the one that ends the process, may be in the middle of anything.
 fn say_farewell() {
     let devices = match OPEN.get().devices.try_lock() {
         Ok(devices) => devices,
@@ -552,7 +552,8 @@ impl Running {
             let (given, most) = (count.to_string(), Limits::ENGINES);
             return Err(SettingError::Engines { given, most }.into());
         }
-        // In this order: should anything fail from here on, the ports go first, then the slots that they are of.
+        // In this order: should anything fail from here on, the ports go first, then the slots that they are
+        // of.
         let Ports { member, slots, receive_buffer, ports, capture } = open_ports(&config, &info, count)?;
         let system = |what| move |error| NicOpenError::System { what, error };
         let events = Arc::new(EventQueue::new().map_err(system("a descriptor for events"))?);

@@ -31,8 +31,8 @@ pub(crate) trait Work: Sized {
     /// What the work would be refused for, beside a full queue.
     fn check(&self, rules: &PostRules) -> Result<(), PostError>;
 
-    /// Hands a list to its queue pair. [`posted`](Self::posted) has to follow. The error says how many were taken, and why the
-    /// next was not.
+    /// Hands a list to its queue pair. [`posted`](Self::posted) has to follow. The error says how many were
+    /// taken, and why the next was not.
     fn post(list: &[Self], engine: &mut Engine, qpn: Qpn) -> Result<(), PostListError>;
 
     /// Does what is due after the last of a list.
@@ -143,8 +143,8 @@ impl Addressee<'_> {
         }
     }
 
-    /// Posts all of the work, in order, or nothing of it. The error says which was refused, and why; for a queue that
-    /// has no room for all of them it is the first that has none.
+    /// Posts all of the work, in order, or nothing of it. The error says which was refused, and why; for a
+    /// queue that has no room for all of them it is the first that has none.
     pub(crate) fn post_all<W: Work>(
         &self,
         requests: impl Iterator<Item = W> + Clone,

@@ -384,9 +384,10 @@ impl Qp {
         }
     }
 
-    /// Asks the peer of a reliable connection whether it is there. It notices nothing of it, and no work is needed; if it
-    /// answers, there are more [`signs of life`](ferroce_transport::Counters::signs_of_life) than are returned here.
-    /// `None` if this queue pair cannot ask: it is of another service, or not ready to send.
+    /// Asks the peer of a reliable connection whether it is there. It notices nothing of it, and no work is
+    /// needed; if it answers, there are more [`signs of life`](ferroce_transport::Counters::signs_of_life)
+    /// than are returned here. `None` if this queue pair cannot ask: it is of another service, or not ready
+    /// to send.
     ///
     /// # Errors
     /// It is gone.
@@ -433,8 +434,8 @@ impl Qp {
     /// Posts all of these sends, in order, and has them begun; or none of them.
     ///
     /// # Errors
-    /// Which was refused, and why; for a queue that has no room for all of them it is the first that has none.
-    /// Nothing was posted.
+    /// Which was refused, and why; for a queue that has no room for all of them it is the first that has
+    /// none. Nothing was posted.
     pub fn post_all_sends<'a>(
         &self,
         requests: impl Iterator<Item = SendRequest<'a>> + Clone,

@@ -1,8 +1,8 @@
 //! A thread that sleeps for a completion and takes the driver's place meanwhile.
 //!
-//! Waking the driver, so that it wakes the thread that waits, makes two wakes of one. Instead, the thread itself
-//! waits for packets: it sits down in the driver's place, sleeps on the sockets and on a bell of its own, and
-//! turns the engine when it wakes. The driver goes on to see to the timers.
+//! Waking the driver, so that it wakes the thread that waits, makes two wakes of one. Instead, the thread
+//! itself waits for packets: it sits down in the driver's place, sleeps on the sockets and on a bell of its
+//! own, and turns the engine when it wakes. The driver goes on to see to the timers.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};

@@ -155,8 +155,8 @@ impl SharedQueue {
     fn reserve(&self, wanted: usize) -> usize {
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         let mut taken = 0;
-        // Sequentially consistent, together with the depth: either we see afterwards that it was made smaller,
-        // or the thread that does that sees these.
+        // Sequentially consistent, together with the depth: either we see afterwards that it was made
+        // smaller, or the thread that does that sees these.
         let before = self.waiting.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |waiting| {
             taken = self.depth().saturating_sub(waiting).min(wanted);
             (taken > 0).then_some(waiting + taken)

@@ -15,11 +15,11 @@ use crate::engines::{Engines, Station};
 
 /// A thread inside an engine.
 ///
-/// It turns the engine as often as it has to, and then leaves: [`leave`](Self::leave) if it can do what is to be
-/// done outside, [`leave_ringing`](Self::leave_ringing) if another thread has to, [`step_out`](Self::step_out) if
-/// it is inside of others too. If it is dropped instead, because the thread panics, the driver is woken: the
-/// turn after one that panicked fails all work of the engine, and threads that wait for that work should not wait
-/// for ever.
+/// It turns the engine as often as it has to, and then leaves: [`leave`](Self::leave) if it can do what is to
+/// be done outside, [`leave_ringing`](Self::leave_ringing) if another thread has to,
+/// [`step_out`](Self::step_out) if it is inside of others too. If it is dropped instead, because the thread
+/// panics, the driver is woken: the turn after one that panicked fails all work of the engine, and threads
+/// that wait for that work should not wait for ever.
 #[must_use = "a thread inside an engine has to leave it"]
 pub(crate) struct Visit<'a> {
     engines: &'a Engines,
@@ -91,8 +91,8 @@ impl<'a> Visit<'a> {
         self.turn_at(clock::now(), reason)
     }
 
-    /// Turns the engine, for a thread that has just read the clock. What the turn could not finish rings for the
-    /// next one.
+    /// Turns the engine, for a thread that has just read the clock. What the turn could not finish rings for
+    /// the next one.
     #[inline]
     pub(crate) fn turn_at(&mut self, now: Time, reason: Reason) -> Turned {
         let calls = self.inside.take_calls();
@@ -140,7 +140,8 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Leaves without going round again; whether the bell rings. Then the caller sees to it that a thread comes.
+    /// Leaves without going round again; whether the bell rings. Then the caller sees to it that a thread
+    /// comes.
     pub(crate) fn leave_ringing(self) -> bool {
         let calls = self.inside.leave_ringing();
         mem::forget(self.driver);

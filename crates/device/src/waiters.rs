@@ -37,14 +37,15 @@ impl Waiters {
         Self { wakers: Mutex::default(), how: AtomicU8::new(0), sleepers }
     }
 
-    /// Whether any wakers are here. An engine asks this after it has added a completion, with a fence between.
+    /// Whether any wakers are here. An engine asks this after it has added a completion, with a fence
+    /// between.
     #[inline]
     pub(crate) fn are_any(&self) -> bool {
         self.how.load(Ordering::SeqCst) != 0
     }
 
-    /// Keeps a waker. The caller then looks for completions once more: it sees what an engine has added, or the
-    /// engine sees the waker.
+    /// Keeps a waker. The caller then looks for completions once more: it sees what an engine has added, or
+    /// the engine sees the waker.
     pub(crate) fn add(&self, waker: &Waker, reliance: Reliance) {
         let mut wakers = lock(&self.wakers);
         if !wakers.iter().any(|known| known.will_wake(waker)) {

@@ -85,8 +85,8 @@ impl CompletionQueue {
         }
     }
 
-    /// The place of the driver whose engine all of these queues are of, if packets are expected there and no thread
-    /// relies on that driver.
+    /// The place of the driver whose engine all of these queues are of, if packets are expected there and no
+    /// thread relies on that driver.
     fn seat_for<'a>(queues: impl Iterator<Item = &'a Self> + Clone) -> Option<Seat<'a>> {
         let first = queues.clone().next()?;
         let engines = queues.clone().fold(0, |engines, queue| engines | queue.shared.engines());

@@ -226,8 +226,9 @@ fn queue_pairs_that_talk_to_themselves_directly() {
     exchange(&[crowd(6, PathPolicy::Require, None)], |_, index| (0, index));
 }
 
-/// Two engines send to one socket of the receiver, then to two. Queue pairs whose packets arrive by the same socket share
-/// its windows: each gets its part, whichever socket it sends by. How much each socket gets is up to the system.
+/// Two engines send to one socket of the receiver, then to two. Queue pairs whose packets arrive by the same
+/// socket share its windows: each gets its part, whichever socket it sends by. How much each socket gets is
+/// up to the system.
 #[test]
 fn windows_are_fair_over_several_sockets() {
     /// More share a window than are called at once when it has room.

@@ -1,5 +1,5 @@
-//! A process that forks while its device is at work: it goes on as if nothing had happened, and the child has a
-//! clean start.
+//! A process that forks while its device is at work: it goes on as if nothing had happened, and the child has
+//! a clean start.
 #![allow(unsafe_code, reason = "only the system forks")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! A run of packets for several processes: the kernel gives all of it to the first one's slot, and that process
-//! hands the others on.
+//! A run of packets for several processes: the kernel gives all of it to the first one's slot, and that
+//! process hands the others on.
 #![allow(unsafe_code, reason = "only the system forks, and cuts runs")]
 
 mod common;

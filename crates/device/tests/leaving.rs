@@ -101,7 +101,8 @@ fn completions_of_a_reset_queue_pair_can_be_forgotten_and_those_of_others_stay()
     assert_eq!(a.completion().id, 4);
 }
 
-/// A region that the program has given up stays for the work that names it, in whichever engine, and goes with the last.
+/// A region that the program has given up stays for the work that names it, in whichever engine, and goes
+/// with the last.
 #[test]
 fn regions_that_work_still_names_are_released_at_its_end() {
     let (here, there) = ([127, 0, 87, 7], [127, 0, 87, 8]);

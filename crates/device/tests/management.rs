@@ -1,5 +1,5 @@
-//! Queue pair 1 between two processes on one port: a request finds the process that listens, and its answer the
-//! one that asked.
+//! Queue pair 1 between two processes on one port: a request finds the process that listens, and its answer
+//! the one that asked.
 #![allow(unsafe_code, reason = "only the system forks")]
 
 mod common;

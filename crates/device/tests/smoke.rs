@@ -69,8 +69,8 @@ fn work_is_done_in_the_process() {
     exchange(PathPolicy::Require, [127, 0, 20, 2]);
 }
 
-/// Lists of which the middle has to wait, or is refused: what is before it may be done at once, what is behind it must not be,
-/// or never.
+/// Lists of which the middle has to wait, or is refused: what is before it may be done at once, what is
+/// behind it must not be, or never.
 fn list_that_waits(path: PathPolicy, address: [u8; 4]) {
     let (_nic, a, b) = connected(path, address);
     let peer = b.address();

@@ -1,6 +1,6 @@
-//! Packets from this machine that no device has sent: right in every field, from the address of the peer, but from a
-//! port that any user could bind. None of them reaches anything, over IPv4 and over IPv6; the same packets from the
-//! port of the peer's device do.
+//! Packets from this machine that no device has sent: right in every field, from the address of the peer, but
+//! from a port that any user could bind. None of them reaches anything, over IPv4 and over IPv6; the same
+//! packets from the port of the peer's device do.
 #![allow(clippy::disallowed_methods, reason = "a test may wait")]
 
 mod common;

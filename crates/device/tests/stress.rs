@@ -83,7 +83,8 @@ fn ping_pong_by_waiting() {
     ping_pong(&a, &b, 2_000, true);
 }
 
-/// The thread that waits sleeps in the driver's place, and a pause before trying again is over while it sleeps.
+/// The thread that waits sleeps in the driver's place, and a pause before trying again is over while it
+/// sleeps.
 #[test]
 fn a_thread_that_sleeps_in_the_place_of_the_driver_does_not_stop_the_clocks() {
     let (a, b) = two_hosts(26);
@@ -218,8 +219,8 @@ fn queue_pairs_that_share_a_window_do_not_wait_for_ever() {
     }
 }
 
-/// Polls that find nothing once left timers to every 32nd of them. A program that polls a thousand times a second was then so
-/// late that its timers were started anew, again and again.
+/// Polls that find nothing once left timers to every 32nd of them. A program that polls a thousand times a
+/// second was then so late that its timers were started anew, again and again.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a program that polls seldom is what this is about")]
 fn a_program_that_polls_once_a_millisecond_is_not_late_with_its_timers() {

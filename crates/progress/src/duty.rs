@@ -1,4 +1,5 @@
-//! The state where threads meet: one word, the epoll set that follows it, and the threads that rely on the driver.
+//! The state where threads meet: one word, the epoll set that follows it, and the threads that rely on the
+//! driver.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::{Arc, PoisonError};
@@ -11,15 +12,17 @@ use crate::table::DOUBT;
 
 /// The sockets of an engine, as its driver watches them.
 pub trait Sockets {
-    /// Has arrivals wake the driver from now on, or no longer. What is in the sockets already counts as an arrival.
+    /// Has arrivals wake the driver from now on, or no longer. What is in the sockets already counts as an
+    /// arrival.
     fn watch(&self, arrivals: bool);
 }
 
-/// How many completion queues of a device the program sleeps for, relying on the drivers: then none may be parked.
+/// How many completion queues of a device the program sleeps for, relying on the drivers: then none may be
+/// parked.
 ///
 /// A thread first adds itself, then tells the duties of the engines ([`Event::Sleep`]). A thread that parks a
-/// driver first changes the state, then looks here. Each writes before it reads what the other has written, with
-/// a fence between: at least one of them sees the other, so the driver is armed in the end.
+/// driver first changes the state, then looks here. Each writes before it reads what the other has written,
+/// with a fence between: at least one of them sees the other, so the driver is armed in the end.
 #[derive(Debug, Default)]
 pub struct Sleepers {
     count: AtomicU32,
@@ -120,8 +123,8 @@ impl<S: Sockets> Duty<S> {
         self.change(event, false)
     }
 
-    /// Lets a thread sleep on the sockets in the driver's place. `None` if another one does, or one relies on the
-    /// driver; else whether the driver was parked for it.
+    /// Lets a thread sleep on the sockets in the driver's place. `None` if another one does, or one relies on
+    /// the driver; else whether the driver was parked for it.
     pub fn sit(&self) -> Option<bool> {
         let (before, after) = self.step(Event::Sit, self.facts(false));
         (before.seated != after.seated).then(|| before.armed && self.follow(before, after))
@@ -169,8 +172,8 @@ impl<S: Sockets> Duty<S> {
         is_parked
     }
 
-    /// Has the sockets watched as the word says. The last thread that changed the word comes here after it, so
-    /// whatever the order, the last one in here sees the last word.
+    /// Has the sockets watched as the word says. The last thread that changed the word comes here after it,
+    /// so whatever the order, the last one in here sees the last word.
     fn follow_word(&self) {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let armed = self.state().armed;

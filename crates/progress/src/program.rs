@@ -77,8 +77,8 @@ impl Plan {
     }
 }
 
-/// When a driver has to wake for an engine that wants to be turned at this time. One that is parked looks once a
-/// tick anyway, and the program that polls runs the timers itself, if late.
+/// When a driver has to wake for an engine that wants to be turned at this time. One that is parked looks
+/// once a tick anyway, and the program that polls runs the timers itself, if late.
 #[must_use]
 pub fn due(state: State, wanted: Time, now: impl FnOnce() -> Time) -> Time {
     if state.is_parked() { wanted.max(now()) + TICK } else { wanted }

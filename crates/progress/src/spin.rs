@@ -1,9 +1,9 @@
 //! Whether it pays to look for a moment before a thread sleeps.
 //!
-//! To be woken takes a thread longer than most answers take to come. So a thread that waits looks again and again for a
-//! moment before it sleeps, if that has been of use of late. Where it has not, because answers take longer, or
-//! because the thread that gives them waits for this very processor, it sleeps at once, and tries again now
-//! and then.
+//! To be woken takes a thread longer than most answers take to come. So a thread that waits looks again and
+//! again for a moment before it sleeps, if that has been of use of late. Where it has not, because answers
+//! take longer, or because the thread that gives them waits for this very processor, it sleeps at once, and
+//! tries again now and then.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

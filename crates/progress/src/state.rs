@@ -4,8 +4,8 @@ use crate::table::{PARK_AFTER, PARK_AFTER_FINDING, PERMITS};
 
 /// Which threads watch the sockets of an engine, and the evidence for changing that.
 ///
-/// It is a value: the policy makes the next one of it and of an [`Event`], and [`Duty`](crate::Duty) keeps the
-/// present one.
+/// It is a value: the policy makes the next one of it and of an [`Event`], and [`Duty`](crate::Duty) keeps
+/// the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The sockets wake the driver. If they do not, it is parked, or a thread sits in its place.
@@ -73,8 +73,8 @@ impl State {
         self.armed && self.found >= PARK_AFTER_FINDING
     }
 
-    /// Whether this is the next state, too, after a program looked at the sockets, whatever else there is to know: no
-    /// driver is armed, and a poll is no news. A program that polls comes here most of the time.
+    /// Whether this is the next state, too, after a program looked at the sockets, whatever else there is to
+    /// know: no driver is armed, and a poll is no news. A program that polls comes here most of the time.
     #[inline]
     pub(crate) const fn stays_after_poll(self, received: bool) -> bool {
         let is_news = if received { self.permits > 0 } else { self.empty < PARK_AFTER || self.found > 0 };

@@ -1,6 +1,7 @@
 //! Every constant of progress, with its unit, its reason and the figure that it serves.
 //!
-//! The figures are rows of `cargo xtask bench --only device`; [`TABLE`] lists them all for programs and tests.
+//! The figures are rows of `cargo xtask bench --only device`; [`TABLE`] lists them all for programs and
+//! tests.
 
 use std::time::Duration;
 
@@ -40,40 +41,43 @@ constants! {
     /// Polls that found nothing before the driver is parked: a program that asks so often in vain is waiting,
     /// and takes packets in sooner than a thread that has to be woken first.
     PARK_AFTER: u8 = 4, "polls", "SEND 64 B, RTT/2, both poll";
-    /// Polls that found something before the driver is parked: a program that keeps coming needs no driver to go
-    /// before it, although it never has to wait.
+    /// Polls that found something before the driver is parked: a program that keeps coming needs no driver to
+    /// go before it, although it never has to wait.
     PARK_AFTER_FINDING: u8 = 64, "polls", "WRITE 64 B rate, lists of 16, depth 128";
-    /// How long only polls that found nothing park the driver, once a program was found to look elsewhere than in
-    /// its completion queue: it may be one that waits for its memory to change.
+    /// How long only polls that found nothing park the driver, once a program was found to look elsewhere
+    /// than in its completion queue: it may be one that waits for its memory to change.
     DOUBT: Duration = Duration::from_secs(1), "time", "WRITE 8 B, RTT/2, target spins on memory";
-    /// How often a parked driver looks whether the program still polls; a packet for a program that stopped waits
-    /// so long at most.
+    /// How often a parked driver looks whether the program still polls; a packet for a program that stopped
+    /// waits so long at most.
     TICK: Duration = Duration::from_millis(1), "time", "WRITE 8 B, RTT/2, target spins on memory";
     /// Ticks without a poll before an armed driver stops looking, and waits for packets and timers only.
     QUIET_TICKS: u32 = 16, "ticks", "idle device, processor time";
     /// Polls that find packets and arm the driver at once, after a program was found gone: such a program
     /// polls for its own work and then turns to its memory, again and again.
     PERMITS: u8 = 16, "polls", "WRITE 64 B, RTT/2, target spins on memory";
-    /// Sockets that a thread of the program sleeps on in the driver's place; an engine with more leaves them to
-    /// its driver.
+    /// Sockets that a thread of the program sleeps on in the driver's place; an engine with more leaves them
+    /// to its driver.
     SEAT_SOCKETS: usize = 3, "sockets", "SEND 64 B, RTT/2, both asleep";
 
     // Entering, polling and leaving.
 
-    /// Times that a thread which leaves an engine goes round again because others have rung; then the driver comes.
+    /// Times that a thread which leaves an engine goes round again because others have rung; then the driver
+    /// comes.
     ROUNDS: usize = 3, "turns", "local SEND 64 B, RTT/2, two threads asleep";
     /// Engines that a thread calls on after leaving its own, before it sends their drivers.
     ERRANDS: usize = 16, "engines", "local SEND 64 B, RTT/2, two threads asleep";
-    /// Polls between two looks at a socket whose packets concern no queue pair: they are counted and thrown away.
+    /// Polls between two looks at a socket whose packets concern no queue pair: they are counted and thrown
+    /// away.
     POLLS_ALOOF: u64 = 256, "polls", "poll of an empty queue, local queue pairs only";
     /// Polls with nothing to do until one makes a whole turn although nothing seems to have happened.
     IDLE_POLLS: u64 = 32, "polls", "poll of an empty queue, with a wire";
-    /// Polls that find the engine taken before the thread lets others have its processor: about as long as a turn.
+    /// Polls that find the engine taken before the thread lets others have its processor: about as long as a
+    /// turn.
     SHUT_OUT: u32 = 64, "polls", "local SEND 64 B, RTT/2, two threads asleep";
     /// Polls between two looks at the clock, while a thread looks for a moment before it sleeps.
     POLLS_PER_CLOCK: usize = 8, "polls", "SEND 64 B, RTT/2, both asleep";
-    /// How long a process that ends waits for an engine that another thread has: that may be the thread that ends
-    /// it.
+    /// How long a process that ends waits for an engine that another thread has: that may be the thread that
+    /// ends it.
     PATIENCE: u32 = 50, "milliseconds", "none: the end of a process";
 
     // Looking before sleeping.
@@ -90,7 +94,8 @@ constants! {
 
     // Acknowledgements.
 
-    /// How long the driver keeps an acknowledgement back at least, for an answer of the program to take it along.
+    /// How long the driver keeps an acknowledgement back at least, for an answer of the program to take it
+    /// along.
     ACK_SHORTEST: Duration = Duration::from_micros(100), "time", "WRITE 8 B, RTT/2, target spins on memory";
     /// How long at most: the peer that waits for it should not begin to ask.
     ACK_LONGEST: Duration = Duration::from_micros(500), "time", "WRITE 8 B, RTT/2, target spins on memory";
@@ -105,15 +110,16 @@ constants! {
 
     /// Looks at the sockets in one turn of the driver, before other threads may have the engine.
     TURN_LOOKS: usize = 8, "looks", "WRITE 1 MiB, depth 16, target asleep";
-    /// A timer that comes up so much too late says more about this process than about the peer: it is started anew.
+    /// A timer that comes up so much too late says more about this process than about the peer: it is started
+    /// anew.
     LATE: Duration = Duration::from_millis(20), "time", "none: a process that was stopped";
     /// How soon to call a fabric again that keeps packets back, as one with planned faults does.
     HELD: Duration = Duration::from_micros(100), "time", "WRITE 1 MiB under 1 % loss, depth 16, mean";
-    /// More packets than this in one look are a stream: their acknowledgements do not wait for a ride, but for what
-    /// is left in the socket.
+    /// More packets than this in one look are a stream: their acknowledgements do not wait for a ride, but
+    /// for what is left in the socket.
     STREAM: usize = 4, "packets", "WRITE 1 MiB, depth 16";
-    /// What of a stream is acknowledged at the latest, although more is there: about the largest run of packets.
-    /// Else a peer whose window holds little more than that could not send while this one takes in.
+    /// What of a stream is acknowledged at the latest, although more is there: about the largest run of
+    /// packets. Else a peer whose window holds little more than that could not send while this one takes in.
     STREAM_BYTES: usize = 60_000, "bytes", "WRITE 1 MiB into 208 KiB, depth 16";
     /// What a packet of a stream counts for at least.
     PACKET_BYTES: usize = 1_000, "bytes", "WRITE 64 B rate, lists of 32, depth 4096";

@@ -1,5 +1,5 @@
-//! What a poll finds and what posting refuses. Another commit may have other types for it: this is the file to
-//! replace there.
+//! What a poll finds and what posting refuses. Another commit may have other types for it: this is the file
+//! to replace there.
 
 use ferroce_transport::{Completion, PostError, PostListError, Status, WorkKind};
 

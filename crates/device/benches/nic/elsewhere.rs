@@ -1,5 +1,5 @@
-//! The same work by other libraries, as their own programs measure it, on loopback: UCX over TCP, and libfabric's
-//! reliable datagrams over UDP.
+//! The same work by other libraries, as their own programs measure it, on loopback: UCX over TCP, and
+//! libfabric's reliable datagrams over UDP.
 
 use std::error::Error;
 use std::fmt;

@@ -72,8 +72,8 @@ fn polls(settings: &Settings, end: &End) -> Outcome<Sample> {
     if came == 0 { Ok(Sample::new(cost)) } else { Err(format!("{came} completions came of nothing").into()) }
 }
 
-/// Posting lists of 16 WRITEs on the local path, without polling for what comes of it: nanoseconds of the call
-/// for each WRITE.
+/// Posting lists of 16 WRITEs on the local path, without polling for what comes of it: nanoseconds of the
+/// call for each WRITE.
 pub(crate) fn post(settings: &Settings) -> Outcome<Sample> {
     const LIST: u32 = 16;
     let (from, to) = pair(64, 64)?;

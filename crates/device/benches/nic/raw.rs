@@ -43,7 +43,8 @@ struct Flow {
 /// What the receiver's buffer holds many times over, and caches hold too.
 const FREELY: Flow = Flow { window: 512 << 10, tell_after: 4, receive_buffer: WIDE };
 
-/// Two of the largest sends under way: with the kernel's own part of each, that is what 208 KiB hold for sure.
+/// Two of the largest sends under way: with the kernel's own part of each, that is what 208 KiB hold for
+/// sure.
 const NARROWLY: Flow =
     Flow { window: (LARGE * LARGE_AT_ONCE) as u64 + 1, tell_after: 1, receive_buffer: NARROW };
 

@@ -33,8 +33,8 @@ pub(crate) struct Stream {
     pub(crate) list: u32,
     /// Messages under way at most, of each queue pair.
     pub(crate) depth: u32,
-    /// What the target does meanwhile: [`BUSY`] polls, [`ASLEEP`] leaves everything to the driver, [`RECEIVER`]
-    /// polls and posts receives.
+    /// What the target does meanwhile: [`BUSY`] polls, [`ASLEEP`] leaves everything to the driver,
+    /// [`RECEIVER`] polls and posts receives.
     pub(crate) target: &'static str,
     /// Queue pairs between the two processes.
     pub(crate) pairs: usize,

@@ -35,8 +35,8 @@ impl Acceptor for Listener {
 
 /// Hears everything and does nothing.
 ///
-/// It cannot ask its peer, as a UC connection cannot: each claim is doubted and refuted at once. An RC connection would
-/// ask once in a round trip, however many claims come meanwhile.
+/// It cannot ask its peer, as a UC connection cannot: each claim is doubted and refuted at once. An RC
+/// connection would ask once in a round trip, however many claims come meanwhile.
 #[derive(Debug)]
 struct Quiet;
 

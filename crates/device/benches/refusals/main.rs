@@ -1,9 +1,10 @@
 //! What it costs to refuse a packet, by class.
 //!
-//! `cargo xtask bench --only refusals` runs this under callgrind and prints a table. One process is the victim, whose
-//! instructions are counted; a child, whose instructions are not, sends forged packets of one class in lots. The
-//! victim takes in a lot only when it is complete, so each run does the same work. By itself (and as a test) this
-//! program sends one lot of every class, and looks that each packet is refused by its reason.
+//! `cargo xtask bench --only refusals` runs this under callgrind and prints a table. One process is the
+//! victim, whose instructions are counted; a child, whose instructions are not, sends forged packets of one
+//! class in lots. The victim takes in a lot only when it is complete, so each run does the same work. By
+//! itself (and as a test) this program sends one lot of every class, and looks that each packet is refused by
+//! its reason.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;

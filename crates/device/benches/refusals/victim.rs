@@ -87,7 +87,8 @@ impl Victim {
                 if turns_engine {
                     self.side.cq.poll(&mut [Completion::EMPTY]);
                 } else {
-                    // The work is done by other threads; this one looks seldom, so that it is not what is counted.
+                    // The work is done by other threads; this one looks seldom, so that it is not what is
+                    // counted.
                     park(Some(Duration::from_millis(1)));
                 }
             },

@@ -11,7 +11,8 @@ use ferroce_wire::mad::{CmMad, CmMessage, MAD_LEN, ServiceId, SidrRep, SidrReq, 
 
 use super::mailer::Mailer;
 
-/// A question for a datagram service. Nothing is kept of it elsewhere: if the answer is lost, it is asked again.
+/// A question for a datagram service. Nothing is kept of it elsewhere: if the answer is lost, it is asked
+/// again.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// Which of our addresses it came to, and from where.
@@ -23,10 +24,11 @@ pub struct Asked {
     transaction_id: u64,
 }
 
-/// What hears of questions for a datagram service. Called by the connection manager's thread: it must not wait.
+/// What hears of questions for a datagram service. Called by the connection manager's thread: it must not
+/// wait.
 pub trait Hearer: Send + Sync {
-    /// A peer asks, or asks again; false if there is no room for the question. Then the peer hears nothing, and
-    /// asks again.
+    /// A peer asks, or asks again; false if there is no room for the question. Then the peer hears nothing,
+    /// and asks again.
     fn asked(&self, question: Box<Asked>) -> bool;
 }
 

@@ -15,14 +15,15 @@ use super::service::ConnectionManager;
 /// Hears what happens to a connection. Called by the connection manager's thread, in order: it may
 /// call the manager and the device, but must not wait.
 pub trait Watcher: Send + Sync {
-    /// Something happened. After [`Event::Failed`], [`Event::Ended`] and [`Event::Resolved`] nothing more comes.
+    /// Something happened. After [`Event::Failed`], [`Event::Ended`] and [`Event::Resolved`] nothing more
+    /// comes.
     fn happened(&self, manager: &ConnectionManager, id: CommId, event: Event);
 
     /// The system refuses to send to the peer. Nothing more comes.
     fn unreachable(&self, error: io::Error);
 
-    /// Whether packets of the peer have arrived: then the peer has seen our acceptance, even if its confirmation
-    /// was lost.
+    /// Whether packets of the peer have arrived: then the peer has seen our acceptance, even if its
+    /// confirmation was lost.
     fn has_data(&self) -> bool;
 
     /// Has the peer asked whether it still knows of the connection.
@@ -58,7 +59,8 @@ pub(super) struct Books {
     pub(super) hearing: Hearing,
     /// Accepted, and not confirmed when last looked at.
     pub(super) accepted: BTreeSet<CommId>,
-    /// Connections whose peer was asked whether it knows of them, and how many signs of life it had given before.
+    /// Connections whose peer was asked whether it knows of them, and how many signs of life it had given
+    /// before.
     pub(super) doubted: BTreeMap<CommId, u64>,
     pub(super) mailer: Mailer,
     /// What is to be told.
@@ -119,8 +121,8 @@ impl Books {
         }
     }
 
-    /// Lets the machine know which of the accepted connections have shown life without being confirmed, and which of
-    /// those in doubt have.
+    /// Lets the machine know which of the accepted connections have shown life without being confirmed, and
+    /// which of those in doubt have.
     pub(super) fn look_for_data(&mut self) {
         let Self { manager, watchers, accepted, doubted, .. } = self;
         accepted.retain(|id| {

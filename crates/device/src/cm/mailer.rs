@@ -46,8 +46,8 @@ impl Mailer {
         }
     }
 
-    /// How often a message leaves. Of the faults of a device those count that a lone datagram can suffer, and one
-    /// that is spoilt is as good as lost.
+    /// How often a message leaves. Of the faults of a device those count that a lone datagram can suffer, and
+    /// one that is spoilt is as good as lost.
     fn copies(&mut self) -> usize {
         let Some((plan, dice)) = &mut self.faults else { return 1 };
         let mut hit = |rate: f64| f64::from(dice.next_u32()) < rate * f64::from(u32::MAX);

@@ -278,7 +278,8 @@ impl ConnectionManager {
         (books.manager.open(), books.manager.half_open(), books.manager.remembered())
     }
 
-    /// In a child of this process nothing is touched: another thread may have had the lock when it was forked.
+    /// In a child of this process nothing is touched: another thread may have had the lock when it was
+    /// forked.
     fn if_ours<R>(&self, change: impl FnOnce(&mut Books) -> Result<R, Refused>) -> Result<R, Refused> {
         if self.member.is_ours() { self.with(change) } else { Err(Refused::NotPending) }
     }
@@ -322,7 +323,8 @@ impl ConnectionManager {
         }
     }
 
-    /// Takes in messages, then looks at the timers: an answer that waits is seen before its absence is judged.
+    /// Takes in messages, then looks at the timers: an answer that waits is seen before its absence is
+    /// judged.
     fn turn(&self) {
         for _ in 0..LOOK {
             let Some(mad) = self.member.waiting_mad() else { break };

@@ -10,8 +10,8 @@ use super::qps::Way;
 /// Connections that are remembered so; the oldest makes room for the next.
 pub(super) const REMEMBERED: usize = 128;
 
-/// Reliable connections whose queue pair is gone. The acknowledgement that it sent last may have been lost, and its peer
-/// would ask again until it gives up, although everything arrived.
+/// Reliable connections whose queue pair is gone. The acknowledgement that it sent last may have been lost,
+/// and its peer would ask again until it gives up, although everything arrived.
 #[derive(Debug)]
 pub(crate) struct Departed {
     pub(super) connections: VecDeque<Connection>,

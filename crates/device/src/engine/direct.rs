@@ -105,8 +105,8 @@ impl Engine {
         done as usize
     }
 
-    /// Posts send requests and does them at once, as far as the peer is in this engine and nothing speaks against it. How many;
-    /// the rest is to be queued.
+    /// Posts send requests and does them at once, as far as the peer is in this engine and nothing speaks
+    /// against it. How many; the rest is to be queued.
     pub(super) fn post_directly(&mut self, qpn: Qpn, requests: &[SendRequest<'_>]) -> usize {
         let index = index_of(qpn);
         let is_fit = |entry: &mut Entry| {
@@ -188,8 +188,8 @@ fn execute(one: &mut QueuePair, other: &mut QueuePair, meeting: &mut Meeting<'_>
     one.execute_directly(other, meeting, now, (BURST, BURST_BYTES))
 }
 
-/// Lets one queue pair meet the other, which may be in another engine (`abroad`), if they are connected and the one is to.
-/// How many messages that did.
+/// Lets one queue pair meet the other, which may be in another engine (`abroad`), if they are connected and
+/// the one is to. How many messages that did.
 #[inline]
 fn meet(
     entry: &mut Entry,

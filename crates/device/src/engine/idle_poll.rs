@@ -10,8 +10,8 @@ use super::Engine;
 use crate::engines::Station;
 
 impl Engine {
-    /// Whether a timer has come up. A program that polls once a millisecond must not be late with it: too late, and it is
-    /// started anew.
+    /// Whether a timer has come up. A program that polls once a millisecond must not be late with it: too
+    /// late, and it is started anew.
     #[inline]
     pub(crate) fn has_timer_due(&self) -> bool {
         self.timers.next().is_some_and(|time| time <= clock::now())
@@ -31,8 +31,8 @@ impl Engine {
             && !self.port.fabric.holds_packets()
     }
 
-    /// Looks at the socket of an engine [at rest](Self::is_at_rest); whether nothing has come. Else a turn has to
-    /// follow, for [`Reason::InboxFilled`](super::Reason::InboxFilled).
+    /// Looks at the socket of an engine [at rest](Self::is_at_rest); whether nothing has come. Else a turn
+    /// has to follow, for [`Reason::InboxFilled`](super::Reason::InboxFilled).
     #[inline]
     pub(crate) fn sees_nothing(&mut self) -> bool {
         if self.port.fabric.receive_next(&mut self.inbox).is_err() {

@@ -85,9 +85,9 @@ impl Engine {
         packets
     }
 
-    /// Takes in a packet of a SEND or WRITE for which nothing is out of the ordinary. `None` if it is not like that, or not
-    /// known to be: then [`take_packet`](Self::take_packet) has to. Else [`after`](Self::after) has to follow for the queue pair that it
-    /// says.
+    /// Takes in a packet of a SEND or WRITE for which nothing is out of the ordinary. `None` if it is not
+    /// like that, or not known to be: then [`take_packet`](Self::take_packet) has to. Else
+    /// [`after`](Self::after) has to follow for the queue pair that it says.
     #[inline]
     fn take_data(
         &mut self,
@@ -219,8 +219,8 @@ impl Engine {
         }
     }
 
-    /// A datagram to a group, which the switchboard has heard or got from another process. It goes to queue pairs
-    /// of this process, and no further.
+    /// A datagram to a group, which the switchboard has heard or got from another process. It goes to queue
+    /// pairs of this process, and no further.
     fn take_for_group(&mut self, sender: &Sender, packet: &Packet<&[u8]>, bytes: &[u8], around: &Engines) {
         let is_datagram = matches!(packet.body, ferroce_wire::Body::Ud(_));
         let mut buffer = std::mem::take(&mut self.scratch);

@@ -100,7 +100,8 @@ impl Engine {
         until.is_some()
     }
 
-    /// Sends the packets of SENDs and WRITEs of a connection, as far as nothing is out of the ordinary; how many.
+    /// Sends the packets of SENDs and WRITEs of a connection, as far as nothing is out of the ordinary; how
+    /// many.
     fn transmit_data(&mut self, index: u16) -> usize {
         let Self { qps, tables, windows, port, counters, .. } = self;
         let Some(entry) = qps.by_index(index) else { return 0 };

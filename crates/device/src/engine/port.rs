@@ -13,8 +13,8 @@ use super::host::{Tables, View};
 use super::qps::Way;
 use crate::counters::DeviceCounters;
 
-/// Bytes of packets that wait for one system call: two of the largest runs, and before each the first packet of its message,
-/// which is longer than the others and so goes alone.
+/// Bytes of packets that wait for one system call: two of the largest runs, and before each the first packet
+/// of its message, which is longer than the others and so goes alone.
 const OUTBOX_BYTES: usize = 2 * (65_536 + 512);
 
 /// Runs that wait for one system call.
@@ -94,8 +94,8 @@ impl Port {
         }
     }
 
-    /// Where the next packet is put together, all but its ICRC, and its place in its run. [`added`](Self::added) has to follow;
-    /// else nothing is left there. `None` if the packet is too long.
+    /// Where the next packet is put together, all but its ICRC, and its place in its run.
+    /// [`added`](Self::added) has to follow; else nothing is left there. `None` if the packet is too long.
     #[inline(always)]
     fn room(
         &mut self,

@@ -86,7 +86,8 @@ pub(crate) struct QpTable {
     recent: Recent,
 }
 
-/// The indices that were given back last, oldest first: peers still remember them, and drop what comes from them.
+/// The indices that were given back last, oldest first: peers still remember them, and drop what comes from
+/// them.
 #[derive(Debug, Default)]
 struct Recent {
     order: VecDeque<u16>,

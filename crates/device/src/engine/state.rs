@@ -47,7 +47,8 @@ pub(crate) struct Engine {
     pub(super) timers: Timers,
     /// Queue pairs that may have something to send.
     pub(super) ready: Vec<u16>,
-    /// The room of the list of queue pairs to send for while that is worked through, so that none is made anew.
+    /// The room of the list of queue pairs to send for while that is worked through, so that none is made
+    /// anew.
     pub(super) spare: Vec<u16>,
     /// Queue pairs that owe an acknowledgement.
     pub(super) owing: Vec<u16>,
@@ -95,7 +96,8 @@ pub(crate) enum Reason {
     Posted,
     /// A thread looked for completions and found none.
     Polled,
-    /// A thread looked for completions and found none, and will look again at once: the driver leaves the sockets to it.
+    /// A thread looked for completions and found none, and will look again at once: the driver leaves the
+    /// sockets to it.
     Watched,
     /// A thread looked for completions and found none, then at the socket: the inbox holds what has come.
     InboxFilled,
@@ -112,7 +114,8 @@ impl Reason {
         matches!(self, Self::Polled | Self::Watched | Self::InboxFilled | Self::Aloof)
     }
 
-    /// The reason of a thread that hears these calls, which must not be lost, and those that it cannot see to.
+    /// The reason of a thread that hears these calls, which must not be lost, and those that it cannot see
+    /// to.
     #[inline]
     pub(crate) fn on_hearing(self, calls: Calls) -> (Self, Calls) {
         if !calls.contains(Calls::ARRIVED) {

@@ -158,8 +158,8 @@ impl Engine {
         posted.map_err(|refused| refused.error)
     }
 
-    /// Puts send requests into their queue. [`after`](Self::after) has to follow. The error says how many were taken, and
-    /// why the next was not.
+    /// Puts send requests into their queue. [`after`](Self::after) has to follow. The error says how many
+    /// were taken, and why the next was not.
     #[inline]
     pub(crate) fn queue_sends(
         &mut self,
@@ -187,8 +187,8 @@ impl Engine {
         posted.map_err(|refused| refused.error)
     }
 
-    /// Puts receive requests into their queue. [`note`](Self::note) has to follow. The error says how many were taken, and
-    /// why the next was not.
+    /// Puts receive requests into their queue. [`note`](Self::note) has to follow. The error says how many
+    /// were taken, and why the next was not.
     #[inline]
     pub(crate) fn queue_receives(
         &mut self,
@@ -227,8 +227,8 @@ impl Engine {
         }
     }
 
-    /// As [`after`](Self::after), when all that may have happened is that sends were posted: what was done at once leaves nothing
-    /// to send.
+    /// As [`after`](Self::after), when all that may have happened is that sends were posted: what was done at
+    /// once leaves nothing to send.
     #[inline]
     pub(crate) fn after_posting(&mut self, index: u16) {
         if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() == 0) {

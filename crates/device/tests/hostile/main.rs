@@ -91,8 +91,9 @@ fn cut_packets_are_counted_and_dropped() {
     attacker.settle();
     let dropped =
         ["malformed", "icrc_errors", "strays"].map(|name| counted(&victim, name)).iter().sum::<u64>();
-    // A socket does not show the IPv4 identification that the ICRC covers. One wrong ICRC in 65,536 is explained by
-    // some identification, and the first of a source may be any: that packet gets as far as its queue pair.
+    // A socket does not show the IPv4 identification that the ICRC covers. One wrong ICRC in 65,536 is
+    // explained by some identification, and the first of a source may be any: that packet gets as far as its
+    // queue pair.
     let by_chance = counted(&victim, "wrong_peer");
     assert!(by_chance <= 2, "{:?}", victim.counted());
     assert_eq!(dropped + by_chance, attacker.sent(), "{:?}", victim.counted());
