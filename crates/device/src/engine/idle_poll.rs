@@ -42,3 +42,68 @@ impl Engine {
         self.inbox.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::IpAddr;
+    use std::os::fd::RawFd;
+
+    use ferroce_fabric::{Fabric, Inbox, Outbox, Sent};
+
+    use crate::config::Config;
+    use crate::engine::Reason;
+    use crate::event::AsyncEvent;
+    use crate::nic::Nic;
+
+    /// A socket that is beyond use.
+    struct Failing;
+
+    impl Fabric for Failing {
+        fn coalesces(&self) -> bool {
+            false
+        }
+
+        fn run_limits(&self) -> (usize, usize) {
+            (1, usize::MAX)
+        }
+
+        fn source_port(&mut self, wanted: u16, _: IpAddr) -> u16 {
+            wanted
+        }
+
+        fn send(&mut self, outbox: &mut Outbox) -> Sent {
+            outbox.clear();
+            Sent::default()
+        }
+
+        fn receive(&mut self, _: &mut Inbox) -> io::Result<()> {
+            Err(io::ErrorKind::NotConnected.into())
+        }
+
+        fn show_marks(&mut self) {}
+
+        fn descriptors(&self) -> &[RawFd] {
+            &[]
+        }
+    }
+
+    #[test]
+    fn a_poll_that_meets_a_failed_socket_breaks_the_engine_and_says_so_once() {
+        let address = Some([127, 0, 48, 203].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let station = nic.engines().station(0);
+        let mut visit = nic.engines().enter(0);
+        assert!(visit.is_at_rest(station) && visit.sees_nothing(), "nothing happens on a new device");
+        let fabric = std::mem::replace(&mut visit.port.fabric, Box::new(Failing));
+        assert!(!visit.sees_nothing(), "a turn has to follow");
+        assert!(visit.broken && !visit.is_at_rest(station), "later polls make whole turns");
+        visit.turn(Reason::InboxFilled);
+        visit.turn(Reason::Watched);
+        // The driver knows the sockets by their numbers: they live as long as the device.
+        visit.port.fabric = fabric;
+        visit.leave();
+        assert_eq!(nic.next_event(), Some(AsyncEvent::DeviceFatal));
+        assert_eq!(nic.next_event(), None);
+    }
+}
