@@ -159,6 +159,15 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "stories".into(),
+        shows: "a million messages to a server of callbacks whose client is killed; 200 connections, 500 rounds of cancelled futures",
+        minutes: 5,
+        run: whole(|| {
+            let cmd = Cmd::cargo("test -p ferroce-snow -p ferroce-cancelled -- --nocapture --test-threads 1");
+            cmd.env("FERROCE_SOAK", "1").run()
+        }),
+    });
+    entries.push(Entry {
         name: "spray".into(),
         shows: "live queue pairs stand 60,000 lies a second and keep half their speed",
         minutes: minutes.min(2) + 1,
