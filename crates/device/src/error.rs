@@ -62,6 +62,15 @@ pub enum NicOpenError {
     },
 }
 
+impl NicOpenError {
+    /// Whether a device at one address was asked for and another one has all addresses of the interface, or the other way
+    /// round.
+    #[must_use]
+    pub const fn overlaps(&self) -> bool {
+        matches!(self, Self::Switchboard(SwitchError::Overlap { .. }))
+    }
+}
+
 /// A variable of the environment that does not mean anything.
 #[derive(Debug, Error)]
 #[non_exhaustive]

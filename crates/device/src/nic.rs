@@ -109,6 +109,17 @@ impl Nic {
         Ok(Self { running })
     }
 
+    /// The devices of an interface that this process has open: one for all its addresses, or several with one each.
+    #[must_use]
+    pub fn opened_here(interface: &str) -> Vec<Self> {
+        let devices = lock(&OPEN.get().devices);
+        let of_it = devices.iter().filter(|(config, _)| config.interface == interface);
+        let open = of_it.filter_map(|(_, running)| running.upgrade()).collect::<Vec<_>>();
+        // One of these may be the last handle by now, and closing takes the list.
+        drop(devices);
+        open.into_iter().map(|running| Self { running }).collect()
+    }
+
     /// Whether this process opened the device, and not one that it was forked from. If not, everything
     /// returns errors, and the device has to be opened anew.
     #[must_use]

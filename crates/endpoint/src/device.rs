@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use ferroce_verbs::{Context, OpenError, devices};
+use ferroce_verbs::{Context, DeviceInfo, OpenError, devices};
 
 use crate::error::AddressError;
 
@@ -12,15 +12,18 @@ pub(crate) fn first(address: impl ToSocketAddrs) -> Result<SocketAddr, AddressEr
     found.next().ok_or(AddressError::Empty)
 }
 
-/// The device that has this address.
-pub(crate) fn open_own(address: IpAddr) -> Result<Context, AddressError> {
+/// The device that has this address; for all addresses, one or several.
+pub(crate) fn open_own(address: IpAddr) -> Result<Vec<Context>, AddressError> {
     for info in devices()? {
+        if address.is_unspecified() {
+            return open_all(&info, address);
+        }
         if info.loopback && address.is_loopback() {
             // Others may be a device of their own.
-            return Ok(Context::builder(&info.name).address(address).open()?);
+            return Ok(vec![open_at(&info, address)?]);
         }
-        if address.is_unspecified() || info.addresses.contains(&address) {
-            return Ok(Context::open(&info.name)?);
+        if info.addresses.contains(&address) {
+            return Ok(vec![Context::open(&info.name)?]);
         }
     }
     Err(AddressError::NoDevice { address })
@@ -36,11 +39,41 @@ pub(crate) fn open_towards(peer: IpAddr) -> Result<Context, AddressError> {
         }
         // On loopback, all that is not told otherwise meets at the address of the listener.
         return Ok(match info.loopback && !named {
-            true => Context::builder(&info.name).address(peer).open()?,
+            true => open_at(&info, peer)?,
             false => Context::open(&info.name)?,
         });
     }
     Err(AddressError::NoDevice { address: peer })
+}
+
+/// A device at one address; or, if one of this user has all addresses of the interface, that one.
+fn open_at(info: &DeviceInfo, address: IpAddr) -> Result<Context, OpenError> {
+    let opened = Context::builder(&info.name).address(address).open();
+    match opened {
+        Err(error) if error.overlaps() => Context::open(&info.name).map_err(|_| error),
+        opened => opened,
+    }
+}
+
+/// A device with all addresses of an interface; or, if some of them are devices of their own, one for each.
+fn open_all(info: &DeviceInfo, address: IpAddr) -> Result<Vec<Context>, AddressError> {
+    let overlap = match Context::open(&info.name) {
+        Ok(context) => return Ok(vec![context]),
+        Err(error) if error.overlaps() => error,
+        Err(error) => return Err(error.into()),
+    };
+    let mut all = Context::opened_here(&info.name);
+    for own in info.addresses.iter().filter(|own| own.is_ipv4() == address.is_ipv4()) {
+        // One that another process has is left to that.
+        let opened = Context::builder(&info.name).address(*own).open();
+        if let Ok(context) = opened
+            && !all.iter().any(|known| known.gid(0) == context.gid(0))
+        {
+            all.push(context);
+        }
+    }
+    all.retain(|context| source(context, address).is_some());
+    if all.is_empty() { Err(overlap.into()) } else { Ok(all) }
 }
 
 /// An address of the device of the same family as the peer's.

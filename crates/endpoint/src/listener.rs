@@ -10,7 +10,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use ferroce_verbs::Context;
-use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Connecting, Established};
+use ferroce_verbs::cm::{self, CmError, CmOptions, ConnectRequest, Connecting, Established, ListenError};
 
 use crate::call::block_on;
 use crate::connection::Connection;
@@ -42,7 +42,6 @@ use crate::options::{Options, Polling};
 /// # }
 /// ```
 pub struct Listener {
-    context: Context,
     /// Only this address, unless it is unspecified.
     address: IpAddr,
     port: u16,
@@ -51,13 +50,19 @@ pub struct Listener {
 }
 
 struct Inside {
-    /// There until it is closed.
-    cm: Option<cm::Listener>,
+    /// One for each device that has a part of the addresses; none when it is closed.
+    doors: Vec<Door>,
     /// Calls that wait for a connection.
     waiting: Waiters,
     /// Accepted, and not confirmed by their peers.
     coming: Vec<Coming>,
     counters: ListenerCounters,
+}
+
+/// A device on which connections are waited for.
+struct Door {
+    cm: cm::Listener,
+    context: Context,
 }
 
 struct Coming {
@@ -135,6 +140,10 @@ pub struct ListenerCounters {
 impl Listener {
     /// Listens. Port 0 takes a free one, which [`local_addr`](Self::local_addr) tells.
     ///
+    /// An unspecified address (`0.0.0.0`, `::`) means all addresses of the first device. If this process, or another one of this
+    /// user, has some of them as devices of their own, it means the interface's own addresses, and all that this process
+    /// has open by now.
+    ///
     /// # Errors
     /// There is no device with this address, or another listener has the port.
     pub fn bind(address: impl std::net::ToSocketAddrs) -> Result<Self, BindError> {
@@ -148,15 +157,14 @@ impl Listener {
     pub fn bind_with(address: impl std::net::ToSocketAddrs, options: &Options) -> Result<Self, BindError> {
         options.check()?;
         let address = device::first(address)?;
-        let context = match &options.context {
-            Some(context) => context.clone(),
+        let contexts = match &options.context {
+            Some(context) => vec![context.clone()],
             None => device::open_own(address.ip())?,
         };
-        let cm = cm::Listener::bind(&context, address.port(), options.backlog)?;
-        let (address, port) = (address.ip(), cm.port());
-        let (cm, waiting) = (Some(cm), Waiters::default());
-        let inside = Inside { cm, waiting, coming: Vec::new(), counters: ListenerCounters::default() };
-        Ok(Self { context, address, port, options: options.clone(), inside: Mutex::new(inside) })
+        let (doors, port) = open_doors(&contexts, address.port(), options.backlog)?;
+        let (coming, counters, waiting) = (Vec::new(), ListenerCounters::default(), Waiters::default());
+        let inside = Mutex::new(Inside { doors, waiting, coming, counters });
+        Ok(Self { address: address.ip(), port, options: options.clone(), inside })
     }
 
     /// Its address and port.
@@ -173,14 +181,14 @@ impl Listener {
     /// Ends it, from any thread: no more peers are let in, the port is free again, and calls that wait for a connection
     /// give [`AcceptError::Closed`]. Connections that were accepted go on. Calling it again does nothing.
     pub fn close(&self) {
-        let (cm, coming, wakes) = {
+        let (doors, coming, wakes) = {
             let mut inside = self.inside();
             let mut wakes = Wakes::new();
             inside.waiting.wake(&mut wakes);
-            (inside.cm.take(), std::mem::take(&mut inside.coming), wakes)
+            (std::mem::take(&mut inside.doors), std::mem::take(&mut inside.coming), wakes)
         };
         // Outside of the lock, for it tells peers, and calls wakers.
-        drop((cm, coming));
+        drop((doors, coming));
         wakes.into_iter().for_each(Waker::wake);
     }
 
@@ -218,21 +226,12 @@ impl Listener {
         inside: &mut Inside,
         context: &mut TaskContext<'_>,
     ) -> Poll<Result<Connection, AcceptError>> {
+        if inside.doors.is_empty() {
+            return Poll::Ready(Err(AcceptError::Closed));
+        }
         loop {
-            loop {
-                let crowd = inside.crowd(self.options.backlog);
-                let wanted = |from| crowd.as_ref().is_none_or(|crowd| crowd.makes_room_for(from));
-                let Some(cm) = &inside.cm else { return Poll::Ready(Err(AcceptError::Closed)) };
-                let Poll::Ready(request) = cm.poll_accept_from(context, wanted) else { break };
-                if let Some(crowd) = crowd {
-                    inside.coming.remove(crowd.newest);
-                    inside.counters.crowded_out += 1;
-                }
-                match self.answer(request, &mut inside.counters) {
-                    Ok(Some(coming)) => inside.coming.push(coming),
-                    Ok(None) => {}
-                    Err(error) => return Poll::Ready(Err(error.into())),
-                }
+            for door in 0..inside.doors.len() {
+                self.take_in(inside, door, context)?;
             }
             let Some((half, outcome)) = inside.next_outcome(context) else { return Poll::Pending };
             // A peer that has given up makes room for another.
@@ -248,10 +247,33 @@ impl Listener {
         }
     }
 
+    /// Answers the requests that wait at a door.
+    fn take_in(
+        &self,
+        inside: &mut Inside,
+        door: usize,
+        context: &mut TaskContext<'_>,
+    ) -> Result<(), AcceptError> {
+        loop {
+            let crowd = inside.crowd(self.options.backlog);
+            let wanted = |from| crowd.as_ref().is_none_or(|crowd| crowd.makes_room_for(from));
+            let Door { cm, context: device } = &inside.doors[door];
+            let Poll::Ready(request) = cm.poll_accept_from(context, wanted) else { return Ok(()) };
+            if let Some(crowd) = crowd {
+                inside.coming.remove(crowd.newest);
+                inside.counters.crowded_out += 1;
+            }
+            if let Some(coming) = self.answer(request, device, &mut inside.counters)? {
+                inside.coming.push(coming);
+            }
+        }
+    }
+
     /// Accepts a request, or refuses it with a reason.
     fn answer(
         &self,
         request: ConnectRequest,
+        context: &Context,
         counters: &mut ListenerCounters,
     ) -> Result<Option<Coming>, SetupError> {
         let (local, peer) = (request.local(), request.peer());
@@ -272,7 +294,7 @@ impl Listener {
             counters.not_admitted += 1;
             return refuse(request, Refusal::NotAdmitted);
         }
-        let half = match Half::new(&self.context, Some(local.ip()), peer, &self.options) {
+        let half = match Half::new(context, Some(local.ip()), peer, &self.options) {
             Ok(half) => half,
             Err(error) => {
                 counters.no_room += 1;
@@ -293,6 +315,28 @@ impl Listener {
 
     fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often another free port is tried, if the first is not free on all devices.
+const PORTS: usize = 16;
+
+/// Listens on all of these devices, on the same port; which one it is.
+fn open_doors(contexts: &[Context], port: u16, backlog: usize) -> Result<(Vec<Door>, u16), ListenError> {
+    let mut tries = 0;
+    loop {
+        let (mut doors, mut chosen) = (Vec::with_capacity(contexts.len()), port);
+        let mut open = |context: &Context| {
+            let cm = cm::Listener::bind(context, chosen, backlog)?;
+            chosen = cm.port();
+            doors.push(Door { cm, context: context.clone() });
+            Ok(())
+        };
+        match contexts.iter().try_for_each(&mut open) {
+            Ok(()) => return Ok((doors, chosen)),
+            Err(_) if port == 0 && !doors.is_empty() && tries < PORTS => tries += 1,
+            Err(error) => return Err(error),
+        }
     }
 }
 

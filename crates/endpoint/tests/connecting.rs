@@ -303,3 +303,27 @@ fn a_crowd_comes_and_goes() {
         server.await.unwrap();
     });
 }
+
+/// It was: an address that this process had as a device of its own kept `0.0.0.0` out, and the other way round.
+#[test]
+fn a_wildcard_listens_beside_others_of_the_same_process() {
+    let (one, other) = (Listener::bind("127.0.115.31:0").unwrap(), Listener::bind("127.0.115.32:0").unwrap());
+    let all = Listener::bind("0.0.0.0:0").unwrap();
+    assert!(all.local_addr().ip().is_unspecified());
+    let meet = |listener: &Listener, to: SocketAddr| {
+        thread::scope(|scope| {
+            let client = scope.spawn(move || Connection::connect(to).wait().unwrap());
+            let accepted = listener.accept().wait_for(SOON).unwrap();
+            assert_eq!(accepted.local_addr().ip(), to.ip());
+            client.join().unwrap();
+        });
+    };
+    meet(&one, one.local_addr());
+    meet(&other, other.local_addr());
+    // By the interface's own address, and by those that are devices of their own.
+    for address in [[127, 0, 0, 1], [127, 0, 115, 31], [127, 0, 115, 32]] {
+        meet(&all, (address, all.local_addr().port()).into());
+    }
+    let taken = Listener::bind(("0.0.0.0", one.local_addr().port())).map(|_| ());
+    assert!(matches!(taken, Err(BindError::Listen(_))), "{taken:?}");
+}

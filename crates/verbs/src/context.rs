@@ -46,6 +46,17 @@ impl Context {
         Self::builder(name).open()
     }
 
+    /// The devices of this name, or of this interface, that this process has open: one for all addresses of the interface, or
+    /// several with one each.
+    #[must_use]
+    pub fn opened_here(name: &str) -> Vec<Self> {
+        let offered = devices().unwrap_or_default();
+        let wanted = offered.iter().find(|info| info.interface == name || info.name == name);
+        wanted.map_or_else(Vec::new, |info| {
+            Nic::opened_here(&info.interface).into_iter().map(|nic| Self { nic }).collect()
+        })
+    }
+
     /// Opens a device in a particular way.
     pub fn builder(name: &str) -> ContextBuilder {
         ContextBuilder { name: name.to_owned(), changes: Vec::new() }

@@ -44,6 +44,15 @@ pub enum OpenError {
     Device(#[from] NicOpenError),
 }
 
+impl OpenError {
+    /// Whether a device at one address was asked for and another one has all addresses of the interface, or the other way
+    /// round. Then the device that is there can be used instead.
+    #[must_use]
+    pub const fn overlaps(&self) -> bool {
+        matches!(self, Self::Device(error) if error.overlaps())
+    }
+}
+
 /// Why a queue pair could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
