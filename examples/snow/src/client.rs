@@ -79,8 +79,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     });
     let (mine, theirs) = match (sent, taken?) {
         (Ok(sent), Ok((taken, theirs))) => (Counts { messages: sent.0, bytes: sent.1, ..taken }, theirs),
-        // The thread that takes answers has seen the cause, if it has failed by itself.
-        (Ok(_), Err(error)) | (Err(error), _) => return Err(error),
+        // If the thread that takes answers has failed by itself, it has seen the cause.
+        (Err(sending), Err(taking)) => return Err(taking.context(format!("{sending:#}"))),
+        (Ok(_), Err(error)) | (Err(error), Ok(_)) => return Err(error),
     };
     ensure!(mine == theirs, "client {number} counted {mine:?}, and the server {theirs:?}");
     drop((board, exposed));
