@@ -1,6 +1,7 @@
 //! `cargo xtask install`: the binary, its manual and its completions under one directory.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -35,6 +36,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     Ok(())
 }
+
+/// How often a file that is still open for writing somewhere is tried again.
+const MOST_BUSY: usize = 10_000;
 
 /// Copies the binary, and has it write its manual and completions; all that was written.
 fn install(binary: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
@@ -81,7 +85,20 @@ fn make_parent(file: &Path) -> Result<()> {
 /// Runs the installed binary; what it printed.
 fn ask(binary: &Path, args: &[&std::ffi::OsStr]) -> Result<String> {
     let cmd = Cmd::new(binary).args(args.iter().copied());
-    let (fine, text) = cmd.captured()?;
+    let mut captured = cmd.captured();
+    // A process that another thread is just starting has the file open for writing, as we had, until it runs its program.
+    for _ in 0..MOST_BUSY {
+        let busy = |error: &anyhow::Error| {
+            let cause = error.root_cause().downcast_ref::<io::Error>();
+            cause.is_some_and(|cause| cause.kind() == io::ErrorKind::ExecutableFileBusy)
+        };
+        if !captured.as_ref().is_err_and(busy) {
+            break;
+        }
+        std::thread::yield_now();
+        captured = cmd.captured();
+    }
+    let (fine, text) = captured?;
     ensure!(fine, "`{cmd}` failed: {text}");
     Ok(text)
 }
@@ -105,6 +122,31 @@ mod tests {
     /// does.
     const SCRIPT: &str = "#!/bin/sh\nif [ \"$1\" = man ]; then mkdir -p \"$2\"; echo page > \"$2/ferroce.1\"\n\
                           else echo \"for $2\"; fi\n";
+
+    /// It was: a process that another thread started at that moment had the new file open still, and it could not be run.
+    #[test]
+    fn a_file_that_a_starting_process_has_open_is_tried_again() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let dir = std::env::temp_dir().join(format!("ferroce-install-busy-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let binary = dir.join("built");
+        fs::write(&binary, SCRIPT).unwrap();
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !over.load(Ordering::Relaxed) {
+                        Cmd::new("true").captured().unwrap();
+                    }
+                });
+            }
+            let installed = (0..50).try_for_each(|_| install(&binary, &dir.join("prefix")).map(drop));
+            over.store(true, Ordering::Relaxed);
+            installed.unwrap();
+        });
+        fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn everything_lands_where_it_is_looked_for() {
