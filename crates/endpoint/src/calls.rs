@@ -27,8 +27,11 @@ impl<'a> Turn<'a> {
         let ticket = &mut self.ticket;
         self.shared.poll_with(waker, |core, waker| {
             let result = attempt(core, ticket);
-            if let (true, Some(waker)) = (result.is_pending(), waker) {
-                core.add_sender(*ticket, waker);
+            match (result.is_pending(), waker, *ticket) {
+                (true, Some(waker), Some(_)) => core.add_sender(*ticket, waker),
+                // It waits for something else than its turn.
+                (true, Some(waker), None) => core.add_beginner(waker),
+                _ => {}
             }
             result
         })

@@ -52,8 +52,9 @@ pub struct Listener {
 struct Inside {
     /// One for each device that has a part of the addresses; none when it is closed.
     doors: Vec<Door>,
-    /// Calls that wait for a connection.
+    /// Calls that wait for a connection, and how many there may be before those that were given up are forgotten.
     waiting: Waiters,
+    most_waiting: usize,
     /// Accepted, and not confirmed by their peers.
     coming: Vec<Coming>,
     counters: ListenerCounters,
@@ -71,7 +72,7 @@ struct Coming {
     connecting: Connecting,
 }
 
-/// Calls that may wait for a connection before those that were given up are forgotten.
+/// Calls that may wait for a connection before those that were given up are forgotten, at the least.
 const MOST_WAITING: usize = 64;
 
 /// Those that are coming, when there is no room for more: each address has a share in it.
@@ -89,7 +90,59 @@ impl Crowd {
     }
 }
 
+/// What a listener has to do.
+enum Next {
+    Nothing,
+    /// A peer asks for a connection, at this device.
+    Request(ConnectRequest, Context),
+    /// A connection has come about, or none will.
+    Ended(Result<Connection, AcceptError>),
+}
+
 impl Inside {
+    /// Has `waker` called when the listener is closed.
+    fn wait(&mut self, waker: &Waker, wakes: &mut Wakes) {
+        if self.waiting.len() >= self.most_waiting {
+            // Calls that wait still will be back; those that were given up are forgotten. If so many do wait, there is more room
+            // for them.
+            self.most_waiting = (self.waiting.len() * 2).max(MOST_WAITING);
+            self.waiting.wake(wakes);
+        }
+        self.waiting.add(waker);
+    }
+
+    fn next(&mut self, backlog: usize, context: &mut TaskContext<'_>) -> Next {
+        if self.doors.is_empty() {
+            return Next::Ended(Err(AcceptError::Closed));
+        }
+        loop {
+            for door in 0..self.doors.len() {
+                let crowd = self.crowd(backlog);
+                let wanted = |from| crowd.as_ref().is_none_or(|crowd| crowd.makes_room_for(from));
+                let Door { cm, context: device } = &self.doors[door];
+                if let Poll::Ready(request) = cm.poll_accept_from(context, wanted) {
+                    let next = Next::Request(request, device.clone());
+                    if let Some(crowd) = crowd {
+                        self.coming.remove(crowd.newest);
+                        self.counters.crowded_out += 1;
+                    }
+                    return next;
+                }
+            }
+            let Some((half, outcome)) = self.next_outcome(context) else { return Next::Nothing };
+            // A peer that has given up makes room for another.
+            let Ok(established) = outcome else {
+                self.counters.given_up += 1;
+                continue;
+            };
+            let (local, peer) = (established.local(), established.peer());
+            let hello = established.private_data().to_vec();
+            let opened = half.open(&hello, Box::new(Managed(established)), local, peer);
+            self.counters.accepted += u64::from(opened.is_ok());
+            return Next::Ended(opened.map_err(AcceptError::from));
+        }
+    }
+
     /// Those that are coming, if there is no room for more.
     fn crowd(&self, room: usize) -> Option<Crowd> {
         if self.coming.len() < room {
@@ -137,6 +190,18 @@ pub struct ListenerCounters {
     pub crowded_out: u64,
 }
 
+impl ListenerCounters {
+    fn add(&mut self, more: Self) {
+        let Self { accepted, foreign, not_admitted, no_room, given_up, crowded_out } = more;
+        self.accepted += accepted;
+        self.foreign += foreign;
+        self.not_admitted += not_admitted;
+        self.no_room += no_room;
+        self.given_up += given_up;
+        self.crowded_out += crowded_out;
+    }
+}
+
 impl Listener {
     /// Listens. Port 0 takes a free one, which [`local_addr`](Self::local_addr) tells.
     ///
@@ -163,7 +228,8 @@ impl Listener {
         };
         let (doors, port) = open_doors(&contexts, address.port(), options.backlog)?;
         let (coming, counters, waiting) = (Vec::new(), ListenerCounters::default(), Waiters::default());
-        let inside = Mutex::new(Inside { doors, waiting, coming, counters });
+        let most_waiting = MOST_WAITING;
+        let inside = Mutex::new(Inside { doors, waiting, most_waiting, coming, counters });
         Ok(Self { address: address.ip(), port, options: options.clone(), inside })
     }
 
@@ -204,69 +270,38 @@ impl Listener {
     /// The device has no room for one more, or the listener is closed.
     pub fn poll_accept(&self, context: &mut TaskContext<'_>) -> Poll<Result<Connection, AcceptError>> {
         let mut wakes = Wakes::new();
-        let accepted = {
-            let mut inside = self.inside();
-            if inside.waiting.len() >= MOST_WAITING {
-                // Those that wait still will be back; those that were given up are forgotten.
-                inside.waiting.wake(&mut wakes);
-            }
-            inside.waiting.add(context.waker());
-            let accepted = self.poll_inside(&mut inside, context);
-            if accepted.is_ready() {
-                inside.waiting.remove(context.waker());
-            }
-            accepted
-        };
+        self.inside().wait(context.waker(), &mut wakes);
         wakes.into_iter().for_each(Waker::wake);
-        accepted
+        let accepted = loop {
+            let next = self.inside().next(self.options.backlog, context);
+            match next {
+                Next::Nothing => return Poll::Pending,
+                Next::Ended(accepted) => break accepted,
+                // Outside of the lock, since functions of the program judge the peer.
+                Next::Request(request, device) => {
+                    if let Err(error) = self.take_in(request, &device) {
+                        break Err(error.into());
+                    }
+                }
+            }
+        };
+        self.inside().waiting.remove(context.waker());
+        Poll::Ready(accepted)
     }
 
-    fn poll_inside(
-        &self,
-        inside: &mut Inside,
-        context: &mut TaskContext<'_>,
-    ) -> Poll<Result<Connection, AcceptError>> {
+    fn take_in(&self, request: ConnectRequest, device: &Context) -> Result<(), SetupError> {
+        let mut counted = ListenerCounters::default();
+        let answered = self.answer(request, device, &mut counted);
+        let mut inside = self.inside();
+        inside.counters.add(counted);
+        let coming = answered?;
+        // It may have been closed meanwhile; then the peer is told by dropping it, outside of the lock.
         if inside.doors.is_empty() {
-            return Poll::Ready(Err(AcceptError::Closed));
+            drop(inside);
+            return Ok(());
         }
-        loop {
-            for door in 0..inside.doors.len() {
-                self.take_in(inside, door, context)?;
-            }
-            let Some((half, outcome)) = inside.next_outcome(context) else { return Poll::Pending };
-            // A peer that has given up makes room for another.
-            let Ok(established) = outcome else {
-                inside.counters.given_up += 1;
-                continue;
-            };
-            let (local, peer) = (established.local(), established.peer());
-            let hello = established.private_data().to_vec();
-            let connection = half.open(&hello, Box::new(Managed(established)), local, peer)?;
-            inside.counters.accepted += 1;
-            return Poll::Ready(Ok(connection));
-        }
-    }
-
-    /// Answers the requests that wait at a door.
-    fn take_in(
-        &self,
-        inside: &mut Inside,
-        door: usize,
-        context: &mut TaskContext<'_>,
-    ) -> Result<(), AcceptError> {
-        loop {
-            let crowd = inside.crowd(self.options.backlog);
-            let wanted = |from| crowd.as_ref().is_none_or(|crowd| crowd.makes_room_for(from));
-            let Door { cm, context: device } = &inside.doors[door];
-            let Poll::Ready(request) = cm.poll_accept_from(context, wanted) else { return Ok(()) };
-            if let Some(crowd) = crowd {
-                inside.coming.remove(crowd.newest);
-                inside.counters.crowded_out += 1;
-            }
-            if let Some(coming) = self.answer(request, device, &mut inside.counters)? {
-                inside.coming.push(coming);
-            }
-        }
+        inside.coming.extend(coming);
+        Ok(())
     }
 
     /// Accepts a request, or refuses it with a reason.

@@ -204,7 +204,8 @@ impl Connection {
     /// the work. [`next_done`](Self::next_done), or a [`Handler`](crate::Handler), tells of the end, with the number `tag`.
     ///
     /// As many may be under way or waiting to be told of as [`Options::send_depth`](crate::Options::send_depth) says; one more
-    /// waits.
+    /// waits until one of them was told of. In a callback of the reactor that tells of them it would wait for itself: there,
+    /// begin as many as have ended, or give [`wait_for`](Call::wait_for) a limit.
     pub fn begin_write<'a>(
         &'a self,
         tag: u64,

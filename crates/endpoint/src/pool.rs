@@ -42,7 +42,8 @@ impl Pool {
     }
 
     fn take_region(&self, len: usize) -> Result<MemoryRegion, CreateError> {
-        let size = len.max(1 << SMALLEST).next_power_of_two();
+        // What is longer than that cannot be had; a peer may say that it has opened so much.
+        let size = len.max(1 << SMALLEST).checked_next_power_of_two().unwrap_or(usize::MAX);
         {
             let mut shelves = self.shelves();
             let found = shelves.free.get_mut(shelf(size)).and_then(Vec::pop);

@@ -26,12 +26,15 @@ pub(super) struct Operations {
     /// Work that was begun and is done, which the program has not heard of; with the above never more than `most`.
     done: VecDeque<Done>,
     most: usize,
-    /// Calls that wait for it.
+    /// Calls that wait for it, and calls that wait for room in it.
     collectors: Waiters,
+    beginners: Waiters,
 }
 
 /// Work under way.
 struct Operation {
+    /// Its place in the order of all work.
+    seq: u64,
     /// Memory that the device uses, there until the work is done.
     held: Option<Held>,
     result: Option<Result<(), Error>>,
@@ -121,12 +124,14 @@ impl Operations {
             done: VecDeque::new(),
             most,
             collectors: Waiters::default(),
+            beginners: Waiters::default(),
         }
     }
 
     pub(super) fn wake_all(&mut self, wakes: &mut Wakes) {
         wakes.extend(self.under_way.iter_mut().filter_map(|(_, operation)| operation.waker.take()));
         self.collectors.wake(wakes);
+        self.beginners.wake(wakes);
     }
 
     /// Memory for this work: of the connection, unless the program has given some.
@@ -157,7 +162,9 @@ impl Core {
         begun: Option<Begun>,
         ticket: &mut Option<u64>,
     ) -> Poll<Result<OpKey, Error>> {
-        if let Err(error) = self.check_standing() {
+        // What the peer's program is told of is a message, and none comes after the goodbye.
+        let standing = if act.takes_credit() { self.check_sending() } else { self.check_standing() };
+        if let Err(error) = standing {
             return Poll::Ready(Err(error));
         }
         // Looked at here, where it cannot be closed before the work is posted.
@@ -165,8 +172,12 @@ impl Core {
             let name = remote.exposure.name.clone();
             return Poll::Ready(Err(Error::NotExposed { name }));
         }
-        let room = self.has_room() && (begun.is_none() || self.may_begin());
-        if !self.is_turn(*ticket) || !room || act.takes_credit() && !self.has_credit() {
+        if begun.is_some() && !self.may_begin() {
+            // Not in the queue of those that send: the program makes this room, and may have to send something first.
+            self.leave_queue(ticket);
+            return Poll::Pending;
+        }
+        if !self.is_turn(*ticket) || !self.has_room() || act.takes_credit() && !self.has_credit() {
             return self.wait_turn(ticket);
         }
         let key = self.begin(act, begun);
@@ -210,7 +221,8 @@ impl Core {
             Err(PostError::OtherDomain { .. }) => return Err(Error::OtherConnection),
             Err(error) => return Err(self.refused(error)),
         }
-        let operation = Operation { held: Some(held), result: None, waker: None, abandoned: false, begun };
+        let operation =
+            Operation { seq, held: Some(held), result: None, waker: None, abandoned: false, begun };
         let key = OpKey(self.operations.under_way.insert(operation));
         self.operations.begun += usize::from(begun.is_some());
         self.note_posted(What::Operation(key), true);
@@ -241,7 +253,7 @@ impl Core {
     pub(crate) fn try_collect(&mut self) -> Poll<Option<Done>> {
         match self.operations.done.pop_front() {
             Some(done) => {
-                self.wake_next();
+                self.operations.beginners.wake(&mut self.wakes);
                 Poll::Ready(Some(done))
             }
             None if self.operations.begun == 0 => Poll::Ready(None),
@@ -251,6 +263,11 @@ impl Core {
 
     pub(crate) fn add_collector(&mut self, waker: &Waker) {
         self.operations.collectors.add(waker);
+    }
+
+    /// Has `waker` called when there is room for more work that is collected later.
+    pub(crate) fn add_beginner(&mut self, waker: &Waker) {
+        self.operations.beginners.add(waker);
     }
 
     pub(crate) fn add_operator(&mut self, key: OpKey, waker: &Waker) {
@@ -300,6 +317,7 @@ impl Core {
 
     pub(super) fn fail_operations(&mut self, error: &Error) {
         let Operations { under_way, begun, done, .. } = &mut self.operations;
+        let mut failed = Vec::new();
         under_way.retain(|_, operation| {
             if operation.result.is_none() {
                 operation.result = Some(Err(error.clone()));
@@ -308,13 +326,16 @@ impl Core {
                     held.lose();
                 }
                 if let Some(one) = operation.begun {
-                    *begun -= 1;
-                    done.push_back(one.done(Err(error.clone())));
+                    failed.push((operation.seq, one));
                     return false;
                 }
             }
             !operation.abandoned
         });
+        // They are told in the order in which they were begun.
+        failed.sort_unstable_by_key(|(seq, _)| *seq);
+        *begun -= failed.len();
+        done.extend(failed.into_iter().map(|(_, one)| one.done(Err(error.clone()))));
     }
 }
 

@@ -187,6 +187,9 @@ impl Core {
     fn take_in(&mut self, slot: u64, completion: &Completion) -> Result<(), Violation> {
         let total = completion.byte_len as usize;
         if completion.kind == WorkKind::ReceiveWithImm {
+            if self.receiving.goodbye {
+                return Err(Violation::OutOfTurn);
+            }
             let (len, imm) = (total, completion.imm);
             return self.keep(Arrived { slot, len, imm, tell: false, what: Kept::Written });
         }

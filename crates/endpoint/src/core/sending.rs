@@ -40,6 +40,8 @@ pub(super) struct Sending {
     pub(super) next_seq: u64,
     /// How much of it is done, and went well.
     pub(super) delivered: u64,
+    /// Work has failed: what comes after it is not delivered.
+    broken: bool,
     /// Messages for the peer's program, and how many of them it has taken, as far as it was told.
     pub(super) messages: u64,
     pub(super) taken: u64,
@@ -142,6 +144,7 @@ impl Sending {
             posted: VecDeque::new(),
             next_seq: 0,
             delivered: 0,
+            broken: false,
             messages: 0,
             taken: 0,
             unsignaled: 0,
@@ -228,7 +231,7 @@ impl Core {
         self.sending.slots.size - Header::LEN
     }
 
-    fn check_sending(&self) -> Result<(), Error> {
+    pub(super) fn check_sending(&self) -> Result<(), Error> {
         self.check_standing()?;
         match self.sending.goodbye {
             Goodbye::Unsaid => Ok(()),
@@ -428,7 +431,9 @@ impl Core {
 
     /// Work up to this is done.
     pub(super) fn retire(&mut self, seq: u64) {
-        self.sending.delivered = self.sending.delivered.max(seq + 1);
+        if !self.sending.broken {
+            self.sending.delivered = self.sending.delivered.max(seq + 1);
+        }
         while self.sending.posted.front().is_some_and(|front| front.seq <= seq) {
             if let Some(posted) = self.sending.posted.pop_front() {
                 self.sending.signaled -= u32::from(posted.signaled);
@@ -470,6 +475,7 @@ impl Core {
         if seq > 0 {
             self.retire(seq - 1);
         }
+        self.sending.broken = true;
         let Some(posted) = self.sending.posted.pop_front() else { return false };
         self.sending.signaled -= u32::from(posted.signaled);
         let pulling = matches!(posted.what, What::Pull { .. });

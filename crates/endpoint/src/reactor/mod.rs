@@ -343,7 +343,7 @@ impl Drop for Ending<'_> {
         for new in left {
             match new {
                 New::Connection(connection, handler) => let_go(self.0, connection, handler),
-                New::Listener(listener, acceptor) => let_go_of_listener(self.0, &listener, acceptor),
+                New::Listener(listener, acceptor) => let_go_of_listener(self.0, listener, acceptor),
             }
         }
     }

@@ -53,6 +53,8 @@ struct Served {
     class: Priority,
     /// In the list of hot ones.
     hot: bool,
+    /// In the list of those whose wakers were called.
+    queued: bool,
     /// When it last had something to do.
     worked: Time,
     ready: Arc<Ready>,
@@ -110,7 +112,7 @@ impl<'a> Run<'a> {
             let_go(shared, connection, handler);
         }
         for Listened { listener, acceptor, .. } in listened.into_values() {
-            let_go_of_listener(shared, &listener, acceptor);
+            let_go_of_listener(shared, listener, acceptor);
         }
     }
 
@@ -124,8 +126,8 @@ impl<'a> Run<'a> {
             (std::mem::take(&mut inside.new), std::mem::take(&mut inside.ready))
         };
         for id in ready {
-            match self.served.get(&id).map(|served| served.class) {
-                Some(class) => self.class(class).ready.push_back(id),
+            match self.served.get(&id) {
+                Some(_) => self.queue(id),
                 None => self.accept(id),
             }
         }
@@ -143,12 +145,13 @@ impl<'a> Run<'a> {
             New::Connection(connection, handler) => {
                 let (polling, class) = (connection.shared().polling, connection.shared().priority);
                 let (polling, worked) = (self.polling.unwrap_or(polling), self.time);
-                let served = Served { connection, handler, polling, class, hot: false, worked, ready, waker };
+                let (hot, queued) = (false, false);
+                let served =
+                    Served { connection, handler, polling, class, hot, queued, worked, ready, waker };
                 self.served.insert(id, served);
-                let class = self.class(class);
-                class.count += 1;
+                self.class(class).count += 1;
                 // So that it gets its waker, or becomes hot.
-                class.ready.push_back(id);
+                self.queue(id);
             }
             New::Listener(listener, acceptor) => {
                 self.listened.insert(id, Listened { listener, acceptor, ready, waker });
@@ -185,8 +188,12 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        // One event, and then another look at the higher class.
-        worked || self.look_at_one(Priority::Normal)
+        if worked {
+            return true;
+        }
+        // The higher class has nothing to do, so what the lower one has is taken from nothing. One event, and then another look.
+        self.shares = Shares::default();
+        self.look_at_one(Priority::Normal)
     }
 
     /// Looks at connections of a class until something has happened.
@@ -213,9 +220,12 @@ impl<'a> Run<'a> {
     /// Looks at a connection; whether something happened.
     fn look(&mut self, found: Found, limit: usize) -> bool {
         let Some(served) = self.served.get_mut(&found.id) else { return false };
-        if served.hot && !found.hot {
-            // It is looked at in any case.
-            return false;
+        if !found.hot {
+            served.queued = false;
+            if served.hot {
+                // It is looked at in any case.
+                return false;
+            }
         }
         served.hot = false;
         let stays_hot = match served.polling {
@@ -230,17 +240,13 @@ impl<'a> Run<'a> {
             }
             return false;
         }
-        let (begun, class) = (self.time, served.class);
-        self.time = now();
+        self.lasted = self.note_time();
+        let Some(served) = self.served.get_mut(&found.id) else { return true };
         served.worked = self.time;
-        self.lasted = self.time.since(begun);
-        if self.lasted > SLOW {
-            self.shared.note_slow(self.lasted);
-        }
         match turn {
             Turn::Idle => {}
             Turn::Worked if served.polling == Polling::Event => {}
-            Turn::More if served.polling == Polling::Event => self.class(class).ready.push_back(found.id),
+            Turn::More if served.polling == Polling::Event => self.queue(found.id),
             Turn::Worked | Turn::More => self.heat(found.id),
             Turn::Ended(how) => self.leave(found.id, how),
             Turn::Panicked => {
@@ -249,6 +255,16 @@ impl<'a> Run<'a> {
             }
         }
         true
+    }
+
+    /// This connection is to be looked at.
+    fn queue(&mut self, id: u64) {
+        if let Some(served) = self.served.get_mut(&id)
+            && !std::mem::replace(&mut served.queued, true)
+        {
+            let class = served.class;
+            self.class(class).ready.push_back(id);
+        }
     }
 
     /// From now on this connection is looked at again and again.
@@ -263,7 +279,13 @@ impl<'a> Run<'a> {
     /// Tells a handler how its connection ended, and lets go of both.
     fn leave(&mut self, id: u64, how: Result<(), Error>) {
         let Some(served) = self.served.remove(&id) else { return };
-        self.class(served.class).count -= 1;
+        let class = self.class(served.class);
+        class.count -= 1;
+        if class.count == 0 {
+            // An empty class is not looked at, so nothing may stay in its lists.
+            class.ready.clear();
+            class.hot.clear();
+        }
         let Served { connection, handler: Handler { message, written, read, closed }, .. } = served;
         let shared = self.shared;
         if shared.guard(|| closed(&connection, how)).is_none() {
@@ -271,16 +293,35 @@ impl<'a> Run<'a> {
             break_off(shared, &connection);
         }
         let_go(shared, connection, Handler { message, written, read, closed: Box::new(|_, _| ()) });
+        self.note_time();
+    }
+
+    /// Reads the time after code of the program has run, so that no connection is charged with another's.
+    fn note_time(&mut self) -> Duration {
+        let begun = std::mem::replace(&mut self.time, now());
+        let lasted = self.time.since(begun);
+        if lasted > SLOW {
+            self.shared.note_slow(lasted);
+        }
+        lasted
     }
 
     /// Lets in peers that ask a listener.
     fn accept(&mut self, id: u64) {
+        self.accept_some(id);
+        self.note_time();
+    }
+
+    fn accept_some(&mut self, id: u64) {
         for _ in 0..ACCEPTS {
             let Some(Listened { listener, acceptor, ready, waker }) = self.listened.get_mut(&id) else {
                 return;
             };
             ready.noted.store(false, Ordering::Release);
-            match listener.poll_accept(&mut Context::from_waker(waker)) {
+            // Functions of the program judge peers in there.
+            let polled = self.shared.guard(|| listener.poll_accept(&mut Context::from_waker(waker)));
+            let Some(polled) = polled else { continue };
+            match polled {
                 Poll::Pending => return,
                 Poll::Ready(Ok(connection)) => {
                     match self.shared.guard(|| (acceptor.connected)(&connection)) {
@@ -293,7 +334,7 @@ impl<'a> Run<'a> {
                 }
                 Poll::Ready(Err(AcceptError::Closed)) => {
                     if let Some(Listened { listener, acceptor, .. }) = self.listened.remove(&id) {
-                        let_go_of_listener(self.shared, &listener, acceptor);
+                        let_go_of_listener(self.shared, listener, acceptor);
                     }
                     return;
                 }
@@ -355,10 +396,19 @@ impl Served {
 /// The next thing that happened on a connection: begun work that is done, and messages.
 fn poll_event(connection: &Connection, waker: Option<&Waker>, collects: bool) -> Poll<Result<Event, Error>> {
     connection.shared().poll_with(waker, |core, waker| {
-        if collects && let Poll::Ready(Some(done)) = core.try_collect() {
-            return Poll::Ready(Ok(Event::Done(done)));
+        let mut under_way = false;
+        if collects {
+            match core.try_collect() {
+                Poll::Ready(Some(done)) => return Poll::Ready(Ok(Event::Done(done))),
+                Poll::Ready(None) => {}
+                Poll::Pending => under_way = true,
+            }
         }
-        let taken = core.try_receive(None);
+        let taken = match core.try_receive(None) {
+            // The peer sends no more; what was begun is told of before the end.
+            Poll::Ready(Ok(Taken::End)) if under_way => Poll::Pending,
+            taken => taken,
+        };
         if let (true, Some(waker)) = (taken.is_pending(), waker) {
             core.add_reader(waker);
             if collects {
@@ -385,8 +435,9 @@ pub(super) fn let_go(shared: &Shared, connection: Connection, handler: Handler) 
 }
 
 /// The same for a listener, which is closed.
-pub(super) fn let_go_of_listener(shared: &Shared, listener: &Listener, acceptor: Acceptor) {
+pub(super) fn let_go_of_listener(shared: &Shared, listener: Arc<Listener>, acceptor: Acceptor) {
     listener.close();
+    shared.guard(|| drop(listener));
     let Acceptor { connected, error } = acceptor;
     shared.guard(|| drop(connected));
     shared.guard(|| drop(error));

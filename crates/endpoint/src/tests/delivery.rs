@@ -145,3 +145,46 @@ fn a_flush_of_nothing_is_done_at_once() {
     let (a, _b) = pair(116);
     assert_eq!(a.flush().wait_for(SOON), Ok(()));
 }
+
+/// It was: work that the device threw away behind a failure counted as delivered when more of it was thrown away.
+#[test]
+fn what_was_thrown_away_is_not_delivered() {
+    for round in 0..60_u32 {
+        let (a, b) = pair(116);
+        let delivered = thread::scope(|scope| {
+            let following = scope.spawn(|| {
+                let mut delivered = Vec::new();
+                for id in 0_u32.. {
+                    match a.send_until(&id.to_be_bytes(), 1, Delivery::Delivered).wait_for(SOON) {
+                        Ok(()) => delivered.push(id),
+                        Err(_) => break,
+                    }
+                }
+                delivered
+            });
+            // Others post behind it all the time.
+            for _ in 0..2 {
+                scope.spawn(|| while a.send(b"behind").wait_for(SOON).is_ok() {});
+            }
+            for _ in 0..round {
+                // So that there is room for more.
+                if b.recv().wait_for(SOON).unwrap().unwrap().imm().is_some() {
+                    thread::yield_now();
+                }
+            }
+            a.abort();
+            following.join().unwrap()
+        });
+        let mut arrived = Vec::new();
+        while let Ok(Some(message)) = b.recv().wait_for(SOON) {
+            if message.imm().is_some() {
+                arrived.push(message.into_vec());
+            }
+        }
+        // Those that were taken before are not counted again: the last is what matters.
+        if let (Some(last), Some(came)) = (delivered.last(), arrived.last()) {
+            let came = u32::from_be_bytes(came[..].try_into().unwrap());
+            assert!(came >= *last, "round {round}: {last} was delivered, and {came} was the last that came");
+        }
+    }
+}

@@ -226,3 +226,19 @@ fn an_accusation_is_passed_on() {
     let lost = Error::Lost(Cause::Accused(Violation::Credit));
     assert_eq!(connection.recv().wait_for(SOON).map(|_| ()), Err(lost));
 }
+
+/// It was: the sum of bytes to be read overflowed.
+#[test]
+fn memory_that_is_longer_than_any() {
+    let (connection, liar) = liar();
+    let region = RemoteRegion { address: 0, length: u64::MAX, rkey: Rkey(1) };
+    let body = Exposure { id: 1, access: Access::REMOTE_READ, region, name: "all".to_owned() }.emit();
+    liar.say(Header { kind: Kind::Expose, len: u32::try_from(body.len()).unwrap(), ..HONEST }, &body);
+    let all = connection.remote("all").wait_for(SOON).unwrap();
+    let len = usize::try_from(all.len()).unwrap();
+    for len in [len, len / 2 + 2] {
+        let read = connection.read(&all, 0, len).wait_for(SOON).map(|_| ());
+        assert!(matches!(read, Err(Error::Create(_))), "{read:?}");
+    }
+    assert_eq!(connection.state(), Stand::Open);
+}

@@ -370,3 +370,114 @@ fn an_address_that_means_nothing_keeps_its_cause() {
         assert!(!below.is_empty() && !error.to_string().contains(&below), "{error}: {below}");
     }
 }
+
+/// It was: the end of the peer's messages was the end of all, although work was under way.
+#[test]
+fn begun_work_is_told_of_before_the_end() {
+    let reactor = reactor();
+    for _ in 0..10 {
+        let (a, b) = pair(110);
+        let len = 4 << 20;
+        let _table = a.expose("t", Memory::zeroed(len).unwrap(), Access::REMOTE_READ).wait_for(SOON).unwrap();
+        let (tell, told) = mpsc::channel();
+        let (read, closed) = (tell.clone(), tell);
+        let into = Arc::new(b.protection_domain().allocate(len, Access::LOCAL_WRITE).unwrap());
+        let handler = Handler::new(move |connection, _| {
+            let table = connection.remote("t").wait_for(SOON).unwrap();
+            connection.begin_read(7, &table, &into, ..).wait_for(SOON).unwrap();
+        })
+        .on_read(move |_, done| read.send(format!("{:?}", done.result)).unwrap())
+        .on_closed(move |_, how| closed.send(format!("closed {how:?}")).unwrap());
+        a.send(b"fetch it").wait_for(SOON).unwrap();
+        let asked = a.clone();
+        let finishing = thread::spawn(move || asked.shutdown().wait_for(SOON));
+        reactor.serve(b, handler).unwrap();
+        assert_eq!(told.recv().unwrap(), "Ok(())");
+        assert_eq!(told.recv().unwrap(), "closed Ok(())");
+        finishing.join().unwrap().unwrap();
+    }
+}
+
+/// It was: a function that judges peers ran without a guard, and under the lock of its listener.
+#[test]
+fn a_function_that_judges_peers_may_panic_or_use_its_listener() {
+    let reactor = reactor();
+    let known = Arc::new(std::sync::OnceLock::<crate::reactor::Listening>::new());
+    let (count, inside) = (AtomicU64::new(0), Arc::clone(&known));
+    let options = Options::new().admit(move |_| {
+        assert!(count.fetch_add(1, Ordering::SeqCst) > 0, "the first one, on purpose");
+        inside.get().is_some_and(|listening| listening.counters().accepted < 2)
+    });
+    let listening =
+        reactor.listen(Listener::bind_with("127.0.110.20:0", &options).unwrap(), |_: &Connection| echo());
+    let listening = listening.unwrap();
+    known.set(listening.clone()).unwrap();
+    let to = listening.local_addr();
+    let patient = Options::new().connect_timeout(SOON);
+    assert!(Connection::connect_with(to, &patient).wait().is_err());
+    let let_in = [0, 1].map(|_| connect(to));
+    let_in.iter().for_each(check);
+    let refused = Connection::connect_with(to, &patient).wait();
+    assert!(matches!(refused, Err(crate::ConnectError::Refused { .. })), "{refused:?}");
+    assert_eq!(reactor.counters().panics, 1);
+    let_in.iter().for_each(check);
+}
+
+/// It was: a connection stood twice in a list, and one of the two outlived it.
+#[test]
+fn a_reactor_sleeps_when_its_last_connection_is_gone() {
+    let reactor = reactor();
+    let options = Options::new().priority(Priority::High).polling(Polling::Event);
+    for count in 1..20 {
+        let (a, b) = pair_with(&open(110, 17), &open(110, 18), &Options::new(), &options);
+        let (tell, told) = mpsc::channel();
+        let handler = Handler::new(|_, _| ()).on_closed(move |_, how| tell.send(how).unwrap());
+        reactor.serve(b, handler).unwrap();
+        for _ in 0..count {
+            a.send(b"x").wait_for(SOON).unwrap();
+        }
+        a.close().wait_for(SOON).unwrap();
+        told.recv().unwrap().unwrap();
+    }
+    // Its thread is asleep, again and again.
+    let asleep = || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let mut stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+        stats.any(|stat| stat.contains("(ferroce-reactor) S"))
+    };
+    let mut seen = 0;
+    let end = ferroce_verbs::time::now() + SOON;
+    while seen < 50 {
+        assert!(ferroce_verbs::time::now() < end, "it was asleep in {seen} looks in a row");
+        seen = if asleep() { seen + 1 } else { 0 };
+        thread::yield_now();
+    }
+}
+
+/// It was: with more calls than places, each woke all others, for ever.
+#[test]
+fn many_calls_wait_for_a_connection_in_silence() {
+    #[derive(Default)]
+    struct Woken(AtomicU64);
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let listener = listener(21);
+    let calls: Vec<_> = (0..300).map(|_| Arc::<Woken>::default()).collect();
+    let mut polls = 0;
+    let mut due: Vec<_> = calls.iter().collect();
+    while !due.is_empty() {
+        for call in due.drain(..) {
+            call.0.store(0, Ordering::SeqCst);
+            let waker = std::task::Waker::from(Arc::clone(call));
+            assert!(listener.poll_accept(&mut std::task::Context::from_waker(&waker)).is_pending());
+            polls += 1;
+        }
+        due.extend(calls.iter().filter(|call| call.0.load(Ordering::SeqCst) > 0));
+        assert!(polls < 5000, "{} calls wake each other", calls.len());
+    }
+    listener.close();
+    assert!(calls.iter().all(|call| call.0.load(Ordering::SeqCst) > 0), "all of them hear of the end");
+}

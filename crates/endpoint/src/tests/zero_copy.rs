@@ -203,3 +203,73 @@ fn memory_that_is_closed_is_not_begun_on() {
     let wrong = a.write_from(Place::raw(0x1000, Rkey(0x1234)), &ours, .., None).wait_for(SOON);
     assert!(matches!(wrong, Err(Error::Lost(Cause::PeerRefused(_)))), "{wrong:?}");
 }
+
+/// It was: a call that waited for room among work that is done stood in the queue of those that send.
+#[test]
+fn a_call_that_waits_for_done_work_lets_others_send() {
+    let ours = Options::new().send_depth(8).signal_every(4);
+    let (a, b) = pair_with(&open(117, 1), &open(117, 2), &ours, &Options::new());
+    let _table = b.expose("t", Memory::zeroed(64).unwrap(), ALL).wait_for(SOON).unwrap();
+    let (remote, ours) = (a.remote("t").wait_for(SOON).unwrap(), region(&a, 64));
+    for tag in 0..8 {
+        a.begin_write(tag, &remote, &ours, .., None).wait_for(SOON).unwrap();
+    }
+    thread::scope(|scope| {
+        let ninth = scope.spawn(|| a.begin_write(8, &remote, &ours, .., None).wait_for(SOON));
+        // Before or after the ninth waits: both must go.
+        for _ in 0..20 {
+            a.send(b"meanwhile").wait_for(SOON).unwrap();
+            assert_eq!(b.recv().wait_for(SOON).unwrap().unwrap(), b"meanwhile");
+            thread::yield_now();
+        }
+        for tag in 0..9 {
+            let done = a.next_done().wait_for(SOON).unwrap().unwrap();
+            assert_eq!((done.tag, done.result), (tag, Ok(())));
+            if tag == 0 {
+                // It has room now; else nothing would be under way when the others are told of.
+                while a.counters().operations < 9 {
+                    thread::yield_now();
+                }
+            }
+        }
+        assert_eq!(ninth.join().unwrap(), Ok(()));
+    });
+}
+
+/// It was: in the order of the places that they had in a list.
+#[test]
+fn failed_work_is_told_in_the_order_in_which_it_was_begun() {
+    let (a, b) = pair(117);
+    let _table = b.expose("t", Memory::zeroed(64).unwrap(), ALL).wait_for(SOON).unwrap();
+    let (remote, ours) = (a.remote("t").wait_for(SOON).unwrap(), region(&a, 1 << 20));
+    for round in 0..20_u64 {
+        a.begin_write(round, &remote, &ours, ..64, None).wait_for(SOON).unwrap();
+    }
+    for _ in 0..20 {
+        a.next_done().wait_for(SOON).unwrap().unwrap().result.unwrap();
+    }
+    // Places are used again, the last first. The peer opened nothing of this: the first fails, and all behind it.
+    for tag in 0..20 {
+        let _ = a.begin_write(tag, Place::raw(0x1000, Rkey(0x77)), &ours, .., None).wait_for(SOON);
+    }
+    let mut tags = Vec::new();
+    while let Some(done) = a.next_done().wait_for(SOON).unwrap() {
+        assert!(done.result.is_err(), "{done:?}");
+        tags.push(done.tag);
+    }
+    assert!(!tags.is_empty() && tags.is_sorted(), "{tags:?}");
+}
+
+#[test]
+fn a_write_that_tells_is_no_message_after_the_last() {
+    let (a, b) = pair(117);
+    let table = b.expose("t", Memory::zeroed(64).unwrap(), ALL).wait_for(SOON).unwrap();
+    let (remote, ours) = (a.remote("t").wait_for(SOON).unwrap(), region(&a, 64));
+    a.shutdown().wait_for(SOON).unwrap();
+    assert_eq!(a.write_from(&remote, &ours, .., 5).wait_for(SOON), Err(Error::Closed));
+    assert_eq!(a.write_with_imm(&remote, 0, b"x", 5).wait_for(SOON), Err(Error::Closed));
+    // One that tells nothing goes: the peer still sends.
+    a.write_from(&remote, &ours, .., None).wait_for(SOON).unwrap();
+    assert_eq!(table.load_u64(8), Ok(1));
+    assert!(b.recv().wait_for(SOON).unwrap().is_none());
+}
