@@ -173,3 +173,14 @@ pub(super) fn wide(address: IpAddr) -> [u8; 16] {
 pub(super) fn narrow(bytes: [u8; 16]) -> IpAddr {
     IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processes of the same version exchange rows of this length; a longer one would only be sent for nothing.
+    #[test]
+    fn a_row_is_as_long_as_what_is_told() {
+        assert_eq!((ROW, COUNTS), (120, 9));
+    }
+}
