@@ -13,7 +13,7 @@ use crate::end::{Arrival, End, Happened, Place};
 use crate::measured::{Measured, Times};
 use crate::packet::{Kind, Packet};
 
-/// Where the times come from, for all who read them.
+/// Where the times come from, as every report says.
 const CLOCK: &str = "T2 to T5 are completion times of a soft network card. It reads its clock when a turn of its \
                      engine begins, so a time may be early by the length of a turn";
 
