@@ -295,7 +295,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
 }
 
 #[test]
-fn a_killed_member_that_nobody_talked_to_is_noticed() {
+fn a_killed_member_without_traffic_is_noticed() {
     if role().is_some() {
         return;
     }

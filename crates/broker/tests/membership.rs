@@ -96,7 +96,7 @@ fn dropping_the_last_clone_leaves() {
 }
 
 #[test]
-fn a_callback_may_post_when_somebody_comes() {
+fn a_callback_may_post_when_a_member_comes() {
     let members = members(188, 2);
     let greet = |broker: &Broker, change: &Change| {
         if let Change::Joined { peer, .. } = change {
@@ -112,7 +112,7 @@ fn a_callback_may_post_when_somebody_comes() {
 }
 
 #[test]
-fn a_buffer_for_somebody_who_came_back_is_not_sent() {
+fn a_buffer_for_a_member_that_came_back_is_not_sent() {
     let members = members(189, 2);
     let (zero, log) = logged(builder(&members, 0).ring(1));
     let zero = zero.launch().unwrap();

@@ -125,7 +125,7 @@ fn lists_of_different_length() {
 }
 
 #[test]
-fn somebody_else_at_the_address() {
+fn another_server_at_the_address() {
     // Both believe that their peer is the one at the other address, under another number.
     let address = |last| SocketAddr::from(([127, 0, 178, last], 7471));
     let here = Members::new([(0, address(1)), (5, address(2))]).unwrap();
@@ -189,7 +189,7 @@ fn what_is_no_broker_is_said_to_be_none() {
 }
 
 #[test]
-fn somebody_silent_does_not_stop_the_others() {
+fn a_silent_member_does_not_stop_the_others() {
     let members = members(182, 3);
     let zero = builder(&members, 0).launch().unwrap();
     // Asks for a connection as member 1 would, and then says nothing.
@@ -206,7 +206,7 @@ fn somebody_silent_does_not_stop_the_others() {
 }
 
 #[test]
-fn a_deadline_says_who_is_missing() {
+fn a_deadline_names_the_missing_members() {
     let members = members(183, 4);
     let started = start_all([0, 2].map(|id| builder(&members, id).deadline(IN_VAIN)));
     for (error, others) in started.into_iter().map(Result::unwrap_err).zip([[1, 3], [1, 3]]) {

@@ -38,7 +38,7 @@ Examples:
   ferroce run --faults loss=0.02,seed=1 --pcap trace.pcap -- ./my-program
           With packets lost on purpose, and all of them written down.
   ferroce run --netdev eth0 -- ./my-program
-          To other machines: RDMA exposes memory to whoever can send a packet to it.";
+          To other machines: RDMA exposes memory to every machine that can send a packet to it.";
 
 /// How the card is opened; the same for `run` and `env`.
 #[derive(Clone, Debug, Default, clap::Args)]

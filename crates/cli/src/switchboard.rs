@@ -8,7 +8,7 @@ use ferroce_device::discovery::{self, DeviceInfo};
 use ferroce_device::switchboard::{Refusals, Row, Survey, survey};
 use serde_json::{Value, json};
 
-/// Show which processes share UDP port 4791, and who owns which slot
+/// Show which processes share UDP port 4791, and which slots each of them owns
 ///
 /// All processes of one user on an interface share its port: each owns slots, and the top byte of a
 /// queue pair number is the slot that its packets go to. One of the processes leads: it lets

@@ -13,7 +13,7 @@ fn run(args: &[&str]) -> String {
 }
 
 #[test]
-fn it_shows_who_owns_which_slot() {
+fn it_shows_which_process_owns_which_slot() {
     let nic = Nic::open(Config { address: Some([127, 0, 65, 1].into()), ..Config::new("lo") }).unwrap();
     let said: Value = serde_json::from_str(&run(&["--json"])).unwrap();
     let ours = said["switchboards"].as_array().unwrap().iter().find(|seen| seen["address"] == "127.0.65.1");

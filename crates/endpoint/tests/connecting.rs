@@ -76,7 +76,7 @@ fn both_ends_at(address: &str) {
 }
 
 #[test]
-fn nobody_there_nobody_listening_nobody_let_in() {
+fn no_device_no_listener_no_admission() {
     let (listener, options, address) = listener(Options::new().admit(|_| false));
     let timeout = Duration::from_millis(400);
     let started = open(2).clock_now();
@@ -98,7 +98,7 @@ fn nobody_there_nobody_listening_nobody_let_in() {
 }
 
 #[test]
-fn who_does_not_speak_our_language_is_told() {
+fn a_peer_with_another_protocol_is_told() {
     let (listener, _, address) = listener(Options::new());
     let other = open(3);
     let pd = other.protection_domain().unwrap();

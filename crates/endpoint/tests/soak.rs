@@ -102,14 +102,14 @@ fn ten_gibibytes_or_a_part_of_them() {
     assert_eq!(sent.0, received.0, "every message arrived");
     assert!(sent.2.stalls > 0, "the receiver has slowed the sender: {:?}", sent.2);
     let most = options(&one).most_memory();
-    for (who, memory) in [("sender", sent.1), ("receiver", received.1)] {
+    for (side, memory) in [("sender", sent.1), ("receiver", received.1)] {
         println!(
-            "{who}: {} messages, peak of memory {} KiB, bound {} KiB",
+            "{side}: {} messages, peak of memory {} KiB, bound {} KiB",
             sent.0,
             memory.peak >> 10,
             most >> 10
         );
         // The one message or buffer that the program itself holds comes on top.
-        assert!(memory.peak <= most + 16 * MIB, "{who}: {memory:?}, bound {most}");
+        assert!(memory.peak <= most + 16 * MIB, "{side}: {memory:?}, bound {most}");
     }
 }

@@ -36,13 +36,13 @@ impl End {
     }
 
     /// Waits for a datagram and shows it.
-    fn receive(&self, who: &str) -> Result<(Completion, DatagramHeader)> {
+    fn receive(&self, name: &str) -> Result<(Completion, DatagramHeader)> {
         loop {
             let done = *self.cq.wait(Duration::from_secs(10))?.result()?;
             if done.kind == WorkKind::Receive {
                 let header = DatagramHeader::read(&self.inbox, 0)?;
                 let data = self.inbox.to_vec(DatagramHeader::LEN..done.byte_len as usize)?;
-                println!("{who} got {:?} in {} bytes", String::from_utf8_lossy(&data), done.byte_len);
+                println!("{name} got {:?} in {} bytes", String::from_utf8_lossy(&data), done.byte_len);
                 println!("  from {} to {}, hop limit {}", header.source, header.dest, header.hop_limit);
                 return Ok((done, header));
             }
@@ -55,7 +55,7 @@ pub fn main() -> Result<()> {
     let (ann, bob) = (End::open([127, 0, 0, 2])?, End::open([127, 0, 0, 3])?);
 
     let to_bob = ann.pd.address_handle(&AddressVector::new(bob.qp.local_address().gid, 0))?;
-    ann.qp.send_inline_to(&to_bob, bob.qp.qpn(), QKEY, b"who is there?").post()?;
+    ann.qp.send_inline_to(&to_bob, bob.qp.qpn(), QKEY, b"is Bob there?").post()?;
     let (done, header) = bob.receive("bob")?;
 
     // The header and the completion are all that an answer needs.

@@ -45,7 +45,7 @@ fn invalidate_region(guest: IpAddr) -> Result<String> {
 /// itself.
 pub(crate) fn stall(guest: IpAddr) -> Result<String> {
     let (messages, len, patience) = (400, 128 << 10, Duration::from_secs(10));
-    let nobody = QpAddress {
+    let absent = QpAddress {
         qpn: Qpn::new(0xbad),
         psn: Psn::new(0),
         mtu: PathMtu::B1024,
@@ -66,7 +66,7 @@ pub(crate) fn stall(guest: IpAddr) -> Result<String> {
             None => {
                 let mut far = Far::connect(guest)?;
                 far.create(&spec)?;
-                far.join(&nobody, PathMtu::B1024)?;
+                far.join(&absent, PathMtu::B1024)?;
                 far
             }
         };
@@ -78,7 +78,7 @@ pub(crate) fn stall(guest: IpAddr) -> Result<String> {
         }
     }
     Ok(format!(
-        "A queue pair of the kernel, {messages} UC SENDs of {len} bytes to nobody: {stopped} were not done after {} s.",
+        "A queue pair of the kernel, {messages} UC SENDs of {len} bytes to a queue pair that is not there: {stopped} were not done after {} s.",
         patience.as_secs()
     ))
 }

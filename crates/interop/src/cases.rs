@@ -154,7 +154,7 @@ pub(crate) const CASES: &[Case] = &[
     fair("bad_rkey_write", "a WRITE with a wrong key is refused", errors::bad_rkey_write),
     fair("bad_rkey_read", "a READ with a wrong key is refused", errors::bad_rkey_read),
     fair("rnr", "a SEND waits for a receive that comes late", errors::rnr),
-    fair("wrong_qpn", "nobody answers for a queue pair that is not there", errors::wrong_qpn),
+    fair("wrong_qpn", "a queue pair that is not there does not answer", errors::wrong_qpn),
     fair("reregistered", "a region of ours that was registered anew", objects::reregistered),
     fair("cq_resize", "a completion queue of ours changes its size under way", objects::cq_resize),
     one_way("srq", "a shared receive queue of ours runs low and grows under way", Asks::Kernel, objects::srq),
@@ -255,7 +255,11 @@ pub(crate) const CASES: &[Case] = &[
     fair("cm_rping", "rping, connected by rdma_cm", connections::rping),
     fair("cm_ucmatose", "ucmatose, three connections of rdma_cm", connections::ucmatose),
     fair("cm_udaddy", "udaddy, datagrams to a service that rdma_cm finds", connections::udaddy),
-    fair("cm_reject", "nobody listens, or refuses, and the asker knows which", connections::reject),
+    fair(
+        "cm_reject",
+        "no program listens, or one refuses, and the asking side knows which",
+        connections::reject,
+    ),
     fair("cm_killed", "one end of an rping goes without a word", connections::killed),
 ];
 

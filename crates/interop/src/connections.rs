@@ -27,7 +27,7 @@ pub(crate) use udaddy::udaddy;
 const PORT: u16 = 7174;
 
 /// The port where no program listens.
-const NOBODY: u16 = 7999;
+const UNUSED_PORT: u16 = 7999;
 
 /// Bytes of memory of each side.
 const SIZE: usize = 16 << 10;
@@ -94,7 +94,7 @@ fn connect(lab: &Lab, side: &Side) -> Result<Established> {
             other => return Ok(other?),
         };
     }
-    Err(format!("nobody listens on {peer}").into())
+    Err(format!("no program listens on {peer}").into())
 }
 
 /// The next connection that a program in the guest wants.
@@ -129,14 +129,14 @@ pub(crate) fn reject(lab: &mut Lab, asks: Asks) -> Result<()> {
     match asks {
         Asks::We => {
             let side = Side::new(lab, Service::Rc)?;
-            match cm::connect(SocketAddr::new(far, NOBODY), &side.qp, &options()) {
+            match cm::connect(SocketAddr::new(far, UNUSED_PORT), &side.qp, &options()) {
                 Err(CmError::NotListening { .. }) => Ok(()),
-                other => Err(format!("{other:?} instead of nobody listening").into()),
+                other => Err(format!("{other:?} instead of no program listening").into()),
             }
         }
         Asks::Kernel => {
             let ask = |port: u16| format!("rping -c -a {near} -p {port} -C 1; true");
-            let unanswered = finish(start(lab, &ask(NOBODY))?)?;
+            let unanswered = finish(start(lab, &ask(UNUSED_PORT))?)?;
             expect_reason(&unanswered, RejectReason::INVALID_SERVICE_ID)?;
             let listener = Listener::bind(&lab.context, PORT, 4)?;
             let asking = start(lab, &ask(PORT))?;

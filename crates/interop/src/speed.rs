@@ -83,7 +83,7 @@ impl Shape {
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Who {
+enum Program {
     Kernel,
     Ours,
     /// Datagrams as long as our packets, in runs that the kernel cuts; for latency one to and fro.
@@ -93,7 +93,7 @@ enum Who {
     Iperf,
 }
 
-impl Who {
+impl Program {
     const ALL: [Self; 5] = [Self::Kernel, Self::Ours, Self::Raw, Self::Singly, Self::Iperf];
 
     const fn name(self) -> &'static str {
@@ -109,7 +109,7 @@ impl Who {
 
 /// All samples, in the order of the repeats.
 pub(crate) struct Speed {
-    samples: BTreeMap<(Shape, Who), Vec<f64>>,
+    samples: BTreeMap<(Shape, Program), Vec<f64>>,
     /// What our processes counted in the last repeat.
     notes: BTreeMap<Shape, String>,
     machine: String,
@@ -128,14 +128,14 @@ impl Speed {
         let mut speed = Self { samples: BTreeMap::new(), notes: BTreeMap::new(), machine };
         for repeat in 1..=repeats {
             for shape in Shape::ALL {
-                for who in Who::ALL {
-                    let Some(command) = command(shape, who) else { continue };
+                for program in Program::ALL {
+                    let Some(command) = command(shape, program) else { continue };
                     let said = far.run(&command)?;
-                    let value = figure(shape, who, &said)
-                        .map_err(|error| format!("{} of {}: {error}", shape.name(), who.name()))?;
-                    eprintln!("{repeat}/{repeats} {:10} {:26} {value:10.2}", shape.name(), who.name());
-                    speed.samples.entry((shape, who)).or_default().push(value);
-                    if who == Who::Ours {
+                    let value = figure(shape, program, &said)
+                        .map_err(|error| format!("{} of {}: {error}", shape.name(), program.name()))?;
+                    eprintln!("{repeat}/{repeats} {:10} {:26} {value:10.2}", shape.name(), program.name());
+                    speed.samples.entry((shape, program)).or_default().push(value);
+                    if program == Program::Ours {
                         speed.notes.insert(shape, said.trim().to_owned());
                     }
                 }
@@ -147,23 +147,23 @@ impl Speed {
     /// A row for each shape.
     pub(crate) fn markdown(&self) -> Result<String> {
         let mut text = String::from("| measured |");
-        for who in Who::ALL {
-            write!(text, " {} |", who.name())?;
+        for program in Program::ALL {
+            write!(text, " {} |", program.name())?;
         }
         text.push_str(" Ferroce / rxe | Ferroce / raw UDP |\n|---|");
-        text.push_str(&"---|".repeat(Who::ALL.len() + 2));
+        text.push_str(&"---|".repeat(Program::ALL.len() + 2));
         text.push('\n');
         for shape in Shape::ALL {
             write!(text, "| {} |", shape.shows())?;
-            for who in Who::ALL {
-                write!(text, " {} |", spread(self.of(shape, who)))?;
+            for program in Program::ALL {
+                write!(text, " {} |", spread(self.of(shape, program)))?;
             }
-            for beside in [Who::Kernel, Who::Raw] {
+            for beside in [Program::Kernel, Program::Raw] {
                 write!(text, " {} |", spread(&self.ratios(shape, beside)))?;
             }
             text.push('\n');
         }
-        let repeats = self.of(Shape::WriteLatency, Who::Ours).len();
+        let repeats = self.of(Shape::WriteLatency, Program::Ours).len();
         write!(
             text,
             "\nMedian (least to most) of {repeats} repeats, everything in turn; ratios are of the same repeat. "
@@ -177,34 +177,34 @@ impl Speed {
         self.notes.iter().map(|(shape, note)| format!("{}: {note}\n", shape.name())).collect()
     }
 
-    fn of(&self, shape: Shape, who: Who) -> &[f64] {
-        self.samples.get(&(shape, who)).map_or(&[], Vec::as_slice)
+    fn of(&self, shape: Shape, program: Program) -> &[f64] {
+        self.samples.get(&(shape, program)).map_or(&[], Vec::as_slice)
     }
 
-    fn ratios(&self, shape: Shape, beside: Who) -> Vec<f64> {
-        let pairs = self.of(shape, Who::Ours).iter().zip(self.of(shape, beside));
+    fn ratios(&self, shape: Shape, beside: Program) -> Vec<f64> {
+        let pairs = self.of(shape, Program::Ours).iter().zip(self.of(shape, beside));
         pairs.map(|(ours, theirs)| ours / theirs).collect()
     }
 }
 
 /// What to run in the guest, if there is something of the kind.
-fn command(shape: Shape, who: Who) -> Option<String> {
+fn command(shape: Shape, program: Program) -> Option<String> {
     let (name, size, messages) = (shape.name(), shape.size(), shape.messages());
     let ours = |line: String| Some(format!("ip netns exec {NAMESPACE} timeout {LIMIT} {line}"));
-    match (who, shape) {
-        (Who::Kernel, _) => {
+    match (program, shape) {
+        (Program::Kernel, _) => {
             let tool = format!("timeout {LIMIT} ib_{name} -d rxe0 -x 1 -m 4096 -s {size} -n {messages} -F");
             Some(with_server(&tool, &format!("{tool} 127.0.0.1"), PORT))
         }
-        (Who::Ours, _) => ours(format!("ferroce-speed {name} -n {messages}")),
-        (Who::Raw, Shape::WriteBandwidth) => ours(format!("raw stream {} 15 1000", FULL + HEADERS)),
-        (Who::Raw, Shape::WriteLatency) => ours(format!("raw trip {} {messages}", size + HEADERS + 16)),
-        (Who::Raw, Shape::SendBandwidth) => ours(format!("raw stream {} 16 1000", size + HEADERS)),
-        (Who::Singly, Shape::WriteBandwidth) => ours(format!("raw stream {} 1 1000", FULL + HEADERS)),
-        (Who::Singly, Shape::SendBandwidth) => ours(format!("raw stream {} 1 1000", size + HEADERS)),
-        (Who::Iperf, Shape::WriteBandwidth) => Some(iperf("-l 65536")),
-        (Who::Iperf, Shape::SendBandwidth) => Some(iperf(&format!("-u -b 0 -l {size}"))),
-        (Who::Singly | Who::Iperf, Shape::WriteLatency) => None,
+        (Program::Ours, _) => ours(format!("ferroce-speed {name} -n {messages}")),
+        (Program::Raw, Shape::WriteBandwidth) => ours(format!("raw stream {} 15 1000", FULL + HEADERS)),
+        (Program::Raw, Shape::WriteLatency) => ours(format!("raw trip {} {messages}", size + HEADERS + 16)),
+        (Program::Raw, Shape::SendBandwidth) => ours(format!("raw stream {} 16 1000", size + HEADERS)),
+        (Program::Singly, Shape::WriteBandwidth) => ours(format!("raw stream {} 1 1000", FULL + HEADERS)),
+        (Program::Singly, Shape::SendBandwidth) => ours(format!("raw stream {} 1 1000", size + HEADERS)),
+        (Program::Iperf, Shape::WriteBandwidth) => Some(iperf("-l 65536")),
+        (Program::Iperf, Shape::SendBandwidth) => Some(iperf(&format!("-u -b 0 -l {size}"))),
+        (Program::Singly | Program::Iperf, Shape::WriteLatency) => None,
     }
 }
 
@@ -223,11 +223,11 @@ fn with_server(server: &str, client: &str, port: u16) -> String {
 }
 
 /// Reads what a program said.
-fn figure(shape: Shape, who: Who, said: &str) -> Result<f64> {
-    match who {
-        Who::Ours | Who::Raw | Who::Singly => shape.figure(said),
-        Who::Kernel => perftest(shape, said),
-        Who::Iperf => iperf_figure(shape, said),
+fn figure(shape: Shape, program: Program, said: &str) -> Result<f64> {
+    match program {
+        Program::Ours | Program::Raw | Program::Singly => shape.figure(said),
+        Program::Kernel => perftest(shape, said),
+        Program::Iperf => iperf_figure(shape, said),
     }
 }
 
@@ -312,8 +312,8 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_repeat() {
         let samples = BTreeMap::from([
-            ((Shape::WriteLatency, Who::Ours), vec![10.0, 30.0, 20.0]),
-            ((Shape::WriteLatency, Who::Kernel), vec![20.0, 30.0, 80.0]),
+            ((Shape::WriteLatency, Program::Ours), vec![10.0, 30.0, 20.0]),
+            ((Shape::WriteLatency, Program::Kernel), vec![20.0, 30.0, 80.0]),
         ]);
         let speed = Speed { samples, notes: BTreeMap::new(), machine: "a guest".into() };
         let text = speed.markdown().unwrap();

@@ -180,7 +180,7 @@ fn until_it_listens(server: &mut Child, lab: &Lab) -> Result<()> {
     let mut far = lab.far()?;
     for _ in 0..LOOKS {
         if let Some(status) = server.try_wait()? {
-            return Err(format!("our server ended with {status} before anybody called").into());
+            return Err(format!("our server ended with {status} before a client called").into());
         }
         if is_listening()? {
             return Ok(());
@@ -215,20 +215,20 @@ fn said(output: &Output) -> String {
 }
 
 /// What it said, if its end was a good one; else that, in words.
-fn good(who: &str, output: &Output) -> std::result::Result<String, String> {
+fn good(program: &str, output: &Output) -> std::result::Result<String, String> {
     let text = said(output);
     if output.status.success() {
         Ok(text)
     } else {
-        Err(format!("{who} ended with {}: {}", output.status, text.trim()))
+        Err(format!("{program} ended with {}: {}", output.status, text.trim()))
     }
 }
 
-fn finished(who: &str, far: &mut Far) -> std::result::Result<String, String> {
+fn finished(program: &str, far: &mut Far) -> std::result::Result<String, String> {
     match far.finish() {
         Ok((0, text)) => Ok(text),
-        Ok((status, text)) => Err(format!("{who} ended with {status}: {}", text.trim())),
-        Err(error) => Err(format!("{who}: {error}")),
+        Ok((status, text)) => Err(format!("{program} ended with {status}: {}", text.trim())),
+        Err(error) => Err(format!("{program}: {error}")),
     }
 }
 

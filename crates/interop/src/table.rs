@@ -27,8 +27,8 @@ pub(crate) struct Column {
 
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let who = if self.asks == Asks::We { "we ask" } else { "the kernel asks" };
-        f.pad(&format!("{} MTU {} {who}", self.family.name(), self.link.mtu()))
+        let asking = if self.asks == Asks::We { "we ask" } else { "the kernel asks" };
+        f.pad(&format!("{} MTU {} {asking}", self.family.name(), self.link.mtu()))
     }
 }
 
@@ -62,8 +62,8 @@ impl Table {
         let columns: Vec<Column> = self.columns();
         let mut text = String::from("| case | shows |");
         for Column { link, family, asks } in &columns {
-            let who = if *asks == Asks::We { "we ask" } else { "the kernel asks" };
-            add(&mut text, &format!(" {}, {}, {who} |", family.name(), link.path_mtu().bytes()));
+            let asking = if *asks == Asks::We { "we ask" } else { "the kernel asks" };
+            add(&mut text, &format!(" {}, {}, {asking} |", family.name(), link.path_mtu().bytes()));
         }
         add(&mut text, "\n|---|---|");
         add(&mut text, &"---|".repeat(columns.len()));

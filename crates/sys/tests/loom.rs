@@ -175,7 +175,7 @@ fn posters_with_one_inside(rounds: usize) {
 }
 
 #[test]
-fn no_post_is_lost_while_somebody_is_inside() {
+fn no_post_is_lost_while_a_thread_is_inside() {
     model(5, || posters_with_one_inside(2));
 }
 
@@ -315,7 +315,7 @@ fn records_cross_a_small_ring_whole_and_in_order() {
 }
 
 #[test]
-fn a_mailbox_that_was_filled_is_not_empty_to_who_is_told() {
+fn a_filled_mailbox_is_not_empty_to_the_thread_that_is_told() {
     model(5, || {
         let mailbox = Arc::new(Mailbox::with_capacity(2));
         let pusher = thread::spawn({
@@ -343,7 +343,7 @@ struct Common(UnsafeCell<u32>);
 unsafe impl Sync for Common {}
 
 #[test]
-fn what_engines_share_is_changed_by_who_is_in_all_of_them() {
+fn what_engines_share_changes_only_inside_all_of_them() {
     model(3, || {
         let shares = Share::split(Common::default(), 2);
         let engines: Arc<Vec<_>> = Arc::new(shares.into_iter().map(Turnstile::new).collect());

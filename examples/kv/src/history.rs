@@ -136,7 +136,7 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PutTwice { key, value } => write!(f, "key {key}: value {value:#x} was put twice"),
-            Self::NeverPut { get } => write!(f, "key {}: {get} got what nobody put", get.key),
+            Self::NeverPut { get } => write!(f, "key {}: {get} got what was never put", get.key),
             Self::BeforePut { get, put } => write!(f, "key {}: {get} came before {put}", get.key),
             Self::Overlap { key, first, second } => {
                 write!(f, "key {key}: {first} and {second} must have been there at the same time")

@@ -326,7 +326,7 @@ fn read_value(bytes: &[u8]) -> anyhow::Result<u64> {
     let number = bytes.first_chunk().map(|number| u64::from_le_bytes(*number));
     match number {
         Some(number) if write_value(number) == bytes => Ok(number),
-        _ => bail!("{} bytes that nobody put: {}", bytes.len(), bytes.escape_ascii()),
+        _ => bail!("{} bytes that were never put: {}", bytes.len(), bytes.escape_ascii()),
     }
 }
 
@@ -405,7 +405,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_say_who_they_are() {
+    fn values_say_what_they_are() {
         for number in [1, 0x77, 1 << 40 | 255, u64::MAX] {
             let bytes = write_value(number);
             assert!(bytes.len() <= LONGEST_VALUE);

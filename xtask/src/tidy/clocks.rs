@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may() {
+    fn other_crates_may_not() {
         assert_eq!(lines("crates/wire/src/lib.rs", SLEEP), [2]);
         assert_eq!(lines("crates/wire/tests/a.rs", "#[cfg(never)]\nfn f() { Instant::now(); }\n"), [2]);
     }

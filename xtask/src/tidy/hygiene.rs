@@ -56,7 +56,7 @@ fn unfinished(path: &str, code: &str) -> Vec<Finding> {
 /// An ignored test is one that never runs: make it fast, move it to the soak, or delete it.
 fn ignored(path: &str, text: &str, code: &str) -> Vec<Finding> {
     let what =
-        "an ignored test is one nobody runs; make it fast, give it to `cargo xtask soak`, or delete it";
+        "an ignored test is one that never runs; make it fast, give it to `cargo xtask soak`, or delete it";
     let mut findings = Vec::new();
     for (offset, body) in attributes(code) {
         let conditional = body.trim_start().starts_with("cfg_attr");

@@ -85,7 +85,7 @@ fn a_user_without_any_right_has_a_device() {
         assert!(succeeds(with_library(&program, "127.0.88.34")).contains("0 surprises"));
         return;
     }
-    let guest = Nobody::new(&program);
+    let guest = Unprivileged::new(&program);
     let output = guest.command("127.0.88.34").output().unwrap();
     assert!(output.status.success() && said(&output).contains("0 surprises"), "{}", said(&output));
 }
@@ -101,7 +101,7 @@ fn the_switchboard_of_another_user_is_named() {
         return;
     }
     let (address, program) = ("127.0.88.35", compiled("opens"));
-    let guest = Nobody::new(&program);
+    let guest = Unprivileged::new(&program);
     let mut other = guest.command(address);
     let mut other = other.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
@@ -126,12 +126,12 @@ fn is_root() -> bool {
 }
 
 /// A user without any right, and a program with the library where that user may read it.
-struct Nobody {
+struct Unprivileged {
     open: PathBuf,
     program: PathBuf,
 }
 
-impl Nobody {
+impl Unprivileged {
     fn new(program: &Path) -> Self {
         let name = program.file_name().unwrap();
         let open = format!("ferroce-stock-{}-{}", std::process::id(), name.display());
@@ -159,7 +159,7 @@ impl Nobody {
     }
 }
 
-impl Drop for Nobody {
+impl Drop for Unprivileged {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.open);
     }

@@ -113,7 +113,7 @@ fn atomics(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::Result<()> {
 /// A message to a host that is not connected.
 fn datagram(stage: &mut Stage, Pair { ann, bob }: &Pair) -> anyhow::Result<()> {
     const QKEY: QKey = QKey(0x0f0f);
-    stage.step("UD SEND", "a datagram: no connection, and nobody promises anything")?;
+    stage.step("UD SEND", "a datagram: no connection, and no promise that it arrives")?;
     let open = |host: &Host| {
         let qp = host.pd.queue_pair(Service::Ud).address(host.place.address).completion_queue(&host.cq);
         let qp = qp.build()?;

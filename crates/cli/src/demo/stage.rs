@@ -63,15 +63,15 @@ impl Stage {
     }
 
     /// Work is posted: a work queue element.
-    pub(crate) fn posted(&mut self, who: &str, id: u64, what: &str) -> io::Result<()> {
-        self.events.push(json!({ "kind": "post", "who": who, "id": id, "what": what }));
-        self.line(&format!("     {who}  WQE {id:>3}  {what}"))
+    pub(crate) fn posted(&mut self, side: &str, id: u64, what: &str) -> io::Result<()> {
+        self.events.push(json!({ "kind": "post", "side": side, "id": id, "what": what }));
+        self.line(&format!("     {side}  WQE {id:>3}  {what}"))
     }
 
     /// Work is done: a completion queue element.
     pub(crate) fn completed(
         &mut self,
-        who: &str,
+        side: &str,
         done: &Completion,
         what: &str,
         took: Option<Duration>,
@@ -79,7 +79,7 @@ impl Stage {
         let (status, detail) = done.status.text().split_once(": ").unwrap_or((done.status.text(), ""));
         let nanos = took.map(|took| u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
         self.events.push(json!({
-            "kind": "completion", "who": who, "id": done.id, "status": status, "code": done.status.code(),
+            "kind": "completion", "side": side, "id": done.id, "status": status, "code": done.status.code(),
             "what": what, "bytes": done.byte_len, "nanoseconds": nanos,
         }));
         let good = done.status == Status::Success;
@@ -89,7 +89,7 @@ impl Stage {
             format!("  {}", Style::Faint.of(format!("{} us", figure(took.as_secs_f64() * 1e6))))
         });
         let what = if what.is_empty() { String::new() } else { format!("  {what}") };
-        self.line(&format!("     {who}  CQE {:>3}  {}{what}{took}", done.id, style.of(status)))
+        self.line(&format!("     {side}  CQE {:>3}  {}{what}{took}", done.id, style.of(status)))
     }
 
     /// What there is to say.

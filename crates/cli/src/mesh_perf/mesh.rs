@@ -177,7 +177,7 @@ impl Flood {
                     self.under_way[place] -= 1;
                     self.done[place] += 1;
                 }
-                None => failed = Some(anyhow!("work was done that nobody posted")),
+                None => failed = Some(anyhow!("work was done that was never posted")),
             }
             if let Err(failure) = done.result {
                 failed = Some(anyhow!(failure).context(format!("a WRITE to member {}", done.peer)));

@@ -34,7 +34,7 @@ fn an_interface_that_is_not_there_is_named() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_those_who_ask() {
+fn colours_are_for_terminals_and_for_an_option() {
     let asked = ferroce(&["--color", "always", "devices"]).success().stdout;
     assert!(asked.contains("\x1b[1mferroce_lo\x1b[0m"), "{asked}");
     let out = finish(command(&["devices", "--color", "auto"]).env("NO_COLOR", "1").spawn().unwrap());

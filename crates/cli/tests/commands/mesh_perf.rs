@@ -92,7 +92,7 @@ fn the_picture_shows_every_pair() {
     fs::remove_file(&path).unwrap();
     assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
     assert_eq!(picture.matches("class=\"cell\"").count(), 8);
-    assert_eq!(picture.matches("not measured").count(), 4, "nobody is measured with itself");
+    assert_eq!(picture.matches("not measured").count(), 4, "no member is measured with itself");
     assert!(picture.contains("bandwidth in GB/s") && picture.contains("latency in us"));
     let out = ferroce(&["mesh-perf", "--plot", "/no/such/place.svg"]);
     assert!(out.failure().contains("cannot write /no/such/place.svg"), "{}", out.stderr);

@@ -24,7 +24,7 @@ const REGION: &str = "region=0x1000:64:0x00000001";
 const QP: &str = "qp=0x000011/0x000001/1024@127.0.0.1";
 
 #[test]
-fn a_server_tells_whoever_is_no_client() {
+fn a_server_tells_a_program_that_is_no_client() {
     for (text, complaint) in [
         ("GET / HTTP/1.1\r\n\r\n".to_owned(), "says \"GET / HTTP/1.1\""),
         ("ferroce-perf/9 run\n".to_owned(), "another version"),

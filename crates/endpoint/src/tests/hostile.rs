@@ -21,8 +21,8 @@ struct Liar {
 /// An honest end and a liar.
 fn liar() -> (Connection, Liar) {
     let (one, two) = (open(113, 1), open(113, 2));
-    let nobody = "127.0.0.1:1".parse().unwrap();
-    let honest = Half::new(&one, None, nobody, &Options::new()).unwrap();
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    let honest = Half::new(&one, None, nowhere, &Options::new()).unwrap();
     let pd = two.protection_domain().unwrap();
     let cq = two.completion_queue(1024).unwrap();
     let qp = pd.queue_pair(Service::Rc).completion_queue(&cq).max_inline(256).build().unwrap();
@@ -36,7 +36,7 @@ fn liar() -> (Connection, Liar) {
     let queue_pairs = [first.abort_handle(), qp.abort_handle()];
     let line = Box::new(Wire { ended: Arc::default(), queue_pairs });
     let hello = Hello { depth: 60, slot: 256, max_message: 1 << 20, window: Grant::None };
-    let connection = honest.open(&hello.emit(), line, nobody, nobody).unwrap();
+    let connection = honest.open(&hello.emit(), line, nowhere, nowhere).unwrap();
     (connection, Liar { qp, cq, pd, inbox })
 }
 

@@ -103,7 +103,7 @@ fn close_delivers_everything() {
         assert!(b.recv().wait_for(SOON).unwrap().is_none());
     });
     assert!(b.recv().wait_for(SOON).unwrap().is_none());
-    assert_eq!(b.send(b"to nobody").wait_for(SOON), Err(Error::ClosedByPeer));
+    assert_eq!(b.send(b"to a closed peer").wait_for(SOON), Err(Error::ClosedByPeer));
     b.close().wait_for(SOON).unwrap();
 }
 

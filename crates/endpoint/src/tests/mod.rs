@@ -56,8 +56,9 @@ pub(crate) fn pair_with(
     ours: &Options,
     theirs: &Options,
 ) -> (Connection, Connection) {
-    let nobody = "127.0.0.1:1".parse().unwrap();
-    let (a, b) = (Half::new(one, None, nobody, ours).unwrap(), Half::new(two, None, nobody, theirs).unwrap());
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    let (a, b) =
+        (Half::new(one, None, nowhere, ours).unwrap(), Half::new(two, None, nowhere, theirs).unwrap());
     let (first, second) = (a.queue_pair(), b.queue_pair());
     first.connect_with(&second.local_address(), &ours.connect_options()).unwrap();
     second.connect_with(&first.local_address(), &theirs.connect_options()).unwrap();
@@ -65,5 +66,5 @@ pub(crate) fn pair_with(
     let ended = Arc::<AtomicBool>::default();
     let wire = || Box::new(Wire { ended: Arc::clone(&ended), queue_pairs: queue_pairs.clone() });
     let (to_b, to_a) = (a.hello(), b.hello());
-    (a.open(&to_a, wire(), nobody, nobody).unwrap(), b.open(&to_b, wire(), nobody, nobody).unwrap())
+    (a.open(&to_a, wire(), nowhere, nowhere).unwrap(), b.open(&to_b, wire(), nowhere, nowhere).unwrap())
 }

@@ -79,7 +79,7 @@ pub(super) fn wrong_qpn(lab: &mut Lab, asks: Asks) -> Result<()> {
         Asks::Kernel => {
             pair.far.post(id, "send", (0, 64), &[])?;
             pair.far_fails(Status::RetryExceeded)?;
-            check("packets to nobody", lab.counters().unknown_qp > unknown, true)
+            check("packets to no queue pair", lab.counters().unknown_qp > unknown, true)
         }
     }
 }

@@ -78,5 +78,5 @@ fn listen(side: &Side) -> Result<Qpn> {
         }
         from = came.source_qp;
     }
-    Ok(from.ok_or("from nobody")?)
+    Ok(from.ok_or("no datagram came")?)
 }

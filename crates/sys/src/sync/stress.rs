@@ -113,7 +113,7 @@ fn every_post_is_worked_on_once_and_the_driver_hears_what_is_left() {
 }
 
 #[test]
-fn those_who_wait_to_enter_all_get_in() {
+fn threads_that_wait_to_enter_all_get_in() {
     let turnstile = Turnstile::new(0_u64);
     thread::scope(|scope| {
         for _ in 0..4 {

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_heard_the_bell_stays() {
+    fn a_thread_that_heard_the_bell_stays() {
         let turnstile = Turnstile::new(());
         let inside = turnstile.try_enter().unwrap();
         turnstile.ring(Calls::POSTED);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_outlast_the_one_who_leaves_them() {
+    fn calls_outlast_the_thread_that_leaves_them() {
         let turnstile = Turnstile::new(());
         let inside = turnstile.try_enter().unwrap();
         inside.ring(Calls::ARRIVED);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_inside_shuts_nobody_out() {
+    fn a_panic_inside_shuts_no_thread_out() {
         let turnstile = Turnstile::new(0);
         turnstile.ring(Calls::POSTED);
         let caught = catch_unwind(AssertUnwindSafe(|| {

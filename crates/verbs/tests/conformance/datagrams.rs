@@ -168,7 +168,7 @@ pub(crate) fn datagram_without_receive(rig: &Rig) {
     assert!(rig.is_lossy() || got.byte_len == 43, "what was dropped does not come again");
 }
 
-pub(crate) fn datagram_to_nobody(rig: &Rig) {
+pub(crate) fn datagram_to_an_absent_queue_pair(rig: &Rig) {
     let (a, b) = rig.ud(QKEY);
     let there = rig.a.handle_to(&rig.b);
     let gone = b.qp.qpn();

@@ -49,7 +49,7 @@ macro_rules! all_cases {
             events: channel_reports_any channel_reports_solicited no_event_unless_armed
                 failures_are_solicited overrun_ends_the_queue_pair peer_errors_are_events;
             datagrams: datagram_arrives_with_its_header datagram_with_immediate datagram_lengths
-                datagram_with_the_wrong_qkey datagram_without_receive datagram_to_nobody
+                datagram_with_the_wrong_qkey datagram_without_receive datagram_to_an_absent_queue_pair
                 datagram_longer_than_the_receive datagram_longer_than_the_mtu datagrams_use_their_own_qkey
                 datagram_header_shows_class_and_hops datagrams_go_to_many;
             unreliable: uc_send uc_write uc_write_with_immediate uc_messages_come_whole_or_not_at_all

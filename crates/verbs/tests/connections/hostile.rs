@@ -167,7 +167,7 @@ fn a_stranger_that_names_the_queue_pair_of_a_peer_ends_nothing() {
 }
 
 #[test]
-fn a_request_from_a_wrong_address_is_not_connected_to_somebody_else() {
+fn a_request_from_a_wrong_address_is_not_connected_to_another_peer() {
     let hosts = Hosts::new(132);
     let listener = Listener::bind(&hosts.server, 0, 8).unwrap();
     let attacker = Attacker::new(132, hosts.address);

@@ -205,7 +205,7 @@ pub(crate) fn a_peer_that_is_gone_exceeds_the_retries() -> Completion {
     let (a, b) = hosts_with(11, &options);
     let there = b.region.remote();
     drop(b.qp);
-    a.qp.write_inline(b"is anybody there?", there).id(1).post().unwrap();
+    a.qp.write_inline(b"is a receive there?", there).id(1).post().unwrap();
     let failed = ended(&a, 1);
     assert!(a.qp.counters().timeouts > 2, "{:?}", a.qp.counters());
     assert_eq!(a.qp.state(), State::Err);
