@@ -6,6 +6,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use ferroce_verbs::ranges::bounds;
 use ferroce_verbs::{Access, MemoryRegion, ProtectionDomain};
 
 use crate::buffer::{Body, Buffer, Message};
@@ -111,7 +112,8 @@ impl Connection {
         range: impl RangeBounds<usize>,
         imm: impl Into<Option<u32>>,
     ) -> Call<'a, impl Attempt<Output = ()> + 'a> {
-        let (offset, len) = bounds(&range, region.len());
+        let (offset, end) = bounds(&range, region.len());
+        let len = end.saturating_sub(offset);
         let wrong = match offset.checked_add(len) {
             Some(end) if end <= region.len() => {
                 (!region.access().contains(Access::REMOTE_READ)).then(|| Error::NotAllowed {
@@ -348,19 +350,4 @@ fn poll_end(
         }
         ended
     })
-}
-
-pub(crate) fn bounds(range: &impl RangeBounds<usize>, len: usize) -> (usize, usize) {
-    use std::ops::Bound;
-    let start = match range.start_bound() {
-        Bound::Included(&start) => start,
-        Bound::Excluded(&before) => before.saturating_add(1),
-        Bound::Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(&last) => last.saturating_add(1),
-        Bound::Excluded(&end) => end,
-        Bound::Unbounded => len.max(start),
-    };
-    (start, end.saturating_sub(start))
 }

@@ -4,13 +4,14 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use ferroce_verbs::ranges::bounds;
 use ferroce_verbs::time::{Time, now, until};
 use ferroce_verbs::{Access, Memory, MemoryRegion, RemoteSlice};
 
 use crate::buffer::Buffer;
 use crate::call::{Attempt, Call};
 use crate::calls::{Operating, Turn};
-use crate::connection::{Connection, bounds};
+use crate::connection::Connection;
 use crate::core::{Act, Begun, Held, Part, Remote};
 use crate::done::{Done, DoneKind};
 use crate::error::Error;
@@ -269,7 +270,8 @@ impl Connection {
         range: &impl RangeBounds<usize>,
         needs: Access,
     ) -> (Part<'a>, Result<RemoteSlice, Error>) {
-        let (start, len) = bounds(range, region.len());
+        let (start, end) = bounds(range, region.len());
+        let len = end.saturating_sub(start);
         let size = region.len();
         let inside = start.checked_add(len).is_some_and(|end| end <= size);
         let part = match inside {

@@ -80,6 +80,7 @@ mod protection_domain;
 mod qp_address;
 mod queue_pair;
 mod queue_pair_builder;
+pub mod ranges;
 mod receive;
 mod remote;
 mod shared_receive_queue;

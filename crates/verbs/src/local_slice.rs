@@ -8,9 +8,9 @@ use ferroce_transport::Sge;
 use ferroce_wire::Lkey;
 
 use crate::error::{PostError, PostTarget};
-use crate::memory::resolve;
 use crate::memory_region::MemoryRegion;
 use crate::protection_domain::Domain;
+use crate::ranges::bounds;
 
 /// A part of a memory region. It borrows the region, which so outlives the posting of work.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,7 @@ impl<'a> LocalSlice<'a> {
 
     /// A part of this part.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Self {
-        let (start, end) = resolve(&range, self.len());
+        let (start, end) = bounds(&range, self.len());
         Self {
             region: self.region,
             start: self.start.saturating_add(start),

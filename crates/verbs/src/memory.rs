@@ -1,6 +1,5 @@
 //! Memory that can be registered.
 
-use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use ferroce_device::memory::{Allocation, MemoryError};
@@ -71,34 +70,9 @@ impl From<Arc<Allocation>> for Memory {
     }
 }
 
-/// First byte and the one after the last, of something with `len` bytes. Not checked.
-pub(crate) fn resolve(range: &impl RangeBounds<usize>, len: usize) -> (usize, usize) {
-    let start = match range.start_bound() {
-        Bound::Included(&start) => start,
-        Bound::Excluded(&before) => before.saturating_add(1),
-        Bound::Unbounded => 0,
-    };
-    let end = match range.end_bound() {
-        Bound::Included(&last) => last.saturating_add(1),
-        Bound::Excluded(&end) => end,
-        Bound::Unbounded => len.max(start),
-    };
-    (start, end)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranges_mean_what_they_mean_elsewhere() {
-        assert_eq!(resolve(&.., 10), (0, 10));
-        assert_eq!(resolve(&(3..), 10), (3, 10));
-        assert_eq!(resolve(&(3..=5), 10), (3, 6));
-        assert_eq!(resolve(&(..4), 10), (0, 4));
-        assert_eq!(resolve(&(12..), 10), (12, 12));
-        assert_eq!(resolve(&(0..=usize::MAX), 10), (0, usize::MAX));
-    }
 
     #[test]
     fn a_vector_comes_back() {

@@ -11,8 +11,9 @@ use thiserror::Error;
 
 use crate::error::CreateError;
 use crate::local_slice::LocalSlice;
-use crate::memory::{Memory, resolve};
+use crate::memory::Memory;
 use crate::protection_domain::{Domain, ProtectionDomain};
+use crate::ranges::bounds;
 use crate::remote::RemoteRegion;
 
 /// Registered memory: the only kind that work can name, and that peers can be let into.
@@ -108,7 +109,7 @@ impl MemoryRegion {
 
     /// A part of it, for work. Whether the part is inside is checked when the work is posted.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> LocalSlice<'_> {
-        let (start, end) = resolve(&range, self.len);
+        let (start, end) = bounds(&range, self.len);
         LocalSlice::new(self, start, end)
     }
 
@@ -139,7 +140,7 @@ impl MemoryRegion {
     /// # Errors
     /// The range is not inside.
     pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<u8>, AccessError> {
-        let (start, end) = resolve(&range, self.len);
+        let (start, end) = bounds(&range, self.len);
         let len = end.saturating_sub(start);
         self.inside(start, len)?;
         let mut bytes = vec![0; len];
@@ -152,7 +153,7 @@ impl MemoryRegion {
     /// # Errors
     /// The range is not inside; nothing was set.
     pub fn fill(&self, range: impl RangeBounds<usize>, byte: u8) -> Result<(), AccessError> {
-        let (start, end) = resolve(&range, self.len);
+        let (start, end) = bounds(&range, self.len);
         let len = end.saturating_sub(start);
         self.memory.as_device().fill(self.inside(start, len)?, len, byte)
     }
@@ -300,7 +301,7 @@ impl<'a> Reregistration<'a> {
     /// The memory behind it, or a part of some.
     pub fn memory(mut self, memory: impl Into<Memory>, range: impl RangeBounds<usize>) -> Self {
         let memory = memory.into();
-        let range = resolve(&range, memory.len());
+        let range = bounds(&range, memory.len());
         self.memory = Some((memory, range, None));
         self
     }

@@ -10,10 +10,11 @@ use ferroce_wire::Service;
 
 use crate::address_handle::AddressHandle;
 use crate::error::CreateError;
-use crate::memory::{Memory, resolve};
+use crate::memory::Memory;
 use crate::memory_region::MemoryRegion;
 use crate::memory_window::MemoryWindow;
 use crate::queue_pair_builder::QueuePairBuilder;
+use crate::ranges::bounds;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
 /// A protection domain: queue pairs and shared receive queues use memory of their own domain only,
@@ -71,7 +72,7 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, CreateError> {
         let memory = memory.into();
-        let (start, end) = resolve(&range, memory.len());
+        let (start, end) = bounds(&range, memory.len());
         let address = memory.address().saturating_add(start as u64);
         MemoryRegion::new(&self.domain, memory, (start, end), address, access)
     }
@@ -89,7 +90,7 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<MemoryRegion, CreateError> {
         let memory = memory.into();
-        let (start, end) = resolve(&range, memory.len());
+        let (start, end) = bounds(&range, memory.len());
         MemoryRegion::new(&self.domain, memory, (start, end), address, access)
     }
 

@@ -1,11 +1,12 @@
 //! Memory of a peer.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 use ferroce_transport::Remote;
 use ferroce_wire::Rkey;
 
 use crate::error::{ParseAddressError, PostError};
+use crate::ranges::bounds;
 
 /// What one must know of a peer's memory to use it. The peer gets it from
 /// [`MemoryRegion::remote`](crate::MemoryRegion::remote) and sends it in any way it likes.
@@ -27,16 +28,7 @@ impl RemoteRegion {
 
     /// A part of it. Whether the part is inside is checked when work is posted.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> RemoteSlice {
-        let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&last) => last.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.length.max(start),
-        };
+        let (start, end) = bounds(&range, self.length);
         RemoteSlice { region: *self, start, end }
     }
 

@@ -1,9 +1,10 @@
 //! Items: memory that frees itself.
 
 use std::fmt;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use ferroce_verbs::ranges::bounds;
 use ferroce_verbs::{AccessError, Lkey, LocalSlice, MemoryRegion, RemoteRegion, Rkey};
 
 use crate::buffer::Local;
@@ -192,16 +193,7 @@ impl Item {
 
     /// The offset in the region and the length of a range of this item.
     fn part(&self, range: &impl RangeBounds<usize>) -> Result<(usize, usize), AccessError> {
-        let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&last) => last.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => self.len().max(start),
-        };
+        let (start, end) = bounds(range, self.len());
         let len = end.saturating_sub(start);
         Ok((self.inside(start, len)?, len))
     }
