@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::device;
 use crate::error::ConnectError;
 use crate::half::Half;
-use crate::keeper;
+use crate::keeper::{self, Alarm};
 use crate::line::Managed;
 use crate::listener::{cm_options, refusal};
 use crate::options::{Options, Polling};
@@ -57,7 +57,7 @@ enum Step {
     Begin,
     Asked(Box<(Half, Connecting)>),
     /// Until when, and the waker that is called then.
-    Pause(Time, Option<Waker>),
+    Pause(Time, Option<Alarm>),
     Failed(Option<ConnectError>),
 }
 
@@ -102,9 +102,9 @@ impl Connect {
                     }
                 }
                 Step::Pause(end, _) if until(*end).is_zero() => self.step = Step::Begin,
-                Step::Pause(end, known) => {
-                    if !known.as_ref().is_some_and(|known| known.will_wake(context.waker())) {
-                        keeper::wake_at(*end, known.insert(context.waker().clone()));
+                Step::Pause(end, alarm) => {
+                    if !alarm.as_ref().is_some_and(|alarm| alarm.will_wake(context.waker())) {
+                        *alarm = keeper::wake_at(*end, context.waker());
                     }
                     return Poll::Pending;
                 }

@@ -2,6 +2,7 @@
 //! something to deliver, ones that owe their peer a word while the program does something else, and quiet
 //! ones whose peer may be gone. It also wakes attempts to connect that pause. It exists while there are such.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -19,6 +20,7 @@ static KEPT: Mutex<Kept> = Mutex::new(Kept {
     leaving: Vec::new(),
     calling: Vec::new(),
     pausing: Vec::new(),
+    alarms: 0,
     thread: None,
 });
 
@@ -29,9 +31,31 @@ struct Kept {
     leaving: Vec<Leaving>,
     /// Something happened that the program did not wait for.
     calling: Vec<Weak<Shared>>,
-    /// With the time at which each is woken.
-    pausing: Vec<(Time, Waker)>,
+    /// With the time at which each is woken, and the number of its [`Alarm`].
+    pausing: Vec<(Time, u64, Waker)>,
+    alarms: u64,
     thread: Option<Thread>,
+}
+
+/// A waker that is called at a time, unless this is dropped before.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    number: u64,
+    waker: Waker,
+}
+
+impl Alarm {
+    /// Whether it wakes the same task as this waker.
+    pub(crate) fn will_wake(&self, waker: &Waker) -> bool {
+        self.waker.will_wake(waker)
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        // A waker may do anything when it is dropped, so that happens outside of the lock.
+        let _gone: Vec<_> = kept().pausing.extract_if(.., |(_, number, _)| *number == self.number).collect();
+    }
 }
 
 struct Leaving {
@@ -63,17 +87,21 @@ impl Wake for Service {
     }
 }
 
-/// Has `waker` called at this time, or at once if there is no thread that could.
-pub(crate) fn wake_at(time: Time, waker: &Waker) {
+/// Has `waker` called at this time. Without a thread that could, it is called at once, and there is no alarm.
+pub(crate) fn wake_at(time: Time, waker: &Waker) -> Option<Alarm> {
     let mut kept = kept();
-    kept.pausing.push((time, waker.clone()));
+    let number = kept.alarms;
+    kept.alarms += 1;
+    kept.pausing.push((time, number, waker.clone()));
     kept.call();
     if kept.thread.is_some() {
-        return;
+        return Some(Alarm { number, waker: waker.clone() });
     }
-    kept.pausing.pop();
+    let alarm = kept.pausing.pop();
     drop(kept);
+    drop(alarm);
     waker.wake_by_ref();
+    None
 }
 
 /// Takes over a connection that was dropped.
@@ -105,6 +133,12 @@ fn kept() -> MutexGuard<'static, Kept> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Does something that calls wakers of the program. One that panics has said so by then, and the other connections
+/// are looked after all the same.
+fn guarded<R>(act: impl FnOnce() -> R) -> Option<R> {
+    panic::catch_unwind(AssertUnwindSafe(act)).ok()
+}
+
 fn run() {
     let waker = this_thread();
     loop {
@@ -113,13 +147,15 @@ fn run() {
             (std::mem::take(&mut kept.leaving), std::mem::take(&mut kept.calling))
         };
         for shared in calling.iter().filter_map(Weak::upgrade) {
-            shared.enter(|core| {
-                core.progress();
-                core.leave();
+            guarded(|| {
+                shared.enter(|core| {
+                    core.progress();
+                    core.leave();
+                });
             });
         }
         // Outside of the lock, for it may release memory and call wakers.
-        leaving.retain_mut(|leaving| !leaving.step(Some(&waker)));
+        leaving.retain_mut(|leaving| !guarded(|| leaving.step(Some(&waker))).unwrap_or(false));
         let time = now();
         let due: Vec<Arc<Shared>> = {
             let mut kept = kept();
@@ -133,15 +169,19 @@ fn run() {
             .collect()
         };
         for shared in due {
-            shared.enter(|core| {
-                core.progress();
-                core.probe_if_silent();
+            guarded(|| {
+                shared.enter(|core| {
+                    core.progress();
+                    core.probe_if_silent();
+                });
+                // The last handle may be gone meanwhile; then this lets go of all.
+                drop(shared);
             });
-            // The last handle may be gone meanwhile; then this lets go of all.
-            drop(shared);
         }
-        let rested: Vec<(Time, Waker)> = kept().pausing.extract_if(.., |(at, _)| *at <= time).collect();
-        rested.into_iter().for_each(|(_, waker)| waker.wake());
+        let rested: Vec<_> = kept().pausing.extract_if(.., |(at, ..)| *at <= time).collect();
+        for (.., waker) in rested {
+            guarded(|| waker.wake());
+        }
         let next = {
             let mut kept = kept();
             kept.leaving.append(&mut leaving);
@@ -152,7 +192,7 @@ fn run() {
             }
             let ends = leaving.iter().map(|leaving| leaving.end);
             let looks = watched.iter().map(|(_, at)| *at);
-            ends.chain(looks).chain(pausing.iter().map(|(at, _)| *at)).min()
+            ends.chain(looks).chain(pausing.iter().map(|(at, ..)| *at)).min()
         };
         park(next.map(until));
     }
@@ -190,5 +230,50 @@ fn close(core: &mut Core, ticket: &mut Option<u64>) -> bool {
             Poll::Ready(Ok(())) => true,
             Poll::Ready(Err(_)) => core.is_settled(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+
+    struct Told(Sender<&'static str>);
+
+    impl Wake for Told {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send("woken");
+        }
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that panics, on purpose");
+        }
+    }
+
+    /// It was: the entry of a call that was over stayed until its time came, with its task.
+    #[test]
+    fn an_alarm_that_is_dropped_is_forgotten() {
+        let (told, _hears) = channel();
+        let waker = Waker::from(Arc::new(Told(told)));
+        let alarm = wake_at(now() + Duration::from_secs(3600), &waker).unwrap();
+        let number = alarm.number;
+        let is_kept = || kept().pausing.iter().any(|(_, kept, _)| *kept == number);
+        assert!(is_kept() && alarm.will_wake(&waker));
+        drop(alarm);
+        assert!(!is_kept());
+    }
+
+    #[test]
+    fn a_waker_that_panics_does_not_stop_the_alarms_of_others() {
+        let (told, hears) = channel();
+        let soon = now();
+        let _panics = wake_at(soon, &Waker::from(Arc::new(Panics)));
+        let _wakes = wake_at(soon, &Waker::from(Arc::new(Told(told))));
+        assert_eq!(hears.recv(), Ok("woken"));
     }
 }

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::exposed::{Exposed, RemoteMemory};
 use crate::frame::Exposure;
 use crate::hello::Grant;
-use crate::keeper;
+use crate::keeper::{self, Alarm};
 use crate::place::{Place, physical};
 use crate::shared::Shared;
 
@@ -61,7 +61,7 @@ impl Connection {
     pub fn remote<'a>(&'a self, name: &'a str) -> Call<'a, impl Attempt<Output = RemoteMemory> + 'a> {
         let shared = self.shared();
         let limit = shared.name_timeout;
-        let (mut end, mut timed): (Option<Time>, Option<Waker>) = (None, None);
+        let (mut end, mut alarm): (Option<Time>, Option<Alarm>) = (None, None);
         Call::new(shared, move |waker: Option<&Waker>| {
             let end = *end.get_or_insert_with(|| now() + limit);
             let found = shared.poll_with(waker, |core, waker| {
@@ -79,9 +79,9 @@ impl Connection {
                 found
             });
             if let (true, Some(waker)) = (found.is_pending(), waker)
-                && !timed.as_ref().is_some_and(|known| known.will_wake(waker))
+                && !alarm.as_ref().is_some_and(|alarm| alarm.will_wake(waker))
             {
-                keeper::wake_at(end, timed.insert(waker.clone()));
+                alarm = keeper::wake_at(end, waker);
             }
             found.map_ok(|remote| RemoteMemory { remote })
         })
