@@ -161,7 +161,8 @@ impl Connection {
     }
 
     /// Waits until the peer's device has all that was sent, written and begun on this end before: messages that are long
-    /// enough to be announced have been read, and one-sided work is done. What other calls are still waiting to send is
+    /// enough to be announced have been read, and one-sided work is done. The peer reads long messages while its program
+    /// is in a call of the connection, so this may wait for that program. What other calls are still waiting to send is
     /// not meant.
     pub fn flush(&self) -> Call<'_, impl Attempt<Output = ()> + '_> {
         let mut mark: Option<Sent> = None;
