@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::link_abi;
+use crate::link_abi::{self, Build};
 use crate::say::say;
 use crate::shell::{Cmd, root, target_dir};
 
@@ -43,7 +43,7 @@ struct Ended {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     ensure!(Path::new(SUITE).exists(), "{SUITE} is missing: `cargo xtask setup` installs python3-pyverbs");
-    let library = link_abi::link(args.release)?;
+    let library = link_abi::link(Build::Alone { release: args.release })?;
     let folder = target_dir().join("conformance");
     let suite = folder.join("suite");
     // Python writes beside what it reads, and the packed files must be unpacked.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::link_abi;
+use crate::link_abi::{self, Build};
 use crate::say::say;
 use crate::shell::{Cmd, target_dir};
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // Commands run at the root of the repository; a relative prefix is relative to the caller.
     let prefix = std::path::absolute(&args.prefix).context("the prefix")?;
     let mut installed = install(&target_dir().join("release/ferroce"), &prefix)?;
-    installed.extend(install_library(&link_abi::link(true)?, &prefix)?);
+    installed.extend(install_library(&link_abi::link(Build::Alone { release: true })?, &prefix)?);
     for path in installed {
         say!("{}", path.display());
     }

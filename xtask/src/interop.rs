@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail, ensure};
 
 use crate::clock::Stopwatch;
-use crate::link_abi;
+use crate::link_abi::{self, Build};
 use crate::say::say;
 use crate::setup;
 use crate::shell::{Cmd, root, target_dir};
@@ -65,8 +65,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("interop: {missing}");
     }
     let program = build()?;
+    run_built(args, &program, Build::Alone { release: false })
+}
+
+fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
     // Stock programs at our end run on it.
-    let library = link_abi::link(false)?;
+    let library = link_abi::link(build)?;
     let watch = Stopwatch::start();
     let image = image::ready(&target_dir().join("interop"))?;
     let mut world = World::create()?;
@@ -82,7 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut guest = Guest::boot(&image, &shape, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
     let result = Cmd::new("ip")
-        .args(["netns", "exec", world.namespace(), &program, "--guest", world::GUEST])
+        .args(["netns", "exec", world.namespace(), program, "--guest", world::GUEST])
         .arg("--versions")
         .arg(image.join("versions"))
         .arg("--library")
@@ -95,7 +99,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if args.keep {
         world.keep();
-        say!("{}", how_to_use(&world, &guest, &program, &library));
+        say!("{}", how_to_use(&world, &guest, program, &library));
     }
     result
 }
@@ -106,7 +110,7 @@ pub(crate) fn check() -> Result<String> {
         ensure!(!setup::skipping_is_failing(), "{missing}");
         return Ok(format!("SKIPPED: {missing}"));
     }
-    run(&Args { short: true, ..Args::default() })?;
+    run_built(&Args { short: true, ..Args::default() }, &program(), Build::WithTests)?;
     Ok("against the kernel in a guest".into())
 }
 
@@ -125,7 +129,11 @@ pub(crate) fn missing() -> Option<String> {
 
 fn build() -> Result<String> {
     Cmd::cargo("build --quiet -p ferroce-interop").run()?;
-    Ok(target_dir().join("debug/ferroce-interop").to_string_lossy().into_owned())
+    Ok(program())
+}
+
+fn program() -> String {
+    target_dir().join("debug/ferroce-interop").to_string_lossy().into_owned()
 }
 
 /// What is measured in the guest: with all that it needs inside, so that it does not matter whose libraries are there.

@@ -34,18 +34,38 @@ pub(crate) const SONAME: &str = "libibverbs.so.1";
 pub(crate) const PLAIN: &str = "libibverbs.so";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let folder = link(args.release)?;
+    let folder = link(Build::Alone { release: args.release })?;
     say!("link-abi: {}", folder.join(SONAME).display());
     say!("link-abi: use it with LD_LIBRARY_PATH={} or `ferroce run -- PROGRAM`", folder.display());
     Ok(())
 }
 
+/// How the archive is compiled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// By itself, as for a release or not.
+    Alone { release: bool },
+    /// With the program of `interop` and everything that `cargo test --workspace` compiles. Alone, its dependencies
+    /// have fewer features, and all of them would be compiled a second time.
+    WithTests,
+}
+
+impl Build {
+    /// Compiles, and returns the folder with what came of it.
+    fn run(self) -> Result<PathBuf> {
+        let (line, profile) = match self {
+            Self::Alone { release: false } => ("build -p ferroce-abi", "debug"),
+            Self::Alone { release: true } => ("build -p ferroce-abi --release", "release"),
+            Self::WithTests => ("build --workspace --lib --tests --examples --bin ferroce-interop", "debug"),
+        };
+        Cmd::cargo(line).run()?;
+        Ok(target_dir().join(profile))
+    }
+}
+
 /// Links, and returns the folder of the libraries.
-pub(crate) fn link(release: bool) -> Result<PathBuf> {
-    let cmd = Cmd::cargo("build -p ferroce-abi");
-    let (cmd, profile) = if release { (cmd.arg("--release"), "release") } else { (cmd, "debug") };
-    cmd.run()?;
-    let built = target_dir().join(profile);
+pub(crate) fn link(build: Build) -> Result<PathBuf> {
+    let built = build.run()?;
     let folder = built.join("abi");
     fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
     let exports = fs::read_to_string(root().join(EXPORTS)).with_context(|| format!("reading {EXPORTS}"))?;

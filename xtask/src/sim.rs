@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::shell::Cmd;
+use crate::shell::{Cmd, target_dir};
 
 /// Options of `cargo xtask sim`.
 #[derive(clap::Args)]
@@ -46,9 +46,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Runs the simulator with these arguments. Planted bugs need a build of their own.
 pub(crate) fn run_with<T: AsRef<str>>(args: &[T]) -> Result<()> {
-    let mut cmd = Cmd::cargo("run --quiet -p ferroce-sim");
-    if args.iter().any(|arg| arg.as_ref() == "--planted") {
-        cmd = cmd.args(["--features", "planted"]);
+    let args = || args.iter().map(AsRef::as_ref);
+    if args().any(|arg| arg == "--planted") {
+        return Cmd::cargo("run --quiet -p ferroce-sim --features planted --").args(args()).run();
     }
-    cmd.arg("--").args(args.iter().map(AsRef::as_ref)).run()
+    // As the tests are compiled, so that nothing is compiled twice.
+    Cmd::cargo("build --quiet --workspace --bin ferroce-sim").run()?;
+    Cmd::new(target_dir().join("debug/ferroce-sim")).args(args()).run()
 }

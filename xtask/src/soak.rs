@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 
 use crate::clock::{Stopwatch, Took};
 use crate::fuzz;
+use crate::link_abi::Build;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
@@ -72,7 +73,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         shows: "perftest in every way it has, 50 pairs at once, pairs that are killed, on the drop-in library",
         minutes: 8,
         run: whole(|| {
-            let abi = link_abi::link(false)?;
+            let abi = link_abi::link(Build::Alone { release: false })?;
             let cmd = Cmd::cargo("test -p ferroce-abi --test stock").env("FERROCE_SOAK", "1");
             cmd.env(link_abi::FOLDER, abi.display().to_string()).env(setup::REQUIRE_ALL, "1").run()
         }),

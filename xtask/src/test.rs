@@ -4,6 +4,7 @@ use anyhow::{Result, bail, ensure};
 use clap::builder::PossibleValuesParser;
 
 use crate::clock::Stopwatch;
+use crate::link_abi::Build;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, target_dir};
@@ -122,7 +123,7 @@ fn fuzz_check() -> Result<String> {
 fn tests() -> Result<String> {
     let (mut passed, mut skipped) = (0, 0);
     // Stock programs run on the drop-in library, which cargo cannot link.
-    let abi = link_abi::link(false)?;
+    let abi = link_abi::link(Build::WithTests)?;
     let cmd = Cmd::cargo("test --workspace").env(setup::REQUIRE_ALL, setup::require_all());
     let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
     cmd.run_seeing(|line| {

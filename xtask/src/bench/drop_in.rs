@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::Args;
 use super::line::Line;
 use super::table::Spread;
-use crate::link_abi;
+use crate::link_abi::{self, Build};
 use crate::say::{complain, say};
 use crate::shell::{Cmd, root, target_dir};
 
@@ -85,7 +85,7 @@ struct Programs {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let library = link_abi::link(true)?;
+    let library = link_abi::link(Build::Alone { release: true })?;
     Cmd::cargo("build --release -p ferroce-cli").run()?;
     let programs = Programs { ferroce: target_dir().join("release/ferroce"), library, pin: args.pin };
     let repeats = args.repeats.unwrap_or(if args.quick { 1 } else { 5 });
