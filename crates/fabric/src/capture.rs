@@ -19,7 +19,7 @@ use ferroce_wire::Flow;
 use ferroce_wire::net::{Ip, Ipv4, Ipv6, Udp};
 use thiserror::Error;
 
-use super::{Fabric, Inbox, Outbox, PORT, Received, Route, Sent};
+use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Received, Route, Sent};
 pub use file::CaptureCounts;
 use file::{Direction, PcapNg};
 
@@ -152,6 +152,10 @@ impl<F: Fabric> Fabric for Capture<F> {
 
     fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16 {
         self.inner.source_port(wanted, local)
+    }
+
+    fn require_port(&mut self, wanted: u16, local: IpAddr) -> Result<(), PortRefusal> {
+        self.inner.require_port(wanted, local)
     }
 
     fn send(&mut self, outbox: &mut Outbox) -> Sent {

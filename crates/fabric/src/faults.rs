@@ -15,7 +15,7 @@ use plan::Fate;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-use super::{Fabric, Inbox, Outbox, Route, Run, Sent, Toward};
+use super::{Fabric, Inbox, Outbox, PortRefusal, Route, Run, Sent, Toward};
 pub use plan::{FaultPlan, FaultPlanError};
 
 /// A fabric that does harm to what is sent through it.
@@ -156,6 +156,10 @@ impl<F: Fabric> Fabric for Faults<F> {
 
     fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16 {
         self.way.inner.source_port(wanted, local)
+    }
+
+    fn require_port(&mut self, wanted: u16, local: IpAddr) -> Result<(), PortRefusal> {
+        self.way.inner.require_port(wanted, local)
     }
 
     /// What is held counts as sent when it leaves, a lost packet at once, a double twice.

@@ -10,6 +10,7 @@ pub mod faults;
 mod inbox;
 mod outbox;
 mod path;
+mod port_refusal;
 pub mod udp;
 mod verify;
 
@@ -22,6 +23,7 @@ use ferroce_wire::Flow;
 pub use inbox::{Inbox, Received};
 pub use outbox::{Outbox, Run, Toward};
 pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
+pub use port_refusal::PortRefusal;
 pub use verify::{Ends, Verifier};
 
 /// The UDP port of RoCEv2.
@@ -90,6 +92,16 @@ pub trait Fabric: Send {
     /// true until the next call of [`send`](Self::send) has returned.
     fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16;
 
+    /// Whether packets can leave from this source port and no other, until the next call of
+    /// [`send`](Self::send) has returned.
+    ///
+    /// # Errors
+    /// Why they cannot.
+    fn require_port(&mut self, wanted: u16, local: IpAddr) -> Result<(), PortRefusal> {
+        let port = self.source_port(wanted, local);
+        if port == wanted { Ok(()) } else { Err(PortRefusal::Fixed { port }) }
+    }
+
     /// Sends everything in the outbox and empties it. What cannot be sent is lost and counted.
     fn send(&mut self, outbox: &mut Outbox) -> Sent;
 
@@ -138,6 +150,10 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn source_port(&mut self, wanted: u16, local: IpAddr) -> u16 {
         (**self).source_port(wanted, local)
+    }
+
+    fn require_port(&mut self, wanted: u16, local: IpAddr) -> Result<(), PortRefusal> {
+        (**self).require_port(wanted, local)
     }
 
     fn send(&mut self, outbox: &mut Outbox) -> Sent {

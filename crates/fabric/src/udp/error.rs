@@ -74,6 +74,20 @@ pub enum SocketError {
     },
 }
 
+impl SocketError {
+    /// The error of the system behind it.
+    pub(super) fn errno(&self) -> i32 {
+        match self {
+            Self::PortTaken { .. } => libc::EADDRINUSE,
+            Self::NoSuchInterface { .. } => libc::ENODEV,
+            Self::NoSuchAddress { .. } => libc::EADDRNOTAVAIL,
+            Self::NotPermitted { source, .. } | Self::System { source, .. } => {
+                source.raw_os_error().unwrap_or(0)
+            }
+        }
+    }
+}
+
 /// Names what was asked for: an interface, or one address of it.
 fn place(interface: &str, address: Option<IpAddr>) -> String {
     address.map_or_else(|| format!("interface {interface}"), |address| format!("{address} on {interface}"))

@@ -26,11 +26,11 @@ pub use messages::Messages;
 pub use name::Name;
 pub use receiving::Receiving;
 use segments::Segments;
-use senders::Senders;
+use senders::{Need, Senders};
 use sending::Sending;
 pub use socket::{Binding, Sharing, Socket};
 
-use super::{Fabric, Inbox, Outbox, PORT, Run, Sent};
+use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Run, Sent};
 use ferroce_sys::fork::Record;
 
 /// How to open a [`UdpFabric`].
@@ -159,6 +159,22 @@ impl UdpFabric {
     }
 }
 
+impl UdpFabric {
+    /// Promises that packets can leave from this port until the next call of [`send`](Fabric::send) has returned. Other
+    /// processes of this user may use it too: such a socket only sends.
+    fn promise(&mut self, wanted: u16, need: Need) -> Result<(), PortRefusal> {
+        let (binding, record) = (&self.binding, self.record);
+        let open = || {
+            let socket = Socket::open_for(record, binding, wanted, Sharing::Shared);
+            let socket = socket.map_err(|error| PortRefusal::from_errno(error.errno()))?;
+            let ignoring = socket.prepare_to_ignore();
+            ignoring.map_err(|error| PortRefusal::from_errno(error.raw_os_error().unwrap_or(0)))?;
+            Ok(socket)
+        };
+        self.senders.promise(wanted, need, open)
+    }
+}
+
 fn binding(config: &UdpConfig) -> Binding {
     Binding { interface: config.interface.clone(), address: config.address, send_buffer: config.send_buffer }
 }
@@ -179,15 +195,14 @@ impl Fabric for UdpFabric {
     /// A port that another program has, and a seventeenth port between two calls of
     /// [`send`](Fabric::send), become the port that packets are received on.
     fn source_port(&mut self, wanted: u16, _local: IpAddr) -> u16 {
-        if wanted == 0 || wanted == self.port {
+        if wanted == 0 || wanted == self.port || self.promise(wanted, Need::Wish).is_err() {
             return self.port;
         }
-        let (binding, record) = (&self.binding, self.record);
-        let open = || {
-            let socket = Socket::open_for(record, binding, wanted, Sharing::Alone).ok()?;
-            socket.prepare_to_ignore().ok().map(|()| socket)
-        };
-        if self.senders.promise(wanted, open) { wanted } else { self.port }
+        wanted
+    }
+
+    fn require_port(&mut self, wanted: u16, _local: IpAddr) -> Result<(), PortRefusal> {
+        if wanted == self.port { Ok(()) } else { self.promise(wanted, Need::Must) }
     }
 
     /// A run from a port that was not promised since the last call is lost, and counted as

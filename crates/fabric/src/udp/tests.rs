@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, UdpSocket};
 use allocation_counter::measure;
 
 use super::super::{Received, Route, Toward};
-use super::senders::PLACES;
+use super::senders::{PLACES, WISHES};
 use super::*;
 
 const V4: (&str, &str) = ("127.0.0.2", "127.0.0.3");
@@ -201,7 +201,7 @@ fn spread(fabric: &UdpFabric) -> u16 {
 fn any_port(fabric: &mut UdpFabric, ends: (&str, &str)) -> (u16, Route) {
     let from = spread(fabric);
     let found = (from..=u16::MAX).map(|port| (port, route(fabric, ends, port)));
-    found.take(PLACES).find(|(port, route)| route.source_port == *port).expect("no free port")
+    found.take(WISHES).find(|(port, route)| route.source_port == *port).expect("no free port")
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn more_ports_than_sockets_work_one_after_the_other() {
     }
     let promised: Vec<_> = (base..base + 40).map(|wanted| route(&mut sender, V4, wanted)).collect();
     let own = promised.iter().filter(|route| route.source_port != sender.local_port()).count();
-    assert!((1..=PLACES).contains(&own), "{own} promises at once");
+    assert!((1..=WISHES).contains(&own), "{own} promises at once");
     let mut outbox = Outbox::new(4096, 64);
     for route in &promised {
         put(&mut outbox, route, b"x", (64, 65_487));
@@ -263,6 +263,36 @@ fn more_ports_than_sockets_work_one_after_the_other() {
     assert_eq!(sender.send(&mut outbox).packets, 40);
     let ports: Vec<_> = collect(&mut receiver, 40).iter().map(|(came, _)| came.source.1).collect();
     assert_eq!(ports, promised.iter().map(|route| route.source_port).collect::<Vec<_>>());
+}
+
+#[test]
+fn ports_that_are_required_are_used_all_at_once() {
+    let (mut sender, mut receiver) = pair(true, true);
+    let local = V4.0.parse().unwrap();
+    let base = spread(&sender);
+    let mut outbox = Outbox::new(65_536, PLACES);
+    let ports: Vec<u16> =
+        (base..).filter(|port| sender.require_port(*port, local).is_ok()).take(200).collect();
+    for &port in &ports {
+        let way = Route { source_port: port, ..route(&mut sender, V4, 0) };
+        put(&mut outbox, &way, b"x", (64, 65_487));
+    }
+    assert_eq!(sender.send(&mut outbox).packets, 200);
+    let came: Vec<_> = collect(&mut receiver, 200).iter().map(|(came, _)| came.source.1).collect();
+    assert_eq!(came, ports);
+}
+
+#[test]
+fn a_required_port_is_shared_with_our_own_and_refused_if_another_program_has_it() {
+    let (mut sender, mut other) = pair(true, true);
+    let local = V4.0.parse().unwrap();
+    let (port, _) = any_port(&mut sender, V4);
+    assert_eq!(other.require_port(port, local), Ok(()), "as another process of this user would");
+    let alone = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    let taken = alone.local_addr().unwrap().port();
+    assert_eq!(sender.require_port(taken, local), Err(PortRefusal::InUse));
+    drop(alone);
+    assert_eq!(sender.require_port(taken, local), Ok(()), "it is asked for again");
 }
 
 #[test]
