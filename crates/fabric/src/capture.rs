@@ -19,7 +19,7 @@ use ferroce_wire::Flow;
 use ferroce_wire::net::{Ip, Ipv4, Ipv6, Udp};
 use thiserror::Error;
 
-use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Received, Route, Sent};
+use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Received, Route, Sent, Tiding};
 pub use file::CaptureCounts;
 use file::{Direction, PcapNg};
 
@@ -189,6 +189,14 @@ impl<F: Fabric> Fabric for Capture<F> {
 
     fn show_marks(&mut self) {
         self.inner.show_marks();
+    }
+
+    fn follow(&mut self) -> io::Result<()> {
+        self.inner.follow()
+    }
+
+    fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
+        self.inner.tidings(tell);
     }
 
     fn dropped(&self) -> u64 {

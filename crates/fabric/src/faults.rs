@@ -15,7 +15,7 @@ use plan::Fate;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-use super::{Fabric, Inbox, Outbox, PortRefusal, Route, Run, Sent, Toward};
+use super::{Fabric, Inbox, Outbox, PortRefusal, Route, Run, Sent, Tiding, Toward};
 pub use plan::{FaultPlan, FaultPlanError};
 
 /// A fabric that does harm to what is sent through it.
@@ -203,6 +203,14 @@ impl<F: Fabric> Fabric for Faults<F> {
 
     fn show_marks(&mut self) {
         self.way.inner.show_marks();
+    }
+
+    fn follow(&mut self) -> io::Result<()> {
+        self.way.inner.follow()
+    }
+
+    fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
+        self.way.inner.tidings(tell);
     }
 
     fn dropped(&self) -> u64 {

@@ -11,6 +11,7 @@ mod inbox;
 mod outbox;
 mod path;
 mod port_refusal;
+mod tiding;
 pub mod udp;
 mod verify;
 
@@ -24,6 +25,7 @@ pub use inbox::{Inbox, Received};
 pub use outbox::{Outbox, Run, Toward};
 pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
 pub use port_refusal::PortRefusal;
+pub use tiding::{PathError, PathErrorKind, Tiding};
 pub use verify::{Ends, Verifier};
 
 /// The UDP port of RoCEv2.
@@ -125,6 +127,18 @@ pub trait Fabric: Send {
     /// costs time with every one of them.
     fn show_marks(&mut self);
 
+    /// From now on datagrams come with the time of their arrival, the times at which stamped runs leave are told, and
+    /// so is what routers and hosts send back.
+    ///
+    /// # Errors
+    /// The network tells no such things.
+    fn follow(&mut self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Tells what became of packets that have left, if they are [followed](Self::follow).
+    fn tidings(&mut self, _tell: &mut dyn FnMut(Tiding<'_>)) {}
+
     /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
     fn dropped(&self) -> u64 {
         0
@@ -170,6 +184,14 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn show_marks(&mut self) {
         (**self).show_marks();
+    }
+
+    fn follow(&mut self) -> io::Result<()> {
+        (**self).follow()
+    }
+
+    fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
+        (**self).tidings(tell);
     }
 
     fn dropped(&self) -> u64 {

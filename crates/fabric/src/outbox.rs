@@ -43,6 +43,8 @@ pub struct Run {
     pub packets: usize,
     /// The slot of the queue pairs that they are for. The kernel steers a run by its first packet.
     pub slot: u8,
+    /// What the engine calls this run, which is one packet then, if it wants to know when it left.
+    pub stamp: Option<u32>,
 }
 
 impl Outbox {
@@ -107,7 +109,8 @@ impl Outbox {
     pub fn place(&self, to: Toward<'_>, len: usize, more: bool, limits: (usize, usize)) -> usize {
         match self.runs.last() {
             Some(run)
-                if (to.is_known || (run.route == *to.route && run.slot == to.slot))
+                if run.stamp.is_none()
+                    && (to.is_known || (run.route == *to.route && run.slot == to.slot))
                     && len <= run.segment
                     && run.len == run.segment * run.packets
                     && !(more && len < run.segment && run.packets < LONG)
@@ -130,9 +133,26 @@ impl Outbox {
             }
             _ => {
                 let (route, slot) = (*to.route, to.slot);
-                self.runs.push(Run { route, start: self.used, len, segment: len, packets: 1, slot });
+                self.runs.push(Run {
+                    route,
+                    start: self.used,
+                    len,
+                    segment: len,
+                    packets: 1,
+                    slot,
+                    stamp: None,
+                });
             }
         }
+        self.used += len;
+    }
+
+    /// Takes the packet that was written into [`room`](Self::room) as a run of its own; when it left will be told
+    /// under this name.
+    pub fn commit_stamped(&mut self, to: Toward<'_>, len: usize, ticket: u32) {
+        let (route, slot) = (*to.route, to.slot);
+        let stamp = Some(ticket);
+        self.runs.push(Run { route, start: self.used, len, segment: len, packets: 1, slot, stamp });
         self.used += len;
     }
 

@@ -16,6 +16,8 @@ pub enum Watch {
     WhileReadable,
     /// Once for each arrival.
     EachArrival,
+    /// As long as it has errors to tell.
+    WhileErrors,
 }
 
 impl Watch {
@@ -23,9 +25,14 @@ impl Watch {
         match self {
             Self::WhileReadable => libc::EPOLLIN.cast_unsigned(),
             Self::EachArrival => (libc::EPOLLIN | libc::EPOLLET).cast_unsigned(),
+            // These are told without being asked for.
+            Self::WhileErrors => 0,
         }
     }
 }
+
+/// Descriptors that one look finds ready at most.
+const READY: usize = 16;
 
 /// A set of descriptors that one thread sleeps on.
 #[derive(Debug)]
@@ -51,7 +58,15 @@ impl Epoll {
     /// # Errors
     /// The descriptor is not open, or is in the set.
     pub fn add(&self, fd: RawFd, watch: Watch) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_ADD, fd, watch.events())
+        self.add_marked(fd, watch, 0)
+    }
+
+    /// Adds a descriptor that [`ready`](Self::ready) tells by this mark.
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn add_marked(&self, fd: RawFd, watch: Watch, mark: u64) -> io::Result<()> {
+        self.control(libc::EPOLL_CTL_ADD, fd, watch.events(), mark)
     }
 
     /// Takes a descriptor out.
@@ -59,11 +74,27 @@ impl Epoll {
     /// # Errors
     /// It is not in the set.
     pub fn remove(&self, fd: RawFd) -> io::Result<()> {
-        self.control(libc::EPOLL_CTL_DEL, fd, 0)
+        self.control(libc::EPOLL_CTL_DEL, fd, 0, 0)
     }
 
-    fn control(&self, action: libc::c_int, fd: RawFd, events: u32) -> io::Result<()> {
-        let mut event = libc::epoll_event { events, u64: 0 };
+    /// The marks of some descriptors that would end a sleep at once, without sleeping. Those that are left out
+    /// come first the next time.
+    pub fn ready(&self) -> impl Iterator<Item = u64> + use<> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; READY];
+        let most = i32::try_from(READY).unwrap_or(1);
+        // SAFETY: the pointer is to so many events, which live during the call.
+        let found = unsafe { libc::epoll_wait(self.set.as_raw_fd(), events.as_mut_ptr(), most, 0) };
+        events.into_iter().take(usize::try_from(found).unwrap_or(0)).map(|event| event.u64)
+    }
+
+    /// The descriptor of the set itself: readable while one of its descriptors would end a sleep.
+    #[must_use]
+    pub fn raw(&self) -> RawFd {
+        self.set.as_raw_fd()
+    }
+
+    fn control(&self, action: libc::c_int, fd: RawFd, events: u32, mark: u64) -> io::Result<()> {
+        let mut event = libc::epoll_event { events, u64: mark };
         // SAFETY: the pointer is to an event that lives during the call.
         let done = unsafe { libc::epoll_ctl(self.set.as_raw_fd(), action, fd, &raw mut event) };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

@@ -84,6 +84,11 @@ impl Control {
         }
     }
 
+    /// Asks for the time at which the datagram leaves, beside what [`describe`](Self::describe) has written.
+    pub(super) fn ask_for_stamp(&mut self) {
+        self.push(libc::SOL_SOCKET, libc::SO_TIMESTAMPING, &libc::SOF_TIMESTAMPING_TX_SOFTWARE.to_ne_bytes());
+    }
+
     /// What is in the first `used` bytes, as the kernel has written them.
     #[must_use]
     pub fn notes(&self, used: usize) -> Notes {
@@ -146,7 +151,7 @@ const WORD: usize = size_of::<usize>();
 const HEADER: usize = WORD + 8;
 
 /// The first message (level, type, value) and what follows it.
-fn split(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
+pub(super) fn split(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
     let len = usize::from_ne_bytes(*bytes.first_chunk()?);
     let level = c_int::from_ne_bytes(*bytes.get(WORD..)?.first_chunk()?);
     let kind = c_int::from_ne_bytes(*bytes.get(WORD + 4..)?.first_chunk()?);

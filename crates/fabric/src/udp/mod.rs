@@ -6,8 +6,11 @@
 
 mod control;
 mod error;
+mod error_queue;
 mod messages;
 mod name;
+mod news;
+mod outgoing;
 mod receiving;
 mod segments;
 mod senders;
@@ -24,13 +27,15 @@ pub use control::Control;
 pub use error::SocketError;
 pub use messages::Messages;
 pub use name::Name;
+use news::{MAIN, News};
+use outgoing::Outgoing;
 pub use receiving::Receiving;
 use segments::Segments;
 use senders::{Need, Senders};
 use sending::Sending;
 pub use socket::{Binding, Sharing, Socket};
 
-use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Run, Sent};
+use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Run, Sent, Tiding};
 use ferroce_sys::fork::Record;
 
 /// How to open a [`UdpFabric`].
@@ -74,12 +79,13 @@ impl UdpConfig {
 /// Packets over UDP sockets.
 pub struct UdpFabric {
     binding: Binding,
-    main: Socket,
-    descriptors: [RawFd; 1],
+    main: Outgoing,
+    descriptors: [RawFd; 2],
     port: u16,
     receive_buffer: usize,
     coalescing: bool,
-    senders: Senders<Socket>,
+    senders: Senders<Outgoing>,
+    news: News,
     /// What keeps the sockets for sending from forked children.
     record: Option<&'static Record>,
     sending: Sending,
@@ -114,15 +120,17 @@ impl UdpFabric {
         // It may be on from an earlier owner of the socket.
         let wish = libc::c_int::from(config.coalescing);
         let coalescing = main.set(libc::SOL_UDP, libc::UDP_GRO, wish).is_ok() && config.coalescing;
+        let news = News::new().map_err(|error| refused("open a set of descriptors", error))?;
         let segments = if config.segmentation { Segments::of(&main) } else { Segments::SINGLE };
         Ok(Self {
             binding: binding(config),
-            descriptors: [main.raw()],
-            main,
+            descriptors: [main.raw(), news.descriptor()],
+            main: Outgoing::new(main),
             port,
             receive_buffer: usize::try_from(granted).unwrap_or(0),
             coalescing,
             senders: Senders::new(),
+            news,
             record: None,
             sending: Sending::new(segments, config.peer_port, config.address),
             receiving: Receiving::new(config.address),
@@ -163,13 +171,16 @@ impl UdpFabric {
     /// Promises that packets can leave from this port until the next call of [`send`](Fabric::send) has returned. Other
     /// processes of this user may use it too: such a socket only sends.
     fn promise(&mut self, wanted: u16, need: Need) -> Result<(), PortRefusal> {
-        let (binding, record) = (&self.binding, self.record);
+        let (binding, record, news) = (&self.binding, self.record, &self.news);
         let open = || {
             let socket = Socket::open_for(record, binding, wanted, Sharing::Shared);
             let socket = socket.map_err(|error| PortRefusal::from_errno(error.errno()))?;
             let ignoring = socket.prepare_to_ignore();
             ignoring.map_err(|error| PortRefusal::from_errno(error.raw_os_error().unwrap_or(0)))?;
-            Ok(socket)
+            let mut outgoing = Outgoing::new(socket);
+            // Without it packets leave all the same, and what becomes of them is not told.
+            let _ = news.follow(&mut outgoing, wanted);
+            Ok(outgoing)
         };
         self.senders.promise(wanted, need, open)
     }
@@ -211,9 +222,9 @@ impl Fabric for UdpFabric {
         let mut sent = Sent::default();
         for runs in outbox.runs().chunk_by(|one, next| one.route.source_port == next.route.source_port) {
             let port = runs[0].route.source_port;
-            let socket = if port == self.port { Some(&self.main) } else { self.senders.get(port) };
-            match socket {
-                Some(socket) => self.sending.send(socket, outbox, runs, &mut sent),
+            let outgoing = if port == self.port { Some(&mut self.main) } else { self.senders.get_mut(port) };
+            match outgoing {
+                Some(outgoing) => self.sending.send(outgoing, outbox, runs, &mut sent),
                 None => sent.unreachable += runs.iter().map(|run: &Run| run.packets as u64).sum::<u64>(),
             }
         }
@@ -223,15 +234,30 @@ impl Fabric for UdpFabric {
     }
 
     fn receive(&mut self, inbox: &mut Inbox) -> io::Result<()> {
-        self.receiving.receive(&self.main, inbox)
+        self.receiving.receive(self.main.socket(), inbox)
     }
 
     fn receive_next(&mut self, inbox: &mut Inbox) -> io::Result<()> {
-        self.receiving.receive_next(&self.main, inbox)
+        self.receiving.receive_next(self.main.socket(), inbox)
     }
 
     fn show_marks(&mut self) {
-        self.main.show_marks();
+        self.main.socket().show_marks();
+    }
+
+    fn follow(&mut self) -> io::Result<()> {
+        let Self { news, main, senders, .. } = self;
+        if news.begin() {
+            main.socket().stamp_arrivals()?;
+            news.follow(main, MAIN)?;
+            senders.each(|port, outgoing| news.follow(outgoing, port))?;
+        }
+        Ok(())
+    }
+
+    fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
+        let Self { news, main, senders, port, .. } = self;
+        news.tell(main, *port, senders, tell);
     }
 
     fn descriptors(&self) -> &[RawFd] {

@@ -89,8 +89,21 @@ impl<S> Senders<S> {
     }
 
     /// The socket of a port that was promised.
+    #[cfg(test)]
     pub(super) fn get(&self, port: u16) -> Option<&S> {
         self.places[self.find(port)?].socket.as_ref().ok()
+    }
+
+    /// The socket of a port that was promised, to be used.
+    pub(super) fn get_mut(&mut self, port: u16) -> Option<&mut S> {
+        let at = self.find(port)?;
+        self.places[at].socket.as_mut().ok()
+    }
+
+    /// Does something with every socket, until it fails.
+    pub(super) fn each<E>(&mut self, mut act: impl FnMut(u16, &mut S) -> Result<(), E>) -> Result<(), E> {
+        let mut open = self.ports.iter().zip(&mut self.places);
+        open.try_for_each(|(port, place)| place.socket.as_mut().map_or(Ok(()), |socket| act(*port, socket)))
     }
 
     /// All that was promised has been sent.

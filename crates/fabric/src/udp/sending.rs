@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use super::super::{Outbox, Run, Sent};
 use super::messages::{BATCH, Messages};
 use super::name::Name;
+use super::outgoing::Outgoing;
 use super::segments::Segments;
-use super::socket::Socket;
 
 /// What sending needs and keeps from one call to the next.
 pub(super) struct Sending {
@@ -32,9 +32,9 @@ impl Sending {
     }
 
     /// Sends these runs of the outbox from this socket, and counts what became of them.
-    pub(super) fn send(&mut self, socket: &Socket, outbox: &Outbox, runs: &[Run], sent: &mut Sent) {
+    pub(super) fn send(&mut self, outgoing: &mut Outgoing, outbox: &Outbox, runs: &[Run], sent: &mut Sent) {
         self.units.clear();
-        let mut batch = Batch { sending: self, socket, outbox, sent };
+        let mut batch = Batch { sending: self, outgoing, outbox, sent };
         for run in runs {
             batch.add(run);
         }
@@ -53,7 +53,7 @@ struct Unit {
 /// into it.
 struct Batch<'a> {
     sending: &'a mut Sending,
-    socket: &'a Socket,
+    outgoing: &'a mut Outgoing,
     outbox: &'a Outbox,
     sent: &'a mut Sent,
 }
@@ -78,7 +78,7 @@ impl Batch<'_> {
     fn name(&self, run: &Run) -> Option<Name> {
         let route = &run.route;
         let same = route.local.is_ipv4() == route.remote.is_ipv4();
-        let name = Name::new(self.socket.family(), route.remote, self.sending.peer_port);
+        let name = Name::new(self.outgoing.socket().family(), route.remote, self.sending.peer_port);
         name.filter(|_| same)
     }
 
@@ -88,24 +88,39 @@ impl Batch<'_> {
         }
         let at = self.sending.units.len();
         let bound = self.sending.bound;
-        self.sending.messages.control(at).describe(&run.route, cut, bound);
+        let control = self.sending.messages.control(at);
+        control.describe(&run.route, cut, bound);
+        let stamp = run.stamp.filter(|_| self.outgoing.can_stamp());
+        if stamp.is_some() {
+            control.ask_for_stamp();
+        }
         self.sending.messages.outgoing(at, bytes, name);
-        self.sending.units.push(Unit { run: *run, packets });
+        self.sending.units.push(Unit { run: Run { stamp, ..*run }, packets });
     }
 
     /// Sends all messages of the batch; those that the system refuses are lost.
     fn flush(&mut self) {
         let end = self.sending.units.len();
         let mut at = 0;
+        let mut may_be_old = self.outgoing.hears();
         while at < end {
             match self.call(at, end) {
                 Ok(taken) => {
                     let units = &self.sending.units[at..at + taken];
                     self.sent.packets += units.iter().map(|unit| unit.packets as u64).sum::<u64>();
+                    for ticket in units.iter().filter_map(|unit| unit.run.stamp) {
+                        self.outgoing.stamped(ticket);
+                    }
                     at += taken;
                 }
+                // The kernel tells what became of an earlier packet by refusing a later one, once.
+                Err(_) if may_be_old => may_be_old = false,
                 Err(error) => {
+                    may_be_old = self.outgoing.hears();
                     let unit = self.sending.units[at];
+                    if unit.run.stamp.is_some() {
+                        self.outgoing.refused();
+                    }
                     match error.raw_os_error() {
                         Some(libc::EINVAL | libc::EIO) if unit.packets > 1 => self.send_singly(at, &unit.run),
                         _ => self.lose(unit.packets, &error),
@@ -140,7 +155,7 @@ impl Batch<'_> {
     fn call(&mut self, from: usize, to: usize) -> io::Result<usize> {
         loop {
             self.sent.calls += 1;
-            let (messages, socket) = (&mut self.sending.messages, self.socket.raw());
+            let (messages, socket) = (&mut self.sending.messages, self.outgoing.socket().raw());
             let result = if to - from == 1 {
                 // SAFETY: entries `from..to` were set by `push` or `send_singly` since the batch was begun,
                 // with bytes of the outbox, which this batch borrows.

@@ -277,6 +277,26 @@ impl Socket {
         result < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
     }
 
+    /// Has the kernel tell of packets that routers or hosts have sent back. From then on such news also ends a call
+    /// that has nothing to do with it, once.
+    pub(super) fn hear_of_errors(&self) -> io::Result<()> {
+        self.set(libc::IPPROTO_IP, libc::IP_RECVERR, 1)?;
+        if self.family == Family::V6 {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1)?;
+        }
+        Ok(())
+    }
+
+    /// Has the kernel tell when each datagram came.
+    pub(super) fn stamp_arrivals(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)
+    }
+
+    /// Forgets an error that no call has told yet.
+    pub(super) fn forget_error(&self) {
+        let _ = self.get(libc::SOL_SOCKET, libc::SO_ERROR);
+    }
+
     /// Keeps next to nothing of what may come: no thread will read it.
     pub fn prepare_to_ignore(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)

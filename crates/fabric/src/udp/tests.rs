@@ -2,10 +2,12 @@
 //! that tests can run beside each other and beside a device.
 
 use std::net::{Ipv6Addr, UdpSocket};
+use std::time::Duration;
 
 use allocation_counter::measure;
+use ferroce_sys::clock::since_1970;
 
-use super::super::{Received, Route, Toward};
+use super::super::{PathError, PathErrorKind, Received, Route, Toward};
 use super::senders::{PLACES, WISHES};
 use super::*;
 
@@ -226,7 +228,7 @@ fn packets_leave_from_the_promised_port() {
 fn no_socket_fragments_over_either_family() {
     let (mut sender, _receiver) = pair(true, true);
     let (port, _) = any_port(&mut sender, V4);
-    for socket in [&sender.main, sender.senders.get(port).unwrap()] {
+    for socket in [sender.main.socket(), sender.senders.get(port).unwrap().socket()] {
         assert_eq!(socket.get(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER).unwrap(), libc::IP_PMTUDISC_DO);
         assert_eq!(socket.get(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER).unwrap(), libc::IPV6_PMTUDISC_DO);
     }
@@ -355,7 +357,7 @@ fn what_cannot_be_sent_is_counted_and_the_rest_goes_on() {
 #[test]
 fn refused_segmentation_falls_back_to_single_packets_for_good() {
     let (mut sender, mut receiver) = pair(true, true);
-    sender.main.set(libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
+    sender.main.socket().set(libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
     let way = route(&mut sender, V4, 0);
     let mut outbox = Outbox::new(65_536, 64);
     for round in 0..2 {
@@ -442,13 +444,13 @@ fn what_is_dropped_leaves_no_gap() {
     let way = route(&mut sender, V4, 0);
     let six = route(&mut sender, V6, 0);
     // No destination is known now; further down, only those of IPv4.
-    receiver.main.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0).unwrap();
+    receiver.main.socket().set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 0).unwrap();
     send_one(&mut sender, &way, b"dropped");
     wait(&receiver);
     let mut inbox = Inbox::new(4);
     receiver.receive(&mut inbox).unwrap();
     assert_eq!((inbox.len(), receiver.dropped()), (0, 1));
-    receiver.main.set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1).unwrap();
+    receiver.main.socket().set(libc::IPPROTO_IP, libc::IP_PKTINFO, 1).unwrap();
     let mut outbox = Outbox::new(4096, 8);
     for (number, route) in [six, way, six, way].iter().enumerate() {
         put(&mut outbox, route, &packet(number, 30), (1, 0));
@@ -489,4 +491,97 @@ fn sending_and_receiving_allocate_nothing() {
     let allocated = measure(|| (0..20).for_each(|_| round()));
     assert_eq!(allocated.count_total, 0);
     assert!(measure(|| drop(std::hint::black_box(Box::new(1)))).count_total > 0, "the counter counts");
+}
+
+/// A packet of its own that asks for a stamp.
+fn put_stamped(outbox: &mut Outbox, route: &Route, bytes: &[u8], ticket: u32) {
+    outbox.room(bytes.len()).unwrap().copy_from_slice(bytes);
+    outbox.commit_stamped(Toward { route, slot: 0, is_known: false }, bytes.len(), ticket);
+}
+
+/// A tiding that outlives the call which told it.
+#[derive(Debug)]
+enum News {
+    Left(u32, u64),
+    SentBack(PathError, Vec<u8>),
+}
+
+/// Tidings of a fabric, until there are as many as are waited for.
+fn tidings(fabric: &mut UdpFabric, count: usize) -> Vec<News> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let mut poll = libc::pollfd { fd: fabric.descriptors()[1], events: libc::POLLIN, revents: 0 };
+        // SAFETY: the pointer is to one entry, which lives during the call.
+        let ready = unsafe { libc::poll(&raw mut poll, 1, 10_000) };
+        assert_eq!(ready, 1, "{count} tidings were waited for, and these came: {all:?}");
+        fabric.tidings(&mut |tiding| match tiding {
+            Tiding::Left { ticket, at } => all.push(News::Left(ticket, at)),
+            Tiding::SentBack(error, bytes) => all.push(News::SentBack(error, bytes.to_vec())),
+        });
+    }
+    all
+}
+
+#[test]
+fn stamped_packets_tell_when_they_left() {
+    for ends in [V4, V6] {
+        let (mut sender, mut receiver) = pair(true, true);
+        sender.follow().unwrap();
+        let main = route(&mut sender, ends, 0);
+        let mut outbox = Outbox::new(4096, 16);
+        let before = since_1970();
+        for round in 0..3 {
+            let (_, other) = any_port(&mut sender, ends);
+            put(&mut outbox, &main, b"plain", (64, 65_487));
+            put_stamped(&mut outbox, &main, b"first", 10 * round);
+            put(&mut outbox, &main, b"plain", (64, 65_487));
+            put_stamped(&mut outbox, &other, b"other", 10 * round + 1);
+            put_stamped(&mut outbox, &main, b"second", 10 * round + 2);
+            assert_eq!(sender.send(&mut outbox).packets, 5);
+            collect(&mut receiver, 5);
+            let came = tidings(&mut sender, 3);
+            let mut left: Vec<_> = came
+                .iter()
+                .filter_map(
+                    |news| if let News::Left(ticket, at) = news { Some((*ticket, *at)) } else { None },
+                )
+                .collect();
+            left.sort_unstable();
+            assert_eq!(left.iter().map(|(ticket, _)| *ticket % 10).collect::<Vec<_>>(), [0, 1, 2]);
+            assert!(left.iter().all(|(ticket, _)| ticket / 10 == round));
+            let times: Vec<u64> = left.iter().map(|(_, at)| *at).collect();
+            let span = nanos(before)..=nanos(since_1970());
+            assert!(times.iter().all(|at| span.contains(at)) && times[0] <= times[2], "{times:?} {span:?}");
+        }
+    }
+}
+
+fn nanos(since: Duration) -> u64 {
+    u64::try_from(since.as_nanos()).unwrap()
+}
+
+#[test]
+fn a_closed_port_is_told_and_harms_no_other_packet() {
+    for ends in [V4, V6] {
+        let (mut sender, receiver) = pair(true, true);
+        sender.follow().unwrap();
+        let (port, way) = any_port(&mut sender, ends);
+        drop(receiver);
+        for _ in 0..20 {
+            // If the news of the one before were taken for this one, it would count as lost.
+            assert_eq!(send_one(&mut sender, &way, b"is it open?").packets, 1);
+            let came = tidings(&mut sender, 1);
+            let [News::SentBack(error, bytes)] = &came[..] else { panic!("{came:?}") };
+            assert_eq!(
+                (error.kind, error.source_port, error.remote),
+                (PathErrorKind::NoPort, port, way.remote)
+            );
+            assert_eq!((error.offender, &bytes[..]), (way.remote, &b"is it open?"[..]));
+        }
+        let mut outbox = Outbox::new(4096, 16);
+        for _ in 0..8 {
+            put(&mut outbox, &way, b"alone", (1, 0));
+        }
+        assert_eq!(sender.send(&mut outbox).packets, 8, "none is lost to the news of another");
+    }
 }
