@@ -20,6 +20,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "tshark", binary: "tshark", why: "judges our frames" },
     Package { name: "g++", binary: CXX, why: "compiles libFuzzer for the fuzz targets" },
     Package { name: "iproute2", binary: "ip", why: "joins network namespaces, also that of the guest" },
+    Package { name: "nftables", binary: "nft", why: "counts and drops packets in routers of tests" },
     Package { name: "qemu-system-x86", binary: "qemu-system-x86_64", why: GUEST },
     Package { name: "gcc", binary: "gcc", why: "links the drop-in library" },
     Package {

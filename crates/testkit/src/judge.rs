@@ -45,6 +45,16 @@ pub fn is_root_for(what: &str) -> bool {
     or_skipped_with(is_root(), what, "run it as root")
 }
 
+/// Whether network namespaces can be made, which was just tried. If they cannot, says so on standard error.
+///
+/// # Panics
+/// As [`is_here`].
+#[must_use]
+pub fn has_namespaces(possible: bool) -> bool {
+    let advice = "allow them, or run it as root; `cargo xtask setup` installs `ip`";
+    or_skipped_with(possible, "a way to make network namespaces", advice)
+}
+
 fn or_skipped(found: bool, what: &str) -> bool {
     or_skipped_with(found, what, "`cargo xtask setup` installs it")
 }
