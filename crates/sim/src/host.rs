@@ -144,6 +144,10 @@ impl Host for Device {
         taken
     }
 
+    fn peek_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
+        self.shared.get(queue.0 as usize).is_some_and(|queue| queue.peek_into(receive))
+    }
+
     fn complete_send(&mut self, completion: Completion) {
         self.log.push(Action::SendDone(completion));
     }

@@ -8,6 +8,7 @@ use crate::completion::Completion;
 use crate::counters::Counters;
 use crate::host::{Accessor, DomainId, Host, SharedQueueId};
 use crate::pacing::Pacer;
+use crate::planted::{Bug, is_planted};
 use crate::status::{Status, WorkKind};
 use crate::time::Time;
 use crate::window::Window;
@@ -36,6 +37,12 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) const fn accessor(&self) -> Accessor {
         Accessor { domain: self.domain, qpn: self.qpn }
+    }
+
+    /// Whether a peer may do what needs this right (IBA 9.7.4.1.4).
+    #[inline]
+    pub(crate) fn lets(&self, needed: Access) -> bool {
+        self.access.contains(needed) || is_planted(Bug::RightsUnchecked)
     }
 
     /// How long an acknowledgement may take (IBA 9.7.6.1.3): 4.096 us times a power of

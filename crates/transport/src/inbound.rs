@@ -1,15 +1,15 @@
 //! Messages as they arrive, packet by packet: what reliable and unreliable connections share.
 
-use ferroce_wire::{Imm, Lkey, Reth, Rkey, Segment};
+use ferroce_wire::{Lkey, Rkey};
 
+use crate::arrival::Fault;
 use crate::completion::Completion;
 use crate::connection::{Connection, Context};
-use crate::host::{Denied, Host, SharedQueueId};
+use crate::host::{Host, SharedQueueId};
 use crate::planted::{Bug, is_planted};
 use crate::queue::{Receive, ReceiveQueue};
 use crate::status::{Status, WorkKind};
 use crate::transmit::Gather;
-use crate::work::Access;
 
 /// No message is longer (IBA 9.7.2).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -44,23 +44,6 @@ pub(crate) enum Message {
     Write { rkey: Rkey, address: u64, remaining: u32, total: u32 },
 }
 
-/// Why an arriving message cannot be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The packet does not continue the message, or begins another one inside it.
-    Sequence,
-    /// The payload is not as long as path MTU, message or receive allow.
-    Length,
-    /// The message is longer than the receive.
-    TooLong,
-    /// No receive is posted.
-    NoReceive,
-    /// The remote key does not open this memory.
-    Key(Denied),
-    /// The receive itself names memory that cannot be written.
-    Receive(Denied),
-}
-
 impl Inbound {
     pub(crate) fn new(queue: ReceiveQueue, max_sge: usize) -> Self {
         Self {
@@ -84,24 +67,6 @@ impl Inbound {
     pub(crate) fn still_has(&self, mark: ReceiveMark) -> bool {
         mark.queued.is_some_and(|number| self.queue.has(number))
             || (self.taken && mark.taken == Some(self.takes))
-    }
-
-    /// Whether a packet of a SEND may come now (IBA 9.7.4.1.3).
-    pub(crate) const fn check_send<T>(&self, segment: &Segment<(), T>) -> Result<(), Fault> {
-        match (self.message, segment) {
-            (Message::None, Segment::First(()) | Segment::Only((), _))
-            | (Message::Send { .. }, Segment::Middle | Segment::Last(_)) => Ok(()),
-            _ => Err(Fault::Sequence),
-        }
-    }
-
-    /// Whether a packet of a WRITE may come now (IBA 9.7.4.1.3).
-    pub(crate) const fn check_write<T>(&self, segment: &Segment<Reth, T>) -> Result<(), Fault> {
-        match (self.message, segment) {
-            (Message::None, Segment::First(_) | Segment::Only(..))
-            | (Message::Write { .. }, Segment::Middle | Segment::Last(_)) => Ok(()),
-            _ => Err(Fault::Sequence),
-        }
     }
 
     /// Takes the next receive, unless the message has one already.
@@ -131,8 +96,23 @@ impl Inbound {
         self.taken
     }
 
-    /// The receive that was taken.
-    pub(crate) const fn taken_receive(&self) -> &Receive {
+    /// Whether a receive is there for the next message: the one that [`take_receive_from`](Self::take_receive_from) would
+    /// take. It stays where it is; [`receive`](Self::receive) shows it.
+    pub(crate) fn peek_receive<H: Host>(
+        &mut self,
+        shared: Option<SharedQueueId>,
+        host: &mut H,
+    ) -> Result<(), Fault> {
+        let is_there = self.taken
+            || match shared {
+                Some(shared) => host.peek_shared(shared, &mut self.receive),
+                None => self.queue.peek_into(&mut self.receive),
+            };
+        if is_there { Ok(()) } else { Err(Fault::NoReceive) }
+    }
+
+    /// The receive that was taken, or looked at last.
+    pub(crate) const fn receive(&self) -> &Receive {
         &self.receive
     }
 
@@ -147,14 +127,16 @@ impl Inbound {
         payload: &[u8],
         cx: &mut Context<'_, H>,
     ) -> Result<(), Fault> {
-        let received = match self.message {
-            Message::Send { received } => received,
-            Message::None | Message::Write { .. } => 0,
-        };
-        let end = end_of(received, payload.len(), self.receive.length())?;
+        let received = received_of(self.message);
+        let end = self.end_of_send(payload.len())?;
         self.scatter(u64::from(received), payload, cx)?;
         self.message = Message::Send { received: end };
         Ok(())
+    }
+
+    /// How many bytes of a SEND there are after so many more, if the receive has room for them.
+    pub(crate) fn end_of_send(&self, more: usize) -> Result<u32, Fault> {
+        end_of(received_of(self.message), more, self.receive.length())
     }
 
     /// Writes bytes into the taken receive.
@@ -174,70 +156,6 @@ impl Inbound {
             cx.host.write_local(piece.lkey, piece.address, part).map_err(Fault::Receive)?;
             rest = after;
         }
-        Ok(())
-    }
-
-    /// Whether a packet of a WRITE has the length that its message leaves (IBA 9.7.4.1.6).
-    pub(crate) fn check_write_length(
-        &self,
-        segment: &Segment<Reth, Option<Imm>>,
-        payload: &[u8],
-    ) -> Result<(), Fault> {
-        let remaining = match (segment.head(), self.message) {
-            (Some(reth), _) if reth.length > MAX_MESSAGE => return Err(Fault::Length),
-            (Some(reth), _) => reth.length,
-            (None, Message::Write { remaining, .. }) => remaining,
-            (None, _) => return Err(Fault::Sequence),
-        };
-        let len = payload.len() as u64;
-        let fits = match segment.tail() {
-            Some(_) => len == u64::from(remaining) || is_planted(Bug::WriteEndUnchecked),
-            None => len < u64::from(remaining) || is_planted(Bug::WriteGoesOn),
-        };
-        if fits { Ok(()) } else { Err(Fault::Length) }
-    }
-
-    /// Whether a WRITE may begin: its key must open the whole of it (IBA 9.7.4.1.5). A
-    /// WRITE of nothing needs no key.
-    pub(crate) fn check_write_key<H: Host>(
-        segment: &Segment<Reth, Option<Imm>>,
-        cx: &mut Context<'_, H>,
-    ) -> Result<(), Fault> {
-        match segment.head() {
-            Some(Reth { address, rkey, length }) if length > 0 => {
-                let by = cx.connection.accessor();
-                let checked = cx.host.check_remote(by, rkey, address, length, Access::REMOTE_WRITE);
-                checked.map_err(Fault::Key)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Places a packet of a WRITE.
-    pub(crate) fn place_write<H: Host>(
-        &mut self,
-        segment: &Segment<Reth, Option<Imm>>,
-        payload: &[u8],
-        cx: &mut Context<'_, H>,
-    ) -> Result<(), Fault> {
-        let (rkey, address, remaining, total) = match (segment.head(), self.message) {
-            (Some(reth), _) => (reth.rkey, reth.address, reth.length, reth.length),
-            (None, Message::Write { rkey, address, remaining, total }) => (rkey, address, remaining, total),
-            (None, _) => return Err(Fault::Sequence),
-        };
-        let forgotten = is_planted(Bug::AcknowledgedBeforePlacement) && matches!(segment, Segment::Last(_));
-        if !payload.is_empty() && !forgotten {
-            let placed = cx.host.write_remote(cx.connection.accessor(), rkey, address, payload);
-            placed.map_err(Fault::Key)?;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "a payload has at most 4096 bytes")]
-        let len = payload.len() as u32;
-        self.message = Message::Write {
-            rkey,
-            address: address.wrapping_add(u64::from(len)),
-            remaining: remaining.saturating_sub(len),
-            total,
-        };
         Ok(())
     }
 
@@ -305,6 +223,14 @@ impl Inbound {
         self.message = Message::None;
         self.taken = false;
         while self.queue.pop_into(&mut self.receive) {}
+    }
+}
+
+/// How many bytes of a SEND have arrived.
+const fn received_of(message: Message) -> u32 {
+    match message {
+        Message::Send { received } => received,
+        Message::None | Message::Write { .. } => 0,
     }
 }
 

@@ -28,6 +28,7 @@
 //! The same machines run under UDP, inside one process, and in the seeded simulator.
 #![forbid(unsafe_code)]
 
+mod arrival;
 pub mod cm;
 mod completion;
 mod connection;

@@ -7,9 +7,10 @@ mod posting;
 
 use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer, Service};
 
+use crate::completion::Event;
 use crate::connection::{Connection, Context};
 use crate::counters::Counters;
-use crate::host::{DomainId, SharedQueueId};
+use crate::host::{DomainId, Host, SharedQueueId};
 use crate::inbound::{Inbound, ReceiveMark};
 use crate::pacing::Pacer;
 use crate::queue::{ReceiveQueue, SendQueue};
@@ -77,6 +78,32 @@ pub struct QueuePair {
     /// Whether a packet has arrived since RTR.
     established: bool,
     machine: Machine,
+}
+
+/// What a queue pair does when it first hears of its peer.
+pub(crate) struct Introduction<'a> {
+    established: &'a mut bool,
+    state: State,
+    qpn: Qpn,
+}
+
+impl Introduction<'_> {
+    /// Whether it has not heard of it yet.
+    #[inline]
+    pub(crate) const fn is_due(&self) -> bool {
+        !*self.established
+    }
+
+    /// IBA 10.3.1.3: the first message tells a passive side that its peer is ready.
+    #[inline]
+    pub(crate) fn make<H: Host>(&mut self, host: &mut H) {
+        if self.is_due() {
+            *self.established = true;
+            if self.state == State::Rtr {
+                host.event(self.qpn, Event::Established);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]

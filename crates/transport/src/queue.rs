@@ -323,13 +323,19 @@ impl ReceiveQueue {
 
     /// Moves the oldest request into `receive`; false if there is none.
     pub fn pop_into(&mut self, receive: &mut Receive) -> bool {
+        let taken = self.peek_into(receive);
+        self.head = self.head.wrapping_add(u32::from(taken));
+        taken
+    }
+
+    /// Copies the oldest request into `receive`, and leaves it in the queue; false if there is none.
+    pub fn peek_into(&self, receive: &mut Receive) -> bool {
         if self.is_empty() {
             return false;
         }
         let slot = self.head as usize & (self.ids.len() - 1);
         let (id, count) = self.ids[slot];
         receive.set(id, &self.sges[slot * self.max_sge..][..usize::from(count)]);
-        self.head = self.head.wrapping_add(1);
         true
     }
 }

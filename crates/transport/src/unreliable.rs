@@ -1,12 +1,11 @@
 //! Unreliable connections and datagrams: nothing is acknowledged, nothing sent twice.
 
-use ferroce_wire::{
-    Body, Datagram, Deth, Grh, Imm, Msn, Packet, PayloadLen, PayloadRule, Psn, Reth, Segment, UcRequest,
-};
+use ferroce_wire::{Body, Datagram, Deth, Grh, Imm, Msn, Packet, PayloadLen, Psn, Reth, UcRequest};
 
+use crate::arrival::{Arrival, Fault};
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
-use crate::inbound::{Fault, Inbound, Message};
+use crate::inbound::Inbound;
 use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::requester::segment;
@@ -209,15 +208,12 @@ impl UcReceiver {
         request: &UcRequest<&[u8]>,
         cx: &mut Context<'_, H>,
     ) -> Result<(), Failed> {
-        if !self.continues(psn, request, cx) {
+        let (arrival, payload) = Arrival::of_uc(request, solicited);
+        if !self.continues(psn, &arrival, cx) {
             return Ok(());
         }
         self.expected = psn.next();
-        let taken = match request {
-            UcRequest::Send(segment, payload) => self.take_send(segment, payload, solicited, cx),
-            UcRequest::Write(segment, payload) => self.take_write(segment, payload, solicited, cx),
-        };
-        match taken {
+        match self.take(&arrival, payload, cx) {
             Ok(()) => {
                 cx.counters.requests_received += 1;
                 Ok(())
@@ -228,12 +224,8 @@ impl UcReceiver {
 
     /// Whether the packet begins a message or goes on with the one that is arriving. A
     /// beginning ends whatever was unfinished (IBA 9.8.2.2.1).
-    fn continues<H>(&mut self, psn: Psn, request: &UcRequest<&[u8]>, cx: &mut Context<'_, H>) -> bool {
-        let begins = match request {
-            UcRequest::Send(segment, _) => segment.head().is_some(),
-            UcRequest::Write(segment, _) => segment.head().is_some(),
-        };
-        let arriving = self.inbound.message != Message::None;
+    fn continues<H>(&mut self, psn: Psn, arrival: &Arrival, cx: &mut Context<'_, H>) -> bool {
+        let (begins, arriving) = (arrival.begins, !self.inbound.is_idle());
         let in_order = psn == self.expected || is_planted(Bug::UcGapAccepted);
         if arriving && (begins || !in_order) {
             cx.counters.uc_messages_dropped += 1;
@@ -249,59 +241,26 @@ impl UcReceiver {
         true
     }
 
-    fn take_send<H: Host>(
+    /// A receive is taken last: a message that is dropped leaves it to the next one.
+    fn take<H: Host>(
         &mut self,
-        segment: &Segment<(), Option<Imm>>,
+        arrival: &Arrival,
         payload: &[u8],
-        solicited: bool,
         cx: &mut Context<'_, H>,
     ) -> Result<(), Fault> {
-        self.inbound.check_send(segment)?;
-        check_length(payload.len(), segment.head().is_some(), segment.tail().is_some(), cx.connection)?;
-        self.inbound.take_receive(cx)?;
-        self.inbound.place_send(payload, cx)?;
-        if let Some(imm) = segment.tail() {
-            self.finish(imm, solicited, cx);
-        }
-        Ok(())
-    }
-
-    fn take_write<H: Host>(
-        &mut self,
-        segment: &Segment<Reth, Option<Imm>>,
-        payload: &[u8],
-        solicited: bool,
-        cx: &mut Context<'_, H>,
-    ) -> Result<(), Fault> {
-        self.inbound.check_write(segment)?;
-        check_length(payload.len(), segment.head().is_some(), segment.tail().is_some(), cx.connection)?;
-        self.inbound.check_write_length(segment, payload)?;
-        if !cx.connection.access.contains(crate::work::Access::REMOTE_WRITE) {
-            return Err(Fault::Key(crate::host::Denied::NotPermitted));
-        }
-        Inbound::check_write_key(segment, cx)?;
-        if segment.tail().flatten().is_some() {
+        self.inbound.check_sequence(arrival)?;
+        arrival.check_position(cx.connection.mtu)?;
+        self.inbound.check_announced(arrival)?;
+        arrival.check_allowed(cx.connection)?;
+        arrival.check_key(cx.connection, cx.host)?;
+        if arrival.takes_receive() {
             self.inbound.take_receive(cx)?;
         }
-        self.inbound.place_write(segment, payload, cx)?;
-        if let Some(imm) = segment.tail() {
-            if imm.is_some() {
-                self.finish(imm, solicited, cx);
-            } else {
-                self.inbound.forget_message();
-            }
+        self.inbound.place(arrival, payload, cx)?;
+        if arrival.ends {
+            self.inbound.end_message(arrival, cx.connection, cx.host);
         }
         Ok(())
-    }
-
-    fn finish<H: Host>(&mut self, imm: Option<Imm>, solicited: bool, cx: &mut Context<'_, H>) {
-        self.inbound.finish(
-            |completion| {
-                completion.imm = imm.map(|imm| imm.0);
-                completion.solicited = solicited;
-            },
-            cx,
-        );
     }
 
     /// A message that cannot be taken: its sender will not hear of it. Only a receive that is
@@ -309,7 +268,9 @@ impl UcReceiver {
     fn drop_message<H: Host>(&mut self, fault: Fault, cx: &mut Context<'_, H>) -> Result<(), Failed> {
         match fault {
             Fault::NoReceive => cx.counters.no_receive += 1,
-            Fault::Sequence | Fault::Length | Fault::Key(_) => cx.counters.uc_refused += 1,
+            Fault::Sequence | Fault::NotAllowed | Fault::Length | Fault::Key(_) => {
+                cx.counters.uc_refused += 1;
+            }
             Fault::TooLong => {
                 self.inbound.abandon(Status::LocalLength, cx);
                 return Err(Failed);
@@ -322,11 +283,6 @@ impl UcReceiver {
         self.inbound.forget_message();
         Ok(())
     }
-}
-
-fn check_length(len: usize, begins: bool, ends: bool, connection: &Connection) -> Result<(), Fault> {
-    let rule = PayloadRule::of_position(begins, ends);
-    if rule.permits_at(len, connection.mtu) { Ok(()) } else { Err(Fault::Length) }
 }
 
 /// Takes in a datagram (IBA 9.8.3): the Q_Key must be right, and forty bytes of addresses go before it.

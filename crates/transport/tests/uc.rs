@@ -1,4 +1,4 @@
-//! Unreliable connections: a message arrives whole or not at all, and nobody is told (IBA 9.8.2).
+//! Unreliable connections: a message arrives whole or not at all, and no peer is told (IBA 9.8.2).
 
 mod common;
 
@@ -69,6 +69,28 @@ fn a_gap_drops_the_message_and_the_receive_is_used_again() {
         assert_eq!(pair.counters(Side::B).uc_messages_dropped, u64::from(lost > 0));
         assert_at_peace(&mut pair);
     }
+}
+
+/// A dropped SEND leaves the receive that it had taken. A plain WRITE goes by, and the next SEND gets it.
+#[test]
+fn a_plain_write_leaves_the_receive_of_a_dropped_send_alone() {
+    let mut pair = uc();
+    fill(&mut pair, Side::A, 0, 4096, 1);
+    post_receive(&mut pair, Side::B, 50, 0x8000, 4096);
+    post_message(&mut pair, 1, 2048);
+    for (id, length) in [(2, 100), (3, 3000)] {
+        post_write(&mut pair, id, length);
+    }
+    lose(&mut pair, Side::A, &[1]);
+    pair.run();
+    assert_receives(&mut pair, Side::B, &[]);
+    assert_eq!(
+        (pair.queue_pair(Side::B).receives_taken(), pair.counters(Side::B).uc_messages_dropped),
+        (1, 1)
+    );
+    post_message(&mut pair, 4, 10);
+    pair.run();
+    assert_receives(&mut pair, Side::B, &[(50, Status::Success, 10)]);
 }
 
 /// A lost packet of a WRITE: what came before it is in place, nothing after it.

@@ -210,6 +210,11 @@ impl Host for View<'_> {
         taken
     }
 
+    fn peek_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
+        let side = self.tables.srqs.get(srq_side::place_of(queue));
+        side.is_some_and(|side| side.queue.peek_into(receive))
+    }
+
     fn complete_send(&mut self, completion: Completion) {
         self.tally.sends += 1;
         self.complete(self.send_cq, &completion);

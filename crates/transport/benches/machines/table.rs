@@ -113,6 +113,10 @@ impl Host for Table {
         false
     }
 
+    fn peek_shared(&mut self, _: SharedQueueId, _: &mut Receive) -> bool {
+        false
+    }
+
     fn complete_send(&mut self, _: Completion) {
         self.completed += 1;
     }

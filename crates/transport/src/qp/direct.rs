@@ -2,7 +2,7 @@
 
 use crate::counters::Counters;
 use crate::pacing::Pacer;
-use crate::qp::{Machine, QueuePair};
+use crate::qp::{Introduction, Machine, QueuePair};
 use crate::rc::direct::{Direct, Ends, Meeting};
 use crate::state::State;
 use crate::time::Time;
@@ -50,9 +50,7 @@ impl QueuePair {
         bytes: u64,
     ) -> u32 {
         let rules = self.rules();
-        // Without a message in order the peer hears of nothing.
-        let begins = requests.first().is_some_and(|first| rules.check_send(first).is_ok());
-        if !begins || self.sends_waiting() > 0 || !self.is_together_with(peer) {
+        if self.sends_waiting() > 0 || !self.is_together_with(peer) {
             return 0;
         }
         self.meet(peer, direct, |ends, pacer, counters| {
@@ -91,14 +89,16 @@ impl QueuePair {
         direct: &mut D,
         action: impl FnOnce(&mut Ends<'_, D>, &mut Pacer, &mut Counters) -> u32,
     ) -> u32 {
-        peer.establish(&mut direct.responder());
+        let introduction =
+            Introduction { established: &mut peer.established, state: peer.state, qpn: peer.connection.qpn };
         let (Machine::Rc { requester, .. }, Machine::Rc { responder, .. }) =
             (&mut self.machine, &mut peer.machine)
         else {
             return 0;
         };
         let (asking, answering) = (&self.connection, &peer.connection);
-        let mut ends = Ends { requester, meeting: Meeting { asking, responder, answering, direct } };
+        let mut ends =
+            Ends { requester, meeting: Meeting { asking, responder, answering, introduction, direct } };
         let done = if ends.are_idle() { action(&mut ends, &mut self.pacer, &mut self.counters) } else { 0 };
         self.counters.direct_requests += u64::from(done);
         peer.counters.direct_responses += u64::from(done);

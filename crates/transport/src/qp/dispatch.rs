@@ -5,7 +5,7 @@ use ferroce_wire::{Body, DataPacket, Grh, Packet, Psn, Service};
 use crate::completion::Event;
 use crate::connection::Failed;
 use crate::host::{DomainId, Host};
-use crate::qp::{Machine, QueuePair};
+use crate::qp::{Introduction, Machine, QueuePair};
 use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
@@ -163,14 +163,10 @@ impl QueuePair {
         responder.take_data(data, payload, &mut cx)
     }
 
-    /// IBA 10.3.1.3: the first packet tells a passive side that its peer is ready.
-    pub(super) fn establish<H: Host>(&mut self, host: &mut H) {
-        if !self.established {
-            self.established = true;
-            if self.state == State::Rtr {
-                host.event(self.connection.qpn, Event::Established);
-            }
-        }
+    /// Has heard of its peer.
+    fn establish<H: Host>(&mut self, host: &mut H) {
+        let Self { established, state, connection, .. } = self;
+        Introduction { established, state: *state, qpn: connection.qpn }.make(host);
     }
 
     /// The next packet to send, if there is one. Call it until there is none.

@@ -5,17 +5,17 @@
 //! ([`Requester::poll`], [`Responder::poll`], [`Responder::handle_request`]): both do the same, and the simulator uses
 //! them in turn.
 
-use ferroce_wire::{Aeth, DataPacket, DataVerb, PayloadRule, Reth, SendTail, Syndrome};
+use ferroce_wire::{Aeth, DataPacket, DataVerb, SendTail, Syndrome};
 
+use crate::arrival::Arrival;
 use crate::connection::Context;
 use crate::host::Host;
-use crate::inbound::{MAX_MESSAGE, Message};
 use crate::rc::requester::{Requester, packet_cost, packets_between, reth};
 use crate::rc::resources::Answer;
-use crate::rc::responder::{Responder, credit_code};
+use crate::rc::responder::{RequestInfo, Responder, credit_code};
 use crate::transmit::{DataSink, Gather, PayloadSource};
 use crate::window::Window;
-use crate::work::{Access, Data, SendFlags, SendOp};
+use crate::work::{Data, SendFlags, SendOp};
 
 impl Requester {
     /// Sends up to `limit` packets through `sink`, which says whether it took one; the packet is under way then.
@@ -108,8 +108,9 @@ impl Requester {
 }
 
 impl Responder {
-    /// Takes in a packet of a SEND or WRITE, if it climbs the whole ladder of [`handle_request`](Self::handle_request). If it does not,
-    /// nothing has changed that would change what that says of it.
+    /// Takes in a packet of a plain SEND or WRITE, if it climbs the whole ladder of [`handle_request`](Self::handle_request). If it does
+    /// not, that climbs it again and finds the same: a receive that was taken stays with the message, and so do the
+    /// bytes that were placed.
     #[inline]
     pub(crate) fn take_data<H: Host>(
         &mut self,
@@ -117,89 +118,17 @@ impl Responder {
         payload: &[u8],
         cx: &mut Context<'_, H>,
     ) -> bool {
-        if data.psn != self.expected
-            || !PayloadRule::of_position(data.begins, data.ends).permits_at(payload.len(), cx.connection.mtu)
-        {
+        if data.psn != self.expected {
             return false;
         }
-        let taken = match data.verb {
-            DataVerb::Write(reth, None) => self.take_write(data, reth, payload, cx),
-            DataVerb::Send(SendTail::Plain) => self.take_send(data, payload, cx),
-            _ => false,
-        };
+        let Some(arrival) = Arrival::of_data(data, payload) else { return false };
+        let DataPacket { psn, ack_request, solicited, .. } = *data;
+        let taken = self.take(RequestInfo { psn, ack_request, solicited }, &arrival, payload, cx).is_ok();
         if taken {
             self.nak_sent = false;
-            self.expected = data.psn.next();
-            if data.ends {
-                self.msn = self.msn.next();
-            }
-            if data.ack_request {
-                self.owe_ack(data.psn);
-            }
             cx.counters.requests_received += 1;
         }
         taken
-    }
-
-    #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "a payload has at most 4096 bytes")]
-    fn take_write<H: Host>(
-        &mut self,
-        data: &DataPacket,
-        reth: Reth,
-        payload: &[u8],
-        cx: &mut Context<'_, H>,
-    ) -> bool {
-        let (rkey, address, remaining, total) = match self.inbound.message {
-            Message::None if data.begins => (reth.rkey, reth.address, reth.length, reth.length),
-            Message::Write { rkey, address, remaining, total } if !data.begins => {
-                (rkey, address, remaining, total)
-            }
-            _ => return false,
-        };
-        let len = data.payload as u32;
-        let fits = if data.ends { len == remaining } else { len < remaining };
-        let is_allowed = cx.connection.access.contains(Access::REMOTE_WRITE) && !self.inbound.has_taken();
-        if !fits || !is_allowed || total > MAX_MESSAGE {
-            return false;
-        }
-        let by = cx.connection.accessor();
-        // The key must open the whole range; a packet that is all of its message shows that by being placed.
-        if data.begins
-            && !data.ends
-            && cx.host.check_remote(by, rkey, address, total, Access::REMOTE_WRITE).is_err()
-        {
-            return false;
-        }
-        if len > 0 && cx.host.write_remote(by, rkey, address, payload).is_err() {
-            return false;
-        }
-        self.inbound.message = if data.ends {
-            Message::None
-        } else {
-            let address = address.wrapping_add(u64::from(len));
-            Message::Write { rkey, address, remaining: remaining - len, total }
-        };
-        true
-    }
-
-    fn take_send<H: Host>(&mut self, data: &DataPacket, payload: &[u8], cx: &mut Context<'_, H>) -> bool {
-        let is_next = match self.inbound.message {
-            Message::None => data.begins,
-            Message::Send { .. } => !data.begins,
-            Message::Write { .. } => false,
-        };
-        // A receive that was taken stays with the message, and so do the bytes that were placed in it.
-        if !is_next
-            || (data.begins && self.inbound.take_receive(cx).is_err())
-            || self.inbound.place_send(payload, cx).is_err()
-        {
-            return false;
-        }
-        if data.ends {
-            self.inbound.finish(|completion| completion.solicited = data.solicited, cx);
-        }
-        true
     }
 
     /// Sends up to `limit` packets of answers to READs through `sink`, which says whether it took one; the packet is under

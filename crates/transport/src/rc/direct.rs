@@ -1,17 +1,18 @@
 //! Both queue pairs in one process: work is done directly, without packets.
 //!
-//! A message is done directly only where every step of the responder's ladder would let it pass.
-//! Where one would not, nothing has happened to memory, and the message goes as packets like any
-//! other: refusals, RNR waits and errors come from the same code as over a network. (A receive
-//! that was taken for it stays taken; its packets find it.)
+//! A message is done directly only where every step of the responder's ladder would let it pass: SENDs and
+//! WRITEs ask the rules of [`arrival`](crate::arrival), as their packets would. Where one says no, no receive was taken
+//! and no program was told anything, and the message goes as packets like any other: refusals, RNR waits and
+//! errors come from the same code as over a network.
 
-use ferroce_wire::{Imm, Lkey, Rkey};
+use ferroce_wire::{Lkey, Reth, Rkey, SendTail};
 
+use crate::arrival::{Arrival, Verb};
 use crate::connection::Connection;
 use crate::host::{Accessor, Denied, DomainId, Host};
-use crate::inbound::Message;
+use crate::qp::Introduction;
 use crate::rc::atomic::Atomic;
-use crate::rc::requester::Requester;
+use crate::rc::requester::{Requester, reth};
 use crate::rc::responder::Responder;
 use crate::status::Status;
 use crate::transmit::Gather;
@@ -64,6 +65,11 @@ impl<'a> Job<'a> {
             Data::Inline(_) => &[],
         }
     }
+
+    /// The same without the empty ones, whose keys mean nothing.
+    fn pieces(&self) -> Gather<'a> {
+        Gather::new(self.sges(), 0, self.length.into())
+    }
 }
 
 /// The two ends during one call.
@@ -77,6 +83,7 @@ pub(crate) struct Meeting<'a, D> {
     pub(crate) asking: &'a Connection,
     pub(crate) responder: &'a mut Responder,
     pub(crate) answering: &'a Connection,
+    pub(crate) introduction: Introduction<'a>,
     pub(crate) direct: &'a mut D,
 }
 
@@ -116,11 +123,17 @@ impl<D: Direct> Ends<'_, D> {
 impl<D: Direct> Meeting<'_, D> {
     #[inline]
     fn pass(&mut self, job: &Job<'_>, packets: u32) -> Option<()> {
-        match *job.op {
-            SendOp::Write(remote) => self.write(job, remote)?,
+        match (job.op, job.data) {
+            // By far the most frequent form.
+            (SendOp::Write(remote), Data::Gather([piece @ Sge { length: 1.., .. }])) => {
+                self.write_one(job, *remote, *piece)?;
+            }
             _ => self.execute(job)?,
         }
-        self.responder.passed_directly(packets);
+        if self.introduction.is_due() {
+            self.introduction.make(&mut self.direct.responder());
+        }
+        self.responder.passed(packets, true);
         if job.flags.contains(SendFlags::SIGNALED) || self.asking.signal_all {
             let mut completion = self.asking.completion(job.id, Status::Success, job.op.kind());
             completion.byte_len = job.length;
@@ -129,188 +142,171 @@ impl<D: Direct> Meeting<'_, D> {
         Some(())
     }
 
+    /// Does a plain WRITE out of one piece. Copying asks both keys for all of it.
+    #[inline]
+    fn write_one(&mut self, job: &Job<'_>, remote: Remote, piece: Sge) -> Option<()> {
+        let arrival = Arrival::whole(Verb::Write(whole(job, remote), None), job.length, false);
+        let inbound = &mut self.responder.inbound;
+        inbound.check_sequence(&arrival).ok()?;
+        arrival.check_allowed(self.answering).ok()?;
+        inbound.check_announced(&arrival).ok()?;
+        let from = Spot::Own(self.asking.domain, piece.lkey, piece.address);
+        let to = Spot::Opened(self.answering.accessor(), remote.rkey, remote.address);
+        self.direct.copy(from, to, job.length).ok()
+    }
+
     #[inline(never)]
     fn execute(&mut self, job: &Job<'_>) -> Option<()> {
-        let solicited = job.flags.contains(SendFlags::SOLICITED);
-        match *job.op {
-            SendOp::Write(remote) => self.write(job, remote),
-            SendOp::WriteImm(remote, imm) => {
-                self.take_receive()?;
-                self.write(job, remote)?;
-                // Only the length is looked at from here on.
-                let (rkey, address) = (remote.rkey, remote.address);
-                self.responder.inbound.message =
-                    Message::Write { rkey, address, remaining: 0, total: job.length };
-                self.finish(Some(imm), None, solicited);
-                Some(())
-            }
-            SendOp::Send => self.send(job, None, None, solicited),
-            SendOp::SendImm(imm) => self.send(job, Some(imm), None, solicited),
-            SendOp::SendInvalidate(rkey) => self.send(job, None, Some(rkey), solicited),
-            SendOp::Read(remote) => self.read(job, remote),
+        let verb = match *job.op {
+            SendOp::Write(remote) => Verb::Write(whole(job, remote), None),
+            SendOp::WriteImm(remote, imm) => Verb::Write(whole(job, remote), Some(imm)),
+            SendOp::Send => Verb::Send(SendTail::Plain),
+            SendOp::SendImm(imm) => Verb::Send(SendTail::Immediate(imm)),
+            SendOp::SendInvalidate(rkey) => Verb::Send(SendTail::Invalidate(rkey)),
+            SendOp::Read(remote) => return self.read(job, remote),
             SendOp::CompareSwap { .. }
             | SendOp::FetchAdd { .. }
             | SendOp::MaskedCompareSwap { .. }
-            | SendOp::MaskedFetchAdd { .. } => self.atomic(job, &Atomic::posted(job.op)?),
+            | SendOp::MaskedFetchAdd { .. } => return self.atomic(job, &Atomic::posted(job.op)?),
             // Rare enough to go the long way.
-            SendOp::AtomicWrite(_) | SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => None,
-        }
-    }
-
-    #[inline]
-    fn write(&mut self, job: &Job<'_>, remote: Remote) -> Option<()> {
-        if !self.answering.access.contains(Access::REMOTE_WRITE) {
-            return None;
-        }
-        let by = self.answering.accessor();
-        // By far the most frequent form.
-        if let Data::Gather([Sge { address, length: 1.., lkey }]) = job.data {
-            let from = Spot::Own(self.asking.domain, *lkey, *address);
-            return self.direct.copy(from, Spot::Opened(by, remote.rkey, remote.address), job.length).ok();
-        }
-        self.write_pieces(job, remote, by)
-    }
-
-    #[inline(never)]
-    fn write_pieces(&mut self, job: &Job<'_>, remote: Remote, by: Accessor) -> Option<()> {
-        let sges = match job.data {
-            Data::Inline([]) => return Some(()),
-            Data::Inline(bytes) => {
-                return self.direct.responder().write_remote(by, remote.rkey, remote.address, bytes).ok();
-            }
-            Data::Gather(sges) => sges,
+            SendOp::AtomicWrite(_) | SendOp::BindWindow(_) | SendOp::LocalInvalidate(_) => return None,
         };
-        // A copy checks both ends before it begins. Several of them must be checked before the first.
-        if sges.len() > 1 {
-            let mut host = self.direct.responder();
-            host.check_remote(by, remote.rkey, remote.address, job.length, Access::REMOTE_WRITE).ok()?;
-            drop(host);
-            check_all(&mut self.direct.requester(), self.asking.domain, sges, false)?;
+        let solicited = job.flags.contains(SendFlags::SOLICITED);
+        self.deliver(job, &Arrival::whole(verb, job.length, solicited))
+    }
+
+    /// Does a SEND or WRITE. Everything is asked before the first byte is placed, and a receive is taken only when nothing can
+    /// fail any more.
+    fn deliver(&mut self, job: &Job<'_>, arrival: &Arrival) -> Option<()> {
+        let Self { asking, responder, answering, direct, .. } = self;
+        let inbound = &mut responder.inbound;
+        let shared = answering.shared_queue;
+        inbound.check_sequence(arrival).ok()?;
+        arrival.check_allowed(answering).ok()?;
+        if arrival.takes_receive() {
+            inbound.peek_receive(shared, &mut direct.responder()).ok()?;
         }
-        let mut address = remote.address;
-        for sge in sges.iter().filter(|sge| sge.length > 0) {
-            let from = Spot::Own(self.asking.domain, sge.lkey, sge.address);
-            let to = Spot::Opened(by, remote.rkey, address);
-            self.direct.copy(from, to, sge.length).ok()?;
-            address = address.wrapping_add(sge.length.into());
+        inbound.check_announced(arrival).ok()?;
+        inbound.check_room(arrival).ok()?;
+        arrival.check_key(answering, &mut direct.responder()).ok()?;
+        if let Verb::Send(_) = arrival.verb {
+            let into = Gather::new(inbound.receive().sges(), 0, job.length.into());
+            check_all(&mut direct.responder(), answering.domain, into, true)?;
+        }
+        check_all(&mut direct.requester(), asking.domain, job.pieces(), false)?;
+        match arrival.verb {
+            Verb::Send(_) => self.fill_receive(job)?,
+            Verb::Write(reth, _) => self.write(job, reth)?,
+        }
+        let Self { responder, answering, introduction, direct, .. } = self;
+        let mut host = direct.responder();
+        // It reaches the peer in any case: if its key cannot be taken out of use, as packets that say so.
+        introduction.make(&mut host);
+        arrival.invalidate(answering, &mut host).ok()?;
+        let inbound = &mut responder.inbound;
+        if arrival.takes_receive() {
+            inbound.take_receive_from(shared, &mut host).ok()?;
+        }
+        inbound.note_placed(arrival).ok()?;
+        inbound.end_message(arrival, answering, &mut host);
+        Some(())
+    }
+
+    /// Copies a message to where a key opens memory.
+    fn write(&mut self, job: &Job<'_>, reth: Reth) -> Option<()> {
+        let by = self.answering.accessor();
+        match job.data {
+            Data::Inline([]) => {}
+            Data::Inline(bytes) => {
+                self.direct.responder().write_remote(by, reth.rkey, reth.address, bytes).ok()?;
+            }
+            Data::Gather(_) => {
+                let mut address = reth.address;
+                for piece in job.pieces() {
+                    let from = Spot::Own(self.asking.domain, piece.lkey, piece.address);
+                    self.direct.copy(from, Spot::Opened(by, reth.rkey, address), piece.length).ok()?;
+                    address = address.wrapping_add(piece.length.into());
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Copies a message into the receive that it will take.
+    fn fill_receive(&mut self, job: &Job<'_>) -> Option<()> {
+        let receive = self.responder.inbound.receive();
+        if let Data::Inline(bytes) = job.data {
+            let mut rest = bytes;
+            for piece in Gather::new(receive.sges(), 0, job.length.into()) {
+                let (part, after) = rest.split_at_checked(piece.length as usize)?;
+                self.direct.responder().write_local(piece.lkey, piece.address, part).ok()?;
+                rest = after;
+            }
+            return Some(());
+        }
+        let mut sent = 0;
+        for source in job.pieces() {
+            let mut address = source.address;
+            for piece in Gather::new(receive.sges(), sent, source.length.into()) {
+                let from = Spot::Own(self.asking.domain, source.lkey, address);
+                let to = Spot::Own(self.answering.domain, piece.lkey, piece.address);
+                self.direct.copy(from, to, piece.length).ok()?;
+                address = address.wrapping_add(piece.length.into());
+            }
+            sent += u64::from(source.length);
         }
         Some(())
     }
 
     fn read(&mut self, job: &Job<'_>, remote: Remote) -> Option<()> {
-        if !self.answering.access.contains(Access::REMOTE_READ) || !self.responder.resources.has_room() {
+        if !self.answering.lets(Access::REMOTE_READ) || !self.responder.resources.has_room() {
             return None;
         }
         let by = self.answering.accessor();
-        let sges = job.sges();
-        if sges.len() > 1 {
+        // A copy checks both ends before it begins. Several of them must be checked before the first.
+        if job.sges().len() > 1 && job.length > 0 {
             let mut host = self.direct.responder();
             host.check_remote(by, remote.rkey, remote.address, job.length, Access::REMOTE_READ).ok()?;
             drop(host);
-            check_all(&mut self.direct.requester(), self.asking.domain, sges, true)?;
+            check_all(&mut self.direct.requester(), self.asking.domain, job.pieces(), true)?;
         }
         let mut address = remote.address;
-        for sge in sges.iter().filter(|sge| sge.length > 0) {
+        for piece in job.pieces() {
             let from = Spot::Opened(by, remote.rkey, address);
-            let to = Spot::Own(self.asking.domain, sge.lkey, sge.address);
-            self.direct.copy(from, to, sge.length).ok()?;
-            address = address.wrapping_add(sge.length.into());
+            let to = Spot::Own(self.asking.domain, piece.lkey, piece.address);
+            self.direct.copy(from, to, piece.length).ok()?;
+            address = address.wrapping_add(piece.length.into());
         }
         Some(())
     }
 
     fn atomic(&mut self, job: &Job<'_>, atomic: &Atomic) -> Option<()> {
         let Atomic { rkey, address, op } = *atomic;
-        let allowed = self.answering.access.contains(Access::REMOTE_ATOMIC);
+        let allowed = self.answering.lets(Access::REMOTE_ATOMIC);
         if !allowed || !address.is_multiple_of(8) || !self.responder.resources.has_room() {
             return None;
         }
-        let sges = job.sges();
-        check_all(&mut self.direct.requester(), self.asking.domain, sges, true)?;
+        check_all(&mut self.direct.requester(), self.asking.domain, job.pieces(), true)?;
         let by = self.answering.accessor();
         let original = self.direct.responder().atomic(by, rkey, address, op).ok()?;
         let bytes = original.to_ne_bytes();
         let mut rest = &bytes[..];
-        for sge in sges {
-            let (part, after) = rest.split_at_checked(sge.length as usize)?;
-            let written = self.direct.requester().write_local(sge.lkey, sge.address, part);
-            debug_assert!(written.is_ok() || part.is_empty(), "checked above, and nothing has changed since");
+        for piece in job.pieces() {
+            let (part, after) = rest.split_at_checked(piece.length as usize)?;
+            let written = self.direct.requester().write_local(piece.lkey, piece.address, part);
+            debug_assert!(written.is_ok(), "checked above, and nothing has changed since");
             rest = after;
         }
         Some(())
     }
-
-    fn send(
-        &mut self,
-        job: &Job<'_>,
-        imm: Option<Imm>,
-        invalidate: Option<Rkey>,
-        solicited: bool,
-    ) -> Option<()> {
-        let length = job.length;
-        self.take_receive()?;
-        let receive = self.responder.inbound.taken_receive();
-        if u64::from(length) > receive.length() {
-            return None;
-        }
-        let into = Gather::new(receive.sges(), 0, length.into());
-        let mut responder = self.direct.responder();
-        for piece in into {
-            responder.check_local(self.answering.domain, piece, true).ok()?;
-        }
-        drop(responder);
-        let sges = job.sges();
-        check_all(&mut self.direct.requester(), self.asking.domain, sges, false)?;
-        if let Some(rkey) = invalidate {
-            self.direct.responder().invalidate(self.answering.accessor(), rkey).ok()?;
-        }
-        if let Data::Inline(bytes) = job.data {
-            let mut rest = bytes;
-            for piece in into {
-                let (part, after) = rest.split_at_checked(piece.length as usize)?;
-                let written = self.direct.responder().write_local(piece.lkey, piece.address, part);
-                debug_assert!(written.is_ok(), "checked above, and nothing has changed since");
-                rest = after;
-            }
-        } else {
-            let mut sent = 0;
-            for sge in sges {
-                let mut address = sge.address;
-                for piece in Gather::new(receive.sges(), sent, sge.length.into()) {
-                    let from = Spot::Own(self.asking.domain, sge.lkey, address);
-                    let to = Spot::Own(self.answering.domain, piece.lkey, piece.address);
-                    let copied = self.direct.copy(from, to, piece.length);
-                    debug_assert!(copied.is_ok(), "checked above, and nothing has changed since");
-                    address = address.wrapping_add(piece.length.into());
-                }
-                sent += u64::from(sge.length);
-            }
-        }
-        self.responder.inbound.message = Message::Send { received: length };
-        self.finish(imm, invalidate, solicited);
-        Some(())
-    }
-
-    fn take_receive(&mut self) -> Option<()> {
-        let mut host = self.direct.responder();
-        self.responder.inbound.take_receive_from(self.answering.shared_queue, &mut host).ok()
-    }
-
-    fn finish(&mut self, imm: Option<Imm>, invalidated: Option<Rkey>, solicited: bool) {
-        let mut host = self.direct.responder();
-        let inbound = &mut self.responder.inbound;
-        inbound.finish_for(
-            |completion| {
-                completion.imm = imm.map(|imm| imm.0);
-                completion.invalidated = invalidated;
-                completion.solicited = solicited;
-            },
-            self.answering,
-            &mut host,
-        );
-    }
 }
 
-fn check_all<H: Host>(host: &mut H, domain: DomainId, sges: &[Sge], write: bool) -> Option<()> {
-    sges.iter().try_for_each(|sge| host.check_local(domain, *sge, write)).ok()
+/// Where a WRITE goes, all of it.
+#[inline]
+const fn whole(job: &Job<'_>, remote: Remote) -> Reth {
+    reth(remote, 0, job.length as u64)
+}
+
+fn check_all<H: Host>(host: &mut H, domain: DomainId, mut pieces: Gather<'_>, write: bool) -> Option<()> {
+    pieces.try_for_each(|piece| host.check_local(domain, piece, write)).ok()
 }

@@ -5,17 +5,19 @@
 //! ```
 //!
 //! A request that fails a step gets the answer of that step, and nothing of the steps above
-//! it has happened.
+//! it has happened. The steps of SENDs and WRITEs are in [`arrival`](crate::arrival), since other ways
+//! than packets lead to them too.
 
 use ferroce_wire::{
-    Aeth, AtomicAckEth, Body, CreditCode, Msn, NakCode, Packet, PayloadLen, PayloadRule, Psn, ReadSegment,
-    Request, Response, Reth, SendTail, Syndrome,
+    Aeth, AtomicAckEth, Body, CreditCode, Msn, NakCode, Packet, PayloadLen, Psn, ReadSegment, Request,
+    Response, Reth, Syndrome,
 };
 
+use crate::arrival::{Arrival, Fault};
 use crate::completion::Event;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::{AtomicOp, Denied, Host};
-use crate::inbound::{Fault, Inbound, MAX_MESSAGE, Message};
+use crate::inbound::{Inbound, MAX_MESSAGE};
 use crate::planted::{Bug, is_planted};
 use crate::rc::atomic::Atomic;
 use crate::rc::resources::{Answer, ReadAnswer, Resource, Resources};
@@ -104,10 +106,13 @@ impl Responder {
         self.expected == psn && self.inbound.is_idle() && self.owed.is_none() && !self.nak_sent
     }
 
-    /// A message was done without packets.
-    pub(crate) fn passed_directly(&mut self, packets: u32) {
+    /// So many packets have passed, with the end of a message or without; or a message that needed none.
+    #[inline]
+    pub(crate) fn passed(&mut self, packets: u32, ends: bool) {
         self.expected += packets;
-        self.msn = self.msn.next();
+        if ends {
+            self.msn = self.msn.next();
+        }
     }
 
     /// After an error only a refusal is still sent, and the answers that come before it.
@@ -143,14 +148,50 @@ impl Responder {
         cx: &mut Context<'_, H>,
     ) -> Result<(), Refusal> {
         self.check_psn(info.psn, request, cx)?;
-        self.check_sequence(request)?;
+        if let Some((arrival, payload)) = Arrival::of_request(request, info.solicited) {
+            return Ok(self.take(info, &arrival, payload, cx)?);
+        }
+        self.check_sequence()?;
         check_allowed(request, cx.connection)?;
-        self.check_resources(request, cx)?;
-        self.check_length(request, cx)?;
+        self.check_resources()?;
+        check_length(request)?;
         check_key(request, cx)?;
         let packets = self.execute(info.psn, request, cx)?;
-        self.complete(info, request, packets, cx)?;
-        self.acknowledge(info, request);
+        // READs and atomics are acknowledged by their answers.
+        self.passed(packets, true);
+        Ok(())
+    }
+
+    /// The ladder of a SEND or WRITE, from the second step on: the PSN is the expected one.
+    #[inline]
+    pub(super) fn take<H: Host>(
+        &mut self,
+        info: RequestInfo,
+        arrival: &Arrival,
+        payload: &[u8],
+        cx: &mut Context<'_, H>,
+    ) -> Result<(), Fault> {
+        self.inbound.check_sequence(arrival)?;
+        arrival.check_allowed(cx.connection)?;
+        if arrival.takes_receive() {
+            self.inbound.take_receive(cx)?;
+        }
+        arrival.check_position(cx.connection.mtu)?;
+        self.inbound.check_announced(arrival)?;
+        // A packet that is all of its message shows by being placed that its key opens the whole range.
+        if !arrival.is_whole() {
+            arrival.check_key(cx.connection, cx.host)?;
+        }
+        self.inbound.place(arrival, payload, cx)?;
+        if arrival.ends {
+            arrival.invalidate(cx.connection, cx.host)?;
+            self.inbound.end_message(arrival, cx.connection, cx.host);
+        }
+        self.passed(1, arrival.ends);
+        // IBA 9.7.5.1.1: an acknowledgement is owed where one is asked for, and takes the place of an older one.
+        if info.ack_request {
+            self.owed = Some(Owed { psn: info.psn, answer: OwedAnswer::Ack });
+        }
         Ok(())
     }
 
@@ -262,55 +303,15 @@ impl Responder {
         Ok(())
     }
 
-    /// IBA 9.7.4.1.3: inside a message only its own middle or last packet may come.
-    fn check_sequence(&self, request: &Request<&[u8]>) -> Result<(), Refusal> {
-        let fits = match request {
-            Request::Send(segment, _) => self.inbound.check_send(segment).is_ok(),
-            Request::Write(segment, _) => self.inbound.check_write(segment).is_ok(),
-            _ => self.inbound.message == Message::None,
-        };
-        if fits || is_planted(Bug::SegmentOrderUnchecked) { Ok(()) } else { Err(Refusal::INVALID) }
+    /// IBA 9.7.4.1.3: inside a message of several packets no other may come.
+    fn check_sequence(&self) -> Result<(), Refusal> {
+        let fits = self.inbound.is_idle() || is_planted(Bug::SegmentOrderUnchecked);
+        if fits { Ok(()) } else { Err(Refusal::INVALID) }
     }
 
-    /// IBA 9.7.4.1.4, 9.7.7.1: a message that needs a receive takes one, a READ or atomic
-    /// takes a place among those whose answers can be repeated.
-    fn check_resources<H: Host>(
-        &mut self,
-        request: &Request<&[u8]>,
-        cx: &mut Context<'_, H>,
-    ) -> Result<(), Refusal> {
-        match request {
-            Request::Send(segment, _) if segment.head().is_some() => Ok(self.inbound.take_receive(cx)?),
-            Request::Write(segment, _) if segment.tail().flatten().is_some() => {
-                Ok(self.inbound.take_receive(cx)?)
-            }
-            Request::Send(..) | Request::Write(..) => Ok(()),
-            _ if self.resources.has_room() => Ok(()),
-            _ => Err(Refusal::INVALID),
-        }
-    }
-
-    /// IBA 9.7.4.1.6: full packets inside a message, the rest at its end, and no more than
-    /// was announced.
-    fn check_length<H: Host>(&self, request: &Request<&[u8]>, cx: &Context<'_, H>) -> Result<(), Refusal> {
-        let by_position = |len: usize, begins: bool, ends: bool| {
-            let rule = PayloadRule::of_position(begins, ends);
-            let fits = rule.permits_at(len, cx.connection.mtu) || is_planted(Bug::ShortPacketTaken);
-            if fits { Ok(()) } else { Err(Fault::Length) }
-        };
-        match request {
-            Request::Send(segment, payload) => {
-                by_position(payload.len(), segment.head().is_some(), segment.tail().is_some())?;
-            }
-            Request::Write(segment, payload) => {
-                by_position(payload.len(), segment.head().is_some(), segment.tail().is_some())?;
-                self.inbound.check_write_length(segment, payload)?;
-            }
-            Request::Read(reth) if reth.length > MAX_MESSAGE => return Err(Refusal::INVALID),
-            Request::AtomicWrite(reth, _) if reth.length != 8 => return Err(Refusal::INVALID),
-            _ => {}
-        }
-        Ok(())
+    /// IBA 9.7.4.1.4: a READ or atomic takes a place among those whose answers can be repeated.
+    fn check_resources(&self) -> Result<(), Refusal> {
+        if self.resources.has_room() { Ok(()) } else { Err(Refusal::INVALID) }
     }
 
     /// Does what is asked, and says how many PSNs it takes.
@@ -321,14 +322,6 @@ impl Responder {
         cx: &mut Context<'_, H>,
     ) -> Result<u32, Refusal> {
         match request {
-            Request::Send(_, payload) => {
-                self.inbound.place_send(payload, cx)?;
-                Ok(1)
-            }
-            Request::Write(segment, payload) => {
-                self.inbound.place_write(segment, payload, cx)?;
-                Ok(1)
-            }
             Request::Read(reth) => {
                 let read = ReadAnswer::new(psn, reth, cx.connection);
                 self.keep(psn, read.packets, Answer::Read(read));
@@ -353,83 +346,6 @@ impl Responder {
 
     fn keep(&mut self, psn: Psn, packets: u32, answer: Answer) {
         self.resources.push(Resource { psn, packets, msn: self.msn.next(), answer, repeated: false });
-    }
-
-    /// The packet is in place: count it, and at the end of its message tell the program.
-    fn complete<H: Host>(
-        &mut self,
-        info: RequestInfo,
-        request: &Request<&[u8]>,
-        packets: u32,
-        cx: &mut Context<'_, H>,
-    ) -> Result<(), Refusal> {
-        let ends = match request {
-            Request::Send(segment, _) => match segment.tail() {
-                None => false,
-                Some(tail) => {
-                    self.finish_send(tail, info, cx)?;
-                    true
-                }
-            },
-            Request::Write(segment, _) => match segment.tail() {
-                None => false,
-                Some(imm) => {
-                    self.inbound.finish(
-                        |completion| {
-                            completion.imm = imm.map(|imm| imm.0);
-                            completion.solicited = info.solicited;
-                        },
-                        cx,
-                    );
-                    true
-                }
-            },
-            _ => true,
-        };
-        if ends {
-            self.msn = self.msn.next();
-        }
-        self.expected += packets;
-        Ok(())
-    }
-
-    fn finish_send<H: Host>(
-        &mut self,
-        tail: SendTail,
-        info: RequestInfo,
-        cx: &mut Context<'_, H>,
-    ) -> Result<(), Refusal> {
-        let (imm, invalidated) = match tail {
-            SendTail::Plain => (None, None),
-            SendTail::Immediate(imm) => (Some(imm), None),
-            SendTail::Invalidate(rkey) => {
-                cx.host.invalidate(cx.connection.accessor(), rkey)?;
-                (None, Some(rkey))
-            }
-        };
-        self.inbound.finish(
-            |completion| {
-                completion.imm = imm.map(|imm| imm.0);
-                completion.invalidated = invalidated;
-                completion.solicited = info.solicited;
-            },
-            cx,
-        );
-        Ok(())
-    }
-
-    /// IBA 9.7.5.1.1: an acknowledgement is owed where one is asked for. READs and atomics
-    /// are acknowledged by their answers. A newer acknowledgement takes the place of an older one.
-    const fn acknowledge(&mut self, info: RequestInfo, request: &Request<&[u8]>) {
-        if info.ack_request && matches!(request, Request::Send(..) | Request::Write(..)) {
-            self.owe_ack(info.psn);
-        }
-    }
-
-    /// An acknowledgement is owed from here on.
-    #[inline]
-    pub(super) const fn owe_ack(&mut self, psn: Psn) {
-        self.owed = Some(Owed { psn, answer: OwedAnswer::Ack });
     }
 
     /// Says no.
@@ -538,20 +454,24 @@ pub(super) fn credit_code(inbound: &Inbound, connection: &Connection) -> CreditC
 /// IBA 9.7.4.1.4: the queue pair must have been opened for this kind of request.
 fn check_allowed(request: &Request<&[u8]>, connection: &Connection) -> Result<(), Refusal> {
     let needed = match request {
-        Request::Send(..) => return Ok(()),
-        Request::Write(..) | Request::AtomicWrite(..) => Access::REMOTE_WRITE,
+        Request::AtomicWrite(..) => Access::REMOTE_WRITE,
         Request::Read(_) => Access::REMOTE_READ,
         Request::CompareSwap(_)
         | Request::FetchAdd(_)
         | Request::MaskedCompareSwap(..)
         | Request::MaskedFetchAdd(..) => Access::REMOTE_ATOMIC,
-        // Not among what this device offers.
-        Request::Flush(..) => return Err(Refusal::INVALID),
+        // A flush is not among what this device offers.
+        Request::Flush(..) | Request::Send(..) | Request::Write(..) => return Err(Refusal::INVALID),
     };
-    if connection.access.contains(needed) || is_planted(Bug::RightsUnchecked) {
-        Ok(())
-    } else {
-        Err(Refusal::INVALID)
+    if connection.lets(needed) { Ok(()) } else { Err(Refusal::INVALID) }
+}
+
+/// IBA 9.7.4.1.6: a READ asks for no more than a message, an ATOMIC WRITE brings eight bytes.
+const fn check_length(request: &Request<&[u8]>) -> Result<(), Refusal> {
+    match request {
+        Request::Read(reth) if reth.length > MAX_MESSAGE => Err(Refusal::INVALID),
+        Request::AtomicWrite(reth, _) if reth.length != 8 => Err(Refusal::INVALID),
+        _ => Ok(()),
     }
 }
 
@@ -559,7 +479,6 @@ fn check_allowed(request: &Request<&[u8]>, connection: &Connection) -> Result<()
 fn check_key<H: Host>(request: &Request<&[u8]>, cx: &mut Context<'_, H>) -> Result<(), Refusal> {
     let by = cx.connection.accessor();
     match request {
-        Request::Write(segment, _) => Ok(Inbound::check_write_key(segment, cx)?),
         Request::Read(reth) => check_read_key(reth, cx),
         Request::CompareSwap(atomic)
         | Request::FetchAdd(atomic)
@@ -572,7 +491,7 @@ fn check_key<H: Host>(request: &Request<&[u8]>, cx: &mut Context<'_, H>) -> Resu
             check_alignment(reth.address)?;
             Ok(cx.host.check_remote(by, reth.rkey, reth.address, 8, Access::REMOTE_WRITE)?)
         }
-        Request::Send(..) | Request::Flush(..) => Ok(()),
+        Request::Send(..) | Request::Write(..) | Request::Flush(..) => Ok(()),
     }
 }
 
@@ -673,7 +592,7 @@ impl Refusal {
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
         match fault {
-            Fault::Sequence => Self::INVALID,
+            Fault::Sequence | Fault::NotAllowed => Self::INVALID,
             Fault::Length | Fault::TooLong => Self::ForGood(NakCode::InvalidRequest, Status::LocalLength),
             Fault::NoReceive => Self::NotReady,
             Fault::Key(denied) => denied.into(),

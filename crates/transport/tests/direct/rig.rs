@@ -3,8 +3,8 @@
 use ferroce_sim::{Action, Device, Memory};
 use ferroce_transport::{
     Access, Accessor, AtomicOp, AttributeMask, Attributes, Bind, Caps, Completion, Data, Denied, Direct,
-    DomainId, Event, Host, QpConfig, QueuePair, Receive, ReceiveRequest, Remote, SendFlags, SendOp,
-    SendRequest, Sge, SharedQueueId, Spot, State, Status, Time, Window,
+    DomainId, Event, Host, QpConfig, QueuePair, Receive, ReceiveQueue, ReceiveRequest, Remote, SendFlags,
+    SendOp, SendRequest, Sge, SharedQueueId, Spot, State, Status, Time, Window,
 };
 use ferroce_wire::{Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
@@ -14,7 +14,7 @@ const BYTES: usize = 64 * 1024;
 pub(crate) const DOMAIN: DomainId = DomainId(7);
 
 /// How the two are set up.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     /// What the one that answers lets the other do.
     pub(crate) rights: Access,
@@ -23,11 +23,22 @@ pub(crate) struct Setup {
     pub(crate) rate: u32,
     /// READs and atomics that the one that answers takes.
     pub(crate) depth: u8,
+    /// Whether the one that answers stays where it has not heard of its peer.
+    pub(crate) in_rtr: bool,
+    /// Whether its receives come from a shared queue.
+    pub(crate) shared: bool,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { rights: Access::all(), mtus: [PathMtu::B1024; 2], rate: 0, depth: 4 }
+        Self {
+            rights: Access::all(),
+            mtus: [PathMtu::B1024; 2],
+            rate: 0,
+            depth: 4,
+            in_rtr: false,
+            shared: false,
+        }
     }
 }
 
@@ -36,6 +47,7 @@ pub(crate) struct Two {
     pub(crate) pairs: [QueuePair; 2],
     pub(crate) devices: Devices,
     keys: [u32; 2],
+    shared: bool,
     log: Vec<Action>,
 }
 
@@ -56,6 +68,7 @@ impl Two {
         let caps =
             Caps { max_send: 16, max_receive: 16, max_send_sge: 4, max_receive_sge: 4, max_inline: 64 };
         let mut devices = Devices(devices);
+        devices.0[1].shared.push(ReceiveQueue::new(16, 4));
         let pairs = [0, 1].map(|side| {
             let config = QpConfig {
                 qpn: qpn(side),
@@ -63,7 +76,7 @@ impl Two {
                 domain: DOMAIN,
                 caps,
                 signal_all: false,
-                shared_queue: None,
+                shared_queue: (setup.shared && side == 1).then_some(SharedQueueId(0)),
             };
             let mut pair = QueuePair::new(config);
             let rights = if side == 1 { setup.rights } else { Access::all() };
@@ -79,12 +92,13 @@ impl Two {
                     .with_min_rnr_timer(1),
                 rts.with_timeout(14).with_retry_count(7).with_rnr_retry(7).with_max_rd_atomic(4),
             ];
-            for step in &steps {
+            let count = if setup.in_rtr && side == 1 { 2 } else { 3 };
+            for step in &steps[..count] {
                 pair.modify(step, &mut Window::new(), &mut devices.0[side]).expect("a legal step");
             }
             pair
         });
-        Self { pairs, devices, keys, log: Vec::new() }
+        Self { pairs, devices, keys, shared: setup.shared, log: Vec::new() }
     }
 
     /// Bytes of a side.
@@ -109,6 +123,10 @@ impl Two {
     }
 
     pub(crate) fn post_receive(&mut self, id: u64, sges: &[Sge]) {
+        if self.shared {
+            assert!(self.devices.0[1].shared[0].push(id, sges), "the shared queue has room");
+            return;
+        }
         let request = ReceiveRequest { id, sges };
         self.pairs[1].post_receive(&request, &mut self.devices.0[1]).expect("the receive is in order");
     }
@@ -235,6 +253,10 @@ impl Host for Seen<'_> {
 
     fn take_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
         self.0.take_shared(queue, receive)
+    }
+
+    fn peek_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
+        self.0.peek_shared(queue, receive)
     }
 
     fn complete_send(&mut self, completion: Completion) {

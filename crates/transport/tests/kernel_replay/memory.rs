@@ -104,6 +104,10 @@ impl Host for Memory {
         false
     }
 
+    fn peek_shared(&mut self, _: SharedQueueId, _: &mut Receive) -> bool {
+        false
+    }
+
     fn complete_send(&mut self, completion: Completion) {
         panic!("a responder completes no sends: {completion:?}");
     }

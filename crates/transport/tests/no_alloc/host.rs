@@ -99,6 +99,10 @@ impl Host for Fixed {
         false
     }
 
+    fn peek_shared(&mut self, _: SharedQueueId, _: &mut Receive) -> bool {
+        false
+    }
+
     fn complete_send(&mut self, completion: Completion) {
         assert_eq!(completion.status, Status::Success, "{completion:?}");
         self.completed += 1;
