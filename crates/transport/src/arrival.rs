@@ -1,8 +1,9 @@
 //! The rules for SENDs and WRITEs where they arrive, each written once.
 //!
-//! Four ways lead here: the ladder of the responder, the quick way for packets that are next in order, packets of an
-//! unreliable connection, and messages that two queue pairs of one process do directly. Each makes an [`Arrival`] out
-//! of what it has, asks these rules in the order that its service wants, and moves the bytes itself.
+//! Four ways lead here: the ladder of the responder, the quick way for packets that are next in order,
+//! packets of an unreliable connection, and messages that two queue pairs of one process do directly. Each
+//! makes an [`Arrival`] out of what it has, asks these rules in the order that its service wants, and moves
+//! the bytes itself.
 
 use ferroce_wire::{
     DataPacket, DataVerb, Imm, PathMtu, PayloadRule, Request, Reth, Rkey, SendTail, UcRequest,
@@ -33,7 +34,8 @@ pub(crate) struct Arrival {
 pub(crate) enum Verb {
     /// It goes into a receive. The tail counts where the message ends.
     Send(SendTail),
-    /// It goes where a key opens memory. The place counts where the message begins, the immediate data where it ends.
+    /// It goes where a key opens memory. The place counts where the message begins, the immediate data
+    /// where it ends.
     Write(Reth, Option<Imm>),
 }
 
@@ -133,7 +135,8 @@ impl Arrival {
         }
     }
 
-    /// Whether a receive is taken here (IBA 9.7.7.1): where a SEND begins, and where a WRITE with immediate data ends.
+    /// Whether a receive is taken here (IBA 9.7.7.1): where a SEND begins, and where a WRITE with immediate
+    /// data ends.
     #[inline]
     pub(crate) const fn takes_receive(&self) -> bool {
         match self.verb {
@@ -142,8 +145,8 @@ impl Arrival {
         }
     }
 
-    /// Whether the end of the message completes a receive. A plain WRITE does not, even if an earlier message has
-    /// left one behind that it had taken.
+    /// Whether the end of the message completes a receive. A plain WRITE does not, even if an earlier
+    /// message has left one behind that it had taken.
     const fn completes_receive(&self) -> bool {
         match self.verb {
             Verb::Send(_) => true,
@@ -159,7 +162,8 @@ impl Arrival {
         if fits { Ok(()) } else { Err(Fault::Length) }
     }
 
-    /// IBA 9.7.4.1.5: where a WRITE begins, its key must open the whole of it. A WRITE of nothing needs no key.
+    /// IBA 9.7.4.1.5: where a WRITE begins, its key must open the whole of it. A WRITE of nothing needs no
+    /// key.
     #[inline]
     pub(crate) fn check_key<H: Host>(&self, connection: &Connection, host: &mut H) -> Result<(), Fault> {
         match self.verb {
@@ -184,7 +188,8 @@ impl Arrival {
 }
 
 impl Inbound {
-    /// IBA 9.7.4.1.3: a message begins where none is arriving, and inside one only its own middle or last packet comes.
+    /// IBA 9.7.4.1.3: a message begins where none is arriving, and inside one only its own middle or last
+    /// packet comes.
     #[inline]
     pub(crate) fn check_sequence(&self, arrival: &Arrival) -> Result<(), Fault> {
         let fits = match (self.message, arrival.verb) {
@@ -197,8 +202,8 @@ impl Inbound {
         if fits || is_planted(Bug::SegmentOrderUnchecked) { Ok(()) } else { Err(Fault::Sequence) }
     }
 
-    /// IBA 9.7.4.1.6: a WRITE brings as much as it has announced, and no message is longer than [`MAX_MESSAGE`]. What a
-    /// SEND may bring its receive says ([`check_room`](Self::check_room)).
+    /// IBA 9.7.4.1.6: a WRITE brings as much as it has announced, and no message is longer than
+    /// [`MAX_MESSAGE`]. What a SEND may bring its receive says ([`check_room`](Self::check_room)).
     #[inline]
     pub(crate) fn check_announced(&self, arrival: &Arrival) -> Result<(), Fault> {
         let Verb::Write(reth, _) = arrival.verb else { return Ok(()) };

@@ -153,7 +153,8 @@ pub trait Host {
     /// Moves the oldest receive of a shared queue into `receive`; false if there is none.
     fn take_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool;
 
-    /// Copies the oldest receive of a shared queue into `receive`, and leaves it there; false if there is none.
+    /// Copies the oldest receive of a shared queue into `receive`, and leaves it there; false if there is
+    /// none.
     fn peek_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool;
 
     /// A send request ended.

@@ -96,8 +96,9 @@ impl Inbound {
         self.taken
     }
 
-    /// Whether a receive is there for the next message: the one that [`take_receive_from`](Self::take_receive_from) would
-    /// take. It stays where it is; [`receive`](Self::receive) shows it.
+    /// Whether a receive is there for the next message: the one that
+    /// [`take_receive_from`](Self::take_receive_from) would take. It stays where it is;
+    /// [`receive`](Self::receive) shows it.
     pub(crate) fn peek_receive<H: Host>(
         &mut self,
         shared: Option<SharedQueueId>,

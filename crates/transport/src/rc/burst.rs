@@ -108,9 +108,9 @@ impl Requester {
 }
 
 impl Responder {
-    /// Takes in a packet of a plain SEND or WRITE, if it climbs the whole ladder of [`handle_request`](Self::handle_request). If it does
-    /// not, that climbs it again and finds the same: a receive that was taken stays with the message, and so do the
-    /// bytes that were placed.
+    /// Takes in a packet of a plain SEND or WRITE, if it climbs the whole ladder of
+    /// [`handle_request`](Self::handle_request). If it does not, that climbs it again and finds the same: a
+    /// receive that was taken stays with the message, and so do the bytes that were placed.
     #[inline]
     pub(crate) fn take_data<H: Host>(
         &mut self,

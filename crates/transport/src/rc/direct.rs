@@ -1,9 +1,9 @@
 //! Both queue pairs in one process: work is done directly, without packets.
 //!
 //! A message is done directly only where every step of the responder's ladder would let it pass: SENDs and
-//! WRITEs ask the rules of [`arrival`](crate::arrival), as their packets would. Where one says no, no receive was taken
-//! and no program was told anything, and the message goes as packets like any other: refusals, RNR waits and
-//! errors come from the same code as over a network.
+//! WRITEs ask the rules of [`arrival`](crate::arrival), as their packets would. Where one says no, no
+//! receive was taken and no program was told anything, and the message goes as packets like any other:
+//! refusals, RNR waits and errors come from the same code as over a network.
 
 use ferroce_wire::{Lkey, Reth, Rkey, SendTail};
 
@@ -175,8 +175,8 @@ impl<D: Direct> Meeting<'_, D> {
         self.deliver(job, &Arrival::whole(verb, job.length, solicited))
     }
 
-    /// Does a SEND or WRITE. Everything is asked before the first byte is placed, and a receive is taken only when nothing can
-    /// fail any more.
+    /// Does a SEND or WRITE. Everything is asked before the first byte is placed, and a receive is taken
+    /// only when nothing can fail any more.
     fn deliver(&mut self, job: &Job<'_>, arrival: &Arrival) -> Option<()> {
         let Self { asking, responder, answering, direct, .. } = self;
         let inbound = &mut responder.inbound;

@@ -188,7 +188,8 @@ impl Responder {
             self.inbound.end_message(arrival, cx.connection, cx.host);
         }
         self.passed(1, arrival.ends);
-        // IBA 9.7.5.1.1: an acknowledgement is owed where one is asked for, and takes the place of an older one.
+        // IBA 9.7.5.1.1: an acknowledgement is owed where one is asked for, and takes the place of an older
+        // one.
         if info.ack_request {
             self.owed = Some(Owed { psn: info.psn, answer: OwedAnswer::Ack });
         }

@@ -50,8 +50,8 @@ fn start_anew(two: &mut Two) {
     }
 }
 
-/// It was: a SEND whose own memory was at fault had taken a receive directly, failed, and left it behind; and the next plain
-/// WRITE completed it, as if it had been one with immediate data.
+/// It was: a SEND whose own memory was at fault had taken a receive directly, failed, and left it behind;
+/// and the next plain WRITE completed it, as if it had been one with immediate data.
 #[test]
 fn a_plain_write_completes_no_receive_that_an_earlier_message_left() {
     for way in Way::ALL {
@@ -102,8 +102,8 @@ fn a_message_that_cannot_be_done_directly_takes_no_receive() {
     }
 }
 
-/// It was: a WRITE with immediate data of several packets takes its receive with the last of them. One that was refused at
-/// the first had taken it directly before, and ended it with the status of the fault.
+/// It was: a WRITE with immediate data of several packets takes its receive with the last of them. One that
+/// was refused at the first had taken it directly before, and ended it with the status of the fault.
 #[test]
 fn a_receive_that_no_packet_has_taken_is_flushed_on_every_way() {
     for rights in [Access::all(), Access::empty()] {
@@ -119,8 +119,8 @@ fn a_receive_that_no_packet_has_taken_is_flushed_on_every_way() {
     }
 }
 
-/// It was: a receive that a WRITE with immediate data took together with a wrong key ended differently from that of
-/// packets. One packet takes its receive before its key is looked at.
+/// It was: a receive that a WRITE with immediate data took together with a wrong key ended differently from
+/// that of packets. One packet takes its receive before its key is looked at.
 #[test]
 fn a_receive_of_one_packet_ends_with_the_fault_on_every_way() {
     let wrong = |remote| Remote { rkey: Rkey(NO_KEY), ..remote };
@@ -149,7 +149,8 @@ fn told(course: &mut Course) -> Vec<usize> {
     told
 }
 
-/// It was: work that sends nothing, and a message that failed before it was sent, told the peer of a connection.
+/// It was: work that sends nothing, and a message that failed before it was sent, told the peer of a
+/// connection.
 #[test]
 fn only_what_reaches_the_peer_establishes_a_connection() {
     for way in Way::ALL {
@@ -182,7 +183,8 @@ fn only_what_reaches_the_peer_establishes_a_connection() {
     }
 }
 
-/// It was: several empty pieces were asked for their keys, and so was an empty WRITE or READ for that of its place.
+/// It was: several empty pieces were asked for their keys, and so was an empty WRITE or READ for that of
+/// its place.
 #[test]
 fn nothing_needs_no_key_on_any_way() {
     for way in Way::ALL {

@@ -1,5 +1,5 @@
-//! A message does the same on every way that it can take: as packets up the ladder, as packets by the quick way, and
-//! directly between two queue pairs of one process.
+//! A message does the same on every way that it can take: as packets up the ladder, as packets by the quick
+//! way, and directly between two queue pairs of one process.
 
 #[path = "../direct/rig.rs"]
 #[allow(dead_code, reason = "the tests of messages without packets use the rest")]
@@ -101,8 +101,9 @@ fn message() -> impl Strategy<Value = Message> {
     let receive = prop::collection::vec(piece(0x5000..0x7000), 0..4);
     let receives = prop::collection::vec(receive, 0..3);
     (op(), pieces, any::<bool>(), 0..8_u8, receives).prop_map(|(op, mut pieces, inline, flags, receives)| {
-        // How soon a message that needs a receive finds out in its middle that its own memory is at fault depends on what
-        // its sender has heard of receives, and on a direct way that is nothing. So it finds out at once.
+        // How soon a message that needs a receive finds out in its middle that its own memory is at fault
+        // depends on what its sender has heard of receives, and on a direct way that is nothing. So it
+        // finds out at once.
         let faulty = pieces.iter().position(|piece| matches!(piece.key, Key::Wrong) && piece.length > 0);
         if let Some(at) = faulty.filter(|_| !matches!(op, Op::Write(_) | Op::Read(_))) {
             pieces.swap(0, at);
@@ -112,7 +113,12 @@ fn message() -> impl Strategy<Value = Message> {
 }
 
 fn setup() -> impl Strategy<Value = Setup> {
-    let rights = prop_oneof![6 => Just(Access::all()), 1 => Just(Access::all() - Access::REMOTE_WRITE), 1 => Just(Access::empty())];
+    let all = Access::all();
+    let rights = prop_oneof![
+        6 => Just(all),
+        1 => Just(all - Access::REMOTE_WRITE),
+        1 => Just(Access::empty())
+    ];
     let mtu = prop_oneof![Just(PathMtu::B256), Just(PathMtu::B1024)];
     let depth = prop_oneof![4 => Just(4_u8), 1 => Just(0)];
     (rights, mtu, depth, any::<bool>(), any::<bool>()).prop_map(|(rights, mtu, depth, in_rtr, shared)| {
@@ -251,12 +257,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_message_does_the_same_on_every_way(setup in setup(), messages in prop::collection::vec(message(), 1..8)) {
+    fn a_message_does_the_same_on_every_way(
+        setup in setup(),
+        messages in prop::collection::vec(message(), 1..8),
+    ) {
         compare(&setup, &messages);
     }
 }
 
-/// The comparison means something: on the direct ways most messages need no packets, and the quick way takes them.
+/// The comparison means something: on the direct ways most messages need no packets, and the quick way
+/// takes them.
 #[test]
 fn ordinary_messages_take_the_way_that_they_are_sent_down() {
     for way in Way::ALL {
