@@ -118,9 +118,16 @@ unsafe fn destroy(ah: *mut ibv_ah) -> Answer<()> {
     Ok(())
 }
 
+/// What an IP header says beside addresses and lengths.
+struct Marks {
+    traffic_class: u8,
+    hop_limit: u8,
+    flow_label: u32,
+}
+
 /// The address that a datagram came from and the one of ours that it went to, as its prefix says: forty
 /// bytes, a GRH, or an IPv4 header in the second half.
-fn ends_of(prefix: &[u8; 40]) -> Answer<(IpAddr, IpAddr, u8, u8)> {
+fn ends_of(prefix: &[u8; 40]) -> Answer<(IpAddr, IpAddr, Marks)> {
     let ip = |at: usize| {
         let mut raw = [0; 16];
         raw.copy_from_slice(&prefix[at..at + 16]);
@@ -130,9 +137,11 @@ fn ends_of(prefix: &[u8; 40]) -> Answer<(IpAddr, IpAddr, u8, u8)> {
     // A GRH has 6 as its version; where an IPv4 header stands, the first half is empty.
     if prefix[0] >> 4 == 6 {
         let traffic_class = prefix[0] << 4 | prefix[1] >> 4;
-        Ok((ip(8), ip(24), traffic_class, prefix[7]))
+        let flow_label = u32::from_be_bytes([0, prefix[1] & 0xf, prefix[2], prefix[3]]);
+        Ok((ip(8), ip(24), Marks { traffic_class, hop_limit: prefix[7], flow_label }))
     } else if prefix[20] == 0x45 {
-        Ok((v4(32).into(), v4(36).into(), prefix[21], prefix[28]))
+        let marks = Marks { traffic_class: prefix[21], hop_limit: prefix[28], flow_label: 0 };
+        Ok((v4(32).into(), v4(36).into(), marks))
     } else {
         Err(Refused::invalid("the datagram has neither a GRH nor an IPv4 header in front of it"))
     }
@@ -155,7 +164,7 @@ unsafe fn address_of_sender(
     }
     // SAFETY: the caller vouches for forty bytes in front of the datagram.
     let prefix = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
-    let (sender, local, traffic_class, hop_limit) = ends_of(&prefix)?;
+    let (sender, local, Marks { traffic_class, hop_limit, flow_label }) = ends_of(&prefix)?;
     let sgid_index = context.nic.gid_index(local);
     let sgid_index = sgid_index.ok_or_else(|| {
         Refused::new(
@@ -166,6 +175,7 @@ unsafe fn address_of_sender(
     let mut attr = attr_of(&AddressVector {
         traffic_class,
         hop_limit,
+        flow_label,
         ..AddressVector::new(Gid::from(sender), sgid_index)
     });
     attr.port_num = port;

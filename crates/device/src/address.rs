@@ -24,7 +24,8 @@ pub struct AddressVector {
     pub traffic_class: u8,
     /// Hops that a packet may take; 0 means 64.
     pub hop_limit: u8,
-    /// Decides the UDP source port, and with it the way through a network; 0 lets the device choose.
+    /// The flow label, 20 bits: over IPv6 packets carry it. It also decides the UDP source port, and with it the
+    /// way through a network; 0 lets the device choose the port, and packets carry none.
     pub flow_label: u32,
     /// The UDP source port itself, if it must be a certain one. To peers on the same machine, and to multicast
     /// groups, packets leave from the port of RoCEv2 all the same: from this machine nothing else is taken.
@@ -79,12 +80,16 @@ impl AddressVector {
             source_port: if near { PORT } else { wanted() },
             traffic_class: self.traffic_class,
             hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
+            flow_label: if local.is_ipv6() { self.flow_label & FLOW_LABEL } else { 0 },
         };
         let way = Way::new(route).ok_or(RouteError::Families { local, remote })?;
         let ours = if to == To::Group { nic.info().loopback } else { nic.has_address(remote) };
         Ok((way, ours))
     }
 }
+
+/// The bits of a flow label.
+const FLOW_LABEL: u32 = 0xf_ffff;
 
 /// What an address is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +110,7 @@ pub(crate) fn group_of(group: Gid) -> Result<IpAddr, RouteError> {
 #[must_use]
 #[expect(clippy::cast_possible_truncation, reason = "14 bits are left")]
 pub const fn source_port(label: u32) -> u16 {
-    let label = label & 0xf_ffff;
+    let label = label & FLOW_LABEL;
     0xc000 | ((label & 0x3fff) ^ (label >> 14)) as u16
 }
 

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::num::NonZeroU16;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,6 +34,8 @@ const HAS_IMM: u64 = 1 << 16;
 const HAS_INVALIDATED: u64 = 1 << 17;
 const HAS_SOURCE: u64 = 1 << 18;
 const SOLICITED: u64 = 1 << 19;
+/// Where the source port stands.
+const SOURCE_PORT: u32 = 32;
 
 fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     let mut head = u64::from(completion.status.code()) | u64::from(completion.kind.code()) << 8;
@@ -50,6 +53,7 @@ fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     if completion.solicited {
         head |= SOLICITED;
     }
+    head |= u64::from(completion.source_port.map_or(0, NonZeroU16::get)) << SOURCE_PORT;
     let source = completion.source_qp.map_or(0, Qpn::get);
     [
         completion.id,
@@ -74,6 +78,7 @@ fn decode(words: &[u64; WORDS]) -> Completion {
         invalidated: (head & HAS_INVALIDATED != 0).then_some(Rkey(extra)),
         qpn: Qpn::new(numbers as u32),
         source_qp: (head & HAS_SOURCE != 0).then_some(source),
+        source_port: NonZeroU16::new((head >> SOURCE_PORT) as u16),
         solicited: head & SOLICITED != 0,
         time: Time::from_nanos(time),
     }
@@ -580,6 +585,7 @@ mod tests {
             invalidated: None,
             qpn: Qpn::new(0x01_beef),
             source_qp: Some(Qpn::new(0)),
+            source_port: NonZeroU16::new(u16::MAX),
             solicited: true,
             time: Time::ZERO,
         };
@@ -587,6 +593,7 @@ mod tests {
             imm: None,
             invalidated: Some(Rkey(0xffff_ffff)),
             source_qp: None,
+            source_port: None,
             solicited: false,
             kind: WorkKind::Receive,
             ..plain

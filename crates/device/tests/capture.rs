@@ -67,6 +67,7 @@ fn datagram(route: &Route, ids: [u16; 2]) -> (Received, Vec<u8>) {
         local: back.remote,
         traffic_class: 1,
         hop_limit: 0,
+        flow_label: 0,
     };
     (received, [first, second].concat())
 }

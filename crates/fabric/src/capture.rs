@@ -214,13 +214,8 @@ impl<F: Fabric> Fabric for Capture<F> {
 
 /// The headers of a packet that leaves.
 fn outbound(route: &Route, place: usize) -> Option<(Ip, Udp)> {
-    headers(
-        (route.local, route.source_port),
-        route.remote,
-        route.traffic_class,
-        route.hop_limit,
-        identification(place),
-    )
+    let marks = Marks { class: route.traffic_class, hops: route.hop_limit, label: route.flow_label };
+    headers((route.local, route.source_port), route.remote, marks, identification(place))
 }
 
 /// The headers of a packet that came. A socket does not show the identification; it is the one with which
@@ -230,7 +225,8 @@ fn inbound(received: &Received, place: usize, packet: &[u8]) -> Option<(Ip, Udp)
 
     let (source, local) = ((received.source.0, received.source.1), received.local);
     let hop_limit = if received.hop_limit == 0 { USUAL_HOP_LIMIT } else { received.hop_limit };
-    let (ip, udp) = headers(source, local, received.traffic_class, hop_limit, identification(place))?;
+    let marks = Marks { class: received.traffic_class, hops: hop_limit, label: received.flow_label };
+    let (ip, udp) = headers(source, local, marks, identification(place))?;
     match ip {
         Ip::V4(v4) => {
             let id = Flow::of(&ip, &udp).solve_ip_id(packet).unwrap_or(v4.id);
@@ -240,12 +236,19 @@ fn inbound(received: &Received, place: usize, packet: &[u8]) -> Option<(Ip, Udp)
     }
 }
 
+/// What an IP header says beside addresses and lengths.
+#[derive(Clone, Copy)]
+struct Marks {
+    class: u8,
+    hops: u8,
+    label: u32,
+}
+
 /// Headers as our sockets write them; nothing if the addresses are of two families.
 fn headers(
     (source, source_port): (IpAddr, u16),
     dest: IpAddr,
-    class: u8,
-    hops: u8,
+    Marks { class, hops, label }: Marks,
     id: u16,
 ) -> Option<(Ip, Udp)> {
     let ip = match (source.to_canonical(), dest.to_canonical()) {
@@ -253,7 +256,7 @@ fn headers(
             Ip::V4(Ipv4 { tos: class, id, dont_fragment: true, ttl: hops, source, dest })
         }
         (IpAddr::V6(source), IpAddr::V6(dest)) => {
-            Ip::V6(Ipv6 { traffic_class: class, flow_label: 0, hop_limit: hops, source, dest })
+            Ip::V6(Ipv6 { traffic_class: class, flow_label: label, hop_limit: hops, source, dest })
         }
         _ => return None,
     };
@@ -294,8 +297,9 @@ mod tests {
     #[test]
     fn addresses_of_two_families_are_not_drawn() {
         let (v4, v6) = ("127.0.0.1".parse().unwrap(), "::1".parse().unwrap());
-        assert_eq!(headers((v4, 1), v6, 0, 64, 0), None);
+        let marks = Marks { class: 0, hops: 64, label: 0 };
+        assert_eq!(headers((v4, 1), v6, marks, 0), None);
         let mapped = "::ffff:127.0.0.1".parse().unwrap();
-        assert!(matches!(headers((v4, 1), mapped, 0, 64, 0), Some((Ip::V4(_), _))));
+        assert!(matches!(headers((v4, 1), mapped, marks, 0), Some((Ip::V4(_), _))));
     }
 }

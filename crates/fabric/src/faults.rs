@@ -292,7 +292,14 @@ struct Held {
 impl Held {
     fn new() -> Self {
         let nowhere = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
-        let route = Route { local: nowhere, remote: nowhere, source_port: 0, traffic_class: 0, hop_limit: 0 };
+        let route = Route {
+            local: nowhere,
+            remote: nowhere,
+            source_port: 0,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+        };
         Self {
             steps: 0,
             route,

@@ -26,6 +26,8 @@ pub struct Received {
     pub traffic_class: u8,
     /// Time to live or hop limit, 0 if the stack did not tell.
     pub hop_limit: u8,
+    /// The flow label of IPv6, 0 over IPv4 or if the stack did not tell.
+    pub flow_label: u32,
 }
 
 impl Received {
@@ -37,6 +39,7 @@ impl Received {
         local: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         traffic_class: 0,
         hop_limit: 0,
+        flow_label: 0,
     };
 
     /// How many packets there are.

@@ -45,6 +45,8 @@ pub struct Route {
     pub traffic_class: u8,
     /// Hops that a packet may take.
     pub hop_limit: u8,
+    /// The flow label in the IPv6 header, 20 bits; 0 over IPv4.
+    pub flow_label: u32,
 }
 
 impl Route {
@@ -123,8 +125,8 @@ pub trait Fabric: Send {
         self.receive(inbox)
     }
 
-    /// From now on datagrams come with traffic class and hop limit. Before, they may be 0: to be told
-    /// costs time with every one of them.
+    /// From now on datagrams come with traffic class, hop limit and flow label. Before, they may be 0: to be
+    /// told costs time with every one of them.
     fn show_marks(&mut self);
 
     /// From now on datagrams come with the time of their arrival, the times at which stamped runs leave are told, and

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ferroce::{
     Access, AddressVector, Completion, CompletionQueue, Context, DatagramHeader, MemoryRegion,
-    ProtectionDomain, QKey, QueuePair, Service, WorkKind,
+    ProtectionDomain, QKey, QueuePair, ReplyPort, Service, WorkKind,
 };
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -59,15 +59,14 @@ pub fn main() -> Result<()> {
     let (done, header) = bob.receive("bob")?;
 
     // The header and the completion are all that an answer needs.
-    let to_ann = bob.pd.address_handle(&header.reply_to(0))?;
-    let sender = done.source_qp.ok_or("a datagram has a sender")?;
-    bob.qp.send_inline_to(&to_ann, sender, QKEY, b"only bob").post()?;
+    let back = bob.qp.reply_to(&done, &header, ReplyPort::Usual)?;
+    bob.qp.send_inline_to(&back.address, back.qpn, back.qkey, b"only bob").post()?;
     let (_, header) = ann.receive("ann")?;
     assert_eq!(header.source, bob.qp.local_address().gid);
 
     // A wrong Q_Key is no error for the sender; the receiver drops the datagram.
     while ann.qp.counters().wrong_qkey == 0 {
-        bob.qp.send_inline_to(&to_ann, sender, QKey(1), b"with the wrong key").post()?;
+        bob.qp.send_inline_to(&back.address, back.qpn, QKey(1), b"with the wrong key").post()?;
         bob.cq.wait(Duration::from_secs(10))?;
     }
     println!("ann dropped a datagram with the wrong Q_Key");

@@ -102,6 +102,7 @@ fn memory_that_is_not_there_or_cannot_go() {
     judge(&region.write_at(60, b"too long").unwrap_err(), &["8 bytes at offset 60 are not inside 64 bytes"]);
     judge(&DatagramHeader::read(&region, 40).unwrap_err(), &["bytes at offset 40 are not inside 64 bytes"]);
     judge(&DatagramHeader::read(&region, 0).unwrap_err(), &["no datagram header at offset 0"]);
+    judge(&DatagramHeader::parse(&[0; 39]).unwrap_err(), &["39 bytes are no datagram header"]);
     let window = domain.memory_window(WindowKind::Type1).unwrap();
     let plain = domain.allocate(64, Access::LOCAL_WRITE).unwrap();
     let denied = window.bind_now(plain.slice(..), Access::REMOTE_READ).unwrap_err();

@@ -3,8 +3,8 @@
 use std::net::Ipv4Addr;
 
 use ferroce_transport::{
-    Access, Accessor, Acks, Attributes, Destination, ModifyError, PayloadSource, PostError, QpConfig,
-    QueuePair, ReceiveRequest, SendRequest, Time, Transmit, Window,
+    Access, Accessor, Acks, Attributes, Destination, Envelope, ModifyError, PayloadSource, PostError,
+    QpConfig, QueuePair, ReceiveRequest, SendRequest, Time, Transmit, Window,
 };
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::Ipv4;
@@ -186,7 +186,8 @@ impl Node {
         };
         let found = self.slots.iter().position(|slot| slot.pair.qpn() == packet.dest_qp);
         let Some(index) = found else { return Received::NoQueuePair(packet.dest_qp) };
-        let prefix = prefix(datagram.from, self.index, datagram.bytes.len());
+        let header = prefix(datagram.from, self.index, datagram.bytes.len());
+        let envelope = Envelope { header, source_port: port(datagram.from) };
         // Both ways to take in data are used in turn.
         self.arrivals = self.arrivals.wrapping_add(1);
         let in_a_hurry = self.arrivals.is_multiple_of(2);
@@ -197,7 +198,7 @@ impl Node {
         {
             return Received::By(index);
         }
-        pair.handle_packet(now, &packet, Some(&prefix), window, device);
+        pair.handle_packet(now, &packet, Some(&envelope), window, device);
         Received::By(index)
     }
 
@@ -217,8 +218,13 @@ pub(crate) fn address(host: usize) -> Ipv4Addr {
 /// Packets from one host to another.
 #[must_use]
 pub(crate) fn flow(from: usize, to: usize) -> Flow {
-    let source_port = 0xc000 | u16::try_from(from).unwrap_or(0);
-    Flow::v4((address(from), source_port), (address(to), 4791), true)
+    Flow::v4((address(from), port(from)), (address(to), 4791), true)
+}
+
+/// The UDP port that the packets of a host leave from.
+#[must_use]
+pub(crate) fn port(host: usize) -> u16 {
+    0xc000 | u16::try_from(host).unwrap_or(0)
 }
 
 /// The forty bytes that a datagram of `len` bytes (BTH to ICRC) is delivered with.

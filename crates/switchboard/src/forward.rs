@@ -48,7 +48,8 @@ const MAGIC: [u8; 4] = *b"FRFW";
 
 /// What stands before the packets; the secret is added when it is sent.
 pub(super) fn head(kind: Kind, slot: u8, arrival: &Arrival<'_>) -> [u8; HEAD] {
-    let Received { segment, source: (source, port), local, traffic_class, hop_limit, .. } = arrival.received;
+    let Received { segment, source: (source, port), local, traffic_class, hop_limit, flow_label, .. } =
+        arrival.received;
     let mut bytes = [0; HEAD];
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = match kind {
@@ -64,6 +65,7 @@ pub(super) fn head(kind: Kind, slot: u8, arrival: &Arrival<'_>) -> [u8; HEAD] {
     bytes[42..44].copy_from_slice(&u16::try_from(arrival.place).unwrap_or(0).to_ne_bytes());
     bytes[44..48].copy_from_slice(&u32::try_from(segment).unwrap_or(u32::MAX).to_ne_bytes());
     bytes[48..52].copy_from_slice(&super::protocol::VERSION_WORD.to_ne_bytes());
+    bytes[52..56].copy_from_slice(&flow_label.to_ne_bytes());
     bytes
 }
 
@@ -87,6 +89,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<(Kind, u8, Arrival<'_>)> {
         local: narrow(*head[24..].first_chunk()?),
         traffic_class: head[6],
         hop_limit: head[7],
+        flow_label: u32::from_ne_bytes(*head[52..].first_chunk()?),
     };
     let place = usize::from(u16::from_ne_bytes([head[42], head[43]]));
     Some((kind, head[5], Arrival { received, place, bytes: packets }))
@@ -120,6 +123,7 @@ mod tests {
             local: "fd00::2".parse().unwrap(),
             traffic_class: 0x62,
             hop_limit: 9,
+            flow_label: 0xa_bcde,
         };
         Arrival { received, place: 5, bytes }
     }

@@ -35,7 +35,7 @@ const HOPS: u8 = 64;
 /// How messages between these two go.
 #[must_use]
 pub const fn route(local: IpAddr, remote: IpAddr) -> Route {
-    Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS }
+    Route { local, remote, source_port: PORT, traffic_class: 0, hop_limit: HOPS, flow_label: 0 }
 }
 
 /// A packet from our queue pair 1 to that of a peer.
@@ -224,6 +224,7 @@ mod tests {
             local: [127, 0, 0, 1].into(),
             traffic_class: 0,
             hop_limit: 64,
+            flow_label: 0,
         };
         Arrival { received, place: 0, bytes: packet }
     }

@@ -3,7 +3,9 @@
 //! There is one type of completion from the machine that ends the work to the program that takes it off a
 //! queue.
 
-use ferroce_wire::{Qpn, Rkey};
+use core::num::NonZeroU16;
+
+use ferroce_wire::{Grh, Qpn, Rkey};
 use thiserror::Error;
 
 use crate::status::{Status, WorkKind};
@@ -30,6 +32,8 @@ pub struct Completion {
     pub qpn: Qpn,
     /// The queue pair that sent a datagram.
     pub source_qp: Option<Qpn>,
+    /// The UDP port that a datagram left from. The header in front of a datagram does not tell it.
+    pub source_port: Option<NonZeroU16>,
     /// Whether the sender asked for an event.
     pub solicited: bool,
     /// When it ended, on the clock of the device. The machines know no clock and leave it at zero: the device
@@ -48,6 +52,7 @@ impl Completion {
         invalidated: None,
         qpn: Qpn::SMI,
         source_qp: None,
+        source_port: None,
         solicited: false,
         time: Time::ZERO,
     };
@@ -157,6 +162,20 @@ impl WorkError {
     }
 }
 
+/// What came with a datagram beside the packet itself: the way that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// The forty bytes that its receiver finds before it: a GRH, or an IPv4 header in the second half.
+    pub header: [u8; Grh::LEN],
+    /// The UDP port that it left from, 0 if that is not known.
+    pub source_port: u16,
+}
+
+impl Envelope {
+    /// Nothing is known.
+    pub const EMPTY: Self = Self { header: [0; Grh::LEN], source_port: 0 };
+}
+
 /// Something that happened to a queue pair beside its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
@@ -185,6 +204,11 @@ mod tests {
         let text = error.to_string();
         assert!(text.starts_with("work 5 (Send) of queue pair 0x000011: retry exceeded"), "{text}");
         assert!(text.contains("see whether the peer is up"), "{text}");
+    }
+
+    #[test]
+    fn a_completion_is_no_longer_than_a_cache_line() {
+        assert_eq!(size_of::<Completion>(), 56);
     }
 
     #[test]

@@ -49,7 +49,7 @@ mod unreliable;
 mod window;
 mod work;
 
-pub use completion::{Classified, Completion, Event, WorkError};
+pub use completion::{Classified, Completion, Envelope, Event, WorkError};
 pub use counters::Counters;
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
 pub use posting::{PostError, PostListError, PostRules};

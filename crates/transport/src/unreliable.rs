@@ -1,8 +1,11 @@
 //! Unreliable connections and datagrams: nothing is acknowledged, nothing sent twice.
 
-use ferroce_wire::{Body, Datagram, Deth, Grh, Imm, Msn, Packet, PayloadLen, Psn, Reth, UcRequest};
+use core::num::NonZeroU16;
+
+use ferroce_wire::{Body, Datagram, Deth, Imm, Msn, Packet, PayloadLen, Psn, Reth, UcRequest};
 
 use crate::arrival::{Arrival, Fault};
+use crate::completion::Envelope;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::inbound::Inbound;
@@ -290,7 +293,7 @@ pub(crate) fn handle_datagram<H: Host>(
     inbound: &mut Inbound,
     datagram: &Datagram<&[u8]>,
     solicited: bool,
-    prefix: &[u8; Grh::LEN],
+    envelope: &Envelope,
     cx: &mut Context<'_, H>,
 ) -> Result<(), Failed> {
     if datagram.deth.qkey != cx.connection.qkey && !is_planted(Bug::QKeyIgnored) {
@@ -305,7 +308,8 @@ pub(crate) fn handle_datagram<H: Host>(
         cx.counters.no_receive += 1;
         return Ok(());
     }
-    let placed = inbound.place_send(prefix, cx).and_then(|()| inbound.place_send(datagram.payload, cx));
+    let placed =
+        inbound.place_send(&envelope.header, cx).and_then(|()| inbound.place_send(datagram.payload, cx));
     match placed {
         Ok(()) => {
             cx.counters.requests_received += 1;
@@ -313,6 +317,7 @@ pub(crate) fn handle_datagram<H: Host>(
                 |completion| {
                     completion.imm = datagram.imm.map(|imm| imm.0);
                     completion.source_qp = Some(datagram.deth.source_qp);
+                    completion.source_port = NonZeroU16::new(envelope.source_port);
                     completion.solicited = solicited;
                 },
                 cx,

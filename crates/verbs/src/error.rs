@@ -302,4 +302,28 @@ pub enum HeaderError {
         /// Where.
         offset: usize,
     },
+    /// So few bytes are no header.
+    #[error("{given} bytes are no datagram header, which has 40: give all that was received")]
+    TooShort {
+        /// Bytes.
+        given: usize,
+    },
+}
+
+/// Why a datagram cannot be answered.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ReplyError {
+    /// The completion says nothing of a sender.
+    #[error("completion {id} is not of a datagram that arrived: give that of its receive")]
+    NotADatagram {
+        /// The program's name for the work.
+        id: u64,
+    },
+    /// The way back leads nowhere.
+    #[error(transparent)]
+    Address(#[from] CreateError),
+    /// The queue pair cannot tell its Q_Key.
+    #[error(transparent)]
+    QueuePair(#[from] QpError),
 }

@@ -68,6 +68,7 @@ mod completion_channel;
 mod completion_queue;
 mod connect;
 mod context;
+mod datagram;
 mod error;
 mod events;
 mod local_slice;
@@ -89,15 +90,17 @@ mod wait;
 mod work;
 
 pub use abort_handle::AbortHandle;
-pub use address_handle::{AddressHandle, DatagramHeader};
+pub use address_handle::AddressHandle;
 pub use batch::Batch;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, Haste, NextCompletion};
 pub use connect::ConnectOptions;
 pub use context::{Context, ContextBuilder, devices};
+pub use datagram::{DatagramHeader, Reply, ReplyPort};
 pub use error::{
     AccessError, BatchError, BuildError, CreateError, DiscoveryError, HeaderError, MemoryError, NicOpenError,
-    OpenError, ParseAddressError, PostError, PostTarget, QpConnectError, RouteError, SettingError, WaitError,
+    OpenError, ParseAddressError, PostError, PostTarget, QpConnectError, ReplyError, RouteError,
+    SettingError, WaitError,
 };
 pub use events::Events;
 pub use local_slice::{LocalSlice, Pieces};

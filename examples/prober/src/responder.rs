@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferroce::time::now;
-use ferroce::{AddressHandle, AddressVector, Gid, Qpn, Time};
+use ferroce::{AddressHandle, Gid, Qpn, Time};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::end::{Arrival, End, Happened, Place};
@@ -67,7 +67,7 @@ struct First {
 
 struct Responder {
     end: End,
-    handles: HashMap<(Gid, u8), AddressHandle>,
+    handles: HashMap<(Gid, u8, u32), AddressHandle>,
     first: HashMap<u64, First>,
     counters: Counters,
 }
@@ -108,16 +108,16 @@ impl Responder {
         Ok(())
     }
 
-    /// The way back to a prober, with the traffic class that it chose.
+    /// The way back to a prober, with the traffic class and the flow label that it chose.
     fn handle_for(&mut self, probe: &Arrival) -> anyhow::Result<AddressHandle> {
-        let key = (probe.header.source, probe.header.traffic_class);
+        let vector = probe.header.reply_to(0);
+        let key = (vector.gid, vector.traffic_class, vector.flow_label);
         if let Some(handle) = self.handles.get(&key) {
             return Ok(handle.clone());
         }
         if self.handles.len() >= MOST_HANDLES {
             self.handles.clear();
         }
-        let vector = AddressVector { traffic_class: probe.header.traffic_class, ..probe.header.reply_to(0) };
         let handle = self.end.handle(&vector)?;
         self.handles.insert(key, handle.clone());
         Ok(handle)

@@ -93,7 +93,7 @@ mod tests {
 
     fn sender(last: u8) -> Sender {
         let (local, remote) = (IpAddr::from([127, 0, 0, last]), IpAddr::from([127, 0, 0, 1]));
-        Sender::of(&Route { local, remote, source_port: 0, traffic_class: 0, hop_limit: 64 })
+        Sender::of(&Route { local, remote, source_port: 0, traffic_class: 0, hop_limit: 64, flow_label: 0 })
     }
 
     #[test]

@@ -194,14 +194,14 @@ impl Engine {
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let prefix;
-        let prefix = if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
-            prefix = sender.prefix(packet.len());
-            Some(&prefix)
+        let envelope;
+        let envelope = if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
+            envelope = sender.envelope(packet.len());
+            Some(&envelope)
         } else {
             None
         };
-        entry.machine.handle_packet(now, packet, prefix, window, &mut host);
+        entry.machine.handle_packet(now, packet, envelope, window, &mut host);
         Some(index)
     }
 

@@ -311,7 +311,8 @@ mod tests {
         let calls = Arc::default();
         let mut port = Port::new(Box::new(Recorder(Arc::clone(&calls))));
         let (local, remote) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        let route = Route { local, remote, source_port: 50_000, traffic_class: 0, hop_limit: 64 };
+        let route =
+            Route { local, remote, source_port: 50_000, traffic_class: 0, hop_limit: 64, flow_label: 0 };
         let mut way = Way::new(route).expect("one family");
         let mut counters = DeviceCounters::default();
         for _ in 0..messages {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use ferroce_fabric::{Received, Route};
 use ferroce_switchboard::Arrival;
+use ferroce_transport::Envelope;
 use ferroce_wire::Grh;
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
@@ -15,6 +16,8 @@ pub(crate) struct Sender {
     pub(super) local: IpAddr,
     pub(super) traffic_class: u8,
     pub(super) hop_limit: u8,
+    pub(super) flow_label: u32,
+    pub(super) source_port: u16,
     pub(super) identification: u16,
     /// The packet came over the network, not from a queue pair of this process.
     pub(super) from_wire: bool,
@@ -28,6 +31,8 @@ impl Sender {
             local: route.remote,
             traffic_class: route.traffic_class,
             hop_limit: route.hop_limit,
+            flow_label: route.flow_label,
+            source_port: route.source_port,
             identification: 0,
             from_wire: false,
         }
@@ -35,8 +40,10 @@ impl Sender {
 
     /// The sender of what came from the network.
     pub(super) const fn of_datagram(datagram: &Received) -> Self {
-        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = *datagram;
-        Self { remote, local, traffic_class, hop_limit, identification: 0, from_wire: true }
+        let Received { source: (remote, source_port), local, .. } = *datagram;
+        let Received { traffic_class, hop_limit, flow_label, .. } = *datagram;
+        let (identification, from_wire) = (0, true);
+        Self { remote, local, traffic_class, hop_limit, flow_label, source_port, identification, from_wire }
     }
 
     /// The address that the packet was sent to.
@@ -56,9 +63,8 @@ impl Sender {
 
     /// The sender of a packet that another process has checked and forwarded.
     pub(crate) fn forwarded(arrival: &Arrival<'_>) -> Self {
-        let Received { source: (remote, _), local, traffic_class, hop_limit, .. } = arrival.received;
         let identification = u16::try_from(arrival.place).unwrap_or(0);
-        Self { remote, local, traffic_class, hop_limit, identification, from_wire: true }
+        Self { identification, ..Self::of_datagram(&arrival.received) }
     }
 
     /// The packet as another process gets it.
@@ -66,16 +72,17 @@ impl Sender {
         let received = Received {
             len: bytes.len(),
             segment: bytes.len().max(1),
-            source: (self.remote, 0),
+            source: (self.remote, self.source_port),
             local: self.local,
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
+            flow_label: self.flow_label,
         };
         Arrival { received, place: self.identification.into(), bytes }
     }
 
-    /// What stands before a datagram in the buffer of its receiver.
-    pub(super) fn prefix(&self, packet_len: usize) -> [u8; Grh::LEN] {
+    /// What the receiver of a datagram is told: what stands before it in its buffer, and the port.
+    pub(super) fn envelope(&self, packet_len: usize) -> Envelope {
         let mut bytes = [0; Grh::LEN];
         let len = u16::try_from(packet_len + Udp::LEN).unwrap_or(u16::MAX);
         match (self.remote, self.local) {
@@ -85,12 +92,12 @@ impl Sender {
                 DatagramPrefix::V4(ip, len).emit(&mut bytes);
             }
             (IpAddr::V6(source), IpAddr::V6(dest)) => {
-                let (traffic_class, hop_limit) = (self.traffic_class, self.hop_limit);
-                let ip = Ipv6 { traffic_class, flow_label: 0, hop_limit, source, dest };
+                let Self { traffic_class, flow_label, hop_limit, .. } = *self;
+                let ip = Ipv6 { traffic_class, flow_label, hop_limit, source, dest };
                 DatagramPrefix::V6(Grh::from((ip, len))).emit(&mut bytes);
             }
             _ => {}
         }
-        bytes
+        Envelope { header: bytes, source_port: self.source_port }
     }
 }

@@ -64,7 +64,7 @@ impl Fabric for Pipe {
 /// A route between two addresses.
 pub(crate) fn route(local: &str, remote: &str) -> Route {
     let (local, remote) = (local.parse().expect("an address"), remote.parse().expect("an address"));
-    Route { local, remote, source_port: 50_123, traffic_class: 0x6a, hop_limit: 63 }
+    Route { local, remote, source_port: 50_123, traffic_class: 0x6a, hop_limit: 63, flow_label: 0 }
 }
 
 /// What the ICRC needs to know of a route.

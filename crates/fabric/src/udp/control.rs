@@ -31,10 +31,12 @@ pub struct Notes {
     pub traffic_class: u8,
     /// Time to live or hop limit, 0 if unknown.
     pub hop_limit: u8,
+    /// The flow label of IPv6, 0 if unknown.
+    pub flow_label: u32,
 }
 
 impl Control {
-    /// Bytes: more than all the messages that our options bring about (144).
+    /// Bytes: more than all the messages that our options bring about (168).
     pub const ROOM: usize = 192;
 
     /// No messages.
@@ -79,6 +81,10 @@ impl Control {
         if route.hop_limit != DEFAULT_HOPS {
             self.push(level, hops_type, &hops);
         }
+        if route.flow_label != 0 && route.local.is_ipv6() {
+            let label = (route.flow_label & FLOW_LABEL).to_be_bytes();
+            self.push(libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, &label);
+        }
         if let Some(segment) = segment {
             self.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
         }
@@ -109,6 +115,11 @@ impl Control {
                 }
                 (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) => {
                     notes.hop_limit = small(value);
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO) => {
+                    // The class stands in it too, and comes in a message of its own.
+                    let label = value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) & FLOW_LABEL);
+                    notes.flow_label = label.unwrap_or(0);
                 }
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     let size = value.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
@@ -144,6 +155,9 @@ impl Control {
     }
 }
 
+/// The bits of a flow label.
+const FLOW_LABEL: u32 = 0xf_ffff;
+
 /// The width of a pointer: lengths have it, and messages begin at its multiples.
 const WORD: usize = size_of::<usize>();
 
@@ -174,7 +188,7 @@ mod tests {
 
     fn route(local: &str, remote: &str) -> Route {
         let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
-        Route { local, remote, source_port: 0, traffic_class: 0x62, hop_limit: 7 }
+        Route { local, remote, source_port: 0, traffic_class: 0x62, hop_limit: 7, flow_label: 0xfe_dcba }
     }
 
     #[test]
@@ -183,16 +197,17 @@ mod tests {
         control.describe(&route("fd00::2", "fd00::3"), None, None);
         let notes = control.notes(control.used());
         let local = Some("fd00::2".parse().unwrap());
-        assert_eq!(notes, Notes { local, segment: None, traffic_class: 0x62, hop_limit: 7 });
+        let (traffic_class, hop_limit, flow_label) = (0x62, 7, 0xe_dcba);
+        assert_eq!(notes, Notes { local, segment: None, traffic_class, hop_limit, flow_label });
         control.describe(&route("127.0.0.2", "127.0.0.3"), Some(100), None);
         let notes = control.notes(control.used());
-        assert_eq!((notes.traffic_class, notes.hop_limit), (0x62, 7));
+        assert_eq!((notes.traffic_class, notes.hop_limit, notes.flow_label), (0x62, 7, 0));
     }
 
     #[test]
     fn the_usual_marks_cost_no_message() {
         let mut control = Control::EMPTY;
-        let usual = Route { traffic_class: 0, hop_limit: DEFAULT_HOPS, ..route("::1", "::1") };
+        let usual = Route { traffic_class: 0, hop_limit: DEFAULT_HOPS, flow_label: 0, ..route("::1", "::1") };
         control.describe(&usual, None, None);
         assert_eq!(control.used(), (HEADER + 20).next_multiple_of(WORD));
         control.describe(&usual, None, Some(usual.local));

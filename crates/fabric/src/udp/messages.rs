@@ -63,6 +63,11 @@ impl Messages {
         self.point(at, payload.as_ptr().cast_mut(), payload.len(), name.size(), used);
     }
 
+    /// Entry `at` has got other control messages than when it was set.
+    pub(super) fn measure(&mut self, at: usize) {
+        self.headers[at].msg_hdr.msg_controllen = self.controls[at].used();
+    }
+
     /// Entry `at` receives into this slot.
     pub fn incoming(&mut self, at: usize, slot: &mut [u8]) {
         self.point(at, slot.as_mut_ptr(), slot.len(), Name::ROOM, Control::ROOM);

@@ -4,6 +4,7 @@ use std::io;
 use std::net::IpAddr;
 
 use super::super::{Inbox, Received};
+use super::control::Notes;
 use super::messages::{BATCH, Messages};
 use super::socket::Socket;
 
@@ -157,7 +158,7 @@ impl Receiving {
         let source = name.parse()?;
         let local = notes.local.or(self.local)?;
         let segment = notes.segment.unwrap_or(len).min(len).max(1);
-        let (traffic_class, hop_limit) = (notes.traffic_class, notes.hop_limit);
-        Some(Received { len, segment, source, local, traffic_class, hop_limit })
+        let Notes { traffic_class, hop_limit, flow_label, .. } = notes;
+        Some(Received { len, segment, source, local, traffic_class, hop_limit, flow_label })
     }
 }

@@ -65,7 +65,8 @@ fn takes(packets: usize) -> Option<bool> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
     let port = socket.local_addr().ok()?.port();
     let local = Ipv4Addr::LOCALHOST.into();
-    let route = Route { local, remote: local, source_port: port, traffic_class: 0, hop_limit: 1 };
+    let route =
+        Route { local, remote: local, source_port: port, traffic_class: 0, hop_limit: 1, flow_label: 0 };
     let payload = [0_u8; MANY];
     let mut messages = Messages::new();
     messages.control(0).describe(&route, Some(1), None);

@@ -122,6 +122,12 @@ impl Batch<'_> {
                         self.outgoing.refused();
                     }
                     match error.raw_os_error() {
+                        Some(libc::EINVAL) if unit.run.route.flow_label != 0 => {
+                            // The same message again, without its label.
+                            self.sending.units[at].run.route.flow_label = 0;
+                            self.describe(at);
+                            continue;
+                        }
                         Some(libc::EINVAL | libc::EIO) if unit.packets > 1 => self.send_singly(at, &unit.run),
                         _ => self.lose(unit.packets, &error),
                     }
@@ -130,6 +136,16 @@ impl Batch<'_> {
             }
         }
         self.sending.units.clear();
+    }
+
+    /// Writes the control messages of a unit of the batch anew. The kernel refuses all labels while a program on
+    /// this machine has one of them for itself alone, unless they are leased; a packet without one still arrives.
+    fn describe(&mut self, at: usize) {
+        let Unit { run, packets } = self.sending.units[at];
+        let cut = if packets > 1 { self.sending.segments.cut(&run) } else { None };
+        let bound = self.sending.bound;
+        self.sending.messages.control(at).describe(&run.route, cut, bound);
+        self.sending.messages.measure(at);
     }
 
     /// A run was refused. That may be for its segments, or for something that single packets will be

@@ -240,7 +240,7 @@ impl Socket {
         self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, buffer)
     }
 
-    /// Asks for traffic class and hop limit of each datagram. Without them they read as 0.
+    /// Asks for traffic class, hop limit and flow label of each datagram. Without being asked they read as 0.
     pub(super) fn show_marks(&self) {
         self.set_marks(1);
     }
@@ -250,7 +250,7 @@ impl Socket {
             let _ = self.set(libc::IPPROTO_IP, name, shown);
         }
         if self.family == Family::V6 {
-            for name in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT] {
+            for name in [libc::IPV6_RECVTCLASS, libc::IPV6_RECVHOPLIMIT, libc::IPV6_FLOWINFO] {
                 let _ = self.set(libc::IPPROTO_IPV6, name, shown);
             }
         }
@@ -390,6 +390,9 @@ impl Socket {
             self.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
             self.set(libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS, hops)?;
             self.set(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS, hops)?;
+            // A label that was not asked for is 0, as other network cards have it, and not one that the kernel
+            // makes up. Where it cannot be said, nothing depends on it: the ICRC does not cover labels.
+            let _ = self.set(libc::IPPROTO_IPV6, libc::IPV6_AUTOFLOWLABEL, 0);
         }
         Ok(())
     }

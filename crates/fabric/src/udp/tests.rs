@@ -29,7 +29,7 @@ fn pair(segmentation: bool, coalescing: bool) -> (UdpFabric, UdpFabric) {
 fn route(sender: &mut UdpFabric, (local, remote): (&str, &str), wanted: u16) -> Route {
     let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
     let source_port = sender.source_port(wanted, local);
-    Route { local, remote, source_port, traffic_class: 0, hop_limit: 64 }
+    Route { local, remote, source_port, traffic_class: 0, hop_limit: 64, flow_label: 0 }
 }
 
 /// A packet that tells which one it is, so that a wrong cut is seen.
@@ -147,9 +147,11 @@ fn addresses_ports_and_marks_are_reported() {
         let (mut sender, mut receiver) = pair(true, true);
         receiver.show_marks();
         let usual = route(&mut sender, ends, 0);
-        let marked = Route { traffic_class: 0x62, hop_limit: 3, ..usual };
+        let flow_label = if ends == V6 { 0xf_edcb } else { 0 };
+        let marked = Route { traffic_class: 0x62, hop_limit: 3, flow_label, ..usual };
+        let labelled = Route { flow_label, ..usual };
         let none = Route { hop_limit: 0, ..usual };
-        for route in [usual, marked, none] {
+        for route in [usual, marked, none, labelled] {
             send_one(&mut sender, &route, b"here");
             let (received, bytes) = collect(&mut receiver, 1).remove(0);
             assert_eq!(bytes, b"here");
@@ -157,6 +159,7 @@ fn addresses_ports_and_marks_are_reported() {
             assert_eq!(received.local, route.remote);
             assert_eq!(received.traffic_class, route.traffic_class);
             assert_eq!(received.hop_limit, route.hop_limit.max(1));
+            assert_eq!(received.flow_label, route.flow_label);
         }
     }
 }

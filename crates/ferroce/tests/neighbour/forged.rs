@@ -39,6 +39,7 @@ impl Forged {
             source_port: self.port,
             traffic_class: 0,
             hop_limit: 64,
+            flow_label: 0,
         };
         let to = Toward { route: &route, slot: 0, is_known: false };
         let room = self.outbox.room(bytes.len()).expect("one packet fits");

@@ -1,5 +1,7 @@
 //! Messages reach receives.
 
+use std::num::NonZeroU16;
+
 use ferroce_transport::{Completion, SendOp, Status, WorkKind};
 use ferroce_wire::Service;
 
@@ -7,7 +9,7 @@ use super::model::{Cause, Message, Model, Posted};
 use super::placement::check_content;
 use super::{Violation, broken};
 use crate::memory::{Memory, first_difference};
-use crate::node::prefix;
+use crate::node::{port, prefix};
 
 /// Bytes before a datagram in a receive.
 const PREFIX: u32 = 40;
@@ -150,6 +152,11 @@ impl Model {
         }
         let imm = if matches!(op, SendOp::SendImm(_)) { 4 } else { 0 };
         let packet = 12 + 8 + imm + (len as usize).next_multiple_of(4) + 4;
+        let left_from = port(self.ends[sender].at.host);
+        if completion.source_port.map(NonZeroU16::get) != Some(left_from) {
+            let what = format!("it left from port {left_from}, not from {:?}", completion.source_port);
+            return broken("datagram", what);
+        }
         let wanted = prefix(self.ends[sender].at.host, self.ends[by].at.host, packet);
         let mut seen = gathered(memory, posted);
         seen.truncate(wanted.len());

@@ -182,7 +182,8 @@ impl Member {
 
     fn post(&mut self, bytes: &[u8]) {
         let local = self.address;
-        let route = Route { local, remote: local, source_port: PORT, traffic_class: 0, hop_limit: 64 };
+        let route =
+            Route { local, remote: local, source_port: PORT, traffic_class: 0, hop_limit: 64, flow_label: 0 };
         let cut = (bytes.len() > LEN).then_some(SEGMENT);
         self.messages.control(0).describe(&route, cut, None);
         let name = Name::new(self.socket.family(), local, PORT).expect("a name");

@@ -36,6 +36,7 @@ fn arrival(bytes: &[u8], segment: usize) -> Arrival<'_> {
         local: [127, 0, 0, 1].into(),
         traffic_class: 0,
         hop_limit: 64,
+        flow_label: 0,
     };
     Arrival { received, place: 0, bytes }
 }

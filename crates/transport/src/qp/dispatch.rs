@@ -1,8 +1,8 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, DataPacket, Grh, Packet, Psn, Service};
+use ferroce_wire::{Body, DataPacket, Packet, Psn, Service};
 
-use crate::completion::Event;
+use crate::completion::{Envelope, Event};
 use crate::connection::Failed;
 use crate::host::{DomainId, Host};
 use crate::qp::{Introduction, Machine, QueuePair};
@@ -69,13 +69,13 @@ impl QueuePair {
         self.counters.signs_of_life()
     }
 
-    /// Takes in a packet for this queue pair whose ICRC was found right. `prefix` is what a
-    /// receiver of a datagram finds before it: the forty bytes with its addresses.
+    /// Takes in a packet for this queue pair whose ICRC was found right. `envelope` is what a
+    /// receiver of a datagram is told beside it.
     pub fn handle_packet<H: Host>(
         &mut self,
         now: Time,
         packet: &Packet<&[u8]>,
-        prefix: Option<&[u8; Grh::LEN]>,
+        envelope: Option<&Envelope>,
         window: &mut Window,
         host: &mut H,
     ) {
@@ -115,8 +115,8 @@ impl QueuePair {
                 receiver.handle(packet.psn, packet.solicited, request, &mut cx)
             }
             (Machine::Ud { inbound, .. }, Body::Ud(datagram)) => {
-                let prefix = prefix.unwrap_or(&[0; Grh::LEN]);
-                handle_datagram(inbound, datagram, packet.solicited, prefix, &mut cx)
+                let envelope = envelope.unwrap_or(&Envelope::EMPTY);
+                handle_datagram(inbound, datagram, packet.solicited, envelope, &mut cx)
             }
             (_, Body::Congestion) => {
                 cx.counters.congestion_notifications += 1;

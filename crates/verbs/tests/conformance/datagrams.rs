@@ -1,8 +1,12 @@
 //! Datagrams: addresses, Q_Keys, and what is dropped.
 
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use ferroce_device::source_port;
 use ferroce_verbs::*;
 
-use super::rig::{End, Rig, pattern, until};
+use super::rig::{End, Rig, Setup, pattern, until};
 
 const QKEY: QKey = QKey(0x1234_5678);
 const HEADER: usize = DatagramHeader::LEN;
@@ -216,21 +220,95 @@ pub(crate) fn datagram_longer_than_the_mtu(rig: &Rig) {
     assert!(a.sends.poll_one().is_none());
 }
 
-pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
-    let (a, b) = rig.ud(QKEY);
+/// A flow label with bits in each of its bytes.
+const LABEL: u32 = 0xa_bcde;
+
+/// A handle with a traffic class, a hop limit and a flow label.
+fn marked_handle(rig: &Rig) -> AddressHandle {
     let index = rig.a.context.gid_index(rig.a.address).unwrap();
     let vector = AddressVector {
         traffic_class: 0x28,
         hop_limit: 33,
+        flow_label: LABEL,
         ..AddressVector::new(rig.b.address.into(), index)
     };
-    let there = rig.a.pd.address_handle(&vector).unwrap();
+    rig.a.pd.address_handle(&vector).unwrap()
+}
+
+pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
+    let (a, b) = rig.ud(QKEY);
+    let there = marked_handle(rig);
     post_receives(rig, &b);
-    deliver(rig, &a, &b, || {
+    let got = deliver(rig, &a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"marked").post().unwrap();
     });
     let header = DatagramHeader::read(&b.region, 0).unwrap();
     assert_eq!((header.traffic_class, header.hop_limit), (0x28, 33));
+    assert_eq!(header.flow_label, if rig.a.address.is_ipv6() { LABEL } else { 0 });
+    // On one machine packets leave from the port of RoCEv2.
+    let from = got.source_port.map(NonZeroU16::get);
+    assert_eq!(from, Some(if rig.setup == Setup::Given { source_port(LABEL) } else { 4791 }));
+    assert_eq!(DatagramHeader::parse(&b.region.to_vec(..46).unwrap()), Ok(header));
+}
+
+/// The forty bytes are those of the IP header, as the IBA and other network cards have it.
+pub(crate) fn the_forty_bytes_are_the_ip_header(rig: &Rig) {
+    let (a, b) = rig.ud(QKEY);
+    let there = marked_handle(rig);
+    post_receives(rig, &b);
+    deliver(rig, &a, &b, || {
+        a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"eight by").post().unwrap();
+    });
+    let seen = b.region.to_vec(..HEADER).unwrap();
+    // UDP, BTH, DETH, eight bytes and the ICRC.
+    let udp = 8 + 12 + 8 + 8 + 4;
+    match (rig.a.address, rig.b.address) {
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let start = [0x62, 0x8a, 0xbc, 0xde, 0, udp, 17, 33];
+            assert_eq!(seen, [&start[..], &from.octets(), &to.octets()].concat());
+        }
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            assert_eq!(seen[..20], [0; 20]);
+            let ip = &seen[20..];
+            assert_eq!(ip[..4], [0x45, 0x28, 0, 20 + udp]);
+            assert_eq!(ip[6..10], [0x40, 0, 33, 17], "do not fragment, hops, UDP");
+            assert_eq!(ip[12..], [from.octets(), to.octets()].concat());
+            let words = ip.chunks(2).map(|two| u32::from(u16::from_be_bytes([two[0], two[1]])));
+            let sum: u32 = words.sum();
+            assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "its checksum is right");
+        }
+        _ => unreachable!("both ends are of one family"),
+    }
+}
+
+pub(crate) fn an_answer_goes_back_the_way_that_the_datagram_came(rig: &Rig) {
+    let there = marked_handle(rig);
+    for port in [ReplyPort::Usual, ReplyPort::Theirs] {
+        let (a, b) = rig.ud(QKEY);
+        post_receives(rig, &b);
+        let got = deliver(rig, &a, &b, || {
+            a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"ask").post().unwrap();
+        });
+        let header = DatagramHeader::read(&b.region, 0).unwrap();
+        let back = b.qp.reply_to(&got, &header, port).unwrap();
+        assert_eq!((back.qpn, back.qkey), (a.qp.qpn(), QKEY));
+        let theirs = got.source_port.map(NonZeroU16::get).filter(|_| port == ReplyPort::Theirs);
+        assert_eq!(back.address.address().source_port, theirs);
+        post_receives(rig, &a);
+        let answer = deliver(rig, &b, &a, || {
+            b.qp.send_inline_to(&back.address, back.qpn, back.qkey, b"say").post().unwrap();
+        });
+        if theirs.is_some() {
+            assert_eq!(answer.source_port, got.source_port);
+        }
+        let seen = DatagramHeader::read(&a.region, 0).unwrap();
+        assert_eq!((seen.source, seen.dest), (header.dest, header.source));
+        assert_eq!((seen.traffic_class, seen.flow_label), (header.traffic_class, header.flow_label));
+        assert_eq!(seen.hop_limit, 64, "the hops of the way here are not those of the way back");
+        let sent = Completion { id: 9, ..Completion::EMPTY };
+        let error = a.qp.reply_to(&sent, &seen, port).unwrap_err();
+        assert!(matches!(error, ReplyError::NotADatagram { id: 9 }), "{error}");
+    }
 }
 
 pub(crate) fn datagrams_go_to_many(rig: &Rig) {

@@ -51,7 +51,8 @@ macro_rules! all_cases {
             datagrams: datagram_arrives_with_its_header datagram_with_immediate datagram_lengths
                 datagram_with_the_wrong_qkey datagram_without_receive datagram_to_an_absent_queue_pair
                 datagram_longer_than_the_receive datagram_longer_than_the_mtu datagrams_use_their_own_qkey
-                datagram_header_shows_class_and_hops datagrams_go_to_many;
+                datagram_header_shows_class_and_hops datagrams_go_to_many the_forty_bytes_are_the_ip_header
+                an_answer_goes_back_the_way_that_the_datagram_came;
             unreliable: uc_send uc_write uc_write_with_immediate uc_messages_come_whole_or_not_at_all
                 uc_failed_send_stops_sending a_poster_that_waits_for_its_memory_is_served;
             states: attributes_come_back work_waits_for_its_state draining_is_told
