@@ -17,7 +17,7 @@ use std::time::Duration;
 use ferroce_progress::{Sleepers, Spin};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
-use ferroce_transport::{Completion, Status, Time, WorkKind};
+use ferroce_transport::{Completion, Level, Status, Time, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 
 use crate::engine::qp_shared::QpShared;
@@ -107,6 +107,15 @@ struct Taking {
     /// Completions that were taken out of the rings and not yet taken off: they come before all others.
     kept: VecDeque<[u64; WORDS]>,
     owners: Owners,
+    /// The most completions that were there when some were taken off. Between two such moments it only fills.
+    most: usize,
+}
+
+impl Taking {
+    /// Completions that are there.
+    fn len(&self) -> usize {
+        self.kept.len() + self.rings.iter().map(|(_, ring)| ring.len()).sum::<usize>()
+    }
 }
 
 /// The queue pairs that complete into a queue, by number.
@@ -220,6 +229,7 @@ impl CqShared {
                 first: 0,
                 kept: VecDeque::new(),
                 owners: HashMap::default(),
+                most: 0,
             }),
             filled: AtomicBool::new(false),
             armed: AtomicU8::new(ARMED_NOT),
@@ -240,6 +250,13 @@ impl CqShared {
     /// Completions that it holds.
     pub(crate) fn capacity(&self) -> u32 {
         self.capacity.load(Ordering::Relaxed)
+    }
+
+    /// How full it is, and was.
+    pub(crate) fn level(&self) -> Level {
+        let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = |many: usize| u32::try_from(many).unwrap_or(u32::MAX);
+        Level::new(count(taking.len()), count(taking.most), self.capacity())
     }
 
     /// Has an event on the channel wait for so many completions, but no longer than `period`.
@@ -305,6 +322,7 @@ impl CqShared {
         let taking = &mut *taking;
         // An engine that adds something sets it afterwards. So it is found below, or it is set again.
         self.filled.swap(false, Ordering::AcqRel);
+        taking.most = taking.most.max(taking.len());
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
         let (kept, owners) = (&mut taking.kept, &taking.owners);
         let mut taken = 0;
@@ -452,6 +470,10 @@ pub(crate) struct CqSide {
 impl CqSide {
     pub(crate) const fn new(producer: Producer<WORDS>, shared: Arc<CqShared>) -> Self {
         Self { producer, shared, touched: false, solicited: false, added: 0 }
+    }
+
+    pub(crate) fn shared(&self) -> &CqShared {
+        &self.shared
     }
 
     /// Adds a completion. False if there is no room: it is lost.

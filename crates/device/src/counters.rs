@@ -1,6 +1,34 @@
 //! What happened to a device, beside what happened to its queue pairs.
 
 use ferroce_switchboard::{Refusals, Traffic};
+use ferroce_transport::{Level, QpTotals};
+
+/// What a queue pair has done so far, and how full its queues are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QpReport {
+    /// What it has done since it was made: completions by status, retries, time-outs, RNR NAKs and the rest.
+    pub totals: QpTotals,
+    /// How full its send queue is. A send has its place until it has ended and, if it is to be completed, until the
+    /// program has taken its completion off.
+    pub send_queue: Level,
+    /// How full its own receive queue is, by the same rule; it has no room if receives come from a shared queue.
+    pub receive_queue: Level,
+}
+
+/// What a device has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceReport {
+    /// What happened to the device itself.
+    pub counters: DeviceCounters,
+    /// What all its queue pairs have done, also those that are gone: none of these ever gets less.
+    pub totals: QpTotals,
+    /// Queue pairs that it has now.
+    pub queue_pairs: u64,
+    /// Queue pairs that it ever had.
+    pub queue_pairs_made: u64,
+}
 
 /// Writes the counters once, with their names and what they count.
 macro_rules! counters {

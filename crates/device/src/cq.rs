@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferroce_sys::sync::lock;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
-use ferroce_transport::Completion;
+use ferroce_transport::{Completion, Level};
 use ferroce_wire::Qpn;
 
 use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, resize};
@@ -123,6 +123,13 @@ impl CompletionQueue {
     #[must_use]
     pub const fn nic(&self) -> &Nic {
         &self.nic
+    }
+
+    /// How many completions it holds, and held at most. With queue pairs of several engines, each of those has room
+    /// for all of the capacity.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.shared.level()
     }
 
     /// Whether completions were lost because it was full.

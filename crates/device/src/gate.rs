@@ -1,35 +1,71 @@
 //! Where packets that other processes have forwarded enter an engine: as freight, like those of another
-//! engine.
+//! engine; and how an engine is asked what it has done.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use ferroce_switchboard::{Arrival, QpStats, Refusals, Sink, Slot};
-use ferroce_sys::clock;
+use ferroce_switchboard::{Arrival, Report, Sink, Slot};
+use ferroce_sys::sync::{Calls, lock};
 
-use crate::engine::qps::Entry;
 use crate::engine::sender::Sender;
 use crate::engines::Engines;
+use crate::mail::{Parcel, Question};
+use crate::visit::Visit;
 
-/// How often to try to enter a busy engine for a look, how long to wait between, and how often to knock each
-/// time: a program that polls leaves its engine for fractions of a microsecond.
-const TRIES: usize = 100;
-const PAUSE: Duration = Duration::from_micros(10);
-const KNOCKS: usize = 32;
+/// How long the thread of the switchboard waits for an engine that another thread is in. That one takes in its mail
+/// when it leaves, which is microseconds away; only if the system keeps it from running does it take longer.
+const WAIT: Duration = Duration::from_millis(50);
 
 /// The way from the switchboard into one engine.
 pub(crate) struct Gate {
     engines: Weak<Engines>,
     index: usize,
+    /// What was asked last and has no answer yet: an engine that is slow has one question in its mail, not many.
+    asked: Mutex<Option<Arc<Question>>>,
 }
 
 impl Gate {
     /// Lets forwarded packets for this slot into an engine, as long as the gate is held.
     pub(crate) fn open(slot: &Slot, engines: &Arc<Engines>, index: usize) -> Arc<Self> {
-        let gate = Arc::new(Self { engines: Arc::downgrade(engines), index });
+        let gate = Arc::new(Self { engines: Arc::downgrade(engines), index, asked: Mutex::default() });
         let sink = Arc::downgrade(&gate);
         slot.attach(sink);
         gate
+    }
+
+    /// What the engine tells, by this thread if it is free, else by the one that is inside.
+    fn look(&self, engines: &Engines, most: usize) -> Option<Report> {
+        let station = engines.station(self.index);
+        // Calls that came meanwhile are for the driver: this thread is no engine.
+        let leave = |visit: Visit<'_>| {
+            if visit.leave_ringing() {
+                station.driver.wake();
+            }
+        };
+        let mut asked = lock(&self.asked);
+        if let Some(visit) = engines.try_enter(self.index) {
+            let report = visit.report(most);
+            leave(visit);
+            return Some(report);
+        }
+        // An answer that came too late for the look that asked is too old for this one.
+        let known = asked.take().filter(|question| !question.is_answered());
+        let question = known.unwrap_or_else(|| {
+            let question = Arc::new(Question::new(most));
+            station.mail.push(Parcel::Question(Arc::clone(&question)));
+            question
+        });
+        // The thread inside sees the bell when it leaves; if it has just left, this one goes in itself.
+        station.turnstile.ring(Calls::POSTED);
+        if let Some(mut visit) = engines.try_enter(self.index) {
+            visit.take_mail();
+            leave(visit);
+        }
+        let report = question.wait(WAIT);
+        if report.is_none() {
+            *asked = Some(question);
+        }
+        report
     }
 }
 
@@ -44,61 +80,12 @@ impl Sink for Gate {
         engines.send_for(self.index);
     }
 
-    fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize> {
-        let engines = self.engines.upgrade()?;
-        let visit = (0..TRIES).find_map(|attempt| {
-            if attempt > 0 {
-                clock::pause(PAUSE);
-            }
-            (0..KNOCKS).find_map(|_| {
-                std::hint::spin_loop();
-                engines.try_enter(self.index)
-            })
-        })?;
-        let room = most.saturating_sub(into.len());
-        into.extend(visit.qps.iter().take(room).map(|entry| row(entry, self.index)));
-        let count = visit.qps.count();
-        visit.counters.add_to(refused);
-        // Calls that came meanwhile are for the driver: this thread is no engine.
-        if visit.leave_ringing() {
-            engines.station(self.index).driver.wake();
+    fn tell(&self, into: &mut Report, most: usize) -> bool {
+        let told = self.engines.upgrade().and_then(|engines| self.look(&engines, most));
+        let is_told = told.is_some();
+        if let Some(more) = told {
+            into.add(more, most);
         }
-        Some(count)
-    }
-}
-
-/// What an engine knows of a queue pair.
-fn row(entry: &Entry, engine: usize) -> QpStats {
-    let machine = &entry.machine;
-    let counters = machine.counters();
-    let ((sends_posted, sends_done), (receives_posted, receives_done)) = machine.totals();
-    QpStats {
-        qpn: machine.qpn(),
-        engine: u8::try_from(engine).unwrap_or(u8::MAX),
-        service: machine.service(),
-        state: machine.state(),
-        path: entry.path.map(|choice| choice.path),
-        peer: entry.way.as_ref().map(|way| (entry.peer, way.route.remote)),
-        sends_posted,
-        sends_done,
-        receives_posted,
-        receives_done,
-        packets_sent: counters.requests_sent + counters.responses_sent + counters.acks_sent,
-        packets_received: counters.requests_received + counters.responses_received,
-        direct: counters.direct_requests + counters.direct_responses,
-        retransmitted: counters.retransmitted,
-        rnr_received: counters.rnr_received,
-        rnr_sent: counters.rnr_sent,
-        timeouts: counters.timeouts,
-        errors: counters.nak_invalid_request_sent
-            + counters.nak_remote_access_sent
-            + counters.nak_remote_operation_sent
-            + counters.nak_fatal_received
-            + counters.uc_messages_dropped
-            + counters.uc_refused
-            + counters.no_receive
-            + counters.wrong_qkey
-            + counters.wrong_service,
-        waits: counters.window_waits + counters.credit_waits + counters.depth_waits + counters.rate_waits,
+        is_told
     }
 }

@@ -41,7 +41,7 @@ pub use address::{AddressHandle, AddressVector, connection_label, source_port};
 pub use chain::Chain;
 pub use completion::{Channel, CqId, Notify};
 pub use config::Config;
-pub use counters::DeviceCounters;
+pub use counters::{DeviceCounters, DeviceReport, QpReport};
 pub use cq::CompletionQueue;
 pub use error::{CreateError, NicOpenError, QpError, RouteError, SettingError};
 pub use event::{AsyncEvent, EventQueue};

@@ -1,7 +1,12 @@
 //! Work that was posted while another thread had the engine: it waits here until that thread,
 //! or the next one, takes it in.
 
-use ferroce_sys::sync::Mailbox;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use ferroce_switchboard::Report;
+use ferroce_sys::clock;
+use ferroce_sys::sync::{Mailbox, lock, wait_for};
 use ferroce_transport::{
     Data, DatagramDest, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, SharedQueueId,
 };
@@ -19,6 +24,42 @@ pub(crate) enum Parcel {
     Send(Qpn, SendParcel),
     Receive(Qpn, ReceiveParcel),
     Shared(SharedQueueId, ReceiveParcel),
+    /// What the engine has done is to be told.
+    Question(Arc<Question>),
+}
+
+/// A question to an engine what it has done, which the thread answers that takes in the mail.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// How many queues of a kind are told, at most.
+    pub(crate) most: usize,
+    answer: Mutex<Option<Report>>,
+    answered: Condvar,
+}
+
+impl Question {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, answer: Mutex::default(), answered: Condvar::new() }
+    }
+
+    pub(crate) fn answer(&self, report: Report) {
+        *lock(&self.answer) = Some(report);
+        self.answered.notify_one();
+    }
+
+    pub(crate) fn is_answered(&self) -> bool {
+        lock(&self.answer).is_some()
+    }
+
+    /// The answer, if it comes in time.
+    pub(crate) fn wait(&self, limit: Duration) -> Option<Report> {
+        let end = clock::now() + limit;
+        let mut answer = lock(&self.answer);
+        while answer.is_none() && clock::now() < end {
+            answer = wait_for(&self.answered, answer, clock::until(end));
+        }
+        answer.take()
+    }
 }
 
 /// A send request.

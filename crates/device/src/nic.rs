@@ -23,7 +23,7 @@ use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
 
 use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
-use crate::counters::DeviceCounters;
+use crate::counters::{DeviceCounters, DeviceReport};
 use crate::discovery::{self, DeviceInfo, GidTable, Opening};
 use crate::driver::{self, Driver};
 use crate::engine::Engine;
@@ -236,6 +236,24 @@ impl Nic {
             });
         }
         sum
+    }
+
+    /// What the device and all its queue pairs have done so far.
+    #[must_use]
+    pub fn report(&self) -> DeviceReport {
+        let mut report = DeviceReport { counters: self.counters(), ..DeviceReport::default() };
+        if !self.is_ours() {
+            return report;
+        }
+        let engines = self.engines();
+        for index in 0..engines.len() {
+            engines.control(index, |engine| {
+                report.totals.add(&engine.totals());
+                report.queue_pairs += engine.qps.count() as u64;
+                report.queue_pairs_made += engine.qps_made;
+            });
+        }
+        report
     }
 
     /// The connection manager of the device, which is started if it is not running.

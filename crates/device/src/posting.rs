@@ -7,7 +7,7 @@ use ferroce_sys::sync::lock;
 use ferroce_transport::{Caps, PostError, PostListError, PostRules, ReceiveRequest, SendRequest};
 use ferroce_wire::Qpn;
 
-use crate::engine::qp_shared::{QpShared, release};
+use crate::engine::qp_shared::{QpShared, note_most, release};
 use crate::engine::qps::index_of;
 use crate::engine::{Engine, Reason};
 use crate::engines::Engines;
@@ -27,6 +27,9 @@ pub(crate) trait Work: Sized {
 
     /// How many have a place in the queue.
     fn places(shared: &QpShared) -> &AtomicU32;
+
+    /// The most that had a place in the queue at a time.
+    fn most(shared: &QpShared) -> &AtomicU32;
 
     /// What the work would be refused for, beside a full queue.
     fn check(&self, rules: &PostRules) -> Result<(), PostError>;
@@ -55,6 +58,10 @@ impl Work for SendRequest<'_> {
 
     fn places(shared: &QpShared) -> &AtomicU32 {
         &shared.sends
+    }
+
+    fn most(shared: &QpShared) -> &AtomicU32 {
+        &shared.most_sends
     }
 
     fn check(&self, rules: &PostRules) -> Result<(), PostError> {
@@ -95,6 +102,10 @@ impl Work for ReceiveRequest<'_> {
 
     fn places(shared: &QpShared) -> &AtomicU32 {
         &shared.receives
+    }
+
+    fn most(shared: &QpShared) -> &AtomicU32 {
+        &shared.most_receives
     }
 
     fn check(&self, rules: &PostRules) -> Result<(), PostError> {
@@ -150,13 +161,12 @@ impl Addressee<'_> {
         requests: impl Iterator<Item = W> + Clone,
     ) -> Result<(), PostListError> {
         let station = self.engines.station(self.index);
-        let places = W::places(self.shared);
         let mut visit = match self.engines.try_enter(self.index) {
             Some(visit) => visit,
             None => {
                 let rules = *lock(&self.shared.rules);
                 let count = check_all(requests.clone(), &rules)?;
-                if reserve_all(places, W::depth(&rules.caps), count) {
+                if reserve_all::<W>(self.shared, W::depth(&rules.caps), count) {
                     for request in requests {
                         station.mail.push(request.parcel(self.qpn));
                     }
@@ -184,7 +194,7 @@ impl Addressee<'_> {
         let Some(rules) = engine.qps.get(self.qpn).map(|entry| entry.machine.rules()) else { return Ok(()) };
         let count = check_all(requests.clone(), &rules)?;
         let (places, depth) = (W::places(self.shared), W::depth(&self.shared.caps));
-        if !reserve_all(places, depth, count) {
+        if !reserve_all::<W>(self.shared, depth, count) {
             let free = depth.saturating_sub(places.load(Ordering::Relaxed));
             return Err(PostListError::new(free as usize, PostError::QueueFull { what: W::QUEUE, depth }));
         }
@@ -215,7 +225,8 @@ impl Addressee<'_> {
         let depth = W::depth(&self.shared.caps);
         let places = W::places(self.shared);
         // In here the count is exact: what is in the machine, and what is on its way to it.
-        let (fitting, rest) = requests.split_at(reserve(places, depth, requests.len()));
+        let (before, fits) = reserve(places, depth, requests.len());
+        let (fitting, rest) = requests.split_at(fits as usize);
         let mut posted = W::post(fitting, &mut visit, self.qpn);
         if let (Ok(()), Some(next)) = (posted, rest.first()) {
             let rules = visit.qps.get(self.qpn).map(|entry| entry.machine.rules());
@@ -223,10 +234,13 @@ impl Addressee<'_> {
             let error = rules.and_then(|rules| next.check(&rules).err()).unwrap_or(full);
             posted = Err(PostListError::new(fitting.len(), error));
         }
+        let mut taken = fits;
         if let Err(refused) = posted {
-            release(places, u32::try_from(fitting.len() - refused.taken).unwrap_or(u32::MAX));
+            taken = u32::try_from(refused.taken).unwrap_or(u32::MAX);
+            release(places, fits.saturating_sub(taken));
             posted = Err(refused.after(first));
         }
+        note_most(W::most(self.shared), before + taken);
         W::posted(&mut visit, self.qpn);
         W::leave(visit);
         posted
@@ -242,10 +256,12 @@ impl Addressee<'_> {
                 result = Err(PostListError::new(index, error));
                 break;
             }
-            if reserve(W::places(self.shared), W::depth(&rules.caps), 1) == 0 {
+            let (before, taken) = reserve(W::places(self.shared), W::depth(&rules.caps), 1);
+            if taken == 0 {
                 // Full, as far as is known out here. Whether it still is, can be seen inside.
                 return self.post_inside(self.engines.enter(self.index), &requests[index..], index);
             }
+            note_most(W::most(self.shared), before + taken);
             station.mail.push(request.parcel(self.qpn));
         }
         self.engines.bell_posted(self.index);
@@ -253,12 +269,16 @@ impl Addressee<'_> {
     }
 }
 
-/// Takes up to `wanted` places in a queue of this depth, as many as there are; how many.
-fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> usize {
+/// Takes up to `wanted` places in a queue of this depth, as many as there are; how many were taken before, and
+/// how many now.
+fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> (u32, u32) {
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let free = |used: u32| depth.saturating_sub(used).min(wanted);
     let more = |used: u32| (free(used) > 0).then(|| used + free(used));
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_or(0, |before| free(before) as usize)
+    match used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more) {
+        Ok(before) => (before, free(before)),
+        Err(before) => (before, 0),
+    }
 }
 
 /// What the first of these would be refused for, beside a full queue; else how many they are.
@@ -272,7 +292,11 @@ fn check_all<W: Work>(requests: impl Iterator<Item = W>, rules: &PostRules) -> R
 }
 
 /// Takes so many places in a queue of this depth; false, and nothing changed, if there are not as many.
-fn reserve_all(used: &AtomicU32, depth: u32, count: u32) -> bool {
+fn reserve_all<W: Work>(shared: &QpShared, depth: u32, count: u32) -> bool {
     let more = |used: u32| used.checked_add(count).filter(|sum| *sum <= depth);
-    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    let reserved = W::places(shared).fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+    if let Ok(before) = reserved {
+        note_most(W::most(shared), before + count);
+    }
+    reserved.is_ok()
 }

@@ -13,6 +13,7 @@ use ferroce_transport::{
 use ferroce_wire::{Gid, PathMtu, Qpn, Service};
 
 use crate::address::{AddressVector, To, connection_label};
+use crate::counters::QpReport;
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
 use crate::engine::host::View;
@@ -108,10 +109,12 @@ impl Qp {
         let shared = Arc::new(QpShared {
             domain: spec.domain,
             caps,
-            from_shared_queue: spec.shared_queue.is_some(),
+            shared_queue: spec.shared_queue.map(|queue| queue.id()),
             rules: Mutex::new(machine.rules()),
             sends: AtomicU32::new(0),
             receives: AtomicU32::new(0),
+            most_sends: AtomicU32::new(0),
+            most_receives: AtomicU32::new(0),
         });
         let mut entry = Box::new(Entry {
             machine,
@@ -129,6 +132,9 @@ impl Qp {
             counted: 0,
             counted_receives: 0,
             tally: Tally::default(),
+            sends_posted: 0,
+            sends_done: 0,
+            receives_posted: 0,
             shared: Arc::clone(&shared),
         });
         let engines = nic.engines();
@@ -144,6 +150,7 @@ impl Qp {
             if let Some(qpn) = qpn {
                 entry.machine.set_number(qpn);
                 qps.insert(qpn, entry);
+                inside.qps_made += 1;
                 if spec.service == Service::Ud {
                     // What comes with a datagram is shown to its receiver.
                     inside.port.fabric.show_marks();
@@ -423,6 +430,19 @@ impl Qp {
         })
     }
 
+    /// What the queue pair has done so far, and how full its queues are.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn report(&self) -> Result<QpReport, QpError> {
+        self.check_ours()?;
+        self.nic.engines().control(self.engine, |engine| {
+            let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let (send_queue, receive_queue) = entry.levels();
+            Ok(QpReport { totals: entry.totals(), send_queue, receive_queue })
+        })
+    }
+
     /// Posts sends, in order, and has them begun.
     ///
     /// # Errors
@@ -534,6 +554,9 @@ impl Engine {
         let window = entry.window;
         tables.memory.unbind_all_of(qpn);
         let entry = qps.remove(qpn);
+        if let Some(entry) = &entry {
+            self.gone.add(&entry.totals());
+        }
         self.call_waiting(window);
         self.windows.leave(window);
         self.release_regions();

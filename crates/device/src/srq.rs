@@ -4,8 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_sys::sync::lock;
-use ferroce_transport::{DomainId, PostError, PostListError, ReceiveQueue, ReceiveRequest, SharedQueueId};
+use ferroce_transport::{
+    DomainId, Level, PostError, PostListError, ReceiveQueue, ReceiveRequest, SharedQueueId,
+};
 
+use crate::engine::qp_shared::note_most;
 use crate::engine::srq_side::{PLACE_BITS, SrqSide, place_of};
 use crate::error::CreateError;
 use crate::limits::Limits;
@@ -23,6 +26,8 @@ pub struct SharedQueue {
     resizing: Mutex<()>,
     max_sge: u32,
     waiting: Arc<AtomicU32>,
+    /// The most that waited at a time.
+    most: Arc<AtomicU32>,
 }
 
 impl SharedQueue {
@@ -36,7 +41,8 @@ impl SharedQueue {
         CreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
         let waiting = Arc::new(AtomicU32::new(0));
         let queue = ReceiveQueue::new(depth, max_sge as usize);
-        let side = SrqSide { queue, limit: 0, waiting: Arc::clone(&waiting) };
+        let most = Arc::new(AtomicU32::new(0));
+        let side = SrqSide { queue, limit: 0, waiting: Arc::clone(&waiting), most: Arc::clone(&most) };
         nic.use_domain(domain)?;
         let home = nic.engines().emptiest();
         let place = nic.engines().control(home, |engine| {
@@ -52,7 +58,7 @@ impl SharedQueue {
         nic.engines().station(home).settle_in();
         let id = SharedQueueId(u32::try_from(home << PLACE_BITS | place).unwrap_or(u32::MAX));
         let (depth, resizing) = (AtomicU32::new(depth), Mutex::default());
-        Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, resizing, max_sge, waiting }))
+        Ok(Arc::new(Self { nic: nic.clone(), id, domain, depth, resizing, max_sge, waiting, most }))
     }
 
     /// The number of the queue.
@@ -167,6 +173,7 @@ impl SharedQueue {
         if beyond > 0 {
             self.waiting.fetch_sub(beyond, Ordering::SeqCst);
         }
+        note_most(&self.most, before + taken - beyond);
         (taken - beyond) as usize
     }
 
@@ -183,6 +190,12 @@ impl SharedQueue {
             }
         });
         Ok(())
+    }
+
+    /// How many requests wait, and how many waited at most.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        Level::new(self.len(), self.most.load(Ordering::Relaxed), self.depth())
     }
 
     /// Requests that wait.

@@ -18,7 +18,7 @@ use super::heard::HeardGroups;
 use super::mad_queue::MadQueue;
 use super::post::Post;
 use super::refusals::{RefusalCounts, Refusals};
-use super::rows::QpStats;
+use super::rows::Report;
 use super::table::{PROGRAM, Published, Table};
 use super::{Group, Locals, SLOTS, ports};
 
@@ -27,9 +27,9 @@ pub trait Sink: Send + Sync {
     /// Packets that came to another slot; never waits.
     fn arrived(&self, arrival: &Arrival<'_>);
 
-    /// Tells of its queue pairs, at most so many; how many there are. `None` if a thread was at work in its
-    /// engine all the time.
-    fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize>;
+    /// Adds what its engine tells of itself, of at most so many queue pairs and so many other queues of a kind. False,
+    /// and nothing added, if its engine does not answer within a moment.
+    fn tell(&self, into: &mut Report, most: usize) -> bool;
 }
 
 /// What else refuses on behalf of a process: its connection managers.

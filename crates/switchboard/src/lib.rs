@@ -67,7 +67,7 @@ pub use mad_queue::{Mad, Sealed};
 pub use mads::{communication_id, route, seal};
 pub use membership::{Membership, ServiceClaim, Slot, Traffic};
 pub use refusals::Refusals;
-pub use rows::{ProcessStats, QpStats};
+pub use rows::{ProcessStats, QpStats, QueueStats, Report, WorkStats};
 pub use stats::{MOST_TOLD, Told, stats};
 pub use survey::{Row, Survey, survey};
 

@@ -208,10 +208,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Refusals;
     use crate::inner::Sink;
     use crate::mad_queue::MadQueue;
-    use crate::rows::QpStats;
+    use crate::rows::Report;
     use ferroce_wire::PKey;
     use ferroce_wire::mad::Rej;
 
@@ -360,8 +359,8 @@ mod tests {
     impl Sink for Taken {
         fn arrived(&self, _: &Arrival<'_>) {}
 
-        fn tell(&self, _: &mut Vec<QpStats>, _: usize, _: &mut Refusals) -> Option<usize> {
-            Some(0)
+        fn tell(&self, _: &mut Report, _: usize) -> bool {
+            true
         }
     }
 

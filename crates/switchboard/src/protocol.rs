@@ -2,7 +2,7 @@
 //! and a few longer answers.
 
 /// The version of all this, and of the shared file.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 /// The same, as wide as it stands in forwarded messages.
 pub(super) const VERSION_WORD: u32 = VERSION as u32;
@@ -39,6 +39,10 @@ pub(super) enum Answer {
     Process,
     /// Queue pairs follow in this message.
     QueuePairs,
+    /// Completion queues follow in this message.
+    CompletionQueues,
+    /// Shared receive queues follow in this message.
+    SharedQueues,
     /// That was all.
     End,
     /// The leader's version is another one.
@@ -94,6 +98,8 @@ impl Answer {
             Self::Process => message(VERSION, 0x84),
             Self::QueuePairs => message(VERSION, 0x85),
             Self::End => message(VERSION, 0x86),
+            Self::CompletionQueues => message(VERSION, 0x87),
+            Self::SharedQueues => message(VERSION, 0x88),
             Self::OtherVersion(version) => message(version, 0x91),
             Self::Full => message(VERSION, 0x92),
         }
@@ -110,6 +116,8 @@ impl Answer {
             0x84 => Some(Self::Process),
             0x85 => Some(Self::QueuePairs),
             0x86 => Some(Self::End),
+            0x87 => Some(Self::CompletionQueues),
+            0x88 => Some(Self::SharedQueues),
             0x92 => Some(Self::Full),
             _ => None,
         }
@@ -140,7 +148,8 @@ mod tests {
             assert_eq!(Greeting::parse(&greeting.emit()), Ok(greeting));
             assert_eq!(Answer::parse(&greeting.emit()), None);
         }
-        let rest = [Answer::Process, Answer::QueuePairs, Answer::End];
+        let queues = [Answer::QueuePairs, Answer::CompletionQueues, Answer::SharedQueues];
+        let rest = [Answer::Process, Answer::End].into_iter().chain(queues);
         let most = [Answer::Sockets, Answer::Watching, Answer::Rows, Answer::Full, Answer::OtherVersion(9)];
         for answer in most.into_iter().chain(rest) {
             assert_eq!(Answer::parse(&answer.emit()), Some(answer));

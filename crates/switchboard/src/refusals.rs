@@ -20,13 +20,21 @@ macro_rules! reasons {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
 
-            pub(super) fn parse(bytes: &[u8; Self::LEN]) -> Self {
-                let mut words = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
-                Self { $($name: words.next().unwrap_or(0),)* }
+            /// Adds what was refused elsewhere.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.saturating_add(other.$name);)*
             }
 
-            /// Bytes of all of them.
-            pub(super) const LEN: usize = 8 * [$(stringify!($name),)*].len();
+            /// How many reasons there are.
+            pub(super) const LEN: usize = [$(stringify!($name),)*].len();
+
+            pub(super) const fn words(&self) -> [u64; Self::LEN] {
+                [$(self.$name,)*]
+            }
+
+            pub(super) const fn from_words([$($name,)*]: [u64; Self::LEN]) -> Self {
+                Self { $($name,)* }
+            }
         }
 
         /// The same while they are counted.
@@ -99,14 +107,6 @@ impl Refusals {
         self.cm_unknown += counters.unknown;
         self.cm_strangers += counters.strangers;
     }
-
-    pub(super) fn emit(&self) -> [u8; Self::LEN] {
-        let mut bytes = [0; Self::LEN];
-        for (to, (_, count)) in bytes.as_chunks_mut().0.iter_mut().zip(self.iter()) {
-            *to = count.to_ne_bytes();
-        }
-        bytes
-    }
 }
 
 /// The reasons with a count, in one line; nothing if nothing was refused.
@@ -132,17 +132,13 @@ mod tests {
 
     #[test]
     fn refusals_read_as_they_were_written() {
-        let mut bytes = [0; Refusals::LEN];
-        for (at, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            *word = (at as u64 + 1).to_ne_bytes();
-        }
-        let refusals = Refusals::parse(&bytes);
-        assert_eq!(refusals.emit(), bytes);
-        assert_eq!(Refusals::parse(&refusals.emit()), refusals);
+        let words = std::array::from_fn(|at| at as u64 + 1);
+        let refusals = Refusals::from_words(words);
+        assert_eq!(refusals.words(), words);
         let few = Refusals { foreign_letters: 2, names_skipped: 1, ..Refusals::default() };
         assert_eq!(few.to_string(), "2 foreign letters, 1 names skipped");
         assert_eq!(Refusals::default().to_string(), "");
-        assert!(refusals.iter().map(|(_, count)| count).eq(1..=Refusals::LEN as u64 / 8));
+        assert!(refusals.iter().map(|(_, count)| count).eq(1..=Refusals::LEN as u64));
     }
 
     #[test]

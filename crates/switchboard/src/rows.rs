@@ -1,19 +1,17 @@
-//! What is told of a process and of its queue pairs, and how it looks between processes.
+//! What is told of a process, of its queue pairs and of its other queues, and how it looks between processes.
+//!
+//! A row is a plain structure of words that any bytes are a value of; `zerocopy` reads and writes it. What the words
+//! mean is looked at afterwards: a code that does not exist makes a row none.
 
 use std::net::{IpAddr, Ipv6Addr};
 
 use ferroce_fabric::Path;
-use ferroce_transport::{State, Time};
+use ferroce_transport::{Completions, Level, State, Status, Time};
 use ferroce_wire::{Qpn, Service};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Group;
 use super::refusals::Refusals;
-
-/// Bytes of what is told of a queue pair: six short fields, the peer's address, four short counters and long ones.
-pub(super) const ROW: usize = 12 + 16 + 16 + 8 * COUNTS + 4;
-
-/// Counters that are told.
-const COUNTS: usize = 9;
 
 /// A process, and what its queue pairs have done so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,18 +22,52 @@ pub struct ProcessStats {
     pub program: String,
     /// Which switchboard it is on: a process may be on several.
     pub group: Group,
+    /// When it came there, by its own clock: together with its number this tells it from all others.
+    pub since: Time,
     /// Engines that it has there.
     pub engines: u8,
-    /// Those of them that were at work all the time: of their queue pairs nothing is told.
+    /// Those of them that did not answer in time: nothing is told of them.
     pub busy: u8,
-    /// What it has refused there.
-    pub refused: Refusals,
-    /// Queue pairs that it has there; more than are told if there are very many.
-    pub queue_pairs: u32,
     /// When it looked, by its own clock.
     pub time: Time,
-    /// Its queue pairs.
+    /// What its engines told.
+    pub report: Report,
+}
+
+/// What engines tell of themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What was refused.
+    pub refused: Refusals,
+    /// What all queue pairs have done so far, also those that are gone: none of this ever gets less.
+    pub totals: WorkStats,
+    /// Queue pairs; more than are told if there are very many.
+    pub queue_pairs: u32,
+    /// Queue pairs that there ever were.
+    pub queue_pairs_made: u64,
+    /// The queue pairs.
     pub rows: Vec<QpStats>,
+    /// The completion queues that they complete into.
+    pub completion_queues: Vec<QueueStats>,
+    /// The shared receive queues.
+    pub shared_queues: Vec<QueueStats>,
+}
+
+impl Report {
+    /// Adds what another engine tells, as far as there are not more than so many queues of a kind then.
+    pub fn add(&mut self, other: Self, most: usize) {
+        fn extend<T>(list: &mut Vec<T>, more: Vec<T>, most: usize) {
+            let room = most.saturating_sub(list.len());
+            list.extend(more.into_iter().take(room));
+        }
+        self.refused.add(&other.refused);
+        self.totals.add(&other.totals);
+        self.queue_pairs = self.queue_pairs.saturating_add(other.queue_pairs);
+        self.queue_pairs_made = self.queue_pairs_made.saturating_add(other.queue_pairs_made);
+        extend(&mut self.rows, other.rows, most);
+        extend(&mut self.completion_queues, other.completion_queues, most);
+        extend(&mut self.shared_queues, other.shared_queues, most);
+    }
 }
 
 /// What a queue pair has done so far.
@@ -53,104 +85,234 @@ pub struct QpStats {
     pub path: Option<Path>,
     /// The queue pair that it is connected to, and the address of that.
     pub peer: Option<(Qpn, IpAddr)>,
-    /// Sends that were posted. It wraps, as the next three do.
-    pub sends_posted: u32,
-    /// Sends that are done.
-    pub sends_done: u32,
-    /// Receives that were posted to its own queue.
-    pub receives_posted: u32,
-    /// Those that were taken by messages.
-    pub receives_done: u32,
-    /// Packets that it sent.
-    pub packets_sent: u64,
-    /// Packets that it took.
-    pub packets_received: u64,
-    /// Messages that were done directly at a peer in the same process, or by one here.
-    pub direct: u64,
-    /// Packets that it sent again.
-    pub retransmitted: u64,
-    /// Times that its peer had no receive posted.
-    pub rnr_received: u64,
-    /// Times that it had none itself.
-    pub rnr_sent: u64,
-    /// Times that its peer did not answer in time.
-    pub timeouts: u64,
-    /// Requests that were refused, here or by the peer, and messages that were dropped.
-    pub errors: u64,
-    /// Times that it waited for its window, credits, depth or rate.
-    pub waits: u64,
+    /// The numbers of the completion queues of its sends and of its receives.
+    pub completion_queues: (u32, u32),
+    /// The number of the shared queue that its receives come from.
+    pub shared_queue: Option<u32>,
+    /// How full its send queue is.
+    pub send_queue: Level,
+    /// How full its own receive queue is.
+    pub receive_queue: Level,
+    /// What it has done.
+    pub work: WorkStats,
 }
 
-impl QpStats {
-    fn counts(&self) -> [u64; COUNTS] {
-        let Self { packets_sent, packets_received, direct, retransmitted, .. } = *self;
-        let Self { rnr_received, rnr_sent, timeouts, errors, waits, .. } = *self;
-        [
-            packets_sent,
-            packets_received,
-            direct,
-            retransmitted,
-            rnr_received,
-            rnr_sent,
-            timeouts,
-            errors,
-            waits,
-        ]
-    }
+/// A completion queue or a shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueStats {
+    /// Its number.
+    pub id: u32,
+    /// How full it is.
+    pub level: Level,
+    /// Whether completions were lost because it was full.
+    pub overrun: bool,
+}
 
-    pub(super) fn emit(&self) -> [u8; ROW] {
-        let mut bytes = [0; ROW];
-        let (peer, remote) = self.peer.unwrap_or((Qpn::SMI, Ipv6Addr::UNSPECIFIED.into()));
-        bytes[..4].copy_from_slice(&self.qpn.get().to_ne_bytes());
-        bytes[4..8].copy_from_slice(&peer.get().to_ne_bytes());
-        bytes[8] = self.engine;
-        bytes[9] = code(&SERVICES, self.service);
-        bytes[10] = code(&STATES, self.state) | if self.peer.is_some() { HAS_PEER } else { 0 };
-        bytes[11] = self.path.map_or(0, |path| code(&PATHS, path) + 1);
-        bytes[12..28].copy_from_slice(&wide(remote));
-        let short = [self.sends_posted, self.sends_done, self.receives_posted, self.receives_done];
-        for (to, count) in bytes[28..44].as_chunks_mut().0.iter_mut().zip(short) {
-            *to = count.to_ne_bytes();
+/// Writes the counters of a queue pair once, with their names and what they count.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What one queue pair has done so far, or many together.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct WorkStats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// How work ended. Of one queue pair, failures of a kind are told up to 2^32 - 1.
+            pub completions: Completions,
         }
-        for (to, count) in bytes[48..].as_chunks_mut().0.iter_mut().zip(self.counts()) {
-            *to = count.to_ne_bytes();
-        }
-        bytes
-    }
 
-    pub(super) fn parse(bytes: &[u8; ROW]) -> Option<Self> {
-        let short = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_ne_bytes);
-        let long = |at: usize| bytes[48 + 8 * at..].first_chunk().copied().map(u64::from_ne_bytes);
-        let peer = (Qpn::new(short(4)?), narrow(*bytes[12..].first_chunk()?));
-        Some(Self {
-            qpn: Qpn::new(short(0)?),
-            engine: bytes[8],
-            service: *SERVICES.get(usize::from(bytes[9]))?,
-            state: *STATES.get(usize::from(bytes[10] & !HAS_PEER))?,
-            path: match bytes[11].checked_sub(1) {
+        /// Counters that are told beside completions.
+        const COUNTS: usize = [$(stringify!($name),)*].len();
+
+        impl WorkStats {
+            /// Name and value of each counter, beside completions.
+            pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// Adds what other queue pairs have done.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.saturating_add(other.$name);)*
+                self.completions.add(&other.completions);
+            }
+
+            fn words(&self) -> [u64; COUNTS] {
+                [$(self.$name,)*]
+            }
+
+            const fn from_words([$($name,)*]: [u64; COUNTS], completions: Completions) -> Self {
+                Self { $($name,)* completions }
+            }
+        }
+    };
+}
+
+counts! {
+    /// Sends that were posted.
+    sends_posted,
+    /// Sends that are done, with or without a completion.
+    sends_done,
+    /// Receives that were posted to queue pairs themselves; those posted to shared queues are not among them.
+    receives_posted,
+    /// Packets that were sent.
+    packets_sent,
+    /// Packets that were taken.
+    packets_received,
+    /// Messages that were done directly at a peer in the same process, or by one here.
+    direct,
+    /// Packets that were sent again.
+    retransmitted,
+    /// Times that a peer had no receive posted.
+    rnr_received,
+    /// Times that there was none here.
+    rnr_sent,
+    /// Times that a peer did not answer in time.
+    timeouts,
+    /// Requests that were refused, here or by a peer, and messages that were dropped.
+    errors,
+    /// Times that something waited for its window, credits, depth or rate.
+    waits,
+}
+
+/// Statuses of work that did not end well.
+const FAILURES: usize = Status::ALL.len() - 1;
+
+/// A queue pair between processes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct QpRow {
+    qpn: u32,
+    peer: u32,
+    engine: u8,
+    service: u8,
+    state: u8,
+    path: u8,
+    has_peer: u8,
+    has_shared_queue: u8,
+    reserved: [u8; 2],
+    remote: [u8; 16],
+    completion_queues: [u32; 2],
+    shared_queue: u32,
+    levels: [[u32; 3]; 2],
+    failures: [[u32; FAILURES]; 2],
+    reserved_too: u32,
+    successes: [u64; 2],
+    counts: [u64; COUNTS],
+}
+
+/// Another queue between processes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct QueueRow {
+    id: u32,
+    level: [u32; 3],
+    overrun: u32,
+}
+
+/// What queue pairs have done together, between processes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(super) struct TotalsRow {
+    counts: [u64; COUNTS],
+    completions: [[u64; FAILURES + 1]; 2],
+}
+
+impl From<&QpStats> for QpRow {
+    fn from(stats: &QpStats) -> Self {
+        let (peer, remote) = stats.peer.unwrap_or((Qpn::SMI, Ipv6Addr::UNSPECIFIED.into()));
+        let completions = &stats.work.completions;
+        let mut failures = [[0; FAILURES]; 2];
+        for (place, (_, sends, receives)) in completions.iter().skip(1).enumerate() {
+            let short = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+            (failures[0][place], failures[1][place]) = (short(sends), short(receives));
+        }
+        Self {
+            qpn: stats.qpn.get(),
+            peer: peer.get(),
+            engine: stats.engine,
+            service: code(&SERVICES, stats.service),
+            state: code(&STATES, stats.state),
+            path: stats.path.map_or(0, |path| code(&PATHS, path) + 1),
+            has_peer: stats.peer.is_some().into(),
+            has_shared_queue: stats.shared_queue.is_some().into(),
+            reserved: [0; 2],
+            remote: wide(remote),
+            completion_queues: stats.completion_queues.into(),
+            shared_queue: stats.shared_queue.unwrap_or(0),
+            levels: [stats.send_queue, stats.receive_queue].map(level_words),
+            failures,
+            reserved_too: 0,
+            successes: [completions.sends(Status::Success), completions.receives(Status::Success)],
+            counts: stats.work.words(),
+        }
+    }
+}
+
+impl QpRow {
+    /// What it says, if it can be.
+    pub(super) fn read(&self) -> Option<QpStats> {
+        let mut completions = Completions::default();
+        completions.set(Status::Success, self.successes[0], self.successes[1]);
+        for (place, status) in Status::ALL.into_iter().skip(1).enumerate() {
+            completions.set(status, self.failures[0][place].into(), self.failures[1][place].into());
+        }
+        let [send_queue, receive_queue] = self.levels.map(level);
+        Some(QpStats {
+            qpn: Qpn::new(self.qpn),
+            engine: self.engine,
+            service: *SERVICES.get(usize::from(self.service))?,
+            state: *STATES.get(usize::from(self.state))?,
+            path: match self.path.checked_sub(1) {
                 None => None,
                 Some(code) => Some(*PATHS.get(usize::from(code))?),
             },
-            peer: (bytes[10] & HAS_PEER != 0).then_some(peer),
-            sends_posted: short(28)?,
-            sends_done: short(32)?,
-            receives_posted: short(36)?,
-            receives_done: short(40)?,
-            packets_sent: long(0)?,
-            packets_received: long(1)?,
-            direct: long(2)?,
-            retransmitted: long(3)?,
-            rnr_received: long(4)?,
-            rnr_sent: long(5)?,
-            timeouts: long(6)?,
-            errors: long(7)?,
-            waits: long(8)?,
+            peer: (self.has_peer == 1).then(|| (Qpn::new(self.peer), narrow(self.remote))),
+            completion_queues: self.completion_queues.into(),
+            shared_queue: (self.has_shared_queue == 1).then_some(self.shared_queue),
+            send_queue,
+            receive_queue,
+            work: WorkStats::from_words(self.counts, completions),
         })
     }
 }
 
-/// Added to the code of a state if there is a peer.
-const HAS_PEER: u8 = 0x80;
+impl From<&QueueStats> for QueueRow {
+    fn from(stats: &QueueStats) -> Self {
+        Self { id: stats.id, level: level_words(stats.level), overrun: stats.overrun.into() }
+    }
+}
+
+impl QueueRow {
+    pub(super) fn read(&self) -> QueueStats {
+        QueueStats { id: self.id, level: level(self.level), overrun: self.overrun != 0 }
+    }
+}
+
+impl From<&WorkStats> for TotalsRow {
+    fn from(stats: &WorkStats) -> Self {
+        let mut completions = [[0; FAILURES + 1]; 2];
+        for (place, (_, sends, receives)) in stats.completions.iter().enumerate() {
+            (completions[0][place], completions[1][place]) = (sends, receives);
+        }
+        Self { counts: stats.words(), completions }
+    }
+}
+
+impl TotalsRow {
+    pub(super) fn read(&self) -> WorkStats {
+        let mut completions = Completions::default();
+        for (place, status) in Status::ALL.into_iter().enumerate() {
+            completions.set(status, self.completions[0][place], self.completions[1][place]);
+        }
+        WorkStats::from_words(self.counts, completions)
+    }
+}
+
+const fn level_words(level: Level) -> [u32; 3] {
+    [level.now, level.most, level.capacity]
+}
+
+const fn level([now, most, capacity]: [u32; 3]) -> Level {
+    Level::new(now, most, capacity)
+}
 
 const SERVICES: [Service; 3] = [Service::Rc, Service::Uc, Service::Ud];
 const STATES: [State; 7] =
@@ -181,6 +343,7 @@ mod tests {
     /// Processes of the same version exchange rows of this length; a longer one would only be sent for nothing.
     #[test]
     fn a_row_is_as_long_as_what_is_told() {
-        assert_eq!((ROW, COUNTS), (120, 9));
+        assert_eq!((size_of::<QpRow>(), COUNTS), (280, 12));
+        assert_eq!((size_of::<QueueRow>(), size_of::<TotalsRow>()), (20, 8 * (12 + 26)));
     }
 }

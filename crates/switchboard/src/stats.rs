@@ -1,11 +1,11 @@
 //! What the queue pairs of a process do: asked of the process itself, by any process of the same user.
 //!
-//! Every member listens at a name of its own. Its thread answers with counters that exist anyway, read inside of
-//! each engine for a moment; an engine that is busy all the time is left alone. Nothing is counted for this.
+//! Every member listens at a name of its own. Its thread answers with counters that exist anyway. They are read inside
+//! of each engine: by this thread if no other is inside, else by the one that is, when it takes in its mail.
 
 use std::io;
 use std::net::Ipv6Addr;
-use std::os::fd::{AsFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use ferroce_sys::Random;
@@ -14,6 +14,7 @@ use ferroce_sys::descriptor::wait_readable;
 use ferroce_sys::fork::Tracked;
 use ferroce_sys::unix::{self, Reached, Room};
 use ferroce_transport::Time;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::Group;
 use super::error::{SwitchError, refused};
@@ -21,7 +22,7 @@ use super::inner::{Inner, program};
 use super::names;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::refusals::{Refusals, count};
-use super::rows::{ProcessStats, QpStats, ROW, narrow, wide};
+use super::rows::{ProcessStats, QpRow, QueueRow, Report, TotalsRow, narrow, wide};
 use super::table::PROGRAM;
 
 /// Queue pairs that one answer tells of, at most: the socket keeps all of it for the process that asks.
@@ -36,19 +37,38 @@ const GREETING: Duration = Duration::from_secs(2);
 /// How long no connection is accepted after the system had no descriptor for it.
 const EXHAUSTED: Duration = Duration::from_millis(20);
 
+/// Processes that are asked at a time.
+const AT_A_TIME: usize = 128;
+
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Queue pairs in one message. With what the kernel needs for itself this is just less than a page: a little more, and
+/// Bytes of one message. With what the kernel needs for itself this is just less than a page: a little more, and
 /// each message takes two of them from the room of the socket, which then does not keep [`MOST_TOLD`].
-const IN_ONE: usize = 28;
+const MESSAGE: usize = 3700;
 
-/// Bytes of what is told of a process: its number, engines, busy ones, queue pairs, the time, program, interface,
-/// address, refusals.
-const PROCESS: usize = REFUSALS + Refusals::LEN;
+/// Bytes that the socket is to keep for a process that asks; the system may grant less. What the kernel needs for
+/// itself is included.
+const ROOM: usize = 400 * 1024;
 
-/// Where its refusals begin.
-const REFUSALS: usize = LEN + 24 + PROGRAM + 16 + 24;
+/// What is told of a process, all but its queues, which follow in messages of their own.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct ProcessRow {
+    engines: u8,
+    busy: u8,
+    has_address: u8,
+    reserved: u8,
+    queue_pairs: u32,
+    queue_pairs_made: u64,
+    since: u64,
+    time: u64,
+    program: [u8; PROGRAM],
+    interface: [u8; 16],
+    address: [u8; 16],
+    totals: TotalsRow,
+    refused: [u64; Refusals::LEN],
+}
 
 /// Where a member listens for processes that ask, and their connections. Without a listener no process can
 /// ask, and everything else works.
@@ -58,6 +78,8 @@ pub(super) struct StatsDesk {
     asking: Vec<(Tracked, Time)>,
     /// Until when none is accepted, because the system had no descriptor for one.
     exhausted: Option<Time>,
+    /// When it was opened.
+    since: Time,
 }
 
 impl StatsDesk {
@@ -65,7 +87,7 @@ impl StatsDesk {
     pub(super) fn open(inner: &Inner, random: &mut Random) -> Self {
         let name = names::of_counters(inner.uid, std::process::id(), random.next_u64());
         let listener = Tracked::open(inner.record, || unix::listen(name.as_bytes())).ok();
-        Self { listener, asking: Vec::new(), exhausted: None }
+        Self { listener, asking: Vec::new(), exhausted: None, since: clock::now() }
     }
 
     /// What to wait for: the listener, then the connections. -1 stands for a listener that is left alone.
@@ -84,12 +106,12 @@ impl StatsDesk {
     pub(super) fn serve(&mut self, inner: &Inner, polled: &[libc::pollfd]) {
         let is_ready =
             |place: usize| polled.get(place).is_some_and(|entry: &libc::pollfd| entry.revents != 0);
-        let now = clock::now();
+        let (now, since) = (clock::now(), self.since);
         let mut place = 0;
         self.asking.retain(|(socket, until)| {
             place += 1;
             if is_ready(place) {
-                return hear(inner, socket);
+                return hear(inner, socket, since);
             }
             let is_late = now >= *until;
             if is_late {
@@ -120,7 +142,7 @@ impl StatsDesk {
                 count(&inner.refused.connections_full);
                 self.asking.remove(0);
             }
-            if hear(inner, &socket) {
+            if hear(inner, &socket, since) {
                 self.asking.push((socket, now + GREETING));
             }
         }
@@ -128,7 +150,7 @@ impl StatsDesk {
 }
 
 /// Hears a connection, and answers; false if it is over.
-fn hear(inner: &Inner, socket: &Tracked) -> bool {
+fn hear(inner: &Inner, socket: &Tracked, since: Time) -> bool {
     let mut bytes = [0; LEN + 1];
     let message = match unix::receive(socket.as_fd(), &mut bytes, Room::None) {
         Ok(message) => message,
@@ -141,7 +163,7 @@ fn hear(inner: &Inner, socket: &Tracked) -> bool {
         _ if message.len == 0 => {}
         Some(Ok(Greeting::Stats)) => {
             // What does not fit into the socket is lost, and the other process sees that the end is missing.
-            let _ = answer(inner, socket);
+            let _ = answer(inner, socket, since);
         }
         other => {
             if other == Some(Err(Violation::OtherVersion)) {
@@ -154,34 +176,58 @@ fn hear(inner: &Inner, socket: &Tracked) -> bool {
 }
 
 /// Says what is known.
-fn answer(inner: &Inner, socket: &Tracked) -> io::Result<()> {
-    let (mut rows, mut engines, mut busy, mut count) = (Vec::new(), 0_u8, 0_u8, 0);
-    let mut refused = inner.refusals();
+fn answer(inner: &Inner, socket: &Tracked, since: Time) -> io::Result<()> {
+    let (mut engines, mut busy) = (0_u8, 0_u8);
+    let mut report = Report { refused: inner.refusals(), ..Report::default() };
     for sink in inner.sinks() {
         engines = engines.saturating_add(1);
-        match sink.tell(&mut rows, MOST_TOLD, &mut refused) {
-            Some(more) => count += more,
-            None => busy = busy.saturating_add(1),
+        if !sink.tell(&mut report, MOST_TOLD) {
+            busy = busy.saturating_add(1);
         }
     }
     let told = ProcessStats {
         pid: std::process::id(),
         program: text(&program()),
         group: inner.group.clone(),
+        since,
         engines,
         busy,
-        refused,
-        queue_pairs: u32::try_from(count).unwrap_or(u32::MAX),
         time: clock::now(),
-        rows,
+        report,
     };
+    // Without it the socket keeps less, and the process that asks is told of fewer queue pairs.
+    let _ = unix::keep_more(socket.as_fd(), ROOM);
+    let Report { rows, completion_queues, shared_queues, .. } = &told.report;
     unix::send(socket.as_fd(), &told.emit(), &[])?;
-    for rows in told.rows.chunks(IN_ONE) {
-        let mut message = Answer::QueuePairs.emit().to_vec();
-        rows.iter().for_each(|row| message.extend(row.emit()));
+    send_rows::<_, QueueRow>(socket, Answer::CompletionQueues, completion_queues)?;
+    send_rows::<_, QueueRow>(socket, Answer::SharedQueues, shared_queues)?;
+    send_rows::<_, QpRow>(socket, Answer::QueuePairs, rows)?;
+    unix::send(socket.as_fd(), &Answer::End.emit(), &[])
+}
+
+/// Says all of these, in as many messages as it takes.
+fn send_rows<'a, S, R>(socket: &Tracked, answer: Answer, all: &'a [S]) -> io::Result<()>
+where
+    R: From<&'a S> + IntoBytes + Immutable,
+{
+    for some in all.chunks((MESSAGE - LEN) / size_of::<R>()) {
+        let mut message = answer.emit().to_vec();
+        some.iter().for_each(|one| message.extend(R::from(one).as_bytes()));
         unix::send(socket.as_fd(), &message, &[])?;
     }
-    unix::send(socket.as_fd(), &Answer::End.emit(), &[])
+    Ok(())
+}
+
+/// Reads the rows of a message, as many as there are whole ones.
+fn read_rows<R: FromBytes + KnownLayout>(message: &[u8]) -> impl Iterator<Item = R> {
+    let rows = message.get(LEN..).unwrap_or_default();
+    rows.chunks_exact(size_of::<R>()).filter_map(|row| R::read_from_bytes(row).ok())
+}
+
+/// Adds to a list that must not grow beyond what a process may tell.
+fn add<T>(list: &mut Vec<T>, more: impl Iterator<Item = T>) {
+    let room = MOST_TOLD.saturating_sub(list.len());
+    list.extend(more.take(room));
 }
 
 /// What a process has done, or its number and why it does not tell.
@@ -195,7 +241,13 @@ pub type Told = Result<ProcessStats, (u32, SwitchError)>;
 pub fn stats(pids: &[u32]) -> Result<Vec<Told>, SwitchError> {
     let uid = unix::own_uid();
     let names = names::list_counters(uid).map_err(refused("the list of sockets"))?;
-    let mut all: Vec<_> = names.iter().filter_map(|name| ask(name, uid, pids)).collect();
+    let mut all = Vec::new();
+    // All are asked before the first is heard, and have one patience: one that is silent keeps no other waiting.
+    for names in names.chunks(AT_A_TIME) {
+        let asked: Vec<_> = names.iter().filter_map(|name| ask(name, uid, pids)).collect();
+        let end = clock::now() + PATIENCE;
+        all.extend(asked.into_iter().filter_map(|(socket, pid)| hear_out(&socket, pid, end)));
+    }
     all.sort_by_key(|one| match one {
         Ok(one) => one.pid,
         Err((pid, _)) => *pid,
@@ -204,16 +256,20 @@ pub fn stats(pids: &[u32]) -> Result<Vec<Told>, SwitchError> {
 }
 
 /// Asks one process; `None` if it is gone, or not one of those that are wanted.
-fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<Told> {
+fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<(OwnedFd, u32)> {
     let socket = unix::socket(libc::SOCK_SEQPACKET).ok()?;
     let Ok(Reached::Ours(peer)) = unix::reach(socket.as_fd(), name.as_bytes(), uid) else { return None };
     if !pids.is_empty() && !pids.contains(&peer.pid) {
         return None;
     }
     unix::send(socket.as_fd(), &Greeting::Stats.emit(), &[]).ok()?;
-    let end = clock::now() + PATIENCE;
-    let (mut process, mut bytes) = (None, vec![0; (LEN + IN_ONE * ROW).max(PROCESS)]);
-    let silent = || SwitchError::ProcessSilent { pid: peer.pid, seconds: PATIENCE.as_secs() };
+    Some((socket, peer.pid))
+}
+
+/// Hears what the process says that was asked; `None` if it is gone.
+fn hear_out(socket: &OwnedFd, pid: u32, end: Time) -> Option<Told> {
+    let (mut process, mut bytes) = (None::<ProcessStats>, vec![0; MESSAGE]);
+    let silent = || SwitchError::ProcessSilent { pid, seconds: PATIENCE.as_secs() };
     loop {
         let message = match unix::receive(socket.as_fd(), &mut bytes, Room::None) {
             Ok(message) => bytes.get(..message.len).unwrap_or_default(),
@@ -222,19 +278,23 @@ fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<Told> {
                 continue;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Some(Err((peer.pid, silent())));
+                return Some(Err((pid, silent())));
             }
             Err(_) => return None,
         };
         match (Answer::parse(message), &mut process) {
-            (Some(Answer::Process), None) => process = Some(ProcessStats::parse(message, peer.pid)?),
+            (Some(Answer::Process), None) => process = Some(ProcessStats::parse(message, pid)?),
             (Some(Answer::QueuePairs), Some(known)) => {
-                let rows = message[LEN..].as_chunks().0.iter().filter_map(QpStats::parse);
-                known.rows.extend(rows.take(MOST_TOLD.saturating_sub(known.rows.len())));
+                add(&mut known.report.rows, read_rows(message).filter_map(|row: QpRow| row.read()));
+            }
+            (Some(Answer::CompletionQueues), Some(known)) => {
+                add(&mut known.report.completion_queues, read_rows(message).map(|row: QueueRow| row.read()));
+            }
+            (Some(Answer::SharedQueues), Some(known)) => {
+                add(&mut known.report.shared_queues, read_rows(message).map(|row: QueueRow| row.read()));
             }
             (Some(Answer::OtherVersion(theirs)), None) => {
-                let (pid, ours) = (peer.pid, VERSION);
-                return Some(Err((pid, SwitchError::ProcessVersion { pid, theirs, ours })));
+                return Some(Err((pid, SwitchError::ProcessVersion { pid, theirs, ours: VERSION })));
             }
             // The end, or what there was room for; nothing if the process ended meanwhile.
             _ => return process.map(Ok),
@@ -243,44 +303,48 @@ fn ask(name: &str, uid: u32, pids: &[u32]) -> Option<Told> {
 }
 
 impl ProcessStats {
-    /// All but its queue pairs, which follow in messages of their own.
+    /// All but its queues, which follow in messages of their own.
     fn emit(&self) -> Vec<u8> {
         let Group { interface, address } = &self.group;
-        let mut head = Answer::Process.emit().to_vec();
-        head.extend(self.pid.to_ne_bytes());
-        head.extend([self.engines, self.busy, 0, 0]);
-        head.extend(self.queue_pairs.to_ne_bytes());
-        head.extend([0; 4]);
-        head.extend(self.time.nanos().to_ne_bytes());
-        head.extend(padded::<PROGRAM>(&self.program));
-        head.extend(padded::<16>(interface));
-        head.extend([u8::from(address.is_some()), 0, 0, 0, 0, 0, 0, 0]);
-        head.extend(wide(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())));
-        head.extend(self.refused.emit());
-        debug_assert_eq!(head.len(), PROCESS, "as long as it is read");
-        head
+        let row = ProcessRow {
+            engines: self.engines,
+            busy: self.busy,
+            has_address: address.is_some().into(),
+            reserved: 0,
+            queue_pairs: self.report.queue_pairs,
+            queue_pairs_made: self.report.queue_pairs_made,
+            since: self.since.nanos(),
+            time: self.time.nanos(),
+            program: padded(&self.program),
+            interface: padded(interface),
+            address: wide(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())),
+            totals: TotalsRow::from(&self.report.totals),
+            refused: self.report.refused.words(),
+        };
+        let mut message = Answer::Process.emit().to_vec();
+        message.extend(row.as_bytes());
+        message
     }
 
-    /// Reads that. Its number is what the kernel says, and not what stands there.
+    /// Reads that. Its number is what the kernel says, and no part of the message.
     fn parse(message: &[u8], pid: u32) -> Option<Self> {
-        let message: &[u8; PROCESS] = message.first_chunk()?;
-        let (program_at, interface_at) = (LEN + 24, LEN + 24 + PROGRAM);
-        let address_at = interface_at + 16;
-        let has_address = message[address_at] == 1;
-        let address = has_address.then(|| message[address_at + 8..].first_chunk().copied()).flatten();
+        let row = ProcessRow::read_from_bytes(message.get(LEN..)?).ok()?;
+        let address = (row.has_address == 1).then(|| narrow(row.address));
         Some(Self {
             pid,
-            program: text(&message[program_at..interface_at]),
-            group: Group {
-                interface: text(&message[interface_at..address_at]),
-                address: address.map(narrow),
+            program: text(&row.program),
+            group: Group { interface: text(&row.interface), address },
+            since: Time::from_nanos(row.since),
+            engines: row.engines,
+            busy: row.busy,
+            time: Time::from_nanos(row.time),
+            report: Report {
+                refused: Refusals::from_words(row.refused),
+                totals: row.totals.read(),
+                queue_pairs: row.queue_pairs,
+                queue_pairs_made: row.queue_pairs_made,
+                ..Report::default()
             },
-            engines: message[LEN + 4],
-            busy: message[LEN + 5],
-            refused: Refusals::parse(message[REFUSALS..].first_chunk()?),
-            queue_pairs: u32::from_ne_bytes(*message[LEN + 8..].first_chunk()?),
-            time: Time::from_nanos(u64::from_ne_bytes(*message[LEN + 16..].first_chunk()?)),
-            rows: Vec::new(),
         })
     }
 }

@@ -8,6 +8,7 @@ use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
 use ferroce_sys::unix::{self, Peer, Reached, Room};
 use ferroce_transport::Time;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::error::{SwitchError, refused};
 use super::inner::Inner;
@@ -52,8 +53,25 @@ pub struct Row {
 /// How long a leader may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a row.
-const ROW: usize = 64;
+/// A slot and its owner between processes.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct SlotRow {
+    slot: u8,
+    alive: u8,
+    leads: u8,
+    reserved: u8,
+    pid: u32,
+    since: u64,
+    incarnation: u64,
+    program: [u8; PROGRAM],
+}
+
+/// Bytes of it.
+const ROW: usize = size_of::<SlotRow>();
+
+/// Bytes of what was refused.
+const REFUSED: usize = size_of::<[u64; Refusals::LEN]>();
 
 /// The groups of this user, on one interface or on all, with their slots. No group is no error. Of a group
 /// whose leader does not answer, the error is in its place.
@@ -79,7 +97,7 @@ fn ask(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<Survey>, 
     loop {
         let Some((socket, Peer { pid, .. })) = find(names, uid, end)? else { return Ok(None) };
         let group = group.clone();
-        let mut bytes = vec![0; LEN + Refusals::LEN + SLOTS * ROW];
+        let mut bytes = vec![0; LEN + REFUSED + SLOTS * ROW];
         let sent = unix::send(socket.as_fd(), &Greeting::Survey.emit(), &[]);
         let message = sent.and_then(|()| {
             loop {
@@ -96,9 +114,12 @@ fn ask(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<Survey>, 
                 let answer = bytes.get(..message.len).unwrap_or_default();
                 match Answer::parse(answer) {
                     Some(Answer::Rows) => {
-                        let Some((told, rows)) = answer[LEN..].split_first_chunk() else { continue };
-                        let rows = rows.as_chunks().0.iter().map(row).collect();
-                        return Ok(Some(Survey { group, leader: pid, refused: Refusals::parse(told), rows }));
+                        let Ok((told, rows)) = FromBytes::read_from_prefix(&answer[LEN..]) else { continue };
+                        let refused = Refusals::from_words(told);
+                        let rows =
+                            rows.chunks_exact(ROW).filter_map(|row| SlotRow::read_from_bytes(row).ok());
+                        let rows = rows.map(|row| row.read()).collect();
+                        return Ok(Some(Survey { group, leader: pid, refused, rows }));
                     }
                     Some(Answer::OtherVersion(theirs)) => {
                         return Err(SwitchError::OtherVersion { group, pid, theirs, ours: VERSION });
@@ -148,18 +169,20 @@ fn find(names: &[(Group, Place)], uid: u32, end: Time) -> Result<Option<(OwnedFd
 /// What the leader answers.
 pub(super) fn answer(inner: &Inner) -> Vec<u8> {
     let mut bytes = Answer::Rows.emit().to_vec();
-    bytes.extend(inner.refused.read().emit());
+    bytes.extend(inner.refused.read().words().as_bytes());
     for slot in 1..SLOTS {
         let Some(entry) = inner.table.entry(slot).read() else { continue };
-        let mut row = [0; ROW];
-        row[0] = u8::try_from(slot).unwrap_or(0);
-        row[1] = u8::from(inner.is_alive(slot));
-        row[2] = u8::from(entry.pid == std::process::id());
-        row[4..8].copy_from_slice(&entry.pid.to_ne_bytes());
-        row[8..16].copy_from_slice(&entry.since.to_ne_bytes());
-        row[16..24].copy_from_slice(&entry.incarnation.to_ne_bytes());
-        row[24..24 + PROGRAM].copy_from_slice(&entry.program);
-        bytes.extend(row);
+        let row = SlotRow {
+            slot: u8::try_from(slot).unwrap_or(0),
+            alive: inner.is_alive(slot).into(),
+            leads: u8::from(entry.pid == std::process::id()),
+            reserved: 0,
+            pid: entry.pid,
+            since: entry.since,
+            incarnation: entry.incarnation,
+            program: entry.program,
+        };
+        bytes.extend(row.as_bytes());
     }
     bytes
 }
@@ -171,16 +194,17 @@ pub(super) fn printable(name: &str) -> String {
         .collect()
 }
 
-fn row(bytes: &[u8; ROW]) -> Row {
-    let long = |at: usize| u64::from_ne_bytes(bytes[at..].first_chunk().copied().unwrap_or_default());
-    let program = bytes[24..24 + PROGRAM].split(|byte| *byte == 0).next().unwrap_or_default();
-    Row {
-        slot: bytes[0],
-        alive: bytes[1] == 1,
-        leads: bytes[2] == 1,
-        pid: u32::from_ne_bytes(bytes[4..].first_chunk().copied().unwrap_or_default()),
-        since_millis: long(8),
-        incarnation: long(16),
-        program: printable(&String::from_utf8_lossy(program)),
+impl SlotRow {
+    fn read(&self) -> Row {
+        let program = self.program.split(|byte| *byte == 0).next().unwrap_or_default();
+        Row {
+            slot: self.slot,
+            alive: self.alive == 1,
+            leads: self.leads == 1,
+            pid: self.pid,
+            since_millis: self.since,
+            incarnation: self.incarnation,
+            program: printable(&String::from_utf8_lossy(program)),
+        }
     }
 }

@@ -95,6 +95,13 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(net::accept_with(listener, FLAGS)?)
 }
 
+/// Has a socket keep so many bytes that were sent and not yet read, as far as the system lets it. What the kernel needs
+/// for itself counts too.
+pub fn keep_more(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    // The kernel doubles what it is asked for.
+    Ok(net::sockopt::set_socket_send_buffer_size(socket, bytes / 2)?)
+}
+
 /// The process at the other end: of a listener's side, the one that connected; of the other, the one that
 /// listens. It is asked by hand: a process of another namespace has the number 0, which the types of rustix
 /// cannot hold.

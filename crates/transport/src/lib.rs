@@ -33,6 +33,7 @@ pub mod cm;
 mod completion;
 mod connection;
 mod counters;
+mod figures;
 mod host;
 mod inbound;
 mod pacing;
@@ -51,6 +52,7 @@ mod work;
 
 pub use completion::{Classified, Completion, Envelope, Event, WorkError};
 pub use counters::Counters;
+pub use figures::{Completions, Level, QpTotals};
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
 pub use posting::{PostError, PostListError, PostRules};
 pub use qp::{Caps, Hold, QpConfig, QueuePair};

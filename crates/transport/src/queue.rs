@@ -263,6 +263,12 @@ impl ReceiveQueue {
         self.tail.wrapping_sub(self.head)
     }
 
+    /// Requests that it takes.
+    #[must_use]
+    pub const fn depth(&self) -> u32 {
+        self.depth
+    }
+
     /// How many were posted and how many were taken, ever. Both wrap.
     #[must_use]
     pub const fn totals(&self) -> (u32, u32) {

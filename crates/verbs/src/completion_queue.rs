@@ -8,7 +8,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
 use ferroce_device::{CqId, Notify};
-use ferroce_transport::Completion;
+use ferroce_transport::{Completion, Level};
 
 use crate::error::{CreateError, WaitError};
 
@@ -63,6 +63,14 @@ impl CompletionQueue {
     /// So many completions never come, because the queue does not hold them, or what is allowed.
     pub fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
         self.device.moderate(count, period)
+    }
+
+    /// How many completions it holds, and held at most so far.
+    ///
+    /// On a device with several engines each of them has room for as many as the capacity says.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.device.level()
     }
 
     /// Whether completions were lost because it was full.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use ferroce_device::discovery::{self, DeviceInfo, Opening};
 use ferroce_device::fabric::faults::FaultPlan;
-use ferroce_device::{ClockReading, Config, DeviceCounters, Nic, PathPolicy};
+use ferroce_device::{ClockReading, Config, DeviceCounters, DeviceReport, Nic, PathPolicy};
 use ferroce_transport::Time;
 use ferroce_transport::cm::CmCounters;
 use ferroce_wire::{Gid, QKey};
@@ -116,6 +116,29 @@ impl Context {
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
         self.nic.counters()
+    }
+
+    /// What the device and all its queue pairs have done so far, also those that are gone: completions by status,
+    /// retries, time-outs, RNR NAKs and the rest.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use ferroce_verbs::{Context, Status};
+    ///
+    /// # let context = Context::open("lo")?;
+    /// let report = context.report();
+    /// println!(
+    ///     "{} sends went well, {} packets were sent again, {} time-outs",
+    ///     report.totals.completions.sends(Status::Success),
+    ///     report.totals.counters.retransmitted,
+    ///     report.totals.counters.timeouts,
+    /// );
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn report(&self) -> DeviceReport {
+        self.nic.report()
     }
 
     /// What happened to its connections so far.

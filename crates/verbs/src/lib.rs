@@ -124,12 +124,12 @@ pub use ferroce_device::fabric::faults::{FaultPlan, FaultPlanError};
 pub use ferroce_device::fabric::udp::SocketError;
 pub use ferroce_device::memory::WindowKind;
 pub use ferroce_device::{
-    AddressVector, AsyncEvent, Chain, ClockReading, CqId, DeviceCounters, Limits, Notify, Path, PathChoice,
-    PathPolicy, PathReason, QpError, QpState, UnknownPolicy,
+    AddressVector, AsyncEvent, Chain, ClockReading, CqId, DeviceCounters, DeviceReport, Limits, Notify, Path,
+    PathChoice, PathPolicy, PathReason, QpError, QpReport, QpState, UnknownPolicy,
 };
 pub use ferroce_transport::{
-    Access, AttributeMask, Attributes, Caps, Classified, Completion, Counters, Denied, DomainId, Event,
-    MaskedAdd, MaskedSwap, ModifyError, PostError as PostRefusal, SharedQueueId, State, Status, Time,
-    WorkError, WorkKind,
+    Access, AttributeMask, Attributes, Caps, Classified, Completion, Completions, Counters, Denied, DomainId,
+    Event, Level, MaskedAdd, MaskedSwap, ModifyError, PostError as PostRefusal, QpTotals, SharedQueueId,
+    State, Status, Time, WorkError, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

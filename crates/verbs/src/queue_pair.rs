@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ferroce_device::{AddressVector, PathChoice, Qp, QpError, QpState};
+use ferroce_device::{AddressVector, PathChoice, Qp, QpError, QpReport, QpState};
 use ferroce_transport::{Attributes, Counters, DatagramDest, MaskedAdd, MaskedSwap, State};
 use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 
@@ -275,6 +275,13 @@ impl QueuePair {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.query().map_or_else(|_| Counters::default(), |known| known.counters)
+    }
+
+    /// What it has done so far, and how full its queues are: completions by status, retries, time-outs, RNR NAKs
+    /// and the rest.
+    #[must_use]
+    pub fn report(&self) -> QpReport {
+        self.device.report().unwrap_or_default()
     }
 
     /// A handle that can end this queue pair from elsewhere, and does not hold it.

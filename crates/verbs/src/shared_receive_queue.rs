@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferroce_device::SharedQueue;
-use ferroce_transport::SharedQueueId;
+use ferroce_transport::{Level, SharedQueueId};
 
 use crate::error::CreateError;
 use crate::local_slice::Pieces;
@@ -51,6 +51,12 @@ impl SharedReceiveQueue {
     /// More requests wait than it would take, its limit is larger, or what is allowed; nothing has changed.
     pub fn resize(&self, depth: u32) -> Result<(), CreateError> {
         self.device.resize(depth)
+    }
+
+    /// How many requests wait for messages, and waited at most so far.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.device.level()
     }
 
     /// Requests that wait for messages.

@@ -127,6 +127,7 @@ impl Engine {
             })
         });
         entry.counted += done;
+        entry.sends_posted += u64::from(done);
         self.qps.put_back(index, entry);
         self.turning = was_turning;
         if done > 0 {

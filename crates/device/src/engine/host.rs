@@ -148,12 +148,14 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    fn complete(&mut self, cq: CqId, completion: &Completion) {
-        if self.tables.complete(cq, completion) || self.tally.overrun {
-            return;
+    /// Adds a completion; false if it was lost.
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
+        let is_there = self.tables.complete(cq, completion);
+        if !is_there && !self.tally.overrun {
+            self.tally.overrun = true;
+            self.tables.events.push(AsyncEvent::CompletionQueueOverrun(cq));
         }
-        self.tally.overrun = true;
-        self.tables.events.push(AsyncEvent::CompletionQueueOverrun(cq));
+        is_there
     }
 }
 
@@ -217,12 +219,16 @@ impl Host for View<'_> {
 
     fn complete_send(&mut self, completion: Completion) {
         self.tally.sends += 1;
-        self.complete(self.send_cq, &completion);
+        if self.complete(self.send_cq, &completion) {
+            self.tally.ended.count_send(completion.status);
+        }
     }
 
     fn complete_receive(&mut self, completion: Completion) {
         self.tally.receives += 1;
-        self.complete(self.receive_cq, &completion);
+        if self.complete(self.receive_cq, &completion) {
+            self.tally.ended.count_receive(completion.status);
+        }
     }
 
     fn event(&mut self, qpn: Qpn, event: Event) {

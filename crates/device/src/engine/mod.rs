@@ -22,6 +22,7 @@ mod port;
 pub(crate) mod qp_shared;
 pub(crate) mod qps;
 mod release;
+mod report;
 pub(crate) mod sender;
 pub(crate) mod srq_side;
 mod state;

@@ -12,7 +12,7 @@ use ferroce_fabric::Route;
 use ferroce_progress::AckDelay;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::Random;
-use ferroce_transport::{QueuePair, Time};
+use ferroce_transport::{Completions, Level, QpTotals, QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
@@ -53,7 +53,31 @@ pub(crate) struct Entry {
     pub(crate) counted_receives: u32,
     /// What the last calls of the machine added to completion queues.
     pub(crate) tally: Tally,
+    /// Sends that were posted, since the queue pair was made.
+    pub(crate) sends_posted: u64,
+    /// Sends that have ended.
+    pub(crate) sends_done: u64,
+    /// Receives that were posted to its own queue.
+    pub(crate) receives_posted: u64,
     pub(crate) shared: Arc<QpShared>,
+}
+
+impl Entry {
+    /// What the queue pair has done since it was made.
+    pub(crate) fn totals(&self) -> QpTotals {
+        let mut totals = QpTotals::default();
+        totals.sends_posted = self.sends_posted;
+        totals.sends_done = self.sends_done;
+        totals.receives_posted = self.receives_posted;
+        totals.completions = self.tally.ended;
+        totals.counters = *self.machine.counters();
+        totals
+    }
+
+    /// How full its send queue and its own receive queue are.
+    pub(crate) fn levels(&self) -> (Level, Level) {
+        self.shared.levels()
+    }
 }
 
 /// Completions of a queue pair that the engine has not taken note of yet.
@@ -65,6 +89,8 @@ pub(crate) struct Tally {
     pub(crate) receives: u32,
     /// A completion queue had no room: the queue pair must go into error.
     pub(crate) overrun: bool,
+    /// All completions since the queue pair was made, by status; these are never taken away.
+    pub(crate) ended: Completions,
 }
 
 /// The way to a peer, ready for sealing packets.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use ferroce_transport::{Receive, ReceiveQueue, SharedQueueId};
+use ferroce_transport::{Level, Receive, ReceiveQueue, SharedQueueId};
 
 /// The engine's side of a shared receive queue.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) struct SrqSide {
     pub(crate) limit: u32,
     /// Requests in the queue or on their way to it: the same number that posting counts up.
     pub(crate) waiting: Arc<AtomicU32>,
+    /// The most that waited at a time; posting counts it too.
+    pub(crate) most: Arc<AtomicU32>,
 }
 
 impl SrqSide {
@@ -23,6 +25,12 @@ impl SrqSide {
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
         taken
+    }
+
+    /// How many requests wait, and how many waited at most.
+    pub(crate) fn level(&self) -> Level {
+        let load = |count: &AtomicU32| count.load(Ordering::Relaxed);
+        Level::new(load(&self.waiting), load(&self.most), self.queue.depth())
     }
 
     /// Whether the limit was reached just now. It is reached once, until it is set again.

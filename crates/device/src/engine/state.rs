@@ -8,7 +8,7 @@ use ferroce_memory::MemoryTable;
 use ferroce_switchboard::Distant;
 use ferroce_sys::Random;
 use ferroce_sys::sync::{Calls, Share};
-use ferroce_transport::Time;
+use ferroce_transport::{QpTotals, Time};
 use ferroce_wire::Qpn;
 use slab::Slab;
 
@@ -40,6 +40,10 @@ pub(crate) struct Engine {
     pub(crate) handles_made: u32,
     pub(crate) random: Random,
     pub(crate) counters: DeviceCounters,
+    /// What queue pairs have done that are gone.
+    pub(crate) gone: QpTotals,
+    /// Queue pairs that were made.
+    pub(crate) qps_made: u64,
     pub(crate) port: Port,
     pub(super) inbox: Inbox,
     pub(super) verifier: Verifier,
@@ -157,6 +161,8 @@ impl Engine {
             handles_made: 0,
             random,
             counters: DeviceCounters::default(),
+            gone: QpTotals::default(),
+            qps_made: 0,
             port: Port::new(fabric),
             inbox: Inbox::new(INBOX),
             verifier: Verifier::new(),
@@ -184,5 +190,12 @@ impl Engine {
             #[cfg(test)]
             panics: false,
         }
+    }
+
+    /// What all queue pairs of the engine have done, also those that are gone.
+    pub(crate) fn totals(&self) -> QpTotals {
+        let mut sum = self.gone;
+        self.qps.iter().for_each(|entry| sum.add(&entry.totals()));
+        sum
     }
 }

@@ -146,6 +146,7 @@ impl Engine {
                 Parcel::Shared(queue, work) => {
                     self.post_shared(queue, &work.request());
                 }
+                Parcel::Question(question) => question.answer(self.report(question.most)),
             }
         }
         self.mail = parcels;
@@ -177,6 +178,7 @@ impl Engine {
         let posted = entry.machine.post_sends(requests, &mut view);
         let taken = posted.map_or_else(|refused| refused.taken, |()| requests.len());
         entry.counted = entry.counted.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
+        entry.sends_posted += taken as u64;
         posted.map_err(|refused| refused.after(done))
     }
 
@@ -204,6 +206,7 @@ impl Engine {
                 .post_receive(request, &mut view)
                 .map_err(|error| PostListError::new(index, error))?;
             entry.counted_receives += 1;
+            entry.receives_posted += 1;
         }
         Ok(())
     }
@@ -248,20 +251,23 @@ impl Engine {
             let error = ferroce_transport::Attributes::to(State::Err);
             // Cannot fail: every state leads to ERR.
             let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
+            entry.tally.ended.add(&ignored.ended);
         }
         let window = entry.window;
         // Work that told the program of its end keeps its place until the program has heard it, so that
         // a completion queue as large as its queues never overflows. The rest is free at once.
-        let told = std::mem::take(&mut entry.tally);
+        let sends_told = std::mem::take(&mut entry.tally.sends);
+        let receives_told = std::mem::take(&mut entry.tally.receives);
         let done = entry.counted - entry.machine.sends_waiting().min(entry.counted);
         entry.counted -= done;
-        entry.shared.sends_retired(done.saturating_sub(told.sends));
+        entry.sends_done += u64::from(done);
+        entry.shared.sends_retired(done.saturating_sub(sends_told));
         // A receive that was taken ends with a completion, sooner or later, unless it was reset.
         let (taken, reset) = (entry.machine.receives_taken(), entry.machine.state() == State::Reset);
         let left = entry.machine.receives_waiting() + taken;
         let done = entry.counted_receives - left.min(entry.counted_receives);
         entry.counted_receives -= done;
-        entry.shared.receives_retired(if reset { done.saturating_sub(told.receives) } else { 0 });
+        entry.shared.receives_retired(if reset { done.saturating_sub(receives_told) } else { 0 });
         timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
         if entry.machine.owes_ack() && !entry.owing {
             entry.owing = true;

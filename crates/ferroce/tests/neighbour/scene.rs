@@ -227,7 +227,7 @@ impl Scene {
             if ours.len() == 2 && ours.iter().all(|one| one.busy == 0) {
                 let rows = ours.into_iter().flat_map(|one| {
                     let address = one.group.address;
-                    one.rows.into_iter().filter_map(move |row| Some((address?, row)))
+                    one.report.rows.into_iter().filter_map(move |row| Some((address?, row)))
                 });
                 return Ok(rows.filter(|(_, row)| row.state == State::Rts).collect());
             }

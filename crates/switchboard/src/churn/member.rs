@@ -17,8 +17,8 @@ use ferroce_transport::Time;
 
 use super::tally::Tally;
 use crate::inner::Sink;
-use crate::rows::QpStats;
-use crate::{Arrival, Group, Membership, Refusals, SLOTS, Slot};
+use crate::rows::Report;
+use crate::{Arrival, Group, Membership, SLOTS, Slot};
 
 /// After this time a ping is lost.
 const LOST: Duration = Duration::from_secs(3);
@@ -61,8 +61,8 @@ impl Sink for Letters {
         waiting.extend(packets.enumerate().map(|(at, bytes)| (arrival.place + at, bytes.to_vec())));
     }
 
-    fn tell(&self, _: &mut Vec<QpStats>, _: usize, _: &mut Refusals) -> Option<usize> {
-        Some(0)
+    fn tell(&self, _: &mut Report, _: usize) -> bool {
+        true
     }
 }
 

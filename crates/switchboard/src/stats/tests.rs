@@ -6,27 +6,29 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use ferroce_fabric::Path;
-use ferroce_transport::State;
+use ferroce_transport::{Completions, Level, State, Status};
 use ferroce_wire::{Qpn, Service};
 
 use super::*;
 use crate::forward::Arrival;
 use crate::inner::{Refuses, Sink};
 use crate::membership::Slot;
+use crate::rows::{QpStats, QueueStats, WorkStats};
 use crate::tests::{enter, group};
 
-fn row() -> QpStats {
-    QpStats {
-        qpn: Qpn::new(0x12_3456),
-        engine: 3,
-        service: Service::Ud,
-        state: State::Sqe,
-        path: Some(Path::Wire),
-        peer: Some((Qpn::new(7), "fd00::7".parse().unwrap())),
+fn level(now: u32) -> Level {
+    Level::new(now, now + 1, now + 2)
+}
+
+fn work() -> WorkStats {
+    let mut completions = Completions::default();
+    for (place, status) in Status::ALL.into_iter().enumerate() {
+        completions.set(status, place as u64 + 1, place as u64 + 100);
+    }
+    WorkStats {
         sends_posted: 1,
         sends_done: 2,
         receives_posted: 3,
-        receives_done: u32::MAX,
         packets_sent: 5,
         packets_received: 6,
         direct: 7,
@@ -36,30 +38,79 @@ fn row() -> QpStats {
         timeouts: 11,
         errors: 12,
         waits: u64::MAX,
+        completions,
     }
+}
+
+fn row() -> QpStats {
+    QpStats {
+        qpn: Qpn::new(0x12_3456),
+        engine: 3,
+        service: Service::Ud,
+        state: State::Sqe,
+        path: Some(Path::Wire),
+        peer: Some((Qpn::new(7), "fd00::7".parse().unwrap())),
+        completion_queues: (17, 18),
+        shared_queue: Some(19),
+        send_queue: level(20),
+        receive_queue: level(30),
+        work: work(),
+    }
+}
+
+fn read(row: &QpStats) -> Option<QpStats> {
+    QpRow::read_from_bytes(QpRow::from(row).as_bytes()).unwrap().read()
 }
 
 #[test]
 fn a_row_reads_as_it_was_written() {
-    let alone = QpStats { path: None, peer: None, state: State::Reset, ..row() };
+    let alone = QpStats { path: None, peer: None, shared_queue: None, state: State::Reset, ..row() };
     for row in [row(), alone] {
-        assert_eq!(QpStats::parse(&row.emit()), Some(row));
+        assert_eq!(read(&row), Some(row));
+    }
+    for overrun in [false, true] {
+        let queue = QueueStats { id: 5, level: level(6), overrun };
+        assert_eq!(QueueRow::read_from_bytes(QueueRow::from(&queue).as_bytes()).unwrap().read(), queue);
     }
 }
 
 #[test]
+fn very_many_failures_of_one_queue_pair_are_told_as_very_many() {
+    let mut many = row();
+    many.work.completions.set(Status::Flushed, u64::MAX, 1 << 32);
+    many.work.completions.set(Status::Success, u64::MAX, 1 << 32);
+    let told = read(&many).unwrap().work.completions;
+    let most = u64::from(u32::MAX);
+    assert_eq!((told.sends(Status::Flushed), told.receives(Status::Flushed)), (most, most));
+    assert_eq!((told.sends(Status::Success), told.receives(Status::Success)), (u64::MAX, 1 << 32));
+}
+
+#[test]
 fn any_bytes_are_read_without_harm() {
-    for at in 0..ROW {
+    let bytes = QpRow::from(&row());
+    let bytes = bytes.as_bytes();
+    for at in 0..bytes.len() {
         for value in [0, 1, 0x7f, 0xff] {
-            let mut bytes = row().emit();
+            let mut bytes = bytes.to_vec();
             bytes[at] = value;
-            let _ = QpStats::parse(&bytes);
+            if let Some(row) = QpRow::read_from_bytes(&bytes).unwrap().read() {
+                let mut sum = row.work;
+                sum.add(&row.work);
+                let _ =
+                    (sum.completions.all_sends(), sum.completions.all_receives(), sum.completions.failed());
+            }
         }
     }
-    for len in 0..PROCESS {
+    assert_eq!(QpRow::read_from_bytes(&vec![0xff; bytes.len()]).unwrap().read(), None, "no such service");
+    let process = LEN + size_of::<ProcessRow>();
+    for len in (0..process).chain([process + 1]) {
         assert_eq!(ProcessStats::parse(&vec![0xff; len], 1), None);
     }
-    assert!(ProcessStats::parse(&[0xff; PROCESS], 1).is_some_and(|process| process.pid == 1));
+    assert!(ProcessStats::parse(&vec![0xff; process], 1).is_some_and(|process| process.pid == 1));
+    assert!(process <= MESSAGE, "it fits where it is read");
+    let rest = [&[0; LEN][..], bytes, &bytes[1..]].concat();
+    assert_eq!(read_rows::<QpRow>(&rest).count(), 1, "a part of a row is none");
+    assert_eq!(read_rows::<QpRow>(&rest[..LEN - 1]).count(), 0);
 }
 
 #[test]
@@ -70,12 +121,17 @@ fn a_process_reads_as_it_was_written() {
         pid: 77,
         program: "a program".to_owned(),
         group: group(1),
+        since: Time::from_nanos(99),
         engines: 3,
         busy: 2,
-        refused,
-        queue_pairs: 0x0102_0304,
         time: Time::from_nanos(0x0102_0304_0506_0708),
-        rows: Vec::new(),
+        report: Report {
+            refused,
+            totals: work(),
+            queue_pairs: 0x0102_0304,
+            queue_pairs_made: u64::MAX,
+            ..Report::default()
+        },
     };
     let everywhere = Group { interface: "fifteen-letters".to_owned(), address: None };
     let longest = ProcessStats { program: "p".repeat(PROGRAM), group: everywhere, ..here.clone() };
@@ -87,14 +143,27 @@ fn a_process_reads_as_it_was_written() {
 /// An engine with these queue pairs; none if it is at work all the time.
 struct Engine(Option<Vec<QpStats>>);
 
+fn queues(of: &[QpStats]) -> Vec<QueueStats> {
+    of.iter().map(|row| QueueStats { id: row.qpn.get(), level: level(1), overrun: false }).collect()
+}
+
 impl Sink for Engine {
     fn arrived(&self, _: &Arrival<'_>) {}
 
-    fn tell(&self, into: &mut Vec<QpStats>, most: usize, refused: &mut Refusals) -> Option<usize> {
-        let rows = self.0.as_ref()?;
-        refused.unknown_qp += 100;
-        into.extend(rows.iter().take(most.saturating_sub(into.len())));
-        Some(rows.len())
+    fn tell(&self, into: &mut Report, most: usize) -> bool {
+        let Some(rows) = &self.0 else { return false };
+        let mut report = Report {
+            rows: rows.clone(),
+            queue_pairs: u32::try_from(rows.len()).unwrap(),
+            queue_pairs_made: 10 * rows.len() as u64,
+            completion_queues: queues(rows),
+            shared_queues: queues(rows),
+            ..Report::default()
+        };
+        report.refused.unknown_qp += 100;
+        rows.iter().for_each(|row| report.totals.add(&row.work));
+        into.add(report, most);
+        true
     }
 }
 
@@ -107,7 +176,7 @@ impl Refuses for Manager {
 }
 
 fn rows(count: u32) -> Vec<QpStats> {
-    (0..count).map(|number| QpStats { qpn: Qpn::new(number), sends_posted: number, ..row() }).collect()
+    (0..count).map(|number| QpStats { qpn: Qpn::new(number), engine: number as u8, ..row() }).collect()
 }
 
 /// What this process tells of one of its switchboards.
@@ -144,10 +213,22 @@ fn a_process_tells_what_all_its_engines_and_managers_know() {
     let before = clock::now();
     let seen = told(&one);
     assert!((before..=clock::now()).contains(&seen.time));
-    assert_eq!((seen.pid, seen.engines, seen.busy, seen.queue_pairs), (std::process::id(), 3, 1, 73));
+    assert!(seen.since < before);
+    assert_eq!((seen.pid, seen.engines, seen.busy), (std::process::id(), 3, 1));
+    let Report { rows: told_rows, totals, .. } = &seen.report;
+    assert_eq!((seen.report.queue_pairs, seen.report.queue_pairs_made), (73, 730));
+    assert_eq!(
+        (totals.sends_posted, totals.waits),
+        (73, u64::MAX),
+        "of all engines, and no more than there is room"
+    );
+    assert_eq!(totals.completions.sends(Status::LocalLength), 2 * 73);
     assert_eq!(seen.program, text(&program()));
     assert!(!seen.program.is_empty());
-    assert!(seen.rows == [rows(70), rows(3)].concat(), "however many messages it takes");
+    assert!(*told_rows == [rows(70), rows(3)].concat(), "however many messages it takes");
+    for queues_told in [&seen.report.completion_queues, &seen.report.shared_queues] {
+        assert_eq!(*queues_told, queues(&[rows(70), rows(3)].concat()));
+    }
     let counted = Refusals {
         strays: 3,
         mads_unclaimed: 4,
@@ -159,10 +240,10 @@ fn a_process_tells_what_all_its_engines_and_managers_know() {
         cm_invalid: 1000,
         ..Refusals::default()
     };
-    assert_eq!(seen.refused, counted);
+    assert_eq!(seen.report.refused, counted);
     // A slot that was given back tells of nothing.
     drop(three);
-    assert_eq!((told(&one).engines, told(&one).queue_pairs), (2, 70));
+    assert_eq!((told(&one).engines, told(&one).report.queue_pairs), (2, 70));
 }
 
 #[test]
@@ -171,9 +252,11 @@ fn of_very_many_queue_pairs_only_so_many_are_told() {
     let engine = Arc::new(Engine(Some(rows(2000))));
     ours.attach(Arc::downgrade(&engine) as Weak<dyn Sink>);
     let seen = told(&ours);
-    assert_eq!(seen.queue_pairs, 2000);
-    assert_eq!(seen.rows.len(), MOST_TOLD);
-    assert!(seen.rows == rows(2000)[..MOST_TOLD], "the first of them, in order");
+    assert_eq!(seen.report.queue_pairs, 2000);
+    assert_eq!(seen.report.totals.sends_posted, 2000, "sums are of all of them");
+    assert_eq!(seen.report.rows.len(), MOST_TOLD);
+    assert!(seen.report.rows == rows(2000)[..MOST_TOLD], "the first of them, in order");
+    assert_eq!(seen.report.completion_queues.len(), MOST_TOLD);
 }
 
 /// A connection to a desk, as the desk has it.
@@ -205,7 +288,7 @@ fn a_connection_that_does_not_ask_in_time_is_cut_and_one_that_ends_is_not_to_bla
     drop(ended_peer);
     unix::send(asking_peer.as_fd(), &Greeting::Stats.emit(), &[]).unwrap();
     let asking = vec![(late, past), (patient, future), (ended, past), (asking, past)];
-    let mut desk = StatsDesk { listener: None, asking, exhausted: None };
+    let mut desk = StatsDesk { listener: None, asking, exhausted: None, since: clock::now() };
     assert_eq!(desk.next_deadline(), Some(past));
     let before = violations();
     let entries = polled(desk.descriptors(), &ends);
@@ -214,7 +297,7 @@ fn a_connection_that_does_not_ask_in_time_is_cut_and_one_that_ends_is_not_to_bla
     assert_eq!(violations() - before, 1, "the one that was silent for too long");
     assert_eq!(desk.descriptors().collect::<Vec<_>>(), [-1, stays]);
     assert_eq!(desk.next_deadline(), Some(future));
-    let mut bytes = vec![0; PROCESS];
+    let mut bytes = vec![0; MESSAGE];
     let answer = unix::receive(asking_peer.as_fd(), &mut bytes, Room::None).unwrap();
     assert_eq!(Answer::parse(&bytes[..answer.len]), Some(Answer::Process));
     // What is ready and says nothing yet stays.
@@ -245,7 +328,8 @@ fn the_connection_that_was_silent_for_longest_makes_room() {
     let name = format!("ferroce/test/crowd/{}", std::process::id());
     let listener = Tracked::open(inner.record, || unix::listen(name.as_bytes())).unwrap();
     let at = listener.raw();
-    let mut desk = StatsDesk { listener: Some(listener), asking: Vec::new(), exhausted: None };
+    let mut desk =
+        StatsDesk { listener: Some(listener), asking: Vec::new(), exhausted: None, since: clock::now() };
     let full = || inner.refused.connections_full.load(Ordering::Relaxed);
     let before = full();
     let connect = || {

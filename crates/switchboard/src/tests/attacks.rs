@@ -137,7 +137,7 @@ fn who_asks_for_counters_is_heard_once_and_briefly() {
         all.into_iter().flatten().find(|process| process.group == group(28))
     };
     let seen = told(std::process::id()).expect("this process tells of itself");
-    assert_eq!((seen.engines, seen.busy, seen.rows.len()), (0, 0, 0), "no device is open");
+    assert_eq!((seen.engines, seen.busy, seen.report.rows.len()), (0, 0, 0), "no device is open");
 
     // Nonsense, another version, and a question that is not asked here.
     let mut other = Greeting::Stats.emit();

@@ -184,7 +184,7 @@ fn letters_and_connections_of_another_user_are_refused_and_counted_by_reason() {
     assert_eq!(seen.refused, inner.refused.read());
     let told = stats(&[std::process::id()]).expect("a list of names");
     let told = told.into_iter().flatten().find(|process| process.group == group(66)).expect("this process");
-    assert_eq!(told.refused, inner.refused.read());
+    assert_eq!(told.report.refused, inner.refused.read());
     assert_eq!(ours.member().traffic().refused, inner.refused.read());
 }
 
