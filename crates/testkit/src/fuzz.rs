@@ -123,6 +123,25 @@ pub fn cm(bytes: &[u8]) {
     }
 }
 
+/// Bytes as a packet of a prober.
+///
+/// # Panics
+/// If what parses does not survive being written and read again, or what does not gives no reason.
+pub fn probe(bytes: &[u8]) {
+    match ferroce_probe::Packet::parse(bytes) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(packet) => {
+            let written = packet.emit();
+            assert_eq!(ferroce_probe::Packet::parse(&written), Ok(packet));
+            // All that is looked at comes back as it was: flags beyond the first bit are not, and neither are
+            // the reserved bytes without it.
+            let looked_at = if packet.ports.is_some() { 40 } else { 36 };
+            assert_eq!((&written[..3], written[3]), (&bytes[..3], bytes[3] & 1));
+            assert_eq!(written[4..looked_at], bytes[4..looked_at]);
+        }
+    }
+}
+
 /// Runs a target over its corpus in `fuzz/corpus` and returns how many entries it has.
 ///
 /// # Panics
