@@ -4,10 +4,22 @@
 //! the same code runs over queue pairs and over a simulated network.
 //!
 //! - [`packet`]: the 40 bytes of a probe and of its two answers.
+//! - [`Prober`]: which probes are pending, what their answers say, and how each of them ended.
+//! - [`Responder`]: two answers to each probe, and a limit for each source.
 #![forbid(unsafe_code)]
 
+mod counters;
+mod limit;
 pub mod packet;
+mod prober;
+mod report;
+mod responder;
+mod stalls;
 mod stamp;
 
+pub use counters::{OutcomeCounters, ProberCounters, ResponderCounters};
 pub use packet::{Kind, Packet, Ports, ProbePacketError, Sequence};
+pub use prober::{Arrival, MAX_PENDING, ProbeEvent, ProbeStartError, Prober, ProberConfig};
+pub use report::{Delays, HostFault, Invalid, Outcome, Peer, Report, Times};
+pub use responder::{Answer, Responder, ResponderConfig, Ticket};
 pub use stamp::{Stamp, StampSource};
