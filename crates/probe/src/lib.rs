@@ -6,6 +6,7 @@
 //! - [`packet`]: the 40 bytes of a probe and of its two answers.
 //! - [`Prober`]: which probes are pending, what their answers say, and how each of them ended.
 //! - [`Responder`]: two answers to each probe, and a limit for each source.
+//! - [`Watchdog`]: probing slows down while our own host is busy.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -16,6 +17,7 @@ mod report;
 mod responder;
 mod stalls;
 mod stamp;
+mod watchdog;
 
 pub use counters::{OutcomeCounters, ProberCounters, ResponderCounters};
 pub use packet::{Kind, Packet, Ports, ProbePacketError, Sequence};
@@ -23,3 +25,4 @@ pub use prober::{Arrival, MAX_PENDING, ProbeEvent, ProbeStartError, Prober, Prob
 pub use report::{Delays, HostFault, Invalid, Outcome, Peer, Report, Times};
 pub use responder::{Answer, Responder, ResponderConfig, Ticket};
 pub use stamp::{Stamp, StampSource};
+pub use watchdog::{Lateness, Pace, PaceChange, Watchdog, WatchdogConfig};

@@ -14,6 +14,9 @@ const PORTS: Ports = Ports { sent: 50_000, reply: 51_000 };
 /// Where the responder's clock stands when ours is at zero: they have nothing to do with each other.
 const THERE: u64 = 77_000_000_000;
 
+/// Makes an answer strange.
+type Change = fn(&mut Packet, &mut Peer);
+
 /// What happens to the probe. Times are microseconds after T1.
 #[derive(Clone, Copy)]
 enum Step {
@@ -24,15 +27,15 @@ enum Step {
     /// The same for the second ACK.
     Second(u64),
     /// The first ACK as another queue pair, or with other contents.
-    Strange(fn(&mut Packet, &mut Peer)),
+    Strange(Change),
     /// Nothing until then.
     Time(u64),
     Stall(u64, u64),
-    ClockStep,
+    ClockSteps,
     Fails,
 }
 
-use Step::{ClockStep, Fails, First, Second, Sent, Stall, Strange, Time};
+use Step::{ClockSteps, Fails, First, Second, Sent, Stall, Strange, Time};
 
 struct Story {
     prober: Prober,
@@ -78,7 +81,7 @@ impl Story {
                 }
                 Time(micros) => self.wait_until(self.at(micros)),
                 Stall(from, to) => self.prober.stalled(self.at(from), self.at(to)),
-                ClockStep => self.prober.clock_stepped(),
+                ClockSteps => self.prober.clock_stepped(),
                 Fails => self.prober.send_failed(self.packet.sequence),
             }
         }
@@ -149,7 +152,7 @@ fn every_ending_has_its_story() {
         (&[Sent, First(4_999_000), Second(90)], Outcome::Late),
         (&[Sent, First(600_000), END], Outcome::Ack2Lost),
         (&[First(80), Second(90), Time(500_000)], Outcome::Invalid(Invalid::NoSendStamp)),
-        (&[Sent, ClockStep], Outcome::Invalid(Invalid::ClockStep)),
+        (&[Sent, ClockSteps], Outcome::Invalid(Invalid::ClockStep)),
         (&[Fails], Outcome::Host(HostFault::SendFailed)),
         (&[Sent, Stall(400_000, 450_000), END], Outcome::Host(HostFault::Stalled)),
         (&[Sent, Stall(400_000, 449_999), END], Outcome::TimeOut),
@@ -240,7 +243,7 @@ fn what_lies_is_invalid_and_not_lost() {
 
 #[test]
 fn what_is_no_answer_is_counted_by_kind_and_changes_nothing() {
-    let strange: &[(&str, fn(&mut Packet, &mut Peer))] = &[
+    let strange: &[(&str, Change)] = &[
         ("not_answers", |packet, _| packet.kind = Kind::Probe),
         ("foreign_epoch", |packet, _| packet.sequence = Sequence::new(0xabce, 7)),
         ("never_sent", |packet, _| packet.sequence = Sequence::new(0xabcd, 8)),
