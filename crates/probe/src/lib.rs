@@ -7,11 +7,13 @@
 //! - [`Prober`]: which probes are pending, what their answers say, and how each of them ended.
 //! - [`Responder`]: two answers to each probe, and a limit for each source.
 //! - [`Watchdog`]: probing slows down while our own host is busy.
+//! - [`paths`]: how many ports see all paths, and which ports these are.
 #![forbid(unsafe_code)]
 
 mod counters;
 mod limit;
 pub mod packet;
+pub mod paths;
 mod prober;
 mod report;
 mod responder;
