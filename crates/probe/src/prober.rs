@@ -7,8 +7,8 @@
 //!   [`wake_at`](Prober::wake_at) for when to come back.
 //!
 //! What the caller promises: `now` does not run backwards unless [`clock_stepped`](Prober::clock_stepped) is called;
-//! packets that have arrived are taken before time advances, so that no answer that waits in a socket is missed; all
-//! times but those inside of packets are on one clock.
+//! packets that have arrived are taken, and stamps of sends told, before time advances, so that nothing that waits in a
+//! socket is missed; all times but those inside of packets are on one clock.
 //!
 //! What the machine promises: each probe ends exactly once; the stamp of a send and the two answers may come in any
 //! order; whatever else comes is counted by kind and changes nothing; what is kept is bounded.
@@ -311,7 +311,7 @@ impl Prober {
         }
         let Some(index) = index else { return Err(&mut counters.never_sent) };
         let Some(probe) = self.pending.get(&index) else { return Err(&mut counters.already_over) };
-        if probe.target.address != from.address {
+        if probe.target.address.to_canonical() != from.address.to_canonical() {
             return Err(&mut counters.wrong_address);
         }
         if probe.target.qpn != from.qpn {

@@ -275,6 +275,17 @@ fn what_is_no_answer_is_counted_by_kind_and_changes_nothing() {
 }
 
 #[test]
+fn an_address_has_two_ways_to_be_written() {
+    let mapped = IpAddr::from([0, 0, 0, 0, 0, 0xffff, 0x0a00, 2]);
+    let mut story = Story::new();
+    for kind in [Kind::FirstAck, Kind::SecondAck] {
+        story.arrives(&story.ack(kind), Peer { address: mapped, ..TARGET }, 80);
+    }
+    story.play(&[Sent]);
+    assert_eq!(story.reports()[0].outcome, Outcome::Ok, "::ffff:10.0.0.2 is 10.0.0.2");
+}
+
+#[test]
 fn copies_are_counted_while_the_probe_is_pending_and_after() {
     let mut story = Story::new();
     story.play(&[Sent, Sent, First(80), First(81), Second(90), Second(91), First(92), Sent]);

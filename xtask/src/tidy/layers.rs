@@ -30,7 +30,7 @@ pub(super) const ORDER: &[&str] = &[
 ];
 
 /// Crates for tests: they may know the whole house, and the house knows them only in its tests.
-const DEV_ONLY: &[&str] = &["testkit", "sim", "interop"];
+const DEV_ONLY: &[&str] = &["testkit", "sim", "clos", "interop"];
 
 /// Packages from outside that only some crates may use.
 struct Outsider {
