@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use ferroce_cabi::{
     IBV_WC_GRH, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_grh, ibv_pd, ibv_qp, ibv_wc,
 };
-use ferroce_device::{AddressHandle, AddressVector, Uncancelled};
+use ferroce_device::{AddressHandle, AddressVector, SourcePort, Uncancelled};
 use ferroce_wire::Gid;
 use libc::c_int;
 
@@ -44,7 +44,7 @@ pub(crate) fn vector_of(attr: &ibv_ah_attr) -> Answer<AddressVector> {
         traffic_class: attr.grh.traffic_class,
         hop_limit: attr.grh.hop_limit,
         flow_label: attr.grh.flow_label,
-        source_port: None,
+        source_port: SourcePort::Any,
         static_rate: rate_of(attr.static_rate)?,
     })
 }

@@ -127,6 +127,7 @@ unsafe fn make(wanted: &Wanted) -> Answer<&'static Qp> {
             signal_all: wanted.signal_all,
             path: None,
             engine: None,
+            stamps: false,
         },
     )?;
     let caps = qp.query()?.caps;

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ferroce_fabric::PathPolicy;
-use ferroce_fabric::{PORT, Route};
+use ferroce_fabric::{PORT, PortRefusal, Route};
 use ferroce_wire::{Gid, Qpn};
 
+use crate::engine::Engine;
 use crate::engine::handles::{Handle, PLACE, place_of};
 use crate::engine::qps::Way;
 use crate::error::{CreateError, RouteError};
@@ -27,9 +28,9 @@ pub struct AddressVector {
     /// The flow label, 20 bits: over IPv6 packets carry it. It also decides the UDP source port, and with it the
     /// way through a network; 0 lets the device choose the port, and packets carry none.
     pub flow_label: u32,
-    /// The UDP source port itself, if it must be a certain one. To peers on the same machine, and to multicast
-    /// groups, packets leave from the port of RoCEv2 all the same: from this machine nothing else is taken.
-    pub source_port: Option<u16>,
+    /// The UDP source port itself, which decides the way through a network. To peers on the same machine, and to
+    /// multicast groups, packets leave from the port of RoCEv2 all the same: from this machine nothing else is taken.
+    pub source_port: SourcePort,
     /// What the way carries in kilobits per second, 0 for any rate: a connection sends no faster. Datagrams are not
     /// slowed down.
     pub static_rate: u32,
@@ -45,7 +46,7 @@ impl AddressVector {
             traffic_class: 0,
             hop_limit: 0,
             flow_label: 0,
-            source_port: None,
+            source_port: SourcePort::Any,
             static_rate: 0,
         }
     }
@@ -73,7 +74,7 @@ impl AddressVector {
         let label = if self.flow_label == 0 { chosen_label } else { self.flow_label };
         // On this machine only what comes from our port is taken, and a group may have members here.
         let near = to == To::Group || nic.member().locals().asked_anew(remote);
-        let wanted = || self.source_port.unwrap_or_else(|| source_port(label));
+        let wanted = || self.source_port.wanted().unwrap_or_else(|| source_port(label));
         let route = Route {
             local,
             remote,
@@ -82,9 +83,50 @@ impl AddressVector {
             hop_limit: if self.hop_limit == 0 { 64 } else { self.hop_limit },
             flow_label: if local.is_ipv6() { self.flow_label & FLOW_LABEL } else { 0 },
         };
-        let way = Way::new(route).ok_or(RouteError::Families { local, remote })?;
+        let mut way = Way::new(route).ok_or(RouteError::Families { local, remote })?;
+        if let SourcePort::Require(port) = self.source_port {
+            if port != route.source_port {
+                return Err(RouteError::SourcePort {
+                    port,
+                    why: PortRefusal::Fixed { port: route.source_port },
+                });
+            }
+            way.must = true;
+        }
         let ours = if to == To::Group { nic.info().loopback } else { nic.has_address(remote) };
         Ok((way, ours))
+    }
+}
+
+/// The UDP port that packets leave from. Routers choose between equal ways by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SourcePort {
+    /// Any will do: it follows from the flow label.
+    #[default]
+    Any,
+    /// This one if it can be had, else that of RoCEv2.
+    Prefer(u16),
+    /// This one and no other: without it nothing leaves.
+    Require(u16),
+}
+
+impl SourcePort {
+    /// This one is preferred, if it is one.
+    #[must_use]
+    pub const fn prefer(port: Option<u16>) -> Self {
+        match port {
+            Some(port) => Self::Prefer(port),
+            None => Self::Any,
+        }
+    }
+
+    /// The port, if it matters.
+    #[must_use]
+    pub const fn wanted(self) -> Option<u16> {
+        match self {
+            Self::Any => None,
+            Self::Prefer(port) | Self::Require(port) => Some(port),
+        }
     }
 }
 
@@ -149,6 +191,11 @@ impl AddressHandle {
                     let allowed = Limits::ADDRESS_HANDLES;
                     return Err(CreateError::TooMany { what: "address handles", allowed });
                 }
+                if way.must {
+                    let (port, local) = (way.wanted_port, way.route.local);
+                    let had = engine.port.fabric.require_port(port, local);
+                    had.map_err(|why| RouteError::SourcePort { port, why })?;
+                }
                 // Work that outlives its handle must not go where a later one leads.
                 engine.handles_made = engine.handles_made.wrapping_add(1);
                 let entry = engine.handles.vacant_entry();
@@ -165,6 +212,19 @@ impl AddressHandle {
     #[must_use]
     pub const fn number(&self) -> u32 {
         self.number
+    }
+
+    /// The source port that datagrams of the handle left from last, or would leave from, in the first engine.
+    #[must_use]
+    pub fn source_port(&self) -> u16 {
+        let place = place_of(self.number);
+        self.nic.engines().control(0, |engine| {
+            let Engine { handles, port, .. } = engine;
+            handles.get_mut(place).map_or(0, |handle| {
+                let _ = handle.way.is_ready(&mut *port.fabric);
+                handle.way.route.source_port
+            })
+        })
     }
 
     /// Where the handle leads.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ferroce_progress::{Sleepers, Spin};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
-use ferroce_transport::{Completion, Level, Status, Time, WorkKind};
+use ferroce_transport::{Completion, Level, Status, Time, TimeSource, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 
 use crate::engine::qp_shared::QpShared;
@@ -34,6 +34,10 @@ const HAS_IMM: u64 = 1 << 16;
 const HAS_INVALIDATED: u64 = 1 << 17;
 const HAS_SOURCE: u64 = 1 << 18;
 const SOLICITED: u64 = 1 << 19;
+/// Where the source of the time stands, in two bits.
+const TIME_SOURCE: u32 = 20;
+const TIME_SOURCES: [TimeSource; 4] =
+    [TimeSource::Turn, TimeSource::Kernel, TimeSource::AfterCall, TimeSource::Unsure];
 /// Where the source port stands.
 const SOURCE_PORT: u32 = 32;
 
@@ -52,6 +56,13 @@ fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     }
     if completion.solicited {
         head |= SOLICITED;
+    }
+    // The device has a better time for few.
+    let mut time = time;
+    if completion.time_source != TimeSource::Turn {
+        let source = TIME_SOURCES.iter().position(|source| *source == completion.time_source);
+        head |= (source.unwrap_or(0) as u64) << TIME_SOURCE;
+        time = completion.time;
     }
     head |= u64::from(completion.source_port.map_or(0, NonZeroU16::get)) << SOURCE_PORT;
     let source = completion.source_qp.map_or(0, Qpn::get);
@@ -81,6 +92,7 @@ fn decode(words: &[u64; WORDS]) -> Completion {
         source_port: NonZeroU16::new((head >> SOURCE_PORT) as u16),
         solicited: head & SOLICITED != 0,
         time: Time::from_nanos(time),
+        time_source: TIME_SOURCES[(head >> TIME_SOURCE & 3) as usize],
     }
 }
 

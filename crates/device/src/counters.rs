@@ -77,6 +77,8 @@ counters! {
     send_unreachable,
     /// Packets given up because their memory or address handle was gone.
     send_refused,
+    /// Packets that a router or a host sent back, as far as they are followed.
+    sent_back,
     /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
     receive_dropped,
     /// Arrived packets with a wrong ICRC.

@@ -3,10 +3,10 @@
 use std::io;
 use std::net::IpAddr;
 
-use ferroce_fabric::UnknownPolicy;
 use ferroce_fabric::capture::CaptureError;
 use ferroce_fabric::faults::FaultPlanError;
 use ferroce_fabric::udp;
+use ferroce_fabric::{PortRefusal, UnknownPolicy};
 use ferroce_memory::MemoryError;
 use ferroce_switchboard::SwitchError;
 use ferroce_transport::ModifyError;
@@ -149,6 +149,18 @@ pub enum CreateError {
         /// What.
         what: &'static str,
     },
+    /// Only datagrams are stamped.
+    #[error("completions with the kernel's times are for datagrams: a {given} queue pair has none")]
+    OnlyDatagramsStamped {
+        /// The service that was asked for.
+        given: &'static str,
+    },
+    /// The network tells no times.
+    #[error("the network does not tell when packets leave and come: {why}")]
+    NoStamps {
+        /// What the system said.
+        why: String,
+    },
     /// The service is none that a program can have queue pairs of.
     #[error("queue pairs of the service {given} are not supported; RC, UC and UD are")]
     NoSuchService {
@@ -216,6 +228,14 @@ pub enum RouteError {
         given: usize,
         /// How many there are.
         len: usize,
+    },
+    /// Packets cannot leave from the source port that is required.
+    #[error("packets cannot leave from UDP port {port}: {why}")]
+    SourcePort {
+        /// The port.
+        port: u16,
+        /// Why not.
+        why: PortRefusal,
     },
     /// One address is IPv4, the other IPv6.
     #[error("from {local} to {remote}: both must be IPv4 or both IPv6; choose another GID index")]

@@ -37,12 +37,13 @@ mod visit;
 mod waiters;
 mod waiting;
 
-pub use address::{AddressHandle, AddressVector, connection_label, source_port};
+pub use address::{AddressHandle, AddressVector, SourcePort, connection_label, source_port};
 pub use chain::Chain;
 pub use completion::{Channel, CqId, Notify};
 pub use config::Config;
 pub use counters::{DeviceCounters, DeviceReport, QpReport};
 pub use cq::CompletionQueue;
+pub use engine::follow::PathReport;
 pub use error::{CreateError, NicOpenError, QpError, RouteError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
 pub use limits::Limits;
@@ -51,7 +52,9 @@ pub use qp::{Qp, QpSpec, QpState};
 pub use srq::SharedQueue;
 
 pub use ferroce_fabric as fabric;
-pub use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
+pub use ferroce_fabric::{
+    Path, PathChoice, PathError, PathErrorKind, PathPolicy, PathReason, PortRefusal, UnknownPolicy,
+};
 pub use ferroce_memory as memory;
 pub use ferroce_progress::Spin;
 pub use ferroce_switchboard as switchboard;

@@ -1,5 +1,6 @@
 //! Queue pairs as programs hold them.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +17,7 @@ use crate::address::{AddressVector, To, connection_label};
 use crate::counters::QpReport;
 use crate::cq::CompletionQueue;
 use crate::engine::Engine;
+use crate::engine::follow::PathReport;
 use crate::engine::host::View;
 use crate::engine::qp_shared::QpShared;
 use crate::engine::qps::{Entry, Tally, index_of};
@@ -48,6 +50,9 @@ pub struct QpSpec<'a> {
     /// The engine that it is to live in; if nothing is said, the one with the least on it. A queue pair with
     /// a shared receive queue lives where that does.
     pub engine: Option<usize>,
+    /// Whether completions of datagrams tell when the kernel saw their packets leave and come, instead of when the
+    /// engine was turned, and what routers send back is kept. Every send completes then.
+    pub stamps: bool,
 }
 
 /// A queue pair.
@@ -102,7 +107,7 @@ impl Qp {
             service: spec.service,
             domain: spec.domain,
             caps,
-            signal_all: spec.signal_all,
+            signal_all: spec.signal_all || spec.stamps,
             shared_queue: spec.shared_queue.map(|queue| queue.id()),
         });
         machine.limit_datagrams(nic.active_mtu());
@@ -131,7 +136,8 @@ impl Qp {
             scheduled: None,
             counted: 0,
             counted_receives: 0,
-            tally: Tally::default(),
+            tally: Tally { held: spec.stamps.then(Box::default), ..Tally::default() },
+            reports: VecDeque::new(),
             sends_posted: 0,
             sends_done: 0,
             receives_posted: 0,
@@ -145,6 +151,10 @@ impl Qp {
         spec.send_cq.attach(engine);
         spec.receive_cq.attach(engine);
         let qpn = engines.control(engine, |inside| {
+            if spec.stamps {
+                let follows = inside.follow_packets();
+                follows.map_err(|error| CreateError::NoStamps { why: error.to_string() })?;
+            }
             let Engine { qps, random, .. } = inside;
             let qpn = if qps.count() < Limits::QUEUE_PAIRS { qps.deal(random) } else { None };
             if let Some(qpn) = qpn {
@@ -156,8 +166,11 @@ impl Qp {
                     inside.port.fabric.show_marks();
                 }
             }
-            qpn
+            Ok(qpn)
         });
+        let qpn = qpn.inspect_err(|_: &CreateError| {
+            nic.leave_domain(spec.domain);
+        })?;
         if let Some(qpn) = qpn {
             engines.station(engine).settle_in();
             if spec.service == Service::Ud {
@@ -182,6 +195,14 @@ impl Qp {
             receive_cq: Arc::clone(spec.receive_cq),
             shared_queue: spec.shared_queue.cloned(),
         }))
+    }
+
+    /// What routers and hosts have sent back of its datagrams since it was asked last, oldest first.
+    #[must_use]
+    pub fn path_reports(&self) -> Vec<PathReport> {
+        self.nic.engines().control(self.engine, |engine| {
+            engine.qps.get(self.qpn).map(|entry| entry.reports.drain(..).collect()).unwrap_or_default()
+        })
     }
 
     /// The number of the queue pair.
@@ -267,12 +288,16 @@ impl Qp {
                 _ => None,
             };
             let mut left = None;
+            if to_reset {
+                engine.release_stamped(index_of(self.qpn));
+            }
             let Engine { qps, tables, windows, port, .. } = engine;
             let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
             let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
+                entry.reports.clear();
                 self.nic.engines().set_uses_wire(self.qpn, false);
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
@@ -490,6 +515,9 @@ fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
     nic.check_ours()?;
     if !matches!(spec.service, Service::Rc | Service::Uc | Service::Ud) {
         return Err(CreateError::NoSuchService { given: spec.service.name() });
+    }
+    if spec.stamps && spec.service != Service::Ud {
+        return Err(CreateError::OnlyDatagramsStamped { given: spec.service.name() });
     }
     for cq in [spec.send_cq, spec.receive_cq] {
         if !cq.nic().is_same(nic) {

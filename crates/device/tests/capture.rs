@@ -68,6 +68,7 @@ fn datagram(route: &Route, ids: [u16; 2]) -> (Received, Vec<u8>) {
         traffic_class: 1,
         hop_limit: 0,
         flow_label: 0,
+        stamp: 0,
     };
     (received, [first, second].concat())
 }

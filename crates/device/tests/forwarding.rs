@@ -94,6 +94,7 @@ impl Datagrams {
             signal_all: true,
             path: None,
             engine: None,
+            stamps: false,
         };
         let qp = Qp::new(&side.nic, &spec).expect("a queue pair");
         let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_qkey(QKEY);

@@ -43,6 +43,7 @@ fn queue_pair(
         signal_all: true,
         path: None,
         engine,
+        stamps: false,
     };
     Qp::new(nic, &spec)
 }

@@ -41,6 +41,7 @@ fn side(address: IpAddr) -> Side {
         signal_all: false,
         path: Some(PathPolicy::Forbid),
         engine: None,
+        stamps: false,
     };
     let qp = ferroce_device::Qp::new(&nic, &spec).expect("a queue pair");
     let gid = nic.gid_index(address).expect("a GID");

@@ -28,6 +28,8 @@ pub struct Received {
     pub hop_limit: u8,
     /// The flow label of IPv6, 0 over IPv4 or if the stack did not tell.
     pub flow_label: u32,
+    /// When the kernel got it, in nanoseconds since 1970; 0 if it was not asked to say so.
+    pub stamp: u64,
 }
 
 impl Received {
@@ -40,6 +42,7 @@ impl Received {
         traffic_class: 0,
         hop_limit: 0,
         flow_label: 0,
+        stamp: 0,
     };
 
     /// How many packets there are.

@@ -90,6 +90,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<(Kind, u8, Arrival<'_>)> {
         traffic_class: head[6],
         hop_limit: head[7],
         flow_label: u32::from_ne_bytes(*head[52..].first_chunk()?),
+        stamp: 0,
     };
     let place = usize::from(u16::from_ne_bytes([head[42], head[43]]));
     Some((kind, head[5], Arrival { received, place, bytes: packets }))
@@ -124,6 +125,7 @@ mod tests {
             traffic_class: 0x62,
             hop_limit: 9,
             flow_label: 0xa_bcde,
+            stamp: 0,
         };
         Arrival { received, place: 5, bytes }
     }

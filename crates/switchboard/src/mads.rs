@@ -224,6 +224,7 @@ mod tests {
             traffic_class: 0,
             hop_limit: 64,
             flow_label: 0,
+            stamp: 0,
         };
         Arrival { received, place: 0, bytes: packet }
     }

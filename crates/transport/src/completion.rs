@@ -39,6 +39,23 @@ pub struct Completion {
     /// When it ended, on the clock of the device. The machines know no clock and leave it at zero: the device
     /// sets it as it puts the completion into its queue.
     pub time: Time,
+    /// How that time was found.
+    pub time_source: TimeSource,
+}
+
+/// How the time of a completion was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TimeSource {
+    /// It is the beginning of the turn in which the work ended: good for measuring programs, not networks.
+    #[default]
+    Turn,
+    /// The kernel took it as the packet left or came.
+    Kernel,
+    /// The kernel said nothing in time: it was taken after the call that sent the packet.
+    AfterCall,
+    /// The kernel took it, but its clock was set at that moment: no difference with it means anything.
+    Unsure,
 }
 
 impl Completion {
@@ -55,6 +72,7 @@ impl Completion {
         source_port: None,
         solicited: false,
         time: Time::ZERO,
+        time_source: TimeSource::Turn,
     };
 
     /// Itself if the work was done, else why not.
@@ -169,11 +187,13 @@ pub struct Envelope {
     pub header: [u8; Grh::LEN],
     /// The UDP port that it left from, 0 if that is not known.
     pub source_port: u16,
+    /// When it came and how that is known, if it is known better than by the turn.
+    pub came: Option<(Time, TimeSource)>,
 }
 
 impl Envelope {
     /// Nothing is known.
-    pub const EMPTY: Self = Self { header: [0; Grh::LEN], source_port: 0 };
+    pub const EMPTY: Self = Self { header: [0; Grh::LEN], source_port: 0, came: None };
 }
 
 /// Something that happened to a queue pair beside its work.

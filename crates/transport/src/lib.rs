@@ -50,7 +50,7 @@ mod unreliable;
 mod window;
 mod work;
 
-pub use completion::{Classified, Completion, Envelope, Event, WorkError};
+pub use completion::{Classified, Completion, Envelope, Event, TimeSource, WorkError};
 pub use counters::Counters;
 pub use figures::{Completions, Level, QpTotals};
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};

@@ -319,6 +319,9 @@ pub(crate) fn handle_datagram<H: Host>(
                     completion.source_qp = Some(datagram.deth.source_qp);
                     completion.source_port = NonZeroU16::new(envelope.source_port);
                     completion.solicited = solicited;
+                    if let Some((time, source)) = envelope.came {
+                        (completion.time, completion.time_source) = (time, source);
+                    }
                 },
                 cx,
             );

@@ -20,6 +20,12 @@ impl AddressHandle {
         Ok(Self { device, _domain: Arc::clone(domain) })
     }
 
+    /// The source port that its datagrams left from last, or would leave from, in the first engine of the device.
+    #[must_use]
+    pub fn source_port(&self) -> u16 {
+        self.device.source_port()
+    }
+
     /// Where it leads.
     #[must_use]
     pub fn address(&self) -> &AddressVector {

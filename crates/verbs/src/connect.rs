@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use ferroce_device::{AddressVector, Limits, QpError};
+use ferroce_device::{AddressVector, Limits, QpError, SourcePort};
 use ferroce_transport::{Access, AttributeMask, Attributes, State};
 use ferroce_wire::{PathMtu, Psn, QKey, Service};
 
@@ -40,7 +40,7 @@ pub struct ConnectOptions {
     /// Decides the UDP source port, and with it the way through a network; 0 lets the device choose.
     pub flow_label: u32,
     /// The UDP source port itself, if it must be a certain one.
-    pub source_port: Option<u16>,
+    pub source_port: SourcePort,
     /// Which of our GIDs packets come from; without it, the one of the queue pair.
     pub gid_index: Option<usize>,
 }
@@ -66,7 +66,7 @@ impl Default for ConnectOptions {
             traffic_class: 0,
             hop_limit: 0,
             flow_label: 0,
-            source_port: None,
+            source_port: SourcePort::Any,
             gid_index: None,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU16;
 
-use ferroce_device::AddressVector;
+use ferroce_device::{AddressVector, SourcePort};
 use ferroce_transport::Completion;
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::{Gid, Grh, QKey, Qpn};
@@ -135,7 +135,7 @@ impl QueuePair {
     /// let inbox = pd.allocate(4096, Access::LOCAL_WRITE)?;
     /// qp.activate(QKey(7))?;
     /// qp.receive(&inbox).id(1).post()?;
-    /// # let there = pd.address_handle(&ferroce_verbs::AddressVector::new(qp.gid(), 0))?;
+    /// # let there = pd.address_handle(&ferroce_verbs::AddressVector::new(qp.local_address().gid, 0))?;
     /// # qp.send_inline_to(&there, qp.qpn(), QKey(7), b"a question").id(2).post()?;
     /// # let done = loop { let done = cq.wait(std::time::Duration::from_secs(20))?; if done.id == 1 { break done } };
     /// let header = DatagramHeader::read(&inbox, 0)?;
@@ -158,7 +158,7 @@ impl QueuePair {
         let ours = domain.nic.gid_index(header.dest.ip()).unwrap_or(self.gid_index);
         let mut vector = header.reply_to(ours);
         if port == ReplyPort::Theirs {
-            vector.source_port = completion.source_port.map(NonZeroU16::get);
+            vector.source_port = SourcePort::prefer(completion.source_port.map(NonZeroU16::get));
         }
         let address = AddressHandle::new(domain, vector)?;
         Ok(Reply { address, qpn, qkey: self.query()?.attributes.qkey })

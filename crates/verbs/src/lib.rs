@@ -125,11 +125,12 @@ pub use ferroce_device::fabric::udp::SocketError;
 pub use ferroce_device::memory::WindowKind;
 pub use ferroce_device::{
     AddressVector, AsyncEvent, Chain, ClockReading, CqId, DeviceCounters, DeviceReport, Limits, Notify, Path,
-    PathChoice, PathPolicy, PathReason, QpError, QpReport, QpState, UnknownPolicy,
+    PathChoice, PathError, PathErrorKind, PathPolicy, PathReason, PathReport, PortRefusal, QpError, QpReport,
+    QpState, SourcePort, UnknownPolicy,
 };
 pub use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, Classified, Completion, Completions, Counters, Denied, DomainId,
     Event, Level, MaskedAdd, MaskedSwap, ModifyError, PostError as PostRefusal, QpTotals, SharedQueueId,
-    State, Status, Time, WorkError, WorkKind,
+    State, Status, Time, TimeSource, WorkError, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ferroce_device::{AddressVector, PathChoice, Qp, QpError, QpReport, QpState};
+use ferroce_device::{AddressVector, PathChoice, PathReport, Qp, QpError, QpReport, QpState};
 use ferroce_transport::{Attributes, Counters, DatagramDest, MaskedAdd, MaskedSwap, State};
 use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 
@@ -257,6 +257,15 @@ impl QueuePair {
     /// It is gone, which cannot be while this handle exists.
     pub fn query(&self) -> Result<QpState, QpError> {
         self.device.query()
+    }
+
+    /// What routers and hosts have sent back of its datagrams since it was asked last, oldest first. Only a queue pair
+    /// with [`stamps`](crate::QueuePairBuilder::stamps) is told, and only of datagrams that left from a
+    /// [source port](crate::SourcePort) of their own: the port of RoCEv2 belongs to many sockets, and the kernel tells one of
+    /// them.
+    #[must_use]
+    pub fn path_reports(&self) -> Vec<PathReport> {
+        self.device.path_reports()
     }
 
     /// Its state.

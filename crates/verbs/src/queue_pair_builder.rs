@@ -27,6 +27,7 @@ pub struct QueuePairBuilder<'a> {
     signal_all: bool,
     engine: Option<usize>,
     path: Option<PathPolicy>,
+    stamps: bool,
     from: From,
     in_reset: bool,
 }
@@ -52,6 +53,7 @@ impl<'a> QueuePairBuilder<'a> {
             signal_all: true,
             engine: None,
             path: None,
+            stamps: false,
             from: From::Index(0),
             in_reset: false,
         }
@@ -102,6 +104,15 @@ impl<'a> QueuePairBuilder<'a> {
     /// signaled one that completes.
     pub const fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
+        self
+    }
+
+    /// Has completions of datagrams tell when the kernel saw their packets leave and come, as far as it says so
+    /// ([`time_source`](crate::Completion::time_source)), and keeps what routers send back
+    /// ([`path_reports`](QueuePair::path_reports)). A send completes when the kernel has said when it left, and every send
+    /// completes.
+    pub const fn stamps(mut self) -> Self {
+        self.stamps = true;
         self
     }
 
@@ -157,6 +168,7 @@ impl<'a> QueuePairBuilder<'a> {
             signal_all: self.signal_all,
             path: self.path,
             engine: self.engine,
+            stamps: self.stamps,
         };
         if let Some(queue) = self.shared_queue
             && !Arc::ptr_eq(queue.domain(), self.domain)

@@ -106,8 +106,11 @@ fn a_queue_pair_can_be_connected_again() {
         a.qp.reset().unwrap();
         b.qp.reset().unwrap();
         assert_eq!(a.qp.local_address().qpn, before.qpn);
-        let options =
-            ConnectOptions { path_mtu: Some(PathMtu::B256), source_port: Some(50_000), ..Default::default() };
+        let options = ConnectOptions {
+            path_mtu: Some(PathMtu::B256),
+            source_port: SourcePort::Prefer(50_000),
+            ..Default::default()
+        };
         a.qp.connect_with(&b.qp.local_address(), &options).unwrap();
         b.qp.connect_with(&a.qp.local_address(), &options).unwrap();
         a.qp.write(&a.region, b.region.remote()).id(id).post().unwrap();

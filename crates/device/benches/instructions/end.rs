@@ -67,6 +67,7 @@ impl End {
             signal_all: false,
             path: Some(path),
             engine: None,
+            stamps: false,
         };
         let qp = Qp::new(nic, &spec)?;
         let address = IpAddr::from(address);

@@ -159,6 +159,7 @@ impl Site {
             signal_all: false,
             path: Some(PathPolicy::Prefer),
             engine: None,
+            stamps: false,
         };
         let qp = Qp::new(&self.nic, &spec)?;
         let (memory, (lkey, rkey)) = (Arc::clone(&self.memory), self.keys);

@@ -159,6 +159,15 @@ impl View<'_> {
     }
 }
 
+impl View<'_> {
+    /// A completion that was held back.
+    pub(super) fn complete_held(&mut self, completion: &Completion) {
+        if self.complete(self.send_cq, completion) {
+            self.tally.ended.count_send(completion.status);
+        }
+    }
+}
+
 impl Host for View<'_> {
     fn check_local(&mut self, domain: DomainId, sge: Sge, write: bool) -> Result<(), Denied> {
         self.tables.memory.local(domain, sge, write).map(drop)
@@ -219,6 +228,10 @@ impl Host for View<'_> {
 
     fn complete_send(&mut self, completion: Completion) {
         self.tally.sends += 1;
+        if let Some(held) = &mut self.tally.held {
+            held.done(completion, self.tables.now);
+            return;
+        }
         if self.complete(self.send_cq, &completion) {
             self.tally.ended.count_send(completion.status);
         }

@@ -7,6 +7,7 @@ use ferroce_switchboard::slot_of;
 use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn, Service};
 
 use super::Engine;
+use super::follow::Follow;
 use super::host::view;
 use super::qps::{Entry, index_of};
 use super::sender::Sender;
@@ -174,7 +175,7 @@ impl Engine {
             return None;
         }
         let index = index_of(packet.dest_qp);
-        let Self { qps, tables, windows, counters, .. } = self;
+        let Self { qps, tables, windows, counters, follow: Follow { wall, .. }, .. } = self;
         let Some(entry) = qps.by_index(index) else {
             let known = self.answer_for_departed(sender, packet);
             self.counters.unknown_qp += u64::from(!known);
@@ -193,14 +194,17 @@ impl Engine {
         }
         let now = tables.now;
         let window = windows.get(entry.window);
-        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        let envelope;
+        let mut envelope;
         let envelope = if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
             envelope = sender.envelope(packet.len());
+            if entry.tally.held.is_some() && sender.stamp != 0 {
+                envelope.came = Some(wall.convert(sender.stamp));
+            }
             Some(&envelope)
         } else {
             None
         };
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         entry.machine.handle_packet(now, packet, envelope, window, &mut host);
         Some(index)
     }

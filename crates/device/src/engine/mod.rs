@@ -11,6 +11,7 @@
 mod departed;
 mod direct;
 mod farewell;
+pub(crate) mod follow;
 pub(crate) mod freight;
 pub(crate) mod handles;
 pub(crate) mod host;
@@ -25,6 +26,7 @@ mod release;
 mod report;
 pub(crate) mod sender;
 pub(crate) mod srq_side;
+pub(crate) mod stamps;
 mod state;
 mod timers;
 mod turn;

@@ -2,10 +2,11 @@
 
 use ferroce_fabric::{Path, PathPolicy};
 use ferroce_switchboard::slot_of;
-use ferroce_transport::{Accessor, Acks, Destination};
+use ferroce_transport::{Accessor, Acks, Destination, TimeSource};
 use ferroce_wire::{Packet, Qpn};
 
 use super::Engine;
+use super::follow::ticket;
 use super::handles::{Handle, place_of};
 use super::host::view;
 use super::port::{Stream, emit};
@@ -116,7 +117,7 @@ impl Engine {
 
     /// Sends one packet, if the queue pair has one.
     fn transmit_packet(&mut self, index: u16, acks: Acks, around: &Engines) -> bool {
-        let Self { qps, tables, windows, port, counters, handles, scratch, .. } = self;
+        let Self { qps, tables, windows, port, counters, handles, scratch, follow, .. } = self;
         let Some(entry) = qps.by_index(index) else { return false };
         let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -152,7 +153,20 @@ impl Engine {
             counters.send_refused += 1;
             return true;
         };
-        if !is_local {
+        if let Some(held) = &mut entry.tally.held {
+            let number = held.leaves(now);
+            if is_local {
+                held.left_at(number, now, TimeSource::Turn);
+            } else {
+                let ticket = ticket(index, number);
+                if !port.add_stamped(&transmit, by, way, tables, counters, ticket) {
+                    counters.send_refused += 1;
+                    held.left_at(number, now, TimeSource::Turn);
+                }
+                follow.note(index);
+                return true;
+            }
+        } else if !is_local {
             port.add(&transmit, by, way, tables, counters);
             return true;
         }

@@ -94,6 +94,33 @@ impl Port {
         }
     }
 
+    /// As [`add`](Self::add), for a packet that is a run of its own and whose departure will be told under this
+    /// name. False if it cannot leave.
+    pub(super) fn add_stamped(
+        &mut self,
+        transmit: &Transmit<'_>,
+        by: Accessor,
+        way: &mut Way,
+        tables: &Tables,
+        counters: &mut DeviceCounters,
+        ticket: u32,
+    ) -> bool {
+        let (len, slot) = (transmit.packet.len(), slot_of(transmit.packet.dest_qp));
+        // As if it followed one that is shorter: it begins a run.
+        if !self.outbox.has_room(len) {
+            self.flush(counters);
+        }
+        let Some(buffer) = self.outbox.room(len) else { return false };
+        if !way.is_ready(&mut *self.fabric) || emit(transmit, by, tables, buffer).is_none() {
+            return false;
+        }
+        let Some(buffer) = self.outbox.room(len) else { return false };
+        // Cannot fail: every packet has room for a header and an ICRC.
+        let _ = way.flow.seal(buffer, 0);
+        self.outbox.commit_stamped(Toward { route: &way.route, slot, is_known: false }, len, ticket);
+        true
+    }
+
     /// Where the next packet is put together, all but its ICRC, and its place in its run.
     /// [`added`](Self::added) has to follow; else nothing is left there. `None` if the packet is too long.
     #[inline(always)]
@@ -112,9 +139,8 @@ impl Port {
             place = 0;
         }
         if place == 0 {
-            let port = self.fabric.source_port(way.wanted_port, way.route.local);
-            if port != way.route.source_port {
-                way.leave_from(port);
+            if !way.is_ready(&mut *self.fabric) {
+                return None;
             }
         }
         Some((place, self.outbox.room(len)?))
@@ -208,7 +234,25 @@ impl Way {
     /// A way with these ends, or `None` if one is IPv4 and the other IPv6.
     pub(crate) fn new(route: Route) -> Option<Self> {
         let flow = route.flow()?;
-        Some(Self { route, wanted_port: route.source_port, flow })
+        Some(Self { route, wanted_port: route.source_port, must: false, flow })
+    }
+
+    /// Has packets leave from the port that is wanted, or from another one if that is allowed; false if they cannot
+    /// leave.
+    #[inline]
+    pub(crate) fn is_ready(&mut self, fabric: &mut dyn Fabric) -> bool {
+        let port = if self.must {
+            match fabric.require_port(self.wanted_port, self.route.local) {
+                Ok(()) => self.wanted_port,
+                Err(_) => return false,
+            }
+        } else {
+            fabric.source_port(self.wanted_port, self.route.local)
+        };
+        if port != self.route.source_port {
+            self.leave_from(port);
+        }
+        true
     }
 
     /// Packets leave from another port from now on.

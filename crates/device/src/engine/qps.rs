@@ -16,7 +16,9 @@ use ferroce_transport::{Completions, Level, QpTotals, QueuePair, Time};
 use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
+use crate::engine::follow::PathReport;
 use crate::engine::qp_shared::QpShared;
+use crate::engine::stamps::Held;
 use crate::engine::windows::WindowId;
 
 /// The index of a queue pair number.
@@ -59,6 +61,8 @@ pub(crate) struct Entry {
     pub(crate) sends_done: u64,
     /// Receives that were posted to its own queue.
     pub(crate) receives_posted: u64,
+    /// Datagrams of it that were sent back, if it asked for stamps.
+    pub(crate) reports: VecDeque<PathReport>,
     pub(crate) shared: Arc<QpShared>,
 }
 
@@ -81,7 +85,7 @@ impl Entry {
 }
 
 /// Completions of a queue pair that the engine has not taken note of yet.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Tally {
     /// Completions of sends: their places are free when the program has seen them.
     pub(crate) sends: u32,
@@ -91,6 +95,8 @@ pub(crate) struct Tally {
     pub(crate) overrun: bool,
     /// All completions since the queue pair was made, by status; these are never taken away.
     pub(crate) ended: Completions,
+    /// Sends whose completions wait for stamps, if the queue pair asked for stamps.
+    pub(crate) held: Option<Box<Held>>,
 }
 
 /// The way to a peer, ready for sealing packets.
@@ -100,6 +106,8 @@ pub(crate) struct Way {
     pub(crate) route: Route,
     /// The source port that is wanted.
     pub(crate) wanted_port: u16,
+    /// No other one will do.
+    pub(crate) must: bool,
     pub(crate) flow: Flow,
 }
 
@@ -217,6 +225,10 @@ impl QpTable {
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter_map(Option::as_deref)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.iter_mut().filter_map(Option::as_deref_mut)
     }
 }
 

@@ -19,6 +19,8 @@ pub(crate) struct Sender {
     pub(super) flow_label: u32,
     pub(super) source_port: u16,
     pub(super) identification: u16,
+    /// When the kernel got it, in nanoseconds since 1970; 0 if that is not known.
+    pub(super) stamp: u64,
     /// The packet came over the network, not from a queue pair of this process.
     pub(super) from_wire: bool,
 }
@@ -34,6 +36,7 @@ impl Sender {
             flow_label: route.flow_label,
             source_port: route.source_port,
             identification: 0,
+            stamp: 0,
             from_wire: false,
         }
     }
@@ -41,9 +44,19 @@ impl Sender {
     /// The sender of what came from the network.
     pub(super) const fn of_datagram(datagram: &Received) -> Self {
         let Received { source: (remote, source_port), local, .. } = *datagram;
-        let Received { traffic_class, hop_limit, flow_label, .. } = *datagram;
+        let Received { traffic_class, hop_limit, flow_label, stamp, .. } = *datagram;
         let (identification, from_wire) = (0, true);
-        Self { remote, local, traffic_class, hop_limit, flow_label, source_port, identification, from_wire }
+        Self {
+            remote,
+            local,
+            traffic_class,
+            hop_limit,
+            flow_label,
+            source_port,
+            identification,
+            stamp,
+            from_wire,
+        }
     }
 
     /// The address that the packet was sent to.
@@ -77,6 +90,7 @@ impl Sender {
             traffic_class: self.traffic_class,
             hop_limit: self.hop_limit,
             flow_label: self.flow_label,
+            stamp: self.stamp,
         };
         Arrival { received, place: self.identification.into(), bytes }
     }
@@ -98,6 +112,6 @@ impl Sender {
             }
             _ => {}
         }
-        Envelope { header: bytes, source_port: self.source_port }
+        Envelope { header: bytes, source_port: self.source_port, came: None }
     }
 }

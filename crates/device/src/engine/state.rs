@@ -13,6 +13,7 @@ use ferroce_wire::Qpn;
 use slab::Slab;
 
 use super::departed::Departed;
+use super::follow::Follow;
 use super::freight::Load;
 use super::handles::Handle;
 use super::host::Tables;
@@ -49,6 +50,7 @@ pub(crate) struct Engine {
     pub(super) verifier: Verifier,
     pub(super) distant: Distant,
     pub(super) timers: Timers,
+    pub(super) follow: Follow,
     /// Queue pairs that may have something to send.
     pub(super) ready: Vec<u16>,
     /// The room of the list of queue pairs to send for while that is worked through, so that none is made
@@ -168,6 +170,7 @@ impl Engine {
             verifier: Verifier::new(),
             distant: Distant::default(),
             timers: Timers::default(),
+            follow: Follow::default(),
             ready: Vec::with_capacity(LIST),
             spare: Vec::with_capacity(LIST),
             owing: Vec::with_capacity(LIST),

@@ -11,6 +11,7 @@ use super::freight::Load;
 use super::host::view;
 use super::qps::{self, Tally};
 use super::srq_side;
+use super::stamps::PATIENCE;
 use super::state::{Engine, INBOX, Reason, Turned};
 use super::windows::WindowId;
 use crate::engines::{Engines, Station};
@@ -24,6 +25,9 @@ impl Engine {
         self.tables.now = now.max(self.tables.now);
         if std::mem::replace(&mut self.turning, true) && !self.broken {
             self.give_up();
+        }
+        if self.follow.is_on() {
+            self.follow.wall.begin_turn();
         }
         #[cfg(test)]
         assert!(!std::mem::take(&mut self.panics), "a turn that panics on purpose");
@@ -77,9 +81,12 @@ impl Engine {
             }
         }
         self.port.flush(&mut self.counters);
+        if self.follow.is_on() {
+            self.hear_of_packets();
+        }
         self.release_regions();
         self.tables.settle();
-        turned.unsent = !self.ready.is_empty();
+        turned.unsent = !self.ready.is_empty() || self.follow.waits();
         self.turning = false;
         turned
     }
@@ -91,7 +98,8 @@ impl Engine {
         let ride = (!self.owing.is_empty()).then(longest);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         let waits = sooner(ride, held);
-        sooner(sooner(self.timers.next(), waits), self.tables.next_put_off())
+        let stamps = self.follow.waits().then(|| self.tables.now + PATIENCE);
+        sooner(sooner(sooner(self.timers.next(), waits), self.tables.next_put_off()), stamps)
     }
 
     /// Takes in what was left for this engine while it was busy: work, and packets of other engines.

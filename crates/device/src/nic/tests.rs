@@ -34,6 +34,7 @@ fn queue_pair(nic: &Nic, domain: DomainId, cq: &Arc<CompletionQueue>, engine: us
         signal_all: true,
         path: None,
         engine: Some(engine),
+        stamps: false,
     };
     let qp = Qp::new(nic, &spec).unwrap();
     let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(Access::REMOTE_WRITE);

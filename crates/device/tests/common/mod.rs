@@ -93,6 +93,7 @@ impl Side {
             signal_all: false,
             path: Some(path),
             engine,
+            stamps: false,
         };
         let qp = Qp::new(nic, &spec).expect("a queue pair");
         let memory = Allocation::zeroed(1 << 20).expect("memory");
@@ -185,6 +186,7 @@ pub fn unreliable(side: &Side, service: Service) -> Arc<Qp> {
         signal_all: true,
         path: None,
         engine: None,
+        stamps: false,
     };
     Qp::new(&side.nic, &spec).expect("a queue pair")
 }

@@ -33,11 +33,13 @@ pub struct Notes {
     pub hop_limit: u8,
     /// The flow label of IPv6, 0 if unknown.
     pub flow_label: u32,
+    /// When it came, in nanoseconds since 1970, 0 if unknown.
+    pub stamp: u64,
 }
 
 impl Control {
-    /// Bytes: more than all the messages that our options bring about (168).
-    pub const ROOM: usize = 192;
+    /// Bytes: more than all the messages that our options bring about (200).
+    pub const ROOM: usize = 224;
 
     /// No messages.
     pub const EMPTY: Self = Self { bytes: [0; Self::ROOM], used: 0 };
@@ -121,6 +123,7 @@ impl Control {
                     let label = value.first_chunk().map(|bytes| u32::from_be_bytes(*bytes) & FLOW_LABEL);
                     notes.flow_label = label.unwrap_or(0);
                 }
+                (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS) => notes.stamp = nanoseconds(value).unwrap_or(0),
                 (libc::SOL_UDP, libc::UDP_GRO) => {
                     let size = value.first_chunk().map(|bytes| c_int::from_ne_bytes(*bytes));
                     notes.segment = size.and_then(|size| usize::try_from(size).ok());
@@ -164,6 +167,14 @@ const WORD: usize = size_of::<usize>();
 /// Bytes before the value.
 const HEADER: usize = WORD + 8;
 
+/// A `struct timespec` as nanoseconds; `None` for none, which is all zeros, and for times before 1970.
+pub(super) fn nanoseconds(value: &[u8]) -> Option<u64> {
+    let number = |at: usize| Some(i64::from_ne_bytes(*value.get(at..)?.first_chunk()?));
+    let (seconds, rest) = (u64::try_from(number(0)?).ok()?, u64::try_from(number(8)?).ok()?);
+    let at = seconds.checked_mul(1_000_000_000)?.checked_add(rest)?;
+    (at > 0).then_some(at)
+}
+
 /// The first message (level, type, value) and what follows it.
 pub(super) fn split(bytes: &[u8]) -> Option<(c_int, c_int, &[u8], &[u8])> {
     let len = usize::from_ne_bytes(*bytes.first_chunk()?);
@@ -198,7 +209,7 @@ mod tests {
         let notes = control.notes(control.used());
         let local = Some("fd00::2".parse().unwrap());
         let (traffic_class, hop_limit, flow_label) = (0x62, 7, 0xe_dcba);
-        assert_eq!(notes, Notes { local, segment: None, traffic_class, hop_limit, flow_label });
+        assert_eq!(notes, Notes { local, segment: None, traffic_class, hop_limit, flow_label, stamp: 0 });
         control.describe(&route("127.0.0.2", "127.0.0.3"), Some(100), None);
         let notes = control.notes(control.used());
         assert_eq!((notes.traffic_class, notes.hop_limit, notes.flow_label), (0x62, 7, 0));

@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 use libc::{c_int, c_long, c_void};
 
 use super::super::PathErrorKind;
-use super::control::split;
+use super::control::{nanoseconds, split};
 use super::name::Name;
 
 /// Room for one message of an error queue.
@@ -129,14 +129,6 @@ fn read(control: &[u8], remote: Option<IpAddr>, len: usize) -> Told {
         (_, _, Some((offender, kind)), Some(remote)) => Told::SentBack { offender, remote, kind, len },
         _ => Told::Other,
     }
-}
-
-/// A `struct timespec` as nanoseconds; `None` for none, which is all zeros, and for times before 1970.
-pub(super) fn nanoseconds(value: &[u8]) -> Option<u64> {
-    let number = |at: usize| Some(i64::from_ne_bytes(*value.get(at..)?.first_chunk()?));
-    let (seconds, rest) = (u64::try_from(number(0)?).ok()?, u64::try_from(number(8)?).ok()?);
-    let at = seconds.checked_mul(1_000_000_000)?.checked_add(rest)?;
-    (at > 0).then_some(at)
 }
 
 fn word(extended: &[u8; EXTENDED], at: usize) -> u32 {

@@ -158,7 +158,7 @@ impl Receiving {
         let source = name.parse()?;
         let local = notes.local.or(self.local)?;
         let segment = notes.segment.unwrap_or(len).min(len).max(1);
-        let Notes { traffic_class, hop_limit, flow_label, .. } = notes;
-        Some(Received { len, segment, source, local, traffic_class, hop_limit, flow_label })
+        let Notes { traffic_class, hop_limit, flow_label, stamp, .. } = notes;
+        Some(Received { len, segment, source, local, traffic_class, hop_limit, flow_label, stamp })
     }
 }
