@@ -26,7 +26,7 @@ machine.";
 const TEACHES: &str = "\
 What to hand over:
   --seeds N          run the seeds 0 to N-1 and name those that fail
-  --start S          begin at another seed, to see runs nobody has seen
+  --start S          begin at another seed, to see runs that were never seen
   --seed N           run one seed; if it fails, print the events before the failure
   --seed N --trace   print all its events, whether it fails or not
   --honest           without liars; with --planted: which bugs only a liar shows

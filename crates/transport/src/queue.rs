@@ -396,7 +396,7 @@ mod tests {
     fn receives_come_out_as_they_went_in() {
         let mut queue = ReceiveQueue::new(3, 2);
         let mut receive = Receive::with_capacity(2);
-        assert!(queue.is_empty() && !queue.pop_into(&mut receive));
+        assert!(queue.is_empty() && !queue.pop_into(&mut receive) && !queue.peek_into(&mut receive));
         for round in 0..20 {
             let first = queue.totals().0;
             assert!(queue.push(round, &[sge(1), sge(2)]));
@@ -411,7 +411,11 @@ mod tests {
                 assert!(queue.has(number) && !queue.has(number + 3) && !queue.has(first.wrapping_sub(1)));
             }
             for (id, pieces, length) in [(round, 2, 20), (round + 1, 1, 10), (round + 2, 0, 0)] {
-                assert!(queue.pop_into(&mut receive));
+                let waiting = queue.len();
+                assert!(queue.peek_into(&mut receive) && queue.len() == waiting, "it stays");
+                assert_eq!((receive.id(), receive.sges().len(), receive.length()), (id, pieces, length));
+                receive.set(99, &[]);
+                assert!(queue.pop_into(&mut receive) && queue.len() == waiting - 1);
                 assert_eq!((receive.id(), receive.sges().len(), receive.length()), (id, pieces, length));
             }
             assert!(!queue.has(first + 2) && !queue.pop_into(&mut receive));

@@ -33,7 +33,7 @@ fn post_messages(pair: &mut Pair, count: u64) {
 }
 
 #[test]
-fn a_peer_that_counts_nothing_holds_nobody_back() {
+fn a_peer_that_counts_nothing_holds_nothing_back() {
     let mut pair = taught(CreditCode::UNCOUNTED);
     post_messages(&mut pair, 20);
     pair.step();

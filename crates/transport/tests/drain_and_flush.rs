@@ -235,7 +235,7 @@ fn err_gives_the_window_back() {
     assert_eq!(pair.node(Side::A).window(1).in_flight(), 0);
 }
 
-/// Adds a queue pair to B that takes its receives from a shared queue, connected to nobody in particular.
+/// Adds a queue pair to B that takes its receives from a shared queue, connected to no peer in particular.
 fn add_shared(pair: &mut Pair) -> usize {
     let setup = Setup::default();
     let node = pair.node(Side::B);

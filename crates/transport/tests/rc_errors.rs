@@ -68,7 +68,7 @@ const INVALID: (&str, Status, Event) =
     ("NAK Invalid Request", Status::RemoteInvalidRequest, Event::RequestError);
 
 #[test]
-fn a_key_that_nobody_has_is_a_remote_access_error() {
+fn a_key_that_opens_nothing_is_a_remote_access_error() {
     for (name, op, _) in REACHES {
         let pair = pair(|_| {});
         let remote = Remote { rkey: Rkey(0xdead_be00), ..pair.remote(Side::B, 0x1000) };

@@ -44,7 +44,7 @@ fn a_read_response_of_the_wrong_length_is_a_bad_response() {
         ("Only, empty", 100, read(ReadSegment::Only, &[])),
         ("First, short", 3000, read(ReadSegment::First, &FULL[..512])),
         ("First, longer than the MTU", 3000, read(ReadSegment::First, &[7; 2048])),
-        ("Only, with bytes that nobody wants", 0, read(ReadSegment::Only, &FULL[..1])),
+        ("Only, with bytes that were not asked for", 0, read(ReadSegment::Only, &FULL[..1])),
         ("Only, with the whole of a longer READ", 2048, read(ReadSegment::Only, &[7; 2048])),
     ];
     for (case, length, response) in cases {

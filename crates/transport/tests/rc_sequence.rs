@@ -55,7 +55,7 @@ fn a_request_from_the_far_future_is_dropped_without_a_word() {
     }
     assert_eq!((pair.counters(Side::B).implausible, pair.counters(Side::B).out_of_sequence), (3, 0));
     pair.step();
-    assert_eq!(wire_of(&pair, Side::B), [""; 0], "nobody is told");
+    assert_eq!(wire_of(&pair, Side::B), [""; 0], "no peer is told");
     inject_request(&mut pair, START + (1 << 20) - 1, send_only(&[1; 64]));
     pair.step();
     assert_eq!((pair.counters(Side::B).implausible, pair.counters(Side::B).out_of_sequence), (3, 1));

@@ -106,7 +106,7 @@ fn a_large_link_gives_a_large_path_mtu() {
 }
 
 #[test]
-fn nobody_listens_is_reason_8() {
+fn a_service_without_a_listener_is_reason_8() {
     let all = messages("cm_reject");
     let [CmMessage::Req(req), CmMessage::Rej(rej)] = all[..] else { panic!("{all:?}") };
     assert_eq!(rej.reason, RejectReason::INVALID_SERVICE_ID);

@@ -292,7 +292,7 @@ fn registered_memory_is_touched_in_this_module_only() {
 
 /// One thread places messages, the other waits for the last byte and then wants all of it.
 #[test]
-fn who_sees_the_last_byte_sees_the_message() {
+fn a_thread_that_sees_the_last_byte_sees_the_message() {
     let (rounds, turns, step) = if cfg!(miri) { (1, 3, 7) } else { (20, 200, 41) };
     for round in 0..rounds {
         exchange((1..=turns).map(|turn| (turn, usize::from(turn) * step + round, usize::from(turn % 8))));

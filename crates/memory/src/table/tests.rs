@@ -272,7 +272,7 @@ fn a_window_is_not_bound_anew_under_an_access_of_another_engine() {
         Kind::Region(_) => unreachable!("it is a window"),
     };
     let place = table.remote(BY, bind.new_key, BASE + 16, 16, WRITE).unwrap();
-    assert!(held(&table), "whoever binds it waits");
+    assert!(held(&table), "a thread that binds it waits");
     place.write(&[7; 16]).unwrap();
     drop(place);
     assert!(!held(&table));

@@ -62,7 +62,7 @@ impl Model {
                 if !std::mem::take(&mut self.ends[by].draining) {
                     return broken(
                         "justified-error",
-                        format!("end {by} is drained, but nobody asked for it"),
+                        format!("end {by} is drained, but no program asked for it"),
                     );
                 }
             }

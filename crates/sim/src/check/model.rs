@@ -310,7 +310,7 @@ impl Model {
                 message.done = true;
                 Ok(())
             }
-            None => super::broken("completion-order", "local work was done that nobody posted"),
+            None => super::broken("completion-order", "local work was done that no program posted"),
         }
     }
 
@@ -329,7 +329,7 @@ impl Model {
             let index = self.next_to_deliver(peer);
             index.is_some_and(|index| self.ends[peer].messages[index].op == SendOp::SendInvalidate(key))
         });
-        let what = format!("key {key} of end {end} was invalidated, and nobody asked for it");
+        let what = format!("key {key} of end {end} was invalidated, and no peer asked for it");
         if asked { Ok(()) } else { super::broken("granted-range", what) }
     }
 }

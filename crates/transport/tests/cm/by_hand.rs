@@ -40,7 +40,7 @@ fn the_request_says_what_it_must() {
 }
 
 #[test]
-fn a_program_sees_who_asks_and_what_it_said() {
+fn a_program_sees_which_peer_asks_and_what_it_said() {
     let mut two = Two::new();
     two.ask(0x11);
     two.exchange();
@@ -52,7 +52,7 @@ fn a_program_sees_who_asks_and_what_it_said() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_request_for_a_service_without_a_listener_is_rejected() {
     let mut two = Two::new();
     two.bob.stop_listening(SERVICE);
     let id = two.ask(0x11);
@@ -91,7 +91,7 @@ fn a_program_rejects_with_words_and_says_so_again() {
 }
 
 #[test]
-fn nobody_answers() {
+fn a_request_without_an_answer_times_out() {
     let mut two = Two::new();
     let id = two.ask(0x11);
     for attempt in 1..=4 {
@@ -171,7 +171,7 @@ fn the_first_data_confirm_too() {
 }
 
 #[test]
-fn an_acceptance_that_nobody_confirms_is_taken_back() {
+fn an_acceptance_that_is_not_confirmed_is_taken_back() {
     let mut two = Two::new();
     two.ask(0x11);
     two.exchange();
@@ -234,7 +234,7 @@ fn a_receipt_does_not_move_the_limit() {
 }
 
 #[test]
-fn whoever_gives_up_is_not_kept_waiting_for() {
+fn a_peer_that_gives_up_is_not_waited_for() {
     let mut two = Two::new();
     let ours = two.ask(0x11);
     two.exchange();
@@ -344,7 +344,7 @@ fn a_queue_pair_that_asks_anew_ends_what_it_forgot() {
     assert_eq!((end, questions), ((theirs, Event::Ended(End::Stale)), 5));
     assert_eq!(sent(&mut two.bob), ["DREQ"]);
     assert_eq!((two.bob.counters().stale, two.bob.counters().stale_refuted), (1, 0));
-    // The confirmation of the end comes from whoever knows nothing, and is not told twice.
+    // The confirmation of the end comes from a side that knows nothing, and is not told twice.
     let dreq = Dreq { local_comm_id: theirs, remote_comm_id: ours, ..Dreq::default() };
     reborn.handle_message(two.now, ends(1, 2), &CmMad::new(1, dreq));
     two.bob.handle_message(two.now, ends(2, 1), &only(&mut reborn));
@@ -469,7 +469,7 @@ fn strangers_change_nothing() {
 }
 
 #[test]
-fn a_reply_to_nobody_is_rejected_so_that_its_sender_does_not_wait() {
+fn a_reply_to_no_request_is_rejected_so_that_its_sender_does_not_wait() {
     let mut two = Two::new();
     let rep = Rep { local_comm_id: CommId(8), remote_comm_id: CommId(9), ..Rep::default() };
     two.ann.handle_message(two.now, ends(1, 2), &CmMad::new(3, rep));

@@ -41,7 +41,7 @@ fn both_ends_agree_after_everything_has_settled() {
 }
 
 #[test]
-fn a_good_network_connects_everybody_who_is_let() {
+fn a_good_network_makes_every_connection_that_is_accepted() {
     let mut world =
         World::new(7, Weather { loss: 0, duplicates: 0, longest_delay: Duration::from_millis(1) });
     world.plan_connections(30);

@@ -92,7 +92,7 @@ impl Two {
     /// Bob listens.
     pub(crate) fn new() -> Self {
         let mut bob = manager(2, Limits::default());
-        bob.listen(SERVICE, 4).expect("nobody else listens");
+        bob.listen(SERVICE, 4).expect("no other listener is there");
         Self { now: Time::from_nanos(1), ann: manager(1, Limits::default()), bob }
     }
 

@@ -163,7 +163,7 @@ fn our_client_asks_as_the_kernels_and_understands_its_server() {
 }
 
 #[test]
-fn nobody_listens_there_and_here() {
+fn a_service_without_a_listener_is_rejected_there_and_here() {
     let all = heard("cm_reject");
     let [req, rejection] = all[..] else { panic!("{all:?}") };
     let CmMessage::Req(asked) = req.mad.message else { panic!("no request") };

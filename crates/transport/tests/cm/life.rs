@@ -9,7 +9,7 @@ use ferroce_wire::mad::CommId;
 pub(crate) struct Life {
     pub(crate) node: usize,
     pub(crate) id: CommId,
-    /// For the side that was asked: who asked, and its name for the connection.
+    /// For the side that was asked: the side that asked, and its name for the connection.
     pub(crate) asked_by: Option<(usize, CommId)>,
     /// When the wait for an outcome began, and when it has to be over.
     pub(crate) bound: Time,

@@ -12,7 +12,7 @@ const SERVICE: ServiceId = ServiceId::rdma_ip(PortSpace::Udp, 7174);
 fn query(now: Time) -> Query {
     let ends = ends(1, 2);
     let pair = IpPair::new(ends.local, ends.remote).expect("one family");
-    let private_data = IpCmHeader::new(40_000, pair).private_data(b"who?").expect("it fits");
+    let private_data = IpCmHeader::new(40_000, pair).private_data(b"hi").expect("it fits");
     let req = SidrReq { pkey: PKey::DEFAULT, service_id: SERVICE, private_data, ..SidrReq::default() };
     Query { ends, req, patience: patience(now) }
 }
@@ -34,7 +34,7 @@ fn a_service_is_found() {
 }
 
 #[test]
-fn nobody_offers_it() {
+fn a_service_that_no_program_offers_is_not_resolved() {
     let mut two = Two::new();
     let id = two.ann.resolve(two.now, &query(two.now)).unwrap();
     two.exchange();
@@ -46,7 +46,7 @@ fn nobody_offers_it() {
 }
 
 #[test]
-fn nobody_answers() {
+fn a_question_without_an_answer_times_out() {
     let mut two = Two::new();
     let id = two.ann.resolve(two.now, &query(two.now)).unwrap();
     for _ in 0..4 {

@@ -75,7 +75,7 @@ impl World {
         let nodes = (0..NODES)
             .map(|node| {
                 let mut manager = manager(u8::try_from(node + 1).expect("few"), LIMITS);
-                manager.listen(SERVICE, 12).expect("nobody else listens");
+                manager.listen(SERVICE, 12).expect("no other listener is there");
                 manager
             })
             .collect();
@@ -165,7 +165,7 @@ impl World {
         let sides = |asked: bool| {
             self.lives.values().filter(|l| l.stage == Stage::Stands && l.asked_by.is_some() == asked).count()
         };
-        assert_eq!(sides(true), sides(false), "seed {}, somebody stands alone", self.seed);
+        assert_eq!(sides(true), sides(false), "seed {}, one side stands alone", self.seed);
     }
 
     /// Nothing is kept of what is over.
@@ -357,7 +357,7 @@ impl World {
             _ => {}
         }
         let (now, seed) = (self.now, self.seed);
-        let Some(life) = self.life(node, id) else { panic!("{event:?} of nobody in seed {seed}") };
+        let Some(life) = self.life(node, id) else { panic!("{event:?} of no connection in seed {seed}") };
         life.hears(now, event, &|bound| bound);
     }
 }

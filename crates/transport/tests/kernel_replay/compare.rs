@@ -35,14 +35,14 @@ pub(crate) struct Difference<'a> {
 impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}:", self.kind)?;
-        for (who, answer) in [("kernel", self.kernel), ("ours", self.ours)] {
+        for (side, answer) in [("kernel", self.kernel), ("ours", self.ours)] {
             match answer {
-                None => write!(f, " {who} nothing;")?,
+                None => write!(f, " {side} nothing;")?,
                 Some(Answer { frame, opcode, psn, aeth, data }) => {
                     let (psn, frame) = (psn.get(), frame + 1);
                     write!(
                         f,
-                        " {who} {opcode} psn 0x{psn:06x} {aeth:?} {} bytes, frame {frame};",
+                        " {side} {opcode} psn 0x{psn:06x} {aeth:?} {} bytes, frame {frame};",
                         data.len()
                     )?;
                 }

@@ -1,4 +1,4 @@
-//! What a capture holds: who asked whom on a reliable connection, and what was answered.
+//! What a capture holds: which side asked which on a reliable connection, and what was answered.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -94,7 +94,7 @@ impl Asked<'_> {
     }
 }
 
-/// From whom, to whom, for which queue pair.
+/// Sender, receiver and queue pair.
 type Stream = (IpAddr, IpAddr, Qpn);
 
 /// All conversations of a capture. Frames with a wrong ICRC never reached a queue pair and are left out.
@@ -120,11 +120,11 @@ pub(crate) fn conversations(capture: &Capture) -> Vec<Conversation<'_>> {
         }
     }
     let found = requests.into_iter().map(|(stream, requests)| pair(stream, requests, &mut answers)).collect();
-    assert!(answers.is_empty(), "{}: answers to nobody: {:?}", capture.name, answers.keys());
+    assert!(answers.is_empty(), "{}: answers to no request: {:?}", capture.name, answers.keys());
     found
 }
 
-/// Finds the answers to these requests: nothing in a packet names who sent it, but its PSN belongs to
+/// Finds the answers to these requests: nothing in a packet names its sender, but its PSN belongs to
 /// one sequence.
 fn pair<'a>(
     (requester, responder, qpn): Stream,

@@ -37,8 +37,8 @@ const DIFFERENCES: &[(&str, Kind, usize, &str)] = &[
     ),
 ];
 
-/// Captures in which nobody has the queue pair that is asked, so that nothing is answered.
-const NOBODY_THERE: &[&str] = &["no_such_qp", "retry7_forever"];
+/// Captures in which no host has the queue pair that is asked, so that nothing is answered.
+const UNANSWERED: &[&str] = &["no_such_qp", "retry7_forever"];
 
 /// Captures with a key that the kernel did not know, and the key.
 const UNKNOWN_KEYS: &[(&str, Rkey)] =
@@ -53,7 +53,7 @@ fn we_answer_as_the_kernel_does() {
     for capture in &captures {
         for conversation in &conversations(capture) {
             if conversation.answers.is_empty() {
-                assert!(NOBODY_THERE.contains(&capture.name.as_str()), "{}: nobody answers", capture.name);
+                assert!(UNANSWERED.contains(&capture.name.as_str()), "{}: nothing answers", capture.name);
                 totals.unanswered += 1;
                 continue;
             }
@@ -96,7 +96,7 @@ impl Totals {
     }
 
     fn check(&self) {
-        assert_eq!(self.unanswered, NOBODY_THERE.len(), "{self:?}");
+        assert_eq!(self.unanswered, UNANSWERED.len(), "{self:?}");
         assert!(self.conversations >= 50 && self.requests >= 727, "{self:?}");
         assert!(self.answers >= 309 && self.refusals >= 15 && self.judged_bytes >= 15_116, "{self:?}");
     }

@@ -96,7 +96,7 @@ fn pcap(frames: &[&[u8]]) -> Vec<u8> {
 fn run(capture: &Path, home: &Path) -> String {
     fs::create_dir_all(home).expect("a temporary folder");
     let mut command = Command::new("tshark");
-    // An empty home: nobody's preferences and plugins take part.
+    // An empty home: no user's preferences and plugins take part.
     command.env("HOME", home).env("XDG_CONFIG_HOME", home).env_remove("WIRESHARK_CONFIG_DIR");
     command.args(["-n", "-T", "pdml", "-o", "ip.check_checksum:TRUE", "-r"]).arg(capture);
     for heuristic in HEURISTICS {
