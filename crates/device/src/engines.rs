@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_memory::MemoryTable;
-use ferroce_progress::table::{ERRANDS, IDLE_POLLS, PATIENCE, POLLS_ALOOF, SHUT_OUT};
+use ferroce_progress::table::{ERRANDS, IDLE_POLLS, PATIENCE, POLLS_BETWEEN_LOOKS, SHUT_OUT};
 use ferroce_switchboard::Membership;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::clock;
@@ -286,12 +286,12 @@ impl Engines {
         let polls = station.polls.load(Ordering::Relaxed).wrapping_add(1);
         station.polls.store(polls, Ordering::Relaxed);
         // What comes to no queue pair is counted and thrown away now and then.
-        let looks = station.expects_packets() || polls.is_multiple_of(POLLS_ALOOF);
+        let looks = station.expects_packets() || polls.is_multiple_of(POLLS_BETWEEN_LOOKS);
         if looks && !station.driver.is_disarmed() {
             return poll_whole(visit, Reason::Polled);
         }
         if polls.is_multiple_of(IDLE_POLLS) || !visit.is_at_rest(station) || visit.has_timer_due() {
-            return poll_whole(visit, if looks { Reason::Watched } else { Reason::Aloof });
+            return poll_whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
         }
         if looks && !visit.sees_nothing() {
             return poll_whole(visit, Reason::InboxFilled);
@@ -299,7 +299,7 @@ impl Engines {
         match visit.leave_at_rest() {
             Ok(()) => false,
             // The bell has rung.
-            Err(visit) => poll_whole(visit, Reason::Aloof),
+            Err(visit) => poll_whole(visit, Reason::SocketSkipped),
         }
     }
 

@@ -68,7 +68,7 @@ constants! {
     ERRANDS: usize = 16, "engines", "local SEND 64 B, RTT/2, two threads asleep";
     /// Polls between two looks at a socket whose packets concern no queue pair: they are counted and thrown
     /// away.
-    POLLS_ALOOF: u64 = 256, "polls", "poll of an empty queue, local queue pairs only";
+    POLLS_BETWEEN_LOOKS: u64 = 256, "polls", "poll of an empty queue, local queue pairs only";
     /// Polls with nothing to do until one makes a whole turn although nothing seems to have happened.
     IDLE_POLLS: u64 = 32, "polls", "poll of an empty queue, with a wire";
     /// Polls that find the engine taken before the thread lets others have its processor: about as long as a

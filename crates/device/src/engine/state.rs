@@ -107,9 +107,9 @@ pub(crate) enum Reason {
     Watched,
     /// A thread looked for completions and found none, then at the socket: the inbox holds what has come.
     InboxFilled,
-    /// A thread looked for completions and found none, and the network has nothing for queue pairs here:
-    /// their peers are in this process.
-    Aloof,
+    /// A thread looked for completions and found none, and left the socket alone: the peers of all queue pairs
+    /// here are in this process.
+    SocketSkipped,
     /// No other thread turns the engine: the driver does, or a thread that does the work of the driver.
     Driver,
 }
@@ -117,7 +117,7 @@ pub(crate) enum Reason {
 impl Reason {
     /// Whether a thread looks for completions.
     pub(crate) const fn is_poll(self) -> bool {
-        matches!(self, Self::Polled | Self::Watched | Self::InboxFilled | Self::Aloof)
+        matches!(self, Self::Polled | Self::Watched | Self::InboxFilled | Self::SocketSkipped)
     }
 
     /// The reason of a thread that hears these calls, which must not be lost, and those that it cannot see
@@ -129,7 +129,7 @@ impl Reason {
         }
         match self {
             Self::Posted => (Self::Driver, Calls::empty()),
-            Self::Aloof => (Self::Polled, Calls::empty()),
+            Self::SocketSkipped => (Self::Polled, Calls::empty()),
             Self::Leaving => (self, Calls::ARRIVED),
             Self::Polled | Self::Watched | Self::InboxFilled | Self::Driver => (self, Calls::empty()),
         }

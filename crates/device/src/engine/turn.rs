@@ -40,9 +40,9 @@ impl Engine {
                 self.queue_owing();
                 self.transmit(Acks::Send, around);
             }
-            Reason::Polled | Reason::Watched | Reason::InboxFilled | Reason::Aloof => {
+            Reason::Polled | Reason::Watched | Reason::InboxFilled | Reason::SocketSkipped => {
                 turned = match reason {
-                    Reason::Aloof => Turned::default(),
+                    Reason::SocketSkipped => Turned::default(),
                     Reason::InboxFilled => self.take_inbox(around),
                     _ => self.receive(around, reason),
                 };
@@ -350,7 +350,7 @@ impl Engine {
         let Self { port, inbox, .. } = self;
         let looked = match reason {
             Reason::Watched | Reason::InboxFilled => port.fabric.receive_next(inbox),
-            Reason::Posted | Reason::Leaving | Reason::Polled | Reason::Aloof | Reason::Driver => {
+            Reason::Posted | Reason::Leaving | Reason::Polled | Reason::SocketSkipped | Reason::Driver => {
                 port.fabric.receive(inbox)
             }
         };
