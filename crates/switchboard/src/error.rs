@@ -15,7 +15,7 @@ use super::{Group, SLOTS};
 pub enum SwitchError {
     /// Every slot has an owner.
     #[error(
-        "all {} slots of {group} are in use; `ferroce switchboard` shows by whom: end some of these processes, \
+        "all {} slots of {group} are in use; `ferroce switchboard` shows by which processes: end some of them, \
          or let them open fewer engines",
         SLOTS - 1
     )]
@@ -48,7 +48,8 @@ pub enum SwitchError {
     /// A program that is no part of a switchboard has the port.
     #[error(
         "UDP port {PORT} of {group} is taken by {holder}, which is no switchboard; end it (`ss -lunp 'sport = \
-         {PORT}'` shows all who have it), or use another loopback address with FERROCE_ADDRESS (such as 127.0.0.2)"
+         {PORT}'` shows all processes that have it), or use another loopback address with FERROCE_ADDRESS (such \
+         as 127.0.0.2)"
     )]
     Foreign {
         /// Where.
@@ -71,8 +72,8 @@ pub enum SwitchError {
     },
     /// The sockets of a group live on, but no process leads it.
     #[error(
-        "UDP port {PORT} of {group} is held by {holder}, and nobody answered for it in {seconds} s: a process that \
-         was forked from a member, or one that is stopped, keeps the sockets; end it"
+        "UDP port {PORT} of {group} is held by {holder}, and no process answered for it in {seconds} s: a process \
+         that was forked from a member, or one that is stopped, keeps the sockets; end it"
     )]
     Leaderless {
         /// Where.

@@ -174,8 +174,8 @@ impl Inner {
         self.generation == fork::generation()
     }
 
-    /// The socket of slot 0.
-    pub(super) fn socket_of_nobody(&self) -> &Socket {
+    /// The socket of slot 0, which belongs to no process and carries what is for all of them.
+    pub(super) fn common_socket(&self) -> &Socket {
         &self.sockets[0]
     }
 

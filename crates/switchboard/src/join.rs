@@ -121,7 +121,7 @@ impl<'a> Newcomer<'a> {
                 },
             }
             if clock::now() >= end {
-                return Err(self.nobody());
+                return Err(self.leaderless_error());
             }
             let step = 200 + self.random.next_u32() % 800;
             clock::pause(Duration::from_micros(step.into()));
@@ -252,14 +252,14 @@ impl<'a> Newcomer<'a> {
             return Err(error);
         }
         // What takes no connection just now may be a leader with much to do.
-        if waited < LEADERLESS || usual == Reached::Busy { Ok(()) } else { Err(self.nobody()) }
+        if waited < LEADERLESS || usual == Reached::Busy { Ok(()) } else { Err(self.leaderless_error()) }
     }
 
-    fn nobody(&self) -> SwitchError {
+    fn leaderless_error(&self) -> SwitchError {
         if let Some(error) = suspects::other_than_ours(self.group, self.uid) {
             return error;
         }
-        suspects::who_has(self.group, self.uid, LEADERLESS.as_secs())
+        suspects::why_leaderless(self.group, self.uid, LEADERLESS.as_secs())
     }
 }
 

@@ -157,7 +157,7 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
                 let accepts = leading.connections.accepts();
                 let listeners = leading.listeners.descriptors();
                 polled.extend(listeners.map(|listener| entry(if accepts { listener } else { -1 })));
-                polled.push(entry(inner.socket_of_nobody().raw()));
+                polled.push(entry(inner.common_socket().raw()));
                 polled.extend(leading.connections.descriptors().map(entry));
                 let again = leading.listeners.again.map(|(when, _)| when);
                 [leading.connections.next_deadline(), again].into_iter().flatten().min()

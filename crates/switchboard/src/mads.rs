@@ -65,7 +65,7 @@ const fn slot_of(communication_id: u32) -> u8 {
 
 impl Inner {
     pub(super) fn post_mad(&self, (local, remote): (IpAddr, IpAddr), packet: &Sealed) -> io::Result<()> {
-        let socket = self.socket_of_nobody();
+        let socket = self.common_socket();
         let families = || io::Error::from_raw_os_error(libc::EAFNOSUPPORT);
         let name = Name::new(socket.family(), remote, PORT).ok_or_else(families)?;
         let mut messages = Messages::new();
@@ -98,7 +98,7 @@ impl Desk {
     /// Reads what has come to slot 0, and hands it on.
     pub(super) fn look(&mut self, inner: &Inner) {
         for _ in 0..LOOKS {
-            if self.receiving.receive(inner.socket_of_nobody(), &mut self.inbox).is_err() {
+            if self.receiving.receive(inner.common_socket(), &mut self.inbox).is_err() {
                 return;
             }
             for (received, bytes) in self.inbox.iter() {
@@ -147,9 +147,9 @@ fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usiz
             // To each of them, and not only until one has it.
             listeners.by_ref().filter(|slot| inner.forward(Kind::Management, *slot, &arrival)).count() > 0
         }
-        Ok((Addressee::Nobody, mad)) => {
+        Ok((Addressee::Missing, mad)) => {
             if datagram.deth.source_qp == Qpn::GSI {
-                answer_for_nobody(inner, &arrival.received, &mad);
+                answer_for_missing(inner, &arrival.received, &mad);
             }
             false
         }
@@ -161,7 +161,7 @@ fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usiz
 }
 
 /// Tells a peer at once that what it asks for is not there, or was there in a process that is gone.
-fn answer_for_nobody(inner: &Inner, received: &Received, mad: &CmMad) {
+fn answer_for_missing(inner: &Inner, received: &Received, mad: &CmMad) {
     if let Some(answer) = answer_unknown(mad) {
         let mut bytes = [0; MAD_LEN];
         answer.emit(&mut bytes);
@@ -178,7 +178,7 @@ enum Addressee {
     /// Every process that listens for something: the sender never learned a name.
     Listeners,
     /// A service that no process listens for, or a process that is gone.
-    Nobody,
+    Missing,
 }
 
 fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
@@ -195,11 +195,11 @@ fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
         CmMessage::Drep(drep) => drep.remote_comm_id.0,
     };
     let slot = slot_of(name);
-    if inner.has_owner(slot) { Addressee::Slot(slot) } else { Addressee::Nobody }
+    if inner.has_owner(slot) { Addressee::Slot(slot) } else { Addressee::Missing }
 }
 
 fn listener(inner: &Inner, service: u64) -> Addressee {
-    inner.claimant(service).map_or(Addressee::Nobody, Addressee::Slot)
+    inner.claimant(service).map_or(Addressee::Missing, Addressee::Slot)
 }
 
 #[cfg(test)]
@@ -318,7 +318,7 @@ mod tests {
         match addressee(inner, &message.into()) {
             Addressee::Slot(slot) => Ok(slot),
             Addressee::Listeners => Err(true),
-            Addressee::Nobody => Err(false),
+            Addressee::Missing => Err(false),
         }
     }
 

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_known_until_the_claim_is_dropped() {
+    fn a_listener_is_known_until_its_claim_is_dropped() {
         let (ours, second) = (enter(37), enter(37));
         let inner = ours.member().inner();
         assert_eq!((inner.claimant(7), inner.claimants()), (None, vec![]));

@@ -27,7 +27,7 @@ pub(super) fn other_than_ours(group: &Group, uid: u32) -> Option<SwitchError> {
 }
 
 /// Why no leader answers.
-pub(super) fn who_has(group: &Group, uid: u32, seconds: u64) -> SwitchError {
+pub(super) fn why_leaderless(group: &Group, uid: u32, seconds: u64) -> SwitchError {
     let suspects = on_port(group);
     let holder = holder(&suspects, uid);
     let group = group.clone();

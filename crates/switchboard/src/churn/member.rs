@@ -248,7 +248,7 @@ impl Member {
             return;
         }
         if let Some(waiting) = self.waiting.remove(&ping.number) {
-            // Whoever was asked says so. A panic here would pass for one more that was killed.
+            // The member that was asked says so. A panic here would pass for one more that was killed.
             if (waiting.slot, waiting.incarnation) == ping.from {
                 self.tally.echoed.add(1);
                 self.tally.echoed_riders.add(u64::from(waiting.rides));

@@ -157,7 +157,7 @@ fn start(plan: &Plan, path: &std::path::Path) -> Child {
     command.spawn().expect("this binary runs")
 }
 
-/// No socket, no name, no shared file in anybody's hands, no lock on one.
+/// No socket, no name, no shared file in the hands of a process, no lock on one.
 fn nothing_is_left(plan: &Plan, tally: &Tally) {
     let group = Group { interface: "lo".to_owned(), address: Some(plan.address.into()) };
     let name = names::of_leader(&group, ferroce_sys::unix::own_uid(), names::Place::Usual);

@@ -67,7 +67,7 @@ counts! {
     stale,
     /// Pings without an echo, although their target was there all the time.
     lost,
-    /// Slots that somebody else took while their owner lived.
+    /// Slots that another process took while their owner lived.
     two_owners,
     forwarded,
 }
@@ -94,7 +94,7 @@ impl Tally {
     pub(super) fn open(path: &Path) -> Self {
         let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping wherever the kernel likes, of a file that nobody shortens.
+        // SAFETY: a new mapping wherever the kernel likes, of a file that no process shortens.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), LEN, access, kind, file.as_raw_fd(), 0) };
         assert_ne!(at, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
         Self(at.cast())

@@ -81,7 +81,7 @@ fn a_flood_of_connections_does_not_keep_the_leader_for_ever() {
     let flood: Vec<OwnedFd> = (0..100)
         .map(|_| {
             let socket = unix::socket(libc::SOCK_SEQPACKET).expect("a socket");
-            unix::connect(socket.as_fd(), name.as_bytes()).expect("somebody listens");
+            unix::connect(socket.as_fd(), name.as_bytes()).expect("a process listens");
             socket
         })
         .collect();
@@ -95,7 +95,7 @@ fn a_flood_of_connections_does_not_keep_the_leader_for_ever() {
 }
 
 #[test]
-fn a_leader_that_hands_out_the_file_of_another_group_costs_nobody_its_locks() {
+fn a_leader_that_hands_out_the_file_of_another_group_costs_no_process_its_locks() {
     let ours = enter(24);
     let file = ours.member().inner().table.file().as_raw_fd();
     let sockets = ours.member().inner().descriptors();
@@ -103,7 +103,7 @@ fn a_leader_that_hands_out_the_file_of_another_group_costs_nobody_its_locks() {
     let in_place_of_a_socket = [&sockets[1..2], &[file], &sockets[2..]].concat();
     for (address, descriptors) in [(25, &sockets[..]), (26, &in_place_of_a_socket), (27, &[file][..])] {
         let name = names::of_leader(&group(address), unix::own_uid(), Place::Usual);
-        let listener = unix::listen(name.as_bytes()).expect("nobody leads there");
+        let listener = unix::listen(name.as_bytes()).expect("no process leads there");
         let hostile = std::thread::scope(|scope| {
             let newcomer = scope.spawn(|| Membership::join(&group(address), true));
             wait_readable(listener.as_fd(), Some(Duration::from_secs(20))).expect("a look");
@@ -129,7 +129,7 @@ fn ask_for_stats() -> Vec<OwnedFd> {
 }
 
 #[test]
-fn who_asks_for_counters_is_heard_once_and_briefly() {
+fn a_process_that_asks_for_counters_is_heard_once_and_briefly() {
     let ours = enter(28);
     let violations = || ours.member().inner().refused.violations.load(Ordering::Relaxed);
     let told = |pid| {
@@ -151,9 +151,9 @@ fn who_asks_for_counters_is_heard_once_and_briefly() {
         eventually("it is a violation", || violations() > before);
         assert!(sockets.iter().all(is_cut), "{nonsense:?}");
     }
-    // A crowd that says nothing does not keep anybody from an answer.
+    // A crowd that says nothing does not keep a process from an answer.
     let crowd: Vec<Vec<OwnedFd>> = (0..20).map(|_| ask_for_stats()).collect();
     assert!(told(std::process::id()).is_some());
     drop(crowd);
-    assert!(told(1).is_none(), "only who is asked for");
+    assert!(told(1).is_none(), "only the slot that is asked for");
 }

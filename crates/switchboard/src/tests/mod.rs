@@ -95,7 +95,7 @@ fn two_devices_of_a_process_are_one_member() {
     drop(one);
     assert!(!two.member().inner().owns(number.into()) && two.member().inner().owns(two.number().into()));
     drop(two);
-    // And anew, by a leader who has left.
+    // And anew, by a leader that has left.
     assert_eq!(enter(2).incarnation(), 1, "a new group");
 }
 
@@ -117,7 +117,8 @@ fn all_find_room(ours: &Slot, last: u8, datagrams: usize) {
     });
 }
 
-/// It was: who was seen in a slot, and had no time to ask for a buffer yet, lost all but three datagrams.
+/// It was: a process that was seen in a slot, and had no time to ask for a buffer yet, lost all but three
+/// datagrams.
 #[test]
 fn a_slot_has_room_as_soon_as_it_is_seen() {
     let first = enter(50);
@@ -149,7 +150,7 @@ fn another_users_switchboard_is_named() {
         println!("SKIPPED: only root can become another user");
         return;
     }
-    let mut other = Other::start("nobody", address(4));
+    let mut other = Other::start("other-user", address(4));
     assert!(other.hear().starts_with("slot "));
     let why = why_not(4);
     assert!(why.contains("belongs to another user (uid 65534, a switchboard)"), "{why}");
@@ -161,8 +162,8 @@ fn a_foreign_program_on_the_port_is_named() {
     let _foreign = UdpSocket::bind((address(5), PORT)).expect("the port is free");
     let why = why_not(5);
     let name = std::fs::read_to_string("/proc/self/comm").expect("a name");
-    let who = format!("taken by process {} ({})", std::process::id(), name.trim_end());
-    assert!(why.contains(&who) && why.contains("no switchboard; end it (`ss -lunp"), "{why}");
+    let holder = format!("taken by process {} ({})", std::process::id(), name.trim_end());
+    assert!(why.contains(&holder) && why.contains("no switchboard; end it (`ss -lunp"), "{why}");
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn a_full_table_says_so() {
     let mut other = Other::start("member", address(6));
     for why in [member.take().expect_err("none is left").to_string(), other.hear()] {
         assert!(why.starts_with("all 127 slots of 127.0.61.6 on lo are in use"), "{why}");
-        assert!(why.contains("`ferroce switchboard` shows by whom"), "{why}");
+        assert!(why.contains("`ferroce switchboard` shows by which processes"), "{why}");
     }
     drop(slots);
     assert!(member.take().is_ok());
@@ -201,8 +202,8 @@ fn a_stopped_leader_is_named() {
     leader.signal(libc::SIGSTOP);
     eventually("all its threads are stopped", || leader.is_stopped());
     let why = why_not(8);
-    let who = format!("process {}, did not answer in 8 s; is it stopped? `kill -CONT", leader.pid());
-    assert!(why.contains(&who), "{why}");
+    let holder = format!("process {}, did not answer in 8 s; is it stopped? `kill -CONT", leader.pid());
+    assert!(why.contains(&holder), "{why}");
     leader.signal(libc::SIGCONT);
     drop(enter(8));
 }
@@ -231,7 +232,7 @@ fn is_cut(socket: &OwnedFd) -> bool {
 }
 
 #[test]
-fn who_breaks_the_protocol_is_cut_off_and_the_others_go_on() {
+fn a_process_that_breaks_the_protocol_is_cut_off_and_the_others_go_on() {
     let ours = enter(9);
     let mut other = Other::start("member", address(9));
     other.hear();
@@ -241,7 +242,7 @@ fn who_breaks_the_protocol_is_cut_off_and_the_others_go_on() {
     };
     let before = refused();
 
-    // Nonsense, too short, too long, another version, descriptors that nobody asked for.
+    // Nonsense, too short, too long, another version, descriptors that were not asked for.
     let mut version = Greeting::Join.emit();
     version[4] ^= 1;
     let long = vec![0x5a; 60_000];
@@ -291,7 +292,7 @@ fn a_forked_child_is_clean_and_joins_anew() {
 }
 
 #[test]
-fn who_fails_to_join_leaves_no_numbers_that_a_fork_would_replace() {
+fn a_process_that_fails_to_join_leaves_no_numbers_that_a_fork_would_replace() {
     let mut other = Other::start("unequipped", address(24));
     assert_eq!(other.hear(), "clean");
 }
@@ -317,13 +318,13 @@ fn connection_requests_reach_the_process_that_listens() {
     assert!(!ours.member().leads());
     exchange(&ours, &mut first, 12);
 
-    // A claim of a dead process is void, and nobody keeps requests for it.
+    // A claim of a dead process is void, and no process keeps requests for it.
     first.signal(libc::SIGKILL);
     eventually("we lead", || ours.member().leads());
     let unclaimed = || ours.member().inner().counts.mads_unclaimed.load(Ordering::Relaxed);
     let before = unclaimed();
     ours.member().send_mad(address(12), address(12), &request(&ours)).expect("it is sent");
-    eventually("it is for nobody", || unclaimed() == before + 1);
+    eventually("it is for no process", || unclaimed() == before + 1);
     let claim = ours.claim(4711).expect("it is free");
     ours.member().send_mad(address(12), address(12), &request(&ours)).expect("it is sent");
     assert!(ours.member().next_mad(Duration::from_secs(20)).is_some());

@@ -115,7 +115,7 @@ pub(super) fn play() {
     let group = Group { interface: "lo".to_owned(), address: address.parse().ok() };
     match role {
         "member" => drop(enter(&group).map(|slot| member(&slot))),
-        "nobody" => {
+        "other-user" => {
             // SAFETY: takes and gives plain numbers.
             assert_eq!(unsafe { libc::setuid(65_534) }, 0);
             drop(enter(&group).map(|slot| member(&slot)));
