@@ -622,6 +622,7 @@ mod tests {
             source_port: NonZeroU16::new(u16::MAX),
             solicited: true,
             time: Time::ZERO,
+            time_source: TimeSource::Turn,
         };
         let invalidated = Completion {
             imm: None,
@@ -637,6 +638,11 @@ mod tests {
         for completion in all {
             let time = Time::from_nanos(123_456_789_012);
             assert_eq!(decode(&encode(&completion, time)), Completion { time, ..completion });
+            // A better time than that of the turn stays.
+            for time_source in [TimeSource::Kernel, TimeSource::AfterCall, TimeSource::Unsure] {
+                let stamped = Completion { time: Time::from_nanos(77), time_source, ..completion };
+                assert_eq!(decode(&encode(&stamped, time)), stamped);
+            }
         }
     }
 }

@@ -138,10 +138,8 @@ impl Port {
             self.flush(counters);
             place = 0;
         }
-        if place == 0 {
-            if !way.is_ready(&mut *self.fabric) {
-                return None;
-            }
+        if place == 0 && !way.is_ready(&mut *self.fabric) {
+            return None;
         }
         Some((place, self.outbox.room(len)?))
     }
