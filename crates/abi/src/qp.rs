@@ -336,9 +336,6 @@ fn attributes_of(attr: &ibv_qp_attr, mask: u32) -> Answer<(Attributes, Option<Ad
     if given.contains(AttributeMask::PORT) && attr.port_num != 1 {
         return Err(Refused::invalid(format_args!("port {}: the device has one, number 1", attr.port_num)));
     }
-    if given.contains(AttributeMask::PKEY_INDEX) && attr.pkey_index != 0 {
-        return Err(Refused::invalid(format_args!("P_Key index {}: the port has one", attr.pkey_index)));
-    }
     attributes.pkey_index = attr.pkey_index;
     attributes.port = 1;
     attributes.qkey = QKey(attr.qkey);

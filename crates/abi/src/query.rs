@@ -13,6 +13,7 @@ use ferroce_cabi::{
 use ferroce_device::discovery::GidTable;
 use ferroce_device::memory::{MAX_REGIONS, MAX_WINDOWS};
 use ferroce_device::{Limits, Nic, Uncancelled};
+use ferroce_wire::PKeyTable;
 use libc::{EINVAL, c_int, c_void, ssize_t};
 
 use crate::context::Context;
@@ -64,7 +65,7 @@ fn device_attributes(nic: &Nic) -> ibv_device_attr {
     attr.max_srq = int(Limits::SHARED_QUEUES);
     attr.max_srq_wr = int(Limits::QUEUE_DEPTH as usize);
     attr.max_srq_sge = int(Limits::SGE as usize);
-    attr.max_pkeys = 1;
+    attr.max_pkeys = u16::try_from(PKeyTable::MOST).unwrap_or(u16::MAX);
     attr.local_ca_ack_delay = 15;
     attr.phys_port_cnt = PORT;
     attr
@@ -145,7 +146,7 @@ fn port_attributes(nic: &Nic) -> ibv_port_attr {
     attr.gid_tbl_len = int(GidTable::MAX_LEN);
     attr.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attr.max_msg_sz = 1 << 31;
-    attr.pkey_tbl_len = 1;
+    attr.pkey_tbl_len = u16::try_from(nic.pkeys().len()).unwrap_or(u16::MAX);
     attr.max_vl_num = 1;
     // One lane of 25 Gbit/s: near to what a socket carries, and known to every tool.
     attr.active_width = 1;
@@ -342,7 +343,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
         check_port(u32::from(port))?;
         let found = usize::try_from(index).ok().and_then(|index| context.nic.pkey(index));
         let found =
-            found.ok_or_else(|| Refused::invalid(format_args!("P_Key index {index}: the port has one")))?;
+            found.ok_or_else(|| Refused::invalid(format_args!("P_Key index {index}: the port has fewer")))?;
         *pkey? = found.0.to_be();
         Ok(())
     });

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ferroce_fabric::PathPolicy;
 use ferroce_fabric::faults::FaultPlan;
+use ferroce_wire::{PKey, PKeyTable};
 
 use crate::error::SettingError;
 use crate::limits::Limits;
@@ -32,6 +33,8 @@ pub struct Config {
     pub segmentation: bool,
     /// Whether the kernel may hand over runs of packets as one (`FERROCE_GRO`).
     pub coalescing: bool,
+    /// The partitions of the port (`FERROCE_PKEYS`): the default P_Key, and those that are named.
+    pub pkeys: PKeyTable,
 }
 
 impl Config {
@@ -48,6 +51,7 @@ impl Config {
             receive_buffer: 4 << 20,
             segmentation: true,
             coalescing: true,
+            pkeys: PKeyTable::DEFAULT,
         }
     }
 
@@ -81,6 +85,9 @@ impl Config {
         }
         config.segmentation = switch("FERROCE_GSO", config.segmentation)?;
         config.coalescing = switch("FERROCE_GRO", config.coalescing)?;
+        if let Some(given) = variable("FERROCE_PKEYS") {
+            config.pkeys = pkeys(given)?;
+        }
         Ok(config)
     }
 }
@@ -89,11 +96,39 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
+/// P_Keys in hexadecimal, with commas between them.
+fn pkeys(given: String) -> Result<PKeyTable, SettingError> {
+    let number = |text: &str| {
+        let text = text.trim();
+        let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+        u16::from_str_radix(digits, 16).ok().map(PKey)
+    };
+    let keys: Option<Vec<PKey>> = given.split(',').map(number).collect();
+    let keys = keys.ok_or(SettingError::PKey { given })?;
+    Ok(PKeyTable::new(&keys)?)
+}
+
 fn switch(name: &'static str, usual: bool) -> Result<bool, SettingError> {
     match variable(name).as_deref() {
         None => Ok(usual),
         Some("1" | "on") => Ok(true),
         Some("0" | "off") => Ok(false),
         Some(given) => Err(SettingError::Switch { name, given: given.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_read_from_a_list_of_hexadecimal_numbers() {
+        let table = pkeys("0x8001, 7,0X0002".to_owned()).unwrap();
+        assert_eq!(table, PKeyTable::new(&[PKey(0x8001), PKey(7), PKey(2)]).unwrap());
+        for given in ["8001,,2", "0x18001", "all", "-1"] {
+            let error = pkeys(given.to_owned()).unwrap_err();
+            assert!(matches!(error, SettingError::PKey { .. }), "{error}");
+        }
+        assert!(matches!(pkeys("8000".to_owned()), Err(SettingError::PKeys(_))));
     }
 }

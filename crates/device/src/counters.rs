@@ -117,6 +117,8 @@ counters! {
     switch_names_skipped,
     /// Arrived packets of a connection that do not come from its peer.
     wrong_peer,
+    /// Arrived packets of another partition than their queue pair's: the P_Keys do not match.
+    wrong_pkey,
     /// Packets that arrived over the network for a queue pair that meets its peer in this process.
     wrong_path,
     /// Arrived packets with a congestion mark of the network.
@@ -153,5 +155,6 @@ impl DeviceCounters {
         refused.unknown_qp += self.unknown_qp;
         refused.wrong_peer += self.wrong_peer;
         refused.wrong_path += self.wrong_path;
+        refused.wrong_pkey += self.wrong_pkey;
     }
 }

@@ -10,6 +10,7 @@ use ferroce_fabric::{PortRefusal, UnknownPolicy};
 use ferroce_memory::MemoryError;
 use ferroce_switchboard::SwitchError;
 use ferroce_transport::ModifyError;
+use ferroce_wire::PKeyTableError;
 use thiserror::Error;
 
 use crate::discovery::DiscoveryError;
@@ -100,6 +101,15 @@ pub enum SettingError {
         /// The most.
         most: usize,
     },
+    /// `FERROCE_PKEYS`: not a list of numbers.
+    #[error("FERROCE_PKEYS: {given:?} is no list of P_Keys, such as 0x8001,0x0002")]
+    PKey {
+        /// What it is.
+        given: String,
+    },
+    /// `FERROCE_PKEYS`, or what a program asked for.
+    #[error("these P_Keys make no table")]
+    PKeys(#[from] PKeyTableError),
     /// A variable that is on or off.
     #[error("{name}: {given:?} is neither 1 (on) nor 0 (off)")]
     Switch {

@@ -19,7 +19,7 @@ use ferroce_sys::sync::Share;
 use ferroce_sys::sync::lock;
 use ferroce_transport::cm::CmCounters;
 use ferroce_transport::{Access, Bind, Denied, DomainId};
-use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Rkey};
+use ferroce_wire::{Gid, Lkey, PKey, PKeyTable, PathMtu, Rkey};
 
 use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
@@ -196,10 +196,16 @@ impl Nic {
         lock(&self.running.gids).has(address)
     }
 
-    /// The P_Key at an index: there is one.
+    /// The partitions that the port belongs to.
+    #[must_use]
+    pub fn pkeys(&self) -> PKeyTable {
+        self.config().pkeys
+    }
+
+    /// The P_Key at an index.
     #[must_use]
     pub fn pkey(&self, index: usize) -> Option<PKey> {
-        (index == 0).then_some(PKey::DEFAULT)
+        self.config().pkeys.get(index)
     }
 
     /// Events that are not completions.

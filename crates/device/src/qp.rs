@@ -111,6 +111,7 @@ impl Qp {
             shared_queue: spec.shared_queue.map(|queue| queue.id()),
         });
         machine.limit_datagrams(nic.active_mtu());
+        machine.set_pkeys(nic.config().pkeys);
         let shared = Arc::new(QpShared {
             domain: spec.domain,
             caps,

@@ -80,6 +80,8 @@ reasons! {
     wrong_peer,
     /// Packets from the network for a queue pair that meets its peer in the process.
     wrong_path,
+    /// Packets, and messages of connection management, of another partition.
+    wrong_pkey,
     /// Requests for connections that cannot be.
     cm_invalid,
     /// Requests of queue pairs that are connected already.
@@ -101,6 +103,7 @@ impl Refusals {
     pub const fn add_connections(&mut self, counters: &CmCounters) {
         self.cm_invalid += counters.invalid;
         self.cm_stale += counters.stale;
+        self.wrong_pkey += counters.wrong_pkey;
         self.cm_unserved += counters.unserved;
         self.cm_backlog_full += counters.backlog_full + counters.crowded_out;
         self.cm_half_open_full += counters.half_open_full + counters.source_full;

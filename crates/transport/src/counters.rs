@@ -86,8 +86,10 @@ counters! {
     bad_syndromes,
     /// Packets dropped because the state of the queue pair does not take them.
     wrong_state,
-    /// Packets of another service, or to another partition.
+    /// Packets of another service.
     wrong_service,
+    /// Packets of another partition: their P_Key does not match.
+    wrong_pkey,
     /// Datagrams with the wrong Q_Key.
     wrong_qkey,
     /// UC messages given up because of a gap.

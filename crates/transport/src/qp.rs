@@ -5,7 +5,7 @@ mod dispatch;
 mod modify;
 mod posting;
 
-use ferroce_wire::{PKey, PathMtu, QKey, Qpn, RnrTimer, Service};
+use ferroce_wire::{PKey, PKeyTable, PathMtu, QKey, Qpn, RnrTimer, Service};
 
 use crate::completion::Event;
 use crate::connection::{Connection, Context};
@@ -78,6 +78,8 @@ pub struct QueuePair {
     /// Whether a packet has arrived since RTR.
     established: bool,
     machine: Machine,
+    pkeys: PKeyTable,
+    pkey_index: u16,
 }
 
 /// What a queue pair does when it first hears of its peer.
@@ -164,6 +166,8 @@ impl QueuePair {
             pacer: Pacer::default(),
             established: false,
             machine,
+            pkeys: PKeyTable::DEFAULT,
+            pkey_index: 0,
         }
     }
 
@@ -177,6 +181,17 @@ impl QueuePair {
         if matches!(self.service, Service::Ud) {
             self.connection.mtu = mtu;
         }
+    }
+
+    /// Sets the P_Keys that it may have one of, before it leaves RESET: those of its port.
+    pub const fn set_pkeys(&mut self, table: PKeyTable) {
+        self.pkeys = table;
+    }
+
+    /// Whether packets with this P_Key are of its partition.
+    #[must_use]
+    pub const fn is_of_partition(&self, key: PKey) -> bool {
+        key.admits(self.connection.pkey)
     }
 
     /// Its number.

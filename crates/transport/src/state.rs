@@ -273,10 +273,14 @@ pub enum ModifyError {
         given: u8,
     },
     /// There is no such P_Key.
-    #[error("P_Key index {given} does not exist; the port has one P_Key, at index 0")]
+    #[error(
+        "P_Key index {given} does not exist; the port has {len}, from index 0 on (FERROCE_PKEYS adds some)"
+    )]
     NoSuchPKey {
         /// What was given.
         given: u16,
+        /// How many there are.
+        len: usize,
     },
     /// The queue pair is in SQD, and messages that it had begun are not done.
     #[error("{attributes} cannot change while the send queue drains; wait for its event, or ask again")]

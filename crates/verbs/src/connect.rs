@@ -43,6 +43,10 @@ pub struct ConnectOptions {
     pub source_port: SourcePort,
     /// Which of our GIDs packets come from; without it, the one of the queue pair.
     pub gid_index: Option<usize>,
+    /// Which of our P_Keys packets carry ([`Port::pkeys`](crate::Port::pkeys)): peers of another partition are not
+    /// reached, and not heard. Without it, the one that the queue pair has: the default one, unless
+    /// [`QueuePair::modify`] set another. A connection that is accepted has the partition of its request.
+    pub pkey_index: Option<u16>,
 }
 
 impl ConnectOptions {
@@ -68,6 +72,7 @@ impl Default for ConnectOptions {
             flow_label: 0,
             source_port: SourcePort::Any,
             gid_index: None,
+            pkey_index: None,
         }
     }
 }
@@ -114,6 +119,9 @@ impl QueuePair {
             .with_path_mtu(mtu)
             .with_dest_qpn(peer.qpn)
             .with_rq_psn(peer.psn);
+        if let Some(index) = options.pkey_index {
+            rtr = rtr.with_pkey_index(index);
+        }
         let mut rts = Attributes::to(State::Rts).with_sq_psn(self.psn());
         if service == Service::Rc {
             rtr = rtr
@@ -141,6 +149,18 @@ impl QueuePair {
     /// # Errors
     /// Which step was refused, and why.
     pub fn activate(&self, qkey: QKey) -> Result<(), QpConnectError> {
+        self.activate_with(Attributes::to(State::Rtr).with_qkey(qkey))
+    }
+
+    /// The same in the partition of a P_Key of ours: datagrams of others are dropped.
+    ///
+    /// # Errors
+    /// Which step was refused, and why.
+    pub fn activate_in(&self, qkey: QKey, pkey_index: u16) -> Result<(), QpConnectError> {
+        self.activate_with(Attributes::to(State::Rtr).with_qkey(qkey).with_pkey_index(pkey_index))
+    }
+
+    fn activate_with(&self, rtr: Attributes) -> Result<(), QpConnectError> {
         let service = self.service();
         if service != Service::Ud {
             let instead = "connect, which needs the address of its peer";
@@ -148,7 +168,7 @@ impl QueuePair {
         }
         let steps = || {
             self.initialise()?;
-            self.modify(&Attributes::to(State::Rtr).with_qkey(qkey), None)?;
+            self.modify(&rtr, None)?;
             self.modify(&Attributes::to(State::Rts).with_sq_psn(self.psn()), None)
         };
         steps().map_err(|error| QpConnectError::Refused { qpn: self.qpn(), error })

@@ -9,11 +9,11 @@ use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::{ClockReading, Config, DeviceCounters, DeviceReport, Nic, PathPolicy};
 use ferroce_transport::Time;
 use ferroce_transport::cm::CmCounters;
-use ferroce_wire::{Gid, QKey};
+use ferroce_wire::{Gid, PKey, PKeyTable, QKey};
 
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
-use crate::error::{CreateError, OpenError};
+use crate::error::{CreateError, OpenError, SettingError};
 use crate::events::Events;
 use crate::port::{DeviceAttributes, Port};
 use crate::protection_domain::ProtectionDomain;
@@ -218,7 +218,7 @@ impl fmt::Debug for Context {
 
 /// How a device is opened. What is not said here is taken from the environment
 /// (`FERROCE_ADDRESS`, `FERROCE_ENGINES`, `FERROCE_PATH`, `FERROCE_FAULTS`, `FERROCE_PCAP`,
-/// `FERROCE_RCVBUF`, `FERROCE_GSO`, `FERROCE_GRO`), and then from common sense.
+/// `FERROCE_RCVBUF`, `FERROCE_GSO`, `FERROCE_GRO`, `FERROCE_PKEYS`), and then from common sense.
 ///
 /// A process has a device once: opening it again gives the same one, and must be done with the
 /// same settings.
@@ -240,6 +240,7 @@ enum Change {
     ReceiveBuffer(usize),
     Segmentation(bool),
     Coalescing(bool),
+    PKeys(Vec<PKey>),
 }
 
 impl ContextBuilder {
@@ -289,6 +290,13 @@ impl ContextBuilder {
         self.with(Change::Coalescing(on))
     }
 
+    /// Partitions that the port belongs to, beside the default one: these P_Keys stand behind it in its table, from
+    /// index 1 on. The highest bit of a P_Key says that the port is a full member: two limited members of a
+    /// partition do not hear each other.
+    pub fn pkeys(self, keys: impl Into<Vec<PKey>>) -> Self {
+        self.with(Change::PKeys(keys.into()))
+    }
+
     /// Opens the device.
     ///
     /// # Errors
@@ -311,6 +319,7 @@ impl ContextBuilder {
                 Change::ReceiveBuffer(bytes) => config.receive_buffer = bytes,
                 Change::Segmentation(on) => config.segmentation = on,
                 Change::Coalescing(on) => config.coalescing = on,
+                Change::PKeys(keys) => config.pkeys = PKeyTable::new(&keys).map_err(SettingError::from)?,
             }
         }
         Ok(Context { nic: Nic::open(config)? })

@@ -60,6 +60,7 @@ mod num;
 mod opcode;
 mod packet;
 mod payload_rule;
+mod pkey_table;
 mod print;
 mod short;
 
@@ -80,4 +81,5 @@ pub use packet::{
     Response, Segment, SendTail, UcRequest,
 };
 pub use payload_rule::PayloadRule;
+pub use pkey_table::{PKeyTable, PKeyTableError};
 pub use print::Long;

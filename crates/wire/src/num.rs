@@ -169,6 +169,9 @@ impl PKey {
     /// Full membership of the default partition: the only P_Key most RoCE networks use.
     pub const DEFAULT: Self = Self(0xffff);
 
+    /// The bits that say which partition it is; the highest says whether its owner is a full member.
+    pub const PARTITION: u16 = 0x7fff;
+
     /// Whether this is full (not limited) membership.
     #[must_use]
     pub const fn is_full_member(self) -> bool {
@@ -176,11 +179,11 @@ impl PKey {
     }
 
     /// Whether packets with this key reach an owner of `other`: the same
-    /// partition, and at least one of the two a full member (IBA 10.9.1).
+    /// partition, and at least one of the two a full member (IBA 10.9.3).
     #[must_use]
     pub const fn admits(self, other: Self) -> bool {
-        (self.0 ^ other.0) & 0x7fff == 0
-            && self.0 & 0x7fff != 0
+        (self.0 ^ other.0) & Self::PARTITION == 0
+            && self.0 & Self::PARTITION != 0
             && (self.is_full_member() || other.is_full_member())
     }
 }
@@ -307,6 +310,15 @@ mod tests {
         assert!(!limited.admits(limited));
         assert!(!full.admits(PKey(0x8002)));
         assert!(!PKey(0x8000).admits(PKey(0x8000)), "partition 0 is invalid");
+        // All keys against one of each kind, and against themselves: as the IBA has it, bit by bit.
+        for key in (0..=u16::MAX).map(PKey) {
+            for other in [full, limited, PKey::DEFAULT, PKey(0x7fff), PKey(0x8000), PKey(0), key] {
+                let same = key.0 << 1 == other.0 << 1 && key.0 << 1 != 0;
+                let one_is_full = (key.0 | other.0) >> 15 == 1;
+                assert_eq!(key.admits(other), same && one_is_full, "{key:?} {other:?}");
+                assert_eq!(key.admits(other), other.admits(key));
+            }
+        }
     }
 
     #[test]

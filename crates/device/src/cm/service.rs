@@ -21,7 +21,7 @@ use ferroce_transport::cm::{
     Refused,
 };
 use ferroce_wire::Qpn;
-use ferroce_wire::mad::{CmMad, CommId, RejectReason, ServiceId, SidrRep};
+use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason, ServiceId, SidrRep};
 use thiserror::Error;
 
 use super::asked::{Asked, Hearer};
@@ -74,7 +74,8 @@ impl Managing {
         let slot = nic.communication_id(0).to_be_bytes()[0];
         let mut random = Random::from_system()?;
         let chance = Chance::new(move || random.next_u32());
-        let config = Config { limits: Limits::default(), slot, path_mtu: nic.active_mtu() };
+        let config =
+            Config { limits: Limits::default(), slot, path_mtu: nic.active_mtu(), pkeys: nic.config().pkeys };
         let mailer = Mailer::new(Arc::clone(nic.member()), capture, nic.config().faults);
         let manager = Arc::new(ConnectionManager {
             books: Mutex::new(Books::new(Manager::new(config, chance), mailer)),
@@ -347,9 +348,15 @@ impl ConnectionManager {
         let Ok(message) = CmMad::parse(&mad.bytes) else { return };
         let ends = Ends { local: mad.local, remote: mad.remote };
         let mut books = lock(&self.books);
+        if !books.manager.is_of_partition(mad.pkey) {
+            return;
+        }
         books.mailer.arrived(mad);
         let now = clock::now();
-        if let Some(question) = books.hearing.question(now, ends, &message) {
+        // The manager itself rejects questions of other partitions.
+        let is_refused = matches!(&message.message,
+            CmMessage::SidrReq(req) if !books.manager.pkeys().admits(req.pkey));
+        if !is_refused && let Some(question) = books.hearing.question(now, ends, &message) {
             books.news.push_back(News::Asked(question));
             return;
         }

@@ -192,6 +192,8 @@ impl Engine {
             }
             None => {}
         }
+        // The machine drops it, and counts it for the queue pair.
+        counters.wrong_pkey += u64::from(!entry.machine.is_of_partition(packet.pkey));
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut envelope;

@@ -82,6 +82,7 @@ fn work(totals: &QpTotals) -> WorkStats {
             + counters.uc_refused
             + counters.no_receive
             + counters.wrong_qkey
+            + counters.wrong_pkey
             + counters.wrong_service,
         waits: counters.window_waits + counters.credit_waits + counters.depth_waits + counters.rate_waits,
     }

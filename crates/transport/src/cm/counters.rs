@@ -59,6 +59,9 @@ counters! {
     unknown,
     /// Messages that name a connection but do not come from its peer.
     strangers,
+    /// Messages, requests and questions of partitions that the device does not belong to: messages are dropped, what
+    /// they ask for is rejected.
+    wrong_pkey,
     /// Messages that a connection does not expect in its state.
     unexpected,
     /// Questions for datagram services that were answered.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, ServiceId};
-use ferroce_wire::{PathMtu, Qpn};
+use ferroce_wire::{PKeyTable, PathMtu, Qpn};
 use thiserror::Error;
 
 use super::connection::{Connection, Ends, State};
@@ -25,6 +25,8 @@ pub struct Config {
     pub slot: u8,
     /// The largest packets that the device takes.
     pub path_mtu: PathMtu,
+    /// The partitions of the device.
+    pub pkeys: PKeyTable,
 }
 
 /// A message to be sent from queue pair 1 to that of a peer.

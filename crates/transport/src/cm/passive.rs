@@ -134,6 +134,7 @@ impl Manager {
         }
         if let Err((reason, info)) = self.check(&ends, req) {
             self.counters.invalid += 1;
+            self.counters.wrong_pkey += u64::from(!self.config.pkeys.admits(req.pkey));
             return self.refuse(ends, mad, req, reason, info);
         }
         if let Some(id) = self.peers.get(&(ends.remote, req.local_qpn)).copied() {
@@ -216,6 +217,10 @@ impl Manager {
             return wrong(RejectReason::INVALID_TRANSPORT_SERVICE);
         }
         if [Qpn::SMI, Qpn::GSI, Qpn::MULTICAST].contains(&req.local_qpn) {
+            return wrong(RejectReason::UNSUPPORTED_REQUEST);
+        }
+        // The IBA has no reason of its own for a partition that we are not in.
+        if !self.config.pkeys.admits(req.pkey) {
             return wrong(RejectReason::UNSUPPORTED_REQUEST);
         }
         // Packets go to the address that asks, and to no other.

@@ -1,6 +1,7 @@
 //! Messages on their way to the connection that they are for.
 
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason};
+use ferroce_wire::{PKey, PKeyTable};
 
 use super::connection::{Ends, State};
 use super::manager::Manager;
@@ -8,6 +9,20 @@ use super::unknown::answer_unknown;
 use crate::time::Time;
 
 impl Manager {
+    /// Whether a message in a packet with this P_Key is for us: queue pair 1 takes those of all our partitions
+    /// (IBA 10.9.4). What is not is counted.
+    pub fn is_of_partition(&mut self, key: PKey) -> bool {
+        let is_ours = self.config.pkeys.admits(key);
+        self.counters.wrong_pkey += u64::from(!is_ours);
+        is_ours
+    }
+
+    /// The partitions of the device.
+    #[must_use]
+    pub const fn pkeys(&self) -> &PKeyTable {
+        &self.config.pkeys
+    }
+
     /// Takes in a message that arrived.
     pub fn handle_message(&mut self, now: Time, ends: Ends, mad: &CmMad) {
         self.counters.received += 1;

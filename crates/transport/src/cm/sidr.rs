@@ -90,6 +90,13 @@ impl Manager {
     /// A peer asks for a datagram service.
     pub(super) fn asked(&mut self, ends: Ends, mad: &CmMad, req: &SidrReq) {
         let answer = match self.datagrams.get(&req.service_id) {
+            _ if !self.config.pkeys.admits(req.pkey) => {
+                self.counters.wrong_pkey += 1;
+                let (request_id, service_id) = (req.request_id, req.service_id);
+                let rejected =
+                    SidrRep { request_id, service_id, status: SidrStatus::REJECTED, ..SidrRep::default() };
+                Some(CmMad::new(mad.transaction_id, rejected))
+            }
             Some(offer) => {
                 self.counters.resolved += 1;
                 let rep = SidrRep {

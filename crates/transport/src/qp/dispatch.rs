@@ -79,8 +79,8 @@ impl QueuePair {
         window: &mut Window,
         host: &mut H,
     ) {
-        if !packet.pkey.admits(self.connection.pkey) {
-            self.counters.wrong_service += 1;
+        if !self.is_of_partition(packet.pkey) {
+            self.counters.wrong_pkey += 1;
             return;
         }
         self.counters.congestion_marks += u64::from(packet.fecn);

@@ -35,6 +35,7 @@ impl QueuePair {
             .with_dest_qpn(connection.dest_qpn)
             .with_rate_limit(self.pacer.allowed());
         now.current_state = self.state;
+        now.pkey_index = self.pkey_index;
         now.draining = self.state == State::Sqd && !self.is_drained();
         now
     }
@@ -98,8 +99,9 @@ impl QueuePair {
         if given.contains(AttributeMask::PORT) && attributes.port != 1 {
             return Err(ModifyError::NoSuchPort { given: attributes.port });
         }
-        if given.contains(AttributeMask::PKEY_INDEX) && attributes.pkey_index != 0 {
-            return Err(ModifyError::NoSuchPKey { given: attributes.pkey_index });
+        if given.contains(AttributeMask::PKEY_INDEX) && self.pkeys.get(attributes.pkey_index.into()).is_none()
+        {
+            return Err(ModifyError::NoSuchPKey { given: attributes.pkey_index, len: self.pkeys.len() });
         }
         // IBA 10.3.1.5: nothing changes under messages that are still on their way.
         let changes = given.difference(AttributeMask::STATE.union(AttributeMask::CUR_STATE));
@@ -133,6 +135,12 @@ impl QueuePair {
 
     fn set_attributes(&mut self, attributes: &Attributes) {
         let mask = attributes.mask;
+        if mask.contains(AttributeMask::PKEY_INDEX)
+            && let Some(key) = self.pkeys.get(attributes.pkey_index.into())
+        {
+            self.pkey_index = attributes.pkey_index;
+            self.connection.pkey = key;
+        }
         let connection = &mut self.connection;
         let mut set = |bit: AttributeMask, apply: &dyn Fn(&mut Connection)| {
             if mask.contains(bit) {

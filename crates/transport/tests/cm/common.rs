@@ -10,7 +10,7 @@ use ferroce_transport::cm::{
 use ferroce_wire::mad::{
     CmMad, CmMessage, CommId, IpCmHeader, IpPair, PortSpace, Rep, Req, ReqPath, ServiceId, Timeout,
 };
-use ferroce_wire::{PathMtu, Psn, Qpn};
+use ferroce_wire::{PKeyTable, PathMtu, Psn, Qpn};
 
 pub(crate) const SERVICE: ServiceId = ServiceId::rdma_ip(PortSpace::Tcp, 7174);
 pub(crate) const RESPONSE: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ pub(crate) fn turned(ends: Ends) -> Ends {
 }
 
 pub(crate) fn manager(number: u8, limits: Limits) -> Manager {
-    let config = Config { limits, slot: number, path_mtu: PathMtu::B1024 };
+    let config = Config { limits, slot: number, path_mtu: PathMtu::B1024, pkeys: PKeyTable::DEFAULT };
     Manager::new(config, chance(u64::from(number)))
 }
 

@@ -8,7 +8,7 @@ use ferroce_transport::cm::{
     Accept, Config, Connect, DatagramService, End, Ends, Event, Failure, Limits, Manager, Patience, Query,
 };
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason};
-use ferroce_wire::{Frame, PathMtu, Qpn, Role};
+use ferroce_wire::{Frame, PKeyTable, PathMtu, Qpn, Role};
 
 use crate::common::{only, patience, requested, sent, turned};
 
@@ -37,7 +37,8 @@ fn heard(name: &str) -> Vec<Heard> {
 }
 
 fn manager(path_mtu: PathMtu) -> Manager {
-    Manager::new(Config { limits: Limits::default(), slot: 3, path_mtu }, crate::common::chance(3))
+    let config = Config { limits: Limits::default(), slot: 3, path_mtu, pkeys: PKeyTable::DEFAULT };
+    Manager::new(config, crate::common::chance(3))
 }
 
 const NOW: Time = Time::from_nanos(1);

@@ -71,7 +71,7 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
         end_to_end_flow_control: true,
         retry_count: options.qp.retry_count,
         rnr_retry_count: options.qp.rnr_retry,
-        pkey: PKey::DEFAULT,
+        pkey: pkey(qp, options)?,
         path_mtu: path_mtu.code(),
         srq: qp.as_device().shared_queue().is_some(),
         primary,
@@ -87,6 +87,17 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
     let watcher = Arc::clone(&link);
     let id = manager.connect(&wish, watcher).map_err(CmError::NoRoom)?;
     Ok(Connecting::new(Attempt { nic: nic.clone(), manager, id, link, limit: options.limit() }))
+}
+
+/// The P_Key that a connection will have.
+fn pkey(qp: &QueuePair, options: &CmOptions) -> Result<PKey, CmError> {
+    let refused = |error| CmError::QueuePair { qpn: qp.qpn(), error };
+    let index = match options.qp.pkey_index {
+        Some(index) => index,
+        None => qp.query().map_err(refused)?.attributes.pkey_index,
+    };
+    let table = qp.domain().nic.pkeys();
+    table.get(index.into()).ok_or(CmError::NoSuchPKey { given: index, len: table.len() })
 }
 
 /// A connection that is being set up: wait for it, await it, or poll it. Dropping it gives the attempt up.

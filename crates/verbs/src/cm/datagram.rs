@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll};
 use ferroce_device::cm::{ConnectionManager, Inquiry, ListeningTo, Notice, Watcher};
 use ferroce_transport::cm::{DatagramService as Offer, Ends, Event, Query};
 use ferroce_wire::mad::{CommId, Opaque, PortSpace, ServiceId, SidrReq};
-use ferroce_wire::{Gid, PKey, QKey, Qpn, Service};
+use ferroce_wire::{Gid, QKey, Qpn, Service};
 
 use super::connecting::ip_private_data;
 use super::error::{CmError, ListenError};
@@ -69,7 +69,7 @@ pub struct DatagramPeer {
 }
 
 /// Asks a peer which queue pair takes datagrams for a port, from one of our addresses. Of the options, the
-/// private data (at most 180 bytes) and the limits count.
+/// private data (at most 180 bytes), the limits and the P_Key count.
 ///
 /// # Errors
 /// What is in the way. It returns within [`CmOptions::timeout`].
@@ -95,7 +95,9 @@ pub fn start_resolve(
     let nic = context.as_device();
     let (_, private_data) = ip_private_data(nic, (from, peer.ip()), &options.private_data)?;
     let service_id = ServiceId::rdma_ip(PortSpace::Udp, peer.port());
-    let req = SidrReq { pkey: PKey::DEFAULT, service_id, private_data, ..SidrReq::default() };
+    let index = options.qp.pkey_index.unwrap_or(0);
+    let pkey = nic.pkey(index.into()).ok_or(CmError::NoSuchPKey { given: index, len: nic.pkeys().len() })?;
+    let req = SidrReq { pkey, service_id, private_data, ..SidrReq::default() };
     let ends = Ends { local: from, remote: peer.ip() };
     let manager = nic.connections().map_err(|error| CmError::system(&error))?;
     let question = Arc::new(Question { peer, answer: Notice::new(None) });

@@ -122,6 +122,14 @@ pub enum CmError {
         #[source]
         error: QpError,
     },
+    /// There is no such P_Key.
+    #[error("P_Key index {given} does not exist; the port has {len}, from index 0 on")]
+    NoSuchPKey {
+        /// What was given.
+        given: u16,
+        /// How many there are.
+        len: usize,
+    },
     /// The device has no room for another connection.
     #[error(transparent)]
     NoRoom(Refused),

@@ -127,9 +127,12 @@ impl ConnectRequest {
         // Packets come from the address that was asked, whichever the queue pair had in mind.
         let sgid_index = self.nic.gid_index(ends.local).unwrap_or(qp.gid_index);
         let psn = qp.local_address().psn;
+        // What is not of a partition of ours was rejected before.
+        let pkey_index = self.nic.pkeys().index_for(req.pkey).and_then(|index| u16::try_from(index).ok());
         let works = ConnectOptions {
             traffic_class: req.primary.traffic_class,
             retry_count: req.retry_count,
+            pkey_index,
             ..options.qp
         };
         let steps = Steps::new(qp.as_device(), psn, works, (ends.remote, sgid_index), self.path_mtu());

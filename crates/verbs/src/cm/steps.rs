@@ -105,6 +105,9 @@ impl Steps {
             .with_path_mtu(self.path_mtu)
             .with_dest_qpn(peer.qpn)
             .with_rq_psn(self.psn);
+        if let Some(index) = options.pkey_index {
+            rtr = rtr.with_pkey_index(index);
+        }
         let mut rts = Attributes::to(State::Rts).with_sq_psn(peer.psn);
         if qp.service() == Service::Rc {
             rtr = rtr.with_max_dest_rd_atomic(depths.responder).with_min_rnr_timer(options.min_rnr_timer);

@@ -162,7 +162,7 @@ pub(crate) fn what_the_device_does_not_have(rig: &Rig) {
     };
     assert_eq!(modify(&init.with_pkey_index(0).with_port(2)), ModifyError::NoSuchPort { given: 2 });
     assert_eq!(modify(&init.with_pkey_index(0).with_port(0)), ModifyError::NoSuchPort { given: 0 });
-    assert_eq!(modify(&init.with_pkey_index(1).with_port(1)), ModifyError::NoSuchPKey { given: 1 });
+    assert_eq!(modify(&init.with_pkey_index(1).with_port(1)), ModifyError::NoSuchPKey { given: 1, len: 1 });
     assert_eq!(a.qp.state(), State::Reset);
 }
 
