@@ -256,7 +256,7 @@ fn wc_of(completion: &Completion) -> ibv_wc {
         wr_id: completion.id,
         status: c_int::from(completion.status.code()),
         opcode: c_int::from(completion.kind.code()),
-        vendor_err: 0,
+        vendor_err: vendor_error_of(completion),
         byte_len: completion.byte_len,
         imm_data: immediate_of(completion),
         qp_num: completion.qpn.get(),
@@ -291,4 +291,9 @@ pub(crate) const fn flags_of(completion: &Completion) -> c_uint {
         flags |= IBV_WC_GRH;
     }
     flags
+}
+
+/// The code that is behind the status of failed work, 0 if there is none.
+pub(crate) fn vendor_error_of(completion: &Completion) -> u32 {
+    completion.vendor_code.map_or(0, |code| code.code().into())
 }

@@ -161,7 +161,7 @@ macro_rules! fields {
 
 fields! {
     read_opcode: c_int = |completion| c_int::from(completion.kind.code());
-    read_vendor_err: u32 = |_| 0;
+    read_vendor_err: u32 = |completion| crate::cq::vendor_error_of(completion);
     read_byte_len: u32 = |completion| completion.byte_len;
     read_imm_data: u32 = immediate_of;
     read_qp_num: u32 = |completion| completion.qpn.get();

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ferroce_progress::{Sleepers, Spin};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
-use ferroce_transport::{Completion, Level, Status, Time, TimeSource, WorkKind};
+use ferroce_transport::{Completion, Level, Status, Time, TimeSource, VendorCode, WorkKind};
 use ferroce_wire::{Qpn, Rkey};
 
 use crate::engine::qp_shared::QpShared;
@@ -38,6 +38,8 @@ const SOLICITED: u64 = 1 << 19;
 const TIME_SOURCE: u32 = 20;
 const TIME_SOURCES: [TimeSource; 4] =
     [TimeSource::Turn, TimeSource::Kernel, TimeSource::AfterCall, TimeSource::Unsure];
+/// Where the vendor code stands.
+const VENDOR_CODE: u32 = 24;
 /// Where the source port stands.
 const SOURCE_PORT: u32 = 32;
 
@@ -64,6 +66,7 @@ fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
         head |= (source.unwrap_or(0) as u64) << TIME_SOURCE;
         time = completion.time;
     }
+    head |= u64::from(completion.vendor_code.map_or(0, VendorCode::code)) << VENDOR_CODE;
     head |= u64::from(completion.source_port.map_or(0, NonZeroU16::get)) << SOURCE_PORT;
     let source = completion.source_qp.map_or(0, Qpn::get);
     [
@@ -83,6 +86,7 @@ fn decode(words: &[u64; WORDS]) -> Completion {
     Completion {
         id,
         status: Status::from_code(head as u8).unwrap_or(Status::LocalQpOperation),
+        vendor_code: VendorCode::from_code((head >> VENDOR_CODE) as u8),
         kind: WorkKind::from_code((head >> 8) as u8).unwrap_or(WorkKind::Send),
         byte_len: lengths as u32,
         imm: (head & HAS_IMM != 0).then_some(extra),
@@ -613,6 +617,7 @@ mod tests {
         let plain = Completion {
             id: u64::MAX - 5,
             status: Status::Success,
+            vendor_code: None,
             kind: WorkKind::ReceiveWithImm,
             byte_len: u32::MAX,
             imm: Some(0),
@@ -635,6 +640,7 @@ mod tests {
         };
         let mut all = vec![plain, invalidated];
         all.extend(Status::ALL.map(|status| Completion { status, ..invalidated }));
+        all.extend(VendorCode::ALL.iter().map(|code| Completion { vendor_code: Some(*code), ..plain }));
         for completion in all {
             let time = Time::from_nanos(123_456_789_012);
             assert_eq!(decode(&encode(&completion, time)), Completion { time, ..completion });

@@ -10,6 +10,7 @@ use thiserror::Error;
 
 use crate::status::{Status, WorkKind};
 use crate::time::Time;
+use crate::vendor::VendorCode;
 
 /// The end of one work request.
 ///
@@ -20,6 +21,8 @@ pub struct Completion {
     pub id: u64,
     /// How it ended.
     pub status: Status,
+    /// What is behind the status of a failed request; in C `vendor_err`.
+    pub vendor_code: Option<VendorCode>,
     /// What it was. Of a failed request this is not reliable on other devices.
     pub kind: WorkKind,
     /// Bytes received or read. A datagram counts the 40 bytes of its header too.
@@ -63,6 +66,7 @@ impl Completion {
     pub const EMPTY: Self = Self {
         id: 0,
         status: Status::Success,
+        vendor_code: None,
         kind: WorkKind::Send,
         byte_len: 0,
         imm: None,
@@ -82,7 +86,10 @@ impl Completion {
     pub const fn result(&self) -> Result<&Self, WorkError> {
         match self.status {
             Status::Success => Ok(self),
-            status => Err(WorkError { id: self.id, qpn: self.qpn, kind: self.kind, status }),
+            status => {
+                let Self { id, qpn, kind, vendor_code, .. } = *self;
+                Err(WorkError { id, qpn, kind, status, vendor_code })
+            }
         }
     }
 
@@ -136,7 +143,7 @@ pub enum Classified {
 
 /// Work that failed: which, why, and what to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("work {id} ({kind:?}) of queue pair {qpn}: {status}; {}", self.next_step())]
+#[error("work {id} ({kind:?}) of queue pair {qpn}: {status}{}; {}", Behind(*vendor_code), self.next_step())]
 pub struct WorkError {
     /// The program's name for the request.
     pub id: u64,
@@ -146,6 +153,20 @@ pub struct WorkError {
     pub kind: WorkKind,
     /// Why it failed.
     pub status: Status,
+    /// What is behind the status; in C `vendor_err`.
+    pub vendor_code: Option<VendorCode>,
+}
+
+/// What is behind a status, as it follows it.
+struct Behind(Option<VendorCode>);
+
+impl core::fmt::Display for Behind {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self.0 {
+            Some(code) => write!(f, " ({code})"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl WorkError {

@@ -11,6 +11,7 @@ use crate::pacing::Pacer;
 use crate::planted::{Bug, is_planted};
 use crate::status::{Status, WorkKind};
 use crate::time::Time;
+use crate::vendor::VendorCode;
 use crate::window::Window;
 use crate::work::{Access, SendOp};
 
@@ -76,6 +77,11 @@ impl Connection {
     #[expect(clippy::cast_possible_truncation, reason = "at most 4096")]
     pub(crate) const fn mtu_bytes(&self) -> u32 {
         self.mtu.bytes() as u32
+    }
+
+    /// A completion of this queue pair for work that failed.
+    pub(crate) const fn failure(&self, id: u64, code: VendorCode, kind: WorkKind) -> Completion {
+        Completion { vendor_code: Some(code), ..self.completion(id, code.status(), kind) }
     }
 
     /// A completion of this queue pair with nothing to tell but how it ended.

@@ -10,6 +10,7 @@ use crate::planted::{Bug, is_planted};
 use crate::queue::{Receive, ReceiveQueue};
 use crate::status::{Status, WorkKind};
 use crate::transmit::Gather;
+use crate::vendor::VendorCode;
 
 /// No message is longer (IBA 9.7.2).
 pub(crate) const MAX_MESSAGE: u32 = 1 << 31;
@@ -187,12 +188,12 @@ impl Inbound {
         }
     }
 
-    /// The message is given up: its receive, if it took one, ends with this status.
-    pub(crate) fn abandon<H: Host>(&mut self, status: Status, cx: &mut Context<'_, H>) {
+    /// The message is given up: its receive, if it took one, fails for this.
+    pub(crate) fn abandon<H: Host>(&mut self, code: VendorCode, cx: &mut Context<'_, H>) {
         self.message = Message::None;
         if self.taken {
             self.taken = false;
-            let completion = cx.connection.completion(self.receive.id(), status, WorkKind::Receive);
+            let completion = cx.connection.failure(self.receive.id(), code, WorkKind::Receive);
             cx.host.complete_receive(completion);
         }
     }
@@ -209,12 +210,13 @@ impl Inbound {
 
     /// Every receive that waits ends as flushed. Those of a shared queue stay there.
     pub(crate) fn flush<H: Host>(&mut self, cx: &mut Context<'_, H>) {
-        self.abandon(Status::Flushed, cx);
+        self.abandon(VendorCode::FlushedUnderWay, cx);
         if is_planted(Bug::ReceivesNotFlushed) {
             return;
         }
         while self.queue.pop_into(&mut self.receive) {
-            let completion = cx.connection.completion(self.receive.id(), Status::Flushed, WorkKind::Receive);
+            let completion =
+                cx.connection.failure(self.receive.id(), VendorCode::FlushedUnderWay, WorkKind::Receive);
             cx.host.complete_receive(completion);
         }
     }

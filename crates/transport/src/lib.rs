@@ -47,6 +47,7 @@ mod status;
 mod time;
 mod transmit;
 mod unreliable;
+mod vendor;
 mod window;
 mod work;
 
@@ -64,6 +65,7 @@ pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use status::{Status, WorkKind};
 pub use time::Time;
 pub use transmit::{Acks, DataSink, Destination, Gather, PayloadSource, Transmit};
+pub use vendor::VendorCode;
 pub use window::{Window, true_size};
 pub use work::{
     Access, Bind, Data, DatagramDest, MaskedAdd, MaskedSwap, ReceiveRequest, Remote, SendFlags, SendOp,

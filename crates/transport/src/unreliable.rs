@@ -5,15 +5,16 @@ use core::num::NonZeroU16;
 use ferroce_wire::{Body, Datagram, Deth, Imm, Msn, Packet, PayloadLen, Psn, Reth, UcRequest};
 
 use crate::arrival::{Arrival, Fault};
-use crate::completion::Envelope;
+use crate::completion::{Completion, Envelope};
 use crate::connection::{Connection, Context, Failed};
-use crate::host::Host;
+use crate::host::{Denied, Host};
 use crate::inbound::Inbound;
 use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::requester::segment;
 use crate::status::Status;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
+use crate::vendor::VendorCode;
 use crate::work::{SendFlags, SendOp, SendRequest};
 
 /// The sending half: work leaves packet by packet and is done when its last packet is.
@@ -63,7 +64,7 @@ impl Sender {
         if let Some(work) = self.queue.get(self.queue.head())
             && self.sent == work.packets
         {
-            self.finish(Status::Success, cx);
+            self.finish(None, cx);
         }
         if self.draining && !self.drained_reported && self.sent == 0 {
             self.drained_reported = true;
@@ -77,21 +78,26 @@ impl Sender {
         self.sent == 0 || head.is_none_or(|work| self.sent == work.packets)
     }
 
-    fn finish<H: Host>(&mut self, status: Status, cx: &mut Context<'_, H>) {
+    /// The oldest work is done, or failed for this.
+    fn finish<H: Host>(&mut self, failed: Option<VendorCode>, cx: &mut Context<'_, H>) {
         self.sent = 0;
         let Some(work) = self.queue.pop() else { return };
         let wanted = work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all;
-        if wanted || status != Status::Success {
-            let mut completion = cx.connection.completion(work.id, status, work.op.kind());
-            completion.byte_len = if status == Status::Success { work.length } else { 0 };
-            cx.complete_send(completion);
-        }
+        let completion = match failed {
+            Some(code) => cx.connection.failure(work.id, code, work.op.kind()),
+            None if wanted => {
+                let done = cx.connection.completion(work.id, Status::Success, work.op.kind());
+                Completion { byte_len: work.length, ..done }
+            }
+            None => return,
+        };
+        cx.complete_send(completion);
     }
 
     /// Everything that is still posted ends as flushed.
     pub(crate) fn flush<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         while self.queue.len() > 0 {
-            self.finish(Status::Flushed, cx);
+            self.finish(Some(VendorCode::FlushedUnderWay), cx);
         }
     }
 
@@ -112,8 +118,8 @@ impl Sender {
                 cx.counters.requests_sent += 1;
                 Ok(Some(chosen))
             }
-            Err(status) => {
-                self.finish(status, cx);
+            Err(code) => {
+                self.finish(Some(code), cx);
                 Err(Failed)
             }
         }
@@ -140,7 +146,7 @@ impl Sender {
         number: u32,
         work: &SendWork,
         cx: &mut Context<'_, H>,
-    ) -> Result<Chosen, Status> {
+    ) -> Result<Chosen, VendorCode> {
         let connection = cx.connection;
         let mtu = u64::from(connection.mtu_bytes());
         let offset = u64::from(self.sent) * mtu;
@@ -148,7 +154,7 @@ impl Sender {
         if self.queue.inline(number).is_none() {
             for piece in Gather::new(self.queue.sges(number), offset, len) {
                 let allowed = cx.host.check_local(connection.domain, piece, false);
-                allowed.map_err(|_| Status::LocalProtection)?;
+                allowed.map_err(VendorCode::local)?;
             }
         }
         let payload = PayloadLen(usize::try_from(len).unwrap_or_default());
@@ -275,11 +281,11 @@ impl UcReceiver {
                 cx.counters.uc_refused += 1;
             }
             Fault::TooLong => {
-                self.inbound.abandon(Status::LocalLength, cx);
+                self.inbound.abandon(VendorCode::ReceiveTooShort, cx);
                 return Err(Failed);
             }
-            Fault::Receive(_) => {
-                self.inbound.abandon(Status::LocalProtection, cx);
+            Fault::Receive(denied) => {
+                self.inbound.abandon(VendorCode::local(denied), cx);
                 return Err(Failed);
             }
         }
@@ -328,11 +334,12 @@ pub(crate) fn handle_datagram<H: Host>(
             Ok(())
         }
         Err(Fault::TooLong) => {
-            inbound.abandon(Status::LocalLength, cx);
+            inbound.abandon(VendorCode::ReceiveTooShort, cx);
             Err(Failed)
         }
-        Err(_) => {
-            inbound.abandon(Status::LocalProtection, cx);
+        Err(fault) => {
+            let denied = if let Fault::Receive(denied) = fault { denied } else { Denied::NotPermitted };
+            inbound.abandon(VendorCode::local(denied), cx);
             Err(Failed)
         }
     }

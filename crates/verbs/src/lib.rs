@@ -131,6 +131,6 @@ pub use ferroce_device::{
 pub use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, Classified, Completion, Completions, Counters, Denied, DomainId,
     Event, Level, MaskedAdd, MaskedSwap, ModifyError, PostError as PostRefusal, QpTotals, SharedQueueId,
-    State, Status, Time, TimeSource, WorkError, WorkKind,
+    State, Status, Time, TimeSource, VendorCode, WorkError, WorkKind,
 };
 pub use ferroce_wire::{Gid, Lkey, PKey, PathMtu, Psn, QKey, Qpn, Rkey, Service};

@@ -8,7 +8,8 @@ use crate::posting::{PostError, PostListError, PostRules};
 use crate::qp::{Hold, Machine, QueuePair};
 use crate::queue::SendQueue;
 use crate::state::State;
-use crate::status::{Status, WorkKind};
+use crate::status::WorkKind;
+use crate::vendor::VendorCode;
 use crate::window::Window;
 use crate::work::{ReceiveRequest, SendRequest};
 
@@ -124,7 +125,7 @@ impl QueuePair {
             let length = rules.check_send(request).map_err(|error| PostListError::new(index, error))?;
             if flushes {
                 let (id, kind) = (request.id, request.op.kind());
-                host.complete_send(self.connection.completion(id, Status::Flushed, kind));
+                host.complete_send(self.connection.failure(id, VendorCode::PostedInError, kind));
                 continue;
             }
             if index >= free {
@@ -151,7 +152,8 @@ impl QueuePair {
     ) -> Result<(), PostError> {
         self.rules().check_receive(request)?;
         if self.state == State::Err {
-            let completion = self.connection.completion(request.id, Status::Flushed, WorkKind::Receive);
+            let completion =
+                self.connection.failure(request.id, VendorCode::PostedInError, WorkKind::Receive);
             host.complete_receive(completion);
             return Ok(());
         }

@@ -10,6 +10,7 @@ use crate::queue::SendWork;
 use crate::rc::requester::{Requester, cost, packet_cost, packets_at_once, packets_between};
 use crate::status::Status;
 use crate::transmit::Gather;
+use crate::vendor::VendorCode;
 use crate::work::{SendFlags, SendOp};
 
 /// How far an acknowledgement reached.
@@ -33,6 +34,7 @@ impl Requester {
             return Ok(());
         }
         cx.counters.responses_received += 1;
+        self.heard = true;
         match response {
             Response::Acknowledge(aeth) => match aeth.syndrome {
                 Syndrome::Ack(_) => self.handle_ack(psn, aeth, cx),
@@ -107,17 +109,17 @@ impl Requester {
         if self.acknowledge_before(psn, cx)? == Reached::MissingAnswer {
             return self.miss_answer(cx);
         }
-        let status = match code {
+        let failed = match code {
             NakCode::SequenceError => {
                 cx.counters.nak_sequence_received += 1;
                 return self.rewind(psn, cx);
             }
-            NakCode::InvalidRequest | NakCode::InvalidRdRequest => Status::RemoteInvalidRequest,
-            NakCode::RemoteAccess => Status::RemoteAccess,
-            NakCode::RemoteOperation => Status::RemoteOperation,
+            NakCode::InvalidRequest | NakCode::InvalidRdRequest => VendorCode::NakInvalidRequest,
+            NakCode::RemoteAccess => VendorCode::NakRemoteAccess,
+            NakCode::RemoteOperation => VendorCode::NakRemoteOperation,
         };
         cx.counters.nak_fatal_received += 1;
-        Err(self.fail_oldest(status, cx))
+        Err(self.fail_oldest(failed, cx))
     }
 
     /// Something later was answered, so the answer of the oldest READ or atomic is lost
@@ -154,7 +156,9 @@ impl Requester {
             _ => is_planted(Bug::ReadAnswerToWrite),
         };
         if !is_answer {
-            return Err(self.fail_oldest(Status::BadResponse, cx));
+            let asked = matches!(work.op, SendOp::Read(_) | SendOp::AtomicWrite(_));
+            let code = if asked { VendorCode::AnswerLength } else { VendorCode::AnswerKind };
+            return Err(self.fail_oldest(code, cx));
         }
         let offset = u64::from(done) * u64::from(cx.connection.mtu_bytes());
         self.place_answer(offset, payload, cx)?;
@@ -176,7 +180,7 @@ impl Requester {
         }
         let Some(&work) = self.queue.get(self.queue.head()) else { return Ok(()) };
         if !work.op.is_atomic() && !is_planted(Bug::AtomicAnswerToRead) {
-            return Err(self.fail_oldest(Status::BadResponse, cx));
+            return Err(self.fail_oldest(VendorCode::AnswerKind, cx));
         }
         self.place_answer(0, &original.to_ne_bytes(), cx)?;
         self.learn_credits(aeth);
@@ -214,8 +218,8 @@ impl Requester {
                 .host
                 .check_local(cx.connection.domain, piece, true)
                 .and_then(|()| cx.host.write_local(piece.lkey, piece.address, part));
-            if placed.is_err() {
-                return Err(self.fail_oldest(Status::LocalProtection, cx));
+            if let Err(denied) = placed {
+                return Err(self.fail_oldest(VendorCode::local(denied), cx));
             }
             rest = after;
         }
@@ -308,10 +312,10 @@ impl Requester {
     /// Completes all work at the head of the queue that is done.
     pub(crate) fn retire<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Failed> {
         while let Some(work) = self.queue.get(self.queue.head()) {
-            if let Some((number, status)) = self.blocked
+            if let Some((number, code)) = self.blocked
                 && number == self.queue.head()
             {
-                return Err(self.fail_oldest(status, cx));
+                return Err(self.fail_oldest(code, cx));
             }
             let is_done = match work.packets {
                 0 => work.executed,
@@ -352,10 +356,10 @@ impl Requester {
         self.una == self.high && next.is_none_or(|work| work.first_psn == self.cursor.psn)
     }
 
-    /// The oldest work ends with this status; the rest is for the queue pair to flush.
-    pub(crate) fn fail_oldest<H: Host>(&mut self, status: Status, cx: &mut Context<'_, H>) -> Failed {
+    /// The oldest work fails for this; the rest is for the queue pair to flush.
+    pub(crate) fn fail_oldest<H: Host>(&mut self, code: VendorCode, cx: &mut Context<'_, H>) -> Failed {
         if let Some(work) = self.queue.pop() {
-            cx.complete_send(cx.connection.completion(work.id, status, work.op.kind()));
+            cx.complete_send(cx.connection.failure(work.id, code, work.op.kind()));
         }
         Failed
     }
@@ -363,7 +367,7 @@ impl Requester {
     /// Everything that is still posted ends as flushed.
     pub(crate) fn flush<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         while self.queue.len() > 0 {
-            let _: Failed = self.fail_oldest(Status::Flushed, cx);
+            let _: Failed = self.fail_oldest(VendorCode::FlushedUnderWay, cx);
         }
         self.clear(cx.window);
     }

@@ -20,8 +20,8 @@ use crate::planted::{Bug, is_planted};
 use crate::queue::{SendQueue, SendWork};
 use crate::rc::atomic::Atomic;
 use crate::rc::retry::Retry;
-use crate::status::Status;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
+use crate::vendor::VendorCode;
 use crate::window::{Window, true_size};
 use crate::work::{Remote, SendFlags, SendOp, SendRequest};
 
@@ -44,7 +44,9 @@ pub(crate) struct Requester {
     /// What the packets between `una` and `cursor` cost in the window.
     pub(crate) in_flight: u32,
     /// Work that failed here; it completes when everything before it has.
-    pub(crate) blocked: Option<(u32, Status)>,
+    pub(crate) blocked: Option<(u32, VendorCode)>,
+    /// The peer has answered on this connection.
+    pub(crate) heard: bool,
     /// From this packet on up to the cursor every one has asked for an acknowledgement.
     pub(crate) asked_from: Option<Psn>,
     /// The last message for which the responder has a receive, if it counts them.
@@ -87,6 +89,7 @@ impl Requester {
             reads: 0,
             in_flight: 0,
             blocked: None,
+            heard: false,
             asked_from: None,
             credit_limit: None,
             retry: Retry::default(),
@@ -103,6 +106,7 @@ impl Requester {
         self.high = psn;
         self.cursor = Cursor { work: self.queue.head(), psn };
         self.retry.begin(connection);
+        self.heard = false;
     }
 
     /// Forgets everything that was posted.
@@ -264,8 +268,8 @@ impl Requester {
                     self.commit(&work, &mut chosen, packets, cost, cx);
                     return Ok(Some(chosen));
                 }
-                Err(status) => {
-                    self.blocked = Some((number, status));
+                Err(code) => {
+                    self.blocked = Some((number, code));
                     self.retire(cx)?;
                 }
             }
@@ -374,14 +378,14 @@ impl Requester {
         if !work.executed {
             work.executed = true;
             let result = match &work.op {
-                SendOp::BindWindow(bind) => cx.host.bind(by, bind).map_err(|_| Status::WindowBind),
+                SendOp::BindWindow(bind) => cx.host.bind(by, bind).map_err(VendorCode::bind),
                 SendOp::LocalInvalidate(rkey) => {
-                    cx.host.invalidate(by, *rkey).map_err(|_| Status::LocalQpOperation)
+                    cx.host.invalidate(by, *rkey).map_err(|_| VendorCode::InvalidateRefused)
                 }
                 _ => Ok(()),
             };
-            if let Err(status) = result {
-                self.blocked = Some((number, status));
+            if let Err(code) = result {
+                self.blocked = Some((number, code));
                 return;
             }
         }
@@ -396,7 +400,7 @@ impl Requester {
         done: u32,
         packets: u32,
         cx: &mut Context<'_, H>,
-    ) -> Result<Chosen, Status> {
+    ) -> Result<Chosen, VendorCode> {
         let connection = cx.connection;
         let mtu = connection.mtu_bytes();
         let offset = u64::from(done) * u64::from(mtu);
@@ -437,19 +441,19 @@ impl Requester {
         offset: u64,
         len: u64,
         cx: &mut Context<'_, H>,
-    ) -> Result<(), Status> {
+    ) -> Result<(), VendorCode> {
         if self.queue.inline(number).is_some() {
             return Ok(());
         }
         for piece in Gather::new(self.queue.sges(number), offset, len) {
             let allowed = cx.host.check_local(cx.connection.domain, piece, false);
-            allowed.map_err(|_| Status::LocalProtection)?;
+            allowed.map_err(VendorCode::local)?;
         }
         Ok(())
     }
 
     /// The eight bytes of an ATOMIC WRITE.
-    fn operand<H: Host>(&self, number: u32, cx: &mut Context<'_, H>) -> Result<[u8; 8], Status> {
+    fn operand<H: Host>(&self, number: u32, cx: &mut Context<'_, H>) -> Result<[u8; 8], VendorCode> {
         let mut operand = [0; 8];
         if let Some(bytes) = self.queue.inline(number) {
             operand.copy_from_slice(bytes);
@@ -460,7 +464,7 @@ impl Requester {
         for piece in Gather::new(self.queue.sges(number), 0, 8) {
             let (part, after) = rest.split_at_mut(piece.length as usize);
             let read = cx.host.read_local(piece.lkey, piece.address, part);
-            read.map_err(|_| Status::LocalProtection)?;
+            read.map_err(VendorCode::local)?;
             rest = after;
         }
         Ok(operand)

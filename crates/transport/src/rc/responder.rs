@@ -21,8 +21,8 @@ use crate::inbound::{Inbound, MAX_MESSAGE};
 use crate::planted::{Bug, is_planted};
 use crate::rc::atomic::Atomic;
 use crate::rc::resources::{Answer, ReadAnswer, Resource, Resources};
-use crate::status::Status;
 use crate::transmit::{Acks, Destination, PayloadSource, Transmit};
+use crate::vendor::VendorCode;
 use crate::work::Access;
 
 #[derive(Debug)]
@@ -59,7 +59,7 @@ enum Refusal {
     /// For now: no receive is posted.
     NotReady,
     /// For good: the connection ends. The receive that was taken ends with this status.
-    ForGood(NakCode, Status),
+    ForGood(NakCode, VendorCode),
 }
 
 /// Packets that a peer may have under way at most, as far as this side believes.
@@ -358,9 +358,9 @@ impl Responder {
                 self.owed = Some(Owed { psn, answer: OwedAnswer::Rnr });
                 Ok(())
             }
-            Refusal::ForGood(code, status) => {
+            Refusal::ForGood(code, failed) => {
                 self.owed = Some(Owed { psn, answer: OwedAnswer::Nak(code) });
-                self.inbound.abandon(status, cx);
+                self.inbound.abandon(failed, cx);
                 match code {
                     NakCode::RemoteAccess => cx.host.event(cx.connection.qpn, Event::AccessError),
                     // Our own receive was at fault, and its completion has said so.
@@ -396,7 +396,7 @@ impl Responder {
                     // It is not tried again, and what comes after it has no answer any more.
                     self.resources.reset(0);
                     // Not the message that is arriving is at fault, but an earlier READ.
-                    self.refuse(psn, refusal.with_receive(Status::Flushed), cx)?;
+                    self.refuse(psn, refusal.with_receive(VendorCode::FlushedUnderWay), cx)?;
                     return Ok(None);
                 }
             };
@@ -579,12 +579,12 @@ fn count_answer<H>(syndrome: Syndrome, cx: &mut Context<'_, H>) {
 
 impl Refusal {
     /// The request breaks the protocol. A receive that its message has taken ends as well.
-    const INVALID: Self = Self::ForGood(NakCode::InvalidRequest, Status::LocalQpOperation);
+    const INVALID: Self = Self::ForGood(NakCode::InvalidRequest, VendorCode::MessageBrokenOff);
 
-    /// The same, but the receive that was taken ends with this status.
-    const fn with_receive(self, status: Status) -> Self {
+    /// The same, but the receive that was taken fails for this.
+    const fn with_receive(self, failed: VendorCode) -> Self {
         match self {
-            Self::ForGood(code, _) => Self::ForGood(code, status),
+            Self::ForGood(code, _) => Self::ForGood(code, failed),
             other => other,
         }
     }
@@ -594,10 +594,11 @@ impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
         match fault {
             Fault::Sequence | Fault::NotAllowed => Self::INVALID,
-            Fault::Length | Fault::TooLong => Self::ForGood(NakCode::InvalidRequest, Status::LocalLength),
+            Fault::Length => Self::ForGood(NakCode::InvalidRequest, VendorCode::PacketLength),
+            Fault::TooLong => Self::ForGood(NakCode::InvalidRequest, VendorCode::ReceiveTooShort),
             Fault::NoReceive => Self::NotReady,
             Fault::Key(denied) => denied.into(),
-            Fault::Receive(_) => Self::ForGood(NakCode::RemoteOperation, Status::LocalProtection),
+            Fault::Receive(denied) => Self::ForGood(NakCode::RemoteOperation, VendorCode::local(denied)),
         }
     }
 }
@@ -607,7 +608,7 @@ impl From<Denied> for Refusal {
         match denied {
             Denied::Misaligned => Self::INVALID,
             Denied::UnknownKey | Denied::OutOfRange | Denied::NotPermitted | Denied::WrongDomain => {
-                Self::ForGood(NakCode::RemoteAccess, Status::LocalAccess)
+                Self::ForGood(NakCode::RemoteAccess, VendorCode::access(denied))
             }
         }
     }

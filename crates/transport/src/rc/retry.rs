@@ -8,8 +8,8 @@ use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
-use crate::status::Status;
 use crate::time::Time;
+use crate::vendor::VendorCode;
 use crate::window::Window;
 
 /// A probe doubles its patience each time it is not answered, up to this many times.
@@ -203,7 +203,11 @@ impl Requester {
                 self.retry.retries_left = left;
                 Ok(())
             }
-            None => Err(self.fail_oldest(Status::RetryExceeded, cx)),
+            None => {
+                let heard = self.heard || cx.counters.direct_requests > 0;
+                let code = if heard { VendorCode::AnswersStopped } else { VendorCode::NeverAnswered };
+                Err(self.fail_oldest(code, cx))
+            }
         }
     }
 
@@ -276,7 +280,7 @@ impl Requester {
         if cx.connection.rnr_retry != 7 {
             match self.retry.rnr_left.checked_sub(1) {
                 Some(left) => self.retry.rnr_left = left,
-                None => return Err(self.fail_oldest(Status::RnrRetryExceeded, cx)),
+                None => return Err(self.fail_oldest(VendorCode::NoReceiveThere, cx)),
             }
         }
         self.go_back(psn, cx);

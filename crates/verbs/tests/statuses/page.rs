@@ -151,7 +151,7 @@ fn the_names_that_the_page_gives_exist() {
     assert_eq!(right, NAMES);
 }
 
-fn the_page() -> String {
+pub(crate) fn the_page() -> String {
     let path = path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/statuses.md");
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
