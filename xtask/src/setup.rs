@@ -40,10 +40,14 @@ const PACKAGES: &[Package] = &[
         binary: "valgrind",
         why: "counts the instructions of refusals for `cargo xtask bench`",
     },
+    Package { name: SERVICE, binary: "promtool", why: "scrapes `ferroce stat` and judges what it gets" },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },
 ];
+
+/// The package that would start a service when it is installed, and must not.
+const SERVICE: &str = "prometheus";
 
 /// Programs that know nothing of us.
 const STOCK: &str = "runs on the drop-in library";
@@ -183,6 +187,12 @@ fn is_debian_like(os_release: &str) -> bool {
 fn install(missing: &[&Package], sudo: bool) -> Result<()> {
     say!("setup: installing {}", names(missing));
     let mut output = String::new();
+    for package in missing.iter().filter(|package| package.name == SERVICE) {
+        // Tests start the program themselves, at addresses of their own; the service would listen at every address.
+        // Where there is no such manager of services, none is started.
+        let cmd = if sudo { Cmd::new("sudo").args(["-n", "systemctl"]) } else { Cmd::new("systemctl") };
+        let _ = cmd.args(["mask", package.name]).captured();
+    }
     for _ in 0..2 {
         // A failed update alone is no failure: one stale list need not concern our packages.
         let (_, update) = apt(sudo, &["update"], &[]).shown().captured()?;

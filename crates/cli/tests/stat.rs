@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use ferroce::{Access, CompletionQueue, Context, MemoryRegion, QueuePair, Service};
 use ferroce_device::{Config, Nic};
 use serde_json::Value;
 
@@ -101,6 +104,22 @@ fn who_cannot_be_asked_is_an_error() {
         (&["--once", "0"][..], "there is no process 0"),
         (&["--interval", "0"], "between 0.1 and 3600 seconds are possible"),
         (&["--interval", "soon"], "a number of seconds"),
+        (&["--count", "0"], "a number of tables, 1 or more"),
+        (&["--count", "many"], "a number of tables, 1 or more"),
+        (&["--count", "2", "--once"], "cannot be used with"),
+        (&["--json", "--queues"], "cannot be used with"),
+        (&["--prometheus", "--json"], "cannot be used with"),
+        (&["--prometheus", "--interval", "2"], "cannot be used with"),
+        (&["--prometheus", "--listen"], "cannot be used with"),
+        (&["--listen", "--count", "2"], "cannot be used with"),
+        (&["--listen=here"], "an address and a port"),
+        (&["--listen=127.0.0.1:65536"], "an address and a port"),
+        (&["--listen=0.0.0.0:0"], "say --allow-remote if that is wanted"),
+        (&["--listen=[::]:0"], "say --allow-remote if that is wanted"),
+        (&["--allow-remote"], "--listen"),
+        (&["--totals"], "--prometheus|--listen"),
+        (&["--prometheus", "0"], "there is no process 0"),
+        (&["--listen", "0"], "there is no process 0"),
     ] {
         let output = run(words);
         assert!(!output.status.success());
@@ -139,4 +158,129 @@ fn the_process_of_another_user_is_none_of_ours() {
         }
     }
     panic!("{text}");
+}
+
+/// A program of this process: a device with two queue pairs that are connected.
+fn program(last: u8) -> (Context, CompletionQueue, [QueuePair; 2], MemoryRegion) {
+    let context = Context::builder("lo").address([127, 0, 65, last]).open().unwrap();
+    let pd = context.protection_domain().unwrap();
+    let cq = context.completion_queue(64).unwrap();
+    let region = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
+    let pairs = [(); 2].map(|()| pd.queue_pair(Service::Rc).completion_queue(&cq).build().unwrap());
+    pairs[0].connect(&pairs[1].local_address()).unwrap();
+    pairs[1].connect(&pairs[0].local_address()).unwrap();
+    (context, cq, pairs, region)
+}
+
+/// What is told of this process at this address.
+fn told_of(last: u8, words: &[&str]) -> Value {
+    let pid = std::process::id().to_string();
+    let text = said(&[&["--json", "--once", "--interval", "0.1"], words, &[&pid]].concat());
+    let told: Value = serde_json::from_str(&text).unwrap();
+    let address = format!("127.0.65.{last}");
+    let mut all = told["processes"].as_array().unwrap().iter();
+    all.find(|process| process["address"] == address.as_str()).unwrap_or_else(|| panic!("{told}")).clone()
+}
+
+#[test]
+fn a_program_that_computes_and_does_not_poll_is_seen_with_what_waits_for_it() {
+    let (_context, cq, pairs, region) = program(21);
+    for _ in 0..5 {
+        pairs[0].write(region.slice(..8), region.remote().slice(8..16)).post().unwrap();
+    }
+    // From here on this thread only computes; the other process has to do with what the driver does.
+    let looking = std::thread::spawn(|| told_of(21, &[]));
+    let mut state = 1_u64;
+    while !looking.is_finished() {
+        state = std::hint::black_box(state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+    let told = looking.join().unwrap();
+    assert_eq!((&told["busy_engines"], &told["queue_pair_count"]), (&0.into(), &2.into()), "{told}");
+    assert_eq!(told["totals"]["send_completions"]["success"], 5, "{told}");
+    let first = told["queue_pairs"].as_array().unwrap().iter();
+    let first = first.clone().find(|pair| pair["qpn"] == pairs[0].qpn().get()).unwrap();
+    assert_eq!(
+        (&first["send_queue"]["now"], &first["send_queue"]["most"]),
+        (&5.into(), &5.into()),
+        "{first}"
+    );
+    let queues = told["completion_queues"].as_array().unwrap();
+    assert_eq!(
+        (queues.len(), &queues[0]["now"], &queues[0]["capacity"]),
+        (1, &5.into(), &64.into()),
+        "{told}"
+    );
+    drop(cq);
+}
+
+#[test]
+fn engines_that_are_never_at_rest_answer() {
+    let (_context, cq, pairs, region) = program(22);
+    let is_over = AtomicBool::new(false);
+    let answered = std::thread::scope(|threads| {
+        // Two threads are in the engine all the time, one of them with work.
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                if pairs[0].write(region.slice(..8), region.remote().slice(8..16)).post().is_err() {
+                    let _ = cq.poll_one();
+                }
+            }
+        });
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = cq.poll_one();
+            }
+        });
+        // A thread that the system keeps from running while it is inside cannot answer; that is not the rule.
+        let looks: Vec<Value> = (0..10).map(|_| told_of(22, &[])).collect();
+        is_over.store(true, Ordering::Relaxed);
+        looks
+    });
+    let whole = answered.iter().filter(|told| told["busy_engines"] == 0).count();
+    assert!(whole >= 5, "{answered:?}");
+    let seen = answered.iter().filter(|told| told["busy_engines"] == 0);
+    assert!(seen.clone().all(|told| told["queue_pair_count"] == 2), "{answered:?}");
+    let posted: Vec<u64> = seen.map(|told| told["totals"]["sends_posted"].as_u64().unwrap()).collect();
+    assert!(posted.is_sorted() && posted.first() < posted.last(), "{posted:?}");
+}
+
+#[test]
+fn tables_are_as_many_as_were_asked_for() {
+    let (_context, cq, pairs, region) = program(23);
+    pairs[0].write(region.slice(..8), region.remote().slice(8..16)).post().unwrap();
+    let pid = std::process::id().to_string();
+    let text = said(&["--interval", "0.1", "--count", "3", &pid]);
+    let ours = text.lines().filter(|line| line.contains("127.0.65.23 on lo: 2 queue pairs")).count();
+    assert_eq!(ours, 3, "{text}");
+    assert!(text.contains("  so far: 2 queue pairs made, 1 sends done, 0 receives completed"), "{text}");
+    let json = said(&["--json", "--interval", "0.1", "--count", "2", &pid]);
+    let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2, "{json}");
+    let queues = said(&["--queues", "--once", "--interval", "0.1", &pid]);
+    let number = pairs[0].qpn().to_string();
+    let line = queues.lines().find(|line| line.starts_with("SQ") && line.contains(&number));
+    let words: Vec<&str> = line.unwrap_or_else(|| panic!("{queues}")).split_whitespace().collect();
+    assert_eq!(words[2..4], ["1", "1"], "{queues}");
+    assert!(queues.lines().any(|line| line.starts_with("CQ")), "{queues}");
+    assert!(queues.lines().all(|line| line.len() <= 80), "{queues}");
+    drop(cq);
+}
+
+#[test]
+fn sums_outlive_queue_pairs_in_json_and_for_prometheus() {
+    let (context, cq, pairs, region) = program(24);
+    pairs[0].write(region.slice(..8), region.remote().slice(8..16)).post().unwrap();
+    cq.wait(Duration::from_secs(20)).unwrap().result().unwrap();
+    drop(pairs);
+    let told = told_of(24, &[]);
+    assert_eq!((&told["queue_pair_count"], &told["queue_pairs_made"]), (&0.into(), &2.into()), "{told}");
+    assert_eq!(told["totals"]["send_completions"]["success"], 1, "{told}");
+    let text = said(&["--prometheus", &std::process::id().to_string()]);
+    let sample = text.lines().find(|line| {
+        ["ferroce_completions_total{", "127.0.65.24", "queue=\"send\"", "status=\"success\""]
+            .iter()
+            .all(|part| line.contains(part))
+    });
+    assert!(sample.is_some_and(|line| line.ends_with("} 1")), "{text}");
+    drop(context);
 }

@@ -89,3 +89,79 @@ impl Sink for Gate {
         is_told
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use ferroce_sys::clock;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::nic::Nic;
+
+    /// A device, and a gate into its only engine.
+    fn gate(last: u8) -> (Nic, Arc<Gate>) {
+        let address = Some([127, 0, 48, last].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let gate = Arc::clone(nic.first_gate());
+        (nic, gate)
+    }
+
+    fn tells(gate: &Gate) -> bool {
+        gate.tell(&mut Report::default(), 10)
+    }
+
+    #[test]
+    fn a_free_engine_tells_at_once() {
+        let (_nic, gate) = gate(210);
+        assert!(tells(&gate));
+        assert!(lock(&gate.asked).is_none(), "without any mail");
+    }
+
+    #[test]
+    fn the_thread_inside_answers_for_its_engine() {
+        let (nic, gate) = gate(211);
+        let engines = nic.engines();
+        let mut visit = engines.enter(0);
+        visit.qps_made = 7;
+        let mut report = Report::default();
+        let told = thread::scope(|threads| {
+            let asking = threads.spawn(|| gate.tell(&mut report, 10));
+            let end = clock::now() + Duration::from_secs(20);
+            while engines.station(0).mail.is_empty() {
+                assert!(clock::now() < end, "no question came");
+                thread::yield_now();
+            }
+            visit.take_mail();
+            visit.leave();
+            asking.join().unwrap()
+        });
+        // The thread that asks may have been kept from running for longer than it waits.
+        assert!(!told || report.queue_pairs_made == 7);
+        assert!(told || lock(&gate.asked).as_ref().is_some_and(|question| question.is_answered()));
+    }
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_busy_and_has_one_question_in_its_mail() {
+        let (nic, gate) = gate(212);
+        let engines = nic.engines();
+        let mut visit = engines.enter(0);
+        assert!(!tells(&gate) && !tells(&gate));
+        let question = lock(&gate.asked).clone().unwrap();
+        assert_eq!(Arc::strong_count(&question), 3, "here, in the gate, and once in the mail");
+        visit.take_mail();
+        assert!(question.is_answered());
+        assert!(!tells(&gate), "that answer is an old one");
+        assert!(!Arc::ptr_eq(&question, lock(&gate.asked).as_ref().unwrap()));
+        visit.leave();
+        assert!(tells(&gate));
+    }
+
+    #[test]
+    fn a_device_that_is_gone_tells_nothing() {
+        let (nic, gate) = gate(213);
+        drop(nic);
+        assert!(!tells(&gate));
+    }
+}

@@ -54,7 +54,8 @@ struct Running {
     /// What the engines receive for. The sockets belong to the membership, which goes last.
     slots: Vec<Slot>,
     /// Where packets come in that others have forwarded to these slots.
-    _gates: Vec<Arc<Gate>>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "it is there to be held"))]
+    gates: Vec<Arc<Gate>>,
     member: Arc<Membership>,
     /// Connections, once there were any.
     connections: Mutex<Option<Managing>>,
@@ -242,6 +243,12 @@ impl Nic {
             });
         }
         sum
+    }
+
+    /// The gate of its first engine.
+    #[cfg(test)]
+    pub(crate) fn first_gate(&self) -> &Arc<Gate> {
+        &self.running.gates[0]
     }
 
     /// What the device and all its queue pairs have done so far.
@@ -609,7 +616,7 @@ impl Running {
         }
         let engines = Arc::new(Engines::new(stations, events, Arc::clone(&member)));
         let running = Self {
-            _gates: slots.iter().zip(0..).map(|(slot, index)| Gate::open(slot, &engines, index)).collect(),
+            gates: slots.iter().zip(0..).map(|(slot, index)| Gate::open(slot, &engines, index)).collect(),
             engines,
             sleepers,
             config,
