@@ -13,7 +13,8 @@ use crate::shape::{Link, Node, Shape};
 /// Nanoseconds of an hour: clocks of hosts are off by no more.
 const HOUR: u64 = 3_600_000_000_000;
 
-/// A network and all that is true of it. Programs under test get its [`Shape`], and what follows from the rest.
+/// A network and all that is true of it. Programs under test get its [`Shape`], and what follows from the
+/// rest.
 #[derive(Clone, Debug)]
 pub struct Fabric {
     shape: Shape,
@@ -104,7 +105,8 @@ impl Fabric {
         Self { background: loss, ..self }
     }
 
-    /// The same with clocks that are off by up to an hour, and too fast or too slow by up to so many millionths.
+    /// The same with clocks that are off by up to an hour, and too fast or too slow by up to so many
+    /// millionths.
     #[must_use]
     pub fn with_clocks(self, ppm: u32) -> Self {
         Self { drift: ppm.max(1), ..self }

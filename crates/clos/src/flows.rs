@@ -1,8 +1,8 @@
 //! Flow level: how each probe ends is drawn from the faults on its way, without any packet.
 //!
-//! A flow that meets nothing that has its times (flaps, stalls) is drawn from three chances. Others are followed probe
-//! by probe, from stall to stall. Nothing here is shared with the packet level but the fabric, the plan and the
-//! constants below, so that each can be held against the other.
+//! A flow that meets nothing that has its times (flaps, stalls) is drawn from three chances. Others are
+//! followed probe by probe, from stall to stall. Nothing here is shared with the packet level but the
+//! fabric, the plan and the constants below, so that each can be held against the other.
 
 use ferroce_probe::{HostFault, Invalid, Outcome, ProberConfig};
 use ferroce_sim::Dice;

@@ -1,6 +1,7 @@
 //! The hash by which a switch chooses among equal ways.
 
-/// What a switch looks at: addresses and source port. Protocol and destination port are the same in all packets.
+/// What a switch looks at: addresses and source port. Protocol and destination port are the same in all
+/// packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
     /// The RNIC that sends.

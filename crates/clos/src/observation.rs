@@ -1,4 +1,5 @@
-//! What agents report of a flow: how its probes ended. It is all that an analyzer gets, with traces and the shape.
+//! What agents report of a flow: how its probes ended. It is all that an analyzer gets, with traces and the
+//! shape.
 
 use ferroce_probe::Outcome;
 

@@ -99,7 +99,8 @@ fn neighbours(shape: &Shape, rnic: u32) -> impl Iterator<Item = u32> {
     (first..first + shape.rnics_per_tor()).filter(move |other| *other != rnic)
 }
 
-/// For RNIC `j` of `R` below ToR `t` of `T`: ToRs `t + 1 + ((j + R i) mod (T - 1))` for all `i < ceil((T - 1) / R)`.
+/// For RNIC `j` of `R` below ToR `t` of `T`: ToRs `t + 1 + ((j + R i) mod (T - 1))` for all `i < ceil((T -
+/// 1) / R)`.
 fn other_tors(shape: &Shape, rnic: u32) -> impl Iterator<Item = u32> {
     let (tors, below) = (shape.all_tors(), shape.rnics_per_tor());
     let (tor, index) = (shape.tor_of(rnic), rnic % below);

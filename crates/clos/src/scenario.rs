@@ -31,7 +31,8 @@ impl Default for ScenarioConfig {
 }
 
 impl Fabric {
-    /// A network with faults that chance has chosen: in links, switches and cards, of loss and of black holes.
+    /// A network with faults that chance has chosen: in links, switches and cards, of loss and of black
+    /// holes.
     #[must_use]
     pub fn drawn(shape: Shape, config: &ScenarioConfig, seed: u64) -> Self {
         let mut dice = Dice::new(seed);

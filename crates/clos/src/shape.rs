@@ -1,8 +1,9 @@
-//! Pods, ToRs, aggregations and cores, and the links between them: the wiring, and nothing of what is wrong with it.
+//! Pods, ToRs, aggregations and cores, and the links between them: the wiring, and nothing of what is wrong
+//! with it.
 //!
-//! Each RNIC hangs on one ToR, each ToR on all aggregations of its pod. Aggregation `i` of every pod hangs on the
-//! cores of plane `i`. So there are `aggregations` ways between ToRs of a pod and `aggregations * cores` ways between
-//! pods; from the highest switch downward, no choice is left.
+//! Each RNIC hangs on one ToR, each ToR on all aggregations of its pod. Aggregation `i` of every pod hangs
+//! on the cores of plane `i`. So there are `aggregations` ways between ToRs of a pod and `aggregations *
+//! cores` ways between pods; from the highest switch downward, no choice is left.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,9 +1,9 @@
 //! Packet level and flow level say the same of the same faults, up to chance.
 //!
-//! For each of 20 scenarios the same plan runs on both levels. How the probes ended, apart for those that meet a fault
-//! on the way there, on the way back, on both and on none, is compared by a chi-square test of homogeneity; the 20
-//! results are corrected after Holm. All seeds are fixed, so this cannot fail by chance; that it would fail if a level
-//! was wrong is shown by scenarios that differ a little.
+//! For each of 20 scenarios the same plan runs on both levels. How the probes ended, apart for those that
+//! meet a fault on the way there, on the way back, on both and on none, is compared by a chi-square test of
+//! homogeneity; the 20 results are corrected after Holm. All seeds are fixed, so this cannot fail by chance;
+//! that it would fail if a level was wrong is shown by scenarios that differ a little.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod stats;
@@ -91,8 +91,8 @@ fn scenarios() -> Vec<(&'static str, Fabric)> {
     ]
 }
 
-/// The counts of all kinds of flows: by whether a fault is on the way there and on the way back, and whether the
-/// hosts at their ends stall.
+/// The counts of all kinds of flows: by whether a fault is on the way there and on the way back, and whether
+/// the hosts at their ends stall.
 fn counts(fabric: &Fabric, seen: &[Observation]) -> Vec<[u64; 8]> {
     let mut kinds = vec![Observation::default(); 16];
     for one in seen {

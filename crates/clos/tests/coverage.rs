@@ -1,4 +1,5 @@
-//! Ports and paths, over the hashes of a simulated fabric: random ports against the formula, and steered ports.
+//! Ports and paths, over the hashes of a simulated fabric: random ports against the formula, and steered
+//! ports.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 use std::collections::BTreeSet;

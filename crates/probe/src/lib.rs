@@ -1,7 +1,7 @@
 //! Probes of a RoCE network as pure state machines.
 //!
-//! Nothing here touches a socket, a clock, a thread or a random number: times, numbers and packets are passed in, so
-//! the same code runs over queue pairs and over a simulated network.
+//! Nothing here touches a socket, a clock, a thread or a random number: times, numbers and packets are
+//! passed in, so the same code runs over queue pairs and over a simulated network.
 //!
 //! - [`packet`]: the 40 bytes of a probe and of its two answers.
 //! - [`Prober`]: which probes are pending, what their answers say, and how each of them ended.

@@ -1,7 +1,7 @@
 //! How many probes of one source a responder answers: a bucket of tokens for each source, in a bounded table.
 //!
-//! A bucket is kept as the time at which it is full again. One that is full says nothing that a new one would not
-//! say, so it can be forgotten; to keep a place in the table, a source has to go on sending.
+//! A bucket is kept as the time at which it is full again. One that is full says nothing that a new one
+//! would not say, so it can be forgotten; to keep a place in the table, a source has to go on sending.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};

@@ -1,17 +1,18 @@
 //! The prober: which probes are pending, what their answers say, and how each of them ended.
 //!
-//! - **In**: [`start`](Prober::start) for a probe to be sent, [`sent`](Prober::sent) with the stamp of its send,
-//!   [`take`](Prober::take) with a packet that came, [`stalled`](Prober::stalled) and
-//!   [`clock_stepped`](Prober::clock_stepped) with what the host saw of itself, [`advance`](Prober::advance) with time.
+//! - **In**: [`start`](Prober::start) for a probe to be sent, [`sent`](Prober::sent) with the stamp of its
+//!   send, [`take`](Prober::take) with a packet that came, [`stalled`](Prober::stalled) and
+//!   [`clock_stepped`](Prober::clock_stepped) with what the host saw of itself, [`advance`](Prober::advance)
+//!   with time.
 //! - **Out**: [`poll`](Prober::poll) after each of these until it has nothing more, then
 //!   [`wake_at`](Prober::wake_at) for when to come back.
 //!
-//! What the caller promises: `now` does not run backwards unless [`clock_stepped`](Prober::clock_stepped) is called;
-//! packets that have arrived are taken, and stamps of sends told, before time advances, so that nothing that waits in a
-//! socket is missed; all times but those inside of packets are on one clock.
+//! What the caller promises: `now` does not run backwards unless [`clock_stepped`](Prober::clock_stepped) is
+//! called; packets that have arrived are taken, and stamps of sends told, before time advances, so that
+//! nothing that waits in a socket is missed; all times but those inside of packets are on one clock.
 //!
-//! What the machine promises: each probe ends exactly once; the stamp of a send and the two answers may come in any
-//! order; whatever else comes is counted by kind and changes nothing; what is kept is bounded.
+//! What the machine promises: each probe ends exactly once; the stamp of a send and the two answers may come
+//! in any order; whatever else comes is counted by kind and changes nothing; what is kept is bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -197,13 +198,14 @@ impl Prober {
         }
     }
 
-    /// The host did nothing in this time: a timer that was due woke it late, or a packet that had arrived waited.
-    /// What is shorter than [`ProberConfig::stall`] does not matter.
+    /// The host did nothing in this time: a timer that was due woke it late, or a packet that had arrived
+    /// waited. What is shorter than [`ProberConfig::stall`] does not matter.
     pub fn stalled(&mut self, from: Stamp, to: Stamp) {
         self.counters.stalls += u64::from(self.stalls.add(from, to));
     }
 
-    /// The clock made a step. Stamps from before and after it cannot be compared, so all pending probes are invalid.
+    /// The clock made a step. Stamps from before and after it cannot be compared, so all pending probes are
+    /// invalid.
     pub fn clock_stepped(&mut self) {
         self.counters.clock_steps += 1;
         while let Some((index, _)) = self.pending.first_key_value() {

@@ -152,7 +152,8 @@ pub struct Delays {
 }
 
 impl Times {
-    /// The delays, if all of T1 to T6 are known; else what is missing cannot be waited for, and nothing is said.
+    /// The delays, if all of T1 to T6 are known; else what is missing cannot be waited for, and nothing is
+    /// said.
     ///
     /// # Errors
     /// If the times cannot be true.

@@ -1,6 +1,7 @@
 //! The responder: a first ACK at once, and a second one as soon as it is known when the first one left.
 //!
-//! Every probe costs two packets, so each source is limited; and what a peer can make the responder keep is bounded.
+//! Every probe costs two packets, so each source is limited; and what a peer can make the responder keep is
+//! bounded.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -161,8 +162,8 @@ impl Responder {
         &self.counters
     }
 
-    /// How many probes of each source and port were answered since this was asked last: what a prober sent more
-    /// of was lost on the way here. Ports are those that probes tell; 0 for those that tell none.
+    /// How many probes of each source and port were answered since this was asked last: what a prober sent
+    /// more of was lost on the way here. Ports are those that probes tell; 0 for those that tell none.
     pub fn take_tallies(&mut self) -> BTreeMap<(IpAddr, u16), u64> {
         std::mem::take(&mut self.tallies)
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::stamp::Stamp;
 
-/// Stalls that still matter to a probe, oldest first. None overlaps another, and each is at least `shortest` long,
-/// so there are at most `memory / shortest` of them, and one more.
+/// Stalls that still matter to a probe, oldest first. None overlaps another, and each is at least `shortest`
+/// long, so there are at most `memory / shortest` of them, and one more.
 #[derive(Clone, Debug)]
 pub(crate) struct Stalls {
     shortest: Duration,

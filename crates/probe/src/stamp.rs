@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// A point in time on one clock, in nanoseconds.
 ///
-/// Stamps of two clocks have nothing to do with each other: only [`Stamp::minus`] of two stamps of the same clock
-/// means something, and each bracket of the arithmetic of a probe is such a difference.
+/// Stamps of two clocks have nothing to do with each other: only [`Stamp::minus`] of two stamps of the same
+/// clock means something, and each bracket of the arithmetic of a probe is such a difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Stamp(u64);
 

@@ -1,9 +1,9 @@
 //! The watchdog: probing slows down while our own host is busy, and says so.
 //!
-//! A host is as busy as its timers are late and its packets wait: both are seen by the prober anyway, and both spoil
-//! what it measures. In each window it counts how many were too late. A busy window slows probing
-//! down by one step, some calm ones in a row make it faster by one; in between, nothing changes, so that the pace does
-//! not swing. It never becomes zero: a prober that says nothing looks like a network that is gone.
+//! A host is as busy as its timers are late and its packets wait: both are seen by the prober anyway, and
+//! both spoil what it measures. In each window it counts how many were too late. A busy window slows probing
+//! down by one step, some calm ones in a row make it faster by one; in between, nothing changes, so that the
+//! pace does not swing. It never becomes zero: a prober that says nothing looks like a network that is gone.
 
 use std::time::Duration;
 

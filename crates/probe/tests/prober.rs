@@ -22,7 +22,8 @@ type Change = fn(&mut Packet, &mut Peer);
 enum Step {
     /// It is told that the probe left at 2.
     Sent,
-    /// The first ACK arrived at this time and is handled 5 later; the probe arrived there at 10 and the ACK left at 60.
+    /// The first ACK arrived at this time and is handled 5 later; the probe arrived there at 10 and the ACK
+    /// left at 60.
     First(u64),
     /// The same for the second ACK.
     Second(u64),

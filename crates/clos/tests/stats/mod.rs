@@ -1,8 +1,8 @@
 //! The tests of statistics: chi-square and the correction after Holm.
 
-/// Whether two rows of counts may come from the same chances: the chance of a difference like theirs or a larger one.
-/// Cells of which less than five are expected in a row are put together, for each block of `block` cells and then for
-/// all blocks.
+/// Whether two rows of counts may come from the same chances: the chance of a difference like theirs or a
+/// larger one. Cells of which less than five are expected in a row are put together, for each block of
+/// `block` cells and then for all blocks.
 pub(crate) fn homogeneity(one: &[u64], other: &[u64], block: usize) -> f64 {
     let cells = pooled(one, other, block);
     let (first, second): (u64, u64) = cells.iter().fold((0, 0), |sum, cell| (sum.0 + cell.0, sum.1 + cell.1));
@@ -52,7 +52,8 @@ pub(crate) fn holm(chances: &[f64], level: f64) -> Vec<usize> {
     order.iter().enumerate().take_while(is_small).map(|(_, index)| *index).collect()
 }
 
-/// The upper regularised incomplete gamma function: by its series below the bend, by its continued fraction above.
+/// The upper regularised incomplete gamma function: by its series below the bend, by its continued fraction
+/// above.
 fn upper_gamma(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         return 1.0;

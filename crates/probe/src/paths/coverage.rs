@@ -2,8 +2,8 @@
 //!
 //! By inclusion and exclusion the chance that `n` ports hit all of `m` paths is the sum over `k` of
 //! `(-1)^k C(m,k) (1 - k/m)^n`. Its terms can be far larger than their sum (at `m = n = 128` they exceed `10^14`,
-//! and a sum of floats comes out negative), so the same number is computed port by port instead, from chances that
-//! are all positive: a port hits a path that was hit before, or a new one.
+//! and a sum of floats comes out negative), so the same number is computed port by port instead, from
+//! chances that are all positive: a port hits a path that was hit before, or a new one.
 
 /// After so many ports, the chance of each number of paths.
 #[derive(Clone, Debug, PartialEq)]
@@ -78,11 +78,11 @@ impl Occupancy {
     }
 }
 
-/// How many random ports hit all of so many paths with this confidence. None if the confidence is not below 1, or so
-/// close to it that no number of ports is enough for the precision of a float.
+/// How many random ports hit all of so many paths with this confidence. None if the confidence is not below
+/// 1, or so close to it that no number of ports is enough for the precision of a float.
 #[must_use]
 pub fn ports_for(paths: u32, confidence: f64) -> Option<u64> {
-    // Each path is missed by n ports with a chance of at most e^(-n/m), so beyond this nothing is left to miss.
+    // Each path is missed by n ports with a chance of at most e^(-n/m): beyond this nothing is left to miss.
     let most = u64::from(paths) * (u64::from(paths.max(1).ilog2()) + 64) + 1;
     let mut chances = Occupancy::new(paths);
     while chances.all() < confidence {
@@ -189,7 +189,8 @@ mod tests {
         u32::try_from(wide & 0xffff_ffff).unwrap()
     }
 
-    /// The formula of inclusion and exclusion, in whole numbers: positive and negative terms are summed apart.
+    /// The formula of inclusion and exclusion, in whole numbers: positive and negative terms are summed
+    /// apart.
     fn exact(paths: u32, ports: u64) -> f64 {
         let mut sums = [Big(vec![0]), Big(vec![0])];
         for missed in 0..=paths {

@@ -82,8 +82,9 @@ impl Steering {
         self.kept.len() >= self.expected as usize
     }
 
-    /// Whether it is this sure that there are no more paths than those that were seen: if there was one more, all of
-    /// them would have been seen with this confidence. For networks of which the number of paths is not known.
+    /// Whether it is this sure that there are no more paths than those that were seen: if there was one
+    /// more, all of them would have been seen with this confidence. For networks of which the number of
+    /// paths is not known.
     #[must_use]
     pub fn is_exhausted(&self, confidence: f64) -> bool {
         self.complete > 0 && Occupancy::after(self.seen() + 1, self.complete).all() >= confidence
@@ -95,8 +96,8 @@ impl Steering {
         &self.kept
     }
 
-    /// Whether fewer paths were seen than chance explains: if what was seen is less likely than `significance`.
-    /// Only complete traces count, since others cannot be told apart.
+    /// Whether fewer paths were seen than chance explains: if what was seen is less likely than
+    /// `significance`. Only complete traces count, since others cannot be told apart.
     #[must_use]
     pub fn polarised(&self, significance: f64) -> Option<Polarised> {
         let (expected, seen, ports) = (self.expected, self.seen(), self.complete);
