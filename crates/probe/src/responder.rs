@@ -102,7 +102,8 @@ impl Responder {
                 return None;
             }
         };
-        match self.limits.ask(arrival.from.address, now) {
+        // By arrival, so that a source is not blamed for what waited while our own host stood still.
+        match self.limits.ask(arrival.from.address, arrival.at) {
             Verdict::Answer => {}
             Verdict::OverLimit => {
                 self.counters.over_limit += 1;

@@ -83,7 +83,8 @@ mod tests {
     #[test]
     fn a_stall_between_two_makes_one_of_all() {
         let mut stalls = Stalls::new(Duration::from_millis(50), Duration::from_secs(5));
-        stalls.add(at(1000), at(1100));
+        stalls.add(at(1000), at(1050));
+        assert!(!stalls.add(at(1050), at(1100)), "one goes on where the other ended");
         stalls.add(at(1200), at(1300));
         assert!(!stalls.add(at(1050), at(1250)));
         assert_eq!(stalls.count(), 1);

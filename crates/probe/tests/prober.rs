@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_probe::{
-    Arrival, HostFault, Invalid, Kind, Outcome, Packet, Peer, Ports, ProbeEvent, ProbeStartError, Prober,
-    ProberConfig, Report, Sequence, Stamp, StampSource,
+    Arrival, HostFault, Invalid, Kind, MAX_PENDING, Outcome, Packet, Peer, Ports, ProbeEvent,
+    ProbeStartError, Prober, ProberConfig, Report, Sequence, Stamp, StampSource,
 };
 
 const TARGET: Peer = Peer { address: IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2)), qpn: 0x12 };
@@ -332,6 +332,33 @@ fn what_is_pending_is_bounded_and_the_overdue_make_room() {
     prober.advance(at(600));
     let overdue = std::iter::from_fn(|| prober.poll()).count();
     assert_eq!(overdue, 2, "those that are gone are not told to be overdue");
+}
+
+#[test]
+fn settings_out_of_bounds_are_brought_within() {
+    let at = |millis: u64| Stamp::from_nanos(millis * 1_000_000);
+    let config = ProberConfig { capacity: 0, late: Duration::ZERO, ..ProberConfig::default() };
+    let mut prober = Prober::new(config, Sequence::new(1, 0));
+    assert!(prober.start(TARGET, PORTS, at(0)).is_ok(), "one at least");
+    prober.advance(at(499));
+    assert_eq!((prober.poll(), prober.wake_at()), (None, Some(at(500))), "late is not before the time-out");
+    let config = ProberConfig { capacity: usize::MAX, ..ProberConfig::default() };
+    let mut prober = Prober::new(config, Sequence::new(1, 0));
+    let started = (0..70_000).filter(|_| prober.start(TARGET, PORTS, at(0)).is_ok()).count();
+    assert_eq!((started, prober.pending()), (MAX_PENDING, MAX_PENDING));
+}
+
+/// The clock goes back by a second: a stall that the old clock told of is not one of the new clock's times.
+#[test]
+fn a_step_of_the_clock_forgets_stalls() {
+    let mut story = Story::new();
+    story.play(&[Stall(0, 60_000), ClockSteps]);
+    assert_eq!(story.reports()[0].outcome, Outcome::Invalid(Invalid::ClockStep));
+    let packet = story.prober.start(TARGET, PORTS, Stamp::from_nanos(story.t1)).unwrap();
+    story.wait_until(story.at(5_000_000));
+    let report = story.reports()[0];
+    assert_eq!((report.sequence, report.outcome), (packet.sequence, Outcome::TimeOut));
+    assert_eq!((story.prober.counters().stalls, story.prober.counters().clock_steps), (1, 1));
 }
 
 #[test]

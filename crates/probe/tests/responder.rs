@@ -98,6 +98,18 @@ fn a_source_beyond_its_rate_is_not_answered() {
 }
 
 #[test]
+fn probes_that_waited_for_us_are_judged_by_when_they_came() {
+    let config = ResponderConfig { rate: 100, burst: 5, ..ResponderConfig::default() };
+    let mut responder = Responder::new(config);
+    for counter in 0..50 {
+        let bytes = probe(counter).emit();
+        let came = at(10 * u64::from(counter));
+        let arrival = Arrival { bytes: &bytes, from: prober(1), at: came, source: StampSource::Kernel };
+        assert!(responder.take(&arrival, at(900)).is_some(), "number {counter}, after a stall");
+    }
+}
+
+#[test]
 fn what_waits_for_stamps_is_bounded_in_number_and_time() {
     let config = ResponderConfig { pending: 2, ..ResponderConfig::default() };
     let mut responder = Responder::new(config);

@@ -99,15 +99,12 @@ impl Tracer {
     pub fn ask(&mut self, now: Stamp) -> Option<Ask> {
         loop {
             let turn = *self.queue.front()?;
-            if turn.not_before > now {
+            if turn.not_before.max(self.not_before) > now {
                 return None;
             }
             let wants =
                 self.open.get(&turn.ask.port).is_some_and(|open| open.trace.wants(turn.ask.hop_limit));
             let is_over = turn.attempts >= self.config.attempts;
-            if wants && !is_over && self.not_before > now {
-                return None;
-            }
             self.queue.pop_front();
             if !wants || is_over {
                 self.end_turn(turn.ask.port);
@@ -233,8 +230,11 @@ mod tests {
 
     #[test]
     fn a_port_is_traced_once_and_late_answers_are_dropped() {
-        let mut tracer = Tracer::new(CONFIG, [50_000]);
+        let mut tracer = Tracer::new(CONFIG, [50_000, 50_000]);
         tracer.add(50_000);
+        let first_round: Vec<_> =
+            (0..20).filter_map(|millis| tracer.ask(Stamp::from_nanos(millis * 1_000_000))).collect();
+        assert_eq!(first_round.iter().map(|ask| ask.hop_limit).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6]);
         for hop_limit in 1..=3 {
             tracer.router(50_000, hop_limit, router(hop_limit));
         }
