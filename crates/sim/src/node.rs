@@ -187,7 +187,7 @@ impl Node {
         let found = self.slots.iter().position(|slot| slot.pair.qpn() == packet.dest_qp);
         let Some(index) = found else { return Received::NoQueuePair(packet.dest_qp) };
         let header = prefix(datagram.from, self.index, datagram.bytes.len());
-        let envelope = Envelope { header, source_port: port(datagram.from) };
+        let envelope = Envelope { header, source_port: port(datagram.from), came: None };
         // Both ways to take in data are used in turn.
         self.arrivals = self.arrivals.wrapping_add(1);
         let in_a_hurry = self.arrivals.is_multiple_of(2);

@@ -260,7 +260,7 @@ fn of_very_many_queue_pairs_only_so_many_are_told() {
 }
 
 /// A connection to a desk, as the desk has it.
-fn pair(inner: &Inner) -> (std::os::fd::OwnedFd, Tracked) {
+fn pair(inner: &Inner) -> (OwnedFd, Tracked) {
     static NAMES: Mutex<u32> = Mutex::new(0);
     let mut number = NAMES.lock().unwrap();
     *number += 1;

@@ -37,6 +37,7 @@ fn arrival(bytes: &[u8], segment: usize) -> Arrival<'_> {
         traffic_class: 0,
         hop_limit: 64,
         flow_label: 0,
+        stamp: 0,
     };
     Arrival { received, place: 0, bytes }
 }

@@ -133,6 +133,7 @@ fn a_letter_for_a_process_that_is_gone_is_not_given_to_another_user() {
         traffic_class: 0,
         hop_limit: 64,
         flow_label: 0,
+        stamp: 0,
     };
     let arrival = Arrival { received, place: 0, bytes: &[7; 64] };
     assert!(ours.member().forward(slot, &arrival), "as long as it lives");
