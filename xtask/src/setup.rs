@@ -188,8 +188,8 @@ fn install(missing: &[&Package], sudo: bool) -> Result<()> {
     say!("setup: installing {}", names(missing));
     let mut output = String::new();
     for package in missing.iter().filter(|package| package.name == SERVICE) {
-        // Tests start the program themselves, at addresses of their own; the service would listen at every address.
-        // Where there is no such manager of services, none is started.
+        // Tests start the program themselves, at addresses of their own; the service would listen at every
+        // address. Where there is no such manager of services, none is started.
         let cmd = if sudo { Cmd::new("sudo").args(["-n", "systemctl"]) } else { Cmd::new("systemctl") };
         let _ = cmd.args(["mask", package.name]).captured();
     }

@@ -172,7 +172,8 @@ fn clients_that_ask_wrongly_are_told_and_slow_ones_hold_nothing() {
     assert_eq!(status(&long), "HTTP/1.1 431 Request Header Fields Too Large");
     let head = ask(address, b"HEAD /metrics HTTP/1.1\r\n\r\n");
     assert!(head.ends_with("\r\n\r\n") && !head.contains("Content-Length: 0\r\n"), "{head}");
-    // As many as are taken at a time say nothing; one more is sent away, and after a while there is room again.
+    // As many as are taken at a time say nothing; one more is sent away, and after a while there is room
+    // again.
     let mute: Vec<TcpStream> = (0..16).map(|_| TcpStream::connect(address).unwrap()).collect();
     let end = now() + SOON;
     let mut full = false;

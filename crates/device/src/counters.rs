@@ -9,10 +9,11 @@ use ferroce_transport::{Level, QpTotals};
 pub struct QpReport {
     /// What it has done since it was made: completions by status, retries, time-outs, RNR NAKs and the rest.
     pub totals: QpTotals,
-    /// How full its send queue is. A send has its place until it has ended and, if it is to be completed, until the
-    /// program has taken its completion off.
+    /// How full its send queue is. A send has its place until it has ended and, if it is to be completed,
+    /// until the program has taken its completion off.
     pub send_queue: Level,
-    /// How full its own receive queue is, by the same rule; it has no room if receives come from a shared queue.
+    /// How full its own receive queue is, by the same rule; it has no room if receives come from a shared
+    /// queue.
     pub receive_queue: Level,
 }
 

@@ -125,8 +125,8 @@ impl CompletionQueue {
         &self.nic
     }
 
-    /// How many completions it holds, and held at most. With queue pairs of several engines, each of those has room
-    /// for all of the capacity.
+    /// How many completions it holds, and held at most. With queue pairs of several engines, each of those
+    /// has room for all of the capacity.
     #[must_use]
     pub fn level(&self) -> Level {
         self.shared.level()

@@ -12,15 +12,17 @@ use crate::engines::Engines;
 use crate::mail::{Parcel, Question};
 use crate::visit::Visit;
 
-/// How long the thread of the switchboard waits for an engine that another thread is in. That one takes in its mail
-/// when it leaves, which is microseconds away; only if the system keeps it from running does it take longer.
+/// How long the thread of the switchboard waits for an engine that another thread is in. That one takes in
+/// its mail when it leaves, which is microseconds away; only if the system keeps it from running does it take
+/// longer.
 const WAIT: Duration = Duration::from_millis(50);
 
 /// The way from the switchboard into one engine.
 pub(crate) struct Gate {
     engines: Weak<Engines>,
     index: usize,
-    /// What was asked last and has no answer yet: an engine that is slow has one question in its mail, not many.
+    /// What was asked last and has no answer yet: an engine that is slow has one question in its mail, not
+    /// many.
     asked: Mutex<Option<Arc<Question>>>,
 }
 

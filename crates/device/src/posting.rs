@@ -269,8 +269,8 @@ impl Addressee<'_> {
     }
 }
 
-/// Takes up to `wanted` places in a queue of this depth, as many as there are; how many were taken before, and
-/// how many now.
+/// Takes up to `wanted` places in a queue of this depth, as many as there are; how many were taken before,
+/// and how many now.
 fn reserve(used: &AtomicU32, depth: u32, wanted: usize) -> (u32, u32) {
     let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
     let free = |used: u32| depth.saturating_sub(used).min(wanted);

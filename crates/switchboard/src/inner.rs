@@ -27,8 +27,8 @@ pub trait Sink: Send + Sync {
     /// Packets that came to another slot; never waits.
     fn arrived(&self, arrival: &Arrival<'_>);
 
-    /// Adds what its engine tells of itself, of at most so many queue pairs and so many other queues of a kind. False,
-    /// and nothing added, if its engine does not answer within a moment.
+    /// Adds what its engine tells of itself, of at most so many queue pairs and so many other queues of a
+    /// kind. False, and nothing added, if its engine does not answer within a moment.
     fn tell(&self, into: &mut Report, most: usize) -> bool;
 }
 

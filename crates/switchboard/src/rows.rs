@@ -1,7 +1,7 @@
 //! What is told of a process, of its queue pairs and of its other queues, and how it looks between processes.
 //!
-//! A row is a plain structure of words that any bytes are a value of; `zerocopy` reads and writes it. What the words
-//! mean is looked at afterwards: a code that does not exist makes a row none.
+//! A row is a plain structure of words that any bytes are a value of; `zerocopy` reads and writes it. What
+//! the words mean is looked at afterwards: a code that does not exist makes a row none.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -1,7 +1,8 @@
 //! What the queue pairs of a process do: asked of the process itself, by any process of the same user.
 //!
-//! Every member listens at a name of its own. Its thread answers with counters that exist anyway. They are read inside
-//! of each engine: by this thread if no other is inside, else by the one that is, when it takes in its mail.
+//! Every member listens at a name of its own. Its thread answers with counters that exist anyway. They are
+//! read inside of each engine: by this thread if no other is inside, else by the one that is, when it takes
+//! in its mail.
 
 use std::io;
 use std::net::Ipv6Addr;
@@ -43,12 +44,12 @@ const AT_A_TIME: usize = 128;
 /// How long a process may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of one message. With what the kernel needs for itself this is just less than a page: a little more, and
-/// each message takes two of them from the room of the socket, which then does not keep [`MOST_TOLD`].
+/// Bytes of one message. With what the kernel needs for itself this is just less than a page: a little more,
+/// and each message takes two of them from the room of the socket, which then does not keep [`MOST_TOLD`].
 const MESSAGE: usize = 3700;
 
-/// Bytes that the socket is to keep for a process that asks; the system may grant less. What the kernel needs for
-/// itself is included.
+/// Bytes that the socket is to keep for a process that asks; the system may grant less. What the kernel needs
+/// for itself is included.
 const ROOM: usize = 400 * 1024;
 
 /// What is told of a process, all but its queues, which follow in messages of their own.
@@ -242,7 +243,8 @@ pub fn stats(pids: &[u32]) -> Result<Vec<Told>, SwitchError> {
     let uid = unix::own_uid();
     let names = names::list_counters(uid).map_err(refused("the list of sockets"))?;
     let mut all = Vec::new();
-    // All are asked before the first is heard, and have one patience: one that is silent keeps no other waiting.
+    // All are asked before the first is heard, and have one patience: one that is silent keeps no other
+    // waiting.
     for names in names.chunks(AT_A_TIME) {
         let asked: Vec<_> = names.iter().filter_map(|name| ask(name, uid, pids)).collect();
         let end = clock::now() + PATIENCE;

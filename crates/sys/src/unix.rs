@@ -95,8 +95,8 @@ pub fn accept(listener: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(net::accept_with(listener, FLAGS)?)
 }
 
-/// Has a socket keep so many bytes that were sent and not yet read, as far as the system lets it. What the kernel needs
-/// for itself counts too.
+/// Has a socket keep so many bytes that were sent and not yet read, as far as the system lets it. What the
+/// kernel needs for itself counts too.
 pub fn keep_more(socket: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     // The kernel doubles what it is asked for.
     Ok(net::sockopt::set_socket_send_buffer_size(socket, bytes / 2)?)

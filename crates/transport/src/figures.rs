@@ -8,8 +8,8 @@ const CODES: usize = 14;
 
 /// Completions, counted by how the work ended, sends and receives apart.
 ///
-/// A completion counts when it is put into its completion queue. Work that ends without one does not count: a send
-/// that was not signaled and went well.
+/// A completion counts when it is put into its completion queue. Work that ends without one does not count: a
+/// send that was not signaled and went well.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completions {
     sends: [u64; CODES],

@@ -118,8 +118,8 @@ impl Context {
         self.nic.counters()
     }
 
-    /// What the device and all its queue pairs have done so far, also those that are gone: completions by status,
-    /// retries, time-outs, RNR NAKs and the rest.
+    /// What the device and all its queue pairs have done so far, also those that are gone: completions by
+    /// status, retries, time-outs, RNR NAKs and the rest.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

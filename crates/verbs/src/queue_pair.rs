@@ -286,8 +286,8 @@ impl QueuePair {
         self.query().map_or_else(|_| Counters::default(), |known| known.counters)
     }
 
-    /// What it has done so far, and how full its queues are: completions by status, retries, time-outs, RNR NAKs
-    /// and the rest.
+    /// What it has done so far, and how full its queues are: completions by status, retries, time-outs, RNR
+    /// NAKs and the rest.
     #[must_use]
     pub fn report(&self) -> QpReport {
         self.device.report().unwrap_or_default()

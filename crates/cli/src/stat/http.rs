@@ -1,8 +1,9 @@
 //! `ferroce stat --listen`: the text for Prometheus over HTTP.
 //!
-//! A GET is all that there is to answer, and each connection is answered once, so threads of the standard library and
-//! `httparse`, the parser of hyper, are enough: no async runtime. Every connection has a deadline, its request a length,
-//! and only so many are there at a time; so a client that is slow or mute keeps a thread for some seconds, and none more.
+//! A GET is all that there is to answer, and each connection is answered once, so threads of the standard
+//! library and `httparse`, the parser of hyper, are enough: no async runtime. Every connection has a
+//! deadline, its request a length, and only so many are there at a time; so a client that is slow or mute
+//! keeps a thread for some seconds, and none more.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,6 +30,9 @@ const CONNECTIONS: usize = 16;
 
 /// How long a request may take to come, and then the answer to be taken.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long what is left of a wrong request is read and forgotten.
+const DRAIN: Duration = Duration::from_millis(500);
 
 /// Serves until the process ends.
 pub(super) fn serve(address: SocketAddr, args: &Args) -> anyhow::Result<()> {
@@ -106,7 +110,7 @@ fn answer(stream: &TcpStream, metrics: impl Fn() -> anyhow::Result<String>) -> i
     if !is_whole {
         // What was not read would make the kernel reset the connection, and take the answer along.
         let _ = stream.shutdown(std::net::Shutdown::Write);
-        drain(stream, now() + PATIENCE);
+        drain(stream, now() + DRAIN);
     }
     Ok(())
 }

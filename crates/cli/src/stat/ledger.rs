@@ -46,8 +46,8 @@ impl Sums {
 }
 
 impl Ledger {
-    /// Takes in what a look has seen. Of a process that did not answer, or not for all its engines, what is known
-    /// stands; what one had that is gone is added to that of the others.
+    /// Takes in what a look has seen. Of a process that did not answer, or not for all its engines, what is
+    /// known stands; what one had that is gone is added to that of the others.
     pub(super) fn enter(&mut self, look: &Look) {
         let mut before = std::mem::take(&mut self.live);
         for process in &look.all {

@@ -57,7 +57,8 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["json", "queues", "once", "count", "interval", "listen"])]
     prometheus: bool,
 
-    /// Serves the same at http://ADDR:PORT/metrics until Ctrl-C, a look for each request; port 0 is any free one
+    /// Serves the same at http://ADDR:PORT/metrics until Ctrl-C, a look for each request; port 0 is any free
+    /// one
     #[arg(
         long,
         value_name = "ADDR:PORT",
@@ -69,12 +70,13 @@ pub(crate) struct Args {
     )]
     listen: Option<SocketAddr>,
 
-    /// Lets --listen take an address that other machines reach: all of them may then read the figures, as there is no
-    /// password and no encryption
+    /// Lets --listen take an address that other machines reach: all of them may then read the figures, as
+    /// there is no password and no encryption
     #[arg(long, requires = "listen")]
     allow_remote: bool,
 
-    /// Leaves single queue pairs and queues out of the text for Prometheus: what is left does not grow with their number
+    /// Leaves single queue pairs and queues out of the text for Prometheus: what is left does not grow with
+    /// their number
     #[arg(long, requires = "exposition")]
     totals: bool,
 }
@@ -96,8 +98,8 @@ What the columns say, all but the first five per second:
   RNR     times that one side had no receive posted
   ERR     requests refused, messages dropped, time-outs, and work that did not end well
 
-With --queues, one line for each queue: what it holds now, the most that it held so far, and what it has room for. A send or
-receive holds its place until the program has taken its completion off.
+With --queues, one line for each queue: what it holds now, the most that it held so far, and what it has
+room for. A send or receive holds its place until the program has taken its completion off.
   SQ RQ   send queue and receive queue of a queue pair
   CQ      completion queue; of several engines, each has room for as many; overrun: completions were lost
   SRQ     shared receive queue

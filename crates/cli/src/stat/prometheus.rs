@@ -1,7 +1,8 @@
 //! The text format of Prometheus, version 0.0.4.
 //!
-//! It is written by hand: the figures are those of other processes, taken in one look, and not counters of this one that
-//! a library could keep; and the format is three kinds of lines. `promtool` judges it in the tests.
+//! It is written by hand: the figures are those of other processes, taken in one look, and not counters of
+//! this one that a library could keep; and the format is three kinds of lines. `promtool` judges it in the
+//! tests.
 
 use std::fmt::{Display, Write as _};
 
