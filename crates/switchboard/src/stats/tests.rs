@@ -176,7 +176,7 @@ impl Refuses for Manager {
 }
 
 fn rows(count: u32) -> Vec<QpStats> {
-    (0..count).map(|number| QpStats { qpn: Qpn::new(number), engine: number as u8, ..row() }).collect()
+    (0..count).map(|number| QpStats { qpn: Qpn::new(number), shared_queue: Some(number), ..row() }).collect()
 }
 
 /// What this process tells of one of its switchboards.
