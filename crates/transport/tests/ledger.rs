@@ -189,7 +189,8 @@ fn packets_that_are_not_for_it() {
             ("out_of_sequence", 2),
             ("implausible", 1),
             ("duplicate_requests", 1),
-            ("wrong_service", 2),
+            ("wrong_service", 1),
+            ("wrong_pkey", 1),
             ("congestion_marks", 1),
             ("congestion_notifications", 1)
         ]

@@ -117,7 +117,8 @@ fn a_stranger_changes_nothing() {
     let strangers = counted(&victim, "wrong_peer");
     // Datagrams may come from any sender, and congestion notifications come from the network.
     let notified = counted(&victim, "congestion_notifications");
-    let refused = counted(&victim, "wrong_service") + counted(&victim, "wrong_qkey");
+    let refused =
+        counted(&victim, "wrong_service") + counted(&victim, "wrong_pkey") + counted(&victim, "wrong_qkey");
     assert_eq!(strangers + notified + refused, attacker.sent(), "{:?}", victim.counted());
     assert!(strangers > attacker.sent() / 2 && notified > 0 && counted(&victim, "wrong_qkey") > 0);
     victim.still_works();
