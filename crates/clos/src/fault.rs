@@ -101,6 +101,22 @@ impl Stall {
         (into < self.lasts).then(|| (time.saturating_sub(into), time + self.lasts - into))
     }
 
+    /// When its stalls end, up to this time.
+    #[must_use]
+    pub fn ends(&self, until: u64) -> Vec<u64> {
+        let period = self.period.max(1);
+        let mut ends = Vec::new();
+        let mut time = 0;
+        while time <= until {
+            if let Some((_, end)) = self.around(time) {
+                ends.push(end);
+            }
+            time += period - (time + self.phase) % period;
+        }
+        ends.retain(|end| *end <= until);
+        ends
+    }
+
     /// Whether the host stands still at some time from `from` to `to`, which are less than a period apart.
     #[must_use]
     pub fn touches(&self, from: u64, to: u64) -> bool {
@@ -118,6 +134,9 @@ mod tests {
         let stall = Stall { host: 0, period: 1000, lasts: 100, phase: 300, drops: 0.0 };
         assert_eq!((stall.around(699), stall.around(700)), (None, Some((700, 800))));
         assert_eq!((stall.around(799), stall.around(800)), (Some((700, 800)), None));
+        assert_eq!(stall.ends(1799), [800]);
+        assert_eq!(stall.ends(2800), [800, 1800, 2800]);
+        assert_eq!(Stall { phase: 50, ..stall }.ends(1100), [50, 1050], "it begins within a stall");
         for (from, to, touches) in [(0, 699, false), (0, 700, true), (799, 799, true), (800, 1699, false)] {
             assert_eq!(stall.touches(from, to), touches, "{from} to {to}");
         }

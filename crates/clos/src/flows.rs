@@ -27,6 +27,33 @@ pub fn observe(fabric: &Fabric, plan: &Plan, seed: u64) -> Vec<Observation> {
     plan.flows.iter().map(|flow| observe_flow(fabric, flow, &mut dice)).collect()
 }
 
+/// What the agent of a host says of the host itself: how often it stood still, and how long at most.
+///
+/// It is an observation and not the truth: stalls that are too short for a prober to see are not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostReport {
+    /// Which host.
+    pub host: u32,
+    /// Stalls that ended within the window.
+    pub stalls: u32,
+    /// The longest of them, in nanoseconds.
+    pub longest: u64,
+}
+
+/// What agents say of their hosts after a window that begins at 0 and lasts so long, in nanoseconds. Hosts with
+/// nothing to say are left out.
+#[must_use]
+pub fn host_reports(fabric: &Fabric, window: u64) -> Vec<HostReport> {
+    let shortest = ProberConfig::default().stall.as_nanos();
+    let seen = fabric.stalls().filter(|stall| u128::from(stall.lasts) >= shortest);
+    let reports = seen.map(|stall| {
+        let ends = stall.ends(window);
+        let longest = if ends.is_empty() { 0 } else { stall.lasts };
+        HostReport { host: stall.host, stalls: u32::try_from(ends.len()).unwrap_or(u32::MAX), longest }
+    });
+    reports.filter(|report| report.stalls > 0).collect()
+}
+
 fn observe_flow(fabric: &Fabric, flow: &Flow, dice: &mut Dice) -> Observation {
     let there = Way::new(fabric, flow.tuple);
     let back = Way::new(fabric, flow.tuple.back(flow.reply_port));

@@ -21,6 +21,9 @@ use crate::shape::Node;
 use agent::Agent;
 use queue::{Event, Queue};
 
+/// Late answers may come for so long after the last probe, in nanoseconds.
+pub const AFTERWARDS: u64 = 6_000_000_000;
+
 /// What came of a plan.
 #[derive(Clone, Debug)]
 pub struct Seen {
@@ -103,13 +106,8 @@ impl<'a, F: FnMut(usize, &Report)> World<'a, F> {
         }
         // Stalls go on while late answers may come.
         for stall in fabric.stalls() {
-            let mut time = 0;
-            while time < end + 6_000_000_000 {
-                if let Some((_, stall_end)) = stall.around(time) {
-                    world.queue.push(stall_end, Event::StallEnds { host: stall.host });
-                    time = stall_end;
-                }
-                time += stall.period.saturating_sub((time + stall.phase) % stall.period.max(1)).max(1);
+            for time in stall.ends(end + AFTERWARDS) {
+                world.queue.push(time, Event::StallEnds { host: stall.host });
             }
         }
         world

@@ -190,6 +190,22 @@ fn every_ending_is_compared() {
     assert!(sum.ack1_lost >= 5 && sum.ack2_lost >= 5, "{sum:?}");
 }
 
+/// What agents say of their hosts is what their probers notice.
+#[test]
+fn probers_notice_the_stalls_that_hosts_report() {
+    // None of them has begun when the simulation begins.
+    let stalls = [stall(4, 900, 120, 0.5), stall(12, 1300, 400, 0.1), stall(10, 300, 30, 0.4)];
+    let fabric = with(&[], &stalls);
+    let plan = Plan::mesh(&shape(), &PLAN, 3);
+    let last = plan.flows.iter().flat_map(ferroce_clos::Flow::times).max().unwrap();
+    let reports = flows::host_reports(&fabric, last + packets::AFTERWARDS);
+    let hosts: Vec<_> = reports.iter().map(|report| (report.host, report.longest / MILLI)).collect();
+    assert_eq!(hosts, [(4, 120), (12, 400)], "30 ms are too short to be seen");
+    let reported: u32 = reports.iter().map(|report| report.stalls).sum();
+    let noticed = packets::observe(&fabric, &plan, 1).probers.stalls;
+    assert_eq!(noticed, u64::from(reported * shape().rnics), "each RNIC has a prober");
+}
+
 #[test]
 fn packets_meet_what_was_planned() {
     let fabric = with(&[(up(), Trouble::Corruption { rate: 0.5 })], &[]);
