@@ -1,17 +1,20 @@
-//! Probes of a RoCE network as pure state machines.
+//! Probes of a RoCE network: pure state machines, and the two ends that run them over queue pairs.
 //!
-//! Nothing here touches a socket, a clock, a thread or a random number: times, numbers and packets are
-//! passed in, so the same code runs over queue pairs and over a simulated network.
+//! The machines touch no socket, clock, thread or random number: times, numbers and packets are passed in, so
+//! the same code runs over queue pairs and over a simulated network.
 //!
 //! - [`packet`]: the 40 bytes of a probe and of its two answers.
 //! - [`Prober`]: which probes are pending, what their answers say, and how each of them ended.
 //! - [`Responder`]: two answers to each probe, and a limit for each source.
 //! - [`Watchdog`]: probing slows down while our own host is busy.
 //! - [`paths`]: how many ports see all paths, and which ports these are.
+//! - `net` (a feature, on by default): prober and responder over queue pairs.
 #![forbid(unsafe_code)]
 
 mod counters;
 mod limit;
+#[cfg(feature = "net")]
+pub mod net;
 pub mod packet;
 pub mod paths;
 mod prober;
