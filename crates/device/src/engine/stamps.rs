@@ -127,14 +127,26 @@ impl Wall {
 
     /// The device's time of a stamp of the kernel, in nanoseconds since 1970, and what it is worth.
     pub(super) fn convert(&mut self, stamp: u64) -> (Time, TimeSource) {
+        self.convert_by(stamp, ClockReading::take)
+    }
+
+    fn convert_by(&mut self, stamp: u64, take: impl Fn() -> ClockReading) -> (Time, TimeSource) {
         if !self.fresh {
-            self.update(ClockReading::take());
+            self.update(take());
         }
-        self.of(stamp)
+        match self.of(stamp) {
+            // A turn may be long, and its packets may be younger than its reading: that is no clock that was set.
+            (_, TimeSource::Unsure) if !self.stepped => {
+                self.update(take());
+                self.of(stamp)
+            }
+            known => known,
+        }
     }
 
     fn update(&mut self, reading: ClockReading) {
-        self.stepped = self.reading.is_some_and(|before| is_step(&before, &reading));
+        let in_this_turn = self.fresh && self.stepped;
+        self.stepped = in_this_turn || self.reading.is_some_and(|before| is_step(&before, &reading));
         self.reading = Some(reading);
         self.fresh = true;
     }
@@ -242,8 +254,10 @@ mod tests {
             let mut wall = Wall::default();
             wall.update(reading(5 * SECOND, 10_000 * SECOND));
             let now = (10_001 * SECOND).saturating_add_signed(step * SECOND.cast_signed());
+            wall.begin_turn();
             wall.update(reading(6 * SECOND, now));
             assert_eq!(wall.of(now - 5).1, TimeSource::Unsure);
+            wall.begin_turn();
             wall.update(reading(7 * SECOND, now + SECOND));
             assert_eq!(
                 wall.of(now + SECOND - 5),
@@ -252,5 +266,30 @@ mod tests {
             );
             assert_eq!(wall.of(now + 2 * SECOND).1, TimeSource::Unsure, "in the future");
         }
+    }
+
+    #[test]
+    fn a_packet_that_is_younger_than_the_reading_of_its_turn_is_no_step_of_the_clock() {
+        let mut wall = Wall::default();
+        let (start, begin) = (1_000 * SECOND, || reading(5 * SECOND, 1_000 * SECOND));
+        assert_eq!(wall.convert_by(start - 5, begin), (at(5 * SECOND - 5), TimeSource::Kernel));
+        let later = || reading(5 * SECOND + 9_000_000, start + 9_000_000);
+        let came = wall.convert_by(start + 8_000_000, later);
+        assert_eq!(came, (at(5 * SECOND + 8_000_000), TimeSource::Kernel));
+        // What lies ahead of a second reading too is a stamp of a clock that was set back.
+        assert_eq!(wall.convert_by(start + 20_000_000, later).1, TimeSource::Unsure);
+    }
+
+    #[test]
+    fn a_step_counts_for_its_whole_turn() {
+        let mut wall = Wall::default();
+        wall.update(reading(5 * SECOND, 1_000 * SECOND));
+        wall.begin_turn();
+        let set = || reading(6 * SECOND, 2_000 * SECOND);
+        for stamp in [2_000 * SECOND - 5, 2_000 * SECOND - 4] {
+            assert_eq!(wall.convert_by(stamp, set).1, TimeSource::Unsure);
+        }
+        wall.begin_turn();
+        assert_eq!(wall.convert_by(2_000 * SECOND - 3, set).1, TimeSource::Kernel);
     }
 }
