@@ -11,6 +11,8 @@ mod man;
 mod mesh_perf;
 mod output;
 mod perf;
+mod ping;
+mod probe;
 mod run;
 mod secret;
 mod stat;
@@ -62,6 +64,8 @@ commands! {
     Devices => devices,
     Perf => perf,
     MeshPerf => mesh_perf,
+    Ping => ping,
+    Probe => probe,
     Secret => secret,
     Run => run,
     Env => env,
@@ -79,6 +83,7 @@ Where to begin:
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce mesh-perf --members 4        how fast everybody is to everybody
+  ferroce ping 127.0.0.1 --count 10    round trips and loss, to a `ferroce probe responder`
   ferroce secret --file mesh.secret    what the members of a mesh know each other by
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame

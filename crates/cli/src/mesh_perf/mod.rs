@@ -187,7 +187,7 @@ fn write_size(text: &str) -> Result<usize, String> {
     if (1..=most).contains(&bytes) { Ok(bytes) } else { Err(format!("1 byte to {}", size(most))) }
 }
 
-fn picture_file(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn picture_file(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension() {
         Some(extension) if extension.eq_ignore_ascii_case("svg") => Ok(path),
