@@ -7,8 +7,20 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 10] =
-    ["demo", "devices", "perf", "mesh-perf", "secret", "stat", "switchboard", "decode", "completions", "man"];
+const COMMANDS: [&str; 12] = [
+    "demo",
+    "devices",
+    "perf",
+    "mesh-perf",
+    "ping",
+    "probe",
+    "secret",
+    "stat",
+    "switchboard",
+    "decode",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_teaches() {
@@ -70,6 +82,14 @@ fn wrong_command_lines_are_refused() {
         (&["mesh-perf", "--size", "0"], "1 byte to 16 MiB"),
         (&["mesh-perf", "--duration", "0"], "no number of seconds"),
         (&["mesh-perf", "--plot", "mesh.png"], "ends in .svg"),
+        (&["ping"], "<HOST>"),
+        (&["ping", "localhost", "--interval", "0"], "between 0.0001 and 3600 seconds"),
+        (&["ping", "localhost", "--qpn", "1"], "no queue pair number"),
+        (&["ping", "localhost", "--port", "50000", "--paths"], "cannot be used with"),
+        (&["ping", "localhost", "--expect", "8"], "--paths"),
+        (&["ping", "localhost", "--flood", "--interval", "1"], "cannot be used with"),
+        (&["ping", "localhost", "--plot", "rtt.png"], "ends in .svg"),
+        (&["probe", "responder", "--rate", "0"], "0 is not in"),
         (&["completions", "csh"], "invalid value 'csh'"),
     ] {
         let out = ferroce(args);

@@ -1,4 +1,4 @@
-//! The binary as people and scripts use it: help, devices, demo and perf, alone and between processes.
+//! The binary as people and scripts use it: help, devices, demo, perf and ping, alone and between processes.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[path = "../decode/golden.rs"]
@@ -9,6 +9,7 @@ mod devices;
 mod help;
 mod mesh_perf;
 mod perf;
+mod ping;
 mod run;
 mod secret;
 mod two_processes;

@@ -1,0 +1,165 @@
+//! `ferroce ping` and `ferroce probe responder`: two processes.
+
+use std::env;
+use std::fs;
+use std::process::{self, Command};
+
+use serde_json::Value;
+
+use crate::run::{Out, Running, command, ferroce};
+
+/// A responder at an address of its own.
+fn responder(last: u8, options: &[&str]) -> (Running, String) {
+    let address = format!("127.0.131.{last}");
+    let args: Vec<&str> = ["probe", "responder", "--bind", &address].iter().chain(options).copied().collect();
+    let mut responder = Running::start(command(&args));
+    let line = responder.line();
+    let words = format!(" at {address} answers probes until Ctrl-C; now run: ferroce ping {address}");
+    assert!(line.starts_with("queue pair ") && line.contains(&words), "{line:?}");
+    (responder, address)
+}
+
+/// Ends a process as Ctrl-C does.
+fn interrupt(running: Running) -> Out {
+    let status = Command::new("kill").args(["-INT", &running.child.id().to_string()]).status();
+    assert!(status.unwrap().success());
+    running.finish()
+}
+
+#[test]
+fn probes_are_measured_shown_and_summed_up() {
+    let (responder, address) = responder(20, &[]);
+    let text = ferroce(&["ping", &address, "-c", "5", "-i", "0.01"]).success().stdout;
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with(&format!("PING {address}: queue pair ")), "{text}");
+    for (number, line) in (1..=5).zip(&lines[1..]) {
+        assert!(line.starts_with(&format!("probe {number}: round trip ")), "{text}");
+        assert!(line.contains(" us, responder ") && line.contains(" us, prober "), "{text}");
+    }
+    assert!(lines[6].starts_with(&format!("{address}: 5 probes in ")), "{text}");
+    assert!(lines[6].ends_with(" s, 5 ok, 0 lost (0.0 %)"), "{text}");
+    for (name, line) in ["in us", "round trip", "responder", "prober"].iter().zip(&lines[7..]) {
+        assert!(line.starts_with(name), "{text}");
+    }
+    assert!(interrupt(responder).success().stdout.starts_with("5 probes answered\n"));
+}
+
+#[test]
+fn json_names_all_seven_times() {
+    let (responder, address) = responder(21, &[]);
+    let text = ferroce(&["ping", &address, "-c", "20", "-i", "0.001", "--json"]).success().stdout;
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 21, "{text}");
+    for (number, probe) in (1..=20).zip(&lines) {
+        assert_eq!((&probe["probe"], &probe["outcome"]), (&number.into(), &"ok".into()), "{probe}");
+        let at = |name: &str| probe[name].as_i64().unwrap_or_else(|| panic!("no {name}: {probe}"));
+        let ours = ["t1", "t2", "t5", "t6", "t7"].map(at);
+        assert!(ours.is_sorted() && at("t3") <= at("t4"), "{probe}");
+        let (away, there) = (at("t5") - at("t2"), at("t4") - at("t3"));
+        assert_eq!((at("round_trip_ns"), at("responder_ns")), (away - there, there), "{probe}");
+        assert_eq!(at("prober_ns"), at("t6") - at("t1") - away, "{probe}");
+        assert_eq!((&probe["stamps"], &probe["port"]), (&"kernel".into(), &4791.into()), "{probe}");
+    }
+    let summary = &lines[20]["summary"];
+    assert_eq!(
+        (&summary["probes"], &summary["lost"], &summary["outcomes"]["ok"]),
+        (&20.into(), &0.into(), &20.into())
+    );
+    interrupt(responder).success();
+}
+
+#[test]
+fn a_flood_ends_by_itself_and_is_drawn() {
+    let (responder, address) = responder(22, &["--rate", "1000000"]);
+    let file = env::temp_dir().join(format!("ferroce-ping-{}.svg", process::id()));
+    let plot = file.to_str().unwrap();
+    let args = ["ping", &address, "--flood", "-c", "2000", "-q", "--json", "--timeout", "20", "--plot", plot];
+    let summary = ferroce(&args).success().json()["summary"].clone();
+    let picture = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    assert_eq!((&summary["probes"], &summary["lost"]), (&2000.into(), &0.into()), "{summary}");
+    let measured =
+        summary["outcomes"]["ok"].as_u64().unwrap() + summary["outcomes"]["late"].as_u64().unwrap();
+    assert_eq!(picture.matches("class=\"probe\"").count() as u64, measured);
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+    interrupt(responder).success();
+}
+
+#[test]
+fn ctrl_c_shows_the_summary_and_the_counters() {
+    let (responder, address) = responder(23, &[]);
+    let mut ping = Running::start(command(&["ping", &address, "-i", "0.01"]));
+    let seen: Vec<String> = (0..4).map(|_| ping.line()).collect();
+    assert!(seen[3].starts_with("probe 3: round trip "), "{seen:?}");
+    let rest = interrupt(ping).success().stdout;
+    assert!(rest.contains(&format!("{address}: ")) && rest.contains(" 0 lost (0.0 %)"), "{rest}");
+    interrupt(responder).success();
+}
+
+#[test]
+fn a_responder_counts_probes_by_source_and_port() {
+    let address = "127.0.131.24";
+    let mut responder = command(&["probe", "responder", "--bind", address, "--json", "--service", "7001"]);
+    let responder = Running::start({
+        responder.stdin(process::Stdio::null());
+        responder
+    });
+    // It says nothing before its end, so a prober asks until it is there.
+    let mut tries = 0;
+    let found = loop {
+        let out = ferroce(&[
+            "ping",
+            address,
+            "--service",
+            "7001",
+            "-c",
+            "3",
+            "-i",
+            "0.001",
+            "--from",
+            "127.0.131.25",
+        ]);
+        tries += 1;
+        if out.code == Some(0) || tries == 5 {
+            break out;
+        }
+    };
+    found.success();
+    let json = interrupt(responder).success().json();
+    assert_eq!(
+        (&json["counters"]["answered"], &json["counters"]["second_acks"]),
+        (&3.into(), &3.into()),
+        "{json}"
+    );
+    let source = &json["sources"][0];
+    assert_eq!(
+        (&source["source"], &source["port"], &source["probes"]),
+        (&"127.0.131.25".into(), &4791.into(), &3.into())
+    );
+}
+
+#[test]
+fn what_is_in_the_way_is_explained() {
+    let (running, address) = responder(26, &[]);
+    let taken = ferroce(&["probe", "responder", "--bind", &address]);
+    assert!(taken.failure().contains("the responder cannot be found by probers: "), "{}", taken.stderr);
+    let port = ferroce(&["ping", &address, "--port", "50000", "-c", "1"]);
+    assert!(port.failure().contains("packets to this peer leave from port 4791 alone"), "{}", port.stderr);
+    let paths = ferroce(&["ping", &address, "--paths", "-c", "1"]);
+    assert!(paths.failure().contains("paths are told apart by ports"), "{}", paths.stderr);
+    let service = ferroce(&["ping", &address, "--service", "9", "-c", "1"]);
+    assert!(service.failure().contains("run: ferroce probe responder --bind"), "{}", service.stderr);
+    let quick = ["-c", "3", "-i", "0.001", "--timeout", "0.02", "-q"];
+    let stranger: Vec<&str> = ["ping", &address, "--qpn", "0x123456"].iter().chain(&quick).copied().collect();
+    let silent = ferroce(&stranger);
+    assert!(
+        silent.failure().contains("none of 3 probes was answered; the responder at "),
+        "{}",
+        silent.stderr
+    );
+    assert!(silent.stdout.contains(", 0 ok, 3 lost (100.0 %)"), "{}", silent.stdout);
+    assert!(silent.stdout.contains("how they ended: 3 time-out"), "{}", silent.stdout);
+    interrupt(running).success();
+    let host = ferroce(&["ping", "no-such-host.invalid", "-c", "1"]);
+    assert!(host.failure().contains("is no host that can be found"), "{}", host.stderr);
+}

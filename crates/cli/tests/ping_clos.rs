@@ -1,0 +1,135 @@
+//! `ferroce ping` across a Clos network of real kernel routers: paths, lost packets, and a host that vanishes.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, BufRead as _, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+
+use ferroce_testkit::clos::{Clos, Family, Node, Tuple};
+use ferroce_testkit::namespaces::{self, run};
+use serde_json::Value;
+
+const FROM: Node = Node::Host(0, 0, 0);
+const TO: Node = Node::Host(1, 1, 1);
+
+fn main() -> ExitCode {
+    if !namespaces::is_inside() {
+        return namespaces::run_inside(&["nft"]);
+    }
+    let clos = Clos::build(5);
+    for family in [Family::V4, Family::V6] {
+        let responder = Responder::start(family);
+        every_path_has_a_port(&clos, family);
+        what_a_router_drops_is_lost_on_its_paths_alone(&clos, family);
+        responder.end();
+    }
+    a_host_that_vanishes_is_explained();
+    let _ = io::stdout().write_all(b"test result: ok. 3 passed; 0 failed\n");
+    ExitCode::SUCCESS
+}
+
+/// The binary in the namespace of a host.
+fn ferroce(host: Node, args: &[&str]) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &host.to_string(), env!("CARGO_BIN_EXE_ferroce")]).args(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+struct Responder {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Responder {
+    fn start(family: Family) -> Self {
+        let address = TO.address(family).to_string();
+        let mut child = ferroce(TO, &["probe", "responder", "--bind", &address]).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        assert!(line.contains("answers probes until Ctrl-C"), "{line:?}");
+        Self { child, lines }
+    }
+
+    /// Ends it as Ctrl-C does, and hears how many probes it has answered.
+    fn end(mut self) {
+        run(&format!("kill -INT {}", self.child.id()));
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        assert!(line.ends_with(" probes answered\n"), "{line:?}");
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+/// The summary of a run, and what it said on standard error.
+fn ping(family: Family, args: &[&str]) -> (Value, String, bool) {
+    let address = TO.address(family).to_string();
+    let all: Vec<&str> = ["ping", &address, "--json", "-q"].iter().chain(args).copied().collect();
+    let out = ferroce(FROM, &all).output().unwrap();
+    let [stdout, stderr] = [out.stdout, out.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    let last = stdout.lines().last().unwrap_or_else(|| panic!("it said nothing but {stderr}"));
+    let summary: Value = serde_json::from_str(last).unwrap();
+    (summary["summary"].clone(), stderr, out.status.success())
+}
+
+/// The routers of each port, as `ferroce ping --paths` tells them.
+fn told(clos: &Clos, summary: &Value) -> BTreeMap<u16, Vec<Node>> {
+    let port = |of: &Value| u16::try_from(of["port"].as_u64().unwrap()).unwrap();
+    let node = |router: &Value| clos.owner(router.as_str().unwrap().parse().unwrap()).unwrap();
+    let way = |of: &Value| of["routers"].as_array().unwrap().iter().map(node).collect();
+    summary["ports"].as_array().unwrap().iter().map(|of| (port(of), way(of))).collect()
+}
+
+fn every_path_has_a_port(clos: &Clos, family: Family) {
+    let (summary, stderr, is_well) =
+        ping(family, &["--paths", "--expect", "8", "--count", "80", "--interval", "0.001"]);
+    assert!(is_well, "{stderr}");
+    assert_eq!((&summary["probes"], &summary["lost"]), (&80.into(), &0.into()), "{summary}");
+    let told = told(clos, &summary);
+    let tuples: Vec<Tuple> = told.keys().map(|port| Tuple { from: FROM, to: TO, port: *port }).collect();
+    assert_eq!(clos.paths(&tuples, family), told.values().cloned().collect::<Vec<_>>());
+    let different: BTreeSet<&Vec<Node>> = told.values().collect();
+    assert_eq!((different.len(), told.len()), (8, 8), "{told:?}");
+    for of in summary["ports"].as_array().unwrap() {
+        assert_eq!((&of["probes"], &of["reaches"]), (&10.into(), &true.into()), "{of}");
+    }
+}
+
+fn what_a_router_drops_is_lost_on_its_paths_alone(clos: &Clos, family: Family) {
+    let bad = Node::Aggregation(1, 0);
+    // Only on the way there, and neither traces, whose hop limits are small, nor questions, which are longer.
+    let (words, hops) = if family == Family::V4 { ("ip", "ttl") } else { ("ip6", "hoplimit") };
+    let rule = format!(
+        "table inet bad {{ chain c {{ type filter hook forward priority 0;\n\
+         {words} daddr {} udp dport 4791 {words} {hops} > 10 udp length < 100 drop\n }}\n}}\n",
+        TO.address(family)
+    );
+    clos.filter(bad, &rule);
+    let args = ["--paths", "--expect", "8", "--count", "80", "--interval", "0.001", "--timeout", "0.1"];
+    let (summary, stderr, is_well) = ping(family, &args);
+    assert!(is_well, "{stderr}");
+    let told = told(clos, &summary);
+    assert_eq!(told.len(), 8, "{summary}");
+    for of in summary["ports"].as_array().unwrap() {
+        let port = u16::try_from(of["port"].as_u64().unwrap()).unwrap();
+        let crosses = told[&port].contains(&bad);
+        let expected = if crosses { 10 } else { 0 };
+        assert_eq!(of["lost"], expected, "{port} by {:?}: {of}", told[&port]);
+    }
+    assert_eq!(summary["lost"], 40, "{summary}");
+    clos.clear_filter(bad);
+}
+
+/// The router before it has no way to it any more and says so, and `ferroce ping` hands it on.
+fn a_host_that_vanishes_is_explained() {
+    let route = format!("unreachable {}/32", TO.address(Family::V4));
+    run(&format!("ip -n t11 route add {route}"));
+    let args = ["--qpn", "4242", "--count", "3", "--interval", "0.01", "--timeout", "0.1"];
+    let (summary, stderr, is_well) = ping(Family::V4, &args);
+    assert!(!is_well, "{summary}");
+    assert!(stderr.contains("none of 3 probes was answered; ") && stderr.contains(" says: "), "{stderr}");
+    assert_eq!(summary["outcomes"]["time_out"], 3, "{summary}");
+    assert_eq!(summary["complaints"][0]["probes"], 3, "{summary}");
+    run(&format!("ip -n t11 route del {route}"));
+}
