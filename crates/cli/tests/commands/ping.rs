@@ -29,7 +29,7 @@ fn interrupt(running: Running) -> Out {
 #[test]
 fn probes_are_measured_shown_and_summed_up() {
     let (responder, address) = responder(20, &[]);
-    let text = ferroce(&["ping", &address, "-c", "5", "-i", "0.01"]).success().stdout;
+    let text = ferroce(&["ping", &address, "-c", "5", "-i", "0.01", "--timeout", "20"]).success().stdout;
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with(&format!("PING {address}: queue pair ")), "{text}");
     for (number, line) in (1..=5).zip(&lines[1..]) {
@@ -47,7 +47,8 @@ fn probes_are_measured_shown_and_summed_up() {
 #[test]
 fn json_names_all_seven_times() {
     let (responder, address) = responder(21, &[]);
-    let text = ferroce(&["ping", &address, "-c", "20", "-i", "0.001", "--json"]).success().stdout;
+    let text =
+        ferroce(&["ping", &address, "-c", "20", "-i", "0.001", "--json", "--timeout", "20"]).success().stdout;
     let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 21, "{text}");
     for (number, probe) in (1..=20).zip(&lines) {
@@ -160,6 +161,4 @@ fn what_is_in_the_way_is_explained() {
     assert!(silent.stdout.contains(", 0 ok, 3 lost (100.0 %)"), "{}", silent.stdout);
     assert!(silent.stdout.contains("how they ended: 3 time-out"), "{}", silent.stdout);
     interrupt(running).success();
-    let host = ferroce(&["ping", "no-such-host.invalid", "-c", "1"]);
-    assert!(host.failure().contains("is no host that can be found"), "{}", host.stderr);
 }
