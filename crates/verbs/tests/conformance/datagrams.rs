@@ -298,9 +298,8 @@ pub(crate) fn an_answer_goes_back_the_way_that_the_datagram_came(rig: &Rig) {
         let answer = deliver(rig, &b, &a, || {
             b.qp.send_inline_to(&back.address, back.qpn, back.qkey, b"say").post().unwrap();
         });
-        if theirs.is_some() {
-            assert_eq!(answer.source_port, got.source_port);
-        }
+        // Where both ends are in one process but in two namespaces, sockets for other ports are not to be had.
+        assert_eq!(answer.source_port.map(NonZeroU16::get), Some(back.address.source_port()));
         let seen = DatagramHeader::read(&a.region, 0).unwrap();
         assert_eq!((seen.source, seen.dest), (header.dest, header.source));
         assert_eq!((seen.traffic_class, seen.flow_label), (header.traffic_class, header.flow_label));
