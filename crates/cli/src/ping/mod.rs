@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow, bail};
 use ferroce_probe::net::{ProbeEndError, ProberEnd, SERVICE_PORT, stamp_now};
 use ferroce_probe::paths::{FIRST_PORT, Steering};
-use ferroce_probe::{Peer, ProbeEvent, ProberConfig, Stamp};
+use ferroce_probe::{Peer, ProbeEvent, ProberConfig};
 
 use self::figures::Figures;
 use self::report::Reporter;
@@ -152,12 +152,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut reporter = Reporter::new(args.json, args.quiet, args.all_ports || args.paths);
     reporter.begin(&args.host, target)?;
     let mut figures = Figures::new(plot.is_some());
-    let probed =
-        Pinging { args, target, ports, sent: 0, last: None }.run(&mut end, &mut reporter, &mut figures);
+    let probed = Pinging { args, target, ports, sent: 0 }.run(&mut end, &mut reporter, &mut figures);
     drop(patience);
     reporter.summary(&end, target, &figures, steering.as_ref())?;
     if let Some((mut file, path)) = plot {
-        let title = format!("{} from {}", args.host, target.address);
+        let title = format!("queue pair {} at {}", target.qpn, target.address);
         let written =
             file.write_all(picture::draw(&title, &figures).as_bytes()).and_then(|()| file.sync_all());
         written.with_context(|| format!("cannot write {}", path.display()))?;
@@ -218,7 +217,6 @@ struct Pinging<'a> {
     target: Peer,
     ports: Ports,
     sent: u64,
-    last: Option<Stamp>,
 }
 
 impl Pinging<'_> {
@@ -277,7 +275,6 @@ impl Pinging<'_> {
         match end.probe(self.target, self.ports.of(self.sent)) {
             Ok(_) => {
                 self.sent += 1;
-                self.last = Some(stamp_now());
                 Ok(true)
             }
             Err(ProbeEndError::Busy { .. } | ProbeEndError::Start(_)) => Ok(false),
