@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, refusals, instructions, endpoint, broker or drop-in
+    /// Only this: wire, transport, device, refusals, instructions, endpoint, probe, broker or drop-in
     #[arg(long)]
     only: Option<String>,
     /// All but wire and transport: one short look at every figure; it shows that all work, and little more
@@ -68,6 +68,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: refusals::NAME, shows: "instructions for each refused packet, beside their budgets" },
     Bench { package: instructions::NAME, shows: "instructions of the shortest ways through the device" },
     Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
+    Bench { package: "probe", shows: "probes, and what they cost, beside datagrams of plain sockets" },
     Bench { package: "broker", shows: "messages at several batch sizes beside the verbs below them" },
     Bench {
         package: drop_in::NAME,
@@ -117,7 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         // Those that measure two processes have one benchmark, which knows these.
-        let knows = matches!(*package, "endpoint" | "broker");
+        let knows = matches!(*package, "endpoint" | "probe" | "broker");
         let flags = [(args.quick && knows, "--quick"), (args.pin && knows, "--pin")];
         let flags = flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned());
         let handed: Vec<String> = flags.chain(args.rest.iter().cloned()).collect();
