@@ -69,7 +69,7 @@ impl<'a, F> Call<'a, F> {
         self.block(None)
     }
 
-    /// The same, but not for longer than this.
+    /// The same, but not for longer than this. With no time at all it is tried once.
     ///
     /// # Errors
     /// Why it failed, or that the time is over: the connection stands then, and the call can be made again.
@@ -121,7 +121,8 @@ impl<F> fmt::Debug for Call<'_, F> {
 /// How often a busy thread looks before it asks what time it is.
 const LOOKS: u32 = 64;
 
-/// Polls until it is ready, or the time is over.
+/// Polls until it is ready, or the time is over. A thread that has no time to sleep leaves no waker: that would have the
+/// driver woken by each packet.
 pub(crate) fn block_on<T>(
     polling: Polling,
     limit: Option<Duration>,
@@ -129,6 +130,9 @@ pub(crate) fn block_on<T>(
 ) -> Option<T> {
     if let Poll::Ready(result) = poll(None) {
         return Some(result);
+    }
+    if limit.is_some_and(|limit| limit.is_zero()) {
+        return None;
     }
     let start = now();
     let end = limit.map(|limit| start + limit);
@@ -146,7 +150,7 @@ pub(crate) fn block_on<T>(
             std::hint::spin_loop();
         }
         if is_over() {
-            break;
+            return None;
         }
     }
     let waker = this_thread();
@@ -158,5 +162,35 @@ pub(crate) fn block_on<T>(
             return None;
         }
         park(end.map(until));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often it looks, and whether it left a waker.
+    fn looks(polling: Polling, limit: Duration) -> (u32, bool) {
+        let (mut looks, mut left_waker) = (0, false);
+        let done = block_on(polling, Some(limit), |waker| {
+            looks += 1;
+            left_waker |= waker.is_some();
+            Poll::<()>::Pending
+        });
+        assert_eq!(done, None);
+        (looks, left_waker)
+    }
+
+    #[test]
+    fn a_call_without_time_is_tried_once_and_leaves_no_waker() {
+        for polling in [Polling::Busy, Polling::Event, Polling::Adaptive(Duration::from_secs(1))] {
+            assert_eq!(looks(polling, Duration::ZERO), (1, false), "{polling:?}");
+        }
+    }
+
+    #[test]
+    fn a_busy_call_leaves_no_waker_when_its_time_is_over() {
+        let (looks, left_waker) = looks(Polling::Busy, Duration::from_nanos(1));
+        assert_eq!((looks, left_waker), (LOOKS + 1, false));
     }
 }
