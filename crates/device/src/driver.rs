@@ -109,9 +109,9 @@ impl Driver {
     /// soon.
     pub(crate) fn take_place_back(&self) {
         self.duty.note(Event::Rise);
-        let soon = clock::now() + table::TICK;
-        if self.doze.until() > (soon + table::TICK).nanos() {
-            self.needed_at(Some(soon));
+        let now = clock::now();
+        if self.doze.until() > (now + table::TICK).nanos() {
+            self.needed_at(Some(now));
         }
     }
 

@@ -3,7 +3,7 @@
 use ferroce_transport::Time;
 
 use crate::state::State;
-use crate::table::{QUIET_TICKS, TICK};
+use crate::table::{QUIET_LOOKS, TICK};
 
 /// What the driver knows of a program that polls for itself.
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ pub struct Program {
     /// How often it had polled, and when that was seen to change.
     polls: u64,
     since: Time,
-    /// Ticks without a poll.
+    /// Looks without a poll in between.
     quiet: u32,
 }
 
@@ -31,7 +31,7 @@ impl Program {
     /// A program that has not polled yet.
     #[must_use]
     pub const fn new(now: Time) -> Self {
-        Self { polls: 0, since: now, quiet: QUIET_TICKS }
+        Self { polls: 0, since: now, quiet: QUIET_LOOKS }
     }
 
     /// What to think of a program that has polled so often by now.
@@ -48,10 +48,14 @@ impl Program {
         Seen::Gone
     }
 
-    /// When to look at the program again; `None` for not by itself.
+    /// When to look at the program again; `None` for not by itself. While another thread is woken by packets,
+    /// the looks become rarer and end: whatever parks the driver sees to it that it looks within a tick.
     #[must_use]
     pub fn next_look(&self, state: State) -> Option<Time> {
-        (state.is_parked() || self.quiet < QUIET_TICKS).then(|| self.since + TICK)
+        if state.is_parked() {
+            return Some(self.since + TICK);
+        }
+        (self.quiet < QUIET_LOOKS).then(|| self.since + TICK * (1 << self.quiet))
     }
 }
 
@@ -107,13 +111,15 @@ mod tests {
     }
 
     #[test]
-    fn an_armed_driver_stops_looking_after_some_quiet_ticks() {
+    fn an_armed_driver_looks_ever_more_rarely_and_then_not_at_all() {
         let mut program = Program::new(Time::ZERO);
         assert_eq!(program.see(1, Time::ZERO), Seen::Polling);
-        for tick in 1..=QUIET_TICKS {
+        let mut ticks = 0;
+        for look in 0..QUIET_LOOKS {
+            ticks += 1 << look;
             let now = program.next_look(State::NEW).unwrap();
+            assert_eq!(now, Time::ZERO + TICK * ticks);
             assert_eq!(program.see(1, now), Seen::Gone);
-            assert_eq!(program.quiet, tick);
         }
         assert_eq!(program.next_look(State::NEW), None);
         assert!(program.next_look(State { armed: false, ..State::NEW }).is_some(), "a parked one never does");

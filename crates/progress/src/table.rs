@@ -50,8 +50,9 @@ constants! {
     /// How often a parked driver looks whether the program still polls; a packet for a program that stopped
     /// waits so long at most.
     TICK: Duration = Duration::from_millis(1), "time", "WRITE 8 B, RTT/2, target spins on memory";
-    /// Ticks without a poll before an armed driver stops looking, and waits for packets and timers only.
-    QUIET_TICKS: u32 = 16, "ticks", "idle device, processor time";
+    /// Looks without a poll before a driver that is not parked stops looking, and waits for packets and timers
+    /// only. Each waits twice as long as the one before, so that they cover 15 ticks together.
+    QUIET_LOOKS: u32 = 4, "looks", "20 probes/s, of a core";
     /// Polls that find packets and arm the driver at once, after a program was found gone: such a program
     /// polls for its own work and then turns to its memory, again and again.
     PERMITS: u8 = 16, "polls", "WRITE 64 B, RTT/2, target spins on memory";

@@ -32,7 +32,7 @@ fn phase() -> impl Strategy<Value = Phase> {
         1 => (1_000_u64..5_000, 1_u64..10).prop_map(|(every, times)| Phase::Poll { every, times }),
         3 => (1_u64..8_000).prop_map(|micros| Phase::Away { micros }),
         2 => (1_u64..8_000).prop_map(|at_most| Phase::Sleep { at_most }),
-        2 => (1_u64..8_000).prop_map(|at_most| Phase::Sit { at_most }),
+        2 => (1_u64..40_000).prop_map(|at_most| Phase::Sit { at_most }),
         1 => (1_u64..50, 1_u64..300).prop_map(|(every, times)| Phase::Find { every, times }),
         1 => (1_u64..20_000).prop_map(|timer| Phase::Post { timer }),
     ]
@@ -195,7 +195,7 @@ impl World {
             Doing::Sleeping => self.sleepers.remove(),
             Doing::Sitting => {
                 self.duty.note(Event::Rise);
-                self.needed_at(self.now + table::TICK);
+                self.needed_at(self.now);
             }
             _ => return,
         }
@@ -361,14 +361,14 @@ proptest! {
 
         // It ticks, and it wakes for packets, timers and changes; for nothing else.
         let ticks = u64::try_from(world.last_event.since(begin).as_nanos() / table::TICK.as_nanos()).unwrap();
-        let most = ticks + 3 * packets + 4 * world.changes + 2 * u64::from(table::QUIET_TICKS);
+        let most = ticks + 3 * packets + 4 * world.changes + 2 * u64::from(table::QUIET_LOOKS);
         prop_assert!(world.wakes <= most, "{} wakes, {} at most", world.wakes, most);
 
         // When all threads are away it takes a second of silence to show that it sleeps.
         world.wakes = 0;
         let end = world.now + Duration::from_secs(1);
         world.run(Vec::new(), end);
-        let most = u64::from(table::QUIET_TICKS) + 3;
+        let most = u64::from(table::QUIET_LOOKS) + 3;
         prop_assert!(world.wakes <= most, "{} wakes in a second without work", world.wakes);
         // And it is still there.
         world.arrive();
@@ -392,7 +392,7 @@ fn a_program_that_only_looks_at_memory_is_served_within_two_ticks_and_then_at_on
     let wakes = world.wakes;
     world.run(after(50_000), begin + micros(50_000));
     assert!(world.socket.is_empty(), "at once");
-    assert!(world.wakes <= wakes + u64::from(table::QUIET_TICKS) + 2);
+    assert!(world.wakes <= wakes + u64::from(table::QUIET_LOOKS) + 2);
 }
 
 #[test]
