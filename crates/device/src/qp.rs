@@ -1,6 +1,5 @@
 //! Queue pairs as programs hold them.
 
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
@@ -138,7 +137,6 @@ impl Qp {
             counted: 0,
             counted_receives: 0,
             tally: Tally { held: spec.stamps.then(Box::default), ..Tally::default() },
-            reports: VecDeque::new(),
             sends_posted: 0,
             sends_done: 0,
             receives_posted: 0,
@@ -202,7 +200,8 @@ impl Qp {
     #[must_use]
     pub fn path_reports(&self) -> Vec<PathReport> {
         self.nic.engines().control(self.engine, |engine| {
-            engine.qps.get(self.qpn).map(|entry| entry.reports.drain(..).collect()).unwrap_or_default()
+            let held = engine.qps.get(self.qpn).and_then(|entry| entry.tally.held.as_mut());
+            held.map(|held| held.reports.drain(..).collect()).unwrap_or_default()
         })
     }
 
@@ -298,7 +297,9 @@ impl Qp {
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
             if to_reset {
-                entry.reports.clear();
+                if let Some(held) = &mut host.tally.held {
+                    held.reports.clear();
+                }
                 self.nic.engines().set_uses_wire(self.qpn, false);
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;

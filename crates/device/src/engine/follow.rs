@@ -135,9 +135,10 @@ impl Engine {
         let Self { follow, qps, counters, .. } = self;
         for report in follow.sent_back.drain(..) {
             counters.sent_back += 1;
-            for entry in qps.iter_mut().filter(|entry| entry.tally.held.is_some()) {
-                if report.from.is_none_or(|from| from == entry.machine.qpn()) {
-                    keep(&mut entry.reports, report);
+            for entry in qps.iter_mut() {
+                let is_its_own = report.from.is_none_or(|from| from == entry.machine.qpn());
+                if let Some(held) = entry.tally.held.as_mut().filter(|_| is_its_own) {
+                    keep(&mut held.reports, report);
                 }
             }
         }

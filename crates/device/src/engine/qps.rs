@@ -12,11 +12,10 @@ use ferroce_fabric::Route;
 use ferroce_progress::AckDelay;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::Random;
-use ferroce_transport::{Completions, Level, QpTotals, QueuePair, Time};
+use ferroce_transport::{Completions, Level, QpTotals, QueuePair, Status, Time};
 use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
-use crate::engine::follow::PathReport;
 use crate::engine::qp_shared::QpShared;
 use crate::engine::stamps::Held;
 use crate::engine::windows::WindowId;
@@ -61,8 +60,6 @@ pub(crate) struct Entry {
     pub(crate) sends_done: u64,
     /// Receives that were posted to its own queue.
     pub(crate) receives_posted: u64,
-    /// Datagrams of it that were sent back, if it asked for stamps.
-    pub(crate) reports: VecDeque<PathReport>,
     pub(crate) shared: Arc<QpShared>,
 }
 
@@ -73,7 +70,7 @@ impl Entry {
         totals.sends_posted = self.sends_posted;
         totals.sends_done = self.sends_done;
         totals.receives_posted = self.receives_posted;
-        totals.completions = self.tally.ended;
+        totals.completions = self.tally.ended.completions();
         totals.counters = *self.machine.counters();
         totals
     }
@@ -94,9 +91,51 @@ pub(crate) struct Tally {
     /// A completion queue had no room: the queue pair must go into error.
     pub(crate) overrun: bool,
     /// All completions since the queue pair was made, by status; these are never taken away.
-    pub(crate) ended: Completions,
+    pub(crate) ended: Ended,
     /// Sends whose completions wait for stamps, if the queue pair asked for stamps.
     pub(crate) held: Option<Box<Held>>,
+}
+
+/// Completions by status, without a place for each failure as long as there is none: there are many queue pairs.
+#[derive(Debug, Default)]
+pub(crate) struct Ended {
+    sends: u64,
+    receives: u64,
+    failed: Option<Box<Completions>>,
+}
+
+impl Ended {
+    #[inline]
+    pub(crate) fn count_send(&mut self, status: Status) {
+        match status {
+            Status::Success => self.sends += 1,
+            _ => self.failed.get_or_insert_default().count_send(status),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn count_receive(&mut self, status: Status) {
+        match status {
+            Status::Success => self.receives += 1,
+            _ => self.failed.get_or_insert_default().count_receive(status),
+        }
+    }
+
+    /// All of them.
+    pub(crate) fn completions(&self) -> Completions {
+        let mut all = self.failed.as_deref().copied().unwrap_or_default();
+        all.set(Status::Success, self.sends, self.receives);
+        all
+    }
+
+    /// Adds others.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.sends += other.sends;
+        self.receives += other.receives;
+        if let Some(failed) = &other.failed {
+            self.failed.get_or_insert_default().add(failed);
+        }
+    }
 }
 
 /// The way to a peer, ready for sealing packets.

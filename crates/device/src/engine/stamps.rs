@@ -11,6 +11,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use ferroce_sys::clock::ClockReading;
 use ferroce_transport::{Completion, Time, TimeSource};
 
+use super::follow::PathReport;
+
 /// How long a completion waits for its stamp. Interfaces stamp within microseconds; one that never does must not
 /// keep completions back for ever.
 pub(super) const PATIENCE: Duration = Duration::from_millis(10);
@@ -25,6 +27,8 @@ const SLACK: Duration = Duration::from_micros(200);
 pub(crate) struct Held {
     waiting: VecDeque<Waiting>,
     next: u16,
+    /// Datagrams of the queue pair that were sent back.
+    pub(crate) reports: VecDeque<PathReport>,
 }
 
 #[derive(Debug)]
