@@ -6,20 +6,15 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
 
-use std::error::Error;
 use std::fmt::{self, Display, Formatter};
 use std::time::{Duration, Instant};
 
 use ferroce_broker::{Broker, Builder, Members, Post};
-use ferroce_testkit::figure::sample;
+use ferroce_testkit::figure::{Called, Outcome, median, sample};
 use ferroce_testkit::process::{Parent, Peer};
-use ferroce_testkit::processor::pin;
 use ferroce_verbs::{Context, PathPolicy};
 
 mod plain;
-
-/// What a measurement gives, or why there is none.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const BATCHES: [u32; 4] = [1, 4, 16, 64];
 
@@ -33,30 +28,14 @@ const LEN: usize = 32;
 const LONG: Duration = Duration::from_secs(60);
 
 fn main() -> Outcome<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let has = |flag: &str| args.iter().any(|arg| arg == flag);
-    // With `--pin` each process has a processor of its own.
-    let pinned = has("--pin");
-    if let Some(at) = args.iter().position(|arg| arg == "--peer") {
-        if pinned {
-            pin(1)?;
-        }
-        let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
-        let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
-        return play(role, host);
-    }
-    if pinned {
-        pin(0)?;
-    }
-    // Without `--bench` it is run by `cargo test`: to see that it works is enough.
-    let quick = has("--quick") || !has("--bench");
-    let (repeats, time) = if quick { (1, 20) } else { (5, 400) };
+    let Some(called) = Called::new(play)? else { return Ok(()) };
+    let (repeats, time) = if called.quick { (1, 20) } else { (5, 400) };
     // The broker's rates, once, as lines for `cargo xtask bench pairs`.
-    let once = has("--once");
+    let once = called.once;
     let repeats = if once { 1 } else { repeats };
     let mut host = 0;
     // Other batch sizes may be named.
-    let mut batches: Vec<u32> = args.iter().filter_map(|arg| arg.parse().ok()).collect();
+    let mut batches: Vec<u32> = called.words().filter_map(|word| word.parse().ok()).collect();
     if batches.is_empty() {
         batches = BATCHES.to_vec();
     }
@@ -66,19 +45,19 @@ fn main() -> Outcome<()> {
             // The last one may not be quite gone yet, so this one gets other addresses.
             host = if host < 240 { host + 2 } else { 2 };
             let time = Duration::from_millis(time);
-            let (rate, rung) = measure(host, *batch, time)?;
+            let (rate, rung) = measure(&called, host, *batch, time)?;
             broker.push(rate);
             *doorbells = rung;
             if once {
                 println!("{}", sample(&format!("batch {batch}"), "M/s", rate.mean / 1e6));
             }
             // For a profile of the broker.
-            if once || has("--alone") {
+            if once || called.has("--alone") {
                 verbs.push(Rate::NONE);
                 continue;
             }
             host += 2;
-            let peer = other("plain", host)?;
+            let peer = other(&called, "plain", host)?;
             verbs.push(plain::rate(host, *batch, time)?);
             drop(peer);
         }
@@ -130,11 +109,6 @@ impl Display for Rate {
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// The device at an address of its own; everything goes over the wire.
 fn device(host: u8) -> Outcome<Context> {
     Ok(Context::builder("lo").address([127, 0, 196, host]).path(PathPolicy::Forbid).open()?)
@@ -149,8 +123,8 @@ fn builder(id: u32, host: u8, batch: u32) -> Outcome<Builder> {
 }
 
 /// Messages per second, and how many there were for each doorbell.
-fn measure(host: u8, batch: u32, time: Duration) -> Outcome<(Rate, f64)> {
-    let _peer = other("sink", host)?;
+fn measure(called: &Called, host: u8, batch: u32, time: Duration) -> Outcome<(Rate, f64)> {
+    let _peer = other(called, "sink", host)?;
     let broker = builder(0, host, batch)?.start()?;
     let bytes = [7; LEN];
     // Until everything is warm.
@@ -192,10 +166,8 @@ fn in_slices(time: Duration, mut send: impl FnMut() -> Outcome<u64>) -> Outcome<
 }
 
 /// Starts the other process, which is ready when this returns, and ends when it is dropped.
-fn other(role: &str, host: u8) -> Outcome<Peer> {
-    let pinned = std::env::args().find(|arg| arg == "--pin");
-    let role = ["--bench", "--peer", role, &host.to_string()].map(str::to_owned);
-    let mut peer = Peer::start(role.into_iter().chain(pinned))?;
+fn other(called: &Called, role: &str, host: u8) -> Outcome<Peer> {
+    let mut peer = called.peer(role, host)?;
     match peer.hear()? {
         said if said == "ready" => Ok(peer),
         said => Err(said.into()),

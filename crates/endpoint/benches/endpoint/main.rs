@@ -5,7 +5,6 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::cast_precision_loss, reason = "counts and nanoseconds of short runs")]
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -17,29 +16,10 @@ mod plain;
 mod servers;
 
 use ferroce_endpoint::Context;
-use ferroce_testkit::figure::sample;
-use ferroce_testkit::process::{Parent, Peer};
-use ferroce_testkit::processor::pin;
+use ferroce_testkit::figure::{Called, Figure, Outcome, Side};
+use ferroce_testkit::process::Parent;
 
 const MIB: usize = 1 << 20;
-
-/// What a measurement gives, or why there is none.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
-/// One side of a figure: the role of the other process, and what is measured here.
-struct Side {
-    name: &'static str,
-    role: &'static str,
-    measure: fn(&str, Duration) -> Outcome<f64>,
-}
-
-/// Two things that are compared.
-struct Figure {
-    name: &'static str,
-    unit: &'static str,
-    ours: Side,
-    beside: Side,
-}
 
 const FIGURES: &[Figure] = &[
     Figure {
@@ -117,67 +97,9 @@ const FIGURES: &[Figure] = &[
 ];
 
 fn main() -> Outcome<()> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let has = |flag: &str| args.iter().any(|arg| arg == flag);
-    // With `--pin` each process has a processor of its own.
-    let pinned = has("--pin");
-    if let Some(at) = args.iter().position(|arg| arg == "--peer") {
-        if pinned {
-            pin(1)?;
-        }
-        let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;
-        let host = args.get(at + 2).ok_or("--peer needs an address")?.parse()?;
-        return play(role, host);
-    }
-    if pinned {
-        pin(0)?;
-    }
-    // Without `--bench` it is run by `cargo test`: to see that it works is enough.
-    let quick = has("--quick") || !has("--bench");
-    let (repeats, time) = if quick { (1, 20) } else { (11, 400) };
-    // Our side of each figure, once, as lines for `cargo xtask bench pairs`.
-    let once = has("--once");
-    let mut host = 1;
-    let filters: Vec<&String> = args.iter().filter(|arg| !arg.starts_with("--")).collect();
-    if !once {
-        println!("{:26} {:>6}  {:>22} {:>22} {:>7}", "", "unit", "ours", "beside", "ratio");
-    }
-    for figure in FIGURES {
-        if !filters.is_empty() && !filters.iter().any(|part| figure.name.contains(part.as_str())) {
-            continue;
-        }
-        let mut measure = |side: &Side| -> Outcome<f64> {
-            // The last one may not be quite gone yet, so this one gets another address.
-            host = if host < 250 { host + 1 } else { 2 };
-            let role = ["--bench", "--peer", side.role, &host.to_string()];
-            let mut peer = Peer::start(role.into_iter().chain(pinned.then_some("--pin")))?;
-            (side.measure)(&peer.hear()?, Duration::from_millis(time))
-        };
-        if once {
-            println!("{}", sample(figure.name, figure.unit, measure(&figure.ours)?));
-            continue;
-        }
-        let (mut ours, mut beside) = (Vec::new(), Vec::new());
-        for _ in 0..repeats {
-            beside.push(measure(&figure.beside)?);
-            ours.push(measure(&figure.ours)?);
-        }
-        let (mine, other) = (median(&mut ours), median(&mut beside));
-        println!(
-            "{:26} {:>6}  {:>22} {:>22} {:>6.2}x",
-            figure.name,
-            figure.unit,
-            format!("{} {mine:.2}", figure.ours.name),
-            format!("{} {other:.2}", figure.beside.name),
-            mine / other
-        );
-    }
-    Ok(())
-}
-
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    let Some(called) = Called::new(play)? else { return Ok(()) };
+    let (repeats, millis) = if called.quick { (1, 20) } else { (11, 400) };
+    called.compare(FIGURES, repeats, Duration::from_millis(millis))
 }
 
 /// The device of the other process.
