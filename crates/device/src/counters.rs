@@ -82,6 +82,9 @@ counters! {
     sent_back,
     /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
     receive_dropped,
+    /// Datagrams that were lost here because the receive buffer of a socket was full; a run that arrives in one
+    /// piece counts as one.
+    receive_buffer_full,
     /// Arrived packets with a wrong ICRC.
     icrc_errors,
     /// Arrived packets with an unknown opcode.
@@ -157,5 +160,6 @@ impl DeviceCounters {
         refused.wrong_peer += self.wrong_peer;
         refused.wrong_path += self.wrong_path;
         refused.wrong_pkey += self.wrong_pkey;
+        refused.receive_buffer_full += self.receive_buffer_full;
     }
 }

@@ -237,10 +237,7 @@ impl Nic {
         }
         sum.add_traffic(&self.member().traffic());
         for index in 0..engines.len() {
-            sum += engines.control(index, |engine| DeviceCounters {
-                receive_dropped: engine.port.fabric.dropped(),
-                ..engine.counters
-            });
+            sum += engines.control(index, |engine| engine.counted());
         }
         sum
     }

@@ -203,6 +203,10 @@ impl<F: Fabric> Fabric for Capture<F> {
         self.inner.dropped()
     }
 
+    fn overflowed(&self) -> u64 {
+        self.inner.overflowed()
+    }
+
     fn holds_packets(&self) -> bool {
         self.inner.holds_packets()
     }

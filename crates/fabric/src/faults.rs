@@ -217,6 +217,10 @@ impl<F: Fabric> Fabric for Faults<F> {
         self.way.inner.dropped()
     }
 
+    fn overflowed(&self) -> u64 {
+        self.way.inner.overflowed()
+    }
+
     fn holds_packets(&self) -> bool {
         self.held.iter().any(|held| held.steps > 0) || self.way.inner.holds_packets()
     }

@@ -146,6 +146,12 @@ pub trait Fabric: Send {
         0
     }
 
+    /// Datagrams that were lost here because the receive buffer had no room for them, counted by the kernel. A run
+    /// that arrives in one piece is one datagram.
+    fn overflowed(&self) -> u64 {
+        0
+    }
+
     /// Whether packets are kept back that leave only with later calls.
     fn holds_packets(&self) -> bool {
         false
@@ -198,6 +204,10 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn dropped(&self) -> u64 {
         (**self).dropped()
+    }
+
+    fn overflowed(&self) -> u64 {
+        (**self).overflowed()
     }
 
     fn holds_packets(&self) -> bool {

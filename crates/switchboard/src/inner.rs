@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
-use ferroce_fabric::udp::Socket;
+use ferroce_fabric::udp::{Drops, Socket};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::fork::{self, Record};
 use ferroce_sys::sync::lock;
@@ -59,7 +59,8 @@ pub(super) struct Inner {
     /// From which addresses only devices may send.
     pub(super) locals: Locals,
     pub(super) counts: Counts,
-    turned_away: Mutex<TurnedAway>,
+    /// What the kernel has dropped at the socket for what no device has sent.
+    turned_away: Mutex<Drops>,
     pub(super) refused: RefusalCounts,
     pub(super) stop: AtomicBool,
     pub(super) bell: EventFd,
@@ -90,13 +91,6 @@ pub(super) struct Counts {
     pub(super) group_icrc_errors: AtomicU64,
     /// Those that are no packets.
     pub(super) group_malformed: AtomicU64,
-}
-
-/// What the kernel has dropped at the socket for what no device has sent: its count goes round, this one does not.
-#[derive(Debug, Default)]
-struct TurnedAway {
-    last: u32,
-    sum: u64,
 }
 
 /// What a member opens for itself.
@@ -185,11 +179,9 @@ impl Inner {
         if self.is_ours()
             && let Some(socket) = self.sockets.get(SLOTS)
         {
-            let now = socket.drops();
-            away.sum += u64::from(now.wrapping_sub(away.last));
-            away.last = now;
+            away.look(socket);
         }
-        away.sum + self.counts.foreign.load(Ordering::Relaxed)
+        away.sum() + self.counts.foreign.load(Ordering::Relaxed)
     }
 
     /// What a newcomer gets: the shared file, then the sockets by slot.

@@ -82,6 +82,8 @@ reasons! {
     wrong_path,
     /// Packets, and messages of connection management, of another partition.
     wrong_pkey,
+    /// Datagrams that found the receive buffer of their socket full.
+    receive_buffer_full,
     /// Requests for connections that cannot be.
     cm_invalid,
     /// Requests of queue pairs that are connected already.

@@ -51,14 +51,15 @@ impl Port {
 
     /// Lets go of the network: from now on everything is lost.
     pub(crate) fn close(&mut self) {
-        self.fabric = Box::new(Closed);
+        self.fabric = Box::new(Closed::after(&*self.fabric));
         self.failed = None;
     }
 
     /// Does nothing with the network any more; but its sockets stay, so that those of other engines keep
     /// their places.
     pub(crate) fn fail(&mut self) {
-        self.failed = Some(std::mem::replace(&mut self.fabric, Box::new(Closed)));
+        let closed = Box::new(Closed::after(&*self.fabric));
+        self.failed = Some(std::mem::replace(&mut self.fabric, closed));
         self.outbox.clear();
     }
 
@@ -195,8 +196,17 @@ fn limits(fabric: &dyn Fabric) -> (usize, usize) {
     if fabric.coalesces() { fabric.run_limits() } else { (1, usize::MAX) }
 }
 
-/// What is left of a fabric when its device has closed.
-struct Closed;
+/// What is left of a fabric when its device has closed: what it has counted.
+struct Closed {
+    dropped: u64,
+    overflowed: u64,
+}
+
+impl Closed {
+    fn after(fabric: &dyn Fabric) -> Self {
+        Self { dropped: fabric.dropped(), overflowed: fabric.overflowed() }
+    }
+}
 
 impl Fabric for Closed {
     fn coalesces(&self) -> bool {
@@ -222,6 +232,14 @@ impl Fabric for Closed {
     }
 
     fn show_marks(&mut self) {}
+
+    fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    fn overflowed(&self) -> u64 {
+        self.overflowed
+    }
 
     fn descriptors(&self) -> &[RawFd] {
         &[]

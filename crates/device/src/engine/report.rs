@@ -7,6 +7,7 @@ use super::Engine;
 use super::qps::Entry;
 use super::srq_side::PLACE_BITS;
 use crate::completion::CqSide;
+use crate::counters::DeviceCounters;
 
 impl Engine {
     /// What the engine tells, of at most so many queue pairs and so many other queues of a kind.
@@ -20,8 +21,17 @@ impl Engine {
             shared_queues: self.shared_queues().take(most).collect(),
             ..Report::default()
         };
-        self.counters.add_to(&mut report.refused);
+        self.counted().add_to(&mut report.refused);
         report
+    }
+
+    /// What the engine has counted, and its network.
+    pub(crate) fn counted(&self) -> DeviceCounters {
+        DeviceCounters {
+            receive_dropped: self.port.fabric.dropped(),
+            receive_buffer_full: self.port.fabric.overflowed(),
+            ..self.counters
+        }
     }
 
     /// Completion queues that several engines complete into are told by the first of those.

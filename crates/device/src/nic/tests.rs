@@ -1,10 +1,11 @@
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
+use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags, SendOp,
     SendRequest, Sge, State, Status,
@@ -271,4 +272,42 @@ fn a_static_rate_bounds_a_connection() {
         assert_eq!(state.counters.rate_waits > 0, waits, "{static_rate} kbit/s");
         assert_eq!(state.attributes.rate_limit, 0, "what the program allows is another number");
     }
+}
+
+#[test]
+fn what_finds_the_receive_buffer_full_is_counted_and_told() {
+    const SENT: u64 = 2000;
+    let address = IpAddr::from([127, 0, 48, 62]);
+    let config = Config { address: Some(address), receive_buffer: 64 << 10, engines: 1, ..Config::new("lo") };
+    let (nic, peer) = (Nic::open(config).unwrap(), device(63, 1));
+    let domain = nic.create_domain().unwrap();
+    let cq = CompletionQueue::new(&nic, 4, None).unwrap();
+    let qp = queue_pair(&nic, domain, &cq, 0);
+    // No packets, but for the queue pair that they are for: it names the socket.
+    let mut bytes = [0; 256];
+    bytes[4..8].copy_from_slice(&qp.qpn().get().to_be_bytes());
+    let from = beside_a_device(SocketAddr::new(peer.gid(0).unwrap().ip(), ferroce_fabric::PORT));
+    let before = nic.counters();
+    // No thread reads while this one is inside.
+    nic.engines().control(0, |_| {
+        for _ in 0..SENT {
+            from.send_to(&bytes, (address, ferroce_fabric::PORT)).unwrap();
+        }
+    });
+    let end = clock::now() + Duration::from_secs(20);
+    let mut after = nic.counters();
+    while after.packets_received - before.packets_received + after.receive_buffer_full < SENT {
+        assert!(clock::now() < end, "{SENT} were sent: {after:?}");
+        std::thread::yield_now();
+        after = nic.counters();
+    }
+    let received = after.packets_received - before.packets_received;
+    assert_eq!((before.receive_buffer_full, received + after.receive_buffer_full), (0, SENT));
+    assert!(received > 0 && after.receive_buffer_full > 0, "{after:?}");
+    assert_eq!(after.receive_dropped, 0);
+    let told = nic.engines().control(0, |engine| engine.report(0).refused.receive_buffer_full);
+    assert_eq!(told, after.receive_buffer_full);
+    // An engine that has failed does not forget it.
+    panic_here(&nic, 0);
+    assert_eq!(nic.counters().receive_buffer_full, told);
 }

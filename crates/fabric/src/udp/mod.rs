@@ -5,6 +5,7 @@
 //! so the IPv4 identification, which the ICRC covers, is 0 or the place in the run.
 
 mod control;
+mod drops;
 mod error;
 mod error_queue;
 mod messages;
@@ -19,11 +20,13 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
+use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 pub use control::Control;
+pub use drops::Drops;
 pub use error::SocketError;
 pub use messages::Messages;
 pub use name::Name;
@@ -90,6 +93,7 @@ pub struct UdpFabric {
     record: Option<&'static Record>,
     sending: Sending,
     receiving: Receiving,
+    drops: Cell<Drops>,
 }
 
 impl UdpFabric {
@@ -122,6 +126,7 @@ impl UdpFabric {
         let coalescing = main.set(libc::SOL_UDP, libc::UDP_GRO, wish).is_ok() && config.coalescing;
         let news = News::new().map_err(|error| refused("open a set of descriptors", error))?;
         let segments = if config.segmentation { Segments::of(&main) } else { Segments::SINGLE };
+        let drops = Cell::new(Drops::from_now(&main));
         Ok(Self {
             binding: binding(config),
             descriptors: [main.raw(), news.descriptor()],
@@ -134,6 +139,7 @@ impl UdpFabric {
             record: None,
             sending: Sending::new(segments, config.peer_port, config.address),
             receiving: Receiving::new(config.address),
+            drops,
         })
     }
 
@@ -193,6 +199,13 @@ fn binding(config: &UdpConfig) -> Binding {
 impl Fabric for UdpFabric {
     fn dropped(&self) -> u64 {
         self.receiving.dropped()
+    }
+
+    fn overflowed(&self) -> u64 {
+        let mut drops = self.drops.get();
+        let sum = drops.look(self.main.socket());
+        self.drops.set(drops);
+        sum
     }
 
     fn coalesces(&self) -> bool {

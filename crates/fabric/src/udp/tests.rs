@@ -469,6 +469,49 @@ fn what_is_dropped_leaves_no_gap() {
     assert_eq!(receiver.dropped(), 3);
 }
 
+/// Sends so many packets to a receiver that does not read; how many of them it can read afterwards.
+fn overfill(sender: &mut UdpFabric, receiver: &mut UdpFabric, way: &Route, count: usize) -> u64 {
+    let mut outbox = Outbox::new(4096, 4);
+    for number in 0..count {
+        put(&mut outbox, way, &packet(number, 1024), (1, 0));
+        assert_eq!(sender.send(&mut outbox).packets, 1);
+    }
+    let mut inbox = Inbox::new(8);
+    let mut came = 0;
+    loop {
+        receiver.receive(&mut inbox).unwrap();
+        came += inbox.iter().map(|(received, _)| received.packets()).sum::<u64>();
+        if !inbox.is_full() {
+            return came;
+        }
+    }
+}
+
+#[test]
+fn what_finds_the_receive_buffer_full_is_counted() {
+    for ends in [V4, V6] {
+        let small = UdpConfig { receive_buffer: 32 << 10, coalescing: false, ..config(1) };
+        let mut receiver = UdpFabric::open(&small).unwrap();
+        let mut sender = UdpFabric::open(&config(receiver.local_port())).unwrap();
+        let way = route(&mut sender, ends, 0);
+        assert_eq!(receiver.overflowed(), 0);
+        let mut lost = 0;
+        for count in [2, 500, 1, 300] {
+            // On loopback a packet has arrived, or is lost, when the call that sent it returns.
+            let came = overfill(&mut sender, &mut receiver, &way, count);
+            let fits = count < 10;
+            assert_eq!(came == count as u64, fits, "{came} of {count} packets found room");
+            lost += count as u64 - came;
+            assert_eq!((receiver.overflowed(), receiver.dropped()), (lost, 0), "{ends:?}");
+        }
+        // What was lost at a socket before it is used for this is not counted here.
+        let main = receiver.main.socket().clone();
+        let again = UdpFabric::over(main, &small).unwrap();
+        assert_eq!(again.overflowed(), 0);
+        assert_eq!(receiver.overflowed(), lost);
+    }
+}
+
 #[test]
 fn sending_and_receiving_allocate_nothing() {
     let (mut sender, mut receiver) = pair(true, true);
