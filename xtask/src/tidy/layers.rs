@@ -24,6 +24,7 @@ pub(super) const ORDER: &[&str] = &[
     "broker",
     "trace",
     "probe",
+    "mesh",
     "ferroce",
     "abi",
     "cli",

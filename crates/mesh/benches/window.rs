@@ -1,0 +1,2 @@
+//! A placeholder that is replaced before it is committed.
+fn main() {}

@@ -1,0 +1,263 @@
+//! Findings: what is bad, since when, and why it is believed. They open and close slowly, so that one odd window
+//! changes nothing.
+
+use crate::localise::{Guilt, Named, Trouble};
+use crate::observation::FlowKey;
+use crate::suspect::Suspect;
+
+/// A finding, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FindingId(pub u64);
+
+/// Something that is bad.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// Its number.
+    pub id: FindingId,
+    /// Loss or delay.
+    pub trouble: Trouble,
+    /// What is bad. More than one if no flow tells them apart.
+    pub suspects: Vec<Suspect>,
+    /// Whether it is told.
+    pub state: State,
+    /// How bad it is.
+    pub severity: Severity,
+    /// The window in which it was seen first.
+    pub since: u64,
+    /// Why it is believed.
+    pub evidence: Evidence,
+    /// Windows in a row in which it was seen.
+    pub(crate) seen: u32,
+    /// Windows in a row in which nothing was seen of it.
+    pub(crate) clean: u32,
+}
+
+/// Why a finding is believed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Evidence {
+    /// What the suspect does.
+    pub guilt: Guilt,
+    /// By how much the logarithm of the likelihood would fall without it.
+    pub gain: f64,
+    /// Packets that crossed it.
+    pub crossings: f64,
+    /// Packets that crossed it and met trouble.
+    pub losses: f64,
+    /// How many of them would have met trouble without it.
+    pub expected: f64,
+    /// The best neighbour in its place: by how much less it explains.
+    pub runner_up: Option<(Suspect, f64)>,
+    /// The flows with the most trouble, and packets.
+    pub top: Vec<(FlowKey, f64)>,
+}
+
+/// Whether a finding is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Not yet: it was seen in too few windows.
+    Pending,
+    /// It is told.
+    Open,
+    /// It is over.
+    Closed,
+    /// It was a mistake: others explain what it explained.
+    Withdrawn,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Less than one packet in a hundred meets trouble.
+    Minor,
+    /// Less than one in ten.
+    Major,
+    /// More.
+    Critical,
+}
+
+impl Finding {
+    /// Whether the network is at fault, and not a host.
+    #[must_use]
+    pub fn is_network(&self) -> bool {
+        !self.suspects.iter().all(|suspect| matches!(suspect, Suspect::Host(_)))
+    }
+}
+
+/// How slowly findings open and close, in windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    pub(crate) opens_after: u32,
+    pub(crate) closes_after: u32,
+}
+
+/// All findings that are not over.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Findings {
+    all: Vec<Finding>,
+    next: u64,
+}
+
+/// A suspect that was named, and whether the newest window alone speaks for it.
+pub(crate) struct Sighting {
+    pub(crate) trouble: Trouble,
+    pub(crate) suspects: Vec<Suspect>,
+    pub(crate) evidence: Evidence,
+    pub(crate) is_fresh: bool,
+}
+
+impl Findings {
+    pub(crate) fn all(&self) -> &[Finding] {
+        &self.all
+    }
+
+    /// What was named after a window. Returns the findings that ended with it.
+    ///
+    /// `still` says of a finding that was not named whether the newest window alone would speak for it.
+    pub(crate) fn window(
+        &mut self,
+        number: u64,
+        sightings: Vec<Sighting>,
+        still: impl Fn(&Finding) -> bool,
+        pace: Pace,
+    ) -> Vec<Finding> {
+        let mut named = vec![false; self.all.len()];
+        for sighting in sightings {
+            let is_same = |finding: &Finding| {
+                finding.trouble == sighting.trouble
+                    && finding.suspects.iter().any(|suspect| sighting.suspects.contains(suspect))
+            };
+            let place = (0..self.all.len()).find(|place| !named[*place] && is_same(&self.all[*place]));
+            let place = place.unwrap_or_else(|| {
+                self.all.push(Finding {
+                    id: FindingId(self.next),
+                    trouble: sighting.trouble,
+                    suspects: Vec::new(),
+                    state: State::Pending,
+                    severity: Severity::Minor,
+                    since: number,
+                    evidence: sighting.evidence.clone(),
+                    seen: 0,
+                    clean: 0,
+                });
+                named.push(false);
+                self.next += 1;
+                self.all.len() - 1
+            });
+            named[place] = true;
+            let finding = &mut self.all[place];
+            if sighting.is_fresh {
+                (finding.seen, finding.clean) = (finding.seen + 1, 0);
+                finding.severity = severity(sighting.evidence.guilt);
+                (finding.suspects, finding.evidence) = (sighting.suspects, sighting.evidence);
+            } else {
+                (finding.seen, finding.clean) = (0, finding.clean + 1);
+                if finding.suspects.is_empty() {
+                    finding.suspects = sighting.suspects;
+                }
+            }
+            if finding.seen >= pace.opens_after {
+                finding.state = State::Open;
+            }
+        }
+        for (finding, was_named) in self.all.iter_mut().zip(&named) {
+            if !was_named {
+                finding.seen = 0;
+                if finding.state == State::Open && still(finding) {
+                    finding.state = State::Withdrawn;
+                } else {
+                    finding.clean += 1;
+                }
+            }
+            let patience = if finding.state == State::Pending { 1 } else { pace.closes_after };
+            if finding.state != State::Withdrawn && finding.clean >= patience {
+                finding.state = State::Closed;
+            }
+        }
+        let (over, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.all)
+            .into_iter()
+            .partition(|finding| matches!(finding.state, State::Closed | State::Withdrawn));
+        self.all = left;
+        // What was never told is not told to be over.
+        over.into_iter().filter(|finding| finding.state == State::Withdrawn || finding.clean > 1).collect()
+    }
+}
+
+/// The evidence of what was named, with the flows themselves.
+pub(crate) fn evidence(named: &Named, key: impl Fn(u32) -> FlowKey) -> Evidence {
+    Evidence {
+        guilt: named.guilt,
+        gain: named.gain,
+        crossings: named.crossings,
+        losses: named.losses,
+        expected: named.expected,
+        runner_up: named.runner_up,
+        top: named.top.iter().map(|(flow, packets)| (key(*flow), *packets)).collect(),
+    }
+}
+
+fn severity(guilt: Guilt) -> Severity {
+    match guilt.rate + guilt.share {
+        all if all < 0.01 => Severity::Minor,
+        all if all < 0.1 => Severity::Major,
+        _ => Severity::Critical,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::RnicId;
+
+    const PACE: Pace = Pace { opens_after: 2, closes_after: 3 };
+
+    fn sighting(rnic: u32, is_fresh: bool) -> Sighting {
+        let evidence = Evidence {
+            guilt: Guilt { rate: 0.05, share: 0.0 },
+            gain: 20.0,
+            crossings: 100.0,
+            losses: 5.0,
+            expected: 0.0,
+            runner_up: None,
+            top: Vec::new(),
+        };
+        Sighting { trouble: Trouble::Loss, suspects: vec![Suspect::Rnic(RnicId(rnic))], evidence, is_fresh }
+    }
+
+    #[test]
+    fn a_finding_opens_after_two_windows_and_closes_after_three() {
+        let mut findings = Findings::default();
+        let mut states = Vec::new();
+        // The bad stretch is remembered for two windows more; what is new says that it is over.
+        for (number, fresh) in
+            [Some(true), Some(true), Some(false), Some(true), Some(false), Some(false), None]
+                .iter()
+                .enumerate()
+        {
+            let seen = fresh.map(|fresh| sighting(7, fresh)).into_iter().collect();
+            let over = findings.window(number as u64, seen, |_| false, PACE);
+            states.push((findings.all().first().map(|finding| finding.state), over.len()));
+        }
+        let open = (Some(State::Open), 0);
+        assert_eq!(states, [(Some(State::Pending), 0), open, open, open, open, open, (None, 1)]);
+    }
+
+    #[test]
+    fn one_odd_window_is_never_told() {
+        let mut findings = Findings::default();
+        assert!(findings.window(0, vec![sighting(7, true)], |_| false, PACE).is_empty());
+        assert_eq!(findings.all()[0].state, State::Pending);
+        assert!(findings.window(1, vec![sighting(7, false)], |_| false, PACE).is_empty());
+        assert!(findings.all().is_empty());
+    }
+
+    #[test]
+    fn what_others_explain_is_withdrawn() {
+        let mut findings = Findings::default();
+        for number in 0..2 {
+            findings.window(number, vec![sighting(7, true)], |_| false, PACE);
+        }
+        let over = findings.window(2, vec![sighting(8, true)], |_| true, PACE);
+        assert_eq!((over.len(), over[0].state, over[0].severity), (1, State::Withdrawn, Severity::Major));
+        assert_eq!(findings.all().len(), 1);
+    }
+}

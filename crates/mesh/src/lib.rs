@@ -1,0 +1,30 @@
+//! The analyzer of a mesh of probes: which RNIC, switch, directed link or host is bad.
+//!
+//! It is pure: windows, traces and a topology are passed in, findings come out.
+//!
+//! - [`Topology`]: the wiring as it is described.
+//! - [`Paths`]: what packets cross, from traces; what traces do not tell is a mixture.
+//! - [`Window`]: how the probes of each flow ended, and how the hosts were.
+//! - [`Analyzer`]: takes a window at a time, and keeps the [findings](Finding).
+#![forbid(unsafe_code)]
+
+mod analyzer;
+mod finding;
+mod localise;
+mod noise;
+mod observation;
+mod paths;
+mod suspect;
+mod topology;
+
+pub use analyzer::{Analyzer, AnalyzerConfig, Verdict};
+pub use finding::{Evidence, Finding, FindingId, Severity, State};
+pub use localise::{Guilt, LocaliseConfig, Named, Trouble};
+pub use noise::{HostNote, Noise};
+pub use observation::{FlowKey, HostReport, Observation, Outcomes, Tuple, Window};
+pub use paths::Paths;
+pub use suspect::Suspect;
+pub use topology::{
+    Host, HostId, LinkId, Node, Rnic, RnicId, Switch, SwitchId, Tier, Topology, TopologyBuilder,
+    TopologyError,
+};

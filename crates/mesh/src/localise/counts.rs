@@ -1,0 +1,169 @@
+//! How likely it is that the probes of a flow ended as they did.
+
+use crate::observation::Outcomes;
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Trouble {
+    /// Probes and answers are lost.
+    Loss,
+    /// Round trips take longer than usual.
+    Delay,
+}
+
+/// The ends of a flow's probes, as what was good and bad on its two ways.
+///
+/// Loss: a probe arrives with chance `f`, and each of its two ACKs with chance `b`. So both came with `f b b`,
+/// only one of them with `f b (1 - b)` each, and none with `1 - f + f (1 - b)^2`. Delay: a round trip is
+/// quick with `f b`, and else slow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Counts {
+    trouble: Trouble,
+    /// Packets that passed on the way there.
+    pub(crate) there: f64,
+    /// Packets that passed on the way back.
+    pub(crate) back: f64,
+    /// Packets that did not pass on the way back, for sure.
+    pub(crate) back_bad: f64,
+    /// Probes of which it is not known on which way they met trouble.
+    pub(crate) bad: f64,
+}
+
+impl Counts {
+    pub(crate) fn new(trouble: Trouble, outcomes: &Outcomes) -> Self {
+        let acks = f64::from(outcomes.ack1_lost) + f64::from(outcomes.ack2_lost);
+        match trouble {
+            Trouble::Loss => Self {
+                trouble,
+                there: f64::from(outcomes.arrived()),
+                back: 2.0 * f64::from(outcomes.whole()) + acks,
+                back_bad: acks,
+                bad: f64::from(outcomes.time_out),
+            },
+            Trouble::Delay => {
+                let quick = f64::from(outcomes.ok.saturating_sub(outcomes.slow));
+                Self {
+                    trouble,
+                    there: quick,
+                    back: quick,
+                    back_bad: 0.0,
+                    bad: f64::from(outcomes.slow.min(outcomes.ok)),
+                }
+            }
+        }
+    }
+
+    /// Whether nothing is told.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.there + self.bad <= 0.0
+    }
+
+    /// Whether all went well.
+    pub(crate) fn is_good(&self) -> bool {
+        self.bad + self.back_bad <= 0.0
+    }
+
+    /// Whether nothing went well: it may be that its tuple never passes.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.there <= 0.0 && self.bad > 0.0
+    }
+
+    /// Packets that met trouble.
+    pub(crate) fn troubled(&self) -> f64 {
+        self.bad + self.back_bad
+    }
+
+    /// The logarithm of the chance of these ends, if each packet passes with `f` there and with `b` back.
+    fn each(&self, f: f64, b: f64) -> f64 {
+        let mut sum = 0.0;
+        if self.there > 0.0 {
+            sum += self.there * f.ln();
+        }
+        if self.back > 0.0 {
+            sum += self.back * b.ln();
+        }
+        if self.back_bad > 0.0 {
+            sum += self.back_bad * (1.0 - b).ln();
+        }
+        if self.bad > 0.0 {
+            sum += self.bad * self.is_bad(f, b).ln();
+        }
+        sum
+    }
+
+    /// The chance that nothing comes back of a probe, or that it is slow.
+    pub(crate) fn is_bad(&self, f: f64, b: f64) -> f64 {
+        match self.trouble {
+            Trouble::Loss => 1.0 - f + f * (1.0 - b) * (1.0 - b),
+            Trouble::Delay => 1.0 - f * b,
+        }
+    }
+
+    /// The same, if besides its tuple passes at all with chance `q`.
+    pub(crate) fn log(&self, f: f64, b: f64, q: f64) -> f64 {
+        let each = self.each(f, b);
+        if self.is_dead() { (q * each.exp() + (1.0 - q)).ln() } else { q.ln() + each }
+    }
+
+    /// The same for mixtures of ways: weights, and chances there and back.
+    pub(crate) fn log_mixed(&self, there: &[Part], back: &[Part]) -> f64 {
+        let (mut sum, mut passes) = (0.0, 0.0);
+        for one in there {
+            for other in back {
+                let weight = one.weight * other.weight * one.keeps * other.keeps;
+                passes += weight;
+                sum += weight * self.each(one.passes, other.passes).exp();
+            }
+        }
+        if self.is_dead() {
+            sum += 1.0 - passes;
+        }
+        sum.max(f64::MIN_POSITIVE).ln()
+    }
+}
+
+/// One path of a mixture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) weight: f64,
+    /// The chance that a packet passes.
+    pub(crate) passes: f64,
+    /// The chance that the tuple passes at all.
+    pub(crate) keeps: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Over all ends that a flow of one probe may have, chances sum to 1.
+    #[test]
+    fn chances_of_all_ends_sum_to_one() {
+        let one = |outcomes| Counts::new(Trouble::Loss, &outcomes);
+        let ends = [
+            Outcomes { ok: 1, ..Outcomes::default() },
+            Outcomes { ack1_lost: 1, ..Outcomes::default() },
+            Outcomes { ack2_lost: 1, ..Outcomes::default() },
+            Outcomes { time_out: 1, ..Outcomes::default() },
+        ];
+        for (f, b, q) in [(0.9, 0.8, 1.0), (0.5, 0.99, 0.7), (0.01, 0.5, 0.2)] {
+            let sum: f64 = ends.iter().map(|end| one(*end).log(f, b, q).exp()).sum();
+            assert!((sum - 1.0).abs() < 1e-12, "{f} {b} {q}: {sum}");
+            let part = |passes| Part { weight: 1.0, passes, keeps: q.sqrt() };
+            let mixed: f64 = ends.iter().map(|end| one(*end).log_mixed(&[part(f)], &[part(b)]).exp()).sum();
+            assert!((mixed - 1.0).abs() < 1e-12, "{mixed}");
+        }
+        let (quick, slow) =
+            (Outcomes { ok: 1, ..Outcomes::default() }, Outcomes { ok: 1, slow: 1, ..Outcomes::default() });
+        let delay = [quick, slow].map(|end| Counts::new(Trouble::Delay, &end).log(0.7, 0.9, 0.8).exp());
+        assert!((delay[0] + delay[1] - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_lost_answer_says_more_than_silence() {
+        let answer = Counts::new(Trouble::Loss, &Outcomes { ok: 9, ack1_lost: 1, ..Outcomes::default() });
+        let silence = Counts::new(Trouble::Loss, &Outcomes { ok: 9, time_out: 1, ..Outcomes::default() });
+        assert!(answer.log(0.999, 0.9, 1.0) > answer.log(0.9, 0.999, 1.0) + 3.0, "it was on the way back");
+        assert!(silence.log(0.9, 0.999, 1.0) > silence.log(0.999, 0.9, 1.0) + 1.0, "there, more likely");
+    }
+}

@@ -1,0 +1,373 @@
+//! Greedy search: the suspect that explains most is named, then the next one, until nothing explains enough.
+//!
+//! Whenever suspects have been named, the guilt of all of them is fitted anew, those that no longer explain
+//! enough are let go, and each is held against its neighbours in the topology.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, BinaryHeap};
+
+use super::evidence::{Evidence, Guilt};
+use crate::suspect::Suspect;
+use crate::topology::{LinkId, Node};
+
+/// Nothing is guiltier, so that one packet that passed does not make a suspect impossible.
+const MOST: f64 = 0.9999;
+/// Nothing smaller is looked for.
+const LEAST: f64 = 1e-6;
+/// A suspect must explain trouble of so many flows.
+const FEWEST_FLOWS: u32 = 3;
+/// Rounds of fitting, pruning and swapping.
+const ROUNDS: u32 = 6;
+/// A neighbour takes a suspect's place if it explains more by so many nats.
+const BETTER: f64 = 0.5;
+
+/// A suspect that is named.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Active {
+    pub(crate) place: u32,
+    pub(crate) guilt: Guilt,
+    /// By how much the logarithm of the likelihood would fall without it.
+    pub(crate) gain: f64,
+    /// It said itself that it was at fault: it is named in any case.
+    pub(crate) is_known: bool,
+}
+
+pub(crate) struct Search<'a, 'b> {
+    pub(crate) evidence: &'b mut Evidence<'a>,
+    pub(crate) active: Vec<Active>,
+    threshold: f64,
+    stray: f64,
+}
+
+impl<'a, 'b> Search<'a, 'b> {
+    pub(crate) const fn new(evidence: &'b mut Evidence<'a>, threshold: f64, stray: f64) -> Self {
+        Self { evidence, active: Vec::new(), threshold, stray }
+    }
+
+    /// Names suspects. Those that are known to be at fault are there from the beginning.
+    pub(crate) fn run(&mut self, known: &[u32]) {
+        for place in known {
+            let (_, guess) = self.screen(*place);
+            let (gain, guilt) = self.fit(*place, guess);
+            if gain > 0.0 {
+                self.name(*place, guilt, gain, true);
+            }
+        }
+        for _ in 0..ROUNDS {
+            let added = self.greedy();
+            let pruned = self.refit_and_prune();
+            let swapped = self.swap();
+            if !(added || pruned || swapped) {
+                break;
+            }
+        }
+    }
+
+    pub(crate) const fn stray(&self) -> f64 {
+        self.stray
+    }
+
+    fn name(&mut self, place: u32, guilt: Guilt, gain: f64, is_known: bool) {
+        self.evidence.blame(place, guilt);
+        self.active.push(Active { place, guilt, gain, is_known });
+    }
+
+    fn is_active(&self, place: u32) -> bool {
+        self.active.iter().any(|one| one.place == place)
+    }
+
+    fn greedy(&mut self) -> bool {
+        let places: BTreeSet<u32> = (0..u32::try_from(self.evidence.good.len()).unwrap_or(u32::MAX))
+            .filter(|place| self.evidence.entries(*place).len() >= FEWEST_FLOWS as usize)
+            .collect();
+        let mut epoch = 0;
+        let mut heap: BinaryHeap<Ranked> = places
+            .into_iter()
+            .filter(|place| !self.is_active(*place))
+            .map(|place| Ranked { gain: self.screen(place).0, place, epoch })
+            .collect();
+        let mut added = false;
+        while let Some(top) = heap.pop() {
+            if top.gain < self.threshold / 2.0 {
+                break;
+            }
+            let (gain, guess) = self.screen(top.place);
+            if top.epoch < epoch {
+                heap.push(Ranked { gain, epoch, ..top });
+                continue;
+            }
+            let (gain, guilt) = self.fit(top.place, guess);
+            if gain < self.threshold {
+                continue;
+            }
+            self.name(top.place, guilt, gain, false);
+            self.refit_beside(top.place);
+            added = true;
+            epoch += 1;
+        }
+        added
+    }
+
+    /// Fits those that share flows with a suspect anew.
+    fn refit_beside(&mut self, place: u32) {
+        let flows: BTreeSet<u32> = self.evidence.entries(place).iter().map(|entry| entry.flow).collect();
+        for number in 0..self.active.len() {
+            let other = self.active[number].place;
+            let entries = self.evidence.entries(other);
+            let shared = entries.iter().filter(|entry| flows.contains(&entry.flow)).count();
+            // What shares little is fitted with all others at the end.
+            if other == place || shared * 20 > entries.len() {
+                self.refit(number);
+            }
+        }
+    }
+
+    fn refit(&mut self, number: usize) -> f64 {
+        let Active { place, guilt, .. } = self.active[number];
+        self.evidence.clear(place, guilt);
+        let (gain, guilt) = self.fit(place, guilt);
+        self.evidence.blame(place, guilt);
+        let one = &mut self.active[number];
+        (one.guilt, one.gain) = (guilt, gain);
+        gain
+    }
+
+    fn refit_and_prune(&mut self) -> bool {
+        let mut pruned = false;
+        loop {
+            for number in 0..self.active.len() {
+                self.refit(number);
+            }
+            let weakest = (0..self.active.len())
+                .filter(|number| !self.active[*number].is_known)
+                .min_by(|one, other| self.active[*one].gain.total_cmp(&self.active[*other].gain));
+            match weakest {
+                Some(number) if self.active[number].gain < self.threshold => {
+                    let gone = self.active.remove(number);
+                    self.evidence.clear(gone.place, gone.guilt);
+                    pruned = true;
+                }
+                _ => return pruned,
+            }
+        }
+    }
+
+    /// Holds each suspect against its neighbours.
+    fn swap(&mut self) -> bool {
+        let mut swapped = false;
+        for number in 0..self.active.len() {
+            let Active { place, guilt, gain, is_known } = self.active[number];
+            if is_known {
+                continue;
+            }
+            self.evidence.clear(place, guilt);
+            let mut best = (gain, place, guilt);
+            for other in self.neighbours(place) {
+                if self.is_active(other) || self.evidence.entries(other).len() < FEWEST_FLOWS as usize {
+                    continue;
+                }
+                let (screened, guess) = self.screen(other);
+                if screened < best.0 / 2.0 {
+                    continue;
+                }
+                let (gain, guilt) = self.fit(other, guess);
+                if gain > best.0 + BETTER {
+                    best = (gain, other, guilt);
+                }
+            }
+            swapped |= best.1 != place;
+            self.evidence.blame(best.1, best.2);
+            self.active[number] = Active { place: best.1, guilt: best.2, gain: best.0, is_known };
+        }
+        swapped
+    }
+
+    /// What stands beside a suspect: the ends of a link, the links of a node, the cards of a host.
+    pub(crate) fn neighbours(&self, place: u32) -> Vec<u32> {
+        let (row, topology) = (self.evidence.paths.row(), self.evidence.paths.topology());
+        let links_of = |node: Node| {
+            let ends = (0..).zip(topology.links());
+            ends.filter(move |(_, ends)| ends.0 == node || ends.1 == node)
+                .map(|(number, _)| row.place(Suspect::Link(LinkId(number))))
+        };
+        match row.suspect(place) {
+            Suspect::Link(id) => {
+                let (from, to) = topology.ends(id);
+                let mut all = vec![row.node(from), row.node(to)];
+                all.extend(topology.link(to, from).map(|back| row.place(Suspect::Link(back))));
+                for node in [from, to] {
+                    if let Node::Rnic(rnic) = node {
+                        all.push(row.place(Suspect::Host(topology.rnic(rnic).host)));
+                    }
+                }
+                all
+            }
+            Suspect::Switch(id) => links_of(Node::Switch(id)).collect(),
+            Suspect::Rnic(id) => {
+                let host = row.place(Suspect::Host(topology.rnic(id).host));
+                links_of(Node::Rnic(id)).chain([host]).collect()
+            }
+            Suspect::Host(id) => {
+                let rnics = &topology.hosts()[id.0 as usize].rnics;
+                let cards = rnics.iter().map(|rnic| row.place(Suspect::Rnic(*rnic)));
+                cards.chain(rnics.iter().flat_map(|rnic| links_of(Node::Rnic(*rnic)))).collect()
+            }
+        }
+    }
+
+    /// How much a suspect explains at a first guess of its guilt, which is no more than it can explain.
+    pub(crate) fn screen(&self, place: u32) -> (f64, Guilt) {
+        let good = &self.evidence.good[place as usize];
+        let (mut packets, mut ways) = (good.all_packets(), good.all_ways());
+        let (mut lost, mut lost_else, mut dead, mut flows) = (0.0, 0.0, 0.0, 0_u32);
+        for entry in self.evidence.entries(place) {
+            let counts = &self.evidence.troubled[entry.flow as usize].seen.counts;
+            let (there, back, keeps) = self.evidence.chances(entry.flow);
+            let (on_there, on_back) = (f64::from(entry.there), f64::from(entry.back));
+            packets += on_there * (counts.there + counts.bad) + on_back * (counts.back + counts.back_bad);
+            ways += on_there + on_back;
+            let unexplained = |chance: f64| (2.0 * self.stray / chance.max(self.stray)).min(1.0);
+            let open = unexplained(counts.is_bad(there, back));
+            let bad = counts.bad * open * on_there.max(on_back)
+                + counts.back_bad * unexplained(1.0 - back) * on_back;
+            lost += bad;
+            if counts.is_dead() {
+                dead += open * unexplained(1.0 - keeps) * on_there.max(on_back);
+            } else {
+                lost_else += bad;
+            }
+            flows += u32::from(bad > 0.1);
+        }
+        if flows < FEWEST_FLOWS {
+            return (f64::NEG_INFINITY, Guilt::default());
+        }
+        let held = |part: f64, of: f64| (part / of.max(1.0)).clamp(LEAST, MOST);
+        let mut best = (f64::NEG_INFINITY, Guilt::default());
+        let base = self.base(place);
+        let rate = Guilt { rate: held(lost, packets), share: 0.0 };
+        let share = Guilt {
+            rate: if lost_else > 0.0 { held(lost_else, packets) } else { 0.0 },
+            share: held(dead, ways),
+        };
+        for guilt in [Some(rate), (dead > 0.5).then_some(share)].into_iter().flatten() {
+            let gain = self.gain(place, guilt, base);
+            if gain > best.0 {
+                best = (gain, guilt);
+            }
+        }
+        best
+    }
+
+    fn base(&self, place: u32) -> f64 {
+        self.evidence.entries(place).iter().map(|entry| self.evidence.log(entry.flow)).sum()
+    }
+
+    fn gain(&self, place: u32, guilt: Guilt, base: f64) -> f64 {
+        let entries = self.evidence.entries(place);
+        let sum: f64 = entries.iter().map(|entry| self.evidence.log_with(place, *entry, guilt)).sum();
+        sum - base + self.evidence.good[place as usize].log(guilt)
+    }
+
+    /// The guilt that explains most, and how much.
+    pub(crate) fn fit(&self, place: u32, guess: Guilt) -> (f64, Guilt) {
+        let base = self.base(place);
+        let mut best = (self.gain(place, guess, base), guess);
+        let has_dead = self
+            .evidence
+            .entries(place)
+            .iter()
+            .any(|entry| self.evidence.troubled[entry.flow as usize].seen.counts.is_dead());
+        for _ in 0..3 {
+            let before = best.0;
+            let Guilt { rate, share } = best.1;
+            best = climb(best, rate, |rate| {
+                let guilt = Guilt { rate, share };
+                (self.gain(place, guilt, base), guilt)
+            });
+            if has_dead {
+                let Guilt { rate, share } = best.1;
+                best = climb(best, share, |share| {
+                    let guilt = Guilt { rate, share };
+                    (self.gain(place, guilt, base), guilt)
+                });
+            }
+            if best.0 - before < 0.05 {
+                break;
+            }
+        }
+        best
+    }
+}
+
+/// Looks for something better along one number, in ever smaller steps of its logarithm; zero is tried, too.
+fn climb(start: (f64, Guilt), value: f64, at: impl Fn(f64) -> (f64, Guilt)) -> (f64, Guilt) {
+    let mut best = start;
+    let mut value = value;
+    if value > 0.0 {
+        let none = at(0.0);
+        if none.0 >= best.0 {
+            (best, value) = (none, 0.0);
+        }
+    }
+    if value <= 0.0 {
+        for first in [1e-4, 1e-2, 0.3] {
+            let tried = at(first);
+            if tried.0 > best.0 {
+                (best, value) = (tried, first);
+            }
+        }
+        if value <= 0.0 {
+            return best;
+        }
+    }
+    let mut step: f64 = 0.7;
+    while step > 0.03 {
+        let mut moved = false;
+        for factor in [step.exp(), (-step).exp()] {
+            let next = toward(value, factor);
+            let tried = at(next);
+            if tried.0 > best.0 {
+                (best, value, moved) = (tried, next, true);
+                break;
+            }
+        }
+        if !moved {
+            step /= 2.5;
+        }
+    }
+    best
+}
+
+/// A rate times a factor: near 1, it is what passes that is scaled.
+fn toward(value: f64, factor: f64) -> f64 {
+    let odds = value / (1.0 - value) * factor;
+    (odds / (1.0 + odds)).clamp(LEAST, MOST)
+}
+
+/// A suspect in the order of what it explains.
+#[derive(Clone, Copy, Debug)]
+struct Ranked {
+    gain: f64,
+    place: u32,
+    epoch: u32,
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Ranked {}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.gain.total_cmp(&other.gain).then(other.place.cmp(&self.place))
+    }
+}
