@@ -1,7 +1,8 @@
-//! The analyzer of a mesh of probes: which RNIC, switch, directed link or host is bad.
+//! A mesh of probes: which RNIC probes which, and which RNIC, switch, directed link or host is bad.
 //!
-//! It is pure: windows, traces and a topology are passed in, findings come out.
+//! It is pure: registrations, windows, traces and a topology are passed in, pinglists and findings come out.
 //!
+//! - [`controller`]: agents with leases, and what each of their RNICs probes.
 //! - [`Topology`]: the wiring as it is described.
 //! - [`Paths`]: what packets cross, from traces; what traces do not tell is a mixture.
 //! - [`Window`]: how the probes of each flow ended, and how the hosts were.
@@ -9,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod analyzer;
+pub mod controller;
 mod finding;
 mod localise;
 mod noise;
