@@ -1,9 +1,9 @@
 //! `cargo xtask fuzz`: runs the fuzz targets on a copy of the corpus, so that a run leaves the tree as it was.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+use std::{fmt, fs};
 
 use anyhow::{Context, Result, bail, ensure};
 
@@ -29,11 +29,14 @@ pub(crate) struct Args {
     /// Minutes per target
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     minutes: Option<u64>,
+    /// Executions per target, however long they take
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["seconds", "minutes"])]
+    runs: Option<u64>,
     /// Afterwards add to the committed corpus what reaches new code
     #[arg(long)]
     grow: bool,
     /// Run one input once, as after a finding; needs TARGET
-    #[arg(long, value_name = "FILE", requires = "target", conflicts_with_all = ["seconds", "minutes", "grow"])]
+    #[arg(long, value_name = "FILE", requires = "target", conflicts_with_all = ["seconds", "minutes", "runs", "grow"])]
     replay: Option<PathBuf>,
 }
 
@@ -51,10 +54,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return cargo_fuzz(target).arg(file).run();
     }
     let seconds = args.minutes.map(|minutes| minutes * 60).or(args.seconds).unwrap_or(DEFAULT_SECONDS);
+    let length = args.runs.map_or(Length::Seconds(seconds), Length::Runs);
     let mut found = Vec::new();
     for target in &targets {
         // The other targets still get their time; the findings are summed up at the end.
-        if let Err(error) = run_target(target, seconds) {
+        if let Err(error) = run_target(target, length) {
             complain!("\nfuzz {target}: {error:#}");
             found.push(target.as_str());
         } else if args.grow {
@@ -62,8 +66,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
     }
     ensure!(found.is_empty(), "fuzz: failed: {}; see above", found.join(", "));
-    say!("fuzz: {} ran {seconds} s each without a finding", targets.join(", "));
+    say!("fuzz: {} ran {length} each without a finding", targets.join(", "));
     Ok(())
+}
+
+/// How long a target runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Length {
+    Seconds(u64),
+    /// So many executions.
+    Runs(u64),
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Seconds(seconds) => write!(f, "{seconds} s"),
+            Self::Runs(runs) => write!(f, "{runs} times"),
+        }
+    }
 }
 
 /// The names of all fuzz targets: the files in `fuzz/fuzz_targets`.
@@ -84,13 +105,17 @@ pub(crate) fn install_cargo_fuzz() -> Result<()> {
 }
 
 /// Fuzzes one target. An error names every new artifact and how to replay it.
-pub(crate) fn run_target(target: &str, seconds: u64) -> Result<()> {
+pub(crate) fn run_target(target: &str, length: Length) -> Result<()> {
     let corpus = working_corpus(target);
     copy_files(&committed_corpus(target), &corpus)?;
     let artifacts = root().join("fuzz/artifacts").join(target);
     let before = versions_in(&artifacts)?;
     let cmd = cargo_fuzz(target).arg(&corpus).arg("--");
-    let cmd = cmd.arg(format!("-max_total_time={seconds}")).arg(format!("-timeout={INPUT_SECONDS}"));
+    let cmd = match length {
+        Length::Seconds(seconds) => cmd.arg(format!("-max_total_time={seconds}")),
+        Length::Runs(runs) => cmd.arg(format!("-runs={runs}")),
+    };
+    let cmd = cmd.arg(format!("-timeout={INPUT_SECONDS}"));
     let Err(error) = cmd.run() else { return Ok(()) };
     let new: Vec<String> =
         versions_in(&artifacts)?.difference(&before).map(|(name, _)| name.clone()).collect();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::clock::{Stopwatch, Took};
-use crate::fuzz;
+use crate::fuzz::{self, Length};
 use crate::link_abi::Build;
 use crate::report::{Outcome, Table};
 use crate::say::{complain, say};
@@ -64,7 +64,8 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
             shows: "no input makes a parser panic, loop or disagree with its emitter",
             minutes,
             run: whole(move || {
-                fuzz::install_cargo_fuzz().and_then(|()| fuzz::run_target(&target, minutes * 60))
+                fuzz::install_cargo_fuzz()
+                    .and_then(|()| fuzz::run_target(&target, Length::Seconds(minutes * 60)))
             }),
         });
     }
