@@ -4,7 +4,8 @@
 #   mkguest.sh DIRECTORY      makes vmlinuz, initramfs.zst and versions there; downloads stay in debs
 #
 # The kernel is the one that the archive offers now. Nothing is taken from the host but the tools that do the
-# work and the libraries that peer.c is compiled against. `cargo xtask interop` calls this when needed.
+# work and the headers of libibverbs that peer.c and probe.c are compiled against. `cargo xtask interop` calls this
+# when needed.
 set -euo pipefail
 
 OUT=$1
@@ -14,6 +15,8 @@ ROOTS="iproute2 ibverbs-utils rdmacm-utils perftest ibverbs-providers iperf3 bus
 # Programs that go into the image; their libraries are found by what they need.
 PROGRAMS="dash ip tc ss rdma iperf3 ibv_* rping ucmatose udaddy rstream
  ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw ib_atomic_lat"
+# What probe.c is compiled against, and the guest does not get.
+HEADERS=librdmacm-dev
 # Names as modprobe knows them; what the kernel has built in is skipped.
 MODULES="virtio_pci virtio_net virtio_console virtio_rng crc32_generic crc32_pclmul ib_core ib_uverbs rdma_cm
  rdma_ucm rdma_rxe veth sch_netem"
@@ -68,9 +71,9 @@ rm -rf "$STAGE" "$ROOT"
 mkdir -p "$STAGE"
 # Lists of several packages, split on purpose.
 # shellcheck disable=SC2046,SC2086
-download "$KERNEL" $ROOTS $(closure $ROOTS)
+download "$KERNEL" $HEADERS $ROOTS $(closure $ROOTS)
 # shellcheck disable=SC2046,SC2086
-for p in $ROOTS $(closure $ROOTS); do unpack "$p" "$STAGE"; done
+for p in $HEADERS $ROOTS $(closure $ROOTS); do unpack "$p" "$STAGE"; done
 unpack "$KERNEL" "$STAGE"
 MODDIR=$STAGE/lib/modules/$VERSION
 [ -d "$MODDIR" ] || MODDIR=$STAGE/usr/lib/modules/$VERSION
@@ -111,6 +114,9 @@ done
 cp "$STAGE/etc/libibverbs.d/rxe.driver" "$ROOT/etc/libibverbs.d/"
 gcc -O2 -Wall -Wextra -o "$ROOT/usr/bin/peer" "$HERE/peer.c" -libverbs
 gcc -O2 -Wall -Wextra -o "$ROOT/usr/bin/raw" "$HERE/raw.c"
+gcc -O2 -Wall -Wextra -o "$ROOT/usr/bin/probe" "$HERE/probe.c" -I"$STAGE/usr/include" \
+  -L"$STAGE/usr/lib/x86_64-linux-gnu" -lrdmacm -libverbs
+take_libraries "$ROOT/usr/bin/probe"
 install -m 755 "$HERE/init" "$ROOT/init"
 
 # Modules with what they need, without their symbols for debugging.

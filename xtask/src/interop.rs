@@ -91,8 +91,10 @@ fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
         .arg(image.join("versions"))
         .arg("--library")
         .arg(&library)
+        .arg("--ferroce")
+        .arg(ferroce())
         .args(pass_on(args))
-        .env("FERROCE_NETDEV", world::BRIDGE)
+        .env("FERROCE_NETDEV", world::DEVICES)
         .run();
     if result.is_err() {
         say!("interop: {}", guest.obituary(&world));
@@ -128,12 +130,18 @@ pub(crate) fn missing() -> Option<String> {
 }
 
 fn build() -> Result<String> {
-    Cmd::cargo("build --quiet -p ferroce-interop").run()?;
+    Cmd::cargo("build --quiet -p ferroce-interop -p ferroce-cli --bin ferroce-interop --bin ferroce")
+        .run()?;
     Ok(program())
 }
 
 fn program() -> String {
     target_dir().join("debug/ferroce-interop").to_string_lossy().into_owned()
+}
+
+/// The program whose probes the kernel's device answers, and that answers those of a program there.
+fn ferroce() -> PathBuf {
+    target_dir().join("debug/ferroce")
 }
 
 /// What is measured in the guest: with all that it needs inside, so that it does not matter whose libraries are there.
@@ -177,14 +185,15 @@ fn pass_on(args: &Args) -> Vec<String> {
 
 fn how_to_use(world: &World, guest: &Guest, program: &str, library: &Path) -> String {
     let (namespace, pid, library) = (world.namespace(), guest.pid, library.display());
-    let inside = format!("ip netns exec {namespace} env FERROCE_NETDEV={} {program}", world::BRIDGE);
+    let inside = format!("ip netns exec {namespace} env FERROCE_NETDEV={} {program}", world::DEVICES);
     format!(
         "interop: the guest stays up (process {pid}, console in {})\n  \
          a command in it:  {inside} --guest {guest_address} --run 'ibv_devinfo'\n  \
-         some cases again: {inside} --guest {guest_address} --library {library} --only write\n  \
+         some cases again: {inside} --guest {guest_address} --library {library} --ferroce {ferroce} --only write\n  \
          the end of it:    kill {pid}; ip netns del {namespace}; rm -r {run}",
         world.run_dir().join("console").display(),
         guest_address = world::GUEST,
+        ferroce = ferroce().display(),
         run = world.run_dir().display(),
     )
 }

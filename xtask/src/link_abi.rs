@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) enum Build {
     /// By itself, as for a release or not.
     Alone { release: bool },
-    /// With the program of `interop` and everything that `cargo test --workspace` compiles. Alone, its dependencies
+    /// With the programs that `interop` runs and everything that `cargo test --workspace` compiles. Alone, its dependencies
     /// have fewer features, and all of them would be compiled a second time.
     WithTests,
 }
@@ -56,7 +56,9 @@ impl Build {
         let (line, profile) = match self {
             Self::Alone { release: false } => ("build -p ferroce-abi", "debug"),
             Self::Alone { release: true } => ("build -p ferroce-abi --release", "release"),
-            Self::WithTests => ("build --workspace --lib --tests --examples --bin ferroce-interop", "debug"),
+            Self::WithTests => {
+                ("build --workspace --lib --tests --examples --bin ferroce-interop --bin ferroce", "debug")
+            }
         };
         Cmd::cargo(line).run()?;
         Ok(target_dir().join(profile))

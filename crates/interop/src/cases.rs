@@ -12,6 +12,7 @@ use crate::connections;
 use crate::lab::{Family, Lab};
 use crate::pair::Asks;
 use crate::pingpong;
+use crate::probes;
 use crate::stock::{InShort, Tool};
 
 /// One thing that we and the kernel do together, in both directions.
@@ -60,7 +61,7 @@ impl Case {
 
     /// Whether it takes seconds.
     fn is_slow(&self) -> bool {
-        ["large", "pingpong", "unreliable", "cm_"].iter().any(|word| self.name.contains(word))
+        ["large", "pingpong", "unreliable", "cm_", "probes"].iter().any(|word| self.name.contains(word))
     }
 
     /// Whether the kernel should take every packet of ours: its queue pair is there and well to the end of the
@@ -83,18 +84,20 @@ pub(crate) enum Weather {
     Theirs(&'static str),
     /// What we send is lost, doubled, held back or damaged.
     Ours(&'static str),
+    /// Nothing, and this process leaves its addresses to other programs of ours: each takes one of them alone.
+    LeftToOthers,
 }
 
 impl Weather {
     /// All that occur, in an order that opens our device seldom.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Fair, THEIR_LOSS, THEIR_REPEATS, OUR_LOSS, OUR_REPEATS, OUR_DAMAGE];
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Fair, THEIR_LOSS, THEIR_REPEATS, OUR_LOSS, OUR_REPEATS, OUR_DAMAGE, Self::LeftToOthers];
 
     /// For our device.
     pub(crate) fn faults(self) -> Result<Option<FaultPlan>> {
         match self {
             Self::Ours(plan) => Ok(Some(FaultPlan::parse(plan)?)),
-            Self::Fair | Self::Theirs(_) => Ok(None),
+            Self::Fair | Self::Theirs(_) | Self::LeftToOthers => Ok(None),
         }
     }
 }
@@ -261,6 +264,12 @@ pub(crate) const CASES: &[Case] = &[
         connections::reject,
     ),
     fair("cm_killed", "one end of an rping goes without a word", connections::killed),
+    Case {
+        name: "probes",
+        shows: "probes of `ferroce ping` and of a prober in C, answered by the other side",
+        weather: Weather::LeftToOthers,
+        does: Does::Ours(probes::probes),
+    },
 ];
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ const UNUSED_PORT: u16 = 7999;
 const SIZE: usize = 16 << 10;
 
 /// The guest's address.
-fn far_address(family: Family) -> IpAddr {
+pub(crate) fn far_address(family: Family) -> IpAddr {
     match family {
         Family::V4 => Ipv4Addr::new(10, 77, 0, 2).into(),
         Family::V6 => Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2).into(),

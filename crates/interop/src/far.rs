@@ -83,6 +83,15 @@ impl Far {
         self.say(&format!("run {command}"))
     }
 
+    /// The next line that the command says which was begun.
+    pub(crate) fn line(&mut self) -> Result<String> {
+        let line = self.hear()?;
+        match line.strip_prefix("| ") {
+            Some(text) => Ok(text.to_owned()),
+            None => Err(format!("{line:?} from the far side instead of a line of a command").into()),
+        }
+    }
+
     /// Waits for the command that was begun: its status, and what it printed.
     pub(crate) fn finish(&mut self) -> Result<(i32, String)> {
         let mut output = String::new();

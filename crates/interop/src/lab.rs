@@ -89,6 +89,8 @@ pub(crate) struct Lab {
     pub(crate) form: Form,
     /// Where our drop-in library is, for stock programs.
     pub(crate) library: Option<PathBuf>,
+    /// The program `ferroce`, for probes.
+    pub(crate) ferroce: Option<PathBuf>,
     /// A reliable connection that cases share as long as they leave it whole.
     shared: Option<Pair>,
 }
@@ -103,8 +105,8 @@ impl Lab {
             (_, true) => Form::Long,
             _ => Form::Whole,
         };
-        let (guest, library) = (args.guest, args.library.clone());
-        Self { context, guest, family: Family::V4, link, form, library, shared: None }
+        let (guest, library, ferroce) = (args.guest, args.library.clone(), args.ferroce.clone());
+        Self { context, guest, family: Family::V4, link, form, library, ferroce, shared: None }
     }
 
     /// Works with this family from now on.

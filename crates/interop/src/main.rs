@@ -13,6 +13,7 @@ mod lab;
 mod pair;
 mod pattern;
 mod pingpong;
+mod probes;
 mod run;
 mod speed;
 mod stock;
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     /// The folder of our drop-in library, for stock programs
     #[arg(long, value_name = "FOLDER")]
     library: Option<PathBuf>,
+    /// The program `ferroce`, for probes
+    #[arg(long, value_name = "FILE")]
+    ferroce: Option<PathBuf>,
     /// Put the table between the markers of this Markdown file
     #[arg(long, value_name = "FILE")]
     write_docs: Option<PathBuf>,

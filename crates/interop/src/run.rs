@@ -17,6 +17,8 @@ use crate::{Args, Result};
 
 /// Our device, named by its interface in the namespace.
 pub(crate) const BRIDGE: &str = "br0";
+/// Our device while other programs have the addresses of the interface.
+const LOOPBACK: &str = "ferroce_lo";
 /// What leads from there to the guest.
 pub(crate) const TAP: &str = "tap1";
 
@@ -76,7 +78,8 @@ fn progress(case: &Case, column: Column, wrong: Option<&str>) {
 }
 
 fn open(weather: Weather, capture: Option<PathBuf>) -> Result<Context> {
-    let mut builder = Context::builder(BRIDGE).path(PathPolicy::Forbid);
+    let device = if weather == Weather::LeftToOthers { LOOPBACK } else { BRIDGE };
+    let mut builder = Context::builder(device).path(PathPolicy::Forbid);
     if let Some(plan) = weather.faults()? {
         builder = builder.faults(plan);
     }

@@ -9,7 +9,7 @@ use crate::say::say;
 use crate::shell::{Cmd, root};
 
 /// What the image is made of, beside the packages.
-const INPUTS: &[&str] = &["mkguest.sh", "init", "peer.c", "raw.c"];
+const INPUTS: &[&str] = &["mkguest.sh", "init", "peer.c", "probe.c", "raw.c"];
 
 /// The directory with `vmlinuz`, `initramfs.zst` and `versions`.
 pub(super) fn ready(dir: &Path) -> Result<PathBuf> {

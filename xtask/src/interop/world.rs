@@ -13,6 +13,8 @@ use crate::shell::Cmd;
 
 /// The bridge, and so the interface of our device. It is ours alone: the namespace is.
 pub(super) const BRIDGE: &str = "br0";
+/// The interfaces that are devices of the program at our end: it keeps to loopback while others have the bridge.
+pub(super) const DEVICES: &str = "br0,lo";
 /// The guest's end of the wire on this side.
 pub(super) const TAP: &str = "tap1";
 /// The guest's address.
