@@ -16,6 +16,10 @@ use super::name::Name;
 /// Words that the kernel tells of the memory of a socket; the last is what it has dropped.
 const MEMORY_INFO: usize = 9;
 
+/// Room for news of packets that left. The kernel doubles it, and stamps take up less than 1 KiB each: there is
+/// room for as many as a socket waits for.
+const NEWS: usize = 512 << 10;
+
 /// The family of a socket. One of IPv6 speaks IPv4 too, unless it is bound to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -297,9 +301,11 @@ impl Socket {
         let _ = self.get(libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
-    /// Keeps next to nothing of what may come: no thread will read it.
+    /// Keeps nothing of what may come, for no thread will read it, and has room for news of packets that left.
+    /// The kernel takes that from the room for what comes: without any, all but two stamps would be lost.
     pub fn prepare_to_ignore(&self) -> io::Result<()> {
-        self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, 0)
+        self.turn_deaf()?;
+        self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, NEWS)
     }
 
     /// Sets an option that is a number.

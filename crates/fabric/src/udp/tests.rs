@@ -602,6 +602,25 @@ fn stamped_packets_tell_when_they_left() {
     }
 }
 
+/// As when packets wait for the neighbour's address, and then leave all at once.
+#[test]
+fn a_port_of_its_own_keeps_the_stamps_of_many_packets() {
+    const PACKETS: u32 = 200;
+    for ends in [V4, V6] {
+        let (mut sender, _receiver) = pair(true, true);
+        sender.follow().unwrap();
+        let (_, way) = any_port(&mut sender, ends);
+        let mut outbox = Outbox::new(4096, 256);
+        (0..PACKETS).for_each(|ticket| put_stamped(&mut outbox, &way, b"many", ticket));
+        assert_eq!(sender.send(&mut outbox).packets, u64::from(PACKETS));
+        let came = tidings(&mut sender, PACKETS as usize);
+        let left = came
+            .iter()
+            .filter_map(|news| if let News::Left(ticket, _) = news { Some(*ticket) } else { None });
+        assert!(left.eq(0..PACKETS), "{came:?}");
+    }
+}
+
 fn nanos(since: Duration) -> u64 {
     u64::try_from(since.as_nanos()).unwrap()
 }
