@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ferroce_verbs::time::{Time, until};
 use ferroce_verbs::{
     Access, AddressHandle, Completion, CompletionQueue, Context, DatagramHeader, MemoryRegion, PathPolicy,
     ProtectionDomain, QueuePair, Service, Status, WorkKind,
 };
 
+use super::QKEY;
+use super::clock::ProbeClock;
 use super::end_error::ProbeEndError;
-use super::{QKEY, stamp_now};
 use crate::packet::Packet;
 use crate::report::Peer;
 use crate::stamp::Stamp;
@@ -34,9 +34,10 @@ const BATCH: usize = 32;
 const ROUNDS: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct Link<C> {
     pub(super) qp: QueuePair,
     pub(super) pd: ProtectionDomain,
+    pub(super) clock: C,
     cq: CompletionQueue,
     memory: MemoryRegion,
     pub(super) gid_index: usize,
@@ -69,9 +70,9 @@ impl Datagram {
     }
 }
 
-impl Link {
-    /// A queue pair on this address of a card.
-    pub(super) fn open(context: &Context, address: IpAddr) -> Result<Self, ProbeEndError> {
+impl<C: ProbeClock> Link<C> {
+    /// A queue pair on this address of a card, whose times are those of a clock.
+    pub(super) fn open(context: &Context, address: IpAddr, clock: C) -> Result<Self, ProbeEndError> {
         let pd = context.protection_domain()?;
         let cq = context.completion_queue(SENDS + RECEIVES)?;
         let qp = pd
@@ -84,7 +85,7 @@ impl Link {
             .build()?;
         let memory = pd.allocate(RECEIVES as usize * SLOT, Access::LOCAL_WRITE)?;
         let gid_index = context.gid_index(address).unwrap_or(0);
-        let link = Self { qp, pd, cq, memory, gid_index, under_way: 0 };
+        let link = Self { qp, pd, clock, cq, memory, gid_index, under_way: 0 };
         for slot in 0..u64::from(RECEIVES) {
             link.receive(slot)?;
         }
@@ -122,7 +123,7 @@ impl Link {
                 break;
             }
             for done in &found[..count] {
-                let now = stamp_now();
+                let now = self.clock.now();
                 if let Some(news) = self.read(done)? {
                     take(self, news, now)?;
                 }
@@ -167,9 +168,4 @@ impl Link {
         let place = self.memory.slice(start..start + SLOT);
         self.qp.receive(place).id(slot).post().map_err(ProbeEndError::Receive)
     }
-}
-
-/// How long it is until then.
-pub(super) fn time_until(due: Stamp) -> Duration {
-    until(Time::from_nanos(due.nanos()))
 }

@@ -7,20 +7,21 @@
 //! kernel's times. A prober finds the queue pair of a responder by asking the responder's card for
 //! [`SERVICE_PORT`] (SIDR), so the address of a host is all that has to be known.
 
+mod clock;
 mod end_error;
 mod link;
 mod prober_end;
 mod responder_end;
 mod tracing;
 
-use ferroce_verbs::time::{Time, now};
-use ferroce_verbs::{Completion, QKey, TimeSource};
+use ferroce_verbs::QKey;
 
+pub use clock::{CardClock, ProbeClock};
 pub use end_error::ProbeEndError;
-pub use prober_end::{Complaint, ProberEnd, Tracings};
+pub use prober_end::{Complaint, Finder, ProberEnd, Tracings};
 pub use responder_end::ResponderEnd;
 
-use crate::stamp::{Stamp, StampSource};
+use crate::stamp::Stamp;
 
 /// The Q_Key of probers and responders, as the R-Pingmesh rebuild has it.
 pub const QKEY: QKey = QKey(0x1111_1111);
@@ -32,19 +33,5 @@ pub const SERVICE_PORT: u16 = 47_920;
 /// The time now, on the clock of completions.
 #[must_use]
 pub fn stamp_now() -> Stamp {
-    stamp(now())
-}
-
-const fn stamp(time: Time) -> Stamp {
-    Stamp::from_nanos(time.nanos())
-}
-
-/// When the packet of a completion left or came, and what says so; none if the clock was set at that moment.
-const fn stamp_of(done: &Completion) -> Option<(Stamp, StampSource)> {
-    match done.time_source {
-        TimeSource::Kernel => Some((stamp(done.time), StampSource::Kernel)),
-        TimeSource::Unsure => None,
-        // Also what no later version of the card has a word for: it is not the kernel's.
-        _ => Some((stamp(done.time), StampSource::AfterCall)),
-    }
+    CardClock.now()
 }

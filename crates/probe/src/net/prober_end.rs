@@ -7,10 +7,11 @@ use std::time::Duration;
 use ferroce_verbs::cm::{CmOptions, resolve};
 use ferroce_verbs::{AddressHandle, AddressVector, Context, PathErrorKind, PathReport, SourcePort, Status};
 
+use super::QKEY;
+use super::clock::{CardClock, ProbeClock};
 use super::end_error::ProbeEndError;
-use super::link::{Link, News, time_until};
+use super::link::{Link, News};
 use super::tracing::Tracing;
-use super::{QKEY, stamp_now, stamp_of};
 use crate::counters::{OutcomeCounters, ProberCounters};
 use crate::packet::{Packet, Ports, Sequence};
 use crate::paths::{Trace, TracerConfig};
@@ -36,8 +37,8 @@ const HOPS: u8 = 64;
 /// [`probe`](Self::probe) sends a probe, [`turn`](Self::turn) takes in what came, [`poll`](Self::poll) tells
 /// how probes ended, and [`sleep_until`](Self::sleep_until) waits in between.
 #[derive(Debug)]
-pub struct ProberEnd {
-    link: Link,
+pub struct ProberEnd<C = CardClock> {
+    link: Link<C>,
     context: Context,
     address: IpAddr,
     prober: Prober,
@@ -60,6 +61,28 @@ pub struct Complaint {
     pub count: u64,
 }
 
+/// Asks hosts for their responders.
+#[derive(Clone, Debug)]
+pub struct Finder {
+    context: Context,
+    address: IpAddr,
+}
+
+impl Finder {
+    /// Asks the card of a host for its responder, under a port that stands for it.
+    ///
+    /// # Errors
+    /// The host does not answer within the limit, or has no responder.
+    pub fn find(&self, host: IpAddr, service: u16, limit: Duration) -> Result<Peer, ProbeEndError> {
+        let options = CmOptions::default().timeout(limit);
+        let found = resolve(&self.context, self.address, SocketAddr::new(host, service), &options)?;
+        if found.qkey != QKEY {
+            return Err(ProbeEndError::OtherKey { host, found: found.qkey });
+        }
+        Ok(Peer { address: found.gid.ip(), qpn: found.qpn.get() })
+    }
+}
+
 /// What became of the packets that traces sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tracings {
@@ -77,7 +100,23 @@ impl ProberEnd {
     /// # Errors
     /// The card does not give what it needs.
     pub fn open(context: &Context, address: IpAddr, config: ProberConfig) -> Result<Self, ProbeEndError> {
-        let link = Link::open(context, address)?;
+        Self::open_by(context, address, config, CardClock)
+    }
+}
+
+impl<C: ProbeClock> ProberEnd<C> {
+    /// The same, by another clock.
+    ///
+    /// # Errors
+    /// As above.
+    #[doc(hidden)]
+    pub fn open_by(
+        context: &Context,
+        address: IpAddr,
+        config: ProberConfig,
+        clock: C,
+    ) -> Result<Self, ProbeEndError> {
+        let link = Link::open(context, address, clock)?;
         let epoch = u32::from_ne_bytes(context.random_bytes());
         Ok(Self {
             link,
@@ -98,12 +137,25 @@ impl ProberEnd {
     /// # Errors
     /// The host does not answer within the limit, or has no responder.
     pub fn find(&self, host: IpAddr, service: u16, limit: Duration) -> Result<Peer, ProbeEndError> {
-        let options = CmOptions::default().timeout(limit);
-        let found = resolve(&self.context, self.address, SocketAddr::new(host, service), &options)?;
-        if found.qkey != QKEY {
-            return Err(ProbeEndError::OtherKey { host, found: found.qkey });
-        }
-        Ok(Peer { address: found.gid.ip(), qpn: found.qpn.get() })
+        self.finder().find(host, service, limit)
+    }
+
+    /// What asks for responders in another thread, while this one probes.
+    #[must_use]
+    pub fn finder(&self) -> Finder {
+        Finder { context: self.context.clone(), address: self.address }
+    }
+
+    /// The card that it probes with.
+    #[must_use]
+    pub const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// What its clock shows now.
+    #[must_use]
+    pub fn now(&self) -> Stamp {
+        self.link.clock.now()
     }
 
     /// The number of its queue pair.
@@ -135,7 +187,7 @@ impl ProberEnd {
             }
         }
         let sent = port.unwrap_or_else(|| handle.source_port());
-        let packet = self.prober.start(target, Ports { sent, reply: sent }, stamp_now())?;
+        let packet = self.prober.start(target, Ports { sent, reply: sent }, self.now())?;
         let posted = self.link.send(&handle, target.qpn, packet.sequence.0, &packet);
         if posted.is_err() {
             self.prober.send_failed(packet.sequence);
@@ -149,12 +201,12 @@ impl ProberEnd {
     /// The queue pair does not work any more.
     pub fn turn(&mut self) -> Result<(), ProbeEndError> {
         let Self { link, prober, tracing, watchdog, pace_change, .. } = self;
-        link.turn(|_, news, now| {
+        link.turn(|link, news, now| {
             match news {
                 News::Sent(done) => {
                     let sequence = Sequence(done.id);
                     let tracing = tracing.as_mut().filter(|tracing| tracing.has(sequence));
-                    match (done.status, stamp_of(&done), tracing) {
+                    match (done.status, link.clock.stamp_of(&done), tracing) {
                         (Status::Success, Some((at, source)), None) => prober.sent(sequence, at, source),
                         (Status::Success, None, None) => prober.clock_stepped(),
                         (_, _, None) => prober.send_failed(sequence),
@@ -165,7 +217,7 @@ impl ProberEnd {
                     }
                 }
                 News::Came(done, datagram) => {
-                    let Some((at, source)) = stamp_of(&done) else {
+                    let Some((at, source)) = link.clock.stamp_of(&done) else {
                         prober.clock_stepped();
                         return Ok(());
                     };
@@ -186,7 +238,7 @@ impl ProberEnd {
         for report in self.link.qp.path_reports() {
             self.sent_back(&report);
         }
-        let now = stamp_now();
+        let now = self.now();
         self.prober.advance(now);
         if let Some(tracing) = &mut self.tracing {
             tracing.advance(now);
@@ -197,8 +249,8 @@ impl ProberEnd {
     /// Sleeps until something came, a probe is overdue, or this time; then [`turn`](Self::turn).
     pub fn sleep_until(&mut self, due: Stamp) {
         let due = self.prober.wake_at().map_or(due, |wake| wake.min(due));
-        self.link.sleep(time_until(due));
-        let now = stamp_now();
+        self.link.sleep(self.link.clock.until(due));
+        let now = self.now();
         if now >= due
             && let Some(change) = self.watchdog.woke(due, now)
         {
@@ -279,7 +331,7 @@ impl ProberEnd {
     pub fn next_trace(&mut self, limit: Stamp) -> Result<Option<Trace>, ProbeEndError> {
         loop {
             self.turn()?;
-            let now = stamp_now();
+            let now = self.now();
             let Some(tracing) = &mut self.tracing else { return Ok(None) };
             if let Some(trace) = tracing.tracer.poll() {
                 return Ok(Some(trace));
@@ -292,7 +344,7 @@ impl ProberEnd {
                 self.ask(now)?;
                 continue;
             }
-            self.link.sleep(time_until(due.min(limit)).min(LOOK));
+            self.link.sleep(self.link.clock.until(due.min(limit)).min(LOOK));
         }
     }
 

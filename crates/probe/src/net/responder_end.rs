@@ -7,9 +7,10 @@ use std::time::Duration;
 use ferroce_verbs::cm::DatagramService;
 use ferroce_verbs::{Completion, Context, Reply, ReplyPort, Status};
 
+use super::QKEY;
+use super::clock::{CardClock, ProbeClock};
 use super::end_error::ProbeEndError;
-use super::link::{Datagram, Link, News, time_until};
-use super::{QKEY, stamp_now, stamp_of};
+use super::link::{Datagram, Link, News};
 use crate::counters::ResponderCounters;
 use crate::packet::{Packet, Ports};
 use crate::prober::Arrival;
@@ -25,8 +26,8 @@ const REPLIES: usize = 1024;
 /// ACKs leave from the port that their probe came from, so that networks that choose ways by ports choose for
 /// both directions alike.
 #[derive(Debug)]
-pub struct ResponderEnd {
-    link: Link,
+pub struct ResponderEnd<C = CardClock> {
+    link: Link<C>,
     answers: Answers,
     _service: Option<DatagramService>,
 }
@@ -64,7 +65,24 @@ impl ResponderEnd {
         service: Option<u16>,
         config: ResponderConfig,
     ) -> Result<Self, ProbeEndError> {
-        let link = Link::open(context, address)?;
+        Self::open_by(context, address, service, config, CardClock)
+    }
+}
+
+impl<C: ProbeClock> ResponderEnd<C> {
+    /// The same, by another clock.
+    ///
+    /// # Errors
+    /// As above.
+    #[doc(hidden)]
+    pub fn open_by(
+        context: &Context,
+        address: IpAddr,
+        service: Option<u16>,
+        config: ResponderConfig,
+        clock: C,
+    ) -> Result<Self, ProbeEndError> {
+        let link = Link::open(context, address, clock)?;
         let service = service.map(|port| DatagramService::bind(&link.qp, port, QKEY, &[])).transpose()?;
         let answers = Answers {
             responder: Responder::new(config),
@@ -95,13 +113,13 @@ impl ResponderEnd {
             }
             Ok(())
         })?;
-        self.answers.responder.advance(stamp_now());
+        self.answers.responder.advance(self.link.clock.now());
         Ok(())
     }
 
     /// Sleeps until something came, or no longer than this; then [`turn`](Self::turn).
     pub fn sleep(&self, limit: Duration) {
-        let due = self.answers.responder.wake_at().map_or(limit, |due| time_until(due).min(limit));
+        let due = self.answers.responder.wake_at().map_or(limit, |due| self.link.clock.until(due).min(limit));
         self.link.sleep(due);
     }
 
@@ -124,8 +142,14 @@ impl ResponderEnd {
 }
 
 impl Answers {
-    fn came(&mut self, link: &mut Link, done: &Completion, datagram: &Datagram, now: Stamp) {
-        let stamp = stamp_of(done);
+    fn came<C: ProbeClock>(
+        &mut self,
+        link: &mut Link<C>,
+        done: &Completion,
+        datagram: &Datagram,
+        now: Stamp,
+    ) {
+        let stamp = link.clock.stamp_of(done);
         self.unsure += u64::from(stamp.is_none());
         let (at, source) = stamp.unwrap_or((now, crate::StampSource::AfterCall));
         let arrival = Arrival { bytes: datagram.bytes(), from: datagram.from, at, source };
@@ -136,7 +160,13 @@ impl Answers {
         }
     }
 
-    fn send_first(&mut self, link: &mut Link, answer: &Answer, reply: Reply, is_sure: bool) {
+    fn send_first<C: ProbeClock>(
+        &mut self,
+        link: &mut Link<C>,
+        answer: &Answer,
+        reply: Reply,
+        is_sure: bool,
+    ) {
         let id = self.next;
         self.next += 1;
         let packet = leaving(&reply, answer.packet);
@@ -149,13 +179,13 @@ impl Answers {
     }
 
     /// A send is done: that of a first ACK is followed by the second one.
-    fn sent(&mut self, link: &mut Link, done: &Completion) {
+    fn sent<C: ProbeClock>(&mut self, link: &mut Link<C>, done: &Completion) {
         let Some(First { ticket, reply, is_sure }) = self.first.remove(&done.id) else { return };
         if done.status != Status::Success {
             self.responder.send_failed(ticket);
             return;
         }
-        let Some((at, _)) = stamp_of(done).filter(|_| is_sure) else {
+        let Some((at, _)) = link.clock.stamp_of(done).filter(|_| is_sure) else {
             // The machine gives the stamp up by itself.
             self.unsure += u64::from(is_sure);
             return;
@@ -167,7 +197,7 @@ impl Answers {
         let _ = link.send(&reply.address, reply.qpn.get(), id, &leaving(&reply, answer.packet));
     }
 
-    fn reply(&mut self, link: &Link, done: &Completion, datagram: &Datagram) -> Option<Reply> {
+    fn reply<C>(&mut self, link: &Link<C>, done: &Completion, datagram: &Datagram) -> Option<Reply> {
         let Datagram { header, from, .. } = datagram;
         let port = done.source_port.map_or(0, std::num::NonZeroU16::get);
         let key = (*from, port, header.dest.ip(), header.traffic_class, header.flow_label);
