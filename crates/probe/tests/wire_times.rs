@@ -1,4 +1,5 @@
-//! Round trips as the prober tells them, judged by captures at both ends of the path.
+//! Round trips as the prober tells them, judged by captures at both ends of the path, and beside a responder that
+//! stalls.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 use std::collections::HashMap;
@@ -11,7 +12,9 @@ use std::thread;
 use std::time::Duration;
 
 use ferroce_probe::net::{ProberEnd, ResponderEnd, SERVICE_PORT, stamp_now};
-use ferroce_probe::{Kind, Packet, Peer, ProbeEvent, ProberConfig, Report, ResponderConfig};
+use ferroce_probe::{
+    Kind, Outcome, Packet, Peer, ProbeEvent, ProberConfig, Report, ResponderConfig, StampSource,
+};
 use ferroce_testkit::clos::{Clos, Family, Node};
 use ferroce_testkit::namespaces;
 use ferroce_verbs::Context;
@@ -19,6 +22,9 @@ use pcap_file::pcap::PcapReader;
 
 /// Long enough for a loaded machine; nothing waits for it to pass.
 const SOON: Duration = Duration::from_secs(40);
+
+/// How the two responders are found.
+const SERVICES: [u16; 2] = [SERVICE_PORT, SERVICE_PORT + 1];
 
 /// Probes of each measurement.
 const PROBES: usize = 300;
@@ -30,9 +36,12 @@ fn main() -> ExitCode {
     if !namespaces::is_inside() {
         return namespaces::run_inside(&["nft", "dumpcap"]);
     }
-    let _clos = Clos::build(23);
-    probing(round_trips_are_those_of_captures);
-    let _ = io::stdout().write_all(b"test result: ok. 1 passed; 0 failed\n");
+    let clos = Clos::build(23);
+    probing(&Hold::default(), |[prober, _], [peer, _]| round_trips_are_those_of_captures(prober, peer));
+    take_time(&clos);
+    let hold = Hold { is_awake: true, ..Hold::default() };
+    probing(&hold, |probers, peers| a_stalled_responder_does_not_move_the_round_trip(probers, peers, &hold));
+    let _ = io::stdout().write_all(b"test result: ok. 2 passed; 0 failed\n");
     ExitCode::SUCCESS
 }
 
@@ -95,23 +104,56 @@ fn open(host: Node, address: IpAddr) -> Context {
     Context::builder(&interface(host)).address(address).open().unwrap()
 }
 
-/// Does something in a host, with a prober there and a responder in another one.
-fn probing(act: impl FnOnce(&mut ProberEnd, Peer) + Send) {
-    let stop = AtomicBool::new(false);
+/// Two responders in one thread, of which the first does nothing while it is held.
+#[derive(Debug, Default)]
+struct Hold {
+    /// They never sleep.
+    is_awake: bool,
+    wanted: AtomicBool,
+    is_held: AtomicBool,
+    stop: AtomicBool,
+}
+
+impl Hold {
+    /// Holds the first responder, or lets it go on, and waits until it does.
+    fn set(&self, wanted: bool) {
+        self.wanted.store(wanted, Ordering::SeqCst);
+        let end = stamp_now().plus(SOON);
+        while self.is_held.load(Ordering::SeqCst) != wanted {
+            assert!(stamp_now() < end, "the responder does not hear: {self:?}");
+            std::hint::spin_loop();
+        }
+    }
+
+    /// The life of the responders.
+    fn answer(&self, [first, other]: &mut [ResponderEnd; 2]) {
+        while !self.stop.load(Ordering::SeqCst) {
+            let held = self.wanted.load(Ordering::SeqCst);
+            self.is_held.store(held, Ordering::SeqCst);
+            if !self.is_awake {
+                first.sleep(Duration::from_millis(20));
+            }
+            if !held {
+                first.turn().unwrap();
+            }
+            other.turn().unwrap();
+        }
+    }
+}
+
+/// Does something in a host, with two probers there and two responders in another one.
+fn probing(hold: &Hold, act: impl FnOnce(&mut [ProberEnd; 2], [Peer; 2]) + Send) {
     let target = TO.address(Family::V4);
     let (say, hear) = std::sync::mpsc::channel();
     thread::scope(|scope| {
-        let stop = &stop;
         let answering = scope.spawn(move || {
             namespaces::enter(&TO.to_string(), || {
                 let context = open(TO, target);
                 let config = ResponderConfig { rate: 1_000_000, ..ResponderConfig::default() };
-                let mut responder = ResponderEnd::open(&context, target, Some(SERVICE_PORT), config).unwrap();
+                let mut responders =
+                    SERVICES.map(|port| ResponderEnd::open(&context, target, Some(port), config).unwrap());
                 say.send(()).unwrap();
-                while !stop.load(Ordering::Relaxed) {
-                    responder.sleep(Duration::from_millis(20));
-                    responder.turn().unwrap();
-                }
+                hold.answer(&mut responders);
             });
         });
         hear.recv().expect("a responder");
@@ -121,12 +163,12 @@ fn probing(act: impl FnOnce(&mut ProberEnd, Peer) + Send) {
                 let context = open(FROM, address);
                 let config =
                     ProberConfig { timeout: SOON, late: SOON, stall: SOON, ..ProberConfig::default() };
-                let mut prober = ProberEnd::open(&context, address, config).unwrap();
-                let peer = prober.find(target, SERVICE_PORT, SOON).unwrap();
-                act(&mut prober, peer);
+                let mut probers = [(); 2].map(|()| ProberEnd::open(&context, address, config).unwrap());
+                let peers = SERVICES.map(|port| probers[0].find(target, port, SOON).unwrap());
+                act(&mut probers, peers);
             });
         }));
-        stop.store(true, Ordering::Relaxed);
+        hold.stop.store(true, Ordering::SeqCst);
         answering.join().unwrap();
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
@@ -191,4 +233,74 @@ fn round_trips_are_those_of_captures(prober: &mut ProberEnd, peer: Peer) {
         .write_all(format!("round trips differ from captures by {error} ns (median)\n").as_bytes());
     // On a machine at rest it is below 2 us. Times of turns, or after calls, would be off by more than this on any.
     assert!(error < 20_000, "{error} ns");
+}
+
+/// Has each router look at 512 rules that fit no packet, so that the path takes as long as one between real switches,
+/// which is long beside what a busy machine does to single packets.
+fn take_time(clos: &Clos) {
+    let eight = |line: &str| format!("{line}\n").repeat(8);
+    let rules = format!(
+        "table inet slow {{\nchain b {{\n{}}}\nchain a {{\n{}}}\n\
+         chain c {{\ntype filter hook forward priority 0\n{}}}\n}}\n",
+        eight("udp dport 1 drop"),
+        eight("jump b"),
+        eight("jump a"),
+    );
+    Node::routers().for_each(|router| clos.filter(router, &rules));
+}
+
+/// How long a responder that stalls does nothing.
+const STALL: Duration = Duration::from_millis(5);
+
+/// Probes whose responder does nothing for 5 ms after they have come, in turn with others where that is before they
+/// leave. Meanwhile other probes go on between the same hosts: else the packet after the pause would be slower,
+/// because of caches and processors that had nothing to do.
+fn a_stalled_responder_does_not_move_the_round_trip(
+    [prober, other]: &mut [ProberEnd; 2],
+    [peer, other_peer]: [Peer; 2],
+    hold: &Hold,
+) {
+    let mut go_on = |time: Duration| {
+        let end = stamp_now().plus(time);
+        while stamp_now() < end {
+            other.probe(other_peer, Some(50_000)).unwrap();
+            assert_eq!(ended(other).outcome, Outcome::Ok);
+        }
+    };
+    let mut all = [Vec::new(), Vec::new()];
+    for _ in 0..PROBES {
+        for (stalls, into) in [false, true].into_iter().zip(&mut all) {
+            hold.set(true);
+            go_on(if stalls { STALL } else { 2 * STALL });
+            prober.probe(peer, Some(50_000)).unwrap();
+            go_on(if stalls { STALL } else { Duration::ZERO });
+            hold.set(false);
+            into.push(ended(prober));
+        }
+    }
+    let of = |reports: &[Report], delay: fn(&ferroce_probe::Delays) -> Duration| {
+        median(reports.iter().filter_map(|report| report.delays.as_ref().map(delay)).collect())
+    };
+    for report in all.iter().flatten() {
+        assert_eq!((report.outcome, report.times.source), (Outcome::Ok, StampSource::Kernel), "{report:?}");
+    }
+    let [usual, held] = all.each_ref().map(|reports| of(reports, |delays| delays.responder));
+    assert!(held >= STALL && held > usual, "the responder took {usual:?}, and {held:?} when it was held");
+    let [usual, stalled] = all.each_ref().map(|reports| of(reports, |delays| delays.round_trip));
+    let moved = usual.abs_diff(stalled);
+    let text = format!("a stall of {held:?} moves the round trip from {usual:?} to {stalled:?} (medians)\n");
+    let _ = io::stdout().write_all(text.as_bytes());
+    assert!(moved < usual / 10, "{text}");
+}
+
+/// The probe that is under way, when it is over; without sleep.
+fn ended(prober: &mut ProberEnd) -> Report {
+    let end = stamp_now().plus(SOON);
+    loop {
+        assert!(stamp_now() < end, "the probe does not end: {:?}", prober.counters());
+        prober.turn().unwrap();
+        if let Some(ProbeEvent::Ended(report)) = prober.poll() {
+            return report;
+        }
+    }
 }
