@@ -31,6 +31,8 @@ pub(crate) struct Good {
     maybe_packets: f64,
     /// Equal for suspects that the same ways cross.
     pub(crate) signature: u64,
+    /// Equal for suspects that the same flows cross, if they do so equally often.
+    flows: u64,
 }
 
 impl Good {
@@ -119,16 +121,15 @@ impl<'a> Evidence<'a> {
                 continue;
             }
             let is_good = seen.counts.is_good();
+            let flow = mix(u64::from(seen.number) ^ 0x5851_f42d_4c95_7f2d);
             for (way, packets, salt) in [(seen.there, seen.counts.there, 0), (seen.back, seen.counts.back, 1)]
             {
                 let mark = mix(u64::from(seen.number) * 2 + salt + 1);
                 each_place(paths, way, |place, weight| {
                     let sum = &mut good[place as usize];
-                    if weight < 1.0 {
-                        sum.signature = sum.signature.wrapping_add(mark ^ mix(u64::from(weight.to_bits())));
-                    } else {
-                        sum.signature = sum.signature.wrapping_add(mark);
-                    }
+                    let salt = if weight < 1.0 { mix(u64::from(weight.to_bits())) } else { 0 };
+                    sum.signature = sum.signature.wrapping_add(mark ^ salt);
+                    sum.flows = sum.flows.wrapping_add(flow ^ salt);
                     if !is_good {
                         return;
                     }
@@ -215,6 +216,19 @@ impl<'a> Evidence<'a> {
     /// A suspect that was blamed with this is blamed no more.
     pub(crate) fn clear(&mut self, place: u32, guilt: Guilt) {
         self.scale(place, 1.0 / (1.0 - guilt.rate), 1.0 / (1.0 - guilt.share));
+    }
+
+    /// What exactly the same ways cross as a suspect, and itself.
+    pub(crate) fn on_same_ways(&self, place: u32) -> Vec<u32> {
+        let signature = self.good[place as usize].signature;
+        let all = (0..).zip(&self.good);
+        all.filter(|(_, good)| good.signature == signature).map(|(place, _)| place).collect()
+    }
+
+    /// Whether the same flows cross two suspects, each of them once or each of them on both ways.
+    pub(crate) fn on_same_flows(&self, one: u32, other: u32) -> bool {
+        let [one, other] = [one, other].map(|place| self.good[place as usize].flows);
+        one == other || one == other.wrapping_mul(2) || one.wrapping_mul(2) == other
     }
 
     fn scale(&mut self, place: u32, passes: f64, keeps: f64) {

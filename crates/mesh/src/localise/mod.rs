@@ -34,7 +34,7 @@ impl Default for LocaliseConfig {
 /// What is bad, and why it is believed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// What is bad. If it is more than one, no flow crosses one of them and not the others.
+    /// What is bad. If it is more than one, the same flows cross all of them, and all explain as much.
     pub suspects: Vec<Suspect>,
     /// What it does.
     pub guilt: Guilt,
@@ -53,6 +53,10 @@ pub struct Named {
     /// A host that said itself that it was at fault.
     pub is_known: bool,
 }
+
+/// What the same flows cross is told apart if one of them explains more by so many nats. A flow that is dead
+/// does not tell on which way it died.
+const TOLD_APART: f64 = 0.5;
 
 /// So many flows are named as evidence.
 const TOP: usize = 5;
@@ -105,23 +109,33 @@ fn told(search: &mut Search<'_, '_>) -> Vec<Named> {
     for number in 0..search.active.len() {
         let one = search.active[number];
         let row = *search.evidence.paths.row();
-        let signature = search.evidence.good[one.place as usize].signature;
-        let same = (0..).zip(&search.evidence.good).filter(|(_, good)| good.signature == signature);
-        let suspects: Vec<Suspect> = same.map(|(place, _)| row.suspect(place)).collect();
+        let mut same = search.evidence.on_same_ways(one.place);
         search.evidence.clear(one.place, one.guilt);
         let mut runner_up: Option<(Suspect, f64)> = None;
-        if !one.is_known {
-            for place in search.neighbours(one.place) {
-                if search.evidence.good[place as usize].signature == signature {
-                    continue;
-                }
-                let (gain, _) = search.screen(place);
-                let behind = one.gain - gain;
-                if gain > 0.0 && runner_up.is_none_or(|(_, best)| behind < best) {
-                    runner_up = Some((row.suspect(place), behind));
-                }
+        let neighbours = if one.is_known { Vec::new() } else { search.neighbours(one.place) };
+        // The reverse of a card's link is a neighbour of the card.
+        let beyond: Vec<u32> = neighbours
+            .iter()
+            .filter(|place| matches!(row.suspect(**place), Suspect::Rnic(_)))
+            .flat_map(|place| search.neighbours(*place))
+            .collect();
+        for place in neighbours.into_iter().chain(beyond) {
+            if same.contains(&place) {
+                continue;
+            }
+            let (mut gain, guess) = search.screen(place);
+            let is_near = search.evidence.on_same_flows(one.place, place);
+            if is_near && gain > 0.0 {
+                gain = search.fit(place, guess).0;
+            }
+            let behind = one.gain - gain;
+            if is_near && behind < TOLD_APART {
+                same.push(place);
+            } else if gain > 0.0 && runner_up.is_none_or(|(_, best)| behind < best) {
+                runner_up = Some((row.suspect(place), behind));
             }
         }
+        let suspects: Vec<Suspect> = same.iter().map(|place| row.suspect(*place)).collect();
         let evidence = &search.evidence;
         let good = &evidence.good[one.place as usize];
         let (mut crossings, mut losses, mut expected) = (good.all_packets(), 0.0, 0.0);

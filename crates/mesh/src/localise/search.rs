@@ -226,13 +226,14 @@ impl<'a, 'b> Search<'a, 'b> {
             let (on_there, on_back) = (f64::from(entry.there), f64::from(entry.back));
             packets += on_there * (counts.there + counts.bad) + on_back * (counts.back + counts.back_bad);
             ways += on_there + on_back;
-            let unexplained = |chance: f64| (2.0 * self.stray / chance.max(self.stray)).min(1.0);
-            let open = unexplained(counts.is_bad(there, back));
-            let bad = counts.bad * open * on_there.max(on_back)
-                + counts.back_bad * unexplained(1.0 - back) * on_back;
+            // What is expected already is no reason to suspect another one.
+            let on = on_there.max(on_back);
+            let is_bad = counts.is_bad(there, back) + 1.0 - keeps;
+            let mut bad = on * (counts.bad - is_bad * (counts.there + counts.bad)).max(0.0);
+            bad += on_back * (counts.back_bad - (1.0 - back) * (counts.back + counts.back_bad)).max(0.0);
             lost += bad;
             if counts.is_dead() {
-                dead += open * unexplained(1.0 - keeps) * on_there.max(on_back);
+                dead += on * (1.0 - is_bad).max(0.0);
             } else {
                 lost_else += bad;
             }

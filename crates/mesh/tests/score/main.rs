@@ -5,9 +5,10 @@ mod scene;
 mod truth;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Instant;
 
 use ferroce_clos::Shape;
-use ferroce_mesh::{Analyzer, AnalyzerConfig};
+use ferroce_mesh::{Analyzer, AnalyzerConfig, Window};
 
 use scene::{Conditions, Scene};
 use truth::{Score, Thing, Truth};
@@ -16,11 +17,15 @@ use truth::{Score, Thing, Truth};
 const MEDIUM: Shape = Shape { pods: 4, tors: 8, aggregations: 4, cores: 4, hosts: 8, rnics: 4 };
 
 /// Names the faults of a scene after three windows.
-fn named(scene: &Scene) -> Vec<Vec<Thing>> {
+fn named(scene: &Scene, windows: &[Window]) -> Vec<Vec<Thing>> {
+    let start = Instant::now();
     let mut analyzer = Analyzer::new(scene.paths(), AnalyzerConfig::default());
+    print!("paths {:?} ", start.elapsed());
     let mut open = Vec::new();
-    for number in 0..3 {
-        open = analyzer.window(&scene.window(number)).open;
+    for window in windows {
+        let start = Instant::now();
+        open = analyzer.window(window).open;
+        print!("window {:?} ", start.elapsed());
     }
     let topology = analyzer.paths().topology();
     let thing = |suspect: &_| Thing::of(*suspect, topology, scene.shape());
@@ -46,8 +51,11 @@ fn faults_are_named() {
     for number in 0..count("SEEDS", 10) {
         let shape = if std::env::var("LARGE").is_ok() { Shape::LARGE } else { MEDIUM };
         let scene = Scene::new(shape, Conditions::default(), seed + number);
+        let windows: Vec<Window> = (0..3).map(|number| scene.window(number)).collect();
         let truth = Truth::of(&scene);
-        let named = named(&scene);
+        let start = Instant::now();
+        let named = named(&scene, &windows);
+        println!("{:?}", start.elapsed());
         let one = truth.score(&named);
         println!("seed {}: {} {}", seed + number, one.all, truth.differences(&named));
         score.add(&one);

@@ -152,45 +152,36 @@ pub(crate) struct Truth {
     stalling: BTreeSet<u32>,
     /// What exactly the same ways cross has the same mark; what no way crosses has none.
     marks: BTreeMap<Thing, u64>,
+    /// The same for flows, on either way.
+    flows: BTreeMap<Thing, u64>,
 }
 
 impl Truth {
-    /// Looks at the true routes of all flows that agents with an agent at the other end report.
+    /// Looks at the true routes of all flows with agents at both ends.
     pub(crate) fn of(scene: &Scene) -> Self {
         let shape = scene.shape();
-        let mut by_link = vec![0_u64; shape.all_links() as usize];
-        let mut by_node: BTreeMap<Place, u64> = BTreeMap::new();
-        let mut cards = vec![0_u64; shape.all_rnics() as usize];
-        for (number, flow) in (0_u64..).zip(&scene.plan.flows) {
-            if scene.is_missing(flow.tuple.from) || scene.is_missing(flow.tuple.to) {
-                continue;
-            }
-            for (salt, tuple) in [(1, flow.tuple), (2, flow.tuple.back(flow.reply_port))] {
-                let mark = mix(number * 4 + salt);
-                cards[tuple.from as usize] = cards[tuple.from as usize].wrapping_add(mark);
-                cards[tuple.to as usize] = cards[tuple.to as usize].wrapping_add(mark);
-                for link in scene.fabric.route(tuple).links() {
-                    let sum = &mut by_link[link.0 as usize];
-                    *sum = sum.wrapping_add(mark);
-                }
-            }
-        }
-        let mut marks = BTreeMap::new();
-        // A packet leaves each switch that it passes over exactly one link.
-        for (number, mark) in (0..).zip(by_link).filter(|(_, mark)| *mark != 0) {
-            let (from, to) = shape.ends(ferroce_clos::Link(number));
-            marks.insert(Thing::Link(from, to), mark);
-            if !matches!(from, Place::Rnic(_)) {
-                let sum = by_node.entry(from).or_default();
-                *sum = sum.wrapping_add(mark);
-            }
-        }
-        marks.extend(by_node.into_iter().map(|(node, mark)| (Thing::Node(node), mark)));
-        let cards = (0..).zip(cards).filter(|(_, mark)| *mark != 0);
-        marks.extend(cards.map(|(card, mark)| (Thing::Node(Place::Rnic(card)), mark)));
+        let marks = marked(scene, |number, salt| mix(number * 4 + salt));
+        let flows = marked(scene, |number, _| mix(number));
         let faults =
             scene.fabric.faults().iter().map(|fault| (Thing::of_fault(fault, shape), *fault)).collect();
-        Self { faults, stalling: scene.fabric.stalls().map(|stall| stall.host).collect(), marks }
+        Self { faults, stalling: scene.fabric.stalls().map(|stall| stall.host).collect(), marks, flows }
+    }
+
+    /// The set that observations cannot separate from a fault. It is what exactly the same ways cross. Of what
+    /// loses all packets of a tuple, nothing tells on which way: there it is what the same flows cross, each
+    /// of them once or each of them both ways.
+    fn inseparable(&self, thing: &Thing, trouble: &Trouble) -> BTreeSet<Thing> {
+        let is_total = match *trouble {
+            Trouble::Loss { rate } | Trouble::Corruption { rate } => rate > 0.999,
+            Trouble::BlackHole { .. } => true,
+            Trouble::Delay { .. } | Trouble::Flap { .. } => false,
+        };
+        let marks = if is_total { &self.flows } else { &self.marks };
+        let mine = marks[thing];
+        let is_same = |other: u64| {
+            other == mine || (is_total && (other == mine.wrapping_mul(2) || other.wrapping_mul(2) == mine))
+        };
+        marks.iter().filter(|(_, mark)| is_same(**mark)).map(|(thing, _)| *thing).collect()
     }
 
     /// Scores what was named: sets of things that are said not to be told apart.
@@ -198,13 +189,11 @@ impl Truth {
         let mut score = Score::default();
         let mut used = vec![false; named.len()];
         for (thing, fault) in &self.faults {
-            let Some(mark) = self.marks.get(thing) else {
+            if !self.marks.contains_key(thing) {
                 score.unseen += 1;
                 continue;
-            };
-            // The set that the observations cannot separate: exactly what the same ways cross.
-            let class: BTreeSet<Thing> =
-                self.marks.iter().filter(|(_, other)| *other == mark).map(|(thing, _)| *thing).collect();
+            }
+            let class = self.inseparable(thing, &fault.trouble);
             let place = named.iter().position(|set| set.iter().copied().collect::<BTreeSet<_>>() == class);
             let tally = match place {
                 Some(place) => {
@@ -248,6 +237,42 @@ impl Truth {
         let wrong: Vec<_> = named.iter().filter(|set| !set.iter().any(is_true)).collect();
         format!("missed {missed:?}, wrong {wrong:?}")
     }
+}
+
+/// For each thing the sum of the marks of all ways that cross it, on their true routes.
+fn marked(scene: &Scene, mark: impl Fn(u64, u64) -> u64) -> BTreeMap<Thing, u64> {
+    let shape = scene.shape();
+    let mut by_link = vec![0_u64; shape.all_links() as usize];
+    let mut by_node: BTreeMap<Place, u64> = BTreeMap::new();
+    let mut cards = vec![0_u64; shape.all_rnics() as usize];
+    for (number, flow) in (1_u64..).zip(&scene.plan.flows) {
+        if scene.is_missing(flow.tuple.from) || scene.is_missing(flow.tuple.to) {
+            continue;
+        }
+        for (salt, tuple) in [(1, flow.tuple), (2, flow.tuple.back(flow.reply_port))] {
+            let mark = mark(number, salt);
+            cards[tuple.from as usize] = cards[tuple.from as usize].wrapping_add(mark);
+            cards[tuple.to as usize] = cards[tuple.to as usize].wrapping_add(mark);
+            for link in scene.fabric.route(tuple).links() {
+                let sum = &mut by_link[link.0 as usize];
+                *sum = sum.wrapping_add(mark);
+            }
+        }
+    }
+    let mut marks = BTreeMap::new();
+    // A packet leaves each switch that it passes over exactly one link.
+    for (number, mark) in (0..).zip(by_link).filter(|(_, mark)| *mark != 0) {
+        let (from, to) = shape.ends(ferroce_clos::Link(number));
+        marks.insert(Thing::Link(from, to), mark);
+        if !matches!(from, Place::Rnic(_)) {
+            let sum = by_node.entry(from).or_default();
+            *sum = sum.wrapping_add(mark);
+        }
+    }
+    marks.extend(by_node.into_iter().map(|(node, mark)| (Thing::Node(node), mark)));
+    let cards = (0..).zip(cards).filter(|(_, mark)| *mark != 0);
+    marks.extend(cards.map(|(card, mark)| (Thing::Node(Place::Rnic(card)), mark)));
+    marks
 }
 
 fn is_weak(trouble: &Trouble) -> bool {
