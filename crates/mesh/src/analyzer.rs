@@ -10,7 +10,9 @@ use crate::localise::{Counts, LocaliseConfig, Named, Seen, Trouble, each_place, 
 use crate::noise::{HostNote, Noise};
 use crate::observation::{FlowKey, HostReport, Observation, Outcomes, Tuple, Window};
 use crate::paths::{Paths, WayId};
+use crate::quick::QuickMap;
 use crate::suspect::Suspect;
+use crate::topology::HostId;
 
 /// How an analyzer judges.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -44,7 +46,7 @@ impl Default for AnalyzerConfig {
 pub struct Analyzer {
     config: AnalyzerConfig,
     paths: Paths,
-    keys: HashMap<FlowKey, u32>,
+    keys: QuickMap<FlowKey, u32>,
     flows: Vec<Flow>,
     recent: VecDeque<Recent>,
     findings: Findings,
@@ -88,7 +90,7 @@ impl Analyzer {
         Self {
             config,
             paths,
-            keys: HashMap::new(),
+            keys: QuickMap::default(),
             flows: Vec::new(),
             recent: VecDeque::new(),
             findings: Findings::default(),
@@ -117,10 +119,10 @@ impl Analyzer {
         let uneasy = noise.uneasy();
         let (mut sightings, mut fresh) = (Vec::new(), Vec::new());
         for trouble in [Trouble::Loss, Trouble::Delay] {
-            let seen: Vec<Seen> = self.seen(trouble, &sums, &noise).collect();
-            if seen.iter().all(|seen| seen.counts.is_good()) {
+            if trouble == Trouble::Delay && !self.is_slow(&sums, &uneasy) {
                 continue;
             }
+            let seen: Vec<Seen> = self.seen(trouble, &sums, &noise).collect();
             let named = localise(&self.paths, &seen, &uneasy, &self.config.localise);
             for one in named.iter().filter(|one| one.is_known) {
                 let note =
@@ -231,6 +233,13 @@ impl Analyzer {
                 counts,
             })
         })
+    }
+
+    /// Whether flows are slow, other than those to hosts that stood still.
+    fn is_slow(&self, sums: &[Outcomes], uneasy: &[HostId]) -> bool {
+        let topology = self.paths.topology();
+        let mut slow = self.flows.iter().zip(sums).filter(|(_, sum)| sum.slow > 0);
+        slow.any(|(flow, _)| uneasy.binary_search(&topology.rnic(flow.key.to).host).is_err())
     }
 
     /// Whether the newest window alone speaks for each of these suspects, which do so much harm. Only flows that

@@ -16,6 +16,7 @@ mod localise;
 mod noise;
 mod observation;
 mod paths;
+mod quick;
 mod suspect;
 mod topology;
 

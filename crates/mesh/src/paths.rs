@@ -4,17 +4,19 @@
 //! begin at another ToR is moved there.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
 
 use ferroce_probe::paths::Path;
 
 use crate::observation::Tuple;
+use crate::quick::QuickMap;
 use crate::suspect::{Row, Suspect};
 use crate::topology::{LinkId, Node, RnicId, SwitchId, Topology};
 
 /// No more paths are kept for one way; beyond them, nothing is said of its middle.
 const MOST_CANDIDATES: usize = 256;
+/// No more routers of a path are kept.
+const MOST_HOPS: usize = 16;
 /// A card is moved to another ToR when so many more traces speak for it than against it.
 const MOVES_AFTER: i32 = 3;
 
@@ -23,22 +25,24 @@ const MOVES_AFTER: i32 = 3;
 pub struct Paths {
     topology: Topology,
     row: Row,
-    ways: HashMap<Tuple, WayId>,
+    ways: QuickMap<Tuple, WayId>,
     list: Vec<Way>,
-    middles: Vec<Middle>,
-    /// Candidates of all middles: places of what they cross.
-    candidates: Vec<Range<u32>>,
-    crossed: Vec<u32>,
-    /// What the candidates of a mixture cross, with weights.
-    weights: Vec<(u32, f32)>,
-    known: HashMap<u64, Vec<MiddleId>>,
-    mixtures: HashMap<Asked, MiddleId>,
+    /// What ways cross whose middle is known; each has a stretch of its own.
+    known: Vec<u32>,
+    /// Middles that are not known, shared by all ways of which as much is known.
+    mixtures: Vec<Mixture>,
+    by_asked: HashMap<Asked, u32>,
+    /// The ways up from a ToR, by how high they lead.
+    climbs: HashMap<SwitchId, [Vec<Vec<SwitchId>>; HIGHEST]>,
     /// Ways that a trace does not tell whole, with what it tells.
-    incomplete: HashMap<WayId, Path>,
+    incomplete: QuickMap<WayId, Path>,
     votes: HashMap<RnicId, (SwitchId, i32)>,
     moved: Vec<RnicId>,
     learnt: u32,
 }
+
+/// Packets go up by no more tiers.
+const HIGHEST: usize = 2;
 
 /// A way, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,21 +53,29 @@ impl WayId {
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct MiddleId(u32);
-
 /// The two ends of a way, which are known; and its middle, between ToRs.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Way {
+struct Way {
     /// Places of: the card that sends, its link, its ToR; the link to the card that receives, and that card.
     ends: [u32; 5],
-    middle: MiddleId,
+    middle: Middle,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Middle {
+    /// A stretch of what is known: where it begins, and how long it is.
+    Known(u32, u8),
+    /// One of the mixtures.
+    Mixture(u32),
+    /// Nothing can be said.
+    Unknown,
 }
 
 #[derive(Clone, Debug)]
-struct Middle {
-    candidates: Range<u32>,
-    weights: Range<u32>,
+struct Mixture {
+    crossed: Vec<u32>,
+    candidates: Vec<Range<u32>>,
+    weights: Vec<(u32, f32)>,
 }
 
 type Asked = (SwitchId, SwitchId, Vec<Option<SwitchId>>, bool);
@@ -84,15 +96,13 @@ impl Paths {
         Self {
             topology,
             row,
-            ways: HashMap::new(),
+            ways: QuickMap::default(),
             list: Vec::new(),
-            middles: Vec::new(),
-            candidates: Vec::new(),
-            crossed: Vec::new(),
-            weights: Vec::new(),
-            known: HashMap::new(),
-            mixtures: HashMap::new(),
-            incomplete: HashMap::new(),
+            known: Vec::new(),
+            mixtures: Vec::new(),
+            by_asked: HashMap::new(),
+            climbs: HashMap::new(),
+            incomplete: QuickMap::default(),
             votes: HashMap::new(),
             moved: Vec::new(),
             learnt: 0,
@@ -118,8 +128,7 @@ impl Paths {
         if path.reaches {
             self.vote(tuple.to, hops.last().copied().flatten());
         }
-        let way = self.resolve(tuple, &hops, path.reaches);
-        let id = self.put(tuple, way);
+        let id = self.put(tuple, &hops, path.reaches);
         if path.reaches && hops.iter().all(Option::is_some) {
             self.incomplete.remove(&id);
         } else {
@@ -157,7 +166,7 @@ impl Paths {
         for (tuple, id) in touched {
             let Some(path) = self.incomplete.get(&id).cloned() else { continue };
             let hops = self.hops(&path);
-            self.list[id.0 as usize] = self.resolve(tuple, &hops, path.reaches);
+            self.resolve(id, tuple, &hops, path.reaches);
         }
     }
 
@@ -166,8 +175,7 @@ impl Paths {
         if let Some(id) = self.ways.get(&tuple) {
             return *id;
         }
-        let way = self.resolve(tuple, &[], false);
-        let id = self.put(tuple, way);
+        let id = self.put(tuple, &[], false);
         self.incomplete.insert(id, Path::default());
         id
     }
@@ -186,30 +194,47 @@ impl Paths {
     }
 
     pub(crate) fn crossed(&self, way: WayId) -> Crossed<'_> {
-        let middle = &self.middles[self.list[way.0 as usize].middle.0 as usize];
-        if middle.candidates.len() == 1 {
-            let range = &self.candidates[middle.candidates.start as usize];
-            Crossed::Known(&self.crossed[range.start as usize..range.end as usize])
-        } else {
-            Crossed::Mixture(&self.weights[middle.weights.start as usize..middle.weights.end as usize])
+        match self.list[way.0 as usize].middle {
+            Middle::Known(start, len) => Crossed::Known(self.stretch(start, len)),
+            Middle::Mixture(number) => Crossed::Mixture(&self.mixtures[number as usize].weights),
+            Middle::Unknown => Crossed::Mixture(&[]),
+        }
+    }
+
+    /// How many paths a way may take; none if nothing can be said.
+    pub(crate) fn choices(&self, way: WayId) -> usize {
+        match self.list[way.0 as usize].middle {
+            Middle::Known(..) => 1,
+            Middle::Mixture(number) => self.mixtures[number as usize].candidates.len(),
+            Middle::Unknown => 0,
         }
     }
 
     /// What each possible path crosses in the middle; all are as likely.
-    pub(crate) fn candidates(&self, way: WayId) -> impl ExactSizeIterator<Item = &[u32]> {
-        let middle = &self.middles[self.list[way.0 as usize].middle.0 as usize];
-        let ranges = &self.candidates[middle.candidates.start as usize..middle.candidates.end as usize];
-        ranges.iter().map(|range| &self.crossed[range.start as usize..range.end as usize])
+    pub(crate) fn candidates(&self, way: WayId) -> Vec<&[u32]> {
+        match self.list[way.0 as usize].middle {
+            Middle::Known(start, len) => vec![self.stretch(start, len)],
+            Middle::Mixture(number) => {
+                let mixture = &self.mixtures[number as usize];
+                let ranges = mixture.candidates.iter();
+                ranges.map(|range| &mixture.crossed[range.start as usize..range.end as usize]).collect()
+            }
+            Middle::Unknown => Vec::new(),
+        }
     }
 
-    fn put(&mut self, tuple: Tuple, way: Way) -> WayId {
+    fn stretch(&self, start: u32, len: u8) -> &[u32] {
+        &self.known[start as usize..start as usize + usize::from(len)]
+    }
+
+    /// Resolves the way of a tuple anew.
+    fn put(&mut self, tuple: Tuple, hops: &[Option<SwitchId>], reaches: bool) -> WayId {
         let next = WayId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
         let id = *self.ways.entry(tuple).or_insert(next);
         if id == next {
-            self.list.push(way);
-        } else {
-            self.list[id.0 as usize] = way;
+            self.list.push(Way { ends: [0; 5], middle: Middle::Unknown });
         }
+        self.resolve(id, tuple, hops, reaches);
         id
     }
 
@@ -243,7 +268,7 @@ impl Paths {
         }
     }
 
-    fn resolve(&mut self, tuple: Tuple, hops: &[Option<SwitchId>], reaches: bool) -> Way {
+    fn resolve(&mut self, id: WayId, tuple: Tuple, hops: &[Option<SwitchId>], reaches: bool) {
         let tor = |rnic: RnicId| self.topology.rnic(rnic).tor;
         let start = hops.first().copied().flatten().unwrap_or_else(|| tor(tuple.from));
         let told = if reaches { hops.last().copied().flatten() } else { None };
@@ -252,14 +277,12 @@ impl Paths {
         let first = self.link(from, Node::Switch(start));
         let last = self.link(Node::Switch(end), to);
         let place = |link| self.row.place(Suspect::Link(link));
-        let ends = [
-            self.row.node(from),
-            place(first),
-            self.row.node(Node::Switch(start)),
-            place(last),
-            self.row.node(to),
-        ];
-        Way { ends, middle: self.middle(start, end, hops, reaches) }
+        let (sends, below, takes) =
+            (self.row.node(from), self.row.node(Node::Switch(start)), self.row.node(to));
+        let ends = [sends, place(first), below, place(last), takes];
+        let before = self.list[id.0 as usize].middle;
+        let middle = self.middle(before, start, end, hops, reaches);
+        self.list[id.0 as usize] = Way { ends, middle };
     }
 
     fn link(&mut self, from: Node, to: Node) -> LinkId {
@@ -268,125 +291,136 @@ impl Paths {
         if self.topology.links().len() > before {
             self.learnt += 1;
             // Mixtures that were made without the link stay as they are; new ones have it.
-            self.mixtures.clear();
+            self.by_asked.clear();
+            self.climbs.clear();
         }
         id
     }
 
     fn middle(
         &mut self,
+        before: Middle,
         start: SwitchId,
         end: SwitchId,
         hops: &[Option<SwitchId>],
         reaches: bool,
-    ) -> MiddleId {
+    ) -> Middle {
         if reaches && !hops.is_empty() && hops.iter().all(Option::is_some) {
-            let switches: Vec<SwitchId> = hops.iter().copied().flatten().collect();
-            return self.known(&switches);
+            return self.keep(before, hops.iter().copied().flatten());
         }
         let asked = (start, end, hops.to_vec(), reaches);
-        if let Some(id) = self.mixtures.get(&asked) {
-            return *id;
+        if let Some(number) = self.by_asked.get(&asked) {
+            return Middle::Mixture(*number);
         }
-        let mut all = self.possible(start, end);
-        all.retain(|path| fits(path, hops, reaches));
+        let mut all = self.possible(start, end, hops, reaches);
         if all.is_empty() {
             // The description contradicts the trace: what the trace names beyond doubt is all that is known.
             all = bridged(&self.topology, start, end, hops, reaches);
         }
-        let id = match all.as_slice() {
-            [] => self.store(&[]),
-            [one] => self.known(&one.clone()),
-            several => {
-                let several: Vec<Vec<u32>> =
-                    several.to_vec().iter().map(|path| self.places_of(path)).collect();
-                self.store(&several)
-            }
-        };
-        self.mixtures.insert(asked, id);
-        id
-    }
-
-    /// Switches in a row as what is crossed behind the first of them.
-    fn places_of(&mut self, switches: &[SwitchId]) -> Vec<u32> {
-        let mut places = Vec::with_capacity(switches.len() * 2);
-        for pair in switches.windows(2) {
-            let [from, to] = [pair[0], pair[1]].map(Node::Switch);
-            let link = self.link(from, to);
-            places.push(self.row.place(Suspect::Link(link)));
-            places.push(self.row.node(to));
-        }
-        places
-    }
-
-    fn known(&mut self, switches: &[SwitchId]) -> MiddleId {
-        let places = self.places_of(switches);
-        let mut hasher = DefaultHasher::new();
-        places.hash(&mut hasher);
-        let key = hasher.finish();
-        for id in self.known.get(&key).into_iter().flatten() {
-            let start = self.middles[id.0 as usize].candidates.start;
-            let range = &self.candidates[start as usize];
-            if self.crossed[range.start as usize..range.end as usize] == places {
-                return *id;
+        match all.as_slice() {
+            [] => Middle::Unknown,
+            [one] => self.keep(before, one.iter().copied()),
+            _ => {
+                let number = u32::try_from(self.mixtures.len()).unwrap_or(u32::MAX);
+                let mixture = self.mixture(&all);
+                self.mixtures.push(mixture);
+                self.by_asked.insert(asked, number);
+                Middle::Mixture(number)
             }
         }
-        let id = self.store(&[places]);
-        self.known.entry(key).or_default().push(id);
-        id
     }
 
-    fn store(&mut self, paths: &[Vec<u32>]) -> MiddleId {
+    /// Keeps what is crossed behind the first of some switches, in the place of what was kept before.
+    fn keep(&mut self, before: Middle, switches: impl Iterator<Item = SwitchId>) -> Middle {
+        let mut places = [0_u32; 2 * MOST_HOPS];
+        let (mut len, mut last) = (0, None);
+        for switch in switches {
+            if let Some(last) = last
+                && len + 2 <= places.len()
+            {
+                let [from, to] = [last, switch].map(Node::Switch);
+                let link = self.link(from, to);
+                places[len] = self.row.place(Suspect::Link(link));
+                places[len + 1] = self.row.node(to);
+                len += 2;
+            }
+            last = Some(switch);
+        }
+        let length = u8::try_from(len).unwrap_or(u8::MAX);
+        if let Middle::Known(start, kept) = before
+            && kept >= length
+        {
+            self.known[start as usize..start as usize + len].copy_from_slice(&places[..len]);
+            return Middle::Known(start, length);
+        }
+        let start = u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        self.known.extend(&places[..len]);
+        Middle::Known(start, length)
+    }
+
+    fn mixture(&mut self, paths: &[Vec<SwitchId>]) -> Mixture {
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let first = number(self.candidates.len());
+        let mut mixture = Mixture { crossed: Vec::new(), candidates: Vec::new(), weights: Vec::new() };
         for path in paths {
-            let start = number(self.crossed.len());
-            self.crossed.extend(path);
-            self.candidates.push(start..number(self.crossed.len()));
+            let start = number(mixture.crossed.len());
+            for pair in path.windows(2) {
+                let [from, to] = [pair[0], pair[1]].map(Node::Switch);
+                let link = self.link(from, to);
+                mixture.crossed.push(self.row.place(Suspect::Link(link)));
+                mixture.crossed.push(self.row.node(to));
+            }
+            mixture.candidates.push(start..number(mixture.crossed.len()));
         }
-        let weights = number(self.weights.len());
-        if paths.len() > 1 {
-            let mut all: Vec<u32> = paths.iter().flatten().copied().collect();
-            all.sort_unstable();
-            #[expect(clippy::cast_precision_loss, reason = "at most 256")]
-            let share = |count: usize| count as f32 / paths.len() as f32;
-            self.weights.extend(all.chunk_by(u32::eq).map(|same| (same[0], share(same.len()))));
-        }
-        let middle = Middle {
-            candidates: first..number(self.candidates.len()),
-            weights: weights..number(self.weights.len()),
-        };
-        self.middles.push(middle);
-        MiddleId(number(self.middles.len() - 1))
+        let mut all = mixture.crossed.clone();
+        all.sort_unstable();
+        #[expect(clippy::cast_precision_loss, reason = "at most 256")]
+        let share = |count: usize| count as f32 / paths.len() as f32;
+        mixture.weights = all.chunk_by(u32::eq).map(|same| (same[0], share(same.len()))).collect();
+        mixture
     }
 
-    /// All shortest paths that go up and then down; none if there are too many.
-    fn possible(&self, start: SwitchId, end: SwitchId) -> Vec<Vec<SwitchId>> {
+    /// All shortest paths that go up and then down and fit a trace; none if there are too many.
+    fn possible(
+        &mut self,
+        start: SwitchId,
+        end: SwitchId,
+        hops: &[Option<SwitchId>],
+        reaches: bool,
+    ) -> Vec<Vec<SwitchId>> {
         if start == end {
-            return vec![vec![start]];
+            return vec![vec![start]].into_iter().filter(|path| fits(path, hops, reaches)).collect();
         }
-        let (mut ups, mut downs) = (vec![vec![start]], vec![vec![end]]);
-        for _ in 0..3 {
-            ups = self.raised(&ups);
-            downs = self.raised(&downs);
+        for tor in [start, end] {
+            if !self.climbs.contains_key(&tor) {
+                let first = self.raised(&[vec![tor]]);
+                let second = self.raised(&first);
+                self.climbs.insert(tor, [first, second]);
+            }
+        }
+        let (Some(ups), Some(downs)) = (self.climbs.get(&start), self.climbs.get(&end)) else {
+            return Vec::new();
+        };
+        for (ups, downs) in ups.iter().zip(downs) {
             let mut by_top: HashMap<SwitchId, Vec<&Vec<SwitchId>>> = HashMap::new();
-            for down in &downs {
-                if let Some(top) = down.last() {
-                    by_top.entry(*top).or_default().push(down);
+            for down in downs {
+                by_top.entry(down[down.len() - 1]).or_default().push(down);
+            }
+            let (mut joined, mut meets) = (Vec::new(), false);
+            for up in ups {
+                let others = by_top.get(&up[up.len() - 1]);
+                meets |= others.is_some();
+                if !up.iter().zip(hops).all(|(switch, hop)| hop.is_none_or(|hop| hop == *switch)) {
+                    continue;
+                }
+                for down in others.into_iter().flatten() {
+                    let path: Vec<SwitchId> = up.iter().chain(down.iter().rev().skip(1)).copied().collect();
+                    if fits(&path, hops, reaches) {
+                        joined.push(path);
+                    }
                 }
             }
-            let mut joined = Vec::new();
-            for up in &ups {
-                let Some(top) = up.last() else { continue };
-                for down in by_top.get(top).into_iter().flatten() {
-                    joined.push(up.iter().chain(down.iter().rev().skip(1)).copied().collect());
-                }
-            }
-            if joined.len() > MOST_CANDIDATES {
-                return Vec::new();
-            }
-            if !joined.is_empty() {
-                return joined;
+            if meets {
+                return if joined.len() > MOST_CANDIDATES { Vec::new() } else { joined };
             }
         }
         Vec::new()
@@ -395,8 +429,7 @@ impl Paths {
     fn raised(&self, paths: &[Vec<SwitchId>]) -> Vec<Vec<SwitchId>> {
         let mut raised = Vec::new();
         for path in paths {
-            let Some(top) = path.last() else { continue };
-            for above in &self.topology.switch(*top).above {
+            for above in &self.topology.switch(path[path.len() - 1]).above {
                 raised.push(path.iter().copied().chain([*above]).collect());
             }
         }

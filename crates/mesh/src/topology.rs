@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
+use crate::quick::QuickMap;
+
 /// The wiring of a network. Everything in it has a small number, given in the order of the description.
 #[derive(Clone, Debug, Default)]
 pub struct Topology {
@@ -13,7 +15,7 @@ pub struct Topology {
     rnics: Vec<Rnic>,
     hosts: Vec<Host>,
     links: Vec<(Node, Node)>,
-    by_ends: HashMap<(Node, Node), LinkId>,
+    by_ends: QuickMap<(Node, Node), LinkId>,
     by_address: HashMap<IpAddr, Node>,
 }
 

@@ -117,7 +117,7 @@ impl<'a> Evidence<'a> {
         let (passes, keeps) = (1.0 - stray, 1.0 - stray_tuples);
         for seen in flows {
             let ways = [seen.there, seen.back];
-            if seen.counts.is_empty() || ways.iter().any(|way| paths.candidates(*way).len() == 0) {
+            if seen.counts.is_empty() || ways.iter().any(|way| paths.choices(*way) == 0) {
                 continue;
             }
             let is_good = seen.counts.is_good();
@@ -150,12 +150,12 @@ impl<'a> Evidence<'a> {
                 sum.ways += 1.0;
             } else {
                 let parts = |way| {
-                    let candidates = paths.candidates(way).len();
+                    let candidates = paths.choices(way);
                     #[expect(clippy::cast_precision_loss, reason = "at most 256")]
                     let weight = 1.0 / candidates as f64;
                     vec![Part { weight, passes, keeps: keeps.sqrt() }; candidates]
                 };
-                let is_mixed = ways.iter().any(|way| paths.candidates(*way).len() > 1);
+                let is_mixed = ways.iter().any(|way| paths.choices(*way) > 1);
                 let mixed = is_mixed.then(|| {
                     Box::new(Mixed { there: parts(seen.there), back: parts(seen.back), touched: false })
                 });

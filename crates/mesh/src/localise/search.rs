@@ -278,16 +278,16 @@ impl<'a, 'b> Search<'a, 'b> {
             .entries(place)
             .iter()
             .any(|entry| self.evidence.troubled[entry.flow as usize].seen.counts.is_dead());
-        for _ in 0..3 {
+        for step in [0.7, 0.3, 0.1] {
             let before = best.0;
             let Guilt { rate, share } = best.1;
-            best = climb(best, rate, |rate| {
+            best = climb(best, rate, step, |rate| {
                 let guilt = Guilt { rate, share };
                 (self.gain(place, guilt, base), guilt)
             });
             if has_dead {
                 let Guilt { rate, share } = best.1;
-                best = climb(best, share, |share| {
+                best = climb(best, share, step, |share| {
                     let guilt = Guilt { rate, share };
                     (self.gain(place, guilt, base), guilt)
                 });
@@ -301,7 +301,7 @@ impl<'a, 'b> Search<'a, 'b> {
 }
 
 /// Looks for something better along one number, in ever smaller steps of its logarithm; zero is tried, too.
-fn climb(start: (f64, Guilt), value: f64, at: impl Fn(f64) -> (f64, Guilt)) -> (f64, Guilt) {
+fn climb(start: (f64, Guilt), value: f64, step: f64, at: impl Fn(f64) -> (f64, Guilt)) -> (f64, Guilt) {
     let mut best = start;
     let mut value = value;
     if value > 0.0 {
@@ -321,8 +321,8 @@ fn climb(start: (f64, Guilt), value: f64, at: impl Fn(f64) -> (f64, Guilt)) -> (
             return best;
         }
     }
-    let mut step: f64 = 0.7;
-    while step > 0.03 {
+    let mut step = step;
+    while step > 0.04 {
         let mut moved = false;
         for factor in [step.exp(), (-step).exp()] {
             let next = toward(value, factor);
