@@ -13,9 +13,12 @@ use ferroce_transport::{Completion, Time, TimeSource};
 
 use super::follow::PathReport;
 
-/// How long a completion waits for its stamp. Interfaces stamp within microseconds; one that never does must not
-/// keep completions back for ever.
-pub(super) const PATIENCE: Duration = Duration::from_millis(10);
+/// How long a completion waits for its stamp. Interfaces stamp within microseconds, but a packet may wait for
+/// the address of its neighbour before. An interface that never stamps must not keep completions back for ever.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How often stamps are looked for that nothing has told of.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// Change of the wall's clock against the device's between two readings that is no step: clocks are slewed by up to
 /// half a thousandth, and readings are not exact.
@@ -37,8 +40,10 @@ struct Waiting {
     number: Option<u16>,
     completion: Option<Completion>,
     left: Option<(Time, TimeSource)>,
-    /// When it was handed to the network.
+    /// When it was handed to the network; at first, when it was about to be.
     sent: Time,
+    /// Whether it has been.
+    handed: bool,
 }
 
 impl Held {
@@ -46,7 +51,13 @@ impl Held {
     pub(super) fn leaves(&mut self, now: Time) -> u16 {
         let number = self.next;
         self.next = number.wrapping_add(1);
-        self.waiting.push_back(Waiting { number: Some(number), completion: None, left: None, sent: now });
+        self.waiting.push_back(Waiting {
+            number: Some(number),
+            completion: None,
+            left: None,
+            sent: now,
+            handed: false,
+        });
         number
     }
 
@@ -69,14 +80,17 @@ impl Held {
                     completion: Some(completion),
                     left,
                     sent: now,
+                    handed: true,
                 });
             }
         }
     }
 
-    /// All packets that were handed to the network have been by this time.
+    /// All packets that were handed to the network have been by this time. Those that had been before keep
+    /// their time, or they would be waited for as long as this is called.
     pub(super) fn handed_over(&mut self, time: Time) {
-        for waiting in self.waiting.iter_mut().rev().take_while(|waiting| waiting.sent < time) {
+        for waiting in self.waiting.iter_mut().rev().take_while(|waiting| !waiting.handed) {
+            waiting.handed = true;
             if waiting.left.is_none() {
                 waiting.sent = waiting.sent.max(time);
             }
@@ -214,11 +228,18 @@ mod tests {
         let number = held.leaves(at(10));
         held.handed_over(at(25));
         held.done(completion(1), at(30));
+        // It is looked for again and again, and its time is the first one.
+        held.handed_over(at(5_000_000));
+        held.leaves(at(6_000_000));
+        held.handed_over(at(7_000_000));
         let end = at(25) + PATIENCE;
         assert_eq!(popped(&mut held, end.nanos() - 1), None);
         assert_eq!(popped(&mut held, end.nanos()), Some((1, at(25), TimeSource::AfterCall)));
         // If it comes later, it is of no packet that waits.
         held.left_at(number, at(20), TimeSource::Kernel);
+        held.done(completion(2), at(end.nanos()));
+        assert_eq!(popped(&mut held, end.nanos()), None, "the second was handed over later");
+        assert_eq!(popped(&mut held, 200_000_000), Some((2, at(7_000_000), TimeSource::AfterCall)));
         assert!(held.is_empty());
     }
 

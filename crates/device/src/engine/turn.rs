@@ -11,7 +11,7 @@ use super::freight::Load;
 use super::host::view;
 use super::qps::{self, Tally};
 use super::srq_side;
-use super::stamps::PATIENCE;
+use super::stamps;
 use super::state::{Engine, INBOX, Reason, Turned};
 use super::windows::WindowId;
 use crate::engines::{Engines, Station};
@@ -98,7 +98,7 @@ impl Engine {
         let ride = (!self.owing.is_empty()).then(longest);
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         let waits = sooner(ride, held);
-        let stamps = self.follow.waits().then(|| self.tables.now + PATIENCE);
+        let stamps = self.follow.waits().then(|| self.tables.now + stamps::LOOK);
         sooner(sooner(sooner(self.timers.next(), waits), self.tables.next_put_off()), stamps)
     }
 

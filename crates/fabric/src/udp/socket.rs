@@ -16,8 +16,8 @@ use super::name::Name;
 /// Words that the kernel tells of the memory of a socket; the last is what it has dropped.
 const MEMORY_INFO: usize = 9;
 
-/// Room for news of packets that left. The kernel doubles it, and stamps take up less than 1 KiB each: there is
-/// room for as many as a socket waits for.
+/// Room for news of packets that left. The kernel doubles it, and stamps take up less than 1 KiB each: there
+/// is room for as many as a socket waits for.
 const NEWS: usize = 512 << 10;
 
 /// The family of a socket. One of IPv6 speaks IPv4 too, unless it is bound to an address.
@@ -301,8 +301,8 @@ impl Socket {
         let _ = self.get(libc::SOL_SOCKET, libc::SO_ERROR);
     }
 
-    /// Keeps nothing of what may come, for no thread will read it, and has room for news of packets that left.
-    /// The kernel takes that from the room for what comes: without any, all but two stamps would be lost.
+    /// Keeps nothing of what may come, for no thread will read it, and has room for news of packets that
+    /// left. The kernel takes that from the room for what comes: without any, it keeps two stamps.
     pub fn prepare_to_ignore(&self) -> io::Result<()> {
         self.turn_deaf()?;
         self.set_buffer(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, NEWS)
