@@ -32,7 +32,7 @@ pub struct Paths {
     /// Middles that are not known, shared by all ways of which as much is known.
     mixtures: Vec<Mixture>,
     by_asked: HashMap<Asked, u32>,
-    /// The ways up from a ToR, by how high they lead.
+    /// The ways up from a ToR, by how high they lead, in the order of where they end.
     climbs: HashMap<SwitchId, [Vec<Vec<SwitchId>>; HIGHEST]>,
     /// Ways that a trace does not tell whole, with what it tells.
     incomplete: QuickMap<WayId, Path>,
@@ -401,18 +401,16 @@ impl Paths {
             return Vec::new();
         };
         for (ups, downs) in ups.iter().zip(downs) {
-            let mut by_top: HashMap<SwitchId, Vec<&Vec<SwitchId>>> = HashMap::new();
-            for down in downs {
-                by_top.entry(down[down.len() - 1]).or_default().push(down);
-            }
             let (mut joined, mut meets) = (Vec::new(), false);
             for up in ups {
-                let others = by_top.get(&up[up.len() - 1]);
-                meets |= others.is_some();
+                let top = up[up.len() - 1];
+                let first = downs.partition_point(|down| down[down.len() - 1] < top);
+                let others = downs[first..].iter().take_while(|down| down[down.len() - 1] == top);
+                meets |= downs.get(first).is_some_and(|down| down[down.len() - 1] == top);
                 if !up.iter().zip(hops).all(|(switch, hop)| hop.is_none_or(|hop| hop == *switch)) {
                     continue;
                 }
-                for down in others.into_iter().flatten() {
+                for down in others {
                     let path: Vec<SwitchId> = up.iter().chain(down.iter().rev().skip(1)).copied().collect();
                     if fits(&path, hops, reaches) {
                         joined.push(path);
@@ -430,9 +428,10 @@ impl Paths {
         let mut raised = Vec::new();
         for path in paths {
             for above in &self.topology.switch(path[path.len() - 1]).above {
-                raised.push(path.iter().copied().chain([*above]).collect());
+                raised.push(path.iter().copied().chain([*above]).collect::<Vec<_>>());
             }
         }
+        raised.sort_unstable_by_key(|path| path[path.len() - 1]);
         raised
     }
 }

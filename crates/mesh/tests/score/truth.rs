@@ -184,8 +184,9 @@ impl Truth {
         marks.iter().filter(|(_, mark)| is_same(**mark)).map(|(thing, _)| *thing).collect()
     }
 
-    /// Scores what was named: sets of things that are said not to be told apart.
-    pub(crate) fn score(&self, named: &[Vec<Thing>]) -> Score {
+    /// Scores what was named: sets of things that are said not to be told apart. Only the exact set is right; if
+    /// it is lenient, one thing of it is right as well.
+    pub(crate) fn score(&self, named: &[Vec<Thing>], is_lenient: bool) -> Score {
         let mut score = Score::default();
         let mut used = vec![false; named.len()];
         for (thing, fault) in &self.faults {
@@ -194,7 +195,11 @@ impl Truth {
                 continue;
             }
             let class = self.inseparable(thing, &fault.trouble);
-            let place = named.iter().position(|set| set.iter().copied().collect::<BTreeSet<_>>() == class);
+            let is_right = |set: &Vec<Thing>| {
+                let is_exact = set.iter().copied().collect::<BTreeSet<_>>() == class;
+                is_exact || (is_lenient && set.len() == 1 && class.contains(&set[0]))
+            };
+            let place = named.iter().position(is_right);
             let tally = match place {
                 Some(place) => {
                     used[place] = true;
