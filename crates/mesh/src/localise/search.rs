@@ -237,7 +237,8 @@ impl<'a, 'b> Search<'a, 'b> {
             } else {
                 lost_else += bad;
             }
-            flows += u32::from(bad > 0.1);
+            // What no flow crosses for sure is not named: mixtures may be wrong about it.
+            flows += u32::from(bad > 0.1 && on >= 0.5);
         }
         if flows < FEWEST_FLOWS {
             return (f64::NEG_INFINITY, Guilt::default());

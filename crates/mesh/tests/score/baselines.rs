@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferroce_clos::{Link, Node as Place, Shape};
-use ferroce_mesh::Window;
+use ferroce_clos::{Link, Node as Place, Route, Shape};
+use ferroce_mesh::{Outcomes, Window};
 
 use crate::scene::Scene;
 use crate::truth::Thing;
@@ -46,33 +46,33 @@ impl Table {
         let shape = *scene.shape();
         let uneasy: BTreeSet<u32> =
             windows.iter().flat_map(|window| &window.hosts).map(|report| report.host.0).collect();
-        let mut sums: BTreeMap<_, (f64, f64, f64, f64)> = BTreeMap::new();
-        for one in windows.iter().flat_map(|window| &window.observations) {
-            let (from, to) = (shape.host_of(one.flow.from.0), shape.host_of(one.flow.to.0));
-            let told = f64::from(one.outcomes.told());
-            if uneasy.contains(&from) || uneasy.contains(&to) || told <= 0.0 {
+        let route = |from, to, port| scene.fabric.route(ferroce_clos::Tuple { from, to, port });
+        let links = |route: Route| route.links().iter().map(|link| link.0).collect::<Vec<u32>>();
+        let mut rows = Vec::new();
+        for (number, first) in windows[0].observations.iter().enumerate() {
+            let key = first.flow;
+            if [key.from, key.to].iter().any(|rnic| uneasy.contains(&shape.host_of(rnic.0))) {
                 continue;
             }
-            let ends = &one.outcomes;
-            let sum = sums.entry(one.flow).or_default();
-            sum.0 += told;
-            sum.1 += f64::from(ends.time_out);
-            sum.2 += f64::from(ends.ack1_lost + ends.ack2_lost);
-            sum.3 += f64::from(ends.time_out + ends.ack1_lost);
+            let mut ends = Outcomes::default();
+            for window in windows {
+                let one = &window.observations[number];
+                assert_eq!(one.flow, key, "all windows have the same flows");
+                ends.add(&one.outcomes);
+            }
+            if ends.told() == 0 {
+                continue;
+            }
+            rows.push(Row {
+                there: links(route(key.from.0, key.to.0, key.port)),
+                back: links(route(key.to.0, key.from.0, key.reply_port)),
+                sent: f64::from(ends.told()),
+                silent: f64::from(ends.time_out),
+                answers: f64::from(ends.ack1_lost + ends.ack2_lost),
+                lost: f64::from(ends.time_out + ends.ack1_lost),
+            });
         }
-        let route = |from, to, port| {
-            let route = scene.fabric.route(ferroce_clos::Tuple { from, to, port });
-            route.links().iter().map(|link| link.0).collect::<Vec<u32>>()
-        };
-        let rows = sums.into_iter().map(|(key, (sent, silent, answers, lost))| Row {
-            there: route(key.from.0, key.to.0, key.port),
-            back: route(key.to.0, key.from.0, key.reply_port),
-            sent,
-            silent,
-            answers,
-            lost,
-        });
-        Self { shape, rows: rows.collect() }
+        Self { shape, rows }
     }
 
     /// The links of a card look like the card.

@@ -69,6 +69,9 @@ fn run(shapes: &[Shape], conditions: Conditions, mut also: impl FnMut(&Scene, &[
             println!("seed {seed}, {} RNICs: {}", shape.all_rnics(), truth.differences(&named));
         }
         score.add(&one);
+        if is_soak() {
+            println!("seed {seed}: {}", score.all);
+        }
         also(&scene, &windows, &truth);
     }
     score

@@ -160,8 +160,7 @@ impl Truth {
     /// Looks at the true routes of all flows with agents at both ends.
     pub(crate) fn of(scene: &Scene) -> Self {
         let shape = scene.shape();
-        let marks = marked(scene, |number, salt| mix(number * 4 + salt));
-        let flows = marked(scene, |number, _| mix(number));
+        let [marks, flows] = marked(scene);
         let faults =
             scene.fabric.faults().iter().map(|fault| (Thing::of_fault(fault, shape), *fault)).collect();
         Self { faults, stalling: scene.fabric.stalls().map(|stall| stall.host).collect(), marks, flows }
@@ -244,40 +243,49 @@ impl Truth {
     }
 }
 
-/// For each thing the sum of the marks of all ways that cross it, on their true routes.
-fn marked(scene: &Scene, mark: impl Fn(u64, u64) -> u64) -> BTreeMap<Thing, u64> {
+/// For each thing the sum of the marks of all ways that cross it, on their true routes; and the same with marks
+/// that are equal for both ways of a flow.
+fn marked(scene: &Scene) -> [BTreeMap<Thing, u64>; 2] {
     let shape = scene.shape();
-    let mut by_link = vec![0_u64; shape.all_links() as usize];
-    let mut by_node: BTreeMap<Place, u64> = BTreeMap::new();
-    let mut cards = vec![0_u64; shape.all_rnics() as usize];
+    let mut by_link = vec![[0_u64; 2]; shape.all_links() as usize];
+    let mut cards = vec![[0_u64; 2]; shape.all_rnics() as usize];
+    let add = |sum: &mut [u64; 2], marks: [u64; 2]| {
+        for (sum, mark) in sum.iter_mut().zip(marks) {
+            *sum = sum.wrapping_add(mark);
+        }
+    };
     for (number, flow) in (1_u64..).zip(&scene.plan.flows) {
         if scene.is_missing(flow.tuple.from) || scene.is_missing(flow.tuple.to) {
             continue;
         }
         for (salt, tuple) in [(1, flow.tuple), (2, flow.tuple.back(flow.reply_port))] {
-            let mark = mark(number, salt);
-            cards[tuple.from as usize] = cards[tuple.from as usize].wrapping_add(mark);
-            cards[tuple.to as usize] = cards[tuple.to as usize].wrapping_add(mark);
+            let marks = [mix(number * 4 + salt), mix(number << 40)];
+            add(&mut cards[tuple.from as usize], marks);
+            add(&mut cards[tuple.to as usize], marks);
             for link in scene.fabric.route(tuple).links() {
-                let sum = &mut by_link[link.0 as usize];
-                *sum = sum.wrapping_add(mark);
+                add(&mut by_link[link.0 as usize], marks);
             }
         }
     }
-    let mut marks = BTreeMap::new();
-    // A packet leaves each switch that it passes over exactly one link.
-    for (number, mark) in (0..).zip(by_link).filter(|(_, mark)| *mark != 0) {
-        let (from, to) = shape.ends(ferroce_clos::Link(number));
-        marks.insert(Thing::Link(from, to), mark);
-        if !matches!(from, Place::Rnic(_)) {
-            let sum = by_node.entry(from).or_default();
-            *sum = sum.wrapping_add(mark);
+    [0, 1].map(|kind| {
+        let mut marks = BTreeMap::new();
+        // A packet leaves each switch that it passes over exactly one link.
+        let mut by_node: BTreeMap<Place, u64> = BTreeMap::new();
+        for (number, mark) in (0..).zip(&by_link).map(|(number, mark)| (number, mark[kind])) {
+            let (from, to) = shape.ends(ferroce_clos::Link(number));
+            if mark != 0 {
+                marks.insert(Thing::Link(from, to), mark);
+                if !matches!(from, Place::Rnic(_)) {
+                    let sum = by_node.entry(from).or_default();
+                    *sum = sum.wrapping_add(mark);
+                }
+            }
         }
-    }
-    marks.extend(by_node.into_iter().map(|(node, mark)| (Thing::Node(node), mark)));
-    let cards = (0..).zip(cards).filter(|(_, mark)| *mark != 0);
-    marks.extend(cards.map(|(card, mark)| (Thing::Node(Place::Rnic(card)), mark)));
-    marks
+        marks.extend(by_node.into_iter().map(|(node, mark)| (Thing::Node(node), mark)));
+        let cards = (0..).zip(&cards).filter(|(_, mark)| mark[kind] != 0);
+        marks.extend(cards.map(|(card, mark)| (Thing::Node(Place::Rnic(card)), mark[kind])));
+        marks
+    })
 }
 
 fn is_weak(trouble: &Trouble) -> bool {
