@@ -1,12 +1,15 @@
 //! `ferroce stat`, beside processes that are at work.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferroce::{Access, CompletionQueue, Context, MemoryRegion, QueuePair, Service};
 use ferroce_device::{Config, Nic};
+use ferroce_testkit::shared_port::beside_a_device;
 use serde_json::Value;
 
 /// A process that measures until it is dropped.
@@ -283,4 +286,47 @@ fn sums_outlive_queue_pairs_in_json_and_for_prometheus() {
     });
     assert!(sample.is_some_and(|line| line.ends_with("} 1")), "{text}");
     drop(context);
+}
+
+/// Ends, stops or wakes a process.
+fn signal(process: &Busy, name: &str) {
+    let status = Command::new("kill").args([name, &process.pid()]).status().unwrap();
+    assert!(status.success(), "{name}");
+}
+
+#[test]
+fn what_a_stopped_process_loses_is_counted() {
+    const SENT: u64 = 2000;
+    let address = IpAddr::from([127, 0, 65, 8]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ferroce"));
+    command.args(["probe", "responder", "--bind", &address.to_string()]).env("FERROCE_RCVBUF", "65536");
+    let mut stopped = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map(Busy).unwrap();
+    let mut line = String::new();
+    BufReader::new(stopped.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let qpn: u32 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+    // No packets, but for the queue pair that they are for: it names the socket.
+    let mut bytes = [0; 256];
+    bytes[4..8].copy_from_slice(&qpn.to_be_bytes());
+    let from = beside_a_device(SocketAddr::new([127, 0, 65, 9].into(), 4791));
+    signal(&stopped, "-STOP");
+    for _ in 0..SENT {
+        from.send_to(&bytes, (address, 4791)).unwrap();
+    }
+    signal(&stopped, "-CONT");
+    let mut told = Value::Null;
+    for _ in 0..100 {
+        let text = said(&["--json", "--once", "--interval", "0.1", &stopped.pid()]);
+        told = serde_json::from_str::<Value>(&text).unwrap()["processes"][0]["refused"].take();
+        let sum: u64 = told.as_object().unwrap().values().map(|count| count.as_u64().unwrap()).sum();
+        if sum >= SENT {
+            break;
+        }
+    }
+    let (read, lost) = (told["icrc_errors"].as_u64().unwrap(), told["receive_buffer_full"].as_u64().unwrap());
+    assert!(read + lost == SENT && read > 0 && lost > 0, "{SENT} were sent: {told}");
+    let text = said(&["--once", "--interval", "0.1", &stopped.pid()]);
+    assert!(text.contains(&format!(", {lost} receive buffer full\n")), "{text}");
+    let text = said(&["--prometheus", &stopped.pid()]);
+    let sample = text.lines().find(|line| line.contains("reason=\"receive_buffer_full\""));
+    assert!(sample.is_some_and(|line| line.ends_with(&format!("}} {lost}"))), "{text}");
 }
