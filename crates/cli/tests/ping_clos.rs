@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead as _, BufReader, Write};
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use ferroce_testkit::clos::{Clos, Family, Node, Tuple};
@@ -21,10 +22,13 @@ fn main() -> ExitCode {
         let responder = Responder::start(family);
         every_path_has_a_port(&clos, family);
         what_a_router_drops_is_lost_on_its_paths_alone(&clos, family);
+        ports_of_other_programs_are_refused_and_left_out(family);
         responder.end();
     }
     a_host_that_vanishes_is_explained();
-    let _ = io::stdout().write_all(b"test result: ok. 3 passed; 0 failed\n");
+    // The last one: a link that carries less than IPv6 needs loses its addresses of IPv6.
+    a_link_that_carries_too_little_is_explained();
+    let _ = io::stdout().write_all(b"test result: ok. 5 passed; 0 failed\n");
     ExitCode::SUCCESS
 }
 
@@ -39,6 +43,8 @@ fn ferroce(host: Node, args: &[&str]) -> Command {
 struct Responder {
     child: Child,
     lines: BufReader<ChildStdout>,
+    /// The number of its queue pair.
+    qpn: String,
 }
 
 impl Responder {
@@ -49,7 +55,8 @@ impl Responder {
         let mut line = String::new();
         lines.read_line(&mut line).unwrap();
         assert!(line.contains("answers probes until Ctrl-C"), "{line:?}");
-        Self { child, lines }
+        let qpn = line.split_whitespace().nth(2).unwrap().to_owned();
+        Self { child, lines, qpn }
     }
 
     /// Ends it as Ctrl-C does, and hears how many probes it has answered.
@@ -132,4 +139,63 @@ fn a_host_that_vanishes_is_explained() {
     assert_eq!(summary["outcomes"]["time_out"], 3, "{summary}");
     assert_eq!(summary["complaints"][0]["probes"], 3, "{summary}");
     run(&format!("ip -n t11 route del {route}"));
+}
+
+/// A socket that does not share its port: as a program of another user may have it.
+fn ports_of_other_programs_are_refused_and_left_out(family: Family) {
+    let any: IpAddr = Ipv6Addr::UNSPECIFIED.into();
+    let _theirs = namespaces::enter(&FROM.to_string(), || {
+        [49_152, 49_155, 50_000].map(|port| UdpSocket::bind((any, port)).unwrap())
+    });
+    let (summary, stderr, is_well) =
+        ping(family, &["--all-ports", "--count", "20", "--interval", "0.001", "--timeout", "5"]);
+    assert!(is_well, "{stderr}");
+    assert_eq!((&summary["probes"], &summary["outcomes"]["ok"]), (&18.into(), &18.into()), "{summary}");
+    assert_eq!(summary["refused_ports"], 2, "{summary}");
+    let why = summary["refused_ports_why"].as_str().unwrap();
+    assert!(why.contains("port 49152") && why.contains("another program has it"), "{why}");
+    let ports: Vec<u64> =
+        summary["ports"].as_array().unwrap().iter().map(|of| of["port"].as_u64().unwrap()).collect();
+    let left: Vec<u64> = (49_152..49_172).filter(|port| ![49_152, 49_155].contains(port)).collect();
+    assert_eq!(ports, left);
+    let address = TO.address(family).to_string();
+    let refused = ferroce(FROM, &["ping", &address, "--port", "50000", "-c", "1"]).output().unwrap();
+    let stderr = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("no probe can leave from port 50000 to ")
+            && stderr.contains("another program has it"),
+        "{stderr}"
+    );
+}
+
+/// The last link carries 200 bytes, too few for the question after the responder, and then 80, too few for probes.
+fn a_link_that_carries_too_little_is_explained() {
+    let responder = Responder::start(Family::V4);
+    let link = |bytes: u32| run(&format!("ip -n t11 link set {TO} mtu {bytes}"));
+    link(200);
+    let address = TO.address(Family::V4).to_string();
+    let out = ferroce(FROM, &["ping", &address, "-c", "1"]).output().unwrap();
+    let stderr = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        !out.status.success() && stderr.contains("all of the way must carry packets of 308 bytes"),
+        "{stderr}"
+    );
+    let qpn = responder.qpn.as_str();
+    let (summary, stderr, is_well) = ping(Family::V4, &["--qpn", qpn, "--count", "3", "--interval", "0.01"]);
+    assert!(is_well && summary["outcomes"]["ok"] == 3, "{summary} {stderr}");
+    link(80);
+    let args = ["--qpn", qpn, "--count", "5", "--interval", "0.05", "--timeout", "0.2"];
+    let (summary, stderr, is_well) = ping(Family::V4, &args);
+    assert!(
+        !is_well && stderr.contains("longer than the 80 bytes that the next link carries"),
+        "{summary} {stderr}"
+    );
+    let told = &summary["complaints"][0];
+    assert_eq!(told["says"], "longer than the 80 bytes that the next link carries", "{summary}");
+    // The first was sent back; from then on the kernel knows, and the rest does not leave.
+    let sent_back = told["probes"].as_u64().unwrap();
+    assert_eq!((sent_back + summary["too_long"].as_u64().unwrap(), sent_back > 0), (5, true), "{summary}");
+    link(1500);
+    responder.end();
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use ferroce_probe::net::ProbeEndError;
 use ferroce_probe::{OutcomeCounters, Report, Stamp, StampSource};
 use hdrhistogram::Histogram;
 
@@ -19,6 +20,8 @@ pub(super) struct Figures {
     pub(super) ports: BTreeMap<u16, OfPort>,
     /// Probes with times that were not the kernel's.
     pub(super) after_call: u64,
+    /// Ports that no probe could leave from, and why the first of them could not.
+    pub(super) refused_ports: (u64, Option<String>),
     pub(super) points: Option<Vec<Point>>,
     begin: Stamp,
     end: Stamp,
@@ -48,6 +51,7 @@ impl Figures {
             outcomes: OutcomeCounters::default(),
             ports: BTreeMap::new(),
             after_call: 0,
+            refused_ports: (0, None),
             points: keeps_points.then(Vec::new),
             begin: Stamp::default(),
             end: Stamp::default(),
@@ -60,6 +64,16 @@ impl Figures {
 
     pub(super) const fn end(&mut self, now: Stamp) {
         self.end = now;
+    }
+
+    /// A probe could not leave from its port.
+    pub(super) fn refuse(&mut self, error: &ProbeEndError) {
+        let (count, why) = &mut self.refused_ports;
+        *count += 1;
+        why.get_or_insert_with(|| {
+            let reason = std::error::Error::source(error).map(|reason| format!(": {reason}"));
+            format!("{error}{}", reason.unwrap_or_default())
+        });
     }
 
     /// How long it took.

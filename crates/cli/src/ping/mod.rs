@@ -4,6 +4,7 @@ mod figures;
 mod paths;
 mod picture;
 mod report;
+mod search;
 
 use std::fs::File;
 use std::io::Write as _;
@@ -17,7 +18,8 @@ use ferroce_probe::paths::{FIRST_PORT, Steering};
 use ferroce_probe::{Peer, ProbeEvent, ProberConfig};
 
 use self::figures::Figures;
-use self::report::Reporter;
+use self::report::{Reporter, Summary};
+use self::search::Search;
 use crate::{addresses, interrupt, probe};
 
 /// Measure round trips, delays and loss to a host, on one path or on all
@@ -131,6 +133,9 @@ const FLOOD: (u64, Duration) = (100_000, Duration::from_secs(10));
 /// How often it is looked whether Ctrl-C was pressed.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Bytes of the question for a responder, with the headers of IPv4: a probe has 92.
+const QUESTION: usize = 308;
+
 /// How long a host may take to tell the queue pair of its responder.
 const FIND: Duration = Duration::from_secs(5);
 
@@ -152,9 +157,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut reporter = Reporter::new(args.json, args.quiet, args.all_ports || args.paths);
     reporter.begin(&args.host, target)?;
     let mut figures = Figures::new(plot.is_some());
-    let probed = Pinging { args, target, ports, sent: 0 }.run(&mut end, &mut reporter, &mut figures);
+    let service = args.qpn.is_none().then_some(args.service);
+    let mut search = Search::new(end.finder(), (host, service), target, args.timeout);
+    let pinging = Pinging { args, search: &mut search, ports, sent: 0 };
+    let probed = pinging.run(&mut end, &mut reporter, &mut figures);
     drop(patience);
-    reporter.summary(&end, target, &figures, steering.as_ref())?;
+    let target = search.target();
+    let steering = steering.as_ref();
+    reporter.summary(&Summary { end: &end, target, figures: &figures, steering, search: &search })?;
     if let Some((mut file, path)) = plot {
         let title = format!("queue pair {} at {}", target.qpn, target.address);
         let written =
@@ -189,8 +199,14 @@ impl Ports {
             return Ok(Self::Turn(steering.kept().iter().map(|kept| kept.port).collect()));
         }
         if args.all_ports {
-            end.port_to(target.address, Some(FIRST_PORT))?;
-            return Ok(Self::All);
+            // One that another program has is left out, but that all of these are has another reason.
+            let mut first = end.port_to(target.address, Some(FIRST_PORT));
+            for port in FIRST_PORT + 1..FIRST_PORT + 64 {
+                if first.is_err() && end.port_to(target.address, Some(port)).is_ok() {
+                    first = Ok(port);
+                }
+            }
+            return first.map(|_| Self::All).map_err(Into::into);
         }
         if let Some(port) = args.port {
             end.port_to(target.address, Some(port))?;
@@ -214,7 +230,7 @@ impl Ports {
 /// Probes as they are sent.
 struct Pinging<'a> {
     args: &'a Args,
-    target: Peer,
+    search: &'a mut Search,
     ports: Ports,
     sent: u64,
 }
@@ -241,12 +257,18 @@ impl Pinging<'_> {
                     figures.add(report);
                 }
                 reporter.event(&event)?;
+                if let Some(change) = self.search.event(&event, stamp_now()) {
+                    reporter.change(&change)?;
+                }
             }
             if let Some(change) = end.pace_change() {
                 reporter.pace(&change)?;
             }
             let now = stamp_now();
             figures.end(now);
+            if let Some(change) = self.search.look(now) {
+                reporter.change(&change)?;
+            }
             let is_over = self.sent >= count || last.is_some_and(|last| now >= last);
             if interrupt::is_asked() || is_over && end.pending() == 0 {
                 return Ok(());
@@ -255,11 +277,11 @@ impl Pinging<'_> {
             if is_over {
                 // Only answers are waited for.
             } else if self.args.flood {
-                while end.pending() < WINDOW && self.sent < count && self.probe(end)? {}
+                while end.pending() < WINDOW && self.sent < count && self.probe(end, figures)? {}
                 wake = now.plus(Duration::from_millis(1));
             } else {
                 if now >= next {
-                    self.probe(end)?;
+                    self.probe(end, figures)?;
                     // After a stall, what was missed is not made up for.
                     let interval = end.pace().stretch(self.args.interval);
                     next = next.plus(interval).max(now);
@@ -271,17 +293,18 @@ impl Pinging<'_> {
     }
 
     /// Sends one. Whether it left: if too many are under way, it is for later.
-    fn probe(&mut self, end: &mut ProberEnd) -> anyhow::Result<bool> {
-        match end.probe(self.target, self.ports.of(self.sent)) {
+    fn probe(&mut self, end: &mut ProberEnd, figures: &mut Figures) -> anyhow::Result<bool> {
+        match end.probe(self.search.target(), self.ports.of(self.sent)) {
             Ok(_) => {
                 self.sent += 1;
                 Ok(true)
             }
             Err(ProbeEndError::Busy { .. } | ProbeEndError::Start(_)) => Ok(false),
-            // A port of many that is taken is left out, and counted by nothing: the next one comes.
-            Err(ProbeEndError::Port { .. }) if self.args.all_ports => {
+            // A port of many that is taken is left out and counted, and the next one comes.
+            Err(error @ ProbeEndError::Port { .. }) if self.args.all_ports => {
+                figures.refuse(&error);
                 self.sent += 1;
-                Ok(true)
+                Ok(false)
             }
             Err(error) => Err(error.into()),
         }
@@ -334,7 +357,12 @@ fn find(args: &Args, end: &ProberEnd, host: IpAddr) -> anyhow::Result<Peer> {
         format!(" --bind {host}")
     };
     end.find(host, args.service, FIND)
-        .with_context(|| format!("cannot ping {host}; on that host, run: ferroce probe responder{bind}"))
+        .with_context(|| {
+            format!(
+                "cannot ping {host}; on that host, run: ferroce probe responder{bind} (if it runs, all of the way must \
+                 carry packets of {QUESTION} bytes, or --qpn say the number that it shows)"
+            )
+        })
 }
 
 fn interval(text: &str) -> Result<Duration, String> {

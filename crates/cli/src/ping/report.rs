@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use ferroce_probe::net::ProberEnd;
+use ferroce_probe::net::{ProberEnd, stamp_now};
 use ferroce_probe::paths::{Path, Steering};
 use ferroce_probe::{HostFault, Invalid, Outcome, Pace, PaceChange, Peer, ProbeEvent, Report, Stamp};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use super::figures::{Figures, OfPort, all, lost};
+use super::search::{Change, Search};
 use crate::output::{Style, figure};
 
 /// Where lines go.
@@ -18,6 +19,15 @@ pub(super) struct Reporter {
     quiet: bool,
     /// Ports differ, so each line names its own.
     ports: bool,
+}
+
+/// All that there is to sum up.
+pub(super) struct Summary<'a> {
+    pub(super) end: &'a ProberEnd,
+    pub(super) target: Peer,
+    pub(super) figures: &'a Figures,
+    pub(super) steering: Option<&'a Steering>,
+    pub(super) search: &'a Search,
 }
 
 /// The shares that the summary shows.
@@ -92,16 +102,38 @@ impl Reporter {
         writeln!(io::stdout().lock(), "{}", Style::Faint.of(text))
     }
 
-    pub(super) fn summary(
-        &self,
-        end: &ProberEnd,
-        target: Peer,
-        figures: &Figures,
-        steering: Option<&Steering>,
-    ) -> io::Result<()> {
+    /// The responder is silent, or answers again.
+    pub(super) fn change(&self, change: &Change) -> io::Result<()> {
         let mut out = io::stdout().lock();
         if self.json {
-            writeln!(out, "{}", summary_json(end, target, figures, steering))?;
+            if !self.quiet {
+                writeln!(out, "{}", change_json(change))?;
+            }
+            return out.flush();
+        }
+        let text = match change {
+            Change::Silent { probe, time, asks } => {
+                let then = if *asks { "; asking the host for its responder again" } else { "" };
+                format!("no answer since probe {probe}, {} s ago{then}", seconds(*time))
+            }
+            Change::Back { probe, time } => {
+                format!("the responder answers again, {} s after probe {probe} had no answer", seconds(*time))
+            }
+            Change::Moved { probe, time, from, to } => format!(
+                "the responder is another one now, {} s after probe {probe} had no answer: probes go to queue pair \
+                 {to} instead of {from}",
+                seconds(*time)
+            ),
+        };
+        writeln!(out, "{}", Style::Bad.of(text))?;
+        out.flush()
+    }
+
+    pub(super) fn summary(&self, summary: &Summary<'_>) -> io::Result<()> {
+        let Summary { end, target, figures, steering, search } = *summary;
+        let mut out = io::stdout().lock();
+        if self.json {
+            writeln!(out, "{}", summary_json(summary))?;
             return out.flush();
         }
         let (probes, gone) = (figures.probes(), lost(&figures.outcomes));
@@ -147,6 +179,16 @@ impl Reporter {
                 "{} with times taken after the call, as the kernel gave none: too late",
                 figures.after_call
             )?;
+        }
+        if let Some((probe, time)) = search.silence(stamp_now()) {
+            writeln!(out, "no answer since probe {probe}, {} s before the end", seconds(time))?;
+        }
+        let too_long = end.context().counters().send_too_long;
+        if too_long > 0 {
+            writeln!(out, "{too_long} packets did not leave, as they are longer than the way carries")?;
+        }
+        if let (refused @ 1.., Some(why)) = &figures.refused_ports {
+            writeln!(out, "{refused} ports were left out: {why}")?;
         }
         for complaint in end.complaints() {
             writeln!(out, "{} says of {} probes: {}", complaint.offender, complaint.count, complaint.kind)?;
@@ -265,6 +307,24 @@ const fn why(outcome: Outcome) -> &'static str {
     }
 }
 
+fn seconds(time: Duration) -> String {
+    figure(time.as_secs_f64())
+}
+
+fn change_json(change: &Change) -> Value {
+    match change {
+        Change::Silent { probe, time, asks } => {
+            json!({ "silent": { "since_probe": probe, "seconds": time.as_secs_f64(), "asks": asks } })
+        }
+        Change::Back { probe, time } => {
+            json!({ "back": { "since_probe": probe, "seconds": time.as_secs_f64() } })
+        }
+        Change::Moved { probe, time, from, to } => json!({ "moved": {
+            "since_probe": probe, "seconds": time.as_secs_f64(), "from": from, "to": to,
+        } }),
+    }
+}
+
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
@@ -315,7 +375,8 @@ fn times_json(times: &Histogram<u64>) -> Value {
     Value::Object(shares)
 }
 
-fn summary_json(end: &ProberEnd, target: Peer, figures: &Figures, steering: Option<&Steering>) -> Value {
+fn summary_json(summary: &Summary<'_>) -> Value {
+    let Summary { end, target, figures, steering, search } = *summary;
     let counted = |counters: &mut dyn Iterator<Item = (&'static str, u64)>| {
         Value::Object(counters.map(|(name, count)| (name.to_owned(), count.into())).collect())
     };
@@ -352,6 +413,14 @@ fn summary_json(end: &ProberEnd, target: Peer, figures: &Figures, steering: Opti
         "outcomes": counted(&mut figures.outcomes.iter()),
         "counters": counted(&mut end.counters().iter()),
         "after_call": figures.after_call,
+        "too_long": end.context().counters().send_too_long,
+        "refused_ports": figures.refused_ports.0,
+        "refused_ports_why": figures.refused_ports.1,
+        "silences": search.found.silences,
+        "lookups": search.found.lookups,
+        "moves": search.found.moves,
+        "silent_since_probe": search.silence(stamp_now()).map(|(probe, _)| probe),
+        "silent_s": search.silence(stamp_now()).map(|(_, time)| time.as_secs_f64()),
         "round_trip_ns": times_json(&figures.round_trip),
         "responder_ns": times_json(&figures.responder),
         "prober_ns": times_json(&figures.prober),

@@ -162,3 +162,73 @@ fn what_is_in_the_way_is_explained() {
     assert!(silent.stdout.contains("how they ended: 3 time-out"), "{}", silent.stdout);
     interrupt(running).success();
 }
+
+/// The next line with these words.
+fn line_with(running: &mut Running, words: &str) -> String {
+    let mut before = String::new();
+    loop {
+        let line = running.line();
+        assert!(!line.is_empty(), "it ended without {words:?}: {before}");
+        if line.contains(words) {
+            return line;
+        }
+        before.push_str(&line);
+    }
+}
+
+#[test]
+fn a_responder_that_ends_is_missed_and_found_again_as_another_queue_pair() {
+    let (first, address) = responder(27, &[]);
+    let mut ping = Running::start(command(&["ping", &address, "-i", "0.02", "--timeout", "0.2"]));
+    line_with(&mut ping, "probe 3: round trip ");
+    first.kill();
+    let silent = line_with(&mut ping, "no answer since probe ");
+    assert!(silent.ends_with(" s ago; asking the host for its responder again\n"), "{silent}");
+    let (second, _) = responder(27, &[]);
+    let moved = line_with(&mut ping, "the responder is another one now, ");
+    assert!(moved.contains(": probes go to queue pair ") && moved.contains(" instead of "), "{moved}");
+    line_with(&mut ping, ": round trip ");
+    let rest = interrupt(ping).success().stdout;
+    assert!(rest.contains(" ok, ") && !rest.contains("no answer since"), "{rest}");
+    interrupt(second).success();
+}
+
+#[test]
+fn silence_and_lookups_are_counted() {
+    let (first, address) = responder(28, &[]);
+    let mut ping = Running::start(command(&["ping", &address, "-i", "0.02", "--timeout", "0.2", "--json"]));
+    let probe: Value = serde_json::from_str(&line_with(&mut ping, "\"probe\":3,")).unwrap();
+    first.kill();
+    let silent: Value = serde_json::from_str(&line_with(&mut ping, "{\"silent\":")).unwrap();
+    let since = silent["silent"]["since_probe"].as_u64().unwrap();
+    assert!(since > 3 && silent["silent"]["seconds"].as_f64().unwrap() >= 0.2, "{silent}");
+    let (second, _) = responder(28, &[]);
+    let moved: Value = serde_json::from_str(&line_with(&mut ping, "{\"moved\":")).unwrap();
+    assert_eq!((&moved["moved"]["since_probe"], &moved["moved"]["from"]), (&since.into(), &probe["qpn"]));
+    let found = format!("\"qpn\":{},", moved["moved"]["to"]);
+    let again: Value = serde_json::from_str(&line_with(&mut ping, &found)).unwrap();
+    assert_ne!((&again["qpn"], again["probe"].as_u64() > Some(since)), (&probe["qpn"], false), "{again}");
+    // Now it vanishes for good.
+    second.kill();
+    line_with(&mut ping, "{\"silent\":");
+    let out = interrupt(ping).success();
+    let last: Value = serde_json::from_str(out.stdout.lines().last().unwrap()).unwrap();
+    let summary = &last["summary"];
+    assert_eq!((&summary["silences"], &summary["moves"]), (&2.into(), &1.into()), "{summary}");
+    assert!(summary["lookups"].as_u64() >= Some(1) && summary["silent_s"].as_f64() >= Some(0.2), "{summary}");
+    assert!(summary["silent_since_probe"].as_u64() > again["probe"].as_u64(), "{summary}");
+}
+
+#[test]
+fn a_responder_named_by_its_queue_pair_is_not_asked_for() {
+    let (running, address) = responder(29, &[]);
+    let quick = ["--qpn", "0x123456", "-c", "5", "-i", "0.001", "--timeout", "0.05", "--json"];
+    let args: Vec<&str> = ["ping", &address].iter().chain(&quick).copied().collect();
+    let out = ferroce(&args);
+    assert!(out.failure().contains("none of 5 probes was answered"), "{}", out.stderr);
+    let last: Value = serde_json::from_str(out.stdout.lines().last().unwrap()).unwrap();
+    let summary = &last["summary"];
+    assert_eq!((&summary["silences"], &summary["lookups"]), (&1.into(), &0.into()), "{summary}");
+    assert_eq!(summary["silent_since_probe"], 1, "{summary}");
+    interrupt(running).success();
+}

@@ -91,6 +91,12 @@ impl Running {
         finish(self.child)
     }
 
+    /// Ends it without a word, as a machine that loses power does.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Its end, with what it printed since.
     pub(crate) fn finish(mut self) -> Out {
         let mut stdout = String::new();
