@@ -210,16 +210,19 @@ impl Paths {
         }
     }
 
-    /// What each possible path crosses in the middle; all are as likely.
-    pub(crate) fn candidates(&self, way: WayId) -> Vec<&[u32]> {
+    /// Tells of each possible path whether it crosses a place in the middle; all are as likely.
+    pub(crate) fn each_candidate(&self, way: WayId, place: u32, mut tell: impl FnMut(usize, bool)) {
         match self.list[way.0 as usize].middle {
-            Middle::Known(start, len) => vec![self.stretch(start, len)],
+            Middle::Known(start, len) => tell(0, self.stretch(start, len).contains(&place)),
             Middle::Mixture(number) => {
                 let mixture = &self.mixtures[number as usize];
-                let ranges = mixture.candidates.iter();
-                ranges.map(|range| &mixture.crossed[range.start as usize..range.end as usize]).collect()
+                let is_there = mixture.weights.binary_search_by_key(&place, |weight| weight.0).is_ok();
+                for (number, range) in mixture.candidates.iter().enumerate() {
+                    let crossed = &mixture.crossed[range.start as usize..range.end as usize];
+                    tell(number, is_there && crossed.contains(&place));
+                }
             }
-            Middle::Unknown => Vec::new(),
+            Middle::Unknown => {}
         }
     }
 

@@ -262,12 +262,13 @@ impl<'a> Evidence<'a> {
         for (side, way) in sides.iter_mut().zip([flow.seen.there, flow.seen.back]) {
             let is_there = way == flow.seen.there;
             let at_end = self.paths.ends(way).contains(&place) || (is_there && flow.host == place);
-            for (part, crossed) in side.iter_mut().zip(self.paths.candidates(way)) {
-                if at_end || crossed.contains(&place) {
+            self.paths.each_candidate(way, place, |number, crosses| {
+                if at_end || crosses {
+                    let part = &mut side[number];
                     part.passes = (part.passes * passes).min(1.0);
                     part.keeps = (part.keeps * keeps).min(1.0);
                 }
-            }
+            });
         }
     }
 

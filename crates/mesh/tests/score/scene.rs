@@ -50,11 +50,15 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
+    /// Chance chooses the faults.
     pub(crate) fn new(shape: Shape, conditions: Conditions, seed: u64) -> Self {
-        let mut fabric = Fabric::drawn(shape, &conditions.scenario, seed);
-        if conditions.polarised {
-            fabric = fabric.polarised();
-        }
+        let fabric = Fabric::drawn(shape, &conditions.scenario, seed);
+        Self::of(if conditions.polarised { fabric.polarised() } else { fabric }, conditions, seed)
+    }
+
+    /// A network with these faults.
+    pub(crate) fn of(fabric: Fabric, conditions: Conditions, seed: u64) -> Self {
+        let shape = *fabric.shape();
         let plan = Plan::mesh(&shape, &PlanConfig { window: WINDOW, ..PlanConfig::default() }, seed ^ 1);
         let mut dice = Dice::new(seed ^ 2);
         let missing = (0..shape.all_hosts()).map(|_| chance(&mut dice) < conditions.missing).collect();

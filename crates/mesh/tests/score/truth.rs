@@ -49,9 +49,11 @@ impl Thing {
 
     fn class(self) -> Class {
         match self {
-            Self::Node(Place::Rnic(_)) | Self::Host(_) => Class::Rnic,
+            Self::Node(Place::Rnic(_))
+            | Self::Host(_)
+            | Self::Link(Place::Rnic(_), _)
+            | Self::Link(_, Place::Rnic(_)) => Class::Rnic,
             Self::Node(_) => Class::Switch,
-            Self::Link(Place::Rnic(_), _) | Self::Link(_, Place::Rnic(_)) => Class::Rnic,
             Self::Link(..) => Class::Link,
         }
     }
