@@ -294,6 +294,24 @@ fn signal(process: &Busy, name: &str) {
     assert!(status.success(), "{name}");
 }
 
+/// A signal is on its way for a moment: waits until it has stopped all threads.
+fn wait_until_stopped(process: &Busy) {
+    let end = ferroce::time::now() + Duration::from_secs(20);
+    loop {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid())).unwrap();
+        let states: Vec<String> = tasks
+            .map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap())
+            // The name before the state is in brackets, and may hold anything.
+            .map(|stat| stat.rsplit_once(") ").unwrap().1[..1].to_owned())
+            .collect();
+        if states.iter().all(|state| state == "T") {
+            return;
+        }
+        assert!(ferroce::time::now() < end, "it does not stop: {states:?}");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn what_a_stopped_process_loses_is_counted() {
     const SENT: u64 = 2000;
@@ -309,6 +327,7 @@ fn what_a_stopped_process_loses_is_counted() {
     bytes[4..8].copy_from_slice(&qpn.to_be_bytes());
     let from = beside_a_device(SocketAddr::new([127, 0, 65, 9].into(), 4791));
     signal(&stopped, "-STOP");
+    wait_until_stopped(&stopped);
     for _ in 0..SENT {
         from.send_to(&bytes, (address, 4791)).unwrap();
     }
