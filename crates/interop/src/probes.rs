@@ -43,6 +43,8 @@ const USUAL: [&str; 4] = ["probes", "first_acks", "second_acks", "stalls"];
 
 /// Probes with both answers, whose times are in order on both clocks.
 pub(crate) fn probes(lab: &mut Lab, asks: Asks) -> Result<()> {
+    // Now each side knows the other's address on the wire, and no probe waits for it.
+    lab.far()?.run(&format!("ping -c 1 -W {PATIENCE} {}", lab.family.near()))?;
     let said = match asks {
         Asks::We => we_probe(lab)?,
         Asks::Kernel => kernel_probes(lab)?,
