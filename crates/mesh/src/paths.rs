@@ -492,3 +492,91 @@ fn between(topology: &Topology, before: SwitchId, behind: SwitchId) -> Vec<Switc
     let count = u32::try_from(topology.switches().len()).unwrap_or(u32::MAX);
     (0..count).map(SwitchId).filter(has_links).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::topology::Tier;
+
+    fn address(kind: u8, number: u8) -> IpAddr {
+        IpAddr::from([10, 0, kind, number])
+    }
+
+    /// Two pods of two ToRs and two aggregations; two cores in each plane; a card below each ToR.
+    fn paths() -> Paths {
+        let mut builder = Topology::builder();
+        for (kind, tier, count) in [(1, Tier::Tor, 4), (2, Tier::Aggregation, 4), (3, Tier::Core, 4)] {
+            for number in 0..count {
+                builder.switch(&format!("{kind}.{number}"), tier, [address(kind, number)]).unwrap();
+            }
+        }
+        for tor in 0..4 {
+            builder
+                .rnic(&format!("r{tor}"), address(0, tor), &format!("h{tor}"), &format!("1.{tor}"))
+                .unwrap();
+            for plane in 0..2 {
+                builder.cable(&format!("1.{tor}"), &format!("2.{}", tor / 2 * 2 + plane)).unwrap();
+            }
+        }
+        for above in 0..4 {
+            for core in 0..2 {
+                builder.cable(&format!("2.{above}"), &format!("3.{}", above % 2 * 2 + core)).unwrap();
+            }
+        }
+        Paths::new(builder.build())
+    }
+
+    fn tuple(from: u32, to: u32, port: u16) -> Tuple {
+        Tuple { from: RnicId(from), to: RnicId(to), port }
+    }
+
+    fn path(hops: &[(u8, u8)]) -> Path {
+        let router = |(kind, number): &(u8, u8)| (*kind > 0).then(|| address(*kind, *number));
+        Path { routers: hops.iter().map(router).collect(), reaches: true }
+    }
+
+    #[test]
+    fn holes_of_a_trace_become_mixtures_only_where_there_is_a_choice() {
+        let mut paths = paths();
+        let none = (0, 0);
+        for (hops, choices) in [
+            (vec![(1, 0), (2, 0), (3, 1), (2, 2), (1, 2)], 1),
+            (vec![none, none, (3, 1), none, none], 1),
+            (vec![(1, 0), (2, 0), none, none, (1, 2)], 2),
+            (vec![none, none, none, none, none], 4),
+        ] {
+            paths.trace(tuple(0, 2, 50_000), &path(&hops));
+            let way = paths.way(tuple(0, 2, 50_000));
+            assert_eq!(paths.choices(way), choices, "{hops:?}");
+        }
+        let way = paths.way(tuple(0, 2, 50_001));
+        assert_eq!(paths.choices(way), 4, "it was never traced");
+        let Crossed::Mixture(weights) = paths.crossed(way) else { panic!("it is not known") };
+        let total: f32 = weights.iter().map(|weight| weight.1).sum();
+        assert!((total - 8.0).abs() < 1e-6, "every path crosses four links and four switches: {total}");
+        let inside = paths.way(tuple(0, 1, 50_000));
+        assert_eq!(paths.choices(inside), 2, "in a pod, nothing goes over cores");
+    }
+
+    #[test]
+    fn traces_are_believed_before_the_description() {
+        let mut paths = paths();
+        let links = paths.topology().links().len();
+        // A cable that nothing describes.
+        paths.trace(tuple(0, 2, 50_000), &path(&[(1, 0), (2, 0), (3, 3), (2, 2), (1, 2)]));
+        assert_eq!((paths.topology().links().len(), paths.learnt()), (links + 2, 2));
+        // A card that hangs on another ToR; the way that was resolved before follows.
+        let early = paths.way(tuple(1, 3, 50_007));
+        for port in 50_000..50_003 {
+            paths.trace(tuple(1, 3, port), &path(&[(1, 0), (2, 0), (3, 0), (2, 2), (1, 3)]));
+        }
+        assert_eq!(paths.topology().rnic(RnicId(1)).tor, SwitchId(0));
+        paths.settle();
+        let tor = paths.row().node(Node::Switch(SwitchId(0)));
+        assert_eq!(paths.ends(early)[2], tor);
+        paths.retain(|tuple| tuple.port == 50_007);
+        assert_eq!(paths.ways.len(), 1);
+    }
+}

@@ -127,20 +127,16 @@ pub(crate) fn voting(table: &Table) -> Sweep {
         let mut links = vec![top];
         if let Thing::Node(card @ Place::Rnic(_)) = thing {
             links = both_ways(&table.shape, card);
-        } else {
-            // All votes for links of a node, where one link or its reverse has but a part of them.
-            for node in [from, to] {
-                let around = both_ways(&table.shape, node);
-                let sum: f64 = around.iter().filter_map(|link| votes.get(link)).sum();
-                // Each route enters and leaves a switch: half of the votes are counted twice.
-                if most < FROM_ONE * sum / 2.0 && !matches!(node, Place::Rnic(_)) {
-                    let is_even =
-                        around.iter().filter(|link| votes.get(link).is_some_and(|v| *v > most / 4.0));
-                    if is_even.count() * 4 > around.len() {
-                        (thing, links) = (Thing::Node(node), around);
-                        break;
-                    }
-                }
+        }
+        // All votes for links of a switch, where one link has but a part of them, and many have as many.
+        for node in [from, to].into_iter().filter(|node| !matches!(node, Place::Rnic(_))) {
+            let around = both_ways(&table.shape, node);
+            let sum: f64 = around.iter().filter_map(|link| votes.get(link)).sum();
+            let even = around.iter().filter(|link| votes.get(link).is_some_and(|votes| *votes > most / 4.0));
+            // Each route enters and leaves a switch: half of the votes are counted twice.
+            if most < FROM_ONE * sum / 2.0 && even.count() * 4 > around.len() {
+                (thing, links) = (Thing::Node(node), around);
+                break;
             }
         }
         order.push((thing, most / all));
