@@ -43,7 +43,7 @@ pub use completion::{Channel, CqId, Notify};
 pub use config::Config;
 pub use counters::{DeviceCounters, DeviceReport, QpReport};
 pub use cq::CompletionQueue;
-pub use engine::follow::PathReport;
+pub use engine::path_report::PathReport;
 pub use error::{CreateError, NicOpenError, QpError, RouteError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
 pub use limits::Limits;

@@ -19,6 +19,7 @@ mod idle_poll;
 mod incoming;
 mod leaving;
 mod outgoing;
+pub(crate) mod path_report;
 mod port;
 pub(crate) mod qp_shared;
 pub(crate) mod qps;

@@ -11,7 +11,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use ferroce_sys::clock::ClockReading;
 use ferroce_transport::{Completion, Time, TimeSource};
 
-use super::follow::PathReport;
+use super::path_report::PathReport;
 
 /// How long a completion waits for its stamp. Interfaces stamp within microseconds, but a packet may wait for
 /// the address of its neighbour before. An interface that never stamps must not keep completions back for ever.
