@@ -235,7 +235,7 @@ impl<'a> Evidence<'a> {
         let range = self.starts[place as usize] as usize..self.starts[place as usize + 1] as usize;
         for number in range {
             let entry = self.entries[number];
-            let mut flow = std::mem::replace(&mut self.troubled[entry.flow as usize], placeholder());
+            let mut flow = std::mem::replace(&mut self.troubled[entry.flow as usize], vacant());
             if let Some(mixed) = &mut flow.mixed {
                 mixed.touched = true;
                 let mut sides = [std::mem::take(&mut mixed.there), std::mem::take(&mut mixed.back)];
@@ -355,7 +355,8 @@ fn split(part: Part, weight: f64, passes: f64, keeps: f64) -> [Part; 2] {
     [Part { weight: 1.0 - weight, ..part }, guilty]
 }
 
-fn placeholder() -> Troubled {
+/// What stands in a flow's place while the flow itself is changed.
+fn vacant() -> Troubled {
     let counts = Counts::new(super::Trouble::Loss, &crate::Outcomes::default());
     let seen = Seen { number: 0, there: WayId::NONE, back: WayId::NONE, counts };
     Troubled { seen, there: 1.0, back: 1.0, keeps: 1.0, host: 0, mixed: None }
