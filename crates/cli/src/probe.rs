@@ -52,7 +52,8 @@ struct Responder {
     #[arg(long, value_name = "N", default_value_t = 25_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     rate: u32,
 
-    /// At the end, one JSON object: all counters, and the probes of each source and port
+    /// At the end, one JSON object: all counters, and the probes of each source and port; that it is ready is said on
+    /// standard error then
     #[arg(long)]
     json: bool,
 }
@@ -69,19 +70,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut responder = ResponderEnd::open(&context, address, Some(args.service), config)
         .with_context(|| format!("cannot answer probes at {address}"))?;
     let patience = interrupt::be_patient();
-    if !args.json {
-        let mut out = io::stdout().lock();
-        let service = match args.service {
-            SERVICE_PORT => String::new(),
-            other => format!(" --service {other}"),
-        };
-        writeln!(
-            out,
-            "queue pair {} at {address} answers probes until Ctrl-C; now run: ferroce ping {address}{service}",
-            responder.qpn()
-        )?;
-        out.flush()?;
-    }
+    say_ready(args, responder.qpn())?;
     while !interrupt::is_asked() {
         responder.turn()?;
         responder.sleep(LOOK);
@@ -94,6 +83,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         print(&mut out, responder.counters(), responder.unsure_stamps())?;
     }
     Ok(out.flush()?)
+}
+
+/// Says that probes are answered from now on. Beside JSON, it does so where it is not taken for JSON.
+fn say_ready(args: &Responder, qpn: u32) -> io::Result<()> {
+    let service = match args.service {
+        SERVICE_PORT => String::new(),
+        other => format!(" --service {other}"),
+    };
+    let address = args.bind;
+    let text = format!(
+        "queue pair {qpn} at {address} answers probes until Ctrl-C; now run: ferroce ping {address}{service}\n"
+    );
+    if args.json {
+        return io::stderr().lock().write_all(text.as_bytes());
+    }
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 /// The device that has this address.

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
 use ferroce_testkit::clos::{Clos, Family, Node, Tuple};
 use ferroce_testkit::namespaces::{self, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const FROM: Node = Node::Host(0, 0, 0);
 const TO: Node = Node::Host(1, 1, 1);
@@ -22,13 +22,14 @@ fn main() -> ExitCode {
         let responder = Responder::start(family);
         every_path_has_a_port(&clos, family);
         what_a_router_drops_is_lost_on_its_paths_alone(&clos, family);
+        loss_is_told_by_direction(&clos, family);
         ports_of_other_programs_are_refused_and_left_out(family);
         responder.end();
     }
     a_host_that_vanishes_is_explained();
     // The last one: a link that carries less than IPv6 needs loses its addresses of IPv6.
     a_link_that_carries_too_little_is_explained();
-    let _ = io::stdout().write_all(b"test result: ok. 5 passed; 0 failed\n");
+    let _ = io::stdout().write_all(b"test result: ok. 6 passed; 0 failed\n");
     ExitCode::SUCCESS
 }
 
@@ -126,6 +127,38 @@ fn what_a_router_drops_is_lost_on_its_paths_alone(clos: &Clos, family: Family) {
     }
     assert_eq!(summary["lost"], 40, "{summary}");
     clos.clear_filter(bad);
+}
+
+/// The last router drops the first of every 7 probes, of every 4 first ACKs and of every 2 second ACKs.
+fn loss_is_told_by_direction(clos: &Clos, family: Family) {
+    let last = Node::Tor(1, 1);
+    let words = if family == Family::V4 { "ip" } else { "ip6" };
+    // The byte that says which ACK it is stands behind 8 bytes of UDP and 20 of RoCEv2, the third of a packet.
+    let drop = |word: &str, ack: u8, every: u8| {
+        format!(
+            "{words} {word} {} udp dport 4791 udp length < 100 @th,240,8 {ack} numgen inc mod {every} 0 drop\n",
+            TO.address(family)
+        )
+    };
+    clos.filter(
+        last,
+        &format!(
+            "table inet bad {{ chain c {{ type filter hook forward priority 0;\n{}{}{} }}\n}}\n",
+            drop("daddr", 0, 7),
+            drop("saddr", 1, 4),
+            drop("saddr", 2, 2)
+        ),
+    );
+    let args = ["--port", "50001", "--count", "200", "--interval", "0.001", "--timeout", "0.1"];
+    let (summary, stderr, is_well) = ping(family, &args);
+    assert!(is_well, "{stderr}");
+    // 29 of 200 probes, then 43 of 171 first ACKs; the last probe and its first ACK come through.
+    let expected = json!({ "told": 200, "lost_there": 29, "lost_back": 43, "refused": 0 });
+    assert_eq!(summary["directions"], expected, "{summary}");
+    assert_eq!(summary["lost"], 29 + 43, "{summary}");
+    let time_outs = summary["outcomes"]["time_out"].as_u64().unwrap();
+    assert!(time_outs > 29, "some of those that came lost both answers: {summary}");
+    clos.clear_filter(last);
 }
 
 /// The router before it has no way to it any more and says so, and `ferroce ping` hands it on.

@@ -121,6 +121,14 @@ counters! {
     }
 }
 
+impl OutcomeCounters {
+    /// Probes that the network lost, or the answers to them.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.time_out + self.ack1_lost
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,10 @@
 //! - `net` (a feature, on by default): prober and responder over queue pairs.
 #![forbid(unsafe_code)]
 
+mod arrivals;
 mod counters;
+mod directions;
+mod generations;
 mod limit;
 #[cfg(feature = "net")]
 pub mod net;
@@ -24,7 +27,9 @@ mod stalls;
 mod stamp;
 mod watchdog;
 
+pub use arrivals::Arrivals;
 pub use counters::{OutcomeCounters, ProberCounters, ResponderCounters};
+pub use directions::Directions;
 pub use packet::{Kind, Packet, Ports, ProbePacketError, Sequence};
 pub use prober::{Arrival, MAX_PENDING, ProbeEvent, ProbeStartError, Prober, ProberConfig};
 pub use report::{Delays, HostFault, Invalid, Outcome, Peer, Report, Times};

@@ -5,21 +5,26 @@
 //! | 0 | version | 1 |
 //! | 1 | type | 0 probe, 1 ACK |
 //! | 2 | ack | 0 in probes, 1 first ACK, 2 second ACK |
-//! | 3 | flags | bit 0: the last four bytes are ports; other bits are not looked at |
+//! | 3 | flags | bit 0: the last four bytes are ports; bit 1: see below; other bits are not looked at |
 //! | 4 | sequence | random epoch in the upper half, counter in the lower half |
 //! | 12, 20, 28 | T1, T3, T4 | nanoseconds; T1 on the prober's clock, T3 and T4 on the responder's |
 //! | 36 | ports | the port that this packet left from, and the port for answers; zero without the flag |
 //!
-//! The ports are an addition of ours. The rebuild writes zeros there and looks at neither flags nor ports.
+//! With bit 1, the bytes of T4 are no time, but [how many probes came](Arrivals): zeros in a probe, which so asks
+//! for it, and the count in its first ACK; the second ACK has T4 and not the bit.
+//!
+//! Ports and counts are additions of ours. The rebuild writes zeros there and looks at neither.
 
 use thiserror::Error;
 
+use crate::arrivals::Arrivals;
 use crate::stamp::Stamp;
 
 const VERSION: u8 = 1;
 const TYPE_PROBE: u8 = 0;
 const TYPE_ACK: u8 = 1;
 const FLAG_PORTS: u8 = 1;
+const FLAG_ARRIVALS: u8 = 2;
 
 /// A probe or one of its two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,6 +41,8 @@ pub struct Packet {
     pub t4: Stamp,
     /// UDP source ports, where the sender tells them.
     pub ports: Option<Ports>,
+    /// In a probe, asks how many came; in a first ACK, tells it in the place of T4. Second ACKs have none.
+    pub arrivals: Option<Arrivals>,
 }
 
 /// What a packet is.
@@ -119,9 +126,12 @@ impl Packet {
             Kind::FirstAck => (TYPE_ACK, 1),
             Kind::SecondAck => (TYPE_ACK, 2),
         };
-        let flags = if self.ports.is_some() { FLAG_PORTS } else { 0 };
+        let arrivals = self.arrivals.filter(|_| self.kind != Kind::SecondAck);
+        let flags = if self.ports.is_some() { FLAG_PORTS } else { 0 }
+            | if arrivals.is_some() { FLAG_ARRIVALS } else { 0 };
+        let t4 = arrivals.map_or(self.t4.nanos(), Arrivals::to_bits);
         bytes[..4].copy_from_slice(&[VERSION, kind, ack, flags]);
-        let numbers = [self.sequence.0, self.t1.nanos(), self.t3.nanos(), self.t4.nanos()];
+        let numbers = [self.sequence.0, self.t1.nanos(), self.t3.nanos(), t4];
         for (place, number) in bytes[4..36].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_be_bytes());
         }
@@ -150,13 +160,19 @@ impl Packet {
         };
         let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let has_ports = bytes[3] & FLAG_PORTS != 0;
+        let has_arrivals = bytes[3] & FLAG_ARRIVALS != 0 && kind != Kind::SecondAck;
+        let (t4, arrivals) = match number(bytes, 28) {
+            count if has_arrivals => (0, Some(Arrivals::from_bits(count))),
+            t4 => (t4, None),
+        };
         Ok(Self {
             kind,
             sequence: Sequence(number(bytes, 4)),
             t1: Stamp::from_nanos(number(bytes, 12)),
             t3: Stamp::from_nanos(number(bytes, 20)),
-            t4: Stamp::from_nanos(number(bytes, 28)),
+            t4: Stamp::from_nanos(t4),
             ports: has_ports.then(|| Ports { sent: port(36), reply: port(38) }),
+            arrivals,
         })
     }
 }

@@ -19,7 +19,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::arrivals::Arrivals;
 use crate::counters::{OutcomeCounters, ProberCounters};
+use crate::directions::{Directions, Ways};
 use crate::packet::{Kind, Packet, Ports, ProbePacketError, Sequence};
 use crate::report::{HostFault, Invalid, Outcome, Peer, Report, Times};
 use crate::stalls::Stalls;
@@ -39,6 +41,8 @@ pub struct ProberConfig {
     pub capacity: usize,
     /// A host that does nothing for so long has stalled.
     pub stall: Duration,
+    /// Whether responders are asked how many probes came, so that loss is known by direction.
+    pub asks_arrivals: bool,
 }
 
 impl Default for ProberConfig {
@@ -48,6 +52,7 @@ impl Default for ProberConfig {
             late: Duration::from_secs(5),
             capacity: MAX_PENDING,
             stall: Duration::from_millis(50),
+            asks_arrivals: true,
         }
     }
 }
@@ -106,6 +111,7 @@ pub struct Prober {
     events: VecDeque<ProbeEvent>,
     counters: ProberCounters,
     outcomes: OutcomeCounters,
+    ways: Ways,
 }
 
 /// A probe that is not over.
@@ -113,6 +119,8 @@ pub struct Prober {
 struct Pending {
     target: Peer,
     port: u16,
+    /// Which probe of its target and port it is, from 1.
+    number: u64,
     times: Times,
     /// When the second ACK arrived.
     second: Option<Stamp>,
@@ -140,6 +148,7 @@ impl Prober {
             events: VecDeque::new(),
             counters: ProberCounters::default(),
             outcomes: OutcomeCounters::default(),
+            ways: Ways::new(MAX_PENDING),
         }
     }
 
@@ -155,10 +164,14 @@ impl Prober {
         self.started += 1;
         self.counters.probes += 1;
         let times = Times { t1: now, source: StampSource::Hardware, ..Times::default() };
-        let probe = Pending { target, port: ports.sent, times, second: None, answer_ports: None, lie: None };
+        let number = if self.config.asks_arrivals { self.ways.leaves(target, ports.sent) } else { 0 };
+        let probe =
+            Pending { target, port: ports.sent, number, times, second: None, answer_ports: None, lie: None };
         self.pending.insert(index, probe);
         let (t3, t4) = (Stamp::default(), Stamp::default());
-        Ok(Packet { kind: Kind::Probe, sequence: self.sequence(index), t1: now, t3, t4, ports: Some(ports) })
+        let arrivals = self.config.asks_arrivals.then(Arrivals::default);
+        let (kind, sequence, ports) = (Kind::Probe, self.sequence(index), Some(ports));
+        Ok(Packet { kind, sequence, t1: now, t3, t4, ports, arrivals })
     }
 
     /// The probe left at this time (T2). This may come before its answers or after them.
@@ -176,8 +189,12 @@ impl Prober {
 
     /// The probe could not be sent.
     pub fn send_failed(&mut self, sequence: Sequence) {
-        match self.index(sequence).filter(|index| self.pending.contains_key(index)) {
-            Some(index) => self.end(index, Outcome::Host(HostFault::SendFailed)),
+        let index = self.index(sequence);
+        match index.and_then(|index| Some((index, *self.pending.get(&index)?))) {
+            Some((index, Pending { target, port, number, .. })) => {
+                self.ways.stays(target, port, number);
+                self.end(index, Outcome::Host(HostFault::SendFailed));
+            }
             None => self.counters.stray_stamps += 1,
         }
     }
@@ -263,6 +280,13 @@ impl Prober {
         &self.outcomes
     }
 
+    /// Which way probes to this target from this port were lost, as far as the responder has told; none if none
+    /// were sent lately.
+    #[must_use]
+    pub fn directions(&self, target: Peer, port: u16) -> Option<Directions> {
+        self.ways.directions(target, port)
+    }
+
     /// The oldest probe goes, if it is overdue.
     fn make_room(&mut self, now: Stamp) -> Result<(), ProbeStartError> {
         let oldest = self.pending.first_key_value();
@@ -342,6 +366,9 @@ impl Prober {
             self.counters.first_acks += 1;
             (times.t5, times.t6) = (Some(arrival.at), Some(now));
             times.source = times.source.max(arrival.source);
+            if let Some(arrivals) = packet.arrivals.filter(|_| self.config.asks_arrivals) {
+                self.ways.told(probe.target, probe.port, probe.number, arrivals);
+            }
         } else {
             self.counters.second_acks += 1;
             (times.t4, times.t7) = (Some(packet.t4), Some(now));

@@ -242,5 +242,6 @@ mod tests {
         let mut counters = OutcomeCounters::default();
         all.iter().for_each(|outcome| outcome.count(&mut counters));
         assert!(counters.iter().all(|(_, count)| count == 1), "each has a counter of its own: {counters:?}");
+        assert_eq!(counters.lost(), 2, "the same two");
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::arrivals::{FlowName, Flows};
 use crate::counters::ResponderCounters;
 use crate::limit::{Limits, Verdict};
 use crate::packet::{Kind, Packet, Ports, ProbePacketError};
@@ -29,6 +30,8 @@ pub struct ResponderConfig {
     pub stamp_wait: Duration,
     /// Pairs of source and port whose probes are counted.
     pub tallies: usize,
+    /// Flows of probers that are told how many of their probes came; beyond these, the oldest begin anew.
+    pub flows: usize,
 }
 
 impl Default for ResponderConfig {
@@ -40,6 +43,7 @@ impl Default for ResponderConfig {
             pending: 4096,
             stamp_wait: Duration::from_secs(1),
             tallies: 65_536,
+            flows: 65_536,
         }
     }
 }
@@ -69,6 +73,7 @@ pub struct Responder {
     next: u64,
     pending: BTreeMap<Ticket, Waiting>,
     tallies: BTreeMap<(IpAddr, u16), u64>,
+    flows: Flows,
     counters: ResponderCounters,
 }
 
@@ -89,6 +94,7 @@ impl Responder {
             next: 0,
             pending: BTreeMap::new(),
             tallies: BTreeMap::new(),
+            flows: Flows::new(config.flows),
             counters: ResponderCounters::default(),
         }
     }
@@ -107,6 +113,9 @@ impl Responder {
             Verdict::Answer => {}
             Verdict::OverLimit => {
                 self.counters.over_limit += 1;
+                if probe.arrivals.is_some() {
+                    self.flows.refused(&flow(&probe, arrival.from), probe.sequence);
+                }
                 return None;
             }
             Verdict::Crowded => {
@@ -125,7 +134,10 @@ impl Responder {
             return None;
         };
         self.counters.second_acks += 1;
-        Some(Answer { packet: Packet { kind: Kind::SecondAck, t4: at, ..first.packet }, ..first })
+        Some(Answer {
+            packet: Packet { kind: Kind::SecondAck, t4: at, arrivals: None, ..first.packet },
+            ..first
+        })
     }
 
     /// The first ACK could not be sent.
@@ -173,7 +185,11 @@ impl Responder {
         let ports = probe.ports.map(|Ports { sent, reply }| Ports { sent: reply, reply: sent });
         let ticket = Ticket(self.next);
         self.next += 1;
-        let packet = Packet { kind: Kind::FirstAck, t3: arrival.at, t4: Stamp::default(), ports, ..*probe };
+        let (t3, t4) = (arrival.at, Stamp::default());
+        let arrivals = probe
+            .arrivals
+            .map(|_| self.flows.answered(flow(probe, arrival.from), probe.sequence, arrival.at));
+        let packet = Packet { kind: Kind::FirstAck, t3, t4, ports, arrivals, ..*probe };
         let port = ports.map_or(0, |ports| ports.sent);
         let first = Answer { to: arrival.from, port, packet, ticket };
         if self.pending.len() >= self.config.pending {
@@ -203,4 +219,9 @@ impl Responder {
             Err(ProbePacketError::Kind { .. }) => &mut self.counters.wrong_kind,
         }
     }
+}
+
+/// The flow of a probe, by what its sender says of itself and of the port.
+fn flow(probe: &Packet, prober: Peer) -> FlowName {
+    FlowName { prober, epoch: probe.sequence.epoch(), port: probe.ports.map_or(0, |ports| ports.sent) }
 }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ferroce_probe::{
-    Answer, Arrival, Kind, Outcome, Packet, Peer, Ports, ProbeEvent, Prober, ProberConfig, Report, Responder,
-    ResponderConfig, Sequence, Stamp, StampSource, Ticket,
+    Answer, Arrival, Directions, Outcome, Packet, Peer, Ports, ProbeEvent, Prober, ProberConfig, Report,
+    Responder, ResponderConfig, Sequence, Stamp, StampSource, Ticket,
 };
 use proptest::prelude::*;
 
@@ -101,6 +101,7 @@ struct World {
     responder: Responder,
     queue: BTreeSet<(u64, Event)>,
     sequences: Vec<Option<Sequence>>,
+    probes: BTreeMap<usize, Packet>,
     tickets: BTreeMap<usize, Ticket>,
     answers: BTreeMap<(usize, usize), Packet>,
     reports: BTreeMap<Sequence, Report>,
@@ -115,6 +116,7 @@ impl World {
             responder: Responder::new(ResponderConfig::default()),
             queue: fates.iter().enumerate().map(|(index, fate)| (fate.posted, Event::Post(index))).collect(),
             sequences: vec![None; fates.len()],
+            probes: BTreeMap::new(),
             tickets: BTreeMap::new(),
             answers: BTreeMap::new(),
             reports: BTreeMap::new(),
@@ -150,17 +152,8 @@ impl World {
                 self.prober.sent(self.sequences[index].unwrap(), at, StampSource::Kernel);
             }
             Event::ProbeArrives(index) => {
-                let port = 50_000 + u16::try_from(index).unwrap();
-                let probe = Packet {
-                    kind: Kind::Probe,
-                    sequence: self.sequences[index].unwrap(),
-                    t1: self.clocks[0].at(self.fates[index].posted),
-                    t3: Stamp::default(),
-                    t4: Stamp::default(),
-                    ports: Some(Ports { sent: port, reply: 0 }),
-                };
-                let arrival =
-                    Arrival { bytes: &probe.emit(), from: PROBER, at: there, source: StampSource::Kernel };
+                let bytes = self.probes[&index].emit();
+                let arrival = Arrival { bytes: &bytes, from: PROBER, at: there, source: StampSource::Kernel };
                 let answer = self.responder.take(&arrival, there).unwrap();
                 self.tickets.insert(index, answer.ticket);
                 self.send_back(index, 0, &answer);
@@ -181,9 +174,10 @@ impl World {
 
     fn post(&mut self, index: usize, time: u64) {
         let fate = self.fates[index];
-        let ports = Ports { sent: 50_000 + u16::try_from(index).unwrap(), reply: 0 };
+        let ports = Ports { sent: port_of(index), reply: 0 };
         let probe = self.prober.start(TARGET, ports, self.clocks[0].at(time)).unwrap();
         self.sequences[index] = Some(probe.sequence);
+        self.probes.insert(index, probe);
         let left = fate.posted + fate.until_it_leaves;
         self.queue.insert((left + fate.stamp_delay, Event::StampOfProbe(index)));
         if let Some(arrives) = fate.arrives() {
@@ -213,6 +207,21 @@ impl World {
     fn report(&self, index: usize) -> Report {
         self.reports[&self.sequences[index].unwrap()]
     }
+}
+
+/// Probes leave from three ports in turn.
+fn port_of(index: usize) -> u16 {
+    50_000 + u16::try_from(index % 3).unwrap()
+}
+
+/// The fates of the probes of a port in the order in which they leave, up to the last one whose first ACK comes:
+/// of these, the responder has told.
+fn told(fates: &[Fate], port: u16) -> Vec<Fate> {
+    let mut all: Vec<(usize, Fate)> =
+        fates.iter().copied().enumerate().filter(|(index, _)| port_of(*index) == port).collect();
+    all.sort_by_key(|(index, fate)| (fate.posted, *index));
+    let last = all.iter().rposition(|(_, fate)| fate.answer_arrives(0).is_some());
+    all.into_iter().take(last.map_or(0, |last| last + 1)).map(|(_, fate)| fate).collect()
 }
 
 /// Mostly short ways, some that are too long.
@@ -281,6 +290,14 @@ proptest! {
             let error = i128::try_from(delays.prober.as_nanos()).unwrap() - i128::from(ours);
             prop_assert!(error.abs() <= i128::from(ours) / 9_000 + 4, "{} ns wrong", error);
         }
+        for port in 50_000..50_003 {
+            // Packets overtake each other here, so what came after the last told answer had left is not known.
+            let told = told(&fates, port);
+            let acks = told.iter().filter(|fate| fate.answer_arrives(0).is_some()).count() as u64;
+            let found = world.prober.directions(TARGET, port).unwrap_or_default();
+            prop_assert_eq!(found.told, told.len() as u64);
+            prop_assert_eq!(found.lost_there + found.lost_back + acks, found.told);
+        }
         let counters = world.prober.counters();
         let strange = ["foreign_epoch", "never_sent", "wrong_address", "wrong_queue_pair", "wrong_echo",
             "contradictions", "stalls", "stray_stamps"];
@@ -291,6 +308,36 @@ proptest! {
             (0..2).filter(|which| fate.answer_arrives(*which).is_some() && fate.copies[*which].is_some()).count()
         }).sum();
         prop_assert_eq!(counters.repeated + counters.already_over, copies as u64);
+    }
+
+    /// Ways of one length, on which packets do not overtake each other: the split is exact.
+    #[test]
+    fn loss_is_known_by_direction(
+        lost in prop::collection::vec((any::<bool>(), any::<bool>(), any::<bool>()), 1..120),
+        copies in [prop::option::of(1..100 * MILLI), prop::option::of(1..100 * MILLI)],
+    ) {
+        let way = |is_lost: bool| (!is_lost).then_some(20_000_u64);
+        let fates: Vec<Fate> = (0..).zip(lost).map(|(number, (there, first, second))| Fate {
+            posted: number * MILLI,
+            until_it_leaves: 3000,
+            forward: way(there),
+            until_ack1_leaves: 20_000,
+            until_ack2_leaves: 5000,
+            back: [way(first), way(second)],
+            handling: 4000,
+            stamp_delay: 50_000,
+            copies,
+        }).collect();
+        let world = World::run(&fates, [TRUE; 2], Sequence::new(3, u32::MAX - 5));
+        for port in 50_000..50_003 {
+            let told = told(&fates, port);
+            let lost_there = told.iter().filter(|fate| fate.forward.is_none()).count() as u64;
+            let lost_back =
+                told.iter().filter(|fate| fate.forward.is_some() && fate.back[0].is_none()).count() as u64;
+            let expected = Directions { told: told.len() as u64, lost_there, lost_back, refused: 0 };
+            let found = world.prober.directions(TARGET, port).unwrap_or_default();
+            prop_assert_eq!(found, expected);
+        }
     }
 
     /// The same fates under true clocks and under clocks that are off: the same endings.

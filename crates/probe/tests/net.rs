@@ -188,6 +188,7 @@ fn what_strangers_send_is_counted_by_kind_and_changes_nothing() {
             t3: report.times.t3.unwrap(),
             t4: Stamp::default(),
             ports: None,
+            arrivals: None,
         };
         // A replay; an answer of another epoch; one to a probe that was never sent; a probe.
         for packet in [

@@ -1,7 +1,7 @@
 //! The bytes of packets: golden ones of the Go package, any values, and the corpus of the fuzz target.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
-use ferroce_probe::{Kind, Packet, Ports, ProbePacketError, Sequence, Stamp};
+use ferroce_probe::{Arrivals, Kind, Packet, Ports, ProbePacketError, Sequence, Stamp};
 use ferroce_testkit::fuzz;
 use proptest::prelude::*;
 
@@ -33,6 +33,7 @@ fn second_ack() -> Packet {
         t3: Stamp::from_nanos(2000),
         t4: Stamp::from_nanos(3000),
         ports: None,
+        arrivals: None,
     }
 }
 
@@ -45,6 +46,7 @@ fn the_bytes_are_those_of_the_go_package() {
         t3: Stamp::default(),
         t4: Stamp::default(),
         ports: None,
+        arrivals: None,
     };
     let first = Packet { kind: Kind::FirstAck, t4: Stamp::default(), ..second_ack() };
     let mut first_bytes = SECOND_ACK;
@@ -74,6 +76,29 @@ fn ports_stand_in_the_reserved_bytes_behind_their_flag() {
 }
 
 #[test]
+fn how_many_probes_came_stands_in_the_bytes_of_t4_behind_its_flag() {
+    let arrivals = Arrivals { name: 0xabcd, refused: 0x0102, answered: 0x0304_0506 };
+    let told = Packet {
+        kind: Kind::FirstAck,
+        t4: Stamp::default(),
+        arrivals: Some(arrivals),
+        ports: Some(Ports { sent: 0xc123, reply: 0xe456 }),
+        ..second_ack()
+    };
+    let mut bytes = SECOND_ACK;
+    bytes[2..4].copy_from_slice(&[1, 3]);
+    bytes[28..].copy_from_slice(&[0xab, 0xcd, 1, 2, 3, 4, 5, 6, 0xc1, 0x23, 0xe4, 0x56]);
+    assert_eq!(told.emit(), bytes);
+    assert_eq!(Packet::parse(&bytes), Ok(told));
+    let mut asks = PROBE;
+    asks[3] = 2;
+    assert_eq!(Packet::parse(&asks).unwrap().arrivals, Some(Arrivals::default()), "a probe asks with zeros");
+    assert_eq!(Packet::parse(&asks).unwrap().emit(), asks);
+    let second = Packet { arrivals: Some(arrivals), ..second_ack() };
+    assert_eq!(second.emit(), SECOND_ACK, "the second ACK tells a time");
+}
+
+#[test]
 fn what_is_no_packet_is_refused_with_the_reason() {
     let with = |at: usize, value: u8| {
         let mut bytes = SECOND_ACK;
@@ -99,15 +124,18 @@ fn the_probe_corpus_finds_nothing() {
 proptest! {
     #[test]
     fn every_packet_survives_its_bytes(
-        which in 0..3_usize, numbers: [u64; 4], ports: Option<(u16, u16)>,
+        which in 0..3_usize, numbers: [u64; 4], ports: Option<(u16, u16)>, has_arrivals: bool,
     ) {
         let [sequence, t1, t3, t4] = numbers;
+        let kind = [Kind::Probe, Kind::FirstAck, Kind::SecondAck][which];
+        let arrivals = (has_arrivals && kind != Kind::SecondAck).then(|| Arrivals::from_bits(t4));
         let packet = Packet {
-            kind: [Kind::Probe, Kind::FirstAck, Kind::SecondAck][which],
+            kind,
             sequence: Sequence(sequence),
             t1: Stamp::from_nanos(t1),
             t3: Stamp::from_nanos(t3),
-            t4: Stamp::from_nanos(t4),
+            t4: Stamp::from_nanos(if arrivals.is_some() { 0 } else { t4 }),
+            arrivals,
             ports: ports.map(|(sent, reply)| Ports { sent, reply }),
         };
         prop_assert_eq!(Packet::parse(&packet.emit()), Ok(packet));

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_probe::{
-    Answer, Arrival, Kind, Packet, Peer, Ports, Responder, ResponderConfig, Sequence, Stamp, StampSource,
+    Answer, Arrival, Arrivals, Kind, Packet, Peer, Ports, Responder, ResponderConfig, Sequence, Stamp,
+    StampSource,
 };
 
 fn prober(last: u8) -> Peer {
@@ -20,6 +21,7 @@ fn probe(counter: u32) -> Packet {
         t3: Stamp::default(),
         t4: Stamp::default(),
         ports: Some(Ports { sent: 50_000, reply: 51_000 }),
+        arrivals: None,
     }
 }
 
@@ -143,4 +145,32 @@ fn answered_probes_are_counted_by_source_and_port() {
     assert_eq!(tallies, [((prober(1).address, 50_000), 4), ((prober(2).address, 0), 2)]);
     assert_eq!(responder.counters().untallied, 4);
     assert!(responder.take_tallies().is_empty());
+}
+
+#[test]
+fn probers_that_ask_are_told_how_many_of_their_probes_came() {
+    let config = ResponderConfig { rate: 100, burst: 5, ..ResponderConfig::default() };
+    let mut responder = Responder::new(config);
+    let asks = |counter, sent| Packet {
+        ports: Some(Ports { sent, reply: 0 }),
+        // What a prober writes there is not believed.
+        arrivals: Some(Arrivals { name: 7, refused: 8, answered: 9 }),
+        ..probe(counter)
+    };
+    let mut told = |packet: &Packet, from, millis| {
+        let first = take(&mut responder, packet, from, millis)?;
+        assert_eq!(responder.sent(first.ticket, at(millis)).unwrap().packet.arrivals, None);
+        Some(first.packet.arrivals)
+    };
+    let name = |millis: u64| u16::try_from((millis * 1_000_000) >> 10 & 0xffff).unwrap();
+    let count = |name, refused, answered| Some(Some(Arrivals { name, refused, answered }));
+    assert_eq!(told(&asks(1, 50_000), prober(1), 1), count(name(1), 0, 1));
+    assert_eq!(told(&asks(1, 50_000), prober(1), 2), count(name(1), 0, 1), "a copy");
+    assert_eq!(told(&asks(2, 50_001), prober(1), 3), count(name(3), 0, 1), "another port");
+    let other = Packet { sequence: Sequence::new(10, 3), ..asks(3, 50_000) };
+    assert_eq!(told(&other, prober(1), 4), count(name(4), 0, 1), "another epoch");
+    assert_eq!(told(&probe(4), prober(1), 4), Some(None), "that does not ask");
+    assert_eq!(told(&asks(5, 50_000), prober(1), 4), None, "too many");
+    assert_eq!(told(&asks(6, 50_000), prober(1), 5000), count(name(1), 1, 2), "it came, but was refused");
+    assert_eq!(told(&asks(7, 50_000), prober(2), 5000), count(name(5000), 0, 1), "another prober");
 }

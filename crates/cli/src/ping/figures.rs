@@ -1,10 +1,10 @@
 //! What probes found, summed up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use ferroce_probe::net::ProbeEndError;
-use ferroce_probe::{OutcomeCounters, Report, Stamp, StampSource};
+use ferroce_probe::net::{ProbeEndError, ProberEnd};
+use ferroce_probe::{Directions, OutcomeCounters, Peer, Report, Stamp, StampSource};
 use hdrhistogram::Histogram;
 
 /// The most points that a picture keeps.
@@ -31,6 +31,22 @@ pub(super) struct Figures {
 pub(super) struct OfPort {
     pub(super) outcomes: OutcomeCounters,
     pub(super) round_trip: Histogram<u64>,
+    /// The responders that probes went to.
+    targets: BTreeSet<Peer>,
+}
+
+impl OfPort {
+    fn new() -> Self {
+        let outcomes = OutcomeCounters::default();
+        Self { outcomes, round_trip: histogram(), targets: BTreeSet::new() }
+    }
+
+    /// Which way probes from this port were lost.
+    pub(super) fn directions(&self, port: u16, end: &ProberEnd) -> Directions {
+        let mut all = Directions::default();
+        self.targets.iter().filter_map(|target| end.directions(*target, port)).for_each(|one| all.add(&one));
+        all
+    }
 }
 
 /// A probe in a picture.
@@ -82,12 +98,10 @@ impl Figures {
     }
 
     pub(super) fn add(&mut self, report: &Report) {
-        let Report { outcome, times, delays, port, .. } = report;
+        let Report { outcome, times, delays, port, target, .. } = report;
         outcome.count(&mut self.outcomes);
-        let of_port = self
-            .ports
-            .entry(*port)
-            .or_insert_with(|| OfPort { outcomes: OutcomeCounters::default(), round_trip: histogram() });
+        let of_port = self.ports.entry(*port).or_insert_with(OfPort::new);
+        of_port.targets.insert(*target);
         outcome.count(&mut of_port.outcomes);
         if let Some(delays) = delays {
             for (histogram, delay) in [
@@ -108,6 +122,13 @@ impl Figures {
         }
     }
 
+    /// Which way probes were lost.
+    pub(super) fn directions(&self, end: &ProberEnd) -> Directions {
+        let mut all = Directions::default();
+        self.ports.iter().for_each(|(port, of)| all.add(&of.directions(*port, end)));
+        all
+    }
+
     /// Probes that are over.
     pub(super) fn probes(&self) -> u64 {
         all(&self.outcomes)
@@ -123,11 +144,6 @@ impl Figures {
 /// All of them.
 pub(super) fn all(outcomes: &OutcomeCounters) -> u64 {
     outcomes.iter().map(|(_, count)| count).sum()
-}
-
-/// Those that say that the network lost something.
-pub(super) const fn lost(outcomes: &OutcomeCounters) -> u64 {
-    outcomes.time_out + outcomes.ack1_lost
 }
 
 /// Times from a nanosecond to a minute, with three digits.

@@ -119,7 +119,8 @@ How a probe ends:
   late       both answers, after --timeout
   invalid    times that cannot be true, or a clock that was set
   host       this host stood still meanwhile, so nothing is said of the network
-Only time-outs and ack1-lost are loss.
+Only time-outs and ack1-lost are loss. First answers tell how many probes came so far, so of all before the last answer
+it is known how many were lost on the way there, and how many on the way back.
 
 While this host is busy, probes leave at 1/2, 1/4 or 1/10 of the pace, and it says so. Ctrl-C ends it and shows the
 summary. The exit code is 1 if no probe was answered. More: docs/probing.md";

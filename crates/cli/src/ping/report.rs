@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use ferroce_probe::net::{ProberEnd, stamp_now};
 use ferroce_probe::paths::{Path, Steering};
-use ferroce_probe::{HostFault, Invalid, Outcome, Pace, PaceChange, Peer, ProbeEvent, Report, Stamp};
+use ferroce_probe::{
+    Directions, HostFault, Invalid, Outcome, Pace, PaceChange, Peer, ProbeEvent, Report, Stamp,
+};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
-use super::figures::{Figures, OfPort, all, lost};
+use super::figures::{Figures, OfPort, all};
 use super::search::{Change, Search};
 use crate::output::{Style, figure};
 
@@ -136,7 +138,7 @@ impl Reporter {
             writeln!(out, "{}", summary_json(summary))?;
             return out.flush();
         }
-        let (probes, gone) = (figures.probes(), lost(&figures.outcomes));
+        let (probes, gone) = (figures.probes(), figures.outcomes.lost());
         let share = if probes == 0 { 0.0 } else { gone as f64 * 100.0 / probes as f64 };
         let pending = match end.pending() {
             0 => String::new(),
@@ -173,6 +175,9 @@ impl Reporter {
                 .collect();
             writeln!(out, "how they ended: {}", kinds.join(", "))?;
         }
+        if let Some(text) = by_direction(&figures.directions(end), gone) {
+            writeln!(out, "{text}")?;
+        }
         if figures.after_call > 0 {
             writeln!(
                 out,
@@ -198,12 +203,36 @@ impl Reporter {
             writeln!(out, "strange packets: {}", strange.join(", "))?;
         }
         if let Some(steering) = steering {
-            paths(&mut out, figures, steering)?;
+            paths(&mut out, figures, steering, end)?;
         } else if self.ports {
-            ports(&mut out, figures)?;
+            ports(&mut out, figures, end)?;
         }
         out.flush()
     }
+}
+
+/// Which way probes were lost, if some were.
+fn by_direction(directions: &Directions, gone: u64) -> Option<String> {
+    let Directions { told, lost_there, lost_back, refused } = *directions;
+    if gone == 0 && refused == 0 {
+        return None;
+    }
+    if told == 0 {
+        return Some("which way they were lost is not known: no answer told how many probes came".to_owned());
+    }
+    let mut parts = vec![format!("{lost_there} on the way there"), format!("{lost_back} on the way back")];
+    if refused > 0 {
+        parts.push(format!("{refused} refused by the responder, as there were too many"));
+    }
+    if let unknown @ 1.. = gone.saturating_sub(lost_there + lost_back + refused) {
+        parts.push(format!("{unknown} not known yet"));
+    }
+    Some(format!("where they were lost: {}", parts.join(", ")))
+}
+
+fn directions_json(directions: &Directions) -> Value {
+    let Directions { told, lost_there, lost_back, refused } = *directions;
+    json!({ "told": told, "lost_there": lost_there, "lost_back": lost_back, "refused": refused })
 }
 
 /// What came and was no answer that was waited for.
@@ -235,26 +264,26 @@ pub(super) fn why_no_answer(end: &ProberEnd, target: Peer, probes: u64) -> Strin
     format!("none of {probes} probes was answered; {}", told.join("; "))
 }
 
-fn paths(out: &mut impl Write, figures: &Figures, steering: &Steering) -> io::Result<()> {
+fn paths(out: &mut impl Write, figures: &Figures, steering: &Steering, end: &ProberEnd) -> io::Result<()> {
     let kept = steering.kept();
     writeln!(out, "{}", Style::Title.of(format!("{} paths, each by a port of its own", kept.len())))?;
     writeln!(out, "{}", Style::Faint.of(columns("hops  routers")))?;
     for kept in kept {
-        let row = row(kept.port, figures.ports.get(&kept.port));
+        let row = row(kept.port, figures.ports.get(&kept.port), end);
         writeln!(out, "{row}{:>6}  {}", kept.path.routers.len() + 1, way(&kept.path))?;
     }
     Ok(())
 }
 
 /// The ports with the most loss and the longest round trips.
-fn ports(out: &mut impl Write, figures: &Figures) -> io::Result<()> {
+fn ports(out: &mut impl Write, figures: &Figures, end: &ProberEnd) -> io::Result<()> {
     let mut ports: Vec<(&u16, &OfPort)> = figures.ports.iter().collect();
-    ports.sort_by_key(|(_, of)| std::cmp::Reverse((lost(&of.outcomes), of.round_trip.max())));
+    ports.sort_by_key(|(_, of)| std::cmp::Reverse((of.outcomes.lost(), of.round_trip.max())));
     let title = format!("{} ports, the worst first", ports.len());
     writeln!(out, "{}", Style::Title.of(title))?;
     writeln!(out, "{}", Style::Faint.of(columns("")))?;
     for (port, of) in ports.iter().take(ROWS) {
-        writeln!(out, "{}", row(**port, Some(of)))?;
+        writeln!(out, "{}", row(**port, Some(of), end))?;
     }
     if let Some(more) = ports.len().checked_sub(ROWS).filter(|more| *more > 0) {
         writeln!(out, "{}", Style::Faint.of(format!("and {more} more")))?;
@@ -263,14 +292,19 @@ fn ports(out: &mut impl Write, figures: &Figures) -> io::Result<()> {
 }
 
 fn columns(more: &str) -> String {
-    format!("{:>7}{:>9}{:>7}{:>9}{:>9}{:>9}  {more}", "port", "probes", "lost", "p50 us", "p99 us", "max us")
+    let counts = format!("{:>7}{:>9}{:>7}{:>7}{:>7}", "port", "probes", "lost", "there", "back");
+    format!("{counts}{:>9}{:>9}{:>9}  {more}", "p50 us", "p99 us", "max us")
 }
 
-fn row(port: u16, of: Option<&OfPort>) -> String {
-    let Some(OfPort { outcomes, round_trip }) = of else { return format!("{port:>7}{:>43}", "not probed") };
+fn row(port: u16, of: Option<&OfPort>, end: &ProberEnd) -> String {
+    let Some(of) = of else { return format!("{port:>7}{:>57}", "not probed") };
+    let (OfPort { outcomes, round_trip, .. }, directions) = (of, of.directions(port, end));
+    // Where nothing was told, nothing is shown.
+    let [there, back] = [directions.lost_there, directions.lost_back]
+        .map(|lost| if directions.told > 0 { lost.to_string() } else { "-".to_owned() });
     let shares: String =
         [0.5, 0.99, 1.0].iter().map(|share| format!("{:>9}", figure(quantile(round_trip, *share)))).collect();
-    format!("{port:>7}{:>9}{:>7}{shares}", all(outcomes), lost(outcomes))
+    format!("{port:>7}{:>9}{:>7}{there:>7}{back:>7}{shares}", all(outcomes), outcomes.lost())
 }
 
 fn way(path: &Path) -> String {
@@ -390,7 +424,8 @@ fn summary_json(summary: &Summary<'_>) -> Value {
             json!({
                 "port": port,
                 "probes": all(&of.outcomes),
-                "lost": lost(&of.outcomes),
+                "lost": of.outcomes.lost(),
+                "directions": directions_json(&of.directions(*port, end)),
                 "round_trip_ns": times_json(&of.round_trip),
                 "routers": path_of(*port).map(|path| &path.routers),
                 "reaches": path_of(*port).map(|path| path.reaches),
@@ -408,7 +443,8 @@ fn summary_json(summary: &Summary<'_>) -> Value {
         "qpn": target.qpn,
         "seconds": figures.time().as_secs_f64(),
         "probes": figures.probes(),
-        "lost": lost(&figures.outcomes),
+        "lost": figures.outcomes.lost(),
+        "directions": directions_json(&figures.directions(end)),
         "pending": end.pending(),
         "outcomes": counted(&mut figures.outcomes.iter()),
         "counters": counted(&mut end.counters().iter()),
@@ -427,4 +463,23 @@ fn summary_json(summary: &Summary<'_>) -> Value {
         "ports": ports,
         "complaints": complaints,
     } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loss_is_explained_by_direction_as_far_as_it_is_known() {
+        let none = Directions::default();
+        assert_eq!(by_direction(&none, 0), None);
+        assert_eq!(by_direction(&Directions { told: 5, ..none }, 0), None);
+        assert!(by_direction(&none, 2).unwrap().contains("is not known"));
+        let some = Directions { told: 90, lost_there: 3, lost_back: 4, refused: 2 };
+        assert_eq!(
+            by_direction(&some, 10).unwrap(),
+            "where they were lost: 3 on the way there, 4 on the way back, 2 refused by the responder, as there were \
+             too many, 1 not known yet"
+        );
+    }
 }

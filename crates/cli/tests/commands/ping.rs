@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::process::{self, Command};
 
 use serde_json::Value;
@@ -100,32 +101,15 @@ fn ctrl_c_shows_the_summary_and_the_counters() {
 #[test]
 fn a_responder_counts_probes_by_source_and_port() {
     let address = "127.0.131.24";
-    let mut responder = command(&["probe", "responder", "--bind", address, "--json", "--service", "7001"]);
-    let responder = Running::start({
-        responder.stdin(process::Stdio::null());
-        responder
-    });
-    // It says nothing before its end, so a prober asks until it is there.
-    let mut tries = 0;
-    let found = loop {
-        let out = ferroce(&[
-            "ping",
-            address,
-            "--service",
-            "7001",
-            "-c",
-            "3",
-            "-i",
-            "0.001",
-            "--from",
-            "127.0.131.25",
-        ]);
-        tries += 1;
-        if out.code == Some(0) || tries == 5 {
-            break out;
-        }
-    };
-    found.success();
+    let args = ["probe", "responder", "--bind", address, "--json", "--service", "7001"];
+    let mut responder = Running::start(command(&args));
+    // That it is ready is said on standard error, as standard output is JSON.
+    let mut ready = String::new();
+    let said = responder.child.stderr.take().unwrap();
+    BufReader::new(said).read_line(&mut ready).unwrap();
+    assert!(ready.ends_with(" now run: ferroce ping 127.0.131.24 --service 7001\n"), "{ready:?}");
+    let from = "127.0.131.25";
+    ferroce(&["ping", address, "--service", "7001", "-c", "3", "-i", "0.001", "--from", from]).success();
     let json = interrupt(responder).success().json();
     assert_eq!(
         (&json["counters"]["answered"], &json["counters"]["second_acks"]),

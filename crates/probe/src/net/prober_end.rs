@@ -13,6 +13,7 @@ use super::end_error::ProbeEndError;
 use super::link::{Link, News};
 use super::tracing::Tracing;
 use crate::counters::{OutcomeCounters, ProberCounters};
+use crate::directions::Directions;
 use crate::packet::{Packet, Ports, Sequence};
 use crate::paths::{Trace, TracerConfig};
 use crate::prober::{Arrival, ProbeEvent, Prober, ProberConfig};
@@ -290,6 +291,13 @@ impl<C: ProbeClock> ProberEnd<C> {
     #[must_use]
     pub const fn outcomes(&self) -> &OutcomeCounters {
         self.prober.outcomes()
+    }
+
+    /// Which way probes to this target from this port were lost, as far as the responder has told; none if none
+    /// were sent lately.
+    #[must_use]
+    pub fn directions(&self, target: Peer, port: u16) -> Option<Directions> {
+        self.prober.directions(target, port)
     }
 
     /// What routers and hosts said of probes that they did not pass on, other than those of traces.

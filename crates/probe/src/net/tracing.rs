@@ -22,7 +22,9 @@ pub(super) struct Tracing {
 
 impl Tracing {
     pub(super) fn new(target: Peer, config: TracerConfig, epoch: u32) -> Self {
-        let waits = ProberConfig { timeout: config.wait, late: config.wait, ..ProberConfig::default() };
+        let (timeout, late) = (config.wait, config.wait);
+        // Most of these are not meant to come.
+        let waits = ProberConfig { timeout, late, asks_arrivals: false, ..ProberConfig::default() };
         Self {
             target,
             tracer: Tracer::new(config, []),
