@@ -74,6 +74,8 @@ fn a_measurement_over_the_wire_is_seen_from_outside() {
     assert_eq!(words, ["RC", "RTS", "wire"]);
     assert!(active["packets_sent_per_s"].as_f64().unwrap() > 0.0, "{active}");
     assert!(active["peer"].as_str().unwrap().starts_with("127."), "{active}");
+    assert!(active["from"].as_str().unwrap().starts_with("127."), "{active}");
+    assert_eq!(active["source_port"], 4791, "{active}");
     // Its peer is in the same process, and knows it.
     let is_peer = |pair: &&Value| pair["qpn"] == active["peer_qpn"];
     assert_eq!(all.iter().find(is_peer).unwrap()["peer_qpn"], active["qpn"]);

@@ -85,6 +85,9 @@ pub struct QpStats {
     pub path: Option<Path>,
     /// The queue pair that it is connected to, and the address of that.
     pub peer: Option<(Qpn, IpAddr)>,
+    /// The address and the UDP source port that its packets to the peer leave from: with the address of the peer, all
+    /// that networks choose a path by.
+    pub from: Option<(IpAddr, u16)>,
     /// The numbers of the completion queues of its sends and of its receives.
     pub completion_queues: (u32, u32),
     /// The number of the shared queue that its receives come from.
@@ -187,8 +190,9 @@ pub(super) struct QpRow {
     path: u8,
     has_peer: u8,
     has_shared_queue: u8,
-    reserved: [u8; 2],
+    source_port: u16,
     remote: [u8; 16],
+    local: [u8; 16],
     completion_queues: [u32; 2],
     shared_queue: u32,
     levels: [[u32; 3]; 2],
@@ -218,6 +222,7 @@ pub(super) struct TotalsRow {
 impl From<&QpStats> for QpRow {
     fn from(stats: &QpStats) -> Self {
         let (peer, remote) = stats.peer.unwrap_or((Qpn::SMI, Ipv6Addr::UNSPECIFIED.into()));
+        let (local, source_port) = stats.from.unwrap_or((Ipv6Addr::UNSPECIFIED.into(), 0));
         let completions = &stats.work.completions;
         let mut failures = [[0; FAILURES]; 2];
         for (place, (_, sends, receives)) in completions.iter().skip(1).enumerate() {
@@ -233,8 +238,9 @@ impl From<&QpStats> for QpRow {
             path: stats.path.map_or(0, |path| code(&PATHS, path) + 1),
             has_peer: stats.peer.is_some().into(),
             has_shared_queue: stats.shared_queue.is_some().into(),
-            reserved: [0; 2],
+            source_port,
             remote: wide(remote),
+            local: wide(local),
             completion_queues: stats.completion_queues.into(),
             shared_queue: stats.shared_queue.unwrap_or(0),
             levels: [stats.send_queue, stats.receive_queue].map(level_words),
@@ -265,6 +271,7 @@ impl QpRow {
                 Some(code) => Some(*PATHS.get(usize::from(code))?),
             },
             peer: (self.has_peer == 1).then(|| (Qpn::new(self.peer), narrow(self.remote))),
+            from: (self.source_port != 0).then(|| (narrow(self.local), self.source_port)),
             completion_queues: self.completion_queues.into(),
             shared_queue: (self.has_shared_queue == 1).then_some(self.shared_queue),
             send_queue,

@@ -51,6 +51,8 @@ fn of_row(Row { now, rates }: &Row<'_>) -> Value {
         ("path", json!(now.path.map(path_name))),
         ("peer_qpn", json!(now.peer.map(|(qpn, _)| qpn.get()))),
         ("peer", json!(now.peer.map(|(_, address)| address.to_string()))),
+        ("from", json!(now.from.map(|(address, _)| address.to_string()))),
+        ("source_port", json!(now.from.map(|(_, port)| port))),
         ("send_completion_queue", json!(now.completion_queues.0)),
         ("receive_completion_queue", json!(now.completion_queues.1)),
         ("shared_receive_queue", json!(now.shared_queue)),

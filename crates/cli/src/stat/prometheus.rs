@@ -290,6 +290,7 @@ mod tests {
             state: ferroce::State::Rts,
             path: None,
             peer: None,
+            from: None,
             completion_queues: (5, 5),
             shared_queue: None,
             send_queue: level,

@@ -61,6 +61,7 @@ fn row(entry: &Entry, engine: usize) -> QpStats {
         state: machine.state(),
         path: entry.path.map(|choice| choice.path),
         peer: entry.way.as_ref().map(|way| (entry.peer, way.route.remote)),
+        from: entry.way.as_ref().map(|way| (way.route.local, way.route.source_port)),
         completion_queues: (entry.send_cq.0, entry.receive_cq.0),
         shared_queue: entry.shared.shared_queue.map(|queue| queue.0),
         send_queue,

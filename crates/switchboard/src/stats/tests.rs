@@ -50,6 +50,7 @@ fn row() -> QpStats {
         state: State::Sqe,
         path: Some(Path::Wire),
         peer: Some((Qpn::new(7), "fd00::7".parse().unwrap())),
+        from: Some(("fd00::8".parse().unwrap(), 50_001)),
         completion_queues: (17, 18),
         shared_queue: Some(19),
         send_queue: level(20),
@@ -64,7 +65,8 @@ fn read(row: &QpStats) -> Option<QpStats> {
 
 #[test]
 fn a_row_reads_as_it_was_written() {
-    let alone = QpStats { path: None, peer: None, shared_queue: None, state: State::Reset, ..row() };
+    let alone =
+        QpStats { path: None, peer: None, from: None, shared_queue: None, state: State::Reset, ..row() };
     for row in [row(), alone] {
         assert_eq!(read(&row), Some(row));
     }
