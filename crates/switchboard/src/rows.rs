@@ -350,7 +350,7 @@ mod tests {
     /// Processes of the same version exchange rows of this length; a longer one would only be sent for nothing.
     #[test]
     fn a_row_is_as_long_as_what_is_told() {
-        assert_eq!((size_of::<QpRow>(), COUNTS), (280, 12));
+        assert_eq!((size_of::<QpRow>(), COUNTS), (296, 12));
         assert_eq!((size_of::<QueueRow>(), size_of::<TotalsRow>()), (20, 8 * (12 + 26)));
     }
 }

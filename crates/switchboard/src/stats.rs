@@ -27,7 +27,7 @@ use super::rows::{ProcessStats, QpRow, QueueRow, Report, TotalsRow, narrow, wide
 use super::table::PROGRAM;
 
 /// Queue pairs that one answer tells of, at most: the socket keeps all of it for the process that asks.
-pub const MOST_TOLD: usize = 1024;
+pub const MOST_TOLD: usize = 960;
 
 /// Connections at a time.
 const MOST_ASKING: usize = 8;
