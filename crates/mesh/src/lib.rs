@@ -19,6 +19,7 @@ mod paths;
 mod quick;
 mod suspect;
 mod topology;
+mod wiring;
 
 pub use analyzer::{Analyzer, AnalyzerConfig, Verdict};
 pub use finding::{Evidence, Finding, FindingId, Severity, State};
@@ -31,3 +32,4 @@ pub use topology::{
     Host, HostId, LinkId, Node, Rnic, RnicId, Switch, SwitchId, Tier, Topology, TopologyBuilder,
     TopologyError,
 };
+pub use wiring::WiringError;
