@@ -12,6 +12,7 @@
 mod analyzer;
 pub mod controller;
 mod finding;
+mod impact;
 mod localise;
 mod noise;
 mod observation;
@@ -23,6 +24,7 @@ mod wiring;
 
 pub use analyzer::{Analyzer, AnalyzerConfig, Verdict};
 pub use finding::{Evidence, Finding, FindingId, Severity, State};
+pub use impact::{Affected, Impact, Priority, ServiceFlow};
 pub use localise::{Guilt, LocaliseConfig, Named, Trouble};
 pub use noise::{HostNote, Noise};
 pub use observation::{FlowKey, HostReport, Observation, Outcomes, Tuple, Window};
