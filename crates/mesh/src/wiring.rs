@@ -218,6 +218,14 @@ addresses = []
     }
 
     #[test]
+    fn the_network_of_kernel_routers_is_described_by_a_file() {
+        let topology = TopologyBuilder::read(&ferroce_testkit::clos::wiring()).unwrap().build();
+        assert_eq!((topology.switches().len(), topology.links().len()), (10, 2 * 16));
+        let core = topology.owner("172.16.15.1".parse().unwrap());
+        assert_eq!(core.map(|node| topology.name(node).to_owned()), Some("c1".to_owned()));
+    }
+
+    #[test]
     fn rnics_are_added_as_agents_tell_them() {
         let mut builder = TopologyBuilder::read(CLOS).unwrap();
         builder.rnic("h1/0", "10.1.0.2".parse().unwrap(), "h1", "t1").unwrap();

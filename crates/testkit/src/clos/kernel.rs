@@ -100,6 +100,33 @@ impl Clos {
     }
 }
 
+/// The network as a topology file: switches with their tiers, addresses and cables.
+#[must_use]
+pub fn wiring() -> String {
+    let trunks = trunks();
+    let owners = owners(&trunks);
+    let mut text = String::new();
+    for router in Node::routers() {
+        let tier = match router {
+            Node::Tor(..) => "tor",
+            Node::Aggregation(..) => "aggregation",
+            Node::Core(_) => "core",
+            Node::Host(..) => continue,
+        };
+        let addresses = owners.iter().filter(|(_, owner)| **owner == router);
+        let addresses: Vec<String> = addresses.map(|(address, _)| format!("\"{address}\"")).collect();
+        let above = trunks.iter().filter(|trunk| trunk.lower == router);
+        let above: Vec<String> = above.map(|trunk| format!("\"{}\"", trunk.upper)).collect();
+        let _ = writeln!(
+            text,
+            "[[switch]]\nname = \"{router}\"\ntier = \"{tier}\"\naddresses = [{}]\nabove = [{}]\n",
+            addresses.join(", "),
+            above.join(", ")
+        );
+    }
+    text
+}
+
 /// All links between routers.
 fn trunks() -> Vec<Trunk> {
     let pods = 0..PODS;

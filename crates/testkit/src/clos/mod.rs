@@ -14,7 +14,7 @@ mod oracle;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub use kernel::Clos;
+pub use kernel::{Clos, wiring};
 pub use oracle::{Crossings, Tuple};
 
 /// Pods, and of each kind how many there are in a pod, or below a ToR.
