@@ -159,7 +159,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(pairs.len(), sizes.len() * (sizes.len() - 1));
-            prop_assert_eq!(below, sizes.iter().map(|size| usize::from(*size) * (usize::from(*size) - 1)).sum());
+            prop_assert_eq!(below, sizes.iter().map(|size| usize::from(*size) * (usize::from(*size) - 1)).sum::<usize>());
             for (address, rate) in answers {
                 prop_assert!(rate <= config.answered * 1.001, "{address} answers {rate} each second");
             }
