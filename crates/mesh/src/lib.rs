@@ -2,6 +2,7 @@
 //!
 //! It is pure: registrations, windows, traces and a topology are passed in, pinglists and findings come out.
 //!
+//! - [`agent`]: which paths an agent traces, and when.
 //! - [`controller`]: agents with leases, and what each of their RNICs probes.
 //! - [`Topology`]: the wiring as it is described.
 //! - [`Paths`]: what packets cross, from traces; what traces do not tell is a mixture.
@@ -9,6 +10,7 @@
 //! - [`Analyzer`]: takes a window at a time, and keeps the [findings](Finding).
 #![forbid(unsafe_code)]
 
+pub mod agent;
 mod analyzer;
 pub mod controller;
 mod finding;
