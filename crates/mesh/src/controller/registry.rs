@@ -181,6 +181,8 @@ struct Agent {
 pub struct Registry {
     config: RegistryConfig,
     agents: BTreeMap<String, Agent>,
+    /// No lease lapses before this.
+    calm_until: Stamp,
     owners: HashMap<IpAddr, String>,
     /// The version of the latest change, and the changes with theirs, the oldest first.
     version: u64,
@@ -207,6 +209,7 @@ impl Registry {
         Self {
             config,
             agents: BTreeMap::new(),
+            calm_until: Stamp::default(),
             owners: HashMap::new(),
             version,
             changes: VecDeque::new(),
@@ -272,6 +275,9 @@ impl Registry {
 
     /// Lets time pass: leases lapse.
     pub fn advance(&mut self, now: Stamp) {
+        if now < self.calm_until {
+            return;
+        }
         let lapsed = self.agents.iter().filter(|(_, agent)| agent.lapses <= now);
         let lapsed: Vec<String> = lapsed.map(|(name, _)| name.clone()).collect();
         for name in lapsed {
@@ -280,6 +286,8 @@ impl Registry {
                 self.note(Change::Lapsed { address: rnic.address });
             }
         }
+        // Leases that begin later lapse later, too.
+        self.calm_until = self.wake_at().unwrap_or_else(|| now.plus(self.config.lease));
     }
 
     /// When the next lease lapses.
@@ -307,6 +315,12 @@ impl Registry {
     #[must_use]
     pub fn owner(&self, address: IpAddr) -> Option<&str> {
         self.owners.get(&address).map(String::as_str)
+    }
+
+    /// The RNICs of an agent; none if it has no lease.
+    #[must_use]
+    pub fn rnics_of(&self, agent: &str) -> Option<&[Rnic]> {
+        self.agents.get(agent).map(|agent| agent.rnics.as_slice())
     }
 
     /// The agents, each as it registered.
@@ -413,7 +427,9 @@ mod tests {
         assert_eq!(registry.wake_at(), Some(at(59)));
         registry.advance(at(58));
         assert_eq!(registry.owner(IpAddr::from([10, 0, 0, 1])), Some("a"));
+        assert_eq!(registry.rnics_of("a"), Some(&[rnic(1, 5, "t1")][..]));
         registry.advance(at(59));
+        assert_eq!(registry.rnics_of("a"), None);
         assert_eq!(registry.owner(IpAddr::from([10, 0, 0, 1])), None);
         assert_eq!(registry.renew("a", at(59)), Err(LeaseLost { agent: "a".into() }));
         let address = IpAddr::from([10, 0, 0, 1]);

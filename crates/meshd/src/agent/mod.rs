@@ -1,0 +1,184 @@
+//! The agent: answers probes, probes what it is told to, and reports windows.
+//!
+//! Threads, for each RNIC: one answers probes, one sends them and counts how they end. One more, for all, talks to
+//! the controller and to the analyzer. What breaks is begun again, with longer and longer waits; probing goes on
+//! meanwhile, with what was to be probed last.
+
+mod probing;
+mod report;
+mod schedule;
+mod session;
+mod state;
+mod tally;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ferroce_probe::net::{ProbeEndError, ProberEnd, ResponderEnd};
+use ferroce_probe::{ProberConfig, ResponderConfig};
+use ferroce_verbs::Context;
+use thiserror::Error;
+
+use self::state::Shared;
+use crate::backoff::BackoffConfig;
+use crate::client::{self, UrlError};
+use crate::clock;
+use crate::service::Service;
+
+pub use self::state::AgentState;
+
+/// A card that an agent probes with.
+#[derive(Clone, Debug)]
+pub struct AgentRnic {
+    /// The card.
+    pub context: Context,
+    /// Its address.
+    pub address: IpAddr,
+    /// The ToR that it hangs on.
+    pub tor: String,
+    /// Its name in the host.
+    pub device: String,
+}
+
+/// What an agent is.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// Its name, which no other agent has.
+    pub name: String,
+    /// The host.
+    pub host: String,
+    /// Where the controller is.
+    pub controller: String,
+    /// Windows that are kept until the analyzer has them; the oldest make room.
+    pub queue: usize,
+    /// Probes of one RNIC in a second at most, whatever the controller says.
+    pub rate: u32,
+    /// How long to wait before what failed is tried again.
+    pub backoff: BackoffConfig,
+    /// How probes are sent.
+    pub prober: ProberConfig,
+    /// How probes are answered.
+    pub responder: ResponderConfig,
+}
+
+impl AgentConfig {
+    /// The usual agent of this name, on this host, with this controller.
+    #[must_use]
+    pub fn new(name: &str, host: &str, controller: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            host: host.to_owned(),
+            controller: controller.to_owned(),
+            queue: 180,
+            rate: 1000,
+            backoff: BackoffConfig::default(),
+            prober: ProberConfig::default(),
+            responder: ResponderConfig::default(),
+        }
+    }
+}
+
+/// Why an agent does not begin.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// It has nothing to probe with.
+    #[error("an agent needs an RNIC to probe with")]
+    NoRnic,
+    /// The address of the controller is none.
+    #[error("it is not known where the controller is")]
+    Controller(#[from] UrlError),
+    /// A card does not give what probes need.
+    #[error("cannot probe at {address}")]
+    Probe {
+        /// The address of the card.
+        address: IpAddr,
+        /// Why.
+        source: ProbeEndError,
+    },
+    /// The system gives no thread.
+    #[error("cannot start the threads of the agent")]
+    Thread(#[from] io::Error),
+}
+
+/// An agent that runs, until it is dropped.
+#[derive(Debug)]
+pub struct Agent {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    service: Service,
+}
+
+impl Agent {
+    /// Begins to answer probes with these cards, and to look for the controller.
+    ///
+    /// # Errors
+    /// A card does not give what it needs, or the controller's address is none. That the controller is not there
+    /// is no error: it is looked for until it is.
+    pub fn start(config: AgentConfig, rnics: Vec<AgentRnic>) -> Result<Self, AgentError> {
+        let Some(first) = rnics.first() else { return Err(AgentError::NoRnic) };
+        let config = AgentConfig { controller: client::normal(&config.controller)?, ..config };
+        let seed = u64::from_ne_bytes(first.context.random_bytes());
+        let shared = Arc::new(Shared::new(config, rnics, clock::unix_nanos(), seed));
+        let mut ends = Vec::new();
+        for (place, rnic) in shared.rnics.iter().enumerate() {
+            let AgentRnic { context, address, .. } = rnic;
+            let wrong = |source| AgentError::Probe { address: *address, source };
+            let responder =
+                ResponderEnd::open(context, *address, None, shared.config.responder).map_err(wrong)?;
+            let prober = ProberEnd::open(context, *address, shared.config.prober).map_err(wrong)?;
+            shared.set_qpn(place, responder.qpn());
+            ends.push((place, responder, prober));
+        }
+        let talks = Arc::clone(&shared);
+        let service = Service::start("mesh agent", move || session::run(talks))?;
+        let mut agent = Self { shared, threads: Vec::new(), service };
+        for (place, responder, prober) in ends {
+            let shared = Arc::clone(&agent.shared);
+            agent.thread("mesh responder", move || probing::answer(&shared, place, responder))?;
+            let shared = Arc::clone(&agent.shared);
+            agent.thread("mesh prober", move || probing::probe(&shared, place, prober))?;
+        }
+        Ok(agent)
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn state(&self) -> AgentState {
+        self.shared.state()
+    }
+
+    /// Sends no more probes, and waits until the analyzer has all windows, the last one too, but no longer than this.
+    /// Probes that are under way are given up: no window tells of them.
+    #[must_use = "it says whether windows were left behind"]
+    pub fn stop(mut self, limit: Duration) -> AgentState {
+        self.end_threads();
+        self.shared.close_window(clock::unix_nanos());
+        self.shared.outbox.wait(Some(limit), |outbox| (outbox.waiting() == 0).then_some(()));
+        self.shared.state()
+    }
+
+    fn thread(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    fn end_threads(&mut self) {
+        self.shared.stop();
+        for thread in self.threads.drain(..) {
+            // A panic in there was printed by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end_threads();
+        self.service.stop();
+    }
+}

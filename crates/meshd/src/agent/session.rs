@@ -1,0 +1,215 @@
+//! The agent's talk with the controller: it registers, keeps its lease, and hears what to probe.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ferroce_probe::net::QKEY;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
+
+use super::report;
+use super::schedule::{PAIRS, Pair};
+use super::state::Shared;
+use crate::backoff::Backoff;
+use crate::proto::v1;
+use crate::proto::v1::mesh_client::MeshClient;
+use crate::{client, clock};
+
+/// Ports of a pair at most.
+const PORTS: usize = ferroce_mesh::controller::ports::MOST;
+
+/// The shortest lease and the shortest window that are believed.
+const LEAST: Duration = Duration::from_millis(50);
+
+/// Runs until it is dropped.
+pub(super) async fn run(shared: Arc<Shared>) {
+    tokio::join!(talk(&shared), close_windows(&shared), report::run(&shared));
+}
+
+/// Registers, and again and again when that is over.
+async fn talk(shared: &Shared) {
+    let mut backoff = Backoff::new(shared.config.backoff, shared.seed);
+    let mut epoch = shared.outbox.look(|outbox| outbox.epoch());
+    loop {
+        let why = match life(shared, &mut epoch, &mut backoff).await {
+            Ok(End::Anew) => continue,
+            Err(why) => why,
+        };
+        shared.change(|state| {
+            state.is_registered = false;
+            state.controller_trouble = why;
+        });
+        tokio::time::sleep(backoff.wait()).await;
+    }
+}
+
+/// Why a lease is over without anything being wrong.
+enum End {
+    /// A queue pair is another one, or the clock was set back: another life begins at once.
+    Anew,
+}
+
+/// From a registration to the end of the lease.
+async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result<End, String> {
+    let url = &shared.config.controller;
+    let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
+    let channel = endpoint.connect().await.map_err(|_| format!("no controller answers at {url}"))?;
+    let mut client = MeshClient::new(channel).max_decoding_message_size(16 << 20);
+    let mut qpns = shared.qpns.subscribe();
+    let registration = registration(shared, &qpns.borrow_and_update(), *epoch);
+    let lease = match limited(client.register(registration)).await {
+        Ok(lease) => lease.into_inner(),
+        Err(status) => {
+            if let Some(known) = known_epoch(&status) {
+                *epoch = next_epoch(known);
+            }
+            return Err(format!("the controller refuses the agent: {}", status.message()));
+        }
+    };
+    let lease_time = take_lease(shared, &lease);
+    let request = v1::WatchRequest { agent: shared.config.name.clone(), epoch: *epoch };
+    let mut lists = limited(client.watch(request)).await.map_err(|status| said(&status))?.into_inner();
+    backoff.worked();
+    shared.change(|state| {
+        state.is_registered = true;
+        state.controller_trouble.clear();
+    });
+    let mut next = tokio::time::Instant::now() + renewal(lease_time, backoff);
+    loop {
+        tokio::select! {
+            list = lists.message() => take_list(shared, list)?,
+            _ = qpns.changed() => {
+                *epoch = next_epoch(*epoch);
+                shared.outbox.change(|outbox| outbox.begin(*epoch));
+                return Ok(End::Anew);
+            }
+            () = tokio::time::sleep_until(next) => {
+                let lease_time = renew(shared, &mut client, *epoch).await?;
+                next = tokio::time::Instant::now() + renewal(lease_time, backoff);
+            }
+        }
+    }
+}
+
+async fn renew(shared: &Shared, client: &mut MeshClient<Channel>, epoch: u64) -> Result<Duration, String> {
+    let request = v1::RenewRequest { agent: shared.config.name.clone(), epoch };
+    let lease = limited(client.renew(request)).await.map_err(|status| said(&status))?;
+    Ok(take_lease(shared, &lease.into_inner()))
+}
+
+/// A question that is answered at once, or not at all.
+async fn limited<T>(question: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = |_| Err(Status::deadline_exceeded("it takes too long to answer"));
+    tokio::time::timeout(client::PATIENCE, question).await.unwrap_or_else(late)
+}
+
+fn said(status: &Status) -> String {
+    format!("the controller says: {}", status.message())
+}
+
+/// The life that is known, of an agent that is told that its own is over.
+fn known_epoch(status: &Status) -> Option<u64> {
+    let known = status.metadata().get("known-epoch")?.to_str().ok()?.parse().ok();
+    known.filter(|_| status.code() == Code::FailedPrecondition)
+}
+
+/// A life after this one, which is also later than all lives of before, if the clock is right.
+fn next_epoch(epoch: u64) -> u64 {
+    clock::unix_nanos().max(epoch.saturating_add(1))
+}
+
+/// The next renewal is in the second third of a lease, not at the same time for all agents.
+fn renewal(lease: Duration, backoff: &mut Backoff) -> Duration {
+    lease / 3 + backoff.draw(lease / 3)
+}
+
+fn take_lease(shared: &Shared, lease: &v1::Lease) -> Duration {
+    let url = if lease.analyzer.is_empty() {
+        String::new()
+    } else {
+        client::normal(&lease.analyzer).unwrap_or_default()
+    };
+    shared.analyzer.send_if_modified(|known| {
+        let is_new = *known != url;
+        *known = url;
+        is_new
+    });
+    let window = clock::nanos(Duration::from_millis(lease.window_ms).max(LEAST));
+    shared.window.send_if_modified(|known| std::mem::replace(known, window) != window);
+    Duration::from_millis(lease.lease_ms).max(LEAST)
+}
+
+fn registration(shared: &Shared, qpns: &[u32], epoch: u64) -> v1::RegisterRequest {
+    let rnic = |(rnic, qpn): (&super::AgentRnic, &u32)| v1::Rnic {
+        address: rnic.address.to_string(),
+        gid: String::new(),
+        qpn: *qpn,
+        qkey: QKEY.0,
+        tor: rnic.tor.clone(),
+        device: rnic.device.clone(),
+    };
+    v1::RegisterRequest {
+        agent: shared.config.name.clone(),
+        epoch,
+        host: shared.config.host.clone(),
+        rnics: shared.rnics.iter().zip(qpns).map(rnic).collect(),
+    }
+}
+
+/// What the stream of pinglists says.
+fn take_list(shared: &Shared, list: Result<Option<v1::Pinglist>, Status>) -> Result<(), String> {
+    let list = list.map_err(|status| said(&status))?;
+    let list = list.ok_or_else(|| "the controller ended the stream of pinglists".to_owned())?;
+    shared.want(|all| {
+        if list.whole {
+            all.values_mut().for_each(|wanted| wanted.clear());
+        }
+        for pair in &list.removed {
+            let Some((from, to)) = ends(&pair.from, &pair.to) else { continue };
+            if let Some(wanted) = all.get_mut(&from) {
+                wanted.remove(&to);
+            }
+        }
+        for target in &list.set {
+            let Some((from, to)) = ends(&target.from, &target.to) else { continue };
+            let Some(wanted) = all.get_mut(&from).filter(|wanted| wanted.len() < PAIRS) else { continue };
+            let ports = target.ports.iter().filter_map(|port| u16::try_from(*port).ok()).take(PORTS);
+            let ports: Vec<u16> = ports.filter(|port| *port != 0).collect();
+            // Packets with another key would reach nothing, and some queue pairs are no responder's.
+            if target.qkey == QKEY.0 && (2..1 << 24).contains(&target.qpn) && from != to {
+                let interval = Duration::from_nanos(target.interval_ns);
+                wanted.insert(to, Pair { qpn: target.qpn, interval, ports });
+            }
+        }
+    });
+    Ok(())
+}
+
+fn ends(from: &str, to: &str) -> Option<(IpAddr, IpAddr)> {
+    Some((from.parse().ok()?, to.parse::<IpAddr>().ok()?.to_canonical()))
+}
+
+/// Closes a window whenever the clock of the wall shows a multiple of its length.
+async fn close_windows(shared: &Shared) {
+    let mut window = shared.window.subscribe();
+    loop {
+        let length = *window.borrow_and_update();
+        if length == 0 {
+            let _ = window.changed().await;
+            continue;
+        }
+        let now = clock::unix_nanos();
+        let rest = Duration::from_nanos(length - now % length);
+        tokio::select! {
+            () = tokio::time::sleep(rest) => {}
+            _ = window.changed() => continue,
+        }
+        // What ends at the boundary belongs to it, even if the thread woke a little later.
+        let now = clock::unix_nanos();
+        let early = now % length > length / 2;
+        if !early && !shared.is_stopped() {
+            shared.close_window(now - now % length);
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What the threads of an agent share.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ferroce_mesh::Outcomes;
+use ferroce_verbs::time::Notice;
+use tokio::sync::{Notify, watch};
+
+use super::schedule::Wanted;
+use super::tally::Tally;
+use super::{AgentConfig, AgentRnic};
+use crate::ledger::Outbox;
+use crate::window::WindowReport;
+
+/// How an agent is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentState {
+    /// It has a lease of the controller.
+    pub is_registered: bool,
+    /// A stream to the analyzer is open.
+    pub is_reporting: bool,
+    /// Why it has no lease; empty if it has, or has not tried.
+    pub controller_trouble: String,
+    /// Why no stream is open; empty if one is, or it has not tried.
+    pub analyzer_trouble: String,
+    /// Pairs that it probes.
+    pub targets: usize,
+    /// Windows that wait for the analyzer.
+    pub waiting: usize,
+    /// Windows that are settled.
+    pub settled: u64,
+    /// Windows that had to make room before they were.
+    pub dropped: u64,
+    /// Windows that the analyzer refused.
+    pub refused: u64,
+    /// Why it refused the latest of them.
+    pub refusal: String,
+    /// Probes that were not sent: the card was busy, or gave no port.
+    pub unsent: u64,
+    /// Times that a queue pair broke and was made anew.
+    pub reopened: u64,
+    /// How all probes of all windows ended, also of those that wait.
+    pub outcomes: Outcomes,
+    /// The probes of this agent that no window tells one by one.
+    pub untold: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: AgentConfig,
+    pub(super) rnics: Vec<AgentRnic>,
+    /// What waits are drawn from.
+    pub(super) seed: u64,
+    pub(super) outbox: Notice<Outbox<WindowReport>>,
+    /// There is another window.
+    pub(super) pushed: Notify,
+    /// The queue pairs of the responders.
+    pub(super) qpns: watch::Sender<Vec<u32>>,
+    /// Where the analyzer is.
+    pub(super) analyzer: watch::Sender<String>,
+    /// How long a window is, in nanoseconds; 0 until the controller says it.
+    pub(super) window: watch::Sender<u64>,
+    /// What each RNIC probes, and how often that has changed.
+    wanted: Vec<Mutex<Wanted>>,
+    changes: AtomicU64,
+    tally: Mutex<Tally>,
+    state: Mutex<AgentState>,
+    stopped: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(config: AgentConfig, rnics: Vec<AgentRnic>, now: u64, seed: u64) -> Self {
+        Self {
+            outbox: Notice::new(Outbox::new(now, config.queue)),
+            config,
+            seed,
+            pushed: Notify::new(),
+            qpns: watch::Sender::new(vec![0; rnics.len()]),
+            analyzer: watch::Sender::new(String::new()),
+            window: watch::Sender::new(0),
+            wanted: rnics.iter().map(|_| Mutex::default()).collect(),
+            changes: AtomicU64::new(0),
+            tally: Mutex::new(Tally::new(now)),
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            rnics,
+        }
+    }
+
+    pub(super) fn state(&self) -> AgentState {
+        let mut state = lock(&self.state).clone();
+        self.outbox.look(|outbox| {
+            (state.waiting, state.settled, state.dropped) =
+                (outbox.waiting(), outbox.settled(), outbox.dropped());
+        });
+        state
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut AgentState)) {
+        change(&mut lock(&self.state));
+    }
+
+    pub(super) fn tally(&self) -> MutexGuard<'_, Tally> {
+        lock(&self.tally)
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    /// The responder of an RNIC has this queue pair from now on.
+    pub(super) fn set_qpn(&self, place: usize, qpn: u32) {
+        self.qpns.send_modify(|qpns| qpns[place] = qpn);
+    }
+
+    /// How often what is to be probed has changed.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// What an RNIC probes.
+    pub(super) fn wanted(&self, place: usize) -> Wanted {
+        lock(&self.wanted[place]).clone()
+    }
+
+    /// Changes what RNICs probe.
+    pub(super) fn want(&self, change: impl FnOnce(&mut BTreeMap<IpAddr, MutexGuard<'_, Wanted>>)) {
+        let mut all: BTreeMap<_, _> =
+            self.rnics.iter().zip(&self.wanted).map(|(rnic, wanted)| (rnic.address, lock(wanted))).collect();
+        change(&mut all);
+        let targets = all.values().map(|wanted| wanted.len()).sum();
+        drop(all);
+        self.changes.fetch_add(1, Ordering::Release);
+        self.change(|state| state.targets = targets);
+    }
+
+    /// A window ends now; times are of the Unix clock, in nanoseconds.
+    pub(super) fn close_window(&self, now: u64) {
+        let drops = self.rnics.iter().map(|rnic| rnic.context.counters().receive_buffer_full).sum();
+        let window = self.tally().close(now, drops);
+        self.change(|state| {
+            window.flows.iter().for_each(|flow| state.outcomes.add(&flow.outcomes));
+            state.untold += window.untold;
+        });
+        self.outbox.change(|outbox| outbox.push(window));
+        self.pushed.notify_one();
+    }
+
+    /// Our own host stood still for so long.
+    pub(super) fn stalled(&self, time: Duration) {
+        self.tally().stalled(time);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

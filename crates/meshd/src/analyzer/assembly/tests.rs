@@ -1,0 +1,164 @@
+//! Windows of agents that come in any order, late, twice or never.
+
+use super::*;
+use crate::histogram::Histogram;
+use crate::window::Flow;
+
+const SECOND: u64 = 1_000_000_000;
+const LENGTH: u64 = 20 * SECOND;
+/// A boundary between windows.
+const ZERO: u64 = 1_000_000 * LENGTH;
+
+fn address(last: u8) -> IpAddr {
+    IpAddr::from([10, 0, 0, last])
+}
+
+fn roster(agents: &[(u8, &str, u32)]) -> v1::RosterState {
+    let member = |(last, tor, qpn): &(u8, &str, u32)| v1::Member {
+        agent: format!("a{last}"),
+        host: format!("h{last}"),
+        rnic: Some(v1::Rnic {
+            address: address(*last).to_string(),
+            qpn: *qpn,
+            tor: (*tor).to_owned(),
+            ..v1::Rnic::default()
+        }),
+    };
+    v1::RosterState { version: 1, members: agents.iter().map(member).collect(), window_ms: 20_000 }
+}
+
+fn assembly(agents: &[(u8, &str, u32)]) -> Assembly {
+    let mut assembly = Assembly::new(&AnalyzerServerConfig::new("127.0.0.1:1"));
+    assembly.roster(&roster(agents), ZERO);
+    for (last, ..) in agents {
+        assembly.hello(&format!("a{last}")).unwrap();
+    }
+    assembly
+}
+
+/// Window `number` of an agent, with flows to others.
+fn window(from: u8, number: u64, flows: &[(u8, Outcomes)]) -> v1::Window {
+    let flow = |(to, outcomes): &(u8, Outcomes)| Flow {
+        from: address(from),
+        to: address(*to),
+        port: 50_000,
+        reply_port: 50_000,
+        outcomes: *outcomes,
+        round_trips: Histogram::default(),
+    };
+    let report = WindowReport {
+        start: ZERO + (number - 1) * LENGTH,
+        end: ZERO + number * LENGTH,
+        flows: flows.iter().map(flow).collect(),
+        ..WindowReport::default()
+    };
+    report.to_message(Mark { epoch: 1, number })
+}
+
+fn ok(count: u32) -> Outcomes {
+    Outcomes { ok: count, ..Outcomes::default() }
+}
+
+#[test]
+fn a_window_is_looked_at_when_all_have_told_theirs_or_the_grace_is_over() {
+    let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
+    let end = ZERO + LENGTH;
+    assembly.take("a1", &window(1, 1, &[(2, ok(3))]), end);
+    assembly.take("a2", &window(2, 1, &[(1, ok(3))]), end);
+    assembly.advance(end);
+    assert_eq!((assembly.counters.windows, assembly.counters.incomplete), (1, 0));
+    let end = end + LENGTH;
+    assembly.take("a1", &window(1, 2, &[(2, ok(3))]), end);
+    assembly.advance(end + 9 * SECOND);
+    assert_eq!(assembly.counters.windows, 1, "it waits for the other");
+    assembly.advance(end + 10 * SECOND);
+    assert_eq!((assembly.counters.windows, assembly.counters.incomplete), (2, 1));
+    assembly.take("a2", &window(2, 2, &[(1, ok(3))]), end + 11 * SECOND);
+    assert_eq!(
+        (assembly.counters.too_late, assembly.counters.kept),
+        (1, 4),
+        "it counts, and is not looked at"
+    );
+    let tallies = assembly.tallies();
+    assert!(
+        tallies.agents.iter().all(|agent| agent.outcomes[0].count == 6 && agent.kept == 2),
+        "{tallies:?}"
+    );
+}
+
+#[test]
+fn a_card_that_answers_nothing_is_found_and_told_with_its_time() {
+    let agents: Vec<(u8, &str, u32)> = (1..=4).map(|last| (last, "t1", 5)).collect();
+    let mut assembly = assembly(&agents);
+    let lost = Outcomes { time_out: 50, ..Outcomes::default() };
+    for number in 1..=4 {
+        let end = ZERO + number * LENGTH;
+        for from in 1..=4_u8 {
+            let to = |to: u8| if to == 3 || from == 3 { lost } else { ok(50) };
+            let flows: Vec<_> =
+                (1..=4).filter(|other| *other != from).map(|other| (other, to(other))).collect();
+            assert_eq!(assembly.take(&format!("a{from}"), &window(from, number, &flows), end).1, None);
+        }
+        assembly.advance(end);
+    }
+    let findings = assembly.findings();
+    assert_eq!((findings.windows, findings.agents, findings.open.len()), (4, 4, 1), "{findings:?}");
+    let found = &findings.open[0];
+    assert!(found.suspects.iter().any(|suspect| suspect.contains("10.0.0.3")), "{found:?}");
+    assert_eq!((found.trouble.as_str(), found.since_unix_ns), ("loss", ZERO), "{found:?}");
+}
+
+#[test]
+fn a_silent_agent_is_no_loss_of_the_network() {
+    let agents: Vec<(u8, &str, u32)> = (1..=4).map(|last| (last, "t1", 5)).collect();
+    let mut assembly = assembly(&agents);
+    let lost = Outcomes { time_out: 50, ..Outcomes::default() };
+    assembly.roster(&roster(&[(1, "t1", 5), (2, "t1", 5), (4, "t1", 5)]), ZERO);
+    assert_eq!(assembly.counters.topologies, 1, "what is gone keeps its place");
+    for number in 1..=4 {
+        let end = ZERO + number * LENGTH;
+        for from in [1, 2, 4_u8] {
+            let to = |to: u8| if to == 3 { lost } else { ok(50) };
+            let flows: Vec<_> =
+                (1..=4).filter(|other| *other != from).map(|other| (other, to(other))).collect();
+            assembly.take(&format!("a{from}"), &window(from, number, &flows), end);
+        }
+        assembly.advance(end);
+    }
+    assert_eq!((assembly.findings().windows, assembly.findings().open), (4, Vec::new()));
+}
+
+#[test]
+fn what_strangers_and_liars_tell_is_counted_and_changes_nothing() {
+    let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
+    assert!(assembly.hello("nobody").is_err());
+    assert!(assembly.take("nobody", &window(1, 1, &[]), ZERO).1.is_some());
+    let end = ZERO + LENGTH;
+    // Of the card of another, and to one that is not there.
+    assembly.take("a1", &window(2, 1, &[(1, ok(1))]), end);
+    assembly.take("a1", &window(1, 2, &[(77, ok(1))]), end + LENGTH);
+    assert_eq!((assembly.counters.foreign_flows, assembly.counters.unknown_flows), (1, 1));
+    let mut wrong = window(1, 3, &[(2, ok(1))]);
+    wrong.flows[0].from.clear();
+    let (settled, why) = assembly.take("a1", &wrong, end + 2 * LENGTH);
+    assert_eq!((settled.number, why.is_some(), assembly.counters.malformed), (3, true, 1));
+    let (_, why) = assembly.take("a1", &window(1, 400, &[]), end);
+    assert!(why.unwrap().contains("set the clocks"));
+    assembly.take("a1", &window(1, 2, &[(2, ok(9))]), end + LENGTH);
+    assert_eq!((assembly.counters.replays, assembly.counters.refused), (1, 1));
+}
+
+#[test]
+fn another_length_of_windows_begins_anew() {
+    let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
+    assembly.take("a1", &window(1, 1, &[(2, ok(1))]), ZERO + LENGTH);
+    let mut shorter = roster(&[(1, "t1", 5), (2, "t1", 5)]);
+    shorter.window_ms = 1000;
+    assembly.roster(&shorter, ZERO + LENGTH);
+    assembly.advance(ZERO + 100 * LENGTH);
+    assert_eq!((assembly.counters.windows, assembly.slots.len()), (0, 0));
+    assembly.roster(&v1::RosterState::default(), ZERO);
+    assembly.take("a1", &window(1, 2, &[(2, ok(1))]), ZERO + 2 * LENGTH);
+    assembly.advance(ZERO + 100 * LENGTH);
+    assert_eq!(assembly.counters.kept, 2, "a length of nothing divides nothing");
+}

@@ -1,0 +1,176 @@
+//! The analyzer as a service: takes the windows of all agents, and says what is bad.
+
+mod assembly;
+mod roster;
+mod service;
+mod verdicts;
+mod wiring;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use ferroce_mesh::AnalyzerConfig;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+use tonic::transport::Server;
+
+use self::assembly::Assembly;
+use self::service::AnalysisService;
+use crate::backoff::BackoffConfig;
+use crate::client::{self, UrlError};
+use crate::clock;
+use crate::counters::AnalyzerCounters;
+use crate::ledger::InboxConfig;
+use crate::listen::Listener;
+use crate::proto::v1::analysis_server::AnalysisServer;
+use crate::service::Service;
+
+/// What an analyzer allows, and how it judges.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AnalyzerServerConfig {
+    /// Where the controller is, which knows all RNICs.
+    pub controller: String,
+    /// Which windows are taken.
+    pub inbox: InboxConfig,
+    /// How they are judged.
+    pub analyzer: AnalyzerConfig,
+    /// So long after the end of a window it is waited for agents that have not told theirs.
+    pub grace: Duration,
+    /// Agents at most.
+    pub agents: usize,
+    /// Flows of one window of all agents at most.
+    pub flows: usize,
+    /// Connections that are open at once.
+    pub connections: usize,
+    /// Streams of windows at once.
+    pub streams: usize,
+    /// Bytes of a message that is taken.
+    pub message: usize,
+    /// How long to wait before the controller is tried again.
+    pub backoff: BackoffConfig,
+}
+
+impl AnalyzerServerConfig {
+    /// The usual analyzer with this controller.
+    #[must_use]
+    pub fn new(controller: &str) -> Self {
+        Self {
+            controller: controller.to_owned(),
+            inbox: InboxConfig::default(),
+            analyzer: AnalyzerConfig::default(),
+            grace: Duration::from_secs(10),
+            agents: 65_536,
+            flows: 4 << 20,
+            connections: 70_000,
+            streams: 70_000,
+            message: 8 << 20,
+            backoff: BackoffConfig::default(),
+        }
+    }
+}
+
+/// Why an analyzer does not begin.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum AnalyzerServerError {
+    /// The address of the controller is none.
+    #[error("it is not known where the controller is")]
+    Controller(#[from] UrlError),
+    /// The system gives no thread.
+    #[error("cannot start the thread of the analyzer")]
+    Thread(#[from] io::Error),
+}
+
+/// An analyzer that runs, until it is dropped. It keeps everything in memory.
+#[derive(Debug)]
+pub struct AnalyzerServer {
+    _service: Service,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+struct Shared {
+    config: AnalyzerServerConfig,
+    /// Where agents find us.
+    url: String,
+    assembly: Mutex<Assembly>,
+    streams: Arc<Semaphore>,
+    /// Why the controller is not heard; empty if it is.
+    trouble: Mutex<String>,
+}
+
+impl Shared {
+    fn assembly(&self) -> MutexGuard<'_, Assembly> {
+        self.assembly.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_trouble(&self, trouble: String) {
+        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+}
+
+impl AnalyzerServer {
+    /// Takes windows on this socket, and tells the controller that agents find it there.
+    ///
+    /// # Errors
+    /// The controller's address is none, or the system gives no thread. That the controller is not there is no
+    /// error: it is looked for until it is.
+    pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
+        let config = AnalyzerServerConfig { controller: client::normal(&config.controller)?, ..config };
+        let address = listener.address();
+        let shared = Arc::new(Shared {
+            url: client::normal(&address.to_string())?,
+            assembly: Mutex::new(Assembly::new(&config)),
+            streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
+            trouble: Mutex::default(),
+            config,
+        });
+        let served = Arc::clone(&shared);
+        let service = Service::start("mesh analyzer", move || serve(listener, served))?;
+        Ok(Self { _service: service, address, shared })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it met.
+    #[must_use]
+    pub fn counters(&self) -> AnalyzerCounters {
+        self.shared.assembly().counters
+    }
+
+    /// Why the controller is not heard; empty if it is.
+    #[must_use]
+    pub fn trouble(&self) -> String {
+        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+async fn serve(listener: Listener, shared: Arc<Shared>) {
+    let Ok(connections) = listener.connections(shared.config.connections) else { return };
+    let analysis = AnalysisServer::new(AnalysisService { shared: Arc::clone(&shared) });
+    let server = Server::builder()
+        .max_concurrent_streams(64)
+        .http2_keepalive_interval(Some(Duration::from_secs(10)))
+        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
+        .serve_with_incoming(analysis.max_decoding_message_size(shared.config.message), connections);
+    let look = async {
+        loop {
+            let every = shared.assembly().every();
+            tokio::time::sleep(every).await;
+            shared.assembly().advance(clock::unix_nanos());
+        }
+    };
+    tokio::select! {
+        _ = server => {}
+        () = look => {}
+        () = roster::follow(&shared) => {}
+    }
+}

@@ -1,0 +1,39 @@
+//! Which RNICs there are, from the controller.
+
+use super::Shared;
+use crate::backoff::Backoff;
+use crate::proto::v1;
+use crate::proto::v1::mesh_client::MeshClient;
+use crate::{client, clock};
+
+/// Bytes of a roster at most.
+const ROSTER: usize = 64 << 20;
+
+/// Follows the controller's roster, again and again.
+pub(super) async fn follow(shared: &Shared) {
+    // Few analyzers wait for one controller, so that any seed spreads them.
+    let mut backoff = Backoff::new(shared.config.backoff, clock::unix_nanos());
+    loop {
+        let why = stream(shared, &mut backoff).await.err().unwrap_or_default();
+        shared.set_trouble(why);
+        tokio::time::sleep(backoff.wait()).await;
+    }
+}
+
+async fn stream(shared: &Shared, backoff: &mut Backoff) -> Result<(), String> {
+    let url = &shared.config.controller;
+    let said = |status: tonic::Status| format!("the controller says: {}", status.message());
+    let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
+    let channel = endpoint.connect().await.map_err(|_| format!("no controller answers at {url}"))?;
+    let mut client = MeshClient::new(channel).max_decoding_message_size(ROSTER);
+    let request = v1::RosterRequest { analyzer: shared.url.clone() };
+    let begun = tokio::time::timeout(client::PATIENCE, client.roster(request)).await;
+    let late = |_| "the controller does not answer in time".to_owned();
+    let mut states = begun.map_err(late)?.map_err(said)?.into_inner();
+    while let Some(state) = states.message().await.map_err(said)? {
+        backoff.worked();
+        shared.set_trouble(String::new());
+        shared.assembly().roster(&state, clock::unix_nanos());
+    }
+    Err("the controller ended the stream of rosters".to_owned())
+}

@@ -1,0 +1,92 @@
+//! The calls of the analyzer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::Shared;
+use crate::clock;
+use crate::ledger::Mark;
+use crate::proto::v1;
+use crate::proto::v1::report_request::What;
+
+/// How long a stream may take to begin, and an answer to be taken.
+const STUCK: Duration = Duration::from_secs(20);
+
+#[derive(Debug)]
+pub(super) struct AnalysisService {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[tonic::async_trait]
+impl v1::analysis_server::Analysis for AnalysisService {
+    type ReportStream = ReceiverStream<Result<v1::ReportReply, Status>>;
+
+    async fn report(
+        &self,
+        request: Request<Streaming<v1::ReportRequest>>,
+    ) -> Result<Response<Self::ReportStream>, Status> {
+        let Ok(place) = Arc::clone(&self.shared.streams).try_acquire_owned() else {
+            self.shared.assembly().counters.streams_refused += 1;
+            return Err(Status::resource_exhausted("there are as many streams as there may be; try later"));
+        };
+        let (to, from) = mpsc::channel(8);
+        let shared = Arc::clone(&self.shared);
+        tokio::spawn(async move {
+            let _place = place;
+            if let Err(status) = take(&shared, request.into_inner(), &to).await {
+                let _ = to.send_timeout(Err(status), STUCK).await;
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(from)))
+    }
+
+    async fn findings(&self, _: Request<v1::FindingsRequest>) -> Result<Response<v1::FindingsReply>, Status> {
+        Ok(Response::new(self.shared.assembly().findings()))
+    }
+
+    async fn tallies(&self, _: Request<v1::TalliesRequest>) -> Result<Response<v1::TalliesReply>, Status> {
+        Ok(Response::new(self.shared.assembly().tallies()))
+    }
+}
+
+/// A stream of windows, from its hello to its end.
+async fn take(
+    shared: &Shared,
+    mut messages: Streaming<v1::ReportRequest>,
+    to: &mpsc::Sender<Result<v1::ReportReply, Status>>,
+) -> Result<(), Status> {
+    let first = tokio::time::timeout(STUCK, messages.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("no hello came"))??;
+    let Some(v1::ReportRequest { what: Some(What::Hello(hello)) }) = first else {
+        shared.assembly().counters.streams_refused += 1;
+        return Err(Status::invalid_argument("a stream of windows begins with a hello"));
+    };
+    let settled = shared.assembly().hello(&hello.agent).map_err(Status::failed_precondition)?;
+    answer(to, settled, None).await?;
+    while let Some(message) = messages.message().await? {
+        let Some(What::Window(window)) = message.what else {
+            return Err(Status::invalid_argument("after its hello, a stream has windows only"));
+        };
+        let (settled, refusal) = shared.assembly().take(&hello.agent, &window, clock::unix_nanos());
+        answer(to, settled, refusal).await?;
+    }
+    Ok(())
+}
+
+async fn answer(
+    to: &mpsc::Sender<Result<v1::ReportReply, Status>>,
+    settled: Mark,
+    refusal: Option<String>,
+) -> Result<(), Status> {
+    let reply = v1::ReportReply {
+        epoch: settled.epoch,
+        number: settled.number,
+        refusal: refusal.unwrap_or_default(),
+    };
+    let sent = to.send_timeout(Ok(reply), STUCK).await;
+    sent.map_err(|_| Status::deadline_exceeded("answers are not taken"))
+}

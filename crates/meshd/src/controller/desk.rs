@@ -1,0 +1,328 @@
+//! The pure machine behind the services: agents with lives and leases, and what each is told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ferroce_mesh::controller::{
+    LeaseLost, Pinglist, PinglistConfig, RegisterRefusal, Registration, Registry, Rnic,
+};
+use ferroce_probe::Stamp;
+use thiserror::Error;
+
+use super::ControllerConfig;
+use crate::counters::ControllerCounters;
+
+/// Agents and what is known of them, besides their RNICs.
+#[derive(Debug)]
+pub(super) struct Desk {
+    registry: Registry,
+    pinglist: PinglistConfig,
+    rebuild_lease: Duration,
+    lives: HashMap<String, Life>,
+    /// The version at which lives that are over were forgotten.
+    pruned: u64,
+    analyzer: String,
+    /// Changes of where the analyzer is.
+    moves: u64,
+    pub(super) counters: ControllerCounters,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    epoch: u64,
+    /// The newest stream of pinglists; older ones end.
+    watch: u64,
+    /// An agent of the rebuild stays until then, without leases.
+    stays: Option<Stamp>,
+}
+
+/// Why an agent is not registered.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum Refusal {
+    #[error(transparent)]
+    Registry(#[from] RegisterRefusal),
+    #[error("epoch {epoch} of agent {agent:?} is over; epoch {known} is known")]
+    OldEpoch { agent: String, epoch: u64, known: u64 },
+}
+
+/// What each RNIC of an agent probes.
+pub(super) type Lists = BTreeMap<IpAddr, Pinglist>;
+
+impl Desk {
+    pub(super) fn new(config: &ControllerConfig, version: u64) -> Self {
+        Self {
+            registry: Registry::new(config.registry, version),
+            pinglist: config.pinglist,
+            rebuild_lease: config.rebuild_lease,
+            lives: HashMap::new(),
+            pruned: version,
+            analyzer: String::new(),
+            moves: 0,
+            counters: ControllerCounters::default(),
+        }
+    }
+
+    /// Changes with the RNICs, and with the place of the analyzer.
+    pub(super) const fn version(&self) -> u64 {
+        self.registry.version().wrapping_add(self.moves)
+    }
+
+    pub(super) fn size(&self) -> (usize, usize) {
+        self.registry.agents().fold((0, 0), |(agents, rnics), one| (agents + 1, rnics + one.rnics.len()))
+    }
+
+    /// Where windows go; empty if that is not known.
+    pub(super) fn analyzer(&self) -> &str {
+        &self.analyzer
+    }
+
+    pub(super) fn set_analyzer(&mut self, url: String) {
+        if self.analyzer != url {
+            self.analyzer = url;
+            self.moves += 1;
+        }
+    }
+
+    /// An agent with leases says which RNICs it has.
+    pub(super) fn register(
+        &mut self,
+        registration: Registration,
+        epoch: u64,
+        now: Stamp,
+    ) -> Result<(), Refusal> {
+        self.advance(now);
+        let agent = registration.agent.clone();
+        let known = self.lives.get(&agent).copied();
+        if let Some(known) = known.filter(|known| known.epoch > epoch) {
+            self.counters.old_epochs += 1;
+            return Err(Refusal::OldEpoch { agent, epoch, known: known.epoch });
+        }
+        self.enter(registration, now)?;
+        let watch = known.map_or(0, |known| known.watch);
+        self.lives.insert(agent, Life { epoch, watch, stays: None });
+        self.counters.registered += 1;
+        Ok(())
+    }
+
+    /// An agent of the rebuild says which RNICs it has.
+    pub(super) fn register_rebuild(&mut self, registration: Registration, now: Stamp) -> Result<(), Refusal> {
+        self.advance(now);
+        let agent = registration.agent.clone();
+        // Neither can take the name of an agent that has leases.
+        if let Some(known) = self.lives.get(&agent).filter(|known| known.stays.is_none()) {
+            self.counters.old_epochs += 1;
+            return Err(Refusal::OldEpoch { agent, epoch: 0, known: known.epoch });
+        }
+        self.enter(registration, now)?;
+        self.lives.insert(agent, Life { epoch: 0, watch: 0, stays: Some(now.plus(self.rebuild_lease)) });
+        self.counters.rebuild_registered += 1;
+        Ok(())
+    }
+
+    /// An agent of the rebuild was heard of.
+    pub(super) fn hear_rebuild(&mut self, agent: &str, now: Stamp) -> Result<(), LeaseLost> {
+        self.advance(now);
+        let stays = now.plus(self.rebuild_lease);
+        match self.lives.get_mut(agent).and_then(|life| life.stays.as_mut()) {
+            Some(known) => *known = stays,
+            None => return Err(self.lost(agent)),
+        }
+        self.registry.renew(agent, now)
+    }
+
+    /// An agent is still there.
+    pub(super) fn renew(&mut self, agent: &str, epoch: u64, now: Stamp) -> Result<(), LeaseLost> {
+        self.check(agent, epoch, now)?;
+        self.registry.renew(agent, now)?;
+        self.counters.renewed += 1;
+        Ok(())
+    }
+
+    /// A stream of pinglists begins, and is the agent's only one; its number.
+    pub(super) fn begin_watch(&mut self, agent: &str, epoch: u64, now: Stamp) -> Result<u64, LeaseLost> {
+        self.check(agent, epoch, now)?;
+        match self.lives.get_mut(agent) {
+            Some(life) => {
+                life.watch += 1;
+                Ok(life.watch)
+            }
+            None => Err(self.lost(agent)),
+        }
+    }
+
+    /// What the RNICs of an agent probe; none if the stream is over: no lease, another life, or a newer stream.
+    pub(super) fn lists(
+        &mut self,
+        agent: &str,
+        epoch: u64,
+        watch: u64,
+        now: Stamp,
+        hour: u64,
+    ) -> Option<Lists> {
+        self.check(agent, epoch, now).ok()?;
+        if self.lives.get(agent).is_none_or(|life| life.watch != watch) {
+            return None;
+        }
+        let roster = self.registry.roster();
+        let rnics = self.registry.rnics_of(agent)?;
+        let list = |rnic: &Rnic| Some((rnic.address, roster.pinglist(rnic.address, &self.pinglist, hour)?));
+        Some(rnics.iter().filter_map(list).collect())
+    }
+
+    /// What one RNIC probes.
+    pub(super) fn list(&mut self, address: IpAddr, hour: u64) -> Option<Pinglist> {
+        self.registry.roster().pinglist(address, &self.pinglist, hour)
+    }
+
+    /// The agent that an RNIC belongs to.
+    pub(super) fn owner(&self, address: IpAddr) -> Option<&str> {
+        self.registry.owner(address)
+    }
+
+    /// All agents, and the version of their RNICs.
+    pub(super) fn agents(&self) -> (u64, Vec<Registration>) {
+        (self.registry.version(), self.registry.agents().collect())
+    }
+
+    /// Lets time pass: leases lapse, and agents without leases stay for their time. To be called more often than
+    /// leases lapse.
+    pub(super) fn tick(&mut self, now: Stamp) {
+        let Self { registry, lives, .. } = self;
+        for (agent, _) in lives.iter().filter(|(_, life)| life.stays.is_some_and(|until| now < until)) {
+            // It has a lease of the registry, as it is renewed here before that lapses.
+            let _ = registry.renew(agent, now);
+        }
+        self.advance(now);
+    }
+
+    fn advance(&mut self, now: Stamp) {
+        let Self { registry, lives, pruned, .. } = self;
+        registry.advance(now);
+        if std::mem::replace(pruned, registry.version()) != registry.version() {
+            lives.retain(|agent, _| registry.rnics_of(agent).is_some());
+        }
+    }
+
+    fn check(&mut self, agent: &str, epoch: u64, now: Stamp) -> Result<(), LeaseLost> {
+        self.advance(now);
+        match self.lives.get(agent) {
+            Some(life) if life.epoch == epoch && life.stays.is_none() => Ok(()),
+            _ => Err(self.lost(agent)),
+        }
+    }
+
+    fn lost(&mut self, agent: &str) -> LeaseLost {
+        self.counters.leases_lost += 1;
+        // What comes back is no longer than a name.
+        LeaseLost { agent: agent.chars().take(128).collect() }
+    }
+
+    fn enter(&mut self, registration: Registration, now: Stamp) -> Result<(), RegisterRefusal> {
+        let entered = self.registry.register(registration, now);
+        if let Err(refusal) = &entered {
+            let counters = &mut self.counters;
+            *match refusal {
+                RegisterRefusal::Name { .. } => &mut counters.refused_names,
+                RegisterRefusal::NoRnic
+                | RegisterRefusal::TooManyRnics { .. }
+                | RegisterRefusal::Twice { .. } => &mut counters.refused_lists,
+                RegisterRefusal::Taken { .. } => &mut counters.refused_taken,
+                RegisterRefusal::Full { .. } => &mut counters.refused_full,
+                // Addresses, queue pairs, and what a later registry refuses.
+                _ => &mut counters.refused_rnics,
+            } += 1;
+        }
+        entered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Stamp {
+        Stamp::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn agent(name: &str, last: u8) -> Registration {
+        let rnic = Rnic {
+            address: IpAddr::from([10, 0, 0, last]),
+            qpn: 17,
+            host: name.into(),
+            tor: "t".into(),
+            device: "d".into(),
+        };
+        Registration { agent: name.into(), rnics: vec![rnic] }
+    }
+
+    fn desk() -> Desk {
+        Desk::new(&ControllerConfig::default(), 0)
+    }
+
+    #[test]
+    fn an_older_life_is_refused_and_a_newer_one_ends_the_lease_of_the_old() {
+        let mut desk = desk();
+        desk.register(agent("a", 1), 5, at(0)).unwrap();
+        desk.register(agent("a", 1), 5, at(1)).unwrap();
+        let refused = desk.register(agent("a", 1), 4, at(1)).unwrap_err();
+        assert_eq!(refused, Refusal::OldEpoch { agent: "a".into(), epoch: 4, known: 5 });
+        desk.register(agent("a", 2), 6, at(2)).unwrap();
+        assert!(desk.renew("a", 5, at(3)).is_err());
+        desk.renew("a", 6, at(3)).unwrap();
+        assert_eq!((desk.counters.old_epochs, desk.counters.leases_lost, desk.counters.renewed), (1, 1, 1));
+        // When its lease is over, any life may come.
+        desk.register(agent("a", 1), 1, at(40)).unwrap();
+    }
+
+    #[test]
+    fn the_newest_stream_of_pinglists_is_the_only_one() {
+        let mut desk = desk();
+        assert!(desk.begin_watch("a", 5, at(0)).is_err(), "it is not registered");
+        desk.register(agent("a", 1), 5, at(0)).unwrap();
+        desk.register(agent("b", 2), 5, at(0)).unwrap();
+        let first = desk.begin_watch("a", 5, at(0)).unwrap();
+        let lists = desk.lists("a", 5, first, at(1), 0).unwrap();
+        assert_eq!(lists[&IpAddr::from([10, 0, 0, 1])].below.len(), 1);
+        let second = desk.begin_watch("a", 5, at(1)).unwrap();
+        assert!(desk.lists("a", 5, first, at(1), 0).is_none());
+        assert!(desk.lists("a", 5, second, at(1), 0).is_some());
+        assert!(desk.lists("a", 5, second, at(31), 0).is_none(), "its lease is over");
+    }
+
+    #[test]
+    fn agents_of_the_rebuild_stay_longer_and_take_no_name_of_ours() {
+        let mut desk = desk();
+        desk.register(agent("ours", 1), 5, at(0)).unwrap();
+        assert!(desk.register_rebuild(agent("ours", 1), at(0)).is_err());
+        desk.register_rebuild(agent("theirs", 2), at(0)).unwrap();
+        for second in (0..590).step_by(7) {
+            desk.tick(at(second));
+        }
+        assert_eq!(desk.size(), (1, 1), "ours has lapsed, theirs stays");
+        desk.hear_rebuild("theirs", at(590)).unwrap();
+        assert!(desk.hear_rebuild("ours", at(590)).is_err());
+        for second in (590..1300).step_by(7) {
+            desk.tick(at(second));
+        }
+        assert_eq!(desk.size(), (0, 0));
+        assert!(desk.lives.is_empty());
+    }
+
+    #[test]
+    fn each_refusal_is_counted_where_it_belongs() {
+        let mut desk = desk();
+        desk.register(agent("a", 1), 1, at(0)).unwrap();
+        assert!(desk.register(agent("b", 1), 1, at(0)).is_err());
+        assert!(desk.register(agent("", 2), 1, at(0)).is_err());
+        let none = Registration { agent: "c".into(), rnics: Vec::new() };
+        assert!(desk.register(none, 1, at(0)).is_err());
+        let mut wrong = agent("d", 3);
+        wrong.rnics[0].qpn = 0;
+        assert!(desk.register(wrong, 1, at(0)).is_err());
+        let ControllerCounters { refused_taken, refused_names, refused_lists, refused_rnics, .. } =
+            desk.counters;
+        assert_eq!([refused_taken, refused_names, refused_lists, refused_rnics], [1, 1, 1, 1]);
+        assert_eq!(desk.size(), (1, 1));
+    }
+}

@@ -1,0 +1,101 @@
+//! Named counters: what a service met, by kind.
+
+use crate::proto::v1;
+
+/// Writes counters once, with their names and what they count.
+macro_rules! counters {
+    ($(#[$about:meta])* $type:ident { $($(#[$doc:meta])* $name:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $type {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl $type {
+            /// Name and value of each.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            pub(crate) fn to_message(self) -> Vec<v1::Counter> {
+                self.iter().map(|(name, count)| v1::Counter { name: name.to_owned(), count }).collect()
+            }
+        }
+    };
+}
+
+counters! {
+    /// What a controller met.
+    ControllerCounters {
+        /// Agents that were registered, or told the same again.
+        registered,
+        /// Leases that were renewed.
+        renewed,
+        /// Leases that were asked for and had lapsed, or were those of another life.
+        leases_lost,
+        /// Registrations of a life older than the one that is known.
+        old_epochs,
+        /// Registrations refused for their names.
+        refused_names,
+        /// Registrations refused for their lists of RNICs: none, too many, one twice.
+        refused_lists,
+        /// Registrations refused for an address, a GID, a queue pair or a Q_Key that cannot be.
+        refused_rnics,
+        /// Registrations refused since an RNIC belongs to another agent.
+        refused_taken,
+        /// Registrations refused since there are as many agents as there may be.
+        refused_full,
+        /// Streams of pinglists and rosters that were begun.
+        watches,
+        /// Streams that were refused, since there are as many as there may be.
+        watches_refused,
+        /// Pinglists and rosters that were sent, whole or what is new of them.
+        lists_sent,
+        /// Registrations of agents of the public rebuild.
+        rebuild_registered,
+        /// Pinglists for agents of the rebuild.
+        rebuild_pinglists,
+        /// Lines of reports of the rebuild that were taken.
+        rebuild_summaries,
+        /// Lines of reports of the rebuild that were refused.
+        rebuild_refused,
+        /// Probes of the rebuild's reports.
+        rebuild_probes,
+        /// Of these, probes that failed.
+        rebuild_failed,
+    }
+}
+
+counters! {
+    /// What an analyzer met.
+    AnalyzerCounters {
+        /// Streams of windows that were begun.
+        streams,
+        /// Streams that were refused: a wrong beginning, or too many agents.
+        streams_refused,
+        /// Windows that were kept.
+        kept,
+        /// Windows that came again, and were dropped.
+        replays,
+        /// Windows of the future, too old, or with wrong marks.
+        refused,
+        /// Messages that are no window.
+        malformed,
+        /// Windows that were left out by agents whose queues were full.
+        lost,
+        /// Windows that were kept, but came after their time was looked at.
+        too_late,
+        /// Flows whose RNIC is not one of the agent that tells of them.
+        foreign_flows,
+        /// Flows of RNICs that no agent registered.
+        unknown_flows,
+        /// Stretches of time that were looked at.
+        windows,
+        /// Of these, those that were looked at before all agents had told theirs.
+        incomplete,
+        /// Times that the wiring changed, so that all that was learnt was forgotten.
+        topologies,
+        /// RNICs that have no place in the wiring, as their names collide.
+        misplaced,
+    }
+}

@@ -1,0 +1,37 @@
+//! The services of a mesh of probes, over gRPC: a [controller](Controller), agents and an analyzer.
+//!
+//! The machines behind them are pure and in other crates: which RNIC probes which, and what is bad, in
+//! `ferroce-mesh`; probes in `ferroce-probe`. Here are the sockets, the threads and the clock.
+//!
+//! - [`Controller`]: agents register with it, and are told what to probe. It also speaks the protocol of the
+//!   public rebuild of R-Pingmesh, so that agents of that make find what to probe here.
+//! - [`Agent`]: answers probes, probes what it is told to, and reports windows.
+//! - [`AnalyzerServer`]: takes the windows of all agents, and says what is bad.
+//! - [`ledger`]: how a window is counted once and only once, whatever breaks in between.
+//!
+//! Without certificates the services listen on loopback addresses only.
+#![forbid(unsafe_code)]
+
+mod agent;
+mod analyzer;
+mod backoff;
+mod client;
+mod clock;
+mod controller;
+mod counters;
+mod histogram;
+pub mod ledger;
+mod listen;
+pub mod proto;
+mod service;
+mod window;
+
+pub use agent::{Agent, AgentConfig, AgentError, AgentRnic, AgentState};
+pub use analyzer::{AnalyzerServer, AnalyzerServerConfig, AnalyzerServerError};
+pub use backoff::{Backoff, BackoffConfig};
+pub use client::{MeshClientError, UrlError, counters, findings, tallies};
+pub use controller::{Controller, ControllerConfig};
+pub use counters::{AnalyzerCounters, ControllerCounters};
+pub use histogram::{Histogram, HistogramError};
+pub use listen::{ListenError, Listener};
+pub use window::{Flow, HostState, WindowError, WindowReport};
