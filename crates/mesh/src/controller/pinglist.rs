@@ -30,15 +30,17 @@ impl Default for PinglistConfig {
     }
 }
 
-/// An RNIC that is to be probed.
+/// An RNIC that is to be probed, or that probes are to be answered to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// The RNIC.
     pub rnic: Rnic,
     /// From one probe to the next.
     pub interval: Duration,
-    /// The UDP source ports that take turns.
+    /// The UDP source ports that take turns; none if it is not probed.
     pub ports: Vec<u16>,
+    /// The ports of probes that come from there, and of the answers to them; none if none come.
+    pub answer_ports: Vec<u16>,
 }
 
 /// What an RNIC probes.
@@ -48,6 +50,8 @@ pub struct Pinglist {
     pub below: Vec<Target>,
     /// Those of other ToRs.
     pub between: Vec<Target>,
+    /// Those of other ToRs that probe this one, and are not probed by it: the paths of answers are to be known, too.
+    pub answered: Vec<Target>,
 }
 
 /// What is new in a pinglist.
@@ -64,25 +68,35 @@ impl Roster {
     #[must_use]
     pub fn pinglist(&self, address: IpAddr, config: &PinglistConfig, hour: u64) -> Option<Pinglist> {
         let index = self.find(address)?;
-        let target = |to: usize, rate: f64, count: usize| {
+        let probers = self.probers(index);
+        let probes_us =
+            |other: usize| u32::try_from(other).is_ok_and(|other| probers.binary_search(&other).is_ok());
+        let target = |to: usize, rate: f64, count: usize, answers: usize| {
             let rnic = self.rnics()[to].clone();
-            let ports = ports(config.seed, address, rnic.address, count, hour);
-            Target { interval: interval(rate), ports, rnic }
+            let draw = |from, to, count| ports(config.seed, from, to, count, hour);
+            let (ports, answer_ports) =
+                (draw(address, rnic.address, count), draw(rnic.address, address, answers));
+            Target { interval: interval(rate), ports, answer_ports, rnic }
         };
+        let answers = |to: usize| if probes_us(to) { config.ports } else { 0 };
         let (below, between) = (self.below(index), self.between(index));
+        let probed: Vec<usize> = self.between(index).collect();
         let (each_below, each) = (share(config.below, below.len()), share(config.between, between.len()));
-        let allowed = |to| share(config.answered, self.probed_by(to) as usize);
+        let allowed = |to| share(config.answered, self.probers(to).len());
+        let only_answered =
+            probers.iter().map(|prober| *prober as usize).filter(|prober| !probed.contains(prober));
         Some(Pinglist {
-            below: below.map(|to| target(to, each_below, 1)).collect(),
-            between: between.map(|to| target(to, each.min(allowed(to)), config.ports)).collect(),
+            below: below.map(|to| target(to, each_below, 1, 1)).collect(),
+            between: between.map(|to| target(to, each.min(allowed(to)), config.ports, answers(to))).collect(),
+            answered: only_answered.map(|from| target(from, 0.0, 0, config.ports)).collect(),
         })
     }
 }
 
 impl Pinglist {
-    /// All targets.
+    /// All targets, with those that are only answered.
     pub fn targets(&self) -> impl Iterator<Item = &Target> {
-        self.below.iter().chain(&self.between)
+        self.below.iter().chain(&self.between).chain(&self.answered)
     }
 
     /// What has to be said to an agent that has the other list.
@@ -137,11 +151,17 @@ mod tests {
             sizes in proptest::collection::vec(1_u8..12, 1..40),
         ) {
             let (roster, config) = (roster(&sizes), PinglistConfig::default());
-            let mut pairs = BTreeSet::new();
+            let (mut pairs, mut sent, mut answered) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
             let (mut answers, mut below) = (HashMap::<IpAddr, f64>::new(), 0);
             for rnic in roster.rnics() {
                 let list = roster.pinglist(rnic.address, &config, 7).unwrap();
                 below += list.below.len();
+                for target in list.targets() {
+                    let (here, there) = (rnic.address, target.rnic.address);
+                    sent.extend(target.ports.iter().map(|port| (here, there, *port)));
+                    answered.extend(target.answer_ports.iter().map(|port| (there, here, *port)));
+                }
+                prop_assert!(list.answered.iter().all(|target| target.ports.is_empty()));
                 for (targets, most) in [(&list.below, config.below), (&list.between, config.between)] {
                     let rate: f64 = targets.iter().map(|target| 1.0 / target.interval.as_secs_f64()).sum();
                     prop_assert!(rate <= most * 1.001, "{rate}");
@@ -158,6 +178,7 @@ mod tests {
                     *answers.entry(target.rnic.address).or_default() += rate;
                 }
             }
+            prop_assert_eq!(sent, answered, "every path of answers is known where answers begin");
             prop_assert_eq!(pairs.len(), sizes.len() * (sizes.len() - 1));
             prop_assert_eq!(below, sizes.iter().map(|size| usize::from(*size) * (usize::from(*size) - 1)).sum::<usize>());
             for (address, rate) in answers {
@@ -198,7 +219,7 @@ mod tests {
         let roster = roster_of(320, 32);
         for index in 0..roster.rnics().len() {
             assert_eq!(roster.between(index).len(), 10);
-            assert!((9..=11).contains(&roster.probed_by(index)), "{}", roster.probed_by(index));
+            assert!((9..=11).contains(&roster.probers(index).len()), "{:?}", roster.probers(index));
         }
     }
 

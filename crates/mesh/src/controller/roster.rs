@@ -15,8 +15,8 @@ pub struct Roster {
     /// The ToR of each RNIC.
     tor_of: Vec<usize>,
     places: HashMap<IpAddr, usize>,
-    /// How many RNICs of other ToRs probe each.
-    probed_by: Vec<u32>,
+    /// Which RNICs of other ToRs probe each.
+    probers: Vec<Vec<u32>>,
 }
 
 impl Roster {
@@ -34,12 +34,12 @@ impl Roster {
             tor_of.push(tors.len() - 1);
         }
         let places = rnics.iter().enumerate().map(|(index, rnic)| (rnic.address, index)).collect();
-        let mut probed_by = vec![0; rnics.len()];
-        let mut roster = Self { rnics, tors, tor_of, places, probed_by: Vec::new() };
-        for target in (0..roster.rnics.len()).flat_map(|index| roster.between(index)) {
-            probed_by[target] += 1;
+        let mut probers = vec![Vec::new(); rnics.len()];
+        let mut roster = Self { rnics, tors, tor_of, places, probers: Vec::new() };
+        for (index, number) in (0..roster.rnics.len()).zip(0_u32..) {
+            roster.between(index).for_each(|target| probers[target].push(number));
         }
-        roster.probed_by = probed_by;
+        roster.probers = probers;
         roster
     }
 
@@ -61,9 +61,9 @@ impl Roster {
         self.places.get(&address).copied()
     }
 
-    /// How many RNICs of other ToRs probe this one.
-    pub(super) fn probed_by(&self, index: usize) -> u32 {
-        self.probed_by[index]
+    /// The RNICs of other ToRs that probe this one, in order.
+    pub(super) fn probers(&self, index: usize) -> &[u32] {
+        &self.probers[index]
     }
 
     /// The other RNICs below the same ToR.
