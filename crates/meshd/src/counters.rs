@@ -89,13 +89,17 @@ counters! {
         foreign_flows,
         /// Flows of RNICs that no agent registered.
         unknown_flows,
+        /// Paths that agents traced.
+        traces,
+        /// Traces of RNICs that are not those of the agent, or not known, or beyond those that are kept.
+        foreign_traces,
         /// Stretches of time that were looked at.
         windows,
         /// Of these, those that were looked at before all agents had told theirs.
         incomplete,
         /// Times that the wiring changed, so that all that was learnt was forgotten.
         topologies,
-        /// RNICs that have no place in the wiring, as their names collide.
+        /// RNICs that have no place in the wiring: their names collide, or the topology file lacks their ToR.
         misplaced,
     }
 }

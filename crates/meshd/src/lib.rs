@@ -24,6 +24,7 @@ pub mod ledger;
 mod listen;
 pub mod proto;
 mod service;
+mod trace;
 mod window;
 
 pub use agent::{Agent, AgentConfig, AgentError, AgentRnic, AgentState};
@@ -34,4 +35,5 @@ pub use controller::{Controller, ControllerConfig};
 pub use counters::{AnalyzerCounters, ControllerCounters};
 pub use histogram::{Histogram, HistogramError};
 pub use listen::{ListenError, Listener};
+pub use trace::TraceReport;
 pub use window::{Flow, HostState, WindowError, WindowReport};

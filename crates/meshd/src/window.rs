@@ -10,6 +10,7 @@ use crate::clock;
 use crate::histogram::{Histogram, HistogramError};
 use crate::ledger::Mark;
 use crate::proto::v1;
+use crate::trace::{TRACES, TraceReport};
 
 /// Flows of one window at most.
 pub(crate) const FLOWS: usize = 16_384;
@@ -55,6 +56,8 @@ pub struct WindowReport {
     pub host: HostState,
     /// Probes of flows beyond those that one window tells.
     pub untold: u64,
+    /// Paths that were traced meanwhile.
+    pub traces: Vec<TraceReport>,
 }
 
 /// Why a message is no window.
@@ -64,6 +67,22 @@ pub enum WindowError {
     /// Too many flows.
     #[error("the window has {has} flows, and may have {most}")]
     Flows {
+        /// How many there are.
+        has: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Too many traces.
+    #[error("the window has {has} traces, and may have {most}")]
+    Traces {
+        /// How many there are.
+        has: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// Too many routers.
+    #[error("a path of {has} routers, and there may be {most}")]
+    Routers {
         /// How many there are.
         has: usize,
         /// How many there may be.
@@ -111,6 +130,9 @@ impl WindowReport {
         if message.flows.len() > FLOWS {
             return Err(WindowError::Flows { has: message.flows.len(), most: FLOWS });
         }
+        if message.traces.len() > TRACES {
+            return Err(WindowError::Traces { has: message.traces.len(), most: TRACES });
+        }
         let host = message.host.unwrap_or_default();
         Ok(Self {
             start: message.start_unix_ns,
@@ -122,6 +144,7 @@ impl WindowReport {
                 receive_drops: host.receive_drops,
             },
             untold: message.untold,
+            traces: message.traces.iter().map(TraceReport::from_message).collect::<Result<_, _>>()?,
         })
     }
 
@@ -148,6 +171,7 @@ impl WindowReport {
                 receive_drops: self.host.receive_drops,
             }),
             untold: self.untold,
+            traces: self.traces.iter().take(TRACES).map(TraceReport::to_message).collect(),
         }
     }
 }
@@ -197,14 +221,14 @@ fn flow(message: &v1::Flow) -> Result<Flow, WindowError> {
     })
 }
 
-fn address(bytes: &[u8]) -> Result<IpAddr, WindowError> {
+pub(crate) fn address(bytes: &[u8]) -> Result<IpAddr, WindowError> {
     let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     let sixteen = || <[u8; 16]>::try_from(bytes).map(IpAddr::from);
     let address = four.or_else(|_| sixteen()).map_err(|_| WindowError::Address { bytes: bytes.len() })?;
     Ok(address.to_canonical())
 }
 
-fn bytes(address: IpAddr) -> Vec<u8> {
+pub(crate) fn bytes(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),
@@ -226,6 +250,7 @@ mod tests {
             flows: vec![Flow { from, to, port: 50_000, reply_port: 50_001, outcomes, round_trips }],
             host: HostState { stalls: 1, longest: Duration::from_millis(60), receive_drops: 3 },
             untold: 4,
+            traces: Vec::new(),
         }
     }
 

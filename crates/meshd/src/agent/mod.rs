@@ -10,6 +10,7 @@ mod schedule;
 mod session;
 mod state;
 mod tally;
+mod tracing;
 
 use std::io;
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use ferroce_mesh::agent::TracePlanConfig;
 use ferroce_probe::net::{ProbeEndError, ProberEnd, ResponderEnd};
 use ferroce_probe::{ProberConfig, ResponderConfig};
 use ferroce_verbs::Context;
@@ -62,6 +64,8 @@ pub struct AgentConfig {
     pub prober: ProberConfig,
     /// How probes are answered.
     pub responder: ResponderConfig,
+    /// How often paths are traced.
+    pub traces: TracePlanConfig,
 }
 
 impl AgentConfig {
@@ -77,6 +81,7 @@ impl AgentConfig {
             backoff: BackoffConfig::default(),
             prober: ProberConfig::default(),
             responder: ResponderConfig::default(),
+            traces: TracePlanConfig::default(),
         }
     }
 }

@@ -9,6 +9,7 @@ use ferroce_verbs::time::park;
 use super::AgentRnic;
 use super::schedule::Schedule;
 use super::state::Shared;
+use super::tracing::Tracing;
 use crate::backoff::Backoff;
 use crate::clock;
 
@@ -49,6 +50,7 @@ pub(super) fn probe(shared: &Shared, place: usize, first: ProberEnd) {
     let mut prober = Some(first);
     let mut backoff = Backoff::new(shared.config.backoff, shared.seed ^ !(place as u64));
     let mut schedule = Schedule::default();
+    let mut tracing = Tracing::new(shared.config.traces);
     let mut known = None;
     while !shared.is_stopped() {
         let Some(end) = &mut prober else {
@@ -60,10 +62,18 @@ pub(super) fn probe(shared: &Shared, place: usize, first: ProberEnd) {
         let changes = shared.changes();
         if known != Some(changes) {
             known = Some(changes);
-            schedule.set(shared.wanted(place), shared.config.rate, end.now());
+            let wanted = shared.wanted(place);
+            tracing.set(wanted.clone());
+            schedule.set(wanted, shared.config.rate, end.now());
         }
-        if turn(shared, place, end, &mut schedule).is_err() {
+        let turned = turn(shared, place, end, &mut schedule);
+        if turned.and_then(|()| tracing.turn(shared, place, end)).is_err() {
             prober = None;
+            tracing = Tracing::new(shared.config.traces);
+            known = None;
+            continue;
+        }
+        if tracing.is_busy() {
             continue;
         }
         let look = end.now().plus(LOOK);

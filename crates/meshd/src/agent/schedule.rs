@@ -18,7 +18,10 @@ pub(super) type Wanted = BTreeMap<IpAddr, Pair>;
 pub(super) struct Pair {
     pub(super) qpn: u32,
     pub(super) interval: Duration,
+    /// None if it is not probed.
     pub(super) ports: Vec<u16>,
+    /// Those of probes that come from there.
+    pub(super) answer_ports: Vec<u16>,
 }
 
 /// Probes in the order of their times.
@@ -35,7 +38,8 @@ pub(super) struct Schedule {
 impl Schedule {
     /// From now on, this is probed. Pairs that stay keep their time, so that a change of others moves nothing.
     pub(super) fn set(&mut self, wanted: Wanted, rate: u32, now: Stamp) {
-        let wanted = bounded(wanted, rate);
+        let mut wanted = bounded(wanted, rate);
+        wanted.retain(|_, pair| !pair.ports.is_empty());
         let old = std::mem::replace(&mut self.wanted, wanted);
         let stays = |address: &IpAddr| {
             old.get(address).map(|pair| pair.interval) == self.wanted.get(address).map(|pair| pair.interval)
@@ -79,7 +83,11 @@ fn bounded(mut wanted: Wanted, rate: u32) -> Wanted {
         wanted.pop_last();
     }
     let least = Duration::from_micros(100);
-    let asked: f64 = wanted.values().map(|pair| 1.0 / pair.interval.max(least).as_secs_f64()).sum();
+    let asked: f64 = wanted
+        .values()
+        .filter(|pair| !pair.ports.is_empty())
+        .map(|pair| 1.0 / pair.interval.max(least).as_secs_f64())
+        .sum();
     let stretch = (asked / f64::from(rate.max(1))).max(1.0);
     for pair in wanted.values_mut() {
         pair.interval = pair.interval.max(least).mul_f64(stretch);
@@ -95,7 +103,12 @@ mod tests {
 
     fn pairs(count: u8, millis: u64) -> Wanted {
         let pair = |last| {
-            let pair = Pair { qpn: 5, interval: Duration::from_millis(millis), ports: vec![50_000, 50_001] };
+            let pair = Pair {
+                qpn: 5,
+                interval: Duration::from_millis(millis),
+                ports: vec![50_000, 50_001],
+                answer_ports: vec![],
+            };
             (IpAddr::from([10, 0, 0, last]), pair)
         };
         (0..count).map(pair).collect()

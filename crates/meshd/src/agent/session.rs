@@ -174,16 +174,22 @@ fn take_list(shared: &Shared, list: Result<Option<v1::Pinglist>, Status>) -> Res
         for target in &list.set {
             let Some((from, to)) = ends(&target.from, &target.to) else { continue };
             let Some(wanted) = all.get_mut(&from).filter(|wanted| wanted.len() < PAIRS) else { continue };
-            let ports = target.ports.iter().filter_map(|port| u16::try_from(*port).ok()).take(PORTS);
-            let ports: Vec<u16> = ports.filter(|port| *port != 0).collect();
+            let ports = ports(&target.ports);
+            let answer_ports = self::ports(&target.answer_ports);
             // Packets with another key would reach nothing, and some queue pairs are no responder's.
             if target.qkey == QKEY.0 && (2..1 << 24).contains(&target.qpn) && from != to {
                 let interval = Duration::from_nanos(target.interval_ns);
-                wanted.insert(to, Pair { qpn: target.qpn, interval, ports });
+                wanted.insert(to, Pair { qpn: target.qpn, interval, ports, answer_ports });
             }
         }
     });
     Ok(())
+}
+
+/// Those that are ports.
+fn ports(told: &[u32]) -> Vec<u16> {
+    let ports = told.iter().filter_map(|port| u16::try_from(*port).ok()).take(PORTS);
+    ports.filter(|port| *port != 0).collect()
 }
 
 fn ends(from: &str, to: &str) -> Option<(IpAddr, IpAddr)> {

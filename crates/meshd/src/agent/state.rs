@@ -41,6 +41,10 @@ pub struct AgentState {
     pub refusal: String,
     /// Probes that were not sent: the card was busy, or gave no port.
     pub unsent: u64,
+    /// Paths that were traced.
+    pub traces: u64,
+    /// Paths that could not be traced: no packet can leave from their ports.
+    pub untraced: u64,
     /// Times that a queue pair broke and was made anew.
     pub reopened: u64,
     /// How all probes of all windows ended, also of those that wait.
@@ -136,7 +140,8 @@ impl Shared {
         let mut all: BTreeMap<_, _> =
             self.rnics.iter().zip(&self.wanted).map(|(rnic, wanted)| (rnic.address, lock(wanted))).collect();
         change(&mut all);
-        let targets = all.values().map(|wanted| wanted.len()).sum();
+        let is_probed = |pair: &&super::schedule::Pair| !pair.ports.is_empty();
+        let targets = all.values().map(|wanted| wanted.values().filter(is_probed).count()).sum();
         drop(all);
         self.changes.fetch_add(1, Ordering::Release);
         self.change(|state| state.targets = targets);

@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_mesh::Outcomes;
+use ferroce_probe::paths;
 use ferroce_probe::{Outcome, Report};
 
 use crate::histogram::Histogram;
+use crate::trace::{TRACES, TraceReport};
 use crate::window::{FLOWS, Flow, HostState, WindowReport};
 
 /// Round trips after which it is known what is usual on a path.
@@ -31,6 +33,7 @@ pub(super) struct Tally {
     untold: u64,
     /// What the cards had dropped when the window began.
     drops: u64,
+    traces: HashMap<Path, paths::Path>,
 }
 
 /// What is usual on a path.
@@ -54,6 +57,7 @@ impl Tally {
             host: HostState::default(),
             untold: 0,
             drops: 0,
+            traces: HashMap::new(),
         }
     }
 
@@ -94,6 +98,13 @@ impl Tally {
         }
     }
 
+    /// A path was traced. Beyond so many in a window, the rest is traced again before long.
+    pub(super) fn traced(&mut self, from: IpAddr, to: IpAddr, port: u16, path: paths::Path) {
+        if self.traces.len() < TRACES || self.traces.contains_key(&(from, to, port)) {
+            self.traces.insert((from, to, port), path);
+        }
+    }
+
     /// Our own host stood still for so long.
     pub(super) fn stalled(&mut self, time: Duration) {
         self.host.stalls += 1;
@@ -115,7 +126,9 @@ impl Tally {
         let mut host = std::mem::take(&mut self.host);
         host.receive_drops = drops.saturating_sub(std::mem::replace(&mut self.drops, drops));
         let start = std::mem::replace(&mut self.start, now).min(now);
-        WindowReport { start, end: now, flows, host, untold: std::mem::take(&mut self.untold) }
+        let traces = std::mem::take(&mut self.traces).into_iter();
+        let traces = traces.map(|((from, to, port), path)| TraceReport { from, to, port, path }).collect();
+        WindowReport { start, end: now, flows, host, untold: std::mem::take(&mut self.untold), traces }
     }
 }
 

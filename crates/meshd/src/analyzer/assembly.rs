@@ -4,7 +4,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ferroce_mesh::{Analyzer, FlowKey, HostReport, Observation, Outcomes, Paths, Window};
+use ferroce_mesh::{
+    Analyzer, FlowKey, HostReport, Observation, Outcomes, Paths, TopologyBuilder, Window, WiringError,
+};
+use ferroce_probe::paths::Path;
 
 use super::AnalyzerServerConfig;
 use super::verdicts::Verdicts;
@@ -13,6 +16,7 @@ use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::{Inbox, Mark, Taken};
 use crate::proto::v1;
+use crate::trace::TraceReport;
 use crate::window::{HostState, WindowReport, named};
 
 /// From, to, port, port of answers.
@@ -24,7 +28,11 @@ pub(super) struct Assembly {
     /// How long a window is; 0 until the controller says it.
     length: u64,
     live: BTreeSet<String>,
+    /// The switches of the topology file.
+    switches: Option<TopologyBuilder>,
     wiring: Wiring,
+    /// The newest trace of each tuple: another wiring is to know them, too.
+    traces: HashMap<(IpAddr, IpAddr, u16), Path>,
     /// When the queue pair of an RNIC became another one.
     changed: HashMap<IpAddr, u64>,
     agents: BTreeMap<String, Reporter>,
@@ -56,9 +64,12 @@ struct Slot {
 }
 
 impl Assembly {
-    pub(super) fn new(config: &AnalyzerServerConfig) -> Self {
-        Self {
+    pub(super) fn new(config: &AnalyzerServerConfig) -> Result<Self, WiringError> {
+        let switches = config.topology.as_deref().map(TopologyBuilder::read).transpose()?;
+        Ok(Self {
             config: config.clone(),
+            switches,
+            traces: HashMap::new(),
             length: 0,
             live: BTreeSet::new(),
             wiring: Wiring::default(),
@@ -70,7 +81,7 @@ impl Assembly {
             verdicts: None,
             over: VecDeque::new(),
             counters: AnalyzerCounters::default(),
-        }
+        })
     }
 
     /// How often to let time pass.
@@ -100,12 +111,18 @@ impl Assembly {
             self.wiring.members.extend(members);
             return;
         }
-        let (wiring, topology) = Wiring::new(members);
+        let (wiring, topology) = Wiring::new(members, self.switches.as_ref());
         self.counters.misplaced += wiring.misplaced;
         self.counters.topologies += 1;
         self.changed.retain(|address, _| wiring.members.contains_key(address));
         self.wiring = wiring;
-        self.verdicts = Some(Verdicts::new(Analyzer::new(Paths::new(topology), self.config.analyzer)));
+        let mut paths = Paths::new(topology);
+        for ((from, to, port), path) in &self.traces {
+            if let Some(tuple) = self.wiring.tuple(*from, *to, *port) {
+                paths.trace(tuple, path);
+            }
+        }
+        self.verdicts = Some(Verdicts::new(Analyzer::new(paths, self.config.analyzer)));
     }
 
     /// An agent begins a stream: how far its windows are settled.
@@ -171,6 +188,9 @@ impl Assembly {
                 *sum = sum.saturating_add(count);
             }
         }
+        for trace in &window.traces {
+            self.trace(agent, trace);
+        }
         // A window belongs to the slot that its last moment is in.
         let Some(number) = window.end.saturating_sub(1).checked_div(self.length) else { return };
         if number < self.closed {
@@ -203,6 +223,24 @@ impl Assembly {
             state.longest = state.longest.max(window.host.longest);
             state.receive_drops = state.receive_drops.saturating_add(window.host.receive_drops);
         }
+    }
+
+    /// An agent has traced a path of its own packets.
+    fn trace(&mut self, agent: &str, trace: &TraceReport) {
+        let TraceReport { from, to, port, path } = trace;
+        let is_theirs =
+            from != to && self.wiring.members.get(from).is_some_and(|member| member.agent == agent);
+        let key = (*from, *to, *port);
+        let is_full = self.traces.len() >= self.config.flows && !self.traces.contains_key(&key);
+        let Some(tuple) = self.wiring.tuple(*from, *to, *port).filter(|_| is_theirs && !is_full) else {
+            self.counters.foreign_traces += 1;
+            return;
+        };
+        self.counters.traces += 1;
+        if let Some(verdicts) = &mut self.verdicts {
+            verdicts.trace(tuple, path);
+        }
+        self.traces.insert(key, path.clone());
     }
 
     /// Lets time pass: slots that are complete, or have waited long enough, are looked at in order.

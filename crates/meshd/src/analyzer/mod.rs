@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ferroce_mesh::AnalyzerConfig;
+use ferroce_mesh::{AnalyzerConfig, WiringError};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 use tonic::transport::Server;
@@ -50,6 +50,8 @@ pub struct AnalyzerServerConfig {
     pub message: usize,
     /// How long to wait before the controller is tried again.
     pub backoff: BackoffConfig,
+    /// A topology file: which switches there are. Without one, all that is above ToRs is one fabric.
+    pub topology: Option<String>,
 }
 
 impl AnalyzerServerConfig {
@@ -67,6 +69,7 @@ impl AnalyzerServerConfig {
             streams: 70_000,
             message: 8 << 20,
             backoff: BackoffConfig::default(),
+            topology: None,
         }
     }
 }
@@ -78,6 +81,9 @@ pub enum AnalyzerServerError {
     /// The address of the controller is none.
     #[error("it is not known where the controller is")]
     Controller(#[from] UrlError),
+    /// The topology file is none.
+    #[error("the topology file cannot be used")]
+    Topology(#[from] WiringError),
     /// The system gives no thread.
     #[error("cannot start the thread of the analyzer")]
     Thread(#[from] io::Error),
@@ -117,14 +123,14 @@ impl AnalyzerServer {
     /// Takes windows on this socket, and tells the controller that agents find it there.
     ///
     /// # Errors
-    /// The controller's address is none, or the system gives no thread. That the controller is not there is no
+    /// The controller's address or the topology file is none, or the system gives no thread. That the controller is not there is no
     /// error: it is looked for until it is.
     pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
         let config = AnalyzerServerConfig { controller: client::normal(&config.controller)?, ..config };
         let address = listener.address();
         let shared = Arc::new(Shared {
             url: client::normal(&address.to_string())?,
-            assembly: Mutex::new(Assembly::new(&config)),
+            assembly: Mutex::new(Assembly::new(&config)?),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::default(),
             config,

@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 
-use ferroce_mesh::{Analyzer, Finding, Verdict, Window};
+use ferroce_mesh::{Analyzer, Finding, Tuple, Verdict, Window};
+use ferroce_probe::paths::Path;
 
 use crate::proto::v1;
 
@@ -30,6 +31,11 @@ impl Verdicts {
     /// What is bad.
     pub(super) fn open(&self) -> &[v1::Finding] {
         &self.open
+    }
+
+    /// The packets of a tuple took this path.
+    pub(super) fn trace(&mut self, tuple: Tuple, path: &Path) {
+        self.analyzer.paths_mut().trace(tuple, path);
     }
 
     /// Takes a window from `start` to `end`, and tells what is over with it.

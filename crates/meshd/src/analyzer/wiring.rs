@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use ferroce_mesh::{HostId, RnicId, Tier, Topology};
+use ferroce_mesh::{HostId, RnicId, Tier, Topology, TopologyBuilder, Tuple};
 
 use crate::proto::v1;
 
@@ -36,23 +36,18 @@ pub(super) struct Wiring {
     pub(super) members: BTreeMap<IpAddr, Member>,
     pub(super) rnics: HashMap<IpAddr, RnicId>,
     hosts: HashMap<String, HostId>,
-    /// RNICs whose names collide with others.
+    /// RNICs whose names collide with others, or whose ToR is not in the topology file.
     pub(super) misplaced: u64,
 }
 
 impl Wiring {
-    /// The wiring of these RNICs.
-    pub(super) fn new(members: BTreeMap<IpAddr, Member>) -> (Self, Topology) {
-        let mut builder = Topology::builder();
+    /// The wiring of these RNICs, below the switches of a topology file if there is one.
+    pub(super) fn new(
+        members: BTreeMap<IpAddr, Member>,
+        switches: Option<&TopologyBuilder>,
+    ) -> (Self, Topology) {
+        let mut builder = switches.cloned().unwrap_or_else(|| described_by_agents(&members));
         let mut misplaced = 0;
-        let tors: BTreeSet<&str> = members.values().map(|member| member.tor.as_str()).collect();
-        let has_fabric = builder.switch(FABRIC, Tier::Aggregation, []).is_ok();
-        for tor in tors {
-            if builder.switch(tor, Tier::Tor, []).is_ok() && has_fabric {
-                // Both are there, and no cable was between them.
-                let _ = builder.cable(tor, FABRIC);
-            }
-        }
         let (mut rnics, mut hosts) = (HashMap::new(), HashMap::new());
         for (address, member) in &members {
             match builder.rnic(&address.to_string(), *address, &member.host, &member.tor) {
@@ -75,7 +70,26 @@ impl Wiring {
         })
     }
 
+    /// A tuple of these addresses; none if an RNIC is not in it.
+    pub(super) fn tuple(&self, from: IpAddr, to: IpAddr, port: u16) -> Option<Tuple> {
+        Some(Tuple { from: *self.rnics.get(&from)?, to: *self.rnics.get(&to)?, port })
+    }
+
     pub(super) fn host(&self, name: &str) -> Option<HostId> {
         self.hosts.get(name).copied()
     }
+}
+
+/// ToRs as agents name them, below one fabric.
+fn described_by_agents(members: &BTreeMap<IpAddr, Member>) -> TopologyBuilder {
+    let mut builder = Topology::builder();
+    let tors: BTreeSet<&str> = members.values().map(|member| member.tor.as_str()).collect();
+    let has_fabric = builder.switch(FABRIC, Tier::Aggregation, []).is_ok();
+    for tor in tors {
+        if builder.switch(tor, Tier::Tor, []).is_ok() && has_fabric {
+            // Both are there, and no cable was between them.
+            let _ = builder.cable(tor, FABRIC);
+        }
+    }
+    builder
 }

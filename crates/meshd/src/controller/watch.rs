@@ -150,6 +150,7 @@ fn target_message(from: &str, target: &Target) -> v1::Target {
         qkey: QKEY.0,
         interval_ns: clock::nanos(target.interval),
         ports: target.ports.iter().map(|port| u32::from(*port)).collect(),
+        answer_ports: target.answer_ports.iter().map(|port| u32::from(*port)).collect(),
     }
 }
 

@@ -28,7 +28,7 @@ fn roster(agents: &[(u8, &str, u32)]) -> v1::RosterState {
 }
 
 fn assembly(agents: &[(u8, &str, u32)]) -> Assembly {
-    let mut assembly = Assembly::new(&AnalyzerServerConfig::new("127.0.0.1:1"));
+    let mut assembly = Assembly::new(&AnalyzerServerConfig::new("127.0.0.1:1")).unwrap();
     assembly.roster(&roster(agents), ZERO);
     for (last, ..) in agents {
         assembly.hello(&format!("a{last}")).unwrap();
