@@ -8,6 +8,7 @@ mod devices;
 mod env;
 mod interrupt;
 mod man;
+mod mesh;
 mod mesh_perf;
 mod output;
 mod perf;
@@ -66,6 +67,7 @@ commands! {
     MeshPerf => mesh_perf,
     Ping => ping,
     Probe => probe,
+    Mesh => mesh,
     Secret => secret,
     Run => run,
     Env => env,
@@ -84,6 +86,7 @@ Where to begin:
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce mesh-perf --members 4        how fast everybody is to everybody
   ferroce ping 127.0.0.1 --count 10    round trips and loss, to a `ferroce probe responder`
+  ferroce mesh findings                which card, switch or link is bad, by the probes of all agents
   ferroce secret --file mesh.secret    what the members of a mesh know each other by
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame

@@ -192,8 +192,10 @@ mod tests {
         ) {
             let found = u64::try_from(of(&times).percentile(part).unwrap().as_nanos()).unwrap();
             times.sort_unstable();
-            let rank = (times.len() as f64 * part).ceil().max(1.0) as usize;
-            let exact = times[rank - 1];
+            // The first of which no fewer than this part are no longer.
+            let all = f64::from(u32::try_from(times.len()).unwrap());
+            let place = (1..=times.len()).find(|rank| f64::from(u32::try_from(*rank).unwrap()) >= all * part);
+            let exact = times[place.unwrap() - 1];
             prop_assert!(found >= exact && found - exact <= exact / 16, "{found} for {exact}");
         }
     }

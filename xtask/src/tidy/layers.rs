@@ -25,6 +25,7 @@ pub(super) const ORDER: &[&str] = &[
     "trace",
     "probe",
     "mesh",
+    "meshd",
     "ferroce",
     "abi",
     "cli",
@@ -43,7 +44,7 @@ struct Outsider {
 const OUTSIDERS: &[Outsider] = &[
     Outsider {
         packages: RUNTIMES,
-        allowed: &["endpoint", "broker", "trace", "probe", "ferroce", "abi", "cli"],
+        allowed: &["endpoint", "broker", "trace", "probe", "meshd", "ferroce", "abi", "cli"],
         why: "the layers below endpoint run without an async runtime",
     },
     Outsider {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ferroce_probe::net::{ProbeEndError, ProberEnd, ResponderEnd};
 use ferroce_probe::{ProbeEvent, Stamp};
 use ferroce_verbs::time::park;
+use ferroce_verbs::{CreateError, PortRefusal, RouteError};
 
 use super::AgentRnic;
 use super::schedule::Schedule;
@@ -90,12 +91,19 @@ fn turn(
     prober: &mut ProberEnd,
     schedule: &mut Schedule,
 ) -> Result<(), ProbeEndError> {
-    let mut unsent = 0;
     while let Some((target, port)) = schedule.next(prober.now(), prober.pace()) {
-        unsent += u64::from(prober.probe(target, port).is_err());
-    }
-    if unsent > 0 {
-        shared.change(|state| state.unsent += unsent);
+        let mut sent = prober.probe(target, port);
+        if sent.as_ref().is_err_and(has_one_port) {
+            // The window says which port it was; only the choice of the way is lost.
+            sent = prober.probe(target, None);
+            shared.change(|state| state.unsteered += u64::from(sent.is_ok()));
+        }
+        if let Err(error) = sent {
+            shared.change(|state| {
+                state.unsent += 1;
+                state.unsent_trouble = chain(&error);
+            });
+        }
     }
     let turned = prober.turn();
     let from = shared.rnics[place].address;
@@ -105,6 +113,23 @@ fn turn(
         }
     }
     turned
+}
+
+/// Whether packets to this target have one port: it is on this machine, where any other port could be a stranger's.
+const fn has_one_port(error: &ProbeEndError) -> bool {
+    matches!(
+        error,
+        ProbeEndError::Port {
+            error: CreateError::Address(RouteError::SourcePort { why: PortRefusal::Fixed { .. }, .. }),
+            ..
+        }
+    )
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn note_stall(shared: &Shared, due: Stamp) {

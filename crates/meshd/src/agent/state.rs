@@ -41,6 +41,10 @@ pub struct AgentState {
     pub refusal: String,
     /// Probes that were not sent: the card was busy, or gave no port.
     pub unsent: u64,
+    /// Why the latest of them was not.
+    pub unsent_trouble: String,
+    /// Probes that left from another port than was asked for, since packets to hosts on this machine have one.
+    pub unsteered: u64,
     /// Paths that were traced.
     pub traces: u64,
     /// Paths that could not be traced: no packet can leave from their ports.

@@ -162,3 +162,86 @@ fn another_length_of_windows_begins_anew() {
     assembly.advance(ZERO + 100 * LENGTH);
     assert_eq!(assembly.counters.kept, 2, "a length of nothing divides nothing");
 }
+
+/// Two ToRs below two aggregations; probes of port 50000 go by the first, those of 50001 by the second.
+fn switches() -> String {
+    let switch = |name: &str, tier: &str, last: u8, above: &str| {
+        format!(
+            "[[switch]]\nname = \"{name}\"\ntier = \"{tier}\"\naddresses = [\"10.9.0.{last}\"]\nabove = [{above}]\n"
+        )
+    };
+    let both = "\"g1\", \"g2\"";
+    switch("t1", "tor", 1, both)
+        + &switch("t2", "tor", 2, both)
+        + &switch("g1", "aggregation", 3, "")
+        + &switch("g2", "aggregation", 4, "")
+}
+
+/// The path of probes, or that of their answers, from one agent to another.
+fn trace(from: u8, to: u8, port: u16) -> TraceReport {
+    let tor = |last: u8| if last <= 2 { 1 } else { 2 };
+    let by = if port == 50_000 { 3 } else { 4 };
+    let mut routers = vec![tor(from)];
+    if tor(from) != tor(to) {
+        routers.extend([by, tor(to)]);
+    }
+    let routers = routers.into_iter().map(|last| Some(IpAddr::from([10, 9, 0, last]))).collect();
+    TraceReport { from: address(from), to: address(to), port, path: Path { routers, reaches: true } }
+}
+
+#[test]
+fn a_link_that_loses_packets_is_named_by_topology_file_and_traces() {
+    let config =
+        AnalyzerServerConfig { topology: Some(switches()), ..AnalyzerServerConfig::new("127.0.0.1:1") };
+    let mut assembly = Assembly::new(&config).unwrap();
+    let agents = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4, "t2", 5)];
+    assembly.roster(&roster(&agents), ZERO);
+    for (last, ..) in agents {
+        assembly.hello(&format!("a{last}")).unwrap();
+    }
+    let is_below = |one: u8, other: u8| (one <= 2) == (other <= 2);
+    for number in 1..=4 {
+        for from in 1..=4_u8 {
+            let others = || (1..=4_u8).filter(|to| *to != from);
+            let mut message = window(from, number, &[]);
+            for (to, port) in others().flat_map(|to| [(to, 50_000), (to, 50_001)]) {
+                // The link from t1 to g1 loses a tenth: on the way there, and on the way back.
+                let there = from <= 2 && !is_below(from, to) && port == 50_000;
+                let back = from > 2 && !is_below(from, to) && port == 50_000;
+                let (time_out, ack1_lost) = (if there { 10 } else { 0 }, if back { 10 } else { 0 });
+                let outcomes = Outcomes { ok: 100 - time_out - ack1_lost, time_out, ack1_lost, ..ok(0) };
+                let (from, to) = (address(from), address(to));
+                let round_trips = Histogram::default();
+                let flow = Flow { from, to, port, reply_port: port, outcomes, round_trips };
+                let report = WindowReport { flows: vec![flow], ..WindowReport::default() };
+                message.flows.extend(report.to_message(Mark::default()).flows);
+            }
+            let traces = others().flat_map(|to| [50_000, 50_001].map(|port| trace(from, to, port)));
+            message.traces = traces.map(|trace| trace.to_message()).collect();
+            let (_, refusal) = assembly.take(&format!("a{from}"), &message, ZERO + number * LENGTH);
+            assert_eq!(refusal, None);
+        }
+        assembly.advance(ZERO + number * LENGTH);
+    }
+    let findings = assembly.findings();
+    let named: Vec<_> = findings.open.iter().map(|finding| finding.suspects.clone()).collect();
+    // Whatever crosses the one link crosses the other, too: with two ToRs they cannot be told apart.
+    assert_eq!(named, [["link t1 -> g1", "link g1 -> t2"]], "{findings:?}");
+    assert_eq!((assembly.counters.traces, assembly.counters.foreign_traces), (4 * 4 * 6, 0));
+    // One agent more is another wiring: the traces are known there, too, but not those of RNICs of others.
+    let five = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4, "t2", 5), (5, "t9", 5)];
+    assembly.roster(&roster(&five), ZERO + 5 * LENGTH);
+    assert_eq!((assembly.traces.len(), assembly.counters.misplaced), (24, 1), "t9 is not in the file");
+    let mut foreign = window(1, 5, &[]);
+    foreign.traces = vec![trace(2, 3, 50_000).to_message(), trace(1, 9, 50_000).to_message()];
+    assembly.take("a1", &foreign, ZERO + 5 * LENGTH);
+    assert_eq!(assembly.counters.foreign_traces, 2);
+}
+
+#[test]
+fn a_topology_file_that_is_none_is_refused_with_its_line() {
+    let topology = Some(switches().replace("\"g2\"\ntier = \"aggregation\"", "\"g2\"\ntier = \"tor\""));
+    let config = AnalyzerServerConfig { topology, ..AnalyzerServerConfig::new("127.0.0.1:1") };
+    let error = Assembly::new(&config).unwrap_err().to_string();
+    assert!(error.starts_with("line 1: the cable from t1 to g2 makes a circle"), "{error}");
+}

@@ -1,0 +1,91 @@
+//! `ferroce mesh agent`.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ferroce_meshd::{Agent, AgentConfig, AgentRnic, AgentState};
+
+use super::{AFTER_LONG_HELP, CONTROLLER, count, host, say, tell};
+use crate::{interrupt, probe};
+
+/// Answer probes, probe what the controller says, and report to the analyzer, until Ctrl-C
+///
+/// Probes are those of `ferroce ping`. While the controller is away, it probes what it probed last; while the
+/// analyzer is away, it keeps the windows of an hour.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER_LONG_HELP)]
+pub(super) struct Args {
+    /// The address of the RNIC to probe with
+    #[arg(long, value_name = "ADDRESS")]
+    address: IpAddr,
+
+    /// The ToR that the RNIC hangs on, by any name that is the same for all its RNICs
+    #[arg(long, value_name = "NAME")]
+    tor: String,
+
+    /// Where the controller is
+    #[arg(long, value_name = "URL", default_value = CONTROLLER)]
+    controller: String,
+
+    /// The name of the agent, which no other one has, instead of the host's with the address
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// The name of the host, instead of that which the system has
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+
+    /// Probes in a second at most, whatever the controller says
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+}
+
+/// How long the end waits for the analyzer to take the last windows.
+const FLUSH: Duration = Duration::from_secs(2);
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::listen()?;
+    let address = args.address;
+    let host = args.host.clone().map_or_else(host, Ok)?;
+    let name = args.name.clone().unwrap_or_else(|| format!("{host}-{address}"));
+    let context = probe::open(address)?;
+    let device = context.query().name;
+    let config = AgentConfig { rate: args.rate, ..AgentConfig::new(&name, &host, &args.controller) };
+    let rnic = AgentRnic { context, address, tor: args.tor.clone(), device };
+    let agent = Agent::start(config, vec![rnic])?;
+    say(&format!("agent {name} answers probes at {address} until Ctrl-C"))?;
+    tell(|| line(&agent.state()))?;
+    let state = agent.stop(FLUSH);
+    let outcomes = state.outcomes;
+    say(&format!(
+        "{} probes ok, {} lost; {} kept by the analyzer, {} left behind",
+        outcomes.ok,
+        outcomes.time_out + outcomes.ack1_lost,
+        count(usize::try_from(state.settled).unwrap_or(usize::MAX), "window"),
+        state.waiting
+    ))
+}
+
+/// What there is to say of an agent, as far as it does not change all the time.
+fn line(state: &AgentState) -> String {
+    let mut line = match state.controller_trouble.as_str() {
+        "" if state.is_registered => count(state.targets, "RNIC") + " to probe",
+        "" => "looking for the controller".to_owned(),
+        trouble => {
+            format!("{trouble}; it is tried again, {} to probe meanwhile", count(state.targets, "RNIC"))
+        }
+    };
+    if !state.analyzer_trouble.is_empty() {
+        line += &format!("; {}, it is tried again", state.analyzer_trouble);
+    }
+    if state.dropped > 0 {
+        line += "; windows had to be dropped";
+    }
+    if !state.refusal.is_empty() {
+        line += &format!("; the analyzer refuses windows: {}", state.refusal);
+    }
+    if !state.unsent_trouble.is_empty() {
+        line += &format!("; probes are not sent: {}", state.unsent_trouble);
+    }
+    line
+}

@@ -1,0 +1,54 @@
+//! `ferroce mesh analyzer`.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, Listener};
+
+use super::{AFTER_LONG_HELP, ANALYZER, CONTROLLER, print_counters, say, tell};
+use crate::interrupt;
+
+/// Take what agents measure and work out what is bad, until Ctrl-C
+///
+/// It tells the controller where it is, and agents find it there. A window is looked at when all agents have told
+/// theirs, or ten seconds after its end. What it finds is kept in memory; `ferroce mesh findings` shows it.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER_LONG_HELP)]
+pub(super) struct Args {
+    /// The address to listen on: a loopback address, port 0 is any that is free
+    #[arg(long, value_name = "ADDR:PORT", default_value = ANALYZER)]
+    listen: SocketAddr,
+
+    /// Where the controller is
+    #[arg(long, value_name = "URL", default_value = CONTROLLER)]
+    controller: String,
+
+    /// A topology file: switches with tier, addresses and what they are cabled to; without one, all that is above ToRs
+    /// is one thing
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::listen()?;
+    let listener = Listener::bind(args.listen)?;
+    let topology = args.topology.as_deref().map(read).transpose()?;
+    let config = AnalyzerServerConfig { topology, ..AnalyzerServerConfig::new(&args.controller) };
+    let analyzer = AnalyzerServer::start(listener, config).context("cannot start the analyzer")?;
+    let address = analyzer.address();
+    say(&format!(
+        "the analyzer listens on {address} until Ctrl-C; now run: ferroce mesh agent --controller {}",
+        args.controller
+    ))?;
+    tell(|| match analyzer.trouble() {
+        trouble if trouble.is_empty() => "the controller is heard".to_owned(),
+        trouble => format!("{trouble}; it is tried again"),
+    })?;
+    print_counters(analyzer.counters().iter())
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,59 @@
+//! `ferroce mesh controller`.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use ferroce_meshd::{Controller, ControllerConfig, Listener};
+
+use super::{AFTER_LONG_HELP, CONTROLLER, count, print_counters, say, tell};
+use crate::interrupt;
+
+/// Tell agents what to probe, until Ctrl-C
+///
+/// Agents register with it, and stay for as long as they are heard of. It keeps nothing on disk: after a restart it
+/// learns them again within 30 seconds.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = AFTER_LONG_HELP)]
+pub(super) struct Args {
+    /// The address to listen on: a loopback address, port 0 is any that is free
+    #[arg(long, value_name = "ADDR:PORT", default_value = CONTROLLER)]
+    listen: SocketAddr,
+
+    /// Seconds after which an agent that says nothing is gone, 1 to 3600
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    lease: u32,
+
+    /// Seconds of a window, 1 to 600: so often agents report, and findings may change
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=600))]
+    window: u32,
+
+    /// Probes of an RNIC in a second to others below its ToR, and as many again to other ToRs
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rate: u32,
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    interrupt::listen()?;
+    let mut config = ControllerConfig { window: seconds(args.window), ..ControllerConfig::default() };
+    config.registry.lease = seconds(args.lease);
+    config.pinglist.below = f64::from(args.rate);
+    config.pinglist.between = f64::from(args.rate);
+    config.pinglist.answered = f64::from(args.rate) * 2.0;
+    let listener = Listener::bind(args.listen)?;
+    let controller = Controller::start(listener, config).context("cannot start the controller")?;
+    let address = controller.address();
+    say(&format!(
+        "the controller listens on {address} until Ctrl-C; now run: \
+         ferroce mesh analyzer --controller {address}"
+    ))?;
+    tell(|| {
+        let (agents, rnics) = controller.size();
+        format!("{}, {}", count(agents, "agent"), count(rnics, "RNIC"))
+    })?;
+    print_counters(controller.counters().iter())
+}
+
+const fn seconds(number: u32) -> Duration {
+    Duration::from_secs(number as u64)
+}
