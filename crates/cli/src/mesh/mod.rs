@@ -26,13 +26,14 @@ pub(crate) struct Args {
 }
 
 const AFTER_LONG_HELP: &str = "\
-Examples, each in a terminal of its own:
+Examples:
   ferroce mesh controller
   ferroce mesh analyzer
   ferroce mesh agent --address 127.0.0.2 --tor rack1
   ferroce mesh agent --address 127.0.0.3 --tor rack1
   ferroce mesh agent --address 127.0.0.4 --tor rack2
   ferroce mesh findings
+          Each in a terminal of its own.
 
 Any part may start first, end and come back: the others say what they miss, and go on trying. Agents go on probing
 what they probed last, and keep an hour of windows until the analyzer is there again.
