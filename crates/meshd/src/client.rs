@@ -82,6 +82,15 @@ pub(crate) fn endpoint(url: &str) -> Result<Endpoint, UrlError> {
         .keep_alive_while_idle(true))
 }
 
+/// What is to be told of a service that does not go on answering.
+pub(crate) fn said(service: &str, status: &tonic::Status) -> String {
+    // What the other end said has no cause; what happened to the connection has one.
+    match std::error::Error::source(status) {
+        Some(_) => format!("the connection to the {service} broke"),
+        None => format!("the {service} says: {}", status.message()),
+    }
+}
+
 /// What an analyzer says is bad.
 ///
 /// # Errors

@@ -26,13 +26,14 @@ pub(crate) struct Args {
 }
 
 const AFTER_LONG_HELP: &str = "\
-Examples, each in a terminal of its own:
+Examples:
   ferroce mesh controller
   ferroce mesh analyzer
   ferroce mesh agent --address 127.0.0.2 --tor rack1
   ferroce mesh agent --address 127.0.0.3 --tor rack1
   ferroce mesh agent --address 127.0.0.4 --tor rack2
   ferroce mesh findings
+          Each in a terminal of its own.
 
 With `ferroce mesh analyzer --topology FILE`, links and switches above ToRs are told apart. A file has a part like this for each
 switch; agents tell the RNICs themselves:

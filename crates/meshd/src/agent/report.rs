@@ -40,7 +40,7 @@ pub(super) async fn run(shared: &Shared) {
 
 /// One stream, until it breaks.
 async fn stream(shared: &Shared, url: &str, backoff: &mut Backoff) -> Result<(), String> {
-    let said = |status: tonic::Status| format!("the analyzer says: {}", status.message());
+    let said = |status: tonic::Status| client::said("analyzer", &status);
     let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
     let channel = endpoint.connect().await.map_err(|_| format!("no analyzer answers at {url}"))?;
     let (to, from) = mpsc::channel(1);

@@ -105,7 +105,7 @@ async fn limited<T>(question: impl Future<Output = Result<T, Status>>) -> Result
 }
 
 fn said(status: &Status) -> String {
-    format!("the controller says: {}", status.message())
+    client::said("controller", status)
 }
 
 /// The life that is known, of an agent that is told that its own is over.

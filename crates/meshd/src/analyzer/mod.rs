@@ -132,7 +132,7 @@ impl AnalyzerServer {
             url: client::normal(&address.to_string())?,
             assembly: Mutex::new(Assembly::new(&config)?),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
-            trouble: Mutex::default(),
+            trouble: Mutex::new("the controller was not heard yet".to_owned()),
             config,
         });
         let served = Arc::clone(&shared);

@@ -22,7 +22,7 @@ pub(super) async fn follow(shared: &Shared) {
 
 async fn stream(shared: &Shared, backoff: &mut Backoff) -> Result<(), String> {
     let url = &shared.config.controller;
-    let said = |status: tonic::Status| format!("the controller says: {}", status.message());
+    let said = |status: tonic::Status| client::said("controller", &status);
     let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
     let channel = endpoint.connect().await.map_err(|_| format!("no controller answers at {url}"))?;
     let mut client = MeshClient::new(channel).max_decoding_message_size(ROSTER);
