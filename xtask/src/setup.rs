@@ -32,6 +32,11 @@ const PACKAGES: &[Package] = &[
     Package { name: "ibverbs-utils", binary: "ibv_rc_pingpong", why: STOCK },
     Package { name: "perftest", binary: "ib_write_bw", why: STOCK },
     Package { name: "python3-pyverbs", binary: "/usr/share/doc/rdma-core/tests/run_tests.py", why: STOCK },
+    Package {
+        name: "python3-venv",
+        binary: "/usr/share/doc/python3-venv",
+        why: "keeps the gRPC of Python apart, which judges the controller",
+    },
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
     Package { name: "ucx-utils", binary: "ucx_perftest", why: BESIDE },
     Package { name: "libfabric-bin", binary: "fi_pingpong", why: BESIDE },
