@@ -34,7 +34,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "python3-pyverbs", binary: "/usr/share/doc/rdma-core/tests/run_tests.py", why: STOCK },
     Package {
         name: "python3-venv",
-        binary: "/usr/share/doc/python3-venv",
+        binary: "/usr/share/doc/python3-venv/copyright",
         why: "keeps the gRPC of Python apart, which judges the controller",
     },
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
