@@ -57,7 +57,8 @@ lease = service.Register(mesh.RegisterRequest(agent="other", epoch=epoch, host="
 told["lease"] = [lease.lease_ms, lease.window_ms]
 lists = service.Watch(mesh.WatchRequest(agent="other", epoch=epoch), timeout=WAIT)
 first = next(lists)
-told["whole"] = [first.whole, sorted(target.to for target in first.set)]
+told["whole"] = [first.whole, sorted(target.to for target in first.set if target.ports)]
+told["answered"] = sorted(target.to for target in first.set if target.answer_ports)
 told["analyzer"] = service.Renew(mesh.RenewRequest(agent="other", epoch=epoch), timeout=WAIT).analyzer
 lists.cancel()
 

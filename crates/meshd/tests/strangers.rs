@@ -271,6 +271,8 @@ fn an_agent_in_python_registers_gets_its_pinglist_and_reports() {
     assert_eq!(told["lease"], serde_json::json!([30_000, 20_000]), "{told}");
     assert_eq!(told["whole"][0], true, "{told}");
     assert_eq!(told["whole"][1].as_array().unwrap().len(), 1, "one of the two of the other ToR: {told}");
+    let answered = told["answered"].as_array().unwrap();
+    assert!((1..=2).contains(&answered.len()), "those of the other ToR that probe it: {told}");
     assert_eq!(told["analyzer"], format!("http://{}", analyzer.address()), "{told}");
     assert_eq!(told["settled 1"], serde_json::json!([[0, ""], [1, ""], [2, ""]]), "{told}");
     assert_eq!(
