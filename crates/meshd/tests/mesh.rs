@@ -195,7 +195,7 @@ fn an_analyzer_that_comes_back_gets_the_windows_that_waited() {
 }
 
 #[test]
-fn a_card_that_answers_few_probes_is_found() {
+fn a_host_that_answers_few_probes_is_found_and_not_the_network() {
     let controller = controller("127.0.142.11:0".parse().unwrap());
     let judge = analyzer("127.0.142.12:0", controller.address());
     let agents: Vec<Agent> = (1..=4)
@@ -205,7 +205,7 @@ fn a_card_that_answers_few_probes_is_found() {
                 config.prober.timeout = Duration::from_millis(100);
                 config.prober.late = Duration::from_millis(200);
                 if last == 3 {
-                    config.responder.rate = 5;
+                    (config.responder.rate, config.responder.burst) = (5, 1);
                 }
             })
         })
@@ -214,8 +214,8 @@ fn a_card_that_answers_few_probes_is_found() {
     let seen = || format!("a finding; there is {:?}, and {:?}", findings(&url), agents[0].state());
     let found = wait_for_told(seen, || findings(&url).ok()?.open.into_iter().next());
     assert_eq!(found.trouble, "loss", "{found:?}");
-    assert!(found.suspects.iter().all(|suspect| !suspect.contains("127.0.142.21")), "{found:?}");
-    assert!(found.suspects.iter().any(|suspect| suspect.contains("127.0.142.23")), "{found:?}");
+    // Its own probes come and go well: neither its card nor its link is bad.
+    assert_eq!(found.suspects, ["host host3"], "{found:?}");
     assert!(found.losses > 10.0 && found.since_unix_ns > 0 && found.over_unix_ns == 0, "{found:?}");
 }
 
