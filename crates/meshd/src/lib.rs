@@ -34,6 +34,6 @@ pub use client::{MeshClientError, UrlError, counters, findings, tallies};
 pub use controller::{Controller, ControllerConfig};
 pub use counters::{AnalyzerCounters, ControllerCounters};
 pub use histogram::{Histogram, HistogramError};
-pub use listen::{ListenError, Listener};
+pub use listen::{Listener, MeshListenError};
 pub use trace::TraceReport;
 pub use window::{Flow, HostState, WindowError, WindowReport};

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Why a service cannot listen.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum ListenError {
+pub enum MeshListenError {
     /// The address can be reached from elsewhere.
     #[error(
         "{address} can be reached from other machines, and without certificates any of them could pose as an agent; \
@@ -52,9 +52,9 @@ impl Listener {
     ///
     /// # Errors
     /// The address is no loopback address, or the system does not give it.
-    pub fn bind(address: SocketAddr) -> Result<Self, ListenError> {
+    pub fn bind(address: SocketAddr) -> Result<Self, MeshListenError> {
         if !address.ip().to_canonical().is_loopback() {
-            return Err(ListenError::NotLoopback { address });
+            return Err(MeshListenError::NotLoopback { address });
         }
         let bind = || {
             let socket = TcpListener::bind(address)?;
@@ -62,7 +62,7 @@ impl Listener {
             let address = socket.local_addr()?;
             Ok(Self { socket, address })
         };
-        bind().map_err(|source| ListenError::Bind { address, source })
+        bind().map_err(|source| MeshListenError::Bind { address, source })
     }
 
     /// Where it listens.
@@ -137,12 +137,12 @@ mod tests {
     fn only_loopback_addresses_are_listened_on() {
         for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:50051", "[2001:db8::1]:1"] {
             let refused = Listener::bind(address.parse().unwrap()).unwrap_err();
-            assert!(matches!(refused, ListenError::NotLoopback { .. }), "{address}");
+            assert!(matches!(refused, MeshListenError::NotLoopback { .. }), "{address}");
             assert!(refused.to_string().contains("listen on a loopback address"), "{refused}");
         }
         let listener = Listener::bind("127.0.140.1:0".parse().unwrap()).unwrap();
         assert_ne!(listener.address().port(), 0);
         let taken = Listener::bind(listener.address()).unwrap_err();
-        assert!(matches!(taken, ListenError::Bind { .. }), "{taken}");
+        assert!(matches!(taken, MeshListenError::Bind { .. }), "{taken}");
     }
 }

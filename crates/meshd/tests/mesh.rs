@@ -10,7 +10,7 @@ use ferroce_mesh::Outcomes;
 use ferroce_mesh::controller::{PinglistConfig, RegistryConfig};
 use ferroce_meshd::{
     Agent, AgentConfig, AgentRnic, AgentState, AnalyzerServer, AnalyzerServerConfig, BackoffConfig,
-    Controller, ControllerConfig, Listener, tallies,
+    Controller, ControllerConfig, Listener, findings, tallies,
 };
 use ferroce_verbs::Context;
 use ferroce_verbs::time::{now, park};
@@ -65,9 +65,21 @@ fn analyzer(address: &str, controller: SocketAddr) -> AnalyzerServer {
 }
 
 fn agent(name: &str, address: &str, tor: &str, controller: SocketAddr) -> Agent {
+    agent_with(name, address, tor, controller, |_| ())
+}
+
+fn agent_with(
+    name: &str,
+    address: &str,
+    tor: &str,
+    controller: SocketAddr,
+    change: impl FnOnce(&mut AgentConfig),
+) -> Agent {
     let address: IpAddr = address.parse().unwrap();
     let context = Context::builder("ferroce_lo").address(address).open().unwrap();
-    let config = AgentConfig { backoff: BACKOFF, ..AgentConfig::new(name, name, &controller.to_string()) };
+    let mut config =
+        AgentConfig { backoff: BACKOFF, ..AgentConfig::new(name, name, &controller.to_string()) };
+    change(&mut config);
     let rnic = AgentRnic { context, address, tor: tor.to_owned(), device: "ferroce_lo".to_owned() };
     Agent::start(config, vec![rnic]).unwrap()
 }
@@ -180,6 +192,31 @@ fn an_analyzer_that_comes_back_gets_the_windows_that_waited() {
         // What the first one had is gone with it; one window may have been on its way when it went.
         assert!(tally.kept < state.settled && tally.kept >= 4, "{state:?} {tally:?}");
     }
+}
+
+#[test]
+fn a_host_that_answers_few_probes_is_found_and_not_the_network() {
+    let controller = controller("127.0.142.11:0".parse().unwrap());
+    let judge = analyzer("127.0.142.12:0", controller.address());
+    let agents: Vec<Agent> = (1..=4)
+        .map(|last| {
+            let (name, address) = (format!("host{last}"), format!("127.0.142.2{last}"));
+            agent_with(&name, &address, "t1", controller.address(), |config| {
+                config.prober.timeout = Duration::from_millis(100);
+                config.prober.late = Duration::from_millis(200);
+                if last == 3 {
+                    (config.responder.rate, config.responder.burst) = (5, 1);
+                }
+            })
+        })
+        .collect();
+    let url = judge.address().to_string();
+    let seen = || format!("a finding; there is {:?}, and {:?}", findings(&url), agents[0].state());
+    let found = wait_for_told(seen, || findings(&url).ok()?.open.into_iter().next());
+    assert_eq!(found.trouble, "loss", "{found:?}");
+    // Its own probes come and go well: neither its card nor its link is bad.
+    assert_eq!(found.suspects, ["host host3"], "{found:?}");
+    assert!(found.losses > 10.0 && found.since_unix_ns > 0 && found.over_unix_ns == 0, "{found:?}");
 }
 
 #[test]

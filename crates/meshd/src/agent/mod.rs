@@ -187,3 +187,42 @@ impl Drop for Agent {
         self.service.stop();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ferroce_verbs::time::{now, park};
+
+    use super::*;
+    use crate::ledger::Mark;
+    use crate::{Controller, ControllerConfig, Listener};
+
+    #[test]
+    fn another_queue_pair_of_a_responder_is_another_life_of_the_agent() {
+        let listener = Listener::bind("127.0.144.11:0".parse().unwrap()).unwrap();
+        let config = ControllerConfig { settle: Duration::from_millis(10), ..ControllerConfig::default() };
+        let controller = Controller::start(listener, config).unwrap();
+        let address: IpAddr = "127.0.144.12".parse().unwrap();
+        let context = Context::builder("ferroce_lo").address(address).open().unwrap();
+        let rnic = AgentRnic { context, address, tor: "t".to_owned(), device: "d".to_owned() };
+        let config = AgentConfig::new("a", "h", &controller.address().to_string());
+        let agent = Agent::start(config, vec![rnic]).unwrap();
+        let limit = now() + Duration::from_secs(20);
+        let registered = |times: u64| {
+            while controller.counters().registered < times || !agent.state().is_registered {
+                assert!(now() < limit, "still waiting for {times} registrations: {:?}", agent.state());
+                park(Some(Duration::from_millis(5)));
+            }
+        };
+        registered(1);
+        let before = agent.shared.outbox.change(|outbox| outbox.push(crate::WindowReport::default()));
+        agent.shared.set_qpn(0, 0x1234);
+        registered(2);
+        let after = agent.shared.outbox.change(|outbox| outbox.push(crate::WindowReport::default()));
+        assert!(after > before && after.epoch > before.epoch && after.number == 1, "{before:?} {after:?}");
+        assert_eq!(
+            agent.shared.outbox.look(|outbox| outbox.after(Mark::default()).map(|(mark, _)| mark)),
+            Some(before)
+        );
+        assert_eq!((controller.size(), controller.counters().old_epochs), ((1, 1), 0));
+    }
+}

@@ -75,7 +75,7 @@ async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result
         state.is_registered = true;
         state.controller_trouble.clear();
     });
-    let mut next = tokio::time::Instant::now() + renewal(lease_time, backoff);
+    let mut renewal_due = Box::pin(tokio::time::sleep(renewal(lease_time, backoff)));
     loop {
         tokio::select! {
             list = lists.message() => take_list(shared, list)?,
@@ -84,9 +84,9 @@ async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result
                 shared.outbox.change(|outbox| outbox.begin(*epoch));
                 return Ok(End::Anew);
             }
-            () = tokio::time::sleep_until(next) => {
+            () = &mut renewal_due => {
                 let lease_time = renew(shared, &mut client, *epoch).await?;
-                next = tokio::time::Instant::now() + renewal(lease_time, backoff);
+                renewal_due.set(tokio::time::sleep(renewal(lease_time, backoff)));
             }
         }
     }
