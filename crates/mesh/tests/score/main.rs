@@ -68,7 +68,7 @@ fn run(shapes: &[Shape], conditions: Conditions, mut also: impl FnMut(&Scene, &[
     for (seed, shape) in (seed..).zip(shapes) {
         let scene = Scene::new(*shape, conditions, seed);
         let windows: Vec<Window> = (0..3).map(|number| scene.window(number)).collect();
-        let truth = Truth::of(&scene);
+        let truth = Truth::of(&scene, &windows);
         let named = named(&scene, &windows);
         let one = truth.score(&named, false);
         if one.all.missed + one.all.wrong > 0.0 {
