@@ -13,6 +13,7 @@ mod analyzer;
 pub mod controller;
 mod finding;
 mod localise;
+mod mixture;
 mod noise;
 mod observation;
 mod paths;

@@ -4,17 +4,15 @@
 //! begin at another ToR is moved there.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use ferroce_probe::paths::Path;
 
+use crate::mixture::{Choices, MOST_CANDIDATES, Mixture};
 use crate::observation::Tuple;
 use crate::quick::QuickMap;
 use crate::suspect::{Row, Suspect};
 use crate::topology::{LinkId, Node, RnicId, SwitchId, Topology};
 
-/// No more paths are kept for one way; beyond them, nothing is said of its middle.
-const MOST_CANDIDATES: usize = 256;
 /// No more routers of a path are kept.
 const MOST_HOPS: usize = 16;
 /// A card is moved to another ToR when so many more traces speak for it than against it.
@@ -48,11 +46,6 @@ const HIGHEST: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WayId(u32);
 
-impl WayId {
-    /// No way.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-}
-
 /// The two ends of a way, which are known; and its middle, between ToRs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Way {
@@ -69,13 +62,6 @@ enum Middle {
     Mixture(u32),
     /// Nothing can be said.
     Unknown,
-}
-
-#[derive(Clone, Debug)]
-struct Mixture {
-    crossed: Vec<u32>,
-    candidates: Vec<Range<u32>>,
-    weights: Vec<(u32, f32)>,
 }
 
 type Asked = (SwitchId, SwitchId, Vec<Option<SwitchId>>, bool);
@@ -196,7 +182,7 @@ impl Paths {
     pub(crate) fn crossed(&self, way: WayId) -> Crossed<'_> {
         match self.list[way.0 as usize].middle {
             Middle::Known(start, len) => Crossed::Known(self.stretch(start, len)),
-            Middle::Mixture(number) => Crossed::Mixture(&self.mixtures[number as usize].weights),
+            Middle::Mixture(number) => Crossed::Mixture(self.mixtures[number as usize].weights()),
             Middle::Unknown => Crossed::Mixture(&[]),
         }
     }
@@ -205,25 +191,26 @@ impl Paths {
     pub(crate) fn choices(&self, way: WayId) -> usize {
         match self.list[way.0 as usize].middle {
             Middle::Known(..) => 1,
-            Middle::Mixture(number) => self.mixtures[number as usize].candidates.len(),
+            Middle::Mixture(number) => self.mixtures[number as usize].choices(),
             Middle::Unknown => 0,
         }
     }
 
-    /// Tells of each possible path whether it crosses a place in the middle; all are as likely.
-    pub(crate) fn each_candidate(&self, way: WayId, place: u32, mut tell: impl FnMut(usize, bool)) {
+    /// Which of the possible paths of a way cross a place in the middle; all are as likely.
+    pub(crate) fn through(&self, way: WayId, place: u32) -> Choices {
+        let mut paths = Choices::default();
         match self.list[way.0 as usize].middle {
-            Middle::Known(start, len) => tell(0, self.stretch(start, len).contains(&place)),
-            Middle::Mixture(number) => {
-                let mixture = &self.mixtures[number as usize];
-                let is_there = mixture.weights.binary_search_by_key(&place, |weight| weight.0).is_ok();
-                for (number, range) in mixture.candidates.iter().enumerate() {
-                    let crossed = &mixture.crossed[range.start as usize..range.end as usize];
-                    tell(number, is_there && crossed.contains(&place));
+            Middle::Known(start, len) => {
+                if self.stretch(start, len).contains(&place) {
+                    paths.insert(0);
                 }
+            }
+            Middle::Mixture(number) => {
+                paths = self.mixtures[number as usize].through(place);
             }
             Middle::Unknown => {}
         }
+        paths
     }
 
     fn stretch(&self, start: u32, len: u8) -> &[u32] {
@@ -362,24 +349,16 @@ impl Paths {
     }
 
     fn mixture(&mut self, paths: &[Vec<SwitchId>]) -> Mixture {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let mut mixture = Mixture { crossed: Vec::new(), candidates: Vec::new(), weights: Vec::new() };
-        for path in paths {
-            let start = number(mixture.crossed.len());
+        let mut crossed = Vec::new();
+        for (number, path) in paths.iter().enumerate() {
             for pair in path.windows(2) {
                 let [from, to] = [pair[0], pair[1]].map(Node::Switch);
                 let link = self.link(from, to);
-                mixture.crossed.push(self.row.place(Suspect::Link(link)));
-                mixture.crossed.push(self.row.node(to));
+                crossed.push((self.row.place(Suspect::Link(link)), number));
+                crossed.push((self.row.node(to), number));
             }
-            mixture.candidates.push(start..number(mixture.crossed.len()));
         }
-        let mut all = mixture.crossed.clone();
-        all.sort_unstable();
-        #[expect(clippy::cast_precision_loss, reason = "at most 256")]
-        let share = |count: usize| count as f32 / paths.len() as f32;
-        mixture.weights = all.chunk_by(u32::eq).map(|same| (same[0], share(same.len()))).collect();
-        mixture
+        Mixture::new(paths.len(), crossed)
     }
 
     /// All shortest paths that go up and then down and fit a trace; none if there are too many.

@@ -106,10 +106,14 @@ impl Counts {
     }
 
     /// The same for mixtures of ways: weights, and chances there and back.
-    pub(crate) fn log_mixed(&self, there: &[Part], back: &[Part]) -> f64 {
+    pub(crate) fn log_mixed(
+        &self,
+        there: impl Iterator<Item = Part>,
+        back: impl Iterator<Item = Part> + Clone,
+    ) -> f64 {
         let (mut sum, mut passes) = (0.0, 0.0);
         for one in there {
-            for other in back {
+            for other in back.clone() {
                 let weight = one.weight * other.weight * one.keeps * other.keeps;
                 passes += weight;
                 sum += weight * self.each(one.passes, other.passes).exp();
@@ -140,6 +144,11 @@ mod tests {
     #[test]
     fn chances_of_all_ends_sum_to_one() {
         let one = |outcomes| Counts::new(Trouble::Loss, &outcomes);
+        let mixed = |end, f, b, q: f64| {
+            let [there, back] =
+                [f, b].map(|passes| [Part { weight: 1.0, passes, keeps: q.sqrt() }].into_iter());
+            one(end).log_mixed(there, back)
+        };
         let ends = [
             Outcomes { ok: 1, ..Outcomes::default() },
             Outcomes { ack1_lost: 1, ..Outcomes::default() },
@@ -149,8 +158,7 @@ mod tests {
         for (f, b, q) in [(0.9, 0.8, 1.0), (0.5, 0.99, 0.7), (0.01, 0.5, 0.2)] {
             let sum: f64 = ends.iter().map(|end| one(*end).log(f, b, q).exp()).sum();
             assert!((sum - 1.0).abs() < 1e-12, "{f} {b} {q}: {sum}");
-            let part = |passes| Part { weight: 1.0, passes, keeps: q.sqrt() };
-            let mixed: f64 = ends.iter().map(|end| one(*end).log_mixed(&[part(f)], &[part(b)]).exp()).sum();
+            let mixed: f64 = ends.iter().map(|end| mixed(*end, f, b, q).exp()).sum();
             assert!((mixed - 1.0).abs() < 1e-12, "{mixed}");
         }
         let (quick, slow) =

@@ -75,6 +75,7 @@ pub(crate) struct Score {
     pub(crate) all: Tally,
     /// Faults of less than one packet in a hundred, which are told apart.
     pub(crate) weak: Tally,
+    weak_by_class: BTreeMap<Class, Tally>,
     /// Faults that no packet crosses: nothing can be said of them.
     pub(crate) unseen: u32,
     /// Faults that are no black holes, and of whose flows nothing came back.
@@ -127,6 +128,9 @@ impl Score {
         for (class, tally) in &other.by_class {
             self.by_class.entry(*class).or_default().add(tally);
         }
+        for (class, tally) in &other.weak_by_class {
+            self.weak_by_class.entry(*class).or_default().add(tally);
+        }
         self.all.add(&other.all);
         self.weak.add(&other.weak);
         self.unseen += other.unseen;
@@ -144,10 +148,17 @@ impl fmt::Display for Score {
         for class in [Class::Link, Class::Switch, Class::Rnic] {
             writeln!(f, "  {:10} {}", format!("{class:?}"), self.class(class))?;
         }
-        let holes = self.class(Class::BlackHole);
-        let holes =
-            format!("recall {:.3}  ({} of {})", holes.recall(), holes.found, holes.found + holes.missed);
-        write!(f, "  black hole {holes}")
+        let recall = |tally: &Tally| {
+            format!("recall {:.3}  ({} of {})", tally.recall(), tally.found, tally.found + tally.missed)
+        };
+        write!(f, "  black hole {}", recall(&self.class(Class::BlackHole)))?;
+        if !self.weak_by_class.is_empty() {
+            write!(f, "\n  below 1 %  {}", recall(&self.weak))?;
+        }
+        for (class, tally) in &self.weak_by_class {
+            write!(f, "\n    {:8} {}", format!("{class:?}"), recall(tally))?;
+        }
+        Ok(())
     }
 }
 
@@ -264,6 +275,7 @@ impl Truth {
             *(if is_found { &mut tally.found } else { &mut tally.missed }) += 1.0;
             if is_weak(&fault.trouble) {
                 score.weak.add(&tally);
+                score.weak_by_class.entry(thing.class()).or_default().add(&tally);
                 continue;
             }
             score.all.add(&tally);
@@ -296,7 +308,9 @@ impl Truth {
             let class = self.inseparable(thing, &fault.trouble);
             match sets.iter().position(|set| *set == class) {
                 Some(place) => right[place] = true,
-                None => text += &format!("\n  missed {thing:?}, {:?}, to be told as {class:?}", fault.trouble),
+                None => {
+                    text += &format!("\n  missed {thing:?}, {:?}, to be told as {class:?}", fault.trouble)
+                }
             }
         }
         for set in sets.iter().zip(right).filter_map(|(set, right)| (!right).then_some(set)) {
