@@ -44,7 +44,13 @@ impl Rival {
 
     /// At the threshold that is best over all.
     fn best(&self) -> &Score {
-        self.scores.iter().max_by(|one, other| one.all.f1().total_cmp(&other.all.f1())).unwrap()
+        &self.scores[self.threshold()]
+    }
+
+    /// The number of that threshold: if it is neither the first nor the last, more of them would not help.
+    fn threshold(&self) -> usize {
+        let scores = self.scores.iter().enumerate();
+        scores.max_by(|one, other| one.1.all.f1().total_cmp(&other.1.all.f1())).unwrap().0
     }
 }
 
@@ -130,7 +136,11 @@ impl fmt::Display for Contest {
             self.name, self.networks, self.ours.unseen, self.ours.silent, self.slowest
         )?;
         writeln!(f, "analyzer\n{}", self.ours)?;
-        self.rivals().try_for_each(|(name, best)| writeln!(f, "{name}\n{best}"))
+        for ((name, _), rival) in METHODS.iter().zip(&self.rivals) {
+            let (number, all) = (rival.threshold() + 1, rival.scores.len());
+            writeln!(f, "{name}, at its threshold {number} of {all}\n{}", rival.best())?;
+        }
+        Ok(())
     }
 }
 
