@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod analyzer;
+mod climbs;
 pub mod controller;
 mod finding;
 mod localise;

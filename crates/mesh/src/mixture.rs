@@ -15,7 +15,7 @@ pub(crate) struct Mixture {
 
 impl Mixture {
     /// So many paths, no more than [`MOST_CANDIDATES`], and what is crossed: places with numbers of paths.
-    pub(crate) fn new(choices: usize, mut crossed: Vec<(u32, usize)>) -> Self {
+    pub(crate) fn new(choices: usize, mut crossed: Vec<(u32, u16)>) -> Self {
         crossed.sort_unstable();
         crossed.dedup();
         let (mut weights, mut through) = (Vec::new(), Vec::new());
@@ -24,7 +24,7 @@ impl Mixture {
             let share = same.len() as f32 / choices.max(1) as f32;
             weights.push((same[0].0, share));
             let mut paths = Choices::default();
-            same.iter().for_each(|(_, path)| paths.insert(*path));
+            same.iter().for_each(|(_, path)| paths.insert(usize::from(*path)));
             through.extend(&paths.0[..words(choices)]);
         }
         Self { choices, weights, through }
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_mixture_knows_which_paths_cross_a_place() {
-        let crossed = (0..130).flat_map(|path| [(7, path), (100 + path as u32 / 65, path)]).collect();
+        let crossed = (0..130).flat_map(|path| [(7, path), (100 + u32::from(path) / 65, path)]).collect();
         let mixture = Mixture::new(130, crossed);
         assert_eq!((mixture.choices(), mixture.weights()), (130, &[(7, 1.0), (100, 0.5), (101, 0.5)][..]));
         assert_eq!(mixture.through(7), Choices::first(130));

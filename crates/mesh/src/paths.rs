@@ -7,7 +7,8 @@ use std::collections::HashMap;
 
 use ferroce_probe::paths::Path;
 
-use crate::mixture::{Choices, MOST_CANDIDATES, Mixture};
+use crate::climbs::{Climbs, bridged};
+use crate::mixture::{Choices, Mixture};
 use crate::observation::Tuple;
 use crate::quick::QuickMap;
 use crate::suspect::{Row, Suspect};
@@ -30,17 +31,13 @@ pub struct Paths {
     /// Middles that are not known, shared by all ways of which as much is known.
     mixtures: Vec<Mixture>,
     by_asked: HashMap<Asked, u32>,
-    /// The ways up from a ToR, by how high they lead, in the order of where they end.
-    climbs: HashMap<SwitchId, [Vec<Vec<SwitchId>>; HIGHEST]>,
+    climbs: Climbs,
     /// Ways that a trace does not tell whole, with what it tells.
     incomplete: QuickMap<WayId, Path>,
     votes: HashMap<RnicId, (SwitchId, i32)>,
     moved: Vec<RnicId>,
     learnt: u32,
 }
-
-/// Packets go up by no more tiers.
-const HIGHEST: usize = 2;
 
 /// A way, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,7 +84,7 @@ impl Paths {
             known: Vec::new(),
             mixtures: Vec::new(),
             by_asked: HashMap::new(),
-            climbs: HashMap::new(),
+            climbs: Climbs::default(),
             incomplete: QuickMap::default(),
             votes: HashMap::new(),
             moved: Vec::new(),
@@ -302,17 +299,22 @@ impl Paths {
         if let Some(number) = self.by_asked.get(&asked) {
             return Middle::Mixture(*number);
         }
-        let mut all = self.possible(start, end, hops, reaches);
+        let all = self.climbs.possible(&self.topology, start, end, hops, reaches);
         if all.is_empty() {
             // The description contradicts the trace: what the trace names beyond doubt is all that is known.
-            all = bridged(&self.topology, start, end, hops, reaches);
+            let all = bridged(&self.topology, start, end, hops, reaches);
+            return self.one_of(before, asked, &all);
         }
-        match all.as_slice() {
+        self.one_of(before, asked, &all)
+    }
+
+    fn one_of<P: AsRef<[SwitchId]>>(&mut self, before: Middle, asked: Asked, all: &[P]) -> Middle {
+        match all {
             [] => Middle::Unknown,
-            [one] => self.keep(before, one.iter().copied()),
+            [one] => self.keep(before, one.as_ref().iter().copied()),
             _ => {
                 let number = u32::try_from(self.mixtures.len()).unwrap_or(u32::MAX);
-                let mixture = self.mixture(&all);
+                let mixture = self.mixture(all);
                 self.mixtures.push(mixture);
                 self.by_asked.insert(asked, number);
                 Middle::Mixture(number)
@@ -348,128 +350,30 @@ impl Paths {
         Middle::Known(start, length)
     }
 
-    fn mixture(&mut self, paths: &[Vec<SwitchId>]) -> Mixture {
-        let mut crossed = Vec::new();
-        for (number, path) in paths.iter().enumerate() {
-            for pair in path.windows(2) {
-                let [from, to] = [pair[0], pair[1]].map(Node::Switch);
-                let link = self.link(from, to);
-                crossed.push((self.row.place(Suspect::Link(link)), number));
-                crossed.push((self.row.node(to), number));
+    fn mixture<P: AsRef<[SwitchId]>>(&mut self, paths: &[P]) -> Mixture {
+        let mut crossed = Vec::with_capacity(paths.len() * 8);
+        // Paths that follow each other share their beginnings.
+        let mut last = [None; MOST_HOPS];
+        for (number, path) in (0..).zip(paths) {
+            for (hop, pair) in path.as_ref().windows(2).enumerate() {
+                let known = last.get(hop).copied().flatten();
+                let place = match known {
+                    Some((ends, place)) if ends == (pair[0], pair[1]) => place,
+                    _ => {
+                        let [from, to] = [pair[0], pair[1]].map(Node::Switch);
+                        let link = self.link(from, to);
+                        self.row.place(Suspect::Link(link))
+                    }
+                };
+                if let Some(last) = last.get_mut(hop) {
+                    *last = Some(((pair[0], pair[1]), place));
+                }
+                crossed.push((place, number));
+                crossed.push((self.row.node(Node::Switch(pair[1])), number));
             }
         }
         Mixture::new(paths.len(), crossed)
     }
-
-    /// All shortest paths that go up and then down and fit a trace; none if there are too many.
-    fn possible(
-        &mut self,
-        start: SwitchId,
-        end: SwitchId,
-        hops: &[Option<SwitchId>],
-        reaches: bool,
-    ) -> Vec<Vec<SwitchId>> {
-        if start == end {
-            return vec![vec![start]].into_iter().filter(|path| fits(path, hops, reaches)).collect();
-        }
-        for tor in [start, end] {
-            if !self.climbs.contains_key(&tor) {
-                let first = self.raised(&[vec![tor]]);
-                let second = self.raised(&first);
-                self.climbs.insert(tor, [first, second]);
-            }
-        }
-        let (Some(ups), Some(downs)) = (self.climbs.get(&start), self.climbs.get(&end)) else {
-            return Vec::new();
-        };
-        for (ups, downs) in ups.iter().zip(downs) {
-            let (mut joined, mut meets) = (Vec::new(), false);
-            for up in ups {
-                let top = up[up.len() - 1];
-                let first = downs.partition_point(|down| down[down.len() - 1] < top);
-                let others = downs[first..].iter().take_while(|down| down[down.len() - 1] == top);
-                meets |= downs.get(first).is_some_and(|down| down[down.len() - 1] == top);
-                if !up.iter().zip(hops).all(|(switch, hop)| hop.is_none_or(|hop| hop == *switch)) {
-                    continue;
-                }
-                for down in others {
-                    let path: Vec<SwitchId> = up.iter().chain(down.iter().rev().skip(1)).copied().collect();
-                    if fits(&path, hops, reaches) {
-                        joined.push(path);
-                    }
-                }
-            }
-            if meets {
-                return if joined.len() > MOST_CANDIDATES { Vec::new() } else { joined };
-            }
-        }
-        Vec::new()
-    }
-
-    fn raised(&self, paths: &[Vec<SwitchId>]) -> Vec<Vec<SwitchId>> {
-        let mut raised = Vec::new();
-        for path in paths {
-            for above in &self.topology.switch(path[path.len() - 1]).above {
-                raised.push(path.iter().copied().chain([*above]).collect::<Vec<_>>());
-            }
-        }
-        raised.sort_unstable_by_key(|path| path[path.len() - 1]);
-        raised
-    }
-}
-
-/// Whether a path may be what a trace tells in parts.
-fn fits(path: &[SwitchId], hops: &[Option<SwitchId>], reaches: bool) -> bool {
-    let length = if reaches { path.len() == hops.len() } else { path.len() >= hops.len() };
-    length && path.iter().zip(hops).all(|(switch, hop)| hop.is_none_or(|hop| hop == *switch))
-}
-
-/// Paths through the named hops, with one switch in each hole that is a neighbour of both sides.
-fn bridged(
-    topology: &Topology,
-    start: SwitchId,
-    end: SwitchId,
-    hops: &[Option<SwitchId>],
-    reaches: bool,
-) -> Vec<Vec<SwitchId>> {
-    if !reaches || hops.len() < 3 {
-        return Vec::new();
-    }
-    let mut hops = hops.to_vec();
-    let last = hops.len() - 1;
-    (hops[0], hops[last]) = (Some(start), Some(end));
-    let mut paths: Vec<Vec<SwitchId>> = vec![vec![start]];
-    for place in 1..hops.len() {
-        let mut longer = Vec::new();
-        for path in &paths {
-            let Some(before) = path.last().copied() else { continue };
-            let next: Vec<SwitchId> = match (hops[place], hops.get(place + 1).copied().flatten()) {
-                (Some(hop), _) => vec![hop],
-                (None, Some(behind)) => between(topology, before, behind),
-                (None, None) => Vec::new(),
-            };
-            longer.extend(next.into_iter().map(|switch| {
-                let mut path = path.clone();
-                path.push(switch);
-                path
-            }));
-        }
-        paths = longer;
-        if paths.len() > MOST_CANDIDATES {
-            return Vec::new();
-        }
-    }
-    paths
-}
-
-/// Switches with a link from one and to the other.
-fn between(topology: &Topology, before: SwitchId, behind: SwitchId) -> Vec<SwitchId> {
-    let has_links = |switch: &SwitchId| {
-        let link = |from, to| topology.link(Node::Switch(from), Node::Switch(to)).is_some();
-        link(before, *switch) && link(*switch, behind)
-    };
-    let count = u32::try_from(topology.switches().len()).unwrap_or(u32::MAX);
-    (0..count).map(SwitchId).filter(has_links).collect()
 }
 
 #[cfg(test)]
