@@ -206,15 +206,27 @@ impl<'a> Evidence<'a> {
         self.troubled[flow as usize].log
     }
 
-    /// The same if a suspect did this besides.
-    pub(crate) fn log_with(&self, place: u32, entry: Entry, guilt: Guilt) -> f64 {
+    /// The sum of the same for some flows, if a suspect that they cross did this besides. For flows with an
+    /// unknown way, it takes what [`Evidence::hits`] says of them.
+    pub(crate) fn log_with(&self, entries: &[Entry], hits: &[[Choices; 2]], guilt: Guilt) -> f64 {
+        let mut hits = hits.iter();
+        entries.iter().map(|entry| self.one_with(*entry, &mut hits, guilt)).sum()
+    }
+
+    fn one_with<'h>(
+        &self,
+        entry: Entry,
+        hits: &mut impl Iterator<Item = &'h [Choices; 2]>,
+        guilt: Guilt,
+    ) -> f64 {
         let flow = &self.troubled[entry.flow as usize];
         let counts = &flow.seen.counts;
         let (passes, keeps) = (1.0 - guilt.rate, 1.0 - guilt.share);
-        if let Some(mixed) = &flow.mixed {
-            let [there, back] = self.hit(flow, place);
+        if let Some(mixed) = &flow.mixed
+            && let Some([there, back]) = hits.next()
+        {
             return counts
-                .log_mixed(mixed.there.parts(&there, passes, keeps), mixed.back.parts(&back, passes, keeps));
+                .log_mixed(mixed.there.parts(there, passes, keeps), mixed.back.parts(back, passes, keeps));
         }
         let (mut there, mut back, mut tuple) = (flow.there, flow.back, flow.keeps);
         if entry.there > 0.0 {
@@ -274,7 +286,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Which of the paths that a flow's ways may take cross a suspect; asked of flows with an unknown way.
+    /// Which of the paths that the flows with an unknown way among these may take cross a suspect.
+    pub(crate) fn hits(&self, place: u32, entries: &[Entry]) -> Vec<[Choices; 2]> {
+        let flows = entries.iter().map(|entry| &self.troubled[entry.flow as usize]);
+        flows.filter(|flow| flow.mixed.is_some()).map(|flow| self.hit(flow, place)).collect()
+    }
+
     fn hit(&self, flow: &Troubled, place: u32) -> [Choices; 2] {
         if flow.mixed.is_none() {
             return [Choices::default(); 2];

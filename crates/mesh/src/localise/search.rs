@@ -249,13 +249,14 @@ impl<'a, 'b> Search<'a, 'b> {
         let held = |part: f64, of: f64| (part / of.max(1.0)).clamp(LEAST, MOST);
         let mut best = (f64::NEG_INFINITY, Guilt::default());
         let base = self.base(entries);
+        let hits = self.evidence.hits(place, entries);
         let rate = Guilt { rate: held(lost, packets), share: 0.0 };
         let share = Guilt {
             rate: if lost_else > 0.0 { held(lost_else, packets) } else { 0.0 },
             share: held(dead, ways),
         };
         for guilt in [Some(rate), (dead > 0.5).then_some(share)].into_iter().flatten() {
-            let gain = self.gain(place, entries, guilt, base);
+            let gain = self.evidence.log_with(entries, &hits, guilt) - base + good.log(guilt);
             if gain > best.0 {
                 best = (gain, guilt);
             }
@@ -267,16 +268,14 @@ impl<'a, 'b> Search<'a, 'b> {
         entries.iter().map(|entry| self.evidence.log(entry.flow)).sum()
     }
 
-    fn gain(&self, place: u32, entries: &[Entry], guilt: Guilt, base: f64) -> f64 {
-        let sum: f64 = entries.iter().map(|entry| self.evidence.log_with(place, *entry, guilt)).sum();
-        sum - base + self.evidence.good[place as usize].log(guilt)
-    }
-
     /// The guilt that explains most, and how much.
     pub(crate) fn fit(&self, place: u32, guess: Guilt) -> (f64, Guilt) {
         let entries = self.evidence.entries(place);
         let base = self.base(entries);
-        let mut best = (self.gain(place, entries, guess, base), guess);
+        let hits = self.evidence.hits(place, entries);
+        let good = &self.evidence.good[place as usize];
+        let gain = |guilt| self.evidence.log_with(entries, &hits, guilt) - base + good.log(guilt);
+        let mut best = (gain(guess), guess);
         let has_dead =
             entries.iter().any(|entry| self.evidence.troubled[entry.flow as usize].seen.counts.is_dead());
         for step in [0.7, 0.3, 0.1] {
@@ -284,13 +283,13 @@ impl<'a, 'b> Search<'a, 'b> {
             let Guilt { rate, share } = best.1;
             best = climb(best, rate, step, |rate| {
                 let guilt = Guilt { rate, share };
-                (self.gain(place, entries, guilt, base), guilt)
+                (gain(guilt), guilt)
             });
             if has_dead {
                 let Guilt { rate, share } = best.1;
                 best = climb(best, share, step, |share| {
                     let guilt = Guilt { rate, share };
-                    (self.gain(place, entries, guilt, base), guilt)
+                    (gain(guilt), guilt)
                 });
             }
             if best.0 - before < 0.05 {
