@@ -74,6 +74,10 @@ impl Contest {
             contest.network(*shape, conditions, seed);
             if is_soak() {
                 println!("seed {seed}, {} of {}: {}", contest.networks, shapes.len(), contest.line());
+                // A run that is broken off has said what it knew.
+                if contest.networks % 10 == 0 && contest.networks < shapes.len() {
+                    println!("{contest}");
+                }
             }
         }
         contest
