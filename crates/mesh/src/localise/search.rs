@@ -215,9 +215,9 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// How much a suspect explains at a first guess of its guilt, of flows that cross it as likely as not. It is
-    /// for the order in which suspects are looked at: flows of which little is known would cost more time than
-    /// all others, and say least.
+    /// How much a suspect explains at a first guess of its guilt, of flows that cross it as likely as not. It
+    /// is for the order in which suspects are looked at: flows of which little is known would cost more time
+    /// than all others, and say least.
     pub(crate) fn screen(&self, place: u32) -> (f64, Guilt) {
         let good = &self.evidence.good[place as usize];
         let (mut packets, mut ways) = (good.all_packets(), good.all_ways());

@@ -75,7 +75,7 @@ impl Contest {
             if is_soak() {
                 println!("seed {seed}, {} of {}: {}", contest.networks, shapes.len(), contest.line());
                 // A run that is broken off has said what it knew.
-                if contest.networks % 10 == 0 && contest.networks < shapes.len() {
+                if contest.networks.is_multiple_of(10) && contest.networks < shapes.len() {
                     println!("{contest}");
                 }
             }

@@ -1,10 +1,10 @@
 //! The analyzer, scored against simulated networks whose truth only the score sees.
 //!
-//! Seeds of the long form are chosen by chance and printed; `FERROCE_MESH_SEED` gives one again, also to the short
-//! form, which has the same ones always: a test that fails by chance tells little. `FERROCE_SOAK` asks for the long
-//! form: 200 networks of 10,240 RNICs, 40 for each kind of hard conditions and for weak faults, all with the other
-//! methods beside the analyzer, and a day without a fault. After each network, all that is known so far is printed.
-//! `FERROCE_MESH_SEEDS` asks for another number of networks.
+//! Seeds of the long form are chosen by chance and printed; `FERROCE_MESH_SEED` gives one again, also to the
+//! short form, which has the same ones always: a test that fails by chance tells little. `FERROCE_SOAK` asks
+//! for the long form: 200 networks of 10,240 RNICs, 40 for each kind of hard conditions and for weak faults,
+//! all with the other methods beside the analyzer, and a day without a fault. After each network, all that is
+//! known so far is printed. `FERROCE_MESH_SEEDS` asks for another number of networks.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod baselines;
@@ -95,8 +95,8 @@ fn hard_conditions_cost_little() {
     }
 }
 
-/// An hour without a fault, or a day: hosts stand still, clocks drift, packets are lost now and then, and nothing
-/// is found.
+/// An hour without a fault, or a day: hosts stand still, clocks drift, packets are lost now and then, and
+/// nothing is found.
 #[test]
 fn where_nothing_is_wrong_nothing_is_found() {
     const SMALL: Shape = Shape { pods: 2, tors: 4, aggregations: 4, cores: 2, hosts: 8, rnics: 4 };

@@ -166,28 +166,30 @@ impl fmt::Display for Score {
 ///
 /// # What cannot be told apart
 ///
-/// A set of suspects is right only if it is exactly the set that the observations cannot separate. That set is
-/// a matter of the observations, and the same for all methods: another thing belongs to it if, at the loss that
-/// suits it best, it gives *every* observation the chance that the fault itself gives it. All that is observed
-/// of a flow is how many of its probes were answered twice, by the first ACK only, by the second only, or not at
-/// all; and which links and nodes its two ways cross.
+/// A set of suspects is right only if it is exactly the set that the observations cannot separate. That set
+/// is a matter of the observations, and the same for all methods: another thing belongs to it if, at the loss
+/// that suits it best, it gives *every* observation the chance that the fault itself gives it. All that is
+/// observed of a flow is how many of its probes were answered twice, by the first ACK only, by the second
+/// only, or not at all; and which links and nodes its two ways cross.
 ///
-/// 1. *The same ways.* What exactly the same ways cross, as often each, has the same chances whatever it does.
-/// 2. *Black holes* lose all packets of some tuples. A flow is dead if the tuple of either of its ways is, and
-///    a dead flow looks the same on whichever way it died: no probe is answered. A flow that lives lost nothing.
-///    So only the chance to be dead counts, which is `s` for a thing that the flow crosses on one way, and `1 - (1 -
-///    s)²` for one that it crosses on both. Two things that the same flows cross, as many times each, have equal
-///    chances; and so have two of which one is crossed once by every flow and the other twice by every flow, the
-///    one with the larger share. Every flow of a card crosses the card on both ways, and each of its two links on
-///    one: these three cannot be told apart. Nor can they if the hole takes all tuples.
-/// 3. *Nothing came back* of any flow that crosses the fault. Whatever its rate is, a thing that loses all and
-///    that the same flows cross, however often, gives these observations the chance 1. The rate does not decide
-///    this but what was observed: of a card that loses 98 %, some answers may have come back, and then their
-///    counts tell on which way the others were lost.
+/// 1. *The same ways.* What exactly the same ways cross, as often each, has the same chances whatever it
+///    does.
+/// 2. *Black holes* lose all packets of some tuples. A flow is dead if the tuple of either of its ways is,
+///    and a dead flow looks the same on whichever way it died: no probe is answered. A flow that lives lost
+///    nothing. So only the chance to be dead counts, which is `s` for a thing that the flow crosses on one
+///    way, and `1 - (1 - s)²` for one that it crosses on both. Two things that the same flows cross, as many
+///    times each, have equal chances; and so have two of which one is crossed once by every flow and the
+///    other twice by every flow, the one with the larger share. Every flow of a card crosses the card on both
+///    ways, and each of its two links on one: these three cannot be told apart. Nor can they if the hole
+///    takes all tuples.
+/// 3. *Nothing came back* of any flow that crosses the fault. Whatever its rate is, a thing that loses all
+///    and that the same flows cross, however often, gives these observations the chance 1. The rate does not
+///    decide this but what was observed: of a card that loses 98 %, some answers may have come back, and then
+///    their counts tell on which way the others were lost.
 ///
-/// Other loss is seen on both ways: a lost ACK tells the way back from the way there, so that a card differs from
-/// its links in what is expected of each count. That the counts of a weak fault may by bad luck speak for a
-/// neighbour is no excuse: then the fault is missed. Nor is it one that a second fault hides the first.
+/// Other loss is seen on both ways: a lost ACK tells the way back from the way there, so that a card differs
+/// from its links in what is expected of each count. That the counts of a weak fault may by bad luck speak
+/// for a neighbour is no excuse: then the fault is missed. Nor is it one that a second fault hides the first.
 pub(crate) struct Truth {
     faults: Vec<(Thing, Fault)>,
     stalling: BTreeSet<u32>,
@@ -248,8 +250,8 @@ impl Truth {
         self.marks.iter().filter(|(_, marks)| is_same(marks)).map(|(thing, _)| *thing).collect()
     }
 
-    /// Scores what was named: sets of things that are said not to be told apart. Only the exact set is right; if
-    /// it is lenient, one thing of it is right as well, and so are others of it beside it.
+    /// Scores what was named: sets of things that are said not to be told apart. Only the exact set is right;
+    /// if it is lenient, one thing of it is right as well, and so are others of it beside it.
     pub(crate) fn score(&self, named: &[Vec<Thing>], is_lenient: bool) -> Score {
         let mut score = Score::default();
         let mut used = vec![false; named.len()];
@@ -309,7 +311,7 @@ impl Truth {
             match sets.iter().position(|set| *set == class) {
                 Some(place) => right[place] = true,
                 None => {
-                    text += &format!("\n  missed {thing:?}, {:?}, to be told as {class:?}", fault.trouble)
+                    text += &format!("\n  missed {thing:?}, {:?}, to be told as {class:?}", fault.trouble);
                 }
             }
         }
