@@ -87,7 +87,8 @@ impl Contest {
         let scene = Scene::new(shape, conditions, seed);
         let windows: Vec<Window> = (0..3).map(|number| scene.window(number)).collect();
         let truth = Truth::of(&scene, &windows);
-        let named = self.named(&scene, &windows);
+        let (named, slowest) = named(&scene, &windows);
+        self.slowest = self.slowest.max(slowest);
         let one = truth.score(&named, false);
         if one.all.missed + one.all.wrong > 0.0 {
             println!("seed {seed}, {} RNICs:{}", shape.all_rnics(), truth.differences(&named));
@@ -100,20 +101,6 @@ impl Contest {
                 rival.add(&truth, &method(&table));
             }
         }
-    }
-
-    /// Names the faults of a scene after three windows.
-    fn named(&mut self, scene: &Scene, windows: &[Window]) -> Vec<Vec<Thing>> {
-        let mut analyzer = Analyzer::new(scene.paths(), AnalyzerConfig::default());
-        let mut open = Vec::new();
-        for window in windows {
-            let start = on_processor();
-            open = analyzer.window(window).open;
-            self.slowest = self.slowest.max(on_processor() - start);
-        }
-        let topology = analyzer.paths().topology();
-        let thing = |suspect: &_| Thing::of(*suspect, topology, scene.shape());
-        open.iter().map(|finding| finding.suspects.iter().map(thing).collect()).collect()
     }
 
     /// The others, at their best.
@@ -146,6 +133,21 @@ impl fmt::Display for Contest {
         }
         Ok(())
     }
+}
+
+/// Names the faults of a scene after all windows; and how long the slowest of them took, on a processor.
+pub(crate) fn named(scene: &Scene, windows: &[Window]) -> (Vec<Vec<Thing>>, Duration) {
+    let mut analyzer = Analyzer::new(scene.paths(), AnalyzerConfig::default());
+    let (mut open, mut slowest) = (Vec::new(), Duration::ZERO);
+    for window in windows {
+        let start = on_processor();
+        open = analyzer.window(window).open;
+        slowest = slowest.max(on_processor() - start);
+    }
+    let topology = analyzer.paths().topology();
+    let thing = |suspect: &_| Thing::of(*suspect, topology, scene.shape());
+    let sets = open.iter().map(|finding| finding.suspects.iter().map(thing).collect()).collect();
+    (sets, slowest)
 }
 
 /// How long this thread was on a processor until now; nothing where the kernel does not tell.
