@@ -4,7 +4,7 @@
 //! no other suspect. Flows with trouble are kept one by one, with the chances that the suspects named so far
 //! give them.
 
-use super::counts::Counts;
+use super::counts::{Chance, Counts};
 use super::side::Side;
 use crate::mixture::Choices;
 use crate::paths::{Crossed, Paths, WayId};
@@ -74,9 +74,9 @@ pub struct Guilt {
 pub(crate) struct Troubled {
     pub(crate) seen: Seen,
     /// Chances: there, back, and of the tuple to pass at all. They are means, if a way is not known.
-    pub(crate) there: f64,
-    pub(crate) back: f64,
-    pub(crate) keeps: f64,
+    there: Chance,
+    back: Chance,
+    keeps: Chance,
     /// The host that probes arrive at.
     pub(crate) host: u32,
     /// The logarithm of the likelihood of all this.
@@ -97,7 +97,8 @@ impl Troubled {
         let counts = &self.seen.counts;
         self.log = if let Some(mixed) = &self.mixed {
             let ((there, keeps_there), (back, keeps_back)) = (mixed.there.mean(), mixed.back.mean());
-            (self.there, self.back, self.keeps) = (there, back, keeps_there * keeps_back);
+            let means = [there, back, keeps_there * keeps_back];
+            [self.there, self.back, self.keeps] = means.map(Chance::of);
             let none = Choices::default();
             counts.log_mixed(mixed.there.parts(&none, 1.0, 1.0), mixed.back.parts(&none, 1.0, 1.0))
         } else {
@@ -114,19 +115,17 @@ pub(crate) struct Entry {
     pub(crate) back: f32,
 }
 
-impl Entry {
-    /// Whether it crosses the suspect as likely as not, at least.
-    pub(crate) const fn is_sure(&self) -> bool {
-        self.there >= 0.5 || self.back >= 0.5
-    }
-}
+/// So many flows are enough for a first look at a suspect.
+const ENOUGH: usize = 8;
 
 pub(crate) struct Evidence<'a> {
     pub(crate) paths: &'a Paths,
     pub(crate) good: Vec<Good>,
     pub(crate) troubled: Vec<Troubled>,
-    /// Where the entries of each place begin, and where those end that are sure, which come first.
+    /// Where the entries of each place begin; where those end of flows with known ways, which come first; and
+    /// those of others that cross it as likely as not, which come second.
     starts: Vec<u32>,
+    known: Vec<u32>,
     sure: Vec<u32>,
     entries: Vec<Entry>,
 }
@@ -180,13 +179,14 @@ impl<'a> Evidence<'a> {
                 let is_mixed = ways.iter().any(|way| paths.choices(*way) > 1);
                 let mixed =
                     is_mixed.then(|| Box::new(Mixed { there: side(seen.there), back: side(seen.back) }));
-                let mut flow = Troubled { seen, there: passes, back: passes, keeps, host, log: 0.0, mixed };
+                let (way, keeps) = (Chance::of(passes), Chance::of(keeps));
+                let mut flow = Troubled { seen, there: way, back: way, keeps, host, log: 0.0, mixed };
                 flow.settle();
                 troubled.push(flow);
             }
         }
-        let (starts, sure, entries) = index(paths, &troubled);
-        Self { paths, good, troubled, starts, sure, entries }
+        let (starts, [known, sure, _], entries) = index(paths, &troubled);
+        Self { paths, good, troubled, starts, known, sure, entries }
     }
 
     /// The flows with trouble that cross a suspect, or may cross it.
@@ -201,6 +201,13 @@ impl<'a> Evidence<'a> {
         &self.entries[self.starts[place] as usize..self.sure[place] as usize]
     }
 
+    /// Those of them that are enough for a first look: flows with known ways, unless these are too few.
+    pub(crate) fn at_first(&self, place: u32) -> &[Entry] {
+        let sure = self.sure(place);
+        let known = (self.known[place as usize] - self.starts[place as usize]) as usize;
+        if known >= ENOUGH && known * 2 >= sure.len() { &sure[..known] } else { sure }
+    }
+
     /// The logarithm of the likelihood of a flow as things stand.
     pub(crate) fn log(&self, flow: u32) -> f64 {
         self.troubled[flow as usize].log
@@ -210,32 +217,32 @@ impl<'a> Evidence<'a> {
     /// unknown way, it takes what [`Evidence::hits`] says of them.
     pub(crate) fn log_with(&self, entries: &[Entry], hits: &[[Choices; 2]], guilt: Guilt) -> f64 {
         let mut hits = hits.iter();
-        entries.iter().map(|entry| self.one_with(*entry, &mut hits, guilt)).sum()
+        let (passes, keeps) = (Chance::of(1.0 - guilt.rate), Chance::of(1.0 - guilt.share));
+        entries.iter().map(|entry| self.one_with(*entry, &mut hits, passes, keeps)).sum()
     }
 
     fn one_with<'h>(
         &self,
         entry: Entry,
         hits: &mut impl Iterator<Item = &'h [Choices; 2]>,
-        guilt: Guilt,
+        passes: Chance,
+        keeps: Chance,
     ) -> f64 {
         let flow = &self.troubled[entry.flow as usize];
         let counts = &flow.seen.counts;
-        let (passes, keeps) = (1.0 - guilt.rate, 1.0 - guilt.share);
         if let Some(mixed) = &flow.mixed
             && let Some([there, back]) = hits.next()
         {
+            let (passes, keeps) = (passes.value, keeps.value);
             return counts
                 .log_mixed(mixed.there.parts(there, passes, keeps), mixed.back.parts(back, passes, keeps));
         }
         let (mut there, mut back, mut tuple) = (flow.there, flow.back, flow.keeps);
         if entry.there > 0.0 {
-            there *= passes;
-            tuple *= keeps;
+            (there, tuple) = (there.and(passes), tuple.and(keeps));
         }
         if entry.back > 0.0 {
-            back *= passes;
-            tuple *= keeps;
+            (back, tuple) = (back.and(passes), tuple.and(keeps));
         }
         counts.log(there, back, tuple)
     }
@@ -273,13 +280,12 @@ impl<'a> Evidence<'a> {
                 mixed.there.scale(&hit_there, passes, keeps);
                 mixed.back.scale(&hit_back, passes, keeps);
             } else {
+                let times = |chance: Chance, by: f64| Chance::of((chance.value * by).min(1.0));
                 if entry.there > 0.0 {
-                    flow.there = (flow.there * passes).min(1.0);
-                    flow.keeps = (flow.keeps * keeps).min(1.0);
+                    (flow.there, flow.keeps) = (times(flow.there, passes), times(flow.keeps, keeps));
                 }
                 if entry.back > 0.0 {
-                    flow.back = (flow.back * passes).min(1.0);
-                    flow.keeps = (flow.keeps * keeps).min(1.0);
+                    (flow.back, flow.keeps) = (times(flow.back, passes), times(flow.keeps, keeps));
                 }
             }
             flow.settle();
@@ -308,7 +314,7 @@ impl<'a> Evidence<'a> {
     /// The mean chances of a flow: of its packets there and back, and of its tuple to pass.
     pub(crate) fn chances(&self, flow: u32) -> (f64, f64, f64) {
         let flow = &self.troubled[flow as usize];
-        (flow.there, flow.back, flow.keeps)
+        (flow.there.value, flow.back.value, flow.keeps.value)
     }
 }
 
@@ -332,7 +338,7 @@ fn host_of(paths: &Paths, way: WayId) -> u32 {
     }
 }
 
-fn index(paths: &Paths, troubled: &[Troubled]) -> (Vec<u32>, Vec<u32>, Vec<Entry>) {
+fn index(paths: &Paths, troubled: &[Troubled]) -> (Vec<u32>, [Vec<u32>; 3], Vec<Entry>) {
     let mut all: Vec<(u32, Entry)> = Vec::new();
     let mut mine: Vec<(u32, f32, f32)> = Vec::new();
     for (number, flow) in (0..).zip(troubled) {
@@ -356,16 +362,19 @@ fn index(paths: &Paths, troubled: &[Troubled]) -> (Vec<u32>, Vec<u32>, Vec<Entry
     }
     let mut next = starts.clone();
     let mut entries = vec![Entry { flow: 0, there: 0.0, back: 0.0 }; all.len()];
-    let mut put = |is_sure: bool| {
-        for (place, entry) in all.iter().filter(|(_, entry)| entry.is_sure() == is_sure) {
+    let rank = |entry: &Entry| match () {
+        () if troubled[entry.flow as usize].mixed.is_none() => 0,
+        () if entry.there >= 0.5 || entry.back >= 0.5 => 1,
+        () => 2,
+    };
+    let ends = [0, 1, 2].map(|wanted| {
+        for (place, entry) in all.iter().filter(|(_, entry)| rank(entry) == wanted) {
             entries[next[*place as usize] as usize] = *entry;
             next[*place as usize] += 1;
         }
         next.clone()
-    };
-    let sure = put(true);
-    put(false);
-    (starts, sure, entries)
+    });
+    (starts, ends, entries)
 }
 
 /// Spreads 64 bits.

@@ -125,7 +125,7 @@ impl<'a, 'b> Search<'a, 'b> {
     fn refit(&mut self, number: usize) -> f64 {
         let Active { place, guilt, .. } = self.active[number];
         self.evidence.clear(place, guilt);
-        let (gain, guilt) = self.fit(place, guilt);
+        let (gain, guilt) = self.fit_again(place, guilt);
         self.evidence.blame(place, guilt);
         let one = &mut self.active[number];
         (one.guilt, one.gain) = (guilt, gain);
@@ -215,14 +215,14 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// How much a suspect explains at a first guess of its guilt, of flows that cross it as likely as not. It
-    /// is for the order in which suspects are looked at: flows of which little is known would cost more time
-    /// than all others, and say least.
+    /// How much a suspect explains at a first guess of its guilt, of flows that cross it for sure, as far as
+    /// there are enough. It is for the order in which suspects are looked at: flows of which little is known
+    /// would cost more time than all others, and say least.
     pub(crate) fn screen(&self, place: u32) -> (f64, Guilt) {
         let good = &self.evidence.good[place as usize];
         let (mut packets, mut ways) = (good.all_packets(), good.all_ways());
         let (mut lost, mut lost_else, mut dead, mut flows) = (0.0, 0.0, 0.0, 0_u32);
-        let entries = self.evidence.sure(place);
+        let entries = self.evidence.at_first(place);
         for entry in entries {
             let counts = &self.evidence.troubled[entry.flow as usize].seen.counts;
             let (there, back, keeps) = self.evidence.chances(entry.flow);
@@ -270,6 +270,15 @@ impl<'a, 'b> Search<'a, 'b> {
 
     /// The guilt that explains most, and how much.
     pub(crate) fn fit(&self, place: u32, guess: Guilt) -> (f64, Guilt) {
+        self.fit_by(place, guess, &[0.7, 0.3, 0.1])
+    }
+
+    /// The same for a guilt that was fitted before: only if a small step leads to more, large ones are tried.
+    fn fit_again(&self, place: u32, before: Guilt) -> (f64, Guilt) {
+        self.fit_by(place, before, &[0.1, 0.7, 0.3, 0.1])
+    }
+
+    fn fit_by(&self, place: u32, guess: Guilt, steps: &[f64]) -> (f64, Guilt) {
         let entries = self.evidence.entries(place);
         let base = self.base(entries);
         let hits = self.evidence.hits(place, entries);
@@ -278,7 +287,7 @@ impl<'a, 'b> Search<'a, 'b> {
         let mut best = (gain(guess), guess);
         let has_dead =
             entries.iter().any(|entry| self.evidence.troubled[entry.flow as usize].seen.counts.is_dead());
-        for step in [0.7, 0.3, 0.1] {
+        for step in steps.iter().copied() {
             let before = best.0;
             let Guilt { rate, share } = best.1;
             best = climb(best, rate, step, |rate| {
