@@ -93,8 +93,8 @@ impl Table {
 /// is named, what crosses it is left out, and so on while votes are more than a share of all. A switch or
 /// card whose votes do not come from one link is named itself.
 pub(crate) fn voting(table: &Table) -> Sweep {
-    const SHARES: [f64; 12] =
-        [0.0003, 0.0006, 0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.02, 0.04, 0.07, 0.1];
+    const SHARES: [f64; 14] =
+        [1e-6, 3e-6, 1e-5, 2e-5, 4e-5, 7e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 6e-4, 1e-3, 4e-3, 2e-2];
     const FROM_ONE: f64 = 0.7;
     let bad: Vec<(Vec<u32>, f64)> = table
         .rows
@@ -165,13 +165,15 @@ pub(crate) fn voting(table: &Table) -> Sweep {
 pub(crate) fn least_squares(table: &Table) -> Sweep {
     const RATES: [f64; 10] = [0.001, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1];
     const PENALTY: f64 = 1.0;
+    /// More of them change nothing any more.
+    const STEPS: u32 = 40;
     let links = table.shape.all_links() as usize;
     let mut passes = vec![1.0_f64; links];
     let mut suspect = vec![false; links];
     for row in table.rows.iter().filter(|row| row.lost > 0.0) {
         row.links().for_each(|link| suspect[link as usize] = true);
     }
-    for _ in 0..12 {
+    for _ in 0..STEPS {
         let (mut above, mut below) = (vec![0.0_f64; links], vec![0.0_f64; links]);
         for row in &table.rows {
             let product: f64 = row.links().map(|link| passes[link as usize]).product();
