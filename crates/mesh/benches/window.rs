@@ -30,7 +30,7 @@ const WINDOWS: usize = 4;
 /// How often all of them are judged.
 const TURNS: u32 = 3;
 /// One fault; then three networks with much trouble, since faults of cores and of ToRs touch most flows.
-const SEEDS: [u64; 4] = [1, 2, 116_512_596_402_207, 116_512_596_402_203];
+const SEEDS: [u64; 4] = [1, 2, 116_512_596_402_207, 116_512_596_402_242];
 
 fn main() -> ExitCode {
     let given: Vec<u64> = std::env::args().filter_map(|argument| argument.parse().ok()).collect();
