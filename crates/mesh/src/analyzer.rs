@@ -169,6 +169,10 @@ impl Analyzer {
         let mut unknown = 0;
         let cards = u32::try_from(self.paths.topology().rnics().len()).unwrap_or(u32::MAX);
         let mut outcomes = Vec::with_capacity(window.observations.len());
+        if self.flows.is_empty() {
+            self.keys.reserve(window.observations.len());
+            self.flows.reserve(window.observations.len());
+        }
         for Observation { flow: key, outcomes: ends } in &window.observations {
             if key.from.0 >= cards || key.to.0 >= cards || key.from == key.to {
                 unknown += 1;

@@ -12,10 +12,12 @@
 
 pub mod agent;
 mod analyzer;
+mod climbs;
 pub mod controller;
 mod finding;
 mod impact;
 mod localise;
+mod mixture;
 mod noise;
 mod observation;
 mod paths;

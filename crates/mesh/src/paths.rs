@@ -4,17 +4,16 @@
 //! begin at another ToR is moved there.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use ferroce_probe::paths::Path;
 
+use crate::climbs::{Climbs, bridged};
+use crate::mixture::{Choices, Mixture};
 use crate::observation::Tuple;
 use crate::quick::QuickMap;
 use crate::suspect::{Row, Suspect};
 use crate::topology::{LinkId, Node, RnicId, SwitchId, Topology};
 
-/// No more paths are kept for one way; beyond them, nothing is said of its middle.
-const MOST_CANDIDATES: usize = 256;
 /// No more routers of a path are kept.
 const MOST_HOPS: usize = 16;
 /// A card is moved to another ToR when so many more traces speak for it than against it.
@@ -32,8 +31,7 @@ pub struct Paths {
     /// Middles that are not known, shared by all ways of which as much is known.
     mixtures: Vec<Mixture>,
     by_asked: HashMap<Asked, u32>,
-    /// The ways up from a ToR, by how high they lead, in the order of where they end.
-    climbs: HashMap<SwitchId, [Vec<Vec<SwitchId>>; HIGHEST]>,
+    climbs: Climbs,
     /// Ways that a trace does not tell whole, with what it tells.
     incomplete: QuickMap<WayId, Path>,
     votes: HashMap<RnicId, (SwitchId, i32)>,
@@ -41,17 +39,9 @@ pub struct Paths {
     learnt: u32,
 }
 
-/// Packets go up by no more tiers.
-const HIGHEST: usize = 2;
-
 /// A way, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WayId(u32);
-
-impl WayId {
-    /// No way.
-    pub(crate) const NONE: Self = Self(u32::MAX);
-}
 
 /// The two ends of a way, which are known; and its middle, between ToRs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,13 +59,6 @@ enum Middle {
     Mixture(u32),
     /// Nothing can be said.
     Unknown,
-}
-
-#[derive(Clone, Debug)]
-struct Mixture {
-    crossed: Vec<u32>,
-    candidates: Vec<Range<u32>>,
-    weights: Vec<(u32, f32)>,
 }
 
 type Asked = (SwitchId, SwitchId, Vec<Option<SwitchId>>, bool);
@@ -101,7 +84,7 @@ impl Paths {
             known: Vec::new(),
             mixtures: Vec::new(),
             by_asked: HashMap::new(),
-            climbs: HashMap::new(),
+            climbs: Climbs::default(),
             incomplete: QuickMap::default(),
             votes: HashMap::new(),
             moved: Vec::new(),
@@ -196,7 +179,7 @@ impl Paths {
     pub(crate) fn crossed(&self, way: WayId) -> Crossed<'_> {
         match self.list[way.0 as usize].middle {
             Middle::Known(start, len) => Crossed::Known(self.stretch(start, len)),
-            Middle::Mixture(number) => Crossed::Mixture(&self.mixtures[number as usize].weights),
+            Middle::Mixture(number) => Crossed::Mixture(self.mixtures[number as usize].weights()),
             Middle::Unknown => Crossed::Mixture(&[]),
         }
     }
@@ -205,25 +188,26 @@ impl Paths {
     pub(crate) fn choices(&self, way: WayId) -> usize {
         match self.list[way.0 as usize].middle {
             Middle::Known(..) => 1,
-            Middle::Mixture(number) => self.mixtures[number as usize].candidates.len(),
+            Middle::Mixture(number) => self.mixtures[number as usize].choices(),
             Middle::Unknown => 0,
         }
     }
 
-    /// Tells of each possible path whether it crosses a place in the middle; all are as likely.
-    pub(crate) fn each_candidate(&self, way: WayId, place: u32, mut tell: impl FnMut(usize, bool)) {
+    /// Which of the possible paths of a way cross a place in the middle; all are as likely.
+    pub(crate) fn through(&self, way: WayId, place: u32) -> Choices {
+        let mut paths = Choices::default();
         match self.list[way.0 as usize].middle {
-            Middle::Known(start, len) => tell(0, self.stretch(start, len).contains(&place)),
-            Middle::Mixture(number) => {
-                let mixture = &self.mixtures[number as usize];
-                let is_there = mixture.weights.binary_search_by_key(&place, |weight| weight.0).is_ok();
-                for (number, range) in mixture.candidates.iter().enumerate() {
-                    let crossed = &mixture.crossed[range.start as usize..range.end as usize];
-                    tell(number, is_there && crossed.contains(&place));
+            Middle::Known(start, len) => {
+                if self.stretch(start, len).contains(&place) {
+                    paths.insert(0);
                 }
+            }
+            Middle::Mixture(number) => {
+                paths = self.mixtures[number as usize].through(place);
             }
             Middle::Unknown => {}
         }
+        paths
     }
 
     fn stretch(&self, start: u32, len: u8) -> &[u32] {
@@ -315,17 +299,22 @@ impl Paths {
         if let Some(number) = self.by_asked.get(&asked) {
             return Middle::Mixture(*number);
         }
-        let mut all = self.possible(start, end, hops, reaches);
+        let all = self.climbs.possible(&self.topology, start, end, hops, reaches);
         if all.is_empty() {
             // The description contradicts the trace: what the trace names beyond doubt is all that is known.
-            all = bridged(&self.topology, start, end, hops, reaches);
+            let all = bridged(&self.topology, start, end, hops, reaches);
+            return self.one_of(before, asked, &all);
         }
-        match all.as_slice() {
+        self.one_of(before, asked, &all)
+    }
+
+    fn one_of<P: AsRef<[SwitchId]>>(&mut self, before: Middle, asked: Asked, all: &[P]) -> Middle {
+        match all {
             [] => Middle::Unknown,
-            [one] => self.keep(before, one.iter().copied()),
+            [one] => self.keep(before, one.as_ref().iter().copied()),
             _ => {
                 let number = u32::try_from(self.mixtures.len()).unwrap_or(u32::MAX);
-                let mixture = self.mixture(&all);
+                let mixture = self.mixture(all);
                 self.mixtures.push(mixture);
                 self.by_asked.insert(asked, number);
                 Middle::Mixture(number)
@@ -361,136 +350,30 @@ impl Paths {
         Middle::Known(start, length)
     }
 
-    fn mixture(&mut self, paths: &[Vec<SwitchId>]) -> Mixture {
-        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let mut mixture = Mixture { crossed: Vec::new(), candidates: Vec::new(), weights: Vec::new() };
-        for path in paths {
-            let start = number(mixture.crossed.len());
-            for pair in path.windows(2) {
-                let [from, to] = [pair[0], pair[1]].map(Node::Switch);
-                let link = self.link(from, to);
-                mixture.crossed.push(self.row.place(Suspect::Link(link)));
-                mixture.crossed.push(self.row.node(to));
-            }
-            mixture.candidates.push(start..number(mixture.crossed.len()));
-        }
-        let mut all = mixture.crossed.clone();
-        all.sort_unstable();
-        #[expect(clippy::cast_precision_loss, reason = "at most 256")]
-        let share = |count: usize| count as f32 / paths.len() as f32;
-        mixture.weights = all.chunk_by(u32::eq).map(|same| (same[0], share(same.len()))).collect();
-        mixture
-    }
-
-    /// All shortest paths that go up and then down and fit a trace; none if there are too many.
-    fn possible(
-        &mut self,
-        start: SwitchId,
-        end: SwitchId,
-        hops: &[Option<SwitchId>],
-        reaches: bool,
-    ) -> Vec<Vec<SwitchId>> {
-        if start == end {
-            return vec![vec![start]].into_iter().filter(|path| fits(path, hops, reaches)).collect();
-        }
-        for tor in [start, end] {
-            if !self.climbs.contains_key(&tor) {
-                let first = self.raised(&[vec![tor]]);
-                let second = self.raised(&first);
-                self.climbs.insert(tor, [first, second]);
-            }
-        }
-        let (Some(ups), Some(downs)) = (self.climbs.get(&start), self.climbs.get(&end)) else {
-            return Vec::new();
-        };
-        for (ups, downs) in ups.iter().zip(downs) {
-            let (mut joined, mut meets) = (Vec::new(), false);
-            for up in ups {
-                let top = up[up.len() - 1];
-                let first = downs.partition_point(|down| down[down.len() - 1] < top);
-                let others = downs[first..].iter().take_while(|down| down[down.len() - 1] == top);
-                meets |= downs.get(first).is_some_and(|down| down[down.len() - 1] == top);
-                if !up.iter().zip(hops).all(|(switch, hop)| hop.is_none_or(|hop| hop == *switch)) {
-                    continue;
-                }
-                for down in others {
-                    let path: Vec<SwitchId> = up.iter().chain(down.iter().rev().skip(1)).copied().collect();
-                    if fits(&path, hops, reaches) {
-                        joined.push(path);
+    fn mixture<P: AsRef<[SwitchId]>>(&mut self, paths: &[P]) -> Mixture {
+        let mut crossed = Vec::with_capacity(paths.len() * 8);
+        // Paths that follow each other share their beginnings.
+        let mut last = [None; MOST_HOPS];
+        for (number, path) in (0..).zip(paths) {
+            for (hop, pair) in path.as_ref().windows(2).enumerate() {
+                let known = last.get(hop).copied().flatten();
+                let place = match known {
+                    Some((ends, place)) if ends == (pair[0], pair[1]) => place,
+                    _ => {
+                        let [from, to] = [pair[0], pair[1]].map(Node::Switch);
+                        let link = self.link(from, to);
+                        self.row.place(Suspect::Link(link))
                     }
+                };
+                if let Some(last) = last.get_mut(hop) {
+                    *last = Some(((pair[0], pair[1]), place));
                 }
-            }
-            if meets {
-                return if joined.len() > MOST_CANDIDATES { Vec::new() } else { joined };
-            }
-        }
-        Vec::new()
-    }
-
-    fn raised(&self, paths: &[Vec<SwitchId>]) -> Vec<Vec<SwitchId>> {
-        let mut raised = Vec::new();
-        for path in paths {
-            for above in &self.topology.switch(path[path.len() - 1]).above {
-                raised.push(path.iter().copied().chain([*above]).collect::<Vec<_>>());
+                crossed.push((place, number));
+                crossed.push((self.row.node(Node::Switch(pair[1])), number));
             }
         }
-        raised.sort_unstable_by_key(|path| path[path.len() - 1]);
-        raised
+        Mixture::new(paths.len(), crossed)
     }
-}
-
-/// Whether a path may be what a trace tells in parts.
-fn fits(path: &[SwitchId], hops: &[Option<SwitchId>], reaches: bool) -> bool {
-    let length = if reaches { path.len() == hops.len() } else { path.len() >= hops.len() };
-    length && path.iter().zip(hops).all(|(switch, hop)| hop.is_none_or(|hop| hop == *switch))
-}
-
-/// Paths through the named hops, with one switch in each hole that is a neighbour of both sides.
-fn bridged(
-    topology: &Topology,
-    start: SwitchId,
-    end: SwitchId,
-    hops: &[Option<SwitchId>],
-    reaches: bool,
-) -> Vec<Vec<SwitchId>> {
-    if !reaches || hops.len() < 3 {
-        return Vec::new();
-    }
-    let mut hops = hops.to_vec();
-    let last = hops.len() - 1;
-    (hops[0], hops[last]) = (Some(start), Some(end));
-    let mut paths: Vec<Vec<SwitchId>> = vec![vec![start]];
-    for place in 1..hops.len() {
-        let mut longer = Vec::new();
-        for path in &paths {
-            let Some(before) = path.last().copied() else { continue };
-            let next: Vec<SwitchId> = match (hops[place], hops.get(place + 1).copied().flatten()) {
-                (Some(hop), _) => vec![hop],
-                (None, Some(behind)) => between(topology, before, behind),
-                (None, None) => Vec::new(),
-            };
-            longer.extend(next.into_iter().map(|switch| {
-                let mut path = path.clone();
-                path.push(switch);
-                path
-            }));
-        }
-        paths = longer;
-        if paths.len() > MOST_CANDIDATES {
-            return Vec::new();
-        }
-    }
-    paths
-}
-
-/// Switches with a link from one and to the other.
-fn between(topology: &Topology, before: SwitchId, behind: SwitchId) -> Vec<SwitchId> {
-    let has_links = |switch: &SwitchId| {
-        let link = |from, to| topology.link(Node::Switch(from), Node::Switch(to)).is_some();
-        link(before, *switch) && link(*switch, behind)
-    };
-    let count = u32::try_from(topology.switches().len()).unwrap_or(u32::MAX);
-    (0..count).map(SwitchId).filter(has_links).collect()
 }
 
 #[cfg(test)]

@@ -73,20 +73,14 @@ impl Counts {
         self.bad + self.back_bad
     }
 
-    /// The logarithm of the chance of these ends, if each packet passes with `f` there and with `b` back.
-    fn each(&self, f: f64, b: f64) -> f64 {
-        let mut sum = 0.0;
-        if self.there > 0.0 {
-            sum += self.there * f.ln();
-        }
-        if self.back > 0.0 {
-            sum += self.back * b.ln();
-        }
+    /// The logarithm of the chance of these ends, if each packet passes with these chances.
+    fn each(&self, there: Chance, back: Chance) -> f64 {
+        let mut sum = self.there * there.log + self.back * back.log;
         if self.back_bad > 0.0 {
-            sum += self.back_bad * (1.0 - b).ln();
+            sum += self.back_bad * (1.0 - back.value).ln();
         }
         if self.bad > 0.0 {
-            sum += self.bad * self.is_bad(f, b).ln();
+            sum += self.bad * self.is_bad(there.value, back.value).ln();
         }
         sum
     }
@@ -99,26 +93,48 @@ impl Counts {
         }
     }
 
-    /// The same, if besides its tuple passes at all with chance `q`.
-    pub(crate) fn log(&self, f: f64, b: f64, q: f64) -> f64 {
-        let each = self.each(f, b);
-        if self.is_dead() { (q * each.exp() + (1.0 - q)).ln() } else { q.ln() + each }
+    /// The same, if besides its tuple passes at all with a chance of its own.
+    pub(crate) fn log(&self, there: Chance, back: Chance, keeps: Chance) -> f64 {
+        let each = self.each(there, back);
+        if self.is_dead() { (keeps.value * each.exp() + (1.0 - keeps.value)).ln() } else { keeps.log + each }
     }
 
     /// The same for mixtures of ways: weights, and chances there and back.
-    pub(crate) fn log_mixed(&self, there: &[Part], back: &[Part]) -> f64 {
+    pub(crate) fn log_mixed(
+        &self,
+        there: impl Iterator<Item = Part>,
+        back: impl Iterator<Item = Part> + Clone,
+    ) -> f64 {
         let (mut sum, mut passes) = (0.0, 0.0);
         for one in there {
-            for other in back {
+            for other in back.clone() {
                 let weight = one.weight * other.weight * one.keeps * other.keeps;
                 passes += weight;
-                sum += weight * self.each(one.passes, other.passes).exp();
+                sum += weight * self.each(Chance::of(one.passes), Chance::of(other.passes)).exp();
             }
         }
         if self.is_dead() {
             sum += 1.0 - passes;
         }
         sum.max(f64::MIN_POSITIVE).ln()
+    }
+}
+
+/// A chance, above 0, with its logarithm, which takes long to find.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Chance {
+    pub(crate) value: f64,
+    log: f64,
+}
+
+impl Chance {
+    pub(crate) fn of(value: f64) -> Self {
+        Self { value, log: value.ln() }
+    }
+
+    /// That both happen.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { value: self.value * other.value, log: self.log + other.log }
     }
 }
 
@@ -136,10 +152,19 @@ pub(crate) struct Part {
 mod tests {
     use super::*;
 
+    fn log(counts: &Counts, there: f64, back: f64, keeps: f64) -> f64 {
+        counts.log(Chance::of(there), Chance::of(back), Chance::of(keeps))
+    }
+
     /// Over all ends that a flow of one probe may have, chances sum to 1.
     #[test]
     fn chances_of_all_ends_sum_to_one() {
         let one = |outcomes| Counts::new(Trouble::Loss, &outcomes);
+        let mixed = |end, f, b, q: f64| {
+            let [there, back] =
+                [f, b].map(|passes| [Part { weight: 1.0, passes, keeps: q.sqrt() }].into_iter());
+            one(end).log_mixed(there, back)
+        };
         let ends = [
             Outcomes { ok: 1, ..Outcomes::default() },
             Outcomes { ack1_lost: 1, ..Outcomes::default() },
@@ -147,15 +172,14 @@ mod tests {
             Outcomes { time_out: 1, ..Outcomes::default() },
         ];
         for (f, b, q) in [(0.9, 0.8, 1.0), (0.5, 0.99, 0.7), (0.01, 0.5, 0.2)] {
-            let sum: f64 = ends.iter().map(|end| one(*end).log(f, b, q).exp()).sum();
+            let sum: f64 = ends.iter().map(|end| log(&one(*end), f, b, q).exp()).sum();
             assert!((sum - 1.0).abs() < 1e-12, "{f} {b} {q}: {sum}");
-            let part = |passes| Part { weight: 1.0, passes, keeps: q.sqrt() };
-            let mixed: f64 = ends.iter().map(|end| one(*end).log_mixed(&[part(f)], &[part(b)]).exp()).sum();
+            let mixed: f64 = ends.iter().map(|end| mixed(*end, f, b, q).exp()).sum();
             assert!((mixed - 1.0).abs() < 1e-12, "{mixed}");
         }
         let (quick, slow) =
             (Outcomes { ok: 1, ..Outcomes::default() }, Outcomes { ok: 1, slow: 1, ..Outcomes::default() });
-        let delay = [quick, slow].map(|end| Counts::new(Trouble::Delay, &end).log(0.7, 0.9, 0.8).exp());
+        let delay = [quick, slow].map(|end| log(&Counts::new(Trouble::Delay, &end), 0.7, 0.9, 0.8).exp());
         assert!((delay[0] + delay[1] - 1.0).abs() < 1e-12);
     }
 
@@ -163,7 +187,8 @@ mod tests {
     fn a_lost_answer_says_more_than_silence() {
         let answer = Counts::new(Trouble::Loss, &Outcomes { ok: 9, ack1_lost: 1, ..Outcomes::default() });
         let silence = Counts::new(Trouble::Loss, &Outcomes { ok: 9, time_out: 1, ..Outcomes::default() });
-        assert!(answer.log(0.999, 0.9, 1.0) > answer.log(0.9, 0.999, 1.0) + 3.0, "it was on the way back");
-        assert!(silence.log(0.9, 0.999, 1.0) > silence.log(0.999, 0.9, 1.0) + 1.0, "there, more likely");
+        let with = |counts: &Counts, there, back| log(counts, there, back, 1.0);
+        assert!(with(&answer, 0.999, 0.9) > with(&answer, 0.9, 0.999) + 3.0, "it was on the way back");
+        assert!(with(&silence, 0.9, 0.999) > with(&silence, 0.999, 0.9) + 1.0, "there, more likely");
     }
 }

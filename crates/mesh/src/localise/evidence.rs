@@ -4,7 +4,9 @@
 //! no other suspect. Flows with trouble are kept one by one, with the chances that the suspects named so far
 //! give them.
 
-use super::counts::{Counts, Part};
+use super::counts::{Chance, Counts};
+use super::side::Side;
+use crate::mixture::Choices;
 use crate::paths::{Crossed, Paths, WayId};
 use crate::suspect::Suspect;
 
@@ -71,21 +73,38 @@ pub struct Guilt {
 #[derive(Clone, Debug)]
 pub(crate) struct Troubled {
     pub(crate) seen: Seen,
-    /// Chances, if both ways are known: there, back, and of the tuple to pass at all.
-    pub(crate) there: f64,
-    pub(crate) back: f64,
-    pub(crate) keeps: f64,
+    /// Chances: there, back, and of the tuple to pass at all. They are means, if a way is not known.
+    there: Chance,
+    back: Chance,
+    keeps: Chance,
     /// The host that probes arrive at.
     pub(crate) host: u32,
+    /// The logarithm of the likelihood of all this.
+    log: f64,
     mixed: Option<Box<Mixed>>,
 }
 
+/// The two ways, if one of them is not known.
 #[derive(Clone, Debug)]
 struct Mixed {
-    there: Vec<Part>,
-    back: Vec<Part>,
-    /// Whether some parts differ.
-    touched: bool,
+    there: Side,
+    back: Side,
+}
+
+impl Troubled {
+    /// Takes note that chances have changed.
+    fn settle(&mut self) {
+        let counts = &self.seen.counts;
+        self.log = if let Some(mixed) = &self.mixed {
+            let ((there, keeps_there), (back, keeps_back)) = (mixed.there.mean(), mixed.back.mean());
+            let means = [there, back, keeps_there * keeps_back];
+            [self.there, self.back, self.keeps] = means.map(Chance::of);
+            let none = Choices::default();
+            counts.log_mixed(mixed.there.parts(&none, 1.0, 1.0), mixed.back.parts(&none, 1.0, 1.0))
+        } else {
+            counts.log(self.there, self.back, self.keeps)
+        };
+    }
 }
 
 /// A flow that crosses, or may cross, a suspect.
@@ -96,11 +115,18 @@ pub(crate) struct Entry {
     pub(crate) back: f32,
 }
 
+/// So many flows are enough for a first look at a suspect.
+const ENOUGH: usize = 8;
+
 pub(crate) struct Evidence<'a> {
     pub(crate) paths: &'a Paths,
     pub(crate) good: Vec<Good>,
     pub(crate) troubled: Vec<Troubled>,
+    /// Where the entries of each place begin; where those end of flows with known ways, which come first; and
+    /// those of others that cross it as likely as not, which come second.
     starts: Vec<u32>,
+    known: Vec<u32>,
+    sure: Vec<u32>,
     entries: Vec<Entry>,
 }
 
@@ -149,63 +175,76 @@ impl<'a> Evidence<'a> {
                 sum.packets += seen.counts.there;
                 sum.ways += 1.0;
             } else {
-                let parts = |way| {
-                    let candidates = paths.choices(way);
-                    #[expect(clippy::cast_precision_loss, reason = "at most 256")]
-                    let weight = 1.0 / candidates as f64;
-                    vec![Part { weight, passes, keeps: keeps.sqrt() }; candidates]
-                };
+                let side = |way| Side::new(paths.choices(way), passes, keeps.sqrt());
                 let is_mixed = ways.iter().any(|way| paths.choices(*way) > 1);
-                let mixed = is_mixed.then(|| {
-                    Box::new(Mixed { there: parts(seen.there), back: parts(seen.back), touched: false })
-                });
-                troubled.push(Troubled { seen, there: passes, back: passes, keeps, host, mixed });
+                let mixed =
+                    is_mixed.then(|| Box::new(Mixed { there: side(seen.there), back: side(seen.back) }));
+                let (way, keeps) = (Chance::of(passes), Chance::of(keeps));
+                let mut flow = Troubled { seen, there: way, back: way, keeps, host, log: 0.0, mixed };
+                flow.settle();
+                troubled.push(flow);
             }
         }
-        let (starts, entries) = index(paths, &troubled);
-        Self { paths, good, troubled, starts, entries }
+        let (starts, [known, sure, _], entries) = index(paths, &troubled);
+        Self { paths, good, troubled, starts, known, sure, entries }
     }
 
-    /// The flows with trouble that cross a suspect.
+    /// The flows with trouble that cross a suspect, or may cross it.
     pub(crate) fn entries(&self, place: u32) -> &[Entry] {
         let place = place as usize;
         &self.entries[self.starts[place] as usize..self.starts[place + 1] as usize]
     }
 
-    /// The logarithm of the likelihood of a flow as things stand.
-    pub(crate) fn log(&self, flow: u32) -> f64 {
-        let flow = &self.troubled[flow as usize];
-        match &flow.mixed {
-            None => flow.seen.counts.log(flow.there, flow.back, flow.keeps),
-            Some(mixed) => flow.seen.counts.log_mixed(&grouped(&mixed.there), &grouped(&mixed.back)),
-        }
+    /// Those of them that cross it as likely as not, at least.
+    pub(crate) fn sure(&self, place: u32) -> &[Entry] {
+        let place = place as usize;
+        &self.entries[self.starts[place] as usize..self.sure[place] as usize]
     }
 
-    /// The same if a suspect did this besides.
-    pub(crate) fn log_with(&self, place: u32, entry: Entry, guilt: Guilt) -> f64 {
+    /// Those of them that are enough for a first look: flows with known ways, unless these are too few.
+    pub(crate) fn at_first(&self, place: u32) -> &[Entry] {
+        let sure = self.sure(place);
+        let known = (self.known[place as usize] - self.starts[place as usize]) as usize;
+        if known >= ENOUGH && known * 2 >= sure.len() { &sure[..known] } else { sure }
+    }
+
+    /// The logarithm of the likelihood of a flow as things stand.
+    pub(crate) fn log(&self, flow: u32) -> f64 {
+        self.troubled[flow as usize].log
+    }
+
+    /// The sum of the same for some flows, if a suspect that they cross did this besides. For flows with an
+    /// unknown way, it takes what [`Evidence::hits`] says of them.
+    pub(crate) fn log_with(&self, entries: &[Entry], hits: &[[Choices; 2]], guilt: Guilt) -> f64 {
+        let mut hits = hits.iter();
+        let (passes, keeps) = (Chance::of(1.0 - guilt.rate), Chance::of(1.0 - guilt.share));
+        entries.iter().map(|entry| self.one_with(*entry, &mut hits, passes, keeps)).sum()
+    }
+
+    fn one_with<'h>(
+        &self,
+        entry: Entry,
+        hits: &mut impl Iterator<Item = &'h [Choices; 2]>,
+        passes: Chance,
+        keeps: Chance,
+    ) -> f64 {
         let flow = &self.troubled[entry.flow as usize];
         let counts = &flow.seen.counts;
-        let (passes, keeps) = (1.0 - guilt.rate, 1.0 - guilt.share);
-        let Some(mixed) = &flow.mixed else {
-            let (mut there, mut back, mut tuple) = (flow.there, flow.back, flow.keeps);
-            if entry.there > 0.0 {
-                there *= passes;
-                tuple *= keeps;
-            }
-            if entry.back > 0.0 {
-                back *= passes;
-                tuple *= keeps;
-            }
-            return counts.log(there, back, tuple);
-        };
-        if !mixed.touched {
-            let there = split(mixed.there[0], f64::from(entry.there), passes, keeps);
-            let back = split(mixed.back[0], f64::from(entry.back), passes, keeps);
-            return counts.log_mixed(&there, &back);
+        if let Some(mixed) = &flow.mixed
+            && let Some([there, back]) = hits.next()
+        {
+            let (passes, keeps) = (passes.value, keeps.value);
+            return counts
+                .log_mixed(mixed.there.parts(there, passes, keeps), mixed.back.parts(back, passes, keeps));
         }
-        let mut sides = [mixed.there.clone(), mixed.back.clone()];
-        self.apply(flow, place, &mut sides, passes, keeps);
-        counts.log_mixed(&grouped(&sides[0]), &grouped(&sides[1]))
+        let (mut there, mut back, mut tuple) = (flow.there, flow.back, flow.keeps);
+        if entry.there > 0.0 {
+            (there, tuple) = (there.and(passes), tuple.and(keeps));
+        }
+        if entry.back > 0.0 {
+            (back, tuple) = (back.and(passes), tuple.and(keeps));
+        }
+        counts.log(there, back, tuple)
     }
 
     /// From now on, a suspect does this besides.
@@ -235,52 +274,47 @@ impl<'a> Evidence<'a> {
         let range = self.starts[place as usize] as usize..self.starts[place as usize + 1] as usize;
         for number in range {
             let entry = self.entries[number];
-            let mut flow = std::mem::replace(&mut self.troubled[entry.flow as usize], vacant());
+            let [hit_there, hit_back] = self.hit(&self.troubled[entry.flow as usize], place);
+            let flow = &mut self.troubled[entry.flow as usize];
             if let Some(mixed) = &mut flow.mixed {
-                mixed.touched = true;
-                let mut sides = [std::mem::take(&mut mixed.there), std::mem::take(&mut mixed.back)];
-                self.apply(&flow, place, &mut sides, passes, keeps);
-                let [there, back] = sides;
-                if let Some(mixed) = &mut flow.mixed {
-                    (mixed.there, mixed.back) = (there, back);
-                }
+                mixed.there.scale(&hit_there, passes, keeps);
+                mixed.back.scale(&hit_back, passes, keeps);
             } else {
+                let times = |chance: Chance, by: f64| Chance::of((chance.value * by).min(1.0));
                 if entry.there > 0.0 {
-                    flow.there = (flow.there * passes).min(1.0);
-                    flow.keeps = (flow.keeps * keeps).min(1.0);
+                    (flow.there, flow.keeps) = (times(flow.there, passes), times(flow.keeps, keeps));
                 }
                 if entry.back > 0.0 {
-                    flow.back = (flow.back * passes).min(1.0);
-                    flow.keeps = (flow.keeps * keeps).min(1.0);
+                    (flow.back, flow.keeps) = (times(flow.back, passes), times(flow.keeps, keeps));
                 }
             }
-            self.troubled[entry.flow as usize] = flow;
+            flow.settle();
         }
     }
 
-    fn apply(&self, flow: &Troubled, place: u32, sides: &mut [Vec<Part>; 2], passes: f64, keeps: f64) {
-        for (side, way) in sides.iter_mut().zip([flow.seen.there, flow.seen.back]) {
-            let is_there = way == flow.seen.there;
-            let at_end = self.paths.ends(way).contains(&place) || (is_there && flow.host == place);
-            self.paths.each_candidate(way, place, |number, crosses| {
-                if at_end || crosses {
-                    let part = &mut side[number];
-                    part.passes = (part.passes * passes).min(1.0);
-                    part.keeps = (part.keeps * keeps).min(1.0);
-                }
-            });
+    /// Which of the paths that the flows with an unknown way among these may take cross a suspect.
+    pub(crate) fn hits(&self, place: u32, entries: &[Entry]) -> Vec<[Choices; 2]> {
+        let flows = entries.iter().map(|entry| &self.troubled[entry.flow as usize]);
+        flows.filter(|flow| flow.mixed.is_some()).map(|flow| self.hit(flow, place)).collect()
+    }
+
+    fn hit(&self, flow: &Troubled, place: u32) -> [Choices; 2] {
+        if flow.mixed.is_none() {
+            return [Choices::default(); 2];
         }
+        [(flow.seen.there, flow.host == place), (flow.seen.back, false)].map(|(way, is_host)| {
+            if is_host || self.paths.ends(way).contains(&place) {
+                Choices::first(self.paths.choices(way))
+            } else {
+                self.paths.through(way, place)
+            }
+        })
     }
 
     /// The mean chances of a flow: of its packets there and back, and of its tuple to pass.
     pub(crate) fn chances(&self, flow: u32) -> (f64, f64, f64) {
         let flow = &self.troubled[flow as usize];
-        let Some(mixed) = &flow.mixed else { return (flow.there, flow.back, flow.keeps) };
-        let mean = |parts: &[Part], of: fn(&Part) -> f64| -> f64 {
-            parts.iter().map(|part| part.weight * of(part)).sum()
-        };
-        let keeps = mean(&mixed.there, |part| part.keeps) * mean(&mixed.back, |part| part.keeps);
-        (mean(&mixed.there, |part| part.passes), mean(&mixed.back, |part| part.passes), keeps)
+        (flow.there.value, flow.back.value, flow.keeps.value)
     }
 }
 
@@ -304,7 +338,7 @@ fn host_of(paths: &Paths, way: WayId) -> u32 {
     }
 }
 
-fn index(paths: &Paths, troubled: &[Troubled]) -> (Vec<u32>, Vec<Entry>) {
+fn index(paths: &Paths, troubled: &[Troubled]) -> (Vec<u32>, [Vec<u32>; 3], Vec<Entry>) {
     let mut all: Vec<(u32, Entry)> = Vec::new();
     let mut mine: Vec<(u32, f32, f32)> = Vec::new();
     for (number, flow) in (0..).zip(troubled) {
@@ -328,38 +362,19 @@ fn index(paths: &Paths, troubled: &[Troubled]) -> (Vec<u32>, Vec<Entry>) {
     }
     let mut next = starts.clone();
     let mut entries = vec![Entry { flow: 0, there: 0.0, back: 0.0 }; all.len()];
-    for (place, entry) in all {
-        entries[next[place as usize] as usize] = entry;
-        next[place as usize] += 1;
-    }
-    (starts, entries)
-}
-
-/// Parts that are alike, as one.
-fn grouped(parts: &[Part]) -> Vec<Part> {
-    let mut groups: Vec<Part> = Vec::new();
-    for part in parts {
-        #[expect(clippy::float_cmp, reason = "equal values come from equal products")]
-        let same = groups.iter_mut().find(|one| one.passes == part.passes && one.keeps == part.keeps);
-        match same {
-            Some(group) => group.weight += part.weight,
-            None => groups.push(*part),
+    let rank = |entry: &Entry| match () {
+        () if troubled[entry.flow as usize].mixed.is_none() => 0,
+        () if entry.there >= 0.5 || entry.back >= 0.5 => 1,
+        () => 2,
+    };
+    let ends = [0, 1, 2].map(|wanted| {
+        for (place, entry) in all.iter().filter(|(_, entry)| rank(entry) == wanted) {
+            entries[next[*place as usize] as usize] = *entry;
+            next[*place as usize] += 1;
         }
-    }
-    groups
-}
-
-/// A side of which a part crosses a suspect, and the rest does not.
-fn split(part: Part, weight: f64, passes: f64, keeps: f64) -> [Part; 2] {
-    let guilty = Part { weight, passes: part.passes * passes, keeps: part.keeps * keeps };
-    [Part { weight: 1.0 - weight, ..part }, guilty]
-}
-
-/// What stands in a flow's place while the flow itself is changed.
-fn vacant() -> Troubled {
-    let counts = Counts::new(super::Trouble::Loss, &crate::Outcomes::default());
-    let seen = Seen { number: 0, there: WayId::NONE, back: WayId::NONE, counts };
-    Troubled { seen, there: 1.0, back: 1.0, keeps: 1.0, host: 0, mixed: None }
+        next.clone()
+    });
+    (starts, ends, entries)
 }
 
 /// Spreads 64 bits.

@@ -3,6 +3,7 @@
 mod counts;
 mod evidence;
 mod search;
+mod side;
 
 pub(crate) use counts::Counts;
 pub use counts::Trouble;

@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, BinaryHeap};
 
-use super::evidence::{Evidence, Guilt};
+use super::evidence::{Entry, Evidence, Guilt};
 use crate::suspect::Suspect;
 use crate::topology::{LinkId, Node};
 
@@ -78,7 +78,7 @@ impl<'a, 'b> Search<'a, 'b> {
 
     fn greedy(&mut self) -> bool {
         let places: BTreeSet<u32> = (0..u32::try_from(self.evidence.good.len()).unwrap_or(u32::MAX))
-            .filter(|place| self.evidence.entries(*place).len() >= FEWEST_FLOWS as usize)
+            .filter(|place| self.evidence.sure(*place).len() >= FEWEST_FLOWS as usize)
             .collect();
         let mut epoch = 0;
         let mut heap: BinaryHeap<Ranked> = places
@@ -125,7 +125,7 @@ impl<'a, 'b> Search<'a, 'b> {
     fn refit(&mut self, number: usize) -> f64 {
         let Active { place, guilt, .. } = self.active[number];
         self.evidence.clear(place, guilt);
-        let (gain, guilt) = self.fit(place, guilt);
+        let (gain, guilt) = self.fit_again(place, guilt);
         self.evidence.blame(place, guilt);
         let one = &mut self.active[number];
         (one.guilt, one.gain) = (guilt, gain);
@@ -163,7 +163,7 @@ impl<'a, 'b> Search<'a, 'b> {
             self.evidence.clear(place, guilt);
             let mut best = (gain, place, guilt);
             for other in self.neighbours(place) {
-                if self.is_active(other) || self.evidence.entries(other).len() < FEWEST_FLOWS as usize {
+                if self.is_active(other) || self.evidence.sure(other).len() < FEWEST_FLOWS as usize {
                     continue;
                 }
                 let (screened, guess) = self.screen(other);
@@ -215,12 +215,15 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// How much a suspect explains at a first guess of its guilt, which is no more than it can explain.
+    /// How much a suspect explains at a first guess of its guilt, of flows that cross it for sure, as far as
+    /// there are enough. It is for the order in which suspects are looked at: flows of which little is known
+    /// would cost more time than all others, and say least.
     pub(crate) fn screen(&self, place: u32) -> (f64, Guilt) {
         let good = &self.evidence.good[place as usize];
         let (mut packets, mut ways) = (good.all_packets(), good.all_ways());
         let (mut lost, mut lost_else, mut dead, mut flows) = (0.0, 0.0, 0.0, 0_u32);
-        for entry in self.evidence.entries(place) {
+        let entries = self.evidence.at_first(place);
+        for entry in entries {
             let counts = &self.evidence.troubled[entry.flow as usize].seen.counts;
             let (there, back, keeps) = self.evidence.chances(entry.flow);
             let (on_there, on_back) = (f64::from(entry.there), f64::from(entry.back));
@@ -237,22 +240,23 @@ impl<'a, 'b> Search<'a, 'b> {
             } else {
                 lost_else += bad;
             }
-            // What no flow crosses for sure is not named: mixtures may be wrong about it.
-            flows += u32::from(bad > 0.1 && on >= 0.5);
+            flows += u32::from(bad > 0.1);
         }
+        // What no flow crosses for sure is not named: mixtures may be wrong about it.
         if flows < FEWEST_FLOWS {
             return (f64::NEG_INFINITY, Guilt::default());
         }
         let held = |part: f64, of: f64| (part / of.max(1.0)).clamp(LEAST, MOST);
         let mut best = (f64::NEG_INFINITY, Guilt::default());
-        let base = self.base(place);
+        let base = self.base(entries);
+        let hits = self.evidence.hits(place, entries);
         let rate = Guilt { rate: held(lost, packets), share: 0.0 };
         let share = Guilt {
             rate: if lost_else > 0.0 { held(lost_else, packets) } else { 0.0 },
             share: held(dead, ways),
         };
         for guilt in [Some(rate), (dead > 0.5).then_some(share)].into_iter().flatten() {
-            let gain = self.gain(place, guilt, base);
+            let gain = self.evidence.log_with(entries, &hits, guilt) - base + good.log(guilt);
             if gain > best.0 {
                 best = (gain, guilt);
             }
@@ -260,37 +264,41 @@ impl<'a, 'b> Search<'a, 'b> {
         best
     }
 
-    fn base(&self, place: u32) -> f64 {
-        self.evidence.entries(place).iter().map(|entry| self.evidence.log(entry.flow)).sum()
-    }
-
-    fn gain(&self, place: u32, guilt: Guilt, base: f64) -> f64 {
-        let entries = self.evidence.entries(place);
-        let sum: f64 = entries.iter().map(|entry| self.evidence.log_with(place, *entry, guilt)).sum();
-        sum - base + self.evidence.good[place as usize].log(guilt)
+    fn base(&self, entries: &[Entry]) -> f64 {
+        entries.iter().map(|entry| self.evidence.log(entry.flow)).sum()
     }
 
     /// The guilt that explains most, and how much.
     pub(crate) fn fit(&self, place: u32, guess: Guilt) -> (f64, Guilt) {
-        let base = self.base(place);
-        let mut best = (self.gain(place, guess, base), guess);
-        let has_dead = self
-            .evidence
-            .entries(place)
-            .iter()
-            .any(|entry| self.evidence.troubled[entry.flow as usize].seen.counts.is_dead());
-        for step in [0.7, 0.3, 0.1] {
+        self.fit_by(place, guess, &[0.7, 0.3, 0.1])
+    }
+
+    /// The same for a guilt that was fitted before: only if a small step leads to more, large ones are tried.
+    fn fit_again(&self, place: u32, before: Guilt) -> (f64, Guilt) {
+        self.fit_by(place, before, &[0.1, 0.7, 0.3, 0.1])
+    }
+
+    fn fit_by(&self, place: u32, guess: Guilt, steps: &[f64]) -> (f64, Guilt) {
+        let entries = self.evidence.entries(place);
+        let base = self.base(entries);
+        let hits = self.evidence.hits(place, entries);
+        let good = &self.evidence.good[place as usize];
+        let gain = |guilt| self.evidence.log_with(entries, &hits, guilt) - base + good.log(guilt);
+        let mut best = (gain(guess), guess);
+        let has_dead =
+            entries.iter().any(|entry| self.evidence.troubled[entry.flow as usize].seen.counts.is_dead());
+        for step in steps.iter().copied() {
             let before = best.0;
             let Guilt { rate, share } = best.1;
             best = climb(best, rate, step, |rate| {
                 let guilt = Guilt { rate, share };
-                (self.gain(place, guilt, base), guilt)
+                (gain(guilt), guilt)
             });
             if has_dead {
                 let Guilt { rate, share } = best.1;
                 best = climb(best, share, step, |share| {
                     let guilt = Guilt { rate, share };
-                    (self.gain(place, guilt, base), guilt)
+                    (gain(guilt), guilt)
                 });
             }
             if best.0 - before < 0.05 {

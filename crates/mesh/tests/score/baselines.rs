@@ -1,10 +1,10 @@
 //! Three published methods, on the same observations: 007's votes, a NetBouncer-style least-squares fit, and
 //! deTector's PLL.
 //!
-//! They are treated better than the analyzer: they get the true routes of all flows, and flows to hosts that said
-//! that they stood still or have no agent are left out for them. All of them look for links; what a bad switch or
-//! card looks like to them is added in the way that their authors describe or that suits them best, and they are
-//! scored at the best of many thresholds, chosen after the fact.
+//! They are treated better than the analyzer: they get the true routes of all flows, and flows to hosts that
+//! said that they stood still or have no agent are left out for them. All of them look for links; what a bad
+//! switch or card looks like to them is added in the way that their authors describe or that suits them best,
+//! and they are scored at the best of many thresholds, chosen after the fact.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -89,12 +89,12 @@ impl Table {
     }
 }
 
-/// 007: each flow with loss votes for all links on its route, one vote in all; the link with the most votes is
-/// named, what crosses it is left out, and so on while votes are more than a share of all. A switch or card whose
-/// votes do not come from one link is named itself.
+/// 007: each flow with loss votes for all links on its route, one vote in all; the link with the most votes
+/// is named, what crosses it is left out, and so on while votes are more than a share of all. A switch or
+/// card whose votes do not come from one link is named itself.
 pub(crate) fn voting(table: &Table) -> Sweep {
-    const SHARES: [f64; 12] =
-        [0.0003, 0.0006, 0.001, 0.002, 0.004, 0.007, 0.01, 0.015, 0.02, 0.04, 0.07, 0.1];
+    const SHARES: [f64; 14] =
+        [1e-6, 3e-6, 1e-5, 2e-5, 4e-5, 7e-5, 1e-4, 1.5e-4, 2e-4, 3e-4, 6e-4, 1e-3, 4e-3, 2e-2];
     const FROM_ONE: f64 = 0.7;
     let bad: Vec<(Vec<u32>, f64)> = table
         .rows
@@ -160,18 +160,20 @@ pub(crate) fn voting(table: &Table) -> Sweep {
 }
 
 /// NetBouncer-style: the chance of each link to pass is fitted so that products along routes match what came
-/// back, by least squares with a penalty for links that are neither good nor bad. A switch is named if most of its
-/// links are bad.
+/// back, by least squares with a penalty for links that are neither good nor bad. A switch is named if most
+/// of its links are bad.
 pub(crate) fn least_squares(table: &Table) -> Sweep {
     const RATES: [f64; 10] = [0.001, 0.002, 0.003, 0.004, 0.005, 0.007, 0.01, 0.02, 0.05, 0.1];
     const PENALTY: f64 = 1.0;
+    /// More of them change nothing any more.
+    const STEPS: u32 = 40;
     let links = table.shape.all_links() as usize;
     let mut passes = vec![1.0_f64; links];
     let mut suspect = vec![false; links];
     for row in table.rows.iter().filter(|row| row.lost > 0.0) {
         row.links().for_each(|link| suspect[link as usize] = true);
     }
-    for _ in 0..12 {
+    for _ in 0..STEPS {
         let (mut above, mut below) = (vec![0.0_f64; links], vec![0.0_f64; links]);
         for row in &table.rows {
             let product: f64 = row.links().map(|link| passes[link as usize]).product();
@@ -208,8 +210,8 @@ pub(crate) fn least_squares(table: &Table) -> Sweep {
 }
 
 /// PLL of deTector: only what has loss in more than a share of its routes is a candidate; the candidate that
-/// explains most lost probes is named, what crosses it is left out, and so on. Switches and cards are candidates
-/// like links.
+/// explains most lost probes is named, what crosses it is left out, and so on. Switches and cards are
+/// candidates like links.
 pub(crate) fn hit_ratio(table: &Table) -> Sweep {
     const RATIOS: [f64; 10] = [0.02, 0.04, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.5];
     const FEWEST: usize = 3;

@@ -1,12 +1,14 @@
 //! The analyzer, scored against simulated networks whose truth only the score sees.
 //!
-//! Seeds of the long form are chosen by chance and printed; `FERROCE_MESH_SEED` gives one again, also to the short
-//! form, which has the same ones always: a test that fails by chance tells little. `FERROCE_SOAK` asks for the long
-//! form: 200 networks of 10,240 RNICs, and 40 for each kind of hard conditions. `FERROCE_MESH_SEEDS` asks for
-//! another number.
+//! Seeds of the long form are chosen by chance and printed; `FERROCE_MESH_SEED` gives one again, also to the
+//! short form, which has the same ones always: a test that fails by chance tells little. `FERROCE_SOAK` asks
+//! for the long form: 200 networks of 10,240 RNICs, 40 for each kind of hard conditions and for weak faults,
+//! all with the other methods beside the analyzer, and a day without a fault. After each network, all that is
+//! known so far is printed. `FERROCE_MESH_SEEDS` asks for another number of networks.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
 mod baselines;
+mod contest;
 mod scene;
 mod stories;
 mod truth;
@@ -14,26 +16,14 @@ mod truth;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use ferroce_clos::{ScenarioConfig, Shape};
-use ferroce_mesh::{Analyzer, AnalyzerConfig, Window};
+use ferroce_mesh::{Analyzer, AnalyzerConfig};
 
-use baselines::{Sweep, Table, hit_ratio, least_squares, voting};
+use contest::Contest;
 use scene::{Conditions, Scene};
-use truth::{Class, Score, Thing, Truth};
+use truth::Class;
 
 /// 1,024 RNICs below 32 ToRs: 16 ways between pods.
 const MEDIUM: Shape = Shape { pods: 4, tors: 8, aggregations: 4, cores: 4, hosts: 8, rnics: 4 };
-
-/// Names the faults of a scene after three windows.
-fn named(scene: &Scene, windows: &[Window]) -> Vec<Vec<Thing>> {
-    let mut analyzer = Analyzer::new(scene.paths(), AnalyzerConfig::default());
-    let mut open = Vec::new();
-    for window in windows {
-        open = analyzer.window(window).open;
-    }
-    let topology = analyzer.paths().topology();
-    let thing = |suspect: &_| Thing::of(*suspect, topology, scene.shape());
-    open.iter().map(|finding| finding.suspects.iter().map(thing).collect()).collect()
-}
 
 /// The first seed of the short form.
 const FIRST_SEED: u64 = 20_000;
@@ -61,74 +51,16 @@ fn shapes(soak: usize, large: usize, medium: usize) -> Vec<Shape> {
     [vec![Shape::LARGE; large], vec![MEDIUM; given.unwrap_or(medium)]].concat()
 }
 
-/// Scores the analyzer, and what else is asked, on one network after another.
-fn run(shapes: &[Shape], conditions: Conditions, mut also: impl FnMut(&Scene, &[Window], &Truth)) -> Score {
-    let seed = first_seed();
-    let mut score = Score::default();
-    for (seed, shape) in (seed..).zip(shapes) {
-        let scene = Scene::new(*shape, conditions, seed);
-        let windows: Vec<Window> = (0..3).map(|number| scene.window(number)).collect();
-        let truth = Truth::of(&scene);
-        let named = named(&scene, &windows);
-        let one = truth.score(&named, false);
-        if one.all.missed + one.all.wrong > 0.0 {
-            println!("seed {seed}, {} RNICs: {}", shape.all_rnics(), truth.differences(&named));
-        }
-        score.add(&one);
-        if is_soak() {
-            println!("seed {seed}: {}", score.all);
-        }
-        also(&scene, &windows, &truth);
-    }
-    score
-}
-
-/// One of the others.
-type Method = fn(&Table) -> Sweep;
-
-/// A method at all of its thresholds.
-#[derive(Default)]
-struct Rival {
-    scores: Vec<Score>,
-}
-
-impl Rival {
-    fn add(&mut self, truth: &Truth, sweep: &Sweep) {
-        self.scores.resize_with(sweep.len(), Score::default);
-        for (score, named) in self.scores.iter_mut().zip(sweep) {
-            score.add(&truth.score(named, true));
-        }
-    }
-
-    /// At the threshold that is best over all.
-    fn best(&self) -> &Score {
-        self.scores.iter().max_by(|one, other| one.all.f1().total_cmp(&other.all.f1())).unwrap()
-    }
-}
-
 #[test]
 fn faults_are_named_better_than_by_others() {
-    let mut rivals: [(&str, Method, Rival); 3] = [
-        ("007 voting", voting, Rival::default()),
-        ("NetBouncer-style", least_squares, Rival::default()),
-        ("PLL", hit_ratio, Rival::default()),
-    ];
-    let score = run(&shapes(200, 1, 12), Conditions::default(), |scene, windows, truth| {
-        let table = Table::new(scene, windows);
-        for (_, method, rival) in &mut rivals {
-            rival.add(truth, &method(&table));
-        }
-    });
-    println!("analyzer\n{score}");
-    for (name, _, rival) in &rivals {
-        println!("{name}\n{}", rival.best());
-    }
+    let contest = Contest::run("usual conditions", &shapes(200, 1, 12), Conditions::default(), true);
+    println!("{contest}");
+    let score = &contest.ours;
     // Few networks say less: the bars of the short form leave room for bad luck.
     let (f1, precision) = if is_soak() { (0.95, 0.97) } else { (0.93, 0.93) };
     assert!(score.all.f1() >= f1, "{}", score.all);
     assert!(score.all.precision() >= precision, "{}", score.all);
-    for (name, _, rival) in &rivals {
-        let best = rival.best();
+    for (name, best) in contest.rivals() {
         // On few networks, others may be as good.
         let is_above =
             score.all.f1() > best.all.f1() || (!is_soak() && score.all.f1() + 0.02 >= best.all.f1());
@@ -141,7 +73,7 @@ fn faults_are_named_better_than_by_others() {
                 "{name} is better at {class:?}: {theirs} against {ours}"
             );
         }
-        let [ours, theirs] = [&score, best].map(|score| score.class(Class::BlackHole).recall());
+        let [ours, theirs] = [score, best].map(|score| score.class(Class::BlackHole).recall());
         let room = if is_soak() { 0.0 } else { 0.05 };
         assert!(ours + room >= theirs, "{name} finds more black holes: {theirs} against {ours}");
     }
@@ -156,15 +88,15 @@ fn hard_conditions_cost_little() {
         ("1 % of the topology is stale", Conditions { stale: 0.01, ..usual }),
         ("all of these", Conditions { polarised: true, missing: 0.1, stale: 0.01, ..usual }),
     ] {
-        let score = run(&shapes(40, 0, 3), conditions, |_, _, _| {});
-        println!("{name} ({} faults that no packet crosses)\n{score}", score.unseen);
+        let contest = Contest::run(name, &shapes(40, 0, 3), conditions, is_soak());
+        println!("{contest}");
         let bar = if is_soak() { 0.9 } else { 0.85 };
-        assert!(score.all.f1() >= bar, "{name}: {}", score.all);
+        assert!(contest.ours.all.f1() >= bar, "{name}: {}", contest.ours.all);
     }
 }
 
-/// An hour without a fault, or a day: hosts stand still, clocks drift, packets are lost now and then, and nothing
-/// is found.
+/// An hour without a fault, or a day: hosts stand still, clocks drift, packets are lost now and then, and
+/// nothing is found.
 #[test]
 fn where_nothing_is_wrong_nothing_is_found() {
     const SMALL: Shape = Shape { pods: 2, tors: 4, aggregations: 4, cores: 2, hosts: 8, rnics: 4 };
@@ -180,6 +112,9 @@ fn where_nothing_is_wrong_nothing_is_found() {
         lost += window.observations.iter().map(|one| u64::from(one.outcomes.lossy())).sum::<u64>();
         let verdict = analyzer.window(&window);
         assert!(verdict.open.is_empty(), "window {number}: {:?}", verdict.open);
+        if is_soak() && number % 180 == 179 {
+            println!("hour {}: {lost} lost packets so far, no finding", number / 180 + 1);
+        }
     }
     println!("{windows} windows, {lost} lost packets, no finding");
     assert!(lost > 0, "packets were lost");
@@ -190,14 +125,9 @@ fn where_nothing_is_wrong_nothing_is_found() {
 fn weak_faults_are_found_mostly() {
     let scenario = ScenarioConfig { fewest: 4, most: 8, smallest: 0.003, ..ScenarioConfig::default() };
     let conditions = Conditions { scenario, ..Conditions::default() };
-    let score = run(&shapes(40, 0, 4), conditions, |_, _, _| {});
-    println!(
-        "0.3 to 1 %: recall {:.3} ({} of {})",
-        score.weak.recall(),
-        score.weak.found,
-        score.weak.found + score.weak.missed
-    );
-    println!("others beside them\n{score}");
+    let contest = Contest::run("faults from 0.3 %", &shapes(40, 0, 4), conditions, is_soak());
+    println!("{contest}");
+    let score = &contest.ours;
     assert!(score.weak.recall() >= 0.6, "{}", score.weak);
     assert!(score.all.f1() >= 0.85, "{}", score.all);
 }

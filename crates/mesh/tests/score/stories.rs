@@ -3,8 +3,9 @@
 use ferroce_clos::{Fabric, Fault, Node as Place, Shape, Stall, Trouble};
 use ferroce_mesh::{Analyzer, AnalyzerConfig, Severity, State, Suspect};
 
+use crate::contest::named;
 use crate::scene::{Conditions, Scene};
-use crate::truth::Thing;
+use crate::truth::{Thing, Truth};
 
 /// 256 RNICs below 8 ToRs.
 const SHAPE: Shape = Shape { pods: 2, tors: 4, aggregations: 4, cores: 2, hosts: 8, rnics: 4 };
@@ -43,6 +44,37 @@ fn a_slow_link_is_named_as_slow() {
     assert!((0.03..0.07).contains(&rate), "{rate}");
     assert!(open[0].evidence.top.len() == 5 && open[0].evidence.losses > 10.0 * open[0].evidence.expected);
     assert_eq!(open[0].suspects[0].name(topology), "link agg-2 -> tor-3");
+}
+
+/// A card that loses some packets is told from its links; one that loses all packets of some tuples is not, and
+/// neither is one of which nothing came back.
+#[test]
+fn what_cannot_be_told_apart_follows_from_what_was_observed() {
+    let card = Place::Rnic(70);
+    let tor = Place::Tor(SHAPE.tor_of(70));
+    let alone = vec![Thing::Node(card)];
+    let with_links = vec![Thing::Node(card), Thing::Link(card, tor), Thing::Link(tor, card)];
+    for (trouble, expected) in [
+        (Trouble::Loss { rate: 0.03 }, &alone),
+        (Trouble::Loss { rate: 0.7 }, &alone),
+        (Trouble::Loss { rate: 0.998 }, &with_links),
+        (Trouble::Loss { rate: 1.0 }, &with_links),
+        (Trouble::BlackHole { share: 0.3, salt: 5 }, &with_links),
+        (Trouble::BlackHole { share: 1.0, salt: 5 }, &with_links),
+    ] {
+        let scene = scene(healthy().with_fault(Fault { place: ferroce_clos::Place::Node(card), trouble }));
+        let windows: Vec<_> = (0..3).map(|number| scene.window(number)).collect();
+        let truth = Truth::of(&scene, &windows);
+        let count = |sets: &[Vec<Thing>]| {
+            let all = truth.score(sets, false).all;
+            (all.found, all.missed, all.wrong)
+        };
+        assert_eq!(count(std::slice::from_ref(expected)), (1.0, 0.0, 0.0), "{trouble:?}");
+        let other = if expected == &alone { &with_links } else { &alone };
+        assert_eq!(count(std::slice::from_ref(other)), (0.0, 1.0, 1.0), "{trouble:?}");
+        let (sets, _) = named(&scene, &windows);
+        assert_eq!(count(&sets), (1.0, 0.0, 0.0), "{trouble:?}: {sets:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use ferroce_clos::{Fault, Node as Place, Shape, Trouble};
-use ferroce_mesh::{Node, Suspect, Topology};
+use ferroce_mesh::{Node, Outcomes, Suspect, Topology, Window};
 
 use crate::scene::Scene;
 
@@ -75,8 +75,11 @@ pub(crate) struct Score {
     pub(crate) all: Tally,
     /// Faults of less than one packet in a hundred, which are told apart.
     pub(crate) weak: Tally,
+    weak_by_class: BTreeMap<Class, Tally>,
     /// Faults that no packet crosses: nothing can be said of them.
     pub(crate) unseen: u32,
+    /// Faults that are no black holes, and of whose flows nothing came back.
+    pub(crate) silent: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -125,9 +128,13 @@ impl Score {
         for (class, tally) in &other.by_class {
             self.by_class.entry(*class).or_default().add(tally);
         }
+        for (class, tally) in &other.weak_by_class {
+            self.weak_by_class.entry(*class).or_default().add(tally);
+        }
         self.all.add(&other.all);
         self.weak.add(&other.weak);
         self.unseen += other.unseen;
+        self.silent += other.silent;
     }
 
     pub(crate) fn class(&self, class: Class) -> Tally {
@@ -141,52 +148,110 @@ impl fmt::Display for Score {
         for class in [Class::Link, Class::Switch, Class::Rnic] {
             writeln!(f, "  {:10} {}", format!("{class:?}"), self.class(class))?;
         }
-        let holes = self.class(Class::BlackHole);
-        let holes =
-            format!("recall {:.3}  ({} of {})", holes.recall(), holes.found, holes.found + holes.missed);
-        write!(f, "  black hole {holes}")
+        let recall = |tally: &Tally| {
+            format!("recall {:.3}  ({} of {})", tally.recall(), tally.found, tally.found + tally.missed)
+        };
+        write!(f, "  black hole {}", recall(&self.class(Class::BlackHole)))?;
+        if !self.weak_by_class.is_empty() {
+            write!(f, "\n  below 1 %  {}", recall(&self.weak))?;
+        }
+        for (class, tally) in &self.weak_by_class {
+            write!(f, "\n    {:8} {}", format!("{class:?}"), recall(tally))?;
+        }
+        Ok(())
     }
 }
 
 /// The truth of a scene, ready to be held against.
+///
+/// # What cannot be told apart
+///
+/// A set of suspects is right only if it is exactly the set that the observations cannot separate. That set
+/// is a matter of the observations, and the same for all methods: another thing belongs to it if, at the loss
+/// that suits it best, it gives *every* observation the chance that the fault itself gives it. All that is
+/// observed of a flow is how many of its probes were answered twice, by the first ACK only, by the second
+/// only, or not at all; and which links and nodes its two ways cross.
+///
+/// 1. *The same ways.* What exactly the same ways cross, as often each, has the same chances whatever it
+///    does.
+/// 2. *Black holes* lose all packets of some tuples. A flow is dead if the tuple of either of its ways is,
+///    and a dead flow looks the same on whichever way it died: no probe is answered. A flow that lives lost
+///    nothing. So only the chance to be dead counts, which is `s` for a thing that the flow crosses on one
+///    way, and `1 - (1 - s)²` for one that it crosses on both. Two things that the same flows cross, as many
+///    times each, have equal chances; and so have two of which one is crossed once by every flow and the
+///    other twice by every flow, the one with the larger share. Every flow of a card crosses the card on both
+///    ways, and each of its two links on one: these three cannot be told apart. Nor can they if the hole
+///    takes all tuples.
+/// 3. *Nothing came back* of any flow that crosses the fault. Whatever its rate is, a thing that loses all
+///    and that the same flows cross, however often, gives these observations the chance 1. The rate does not
+///    decide this but what was observed: of a card that loses 98 %, some answers may have come back, and then
+///    their counts tell on which way the others were lost.
+///
+/// Other loss is seen on both ways: a lost ACK tells the way back from the way there, so that a card differs
+/// from its links in what is expected of each count. That the counts of a weak fault may by bad luck speak
+/// for a neighbour is no excuse: then the fault is missed. Nor is it one that a second fault hides the first.
 pub(crate) struct Truth {
     faults: Vec<(Thing, Fault)>,
     stalling: BTreeSet<u32>,
-    /// What exactly the same ways cross has the same mark; what no way crosses has none.
-    marks: BTreeMap<Thing, u64>,
-    /// The same for flows, on either way.
-    flows: BTreeMap<Thing, u64>,
+    /// What no flow crosses of which something was observed has no mark.
+    marks: BTreeMap<Thing, Marks>,
+}
+
+/// What crosses a thing: sums of numbers that stand for ways and flows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    /// Equal for what the same ways cross.
+    ways: u64,
+    /// Equal for what the same flows cross, however often.
+    flows: u64,
+    /// Equal for what the same flows cross, as many times each.
+    times: u64,
+    /// Whether an answer came back of a flow that crosses it.
+    lives: bool,
+    /// The number of the last flow that crossed it; the first flow has 1.
+    last: u64,
+}
+
+impl Marks {
+    /// A flow crosses it on one of its ways.
+    fn cross(&mut self, flow: u64, way: u64, lives: bool) {
+        self.ways = self.ways.wrapping_add(mix(flow * 4 + way));
+        self.times = self.times.wrapping_add(mix(flow << 40));
+        if self.last != flow {
+            self.flows = self.flows.wrapping_add(mix(flow << 40));
+        }
+        self.lives |= lives;
+        self.last = flow;
+    }
 }
 
 impl Truth {
-    /// Looks at the true routes of all flows with agents at both ends.
-    pub(crate) fn of(scene: &Scene) -> Self {
+    /// Looks at the true routes of all flows of which something was observed.
+    pub(crate) fn of(scene: &Scene, windows: &[Window]) -> Self {
         let shape = scene.shape();
-        let [marks, flows] = marked(scene);
         let faults =
             scene.fabric.faults().iter().map(|fault| (Thing::of_fault(fault, shape), *fault)).collect();
-        Self { faults, stalling: scene.fabric.stalls().map(|stall| stall.host).collect(), marks, flows }
+        let stalling = scene.fabric.stalls().map(|stall| stall.host).collect();
+        Self { faults, stalling, marks: marked(scene, windows) }
     }
 
-    /// The set that observations cannot separate from a fault. It is what exactly the same ways cross. Of what
-    /// loses all packets of a tuple, nothing tells on which way: there it is what the same flows cross, each
-    /// of them once or each of them both ways.
+    /// The set that observations cannot separate from a fault: see above.
     fn inseparable(&self, thing: &Thing, trouble: &Trouble) -> BTreeSet<Thing> {
-        let is_total = match *trouble {
-            Trouble::Loss { rate } | Trouble::Corruption { rate } => rate > 0.999,
-            Trouble::BlackHole { .. } => true,
-            Trouble::Delay { .. } | Trouble::Flap { .. } => false,
+        let mine = self.marks[thing];
+        let is_hole = matches!(trouble, Trouble::BlackHole { .. });
+        let is_same = |other: &Marks| {
+            other.ways == mine.ways
+                || (!mine.lives && other.flows == mine.flows)
+                || (is_hole
+                    && (other.times == mine.times
+                        || other.times == mine.times.wrapping_mul(2)
+                        || other.times.wrapping_mul(2) == mine.times))
         };
-        let marks = if is_total { &self.flows } else { &self.marks };
-        let mine = marks[thing];
-        let is_same = |other: u64| {
-            other == mine || (is_total && (other == mine.wrapping_mul(2) || other.wrapping_mul(2) == mine))
-        };
-        marks.iter().filter(|(_, mark)| is_same(**mark)).map(|(thing, _)| *thing).collect()
+        self.marks.iter().filter(|(_, marks)| is_same(marks)).map(|(thing, _)| *thing).collect()
     }
 
-    /// Scores what was named: sets of things that are said not to be told apart. Only the exact set is right; if
-    /// it is lenient, one thing of it is right as well.
+    /// Scores what was named: sets of things that are said not to be told apart. Only the exact set is right;
+    /// if it is lenient, one thing of it is right as well, and so are others of it beside it.
     pub(crate) fn score(&self, named: &[Vec<Thing>], is_lenient: bool) -> Score {
         let mut score = Score::default();
         let mut used = vec![false; named.len()];
@@ -200,21 +265,24 @@ impl Truth {
                 let is_exact = set.iter().copied().collect::<BTreeSet<_>>() == class;
                 is_exact || (is_lenient && set.len() == 1 && class.contains(&set[0]))
             };
-            let place = named.iter().position(is_right);
-            let tally = match place {
-                Some(place) => {
-                    used[place] = true;
-                    Tally { found: 1.0, ..Tally::default() }
-                }
-                None => Tally { missed: 1.0, ..Tally::default() },
-            };
+            let mut is_found = false;
+            for (place, _) in named.iter().enumerate().filter(|(_, set)| is_right(set)) {
+                (is_found, used[place]) = (true, true);
+            }
+            let is_hole = matches!(fault.trouble, Trouble::BlackHole { .. });
+            if !is_hole && !self.marks[thing].lives {
+                score.silent += 1;
+            }
+            let mut tally = Tally::default();
+            *(if is_found { &mut tally.found } else { &mut tally.missed }) += 1.0;
             if is_weak(&fault.trouble) {
                 score.weak.add(&tally);
+                score.weak_by_class.entry(thing.class()).or_default().add(&tally);
                 continue;
             }
             score.all.add(&tally);
             score.by_class.entry(thing.class()).or_default().add(&tally);
-            if matches!(fault.trouble, Trouble::BlackHole { .. }) {
+            if is_hole {
                 score.by_class.entry(Class::BlackHole).or_default().add(&tally);
             }
         }
@@ -232,62 +300,72 @@ impl Truth {
 
     /// What was missed and what was wrong, to look at.
     pub(crate) fn differences(&self, named: &[Vec<Thing>]) -> String {
-        let holds = |thing: &Thing| named.iter().any(|set| set.contains(thing));
-        let missed: Vec<_> = self
-            .faults
-            .iter()
-            .filter(|(thing, _)| !holds(thing))
-            .map(|(thing, fault)| (thing, fault.trouble, self.marks.contains_key(thing)))
-            .collect();
-        let is_true = |thing: &Thing| self.faults.iter().any(|(fault, _)| fault == thing);
-        let wrong: Vec<_> = named.iter().filter(|set| !set.iter().any(is_true)).collect();
-        format!("missed {missed:?}, wrong {wrong:?}")
-    }
-}
-
-/// For each thing the sum of the marks of all ways that cross it, on their true routes; and the same with marks
-/// that are equal for both ways of a flow.
-fn marked(scene: &Scene) -> [BTreeMap<Thing, u64>; 2] {
-    let shape = scene.shape();
-    let mut by_link = vec![[0_u64; 2]; shape.all_links() as usize];
-    let mut cards = vec![[0_u64; 2]; shape.all_rnics() as usize];
-    let add = |sum: &mut [u64; 2], marks: [u64; 2]| {
-        for (sum, mark) in sum.iter_mut().zip(marks) {
-            *sum = sum.wrapping_add(mark);
-        }
-    };
-    for (number, flow) in (1_u64..).zip(&scene.plan.flows) {
-        if scene.is_missing(flow.tuple.from) || scene.is_missing(flow.tuple.to) {
-            continue;
-        }
-        for (salt, tuple) in [(1, flow.tuple), (2, flow.tuple.back(flow.reply_port))] {
-            let marks = [mix(number * 4 + salt), mix(number << 40)];
-            add(&mut cards[tuple.from as usize], marks);
-            add(&mut cards[tuple.to as usize], marks);
-            for link in scene.fabric.route(tuple).links() {
-                add(&mut by_link[link.0 as usize], marks);
+        let mut text = String::new();
+        let sets: Vec<BTreeSet<Thing>> = named.iter().map(|set| set.iter().copied().collect()).collect();
+        let mut right = vec![false; sets.len()];
+        for (thing, fault) in &self.faults {
+            if !self.marks.contains_key(thing) {
+                continue;
             }
-        }
-    }
-    [0, 1].map(|kind| {
-        let mut marks = BTreeMap::new();
-        // A packet leaves each switch that it passes over exactly one link.
-        let mut by_node: BTreeMap<Place, u64> = BTreeMap::new();
-        for (number, mark) in (0..).zip(&by_link).map(|(number, mark)| (number, mark[kind])) {
-            let (from, to) = shape.ends(ferroce_clos::Link(number));
-            if mark != 0 {
-                marks.insert(Thing::Link(from, to), mark);
-                if !matches!(from, Place::Rnic(_)) {
-                    let sum = by_node.entry(from).or_default();
-                    *sum = sum.wrapping_add(mark);
+            let class = self.inseparable(thing, &fault.trouble);
+            match sets.iter().position(|set| *set == class) {
+                Some(place) => right[place] = true,
+                None => {
+                    text += &format!("\n  missed {thing:?}, {:?}, to be told as {class:?}", fault.trouble);
                 }
             }
         }
-        marks.extend(by_node.into_iter().map(|(node, mark)| (Thing::Node(node), mark)));
-        let cards = (0..).zip(&cards).filter(|(_, mark)| mark[kind] != 0);
-        marks.extend(cards.map(|(card, mark)| (Thing::Node(Place::Rnic(card)), mark[kind])));
-        marks
-    })
+        for set in sets.iter().zip(right).filter_map(|(set, right)| (!right).then_some(set)) {
+            text += &format!("\n  wrong {set:?}");
+        }
+        text
+    }
+}
+
+/// What crosses each thing, on the true routes of all flows of which something was observed.
+fn marked(scene: &Scene, windows: &[Window]) -> BTreeMap<Thing, Marks> {
+    let shape = scene.shape();
+    let mut links = vec![Marks::default(); shape.all_links() as usize];
+    let mut nodes = vec![Marks::default(); places(shape).len()];
+    let place_of = |node| match node {
+        Place::Rnic(number) => number,
+        Place::Tor(number) => shape.all_rnics() + number,
+        Place::Aggregation(number) => shape.all_rnics() + shape.all_tors() + number,
+        Place::Core(number) => shape.all_rnics() + shape.all_tors() + shape.all_aggregations() + number,
+    } as usize;
+    for (number, first) in windows[0].observations.iter().enumerate() {
+        let key = first.flow;
+        let mut ends = Outcomes::default();
+        windows.iter().for_each(|window| ends.add(&window.observations[number].outcomes));
+        if ends.told() == 0 || scene.is_missing(key.to.0) {
+            continue;
+        }
+        let lives = ends.arrived() > 0;
+        for (way, tuple) in (1..).zip([key.there(), key.back()]) {
+            let cross = |marks: &mut Marks| marks.cross(number as u64 + 1, way, lives);
+            let (from, to, port) = (tuple.from.0, tuple.to.0, tuple.port);
+            cross(&mut nodes[place_of(Place::Rnic(to))]);
+            // A packet leaves each node that it passes over exactly one link.
+            for link in scene.fabric.route(ferroce_clos::Tuple { from, to, port }).links() {
+                cross(&mut links[link.0 as usize]);
+                cross(&mut nodes[place_of(shape.ends(*link).0)]);
+            }
+        }
+    }
+    let link = |number| {
+        let (from, to) = shape.ends(ferroce_clos::Link(number));
+        Thing::Link(from, to)
+    };
+    let links = (0..).zip(links).map(|(number, marks)| (link(number), marks));
+    let nodes = places(shape).into_iter().map(Thing::Node).zip(nodes);
+    links.chain(nodes).filter(|(_, marks)| marks.last > 0).collect()
+}
+
+/// All nodes: cards first, then from the bottom to the top.
+fn places(shape: &Shape) -> Vec<Place> {
+    let cards = (0..shape.all_rnics()).map(Place::Rnic).chain((0..shape.all_tors()).map(Place::Tor));
+    let above = (0..shape.all_aggregations()).map(Place::Aggregation);
+    cards.chain(above).chain((0..shape.all_cores()).map(Place::Core)).collect()
 }
 
 fn is_weak(trouble: &Trouble) -> bool {
