@@ -57,7 +57,13 @@ lease = service.Register(mesh.RegisterRequest(agent="other", epoch=epoch, host="
 told["lease"] = [lease.lease_ms, lease.window_ms]
 lists = service.Watch(mesh.WatchRequest(agent="other", epoch=epoch), timeout=WAIT)
 first = next(lists)
-told["whole"] = [first.whole, sorted(target.to for target in first.set)]
+targets = {target.to for target in first.set}
+while not targets:
+    # The list may be of a moment ago; what is new follows.
+    news = next(lists)
+    targets |= {target.to for target in news.set}
+    targets -= {pair.to for pair in news.removed}
+told["whole"] = [first.whole, sorted(targets)]
 told["analyzer"] = service.Renew(mesh.RenewRequest(agent="other", epoch=epoch), timeout=WAIT).analyzer
 lists.cancel()
 
