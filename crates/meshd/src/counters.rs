@@ -51,6 +51,8 @@ counters! {
         watches_refused,
         /// Pinglists and rosters that were sent, whole or what is new of them.
         lists_sent,
+        /// Times that all RNICs were put in order, to make pinglists.
+        rosters_drawn,
         /// Registrations of agents of the public rebuild.
         rebuild_registered,
         /// Pinglists for agents of the rebuild.

@@ -57,8 +57,15 @@ lease = service.Register(mesh.RegisterRequest(agent="other", epoch=epoch, host="
 told["lease"] = [lease.lease_ms, lease.window_ms]
 lists = service.Watch(mesh.WatchRequest(agent="other", epoch=epoch), timeout=WAIT)
 first = next(lists)
-told["whole"] = [first.whole, sorted(target.to for target in first.set if target.ports)]
-told["answered"] = sorted(target.to for target in first.set if target.answer_ports)
+targets = {target.to: target for target in first.set}
+while not any(target.ports for target in targets.values()):
+    # The list may be of a moment ago; what is new follows.
+    news = next(lists)
+    for pair in news.removed:
+        targets.pop(pair.to, None)
+    targets.update({target.to: target for target in news.set})
+told["whole"] = [first.whole, sorted(to for to, target in targets.items() if target.ports)]
+told["answered"] = sorted(to for to, target in targets.items() if target.answer_ports)
 told["analyzer"] = service.Renew(mesh.RenewRequest(agent="other", epoch=epoch), timeout=WAIT).analyzer
 lists.cancel()
 

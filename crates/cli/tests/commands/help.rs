@@ -7,11 +7,12 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 13] = [
     "demo",
     "devices",
     "perf",
     "mesh-perf",
+    "mesh",
     "ping",
     "probe",
     "secret",

@@ -323,6 +323,12 @@ impl Registry {
         self.agents.get(agent).map(|agent| agent.rnics.as_slice())
     }
 
+    /// How many agents there are.
+    #[must_use]
+    pub fn agent_count(&self) -> usize {
+        self.agents.len()
+    }
+
     /// The agents, each as it registered.
     pub fn agents(&self) -> impl Iterator<Item = Registration> {
         let registration = |(name, agent): (&String, &Agent)| Registration {
@@ -428,6 +434,7 @@ mod tests {
         registry.advance(at(58));
         assert_eq!(registry.owner(IpAddr::from([10, 0, 0, 1])), Some("a"));
         assert_eq!(registry.rnics_of("a"), Some(&[rnic(1, 5, "t1")][..]));
+        assert_eq!(registry.agent_count(), 1);
         registry.advance(at(59));
         assert_eq!(registry.rnics_of("a"), None);
         assert_eq!(registry.owner(IpAddr::from([10, 0, 0, 1])), None);

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_mesh::controller::{
-    LeaseLost, Pinglist, PinglistConfig, RegisterRefusal, Registration, Registry, Rnic,
+    LeaseLost, Pinglist, PinglistConfig, RegisterRefusal, Registration, Registry, Rnic, Roster,
 };
 use ferroce_probe::Stamp;
 use thiserror::Error;
@@ -20,8 +21,9 @@ pub(super) struct Desk {
     pinglist: PinglistConfig,
     rebuild_lease: Duration,
     lives: HashMap<String, Life>,
-    /// The version at which lives that are over were forgotten.
-    pruned: u64,
+    settle: Duration,
+    /// The roster that lists are made from, with its version and when it was drawn up.
+    drawn: Option<(u64, Stamp, Arc<Roster>)>,
     analyzer: String,
     /// Changes of where the analyzer is.
     moves: u64,
@@ -56,7 +58,8 @@ impl Desk {
             pinglist: config.pinglist,
             rebuild_lease: config.rebuild_lease,
             lives: HashMap::new(),
-            pruned: version,
+            settle: config.settle,
+            drawn: None,
             analyzer: String::new(),
             moves: 0,
             counters: ControllerCounters::default(),
@@ -151,7 +154,8 @@ impl Desk {
         }
     }
 
-    /// What the RNICs of an agent probe; none if the stream is over: no lease, another life, or a newer stream.
+    /// What the RNICs of an agent probe, and the version that is of; none if the stream is over: no lease, another
+    /// life, or a newer stream.
     pub(super) fn lists(
         &mut self,
         agent: &str,
@@ -159,20 +163,53 @@ impl Desk {
         watch: u64,
         now: Stamp,
         hour: u64,
-    ) -> Option<Lists> {
+    ) -> Option<(Lists, u64)> {
         self.check(agent, epoch, now).ok()?;
         if self.lives.get(agent).is_none_or(|life| life.watch != watch) {
             return None;
         }
-        let roster = self.registry.roster();
+        let (version, roster) = self.roster(now);
         let rnics = self.registry.rnics_of(agent)?;
         let list = |rnic: &Rnic| Some((rnic.address, roster.pinglist(rnic.address, &self.pinglist, hour)?));
-        Some(rnics.iter().filter_map(list).collect())
+        Some((rnics.iter().filter_map(list).collect(), version))
     }
 
     /// What one RNIC probes.
-    pub(super) fn list(&mut self, address: IpAddr, hour: u64) -> Option<Pinglist> {
-        self.registry.roster().pinglist(address, &self.pinglist, hour)
+    pub(super) fn list(&mut self, address: IpAddr, now: Stamp, hour: u64) -> Option<Pinglist> {
+        let (_, mut roster) = self.roster(now);
+        if roster.find(address).is_none() {
+            // It has just come, and does not ask again soon.
+            roster = self.draw(now);
+        }
+        roster.pinglist(address, &self.pinglist, hour)
+    }
+
+    /// All RNICs, of this version or one of a moment ago: while thousands of agents come back, not each of them has
+    /// the roster drawn up anew.
+    fn roster(&mut self, now: Stamp) -> (u64, Arc<Roster>) {
+        match &self.drawn {
+            Some((version, at, roster))
+                if *version == self.registry.version() || now < at.plus(self.settle) =>
+            {
+                (*version, Arc::clone(roster))
+            }
+            _ => {
+                let roster = self.draw(now);
+                (self.registry.version(), roster)
+            }
+        }
+    }
+
+    fn draw(&mut self, now: Stamp) -> Arc<Roster> {
+        let roster = self.registry.roster();
+        self.counters.rosters_drawn += 1;
+        self.drawn = Some((self.registry.version(), now, Arc::clone(&roster)));
+        roster
+    }
+
+    /// The version of the RNICs alone.
+    pub(super) const fn rnic_version(&self) -> u64 {
+        self.registry.version()
     }
 
     /// The agent that an RNIC belongs to.
@@ -197,9 +234,10 @@ impl Desk {
     }
 
     fn advance(&mut self, now: Stamp) {
-        let Self { registry, lives, pruned, .. } = self;
+        let Self { registry, lives, .. } = self;
         registry.advance(now);
-        if std::mem::replace(pruned, registry.version()) != registry.version() {
+        // Each agent of the registry has a life, so there are more only if some of them are over.
+        if lives.len() > registry.agent_count() {
             lives.retain(|agent, _| registry.rnics_of(agent).is_some());
         }
     }
@@ -282,7 +320,7 @@ mod tests {
         desk.register(agent("a", 1), 5, at(0)).unwrap();
         desk.register(agent("b", 2), 5, at(0)).unwrap();
         let first = desk.begin_watch("a", 5, at(0)).unwrap();
-        let lists = desk.lists("a", 5, first, at(1), 0).unwrap();
+        let (lists, _) = desk.lists("a", 5, first, at(1), 0).unwrap();
         assert_eq!(lists[&IpAddr::from([10, 0, 0, 1])].below.len(), 1);
         let second = desk.begin_watch("a", 5, at(1)).unwrap();
         assert!(desk.lists("a", 5, first, at(1), 0).is_none());
@@ -307,6 +345,32 @@ mod tests {
         }
         assert_eq!(desk.size(), (0, 0));
         assert!(desk.lives.is_empty());
+    }
+
+    #[test]
+    fn ten_thousand_agents_that_come_back_at_once_have_few_rosters_drawn_up() {
+        let mut desk = desk();
+        let mut watches = Vec::new();
+        // All of them within two seconds.
+        let when = |number: u64| Stamp::from_nanos(number * 200_000);
+        for number in 0..10_000_u64 {
+            let [.., high, low] = number.to_be_bytes();
+            let mut one = agent(&format!("a{number}"), 1);
+            one.rnics[0].address = IpAddr::from([10, 1, high, low]);
+            one.rnics[0].tor = format!("t{}", number / 32);
+            let name = one.agent.clone();
+            desk.register(one, 5, when(number)).unwrap();
+            let watch = desk.begin_watch(&name, 5, when(number)).unwrap();
+            desk.lists(&name, 5, watch, when(number), 0).unwrap();
+            watches.push((name, watch));
+        }
+        let later = when(20_000);
+        for (name, watch) in &watches {
+            let (lists, version) = desk.lists(name, 5, *watch, later, 0).unwrap();
+            assert_eq!(version, desk.rnic_version(), "in the end each has the whole");
+            assert!(lists.values().next().is_some_and(|list| list.targets().count() >= 15), "{name}");
+        }
+        assert!(desk.counters.rosters_drawn <= 4, "{}", desk.counters.rosters_drawn);
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl proto::controller_service_server::ControllerService for RebuildService {
         let list = self.shared.at_desk(|desk| {
             desk.hear_rebuild(&request.agent_id, clock::now()).map_err(|lost| no_lease(&lost))?;
             let is_own = desk.owner(address) == Some(&request.agent_id);
-            let list = is_own.then(|| desk.list(address, hour)).flatten();
+            let list = is_own.then(|| desk.list(address, clock::now(), hour)).flatten();
             desk.counters.rebuild_pinglists += u64::from(list.is_some());
             list.ok_or_else(|| Status::permission_denied(format!("{address} is not an RNIC of the agent")))
         })?;

@@ -50,9 +50,11 @@ pub(super) fn pinglists(
             news.borrow_and_update();
             let hour = clock::unix_nanos() / 3_600_000_000_000;
             let now = clock::now();
-            let lists =
-                shared.at_desk(|desk| Some((desk.lists(&agent, epoch, watch, now, hour)?, desk.version())));
-            let Some((lists, version)) = lists else {
+            let lists = shared.at_desk(|desk| {
+                let (lists, version) = desk.lists(&agent, epoch, watch, now, hour)?;
+                Some((lists, version, version != desk.rnic_version()))
+            });
+            let Some((lists, version, is_old)) = lists else {
                 let over =
                     Status::not_found("the lease is over, or a newer stream has taken its place; register");
                 let _ = to.send_timeout(Err(over), STUCK).await;
@@ -65,7 +67,7 @@ pub(super) fn pinglists(
                 return;
             }
             before = Some(lists);
-            if !changed(&shared, &mut news, &to).await {
+            if !changed(&shared, &mut news, &to, is_old).await {
                 return;
             }
         }
@@ -94,7 +96,7 @@ pub(super) fn rosters(
                 }
                 told = Some(version);
             }
-            if !changed(&shared, &mut news, &to).await {
+            if !changed(&shared, &mut news, &to, false).await {
                 return;
             }
         }
@@ -107,16 +109,19 @@ async fn send<T>(shared: &Shared, to: &mpsc::Sender<Result<T, Status>>, message:
     to.send_timeout(Ok(message), STUCK).await.is_ok()
 }
 
-/// Waits until there may be something to say; false if the other end is gone.
+/// Waits until there may be something to say, which there is already if what was said is old; false if the other end
+/// is gone.
 async fn changed<T>(
     shared: &Shared,
     news: &mut tokio::sync::watch::Receiver<u64>,
     to: &mpsc::Sender<Result<T, Status>>,
+    is_old: bool,
 ) -> bool {
     let look = LOOK.min(shared.config.registry.lease);
     tokio::select! {
         () = to.closed() => return false,
-        _ = tokio::time::timeout(look, news.changed()) => {}
+        _ = tokio::time::timeout(look, news.changed()), if !is_old => {}
+        () = std::future::ready(()), if is_old => {}
     }
     tokio::select! {
         () = to.closed() => false,
