@@ -58,6 +58,9 @@ fn words(choices: usize) -> usize {
 pub(crate) struct Choices([u64; MOST_CANDIDATES / 64]);
 
 impl Choices {
+    /// All that there can be.
+    pub(crate) const ALL: Self = Self([u64::MAX; MOST_CANDIDATES / 64]);
+
     /// All of so many.
     pub(crate) fn first(count: usize) -> Self {
         let mut all = Self::default();

@@ -270,6 +270,21 @@ impl<'a> Evidence<'a> {
         one == other || one == other.wrapping_mul(2) || one.wrapping_mul(2) == other
     }
 
+    /// From now on, packets pass less often for no reason, by this factor on each way.
+    pub(crate) fn stray_more(&mut self, passes: f64) {
+        for flow in &mut self.troubled {
+            if let Some(mixed) = &mut flow.mixed {
+                for side in [&mut mixed.there, &mut mixed.back] {
+                    side.scale(&Choices::ALL, passes, 1.0);
+                }
+            }
+            for way in [&mut flow.there, &mut flow.back] {
+                *way = Chance::of(way.value * passes);
+            }
+            flow.settle();
+        }
+    }
+
     fn scale(&mut self, place: u32, passes: f64, keeps: f64) {
         let range = self.starts[place as usize] as usize..self.starts[place as usize + 1] as usize;
         for number in range {

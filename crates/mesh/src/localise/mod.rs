@@ -76,10 +76,7 @@ pub(crate) fn localise(
     // If much is left, more is met for no reason than was thought: then less is worth naming.
     let stray = leftover(search.evidence);
     if stray > 2.0 * config.stray {
-        drop(search);
-        evidence = Evidence::new(paths, flows.iter().copied(), stray, config.stray_tuples);
-        search = Search::new(&mut evidence, config.threshold, stray);
-        search.run(&known);
+        search.run_again(stray);
     }
     told(&mut search)
 }

@@ -53,6 +53,18 @@ impl<'a, 'b> Search<'a, 'b> {
                 self.name(*place, guilt, gain, true);
             }
         }
+        self.rounds();
+    }
+
+    /// Goes on from what was named, where more packets meet trouble for no reason than was thought.
+    pub(crate) fn run_again(&mut self, stray: f64) {
+        self.evidence.stray_more((1.0 - stray) / (1.0 - self.stray));
+        self.stray = stray;
+        self.refit_and_prune();
+        self.rounds();
+    }
+
+    fn rounds(&mut self) {
         for _ in 0..ROUNDS {
             let added = self.greedy();
             let pruned = self.refit_and_prune();
