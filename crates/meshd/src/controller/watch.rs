@@ -14,7 +14,7 @@ use super::desk::Lists;
 use crate::clock;
 use crate::proto::v1;
 
-/// A stream that takes nothing for so long has nobody at its other end.
+/// A stream that takes nothing for so long has no reader at its other end.
 const STUCK: Duration = Duration::from_secs(30);
 
 /// How often it is looked whether a lease is over, or another hour has come.
