@@ -69,6 +69,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: instructions::NAME, shows: "instructions of the shortest ways through the device" },
     Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
     Bench { package: "probe", shows: "probes, and what they cost, beside datagrams of plain sockets" },
+    Bench { package: "meshd", shows: "10,240 simulated agents at a controller and an analyzer" },
     Bench { package: "broker", shows: "messages at several batch sizes beside the verbs below them" },
     Bench {
         package: drop_in::NAME,
@@ -118,7 +119,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         // Those that measure two processes have one benchmark, which knows these.
-        let knows = matches!(*package, "endpoint" | "probe" | "broker");
+        let knows = matches!(*package, "endpoint" | "probe" | "broker" | "meshd");
         let flags = [(args.quick && knows, "--quick"), (args.pin && knows, "--pin")];
         let flags = flags.iter().filter(|(wanted, _)| *wanted).map(|(_, flag)| (*flag).to_owned());
         let handed: Vec<String> = flags.chain(args.rest.iter().cloned()).collect();
