@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferroce_meshd::{Agent, AgentConfig, AgentRnic, AgentState};
 
+use super::tls::TlsArgs;
 use super::{AFTER_LONG_HELP, CONTROLLER, count, host, say, tell};
 use crate::{interrupt, probe};
 
@@ -27,7 +28,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "URL", default_value = CONTROLLER)]
     controller: String,
 
-    /// The name of the agent, which no other one has, instead of the host's with the address
+    /// The name of the agent, which no other one has, instead of that in its certificate, or else the host's with the
+    /// address
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -38,6 +40,9 @@ pub(super) struct Args {
     /// Probes in a second at most, whatever the controller says
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: u32,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 /// How long the end waits for the analyzer to take the last windows.
@@ -47,10 +52,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     let address = args.address;
     let host = args.host.clone().map_or_else(host, Ok)?;
-    let name = args.name.clone().unwrap_or_else(|| format!("{host}-{address}"));
+    let credentials = args.tls.credentials()?;
+    let carried = credentials.as_ref().and_then(|credentials| credentials.names().first().cloned());
+    let name = args.name.clone().or(carried).unwrap_or_else(|| format!("{host}-{address}"));
     let context = probe::open(address)?;
     let device = context.query().name;
-    let config = AgentConfig { rate: args.rate, ..AgentConfig::new(&name, &host, &args.controller) };
+    let config =
+        AgentConfig { rate: args.rate, credentials, ..AgentConfig::new(&name, &host, &args.controller) };
     let rnic = AgentRnic { context, address, tor: args.tor.clone(), device };
     let agent = Agent::start(config, vec![rnic])?;
     say(&format!("agent {name} answers probes at {address} until Ctrl-C"))?;

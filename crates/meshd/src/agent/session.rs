@@ -53,8 +53,8 @@ enum End {
 /// From a registration to the end of the lease.
 async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result<End, String> {
     let url = &shared.config.controller;
-    let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
-    let channel = endpoint.connect().await.map_err(|_| format!("no controller answers at {url}"))?;
+    let channel = client::connect(url, shared.config.credentials.as_ref(), None).await;
+    let channel = channel.map_err(|trouble| trouble.told("controller", url))?;
     let mut client = MeshClient::new(channel).max_decoding_message_size(16 << 20);
     let mut qpns = shared.qpns.subscribe();
     let registration = registration(shared, &qpns.borrow_and_update(), *epoch);
@@ -128,7 +128,7 @@ fn take_lease(shared: &Shared, lease: &v1::Lease) -> Duration {
     let url = if lease.analyzer.is_empty() {
         String::new()
     } else {
-        client::normal(&lease.analyzer).unwrap_or_default()
+        client::normal(&lease.analyzer, shared.config.credentials.as_ref()).unwrap_or_default()
     };
     shared.analyzer.send_if_modified(|known| {
         let is_new = *known != url;

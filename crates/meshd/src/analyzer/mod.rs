@@ -26,12 +26,15 @@ use crate::ledger::InboxConfig;
 use crate::listen::Listener;
 use crate::proto::v1::analysis_server::AnalysisServer;
 use crate::service::Service;
+use crate::tls::{Credentials, HandshakeCounts};
 
 /// What an analyzer allows, and how it judges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalyzerServerConfig {
     /// Where the controller is, which knows all RNICs.
     pub controller: String,
+    /// Where agents find it, if that is not where it listens.
+    pub url: Option<String>,
     /// Which windows are taken.
     pub inbox: InboxConfig,
     /// How they are judged.
@@ -60,6 +63,7 @@ impl AnalyzerServerConfig {
     pub fn new(controller: &str) -> Self {
         Self {
             controller: controller.to_owned(),
+            url: None,
             inbox: InboxConfig::default(),
             analyzer: AnalyzerConfig::default(),
             grace: Duration::from_secs(10),
@@ -80,7 +84,10 @@ impl AnalyzerServerConfig {
 pub enum AnalyzerServerError {
     /// The address of the controller is none.
     #[error("it is not known where the controller is")]
-    Controller(#[from] UrlError),
+    Controller(#[source] UrlError),
+    /// The address that agents are to find it at is none.
+    #[error("agents would not find it")]
+    Place(#[source] UrlError),
     /// The topology file is none.
     #[error("the topology file cannot be used")]
     Topology(#[from] WiringError),
@@ -101,6 +108,9 @@ pub struct AnalyzerServer {
 #[derive(Debug)]
 struct Shared {
     config: AnalyzerServerConfig,
+    /// With them, all others show theirs, too.
+    credentials: Option<Credentials>,
+    handshakes: Arc<HandshakeCounts>,
     /// Where agents find us.
     url: String,
     assembly: Mutex<Assembly>,
@@ -111,7 +121,9 @@ struct Shared {
 
 impl Shared {
     fn assembly(&self) -> MutexGuard<'_, Assembly> {
-        self.assembly.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
+        assembly.counters.set_handshakes(&self.handshakes);
+        assembly
     }
 
     fn set_trouble(&self, trouble: String) {
@@ -126,10 +138,16 @@ impl AnalyzerServer {
     /// The controller's address or the topology file is none, or the system gives no thread. That the controller is not there is no
     /// error: it is looked for until it is.
     pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
-        let config = AnalyzerServerConfig { controller: client::normal(&config.controller)?, ..config };
+        let credentials = listener.credentials().cloned();
+        let controller = client::normal(&config.controller, credentials.as_ref());
+        let controller = controller.map_err(AnalyzerServerError::Controller)?;
+        let config = AnalyzerServerConfig { controller, ..config };
         let address = listener.address();
+        let url = config.url.clone().unwrap_or_else(|| address.to_string());
         let shared = Arc::new(Shared {
-            url: client::normal(&address.to_string())?,
+            url: client::normal(&url, credentials.as_ref()).map_err(AnalyzerServerError::Place)?,
+            credentials,
+            handshakes: listener.counts(),
             assembly: Mutex::new(Assembly::new(&config)?),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::new("the controller was not heard yet".to_owned()),

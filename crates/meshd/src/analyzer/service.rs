@@ -12,6 +12,7 @@ use crate::clock;
 use crate::ledger::Mark;
 use crate::proto::v1;
 use crate::proto::v1::report_request::What;
+use crate::tls::Peer;
 
 /// How long a stream may take to begin, and an answer to be taken.
 const STUCK: Duration = Duration::from_secs(20);
@@ -33,11 +34,12 @@ impl v1::analysis_server::Analysis for AnalysisService {
             self.shared.assembly().counters.streams_refused += 1;
             return Err(Status::resource_exhausted("there are as many streams as there may be; try later"));
         };
+        let peer = Peer::of(&request)?;
         let (to, from) = mpsc::channel(8);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let _place = place;
-            if let Err(status) = take(&shared, request.into_inner(), &to).await {
+            if let Err(status) = take(&shared, &peer, request.into_inner(), &to).await {
                 let _ = to.send_timeout(Err(status), STUCK).await;
             }
         });
@@ -56,6 +58,7 @@ impl v1::analysis_server::Analysis for AnalysisService {
 /// A stream of windows, from its hello to its end.
 async fn take(
     shared: &Shared,
+    peer: &Peer,
     mut messages: Streaming<v1::ReportRequest>,
     to: &mpsc::Sender<Result<v1::ReportReply, Status>>,
 ) -> Result<(), Status> {
@@ -65,6 +68,7 @@ async fn take(
         shared.assembly().counters.streams_refused += 1;
         return Err(Status::invalid_argument("a stream of windows begins with a hello"));
     };
+    peer.may_be(&hello.agent).inspect_err(|_| shared.assembly().counters.foreign_names += 1)?;
     let settled = shared.assembly().hello(&hello.agent).map_err(Status::failed_precondition)?;
     answer(to, settled, None).await?;
     while let Some(message) = messages.message().await? {
