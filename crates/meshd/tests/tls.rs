@@ -283,7 +283,8 @@ fn plain_text_to_tls_and_tls_to_plain_text_are_told_so() {
     let error = Inquiry::with(&place, Some(ca.make("operator", &[]))).counters().unwrap_err();
     assert!(
         told(&error).ends_with("what answers there does not speak TLS; is it run without certificates?"),
-        "{error}"
+        "{}",
+        told(&error)
     );
     wait_for("it counted", || (without.counters().refused_tls == 1).then_some(()));
     // Neither has the one a reason to write the other's address.

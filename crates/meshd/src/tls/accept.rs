@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -22,6 +22,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What a program reads that does not speak TLS.
 pub(crate) const TLS_ONLY: &str =
     "this service speaks TLS only: connect with https and a certificate of the mesh's CA";
+
+/// So long a stranger may take to read why it is refused.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// What a program is told that speaks TLS to a service that does not: that no version of it is spoken, as an alert.
+const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
@@ -70,7 +76,7 @@ impl Gate {
         admitted
     }
 
-    async fn look(&self, mut stream: TcpStream) -> Result<(Stream, Peer), Stranger> {
+    async fn look(&self, stream: TcpStream) -> Result<(Stream, Peer), Stranger> {
         let mut first = [0; 4];
         let len = stream.peek(&mut first).await.map_err(|_| Stranger::Broken)?;
         if len == 0 {
@@ -78,12 +84,14 @@ impl Gate {
         }
         let speaks_tls = first[0] == HANDSHAKE;
         let Some(tls) = &self.tls else {
-            return if speaks_tls { Err(Stranger::Tls) } else { Ok((Stream::Plain(stream), Peer::Local)) };
+            if speaks_tls {
+                tell(stream, &NO_TLS).await;
+                return Err(Stranger::Tls);
+            }
+            return Ok((Stream::Plain(stream), Peer::Local));
         };
         if !speaks_tls {
-            // It may not be read, and is refused all the same.
-            let _ = stream.write_all(&plain_answer(&first[..len])).await;
-            let _ = stream.shutdown().await;
+            tell(stream, &plain_answer(&first[..len])).await;
             return Err(Stranger::PlainText);
         }
         let stream = tls.accept(stream).await.map_err(|error| Stranger::of(&error))?;
@@ -112,6 +120,23 @@ impl Stranger {
         let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>());
         cause.and_then(CertificateProblem::of).map_or(Self::Broken, Self::Certificate)
     }
+}
+
+/// Says something to a stranger, and then reads what it has said: a connection with bytes that were not read ends so
+/// hard that the answer might be lost. It may not be read, and the stranger is refused all the same.
+async fn tell(mut stream: TcpStream, words: &[u8]) {
+    let talk = async {
+        stream.write_all(words).await?;
+        stream.shutdown().await?;
+        let mut rest = [0; 1024];
+        for _ in 0..16 {
+            if stream.read(&mut rest).await? == 0 {
+                break;
+            }
+        }
+        Ok::<_, io::Error>(())
+    };
+    let _ = timeout(LAST_WORDS, talk).await;
 }
 
 /// What a program is told that does not speak TLS, in the protocol that it seems to speak.

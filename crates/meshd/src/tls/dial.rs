@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::AlertDescription;
 use tokio_rustls::rustls::Error as TlsError;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -79,16 +80,14 @@ async fn shake_hands(
 
 fn why(error: &io::Error) -> HandshakeError {
     let Some(cause) = error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>()) else {
-        // It hung up when it saw that we speak TLS, or for a reason of its own.
-        return match error.kind() {
-            io::ErrorKind::UnexpectedEof => HandshakeError::PlainText,
-            _ => HandshakeError::Broken,
-        };
+        return HandshakeError::Broken;
     };
     if let Some(problem) = CertificateProblem::of(cause) {
         return HandshakeError::Theirs { problem };
     }
     match cause {
+        // Ours speak the one version, or none at all.
+        TlsError::AlertReceived(AlertDescription::ProtocolVersion) => HandshakeError::PlainText,
         TlsError::AlertReceived(alert) => match CertificateProblem::of_alert(*alert) {
             Some(problem) => HandshakeError::Ours { problem },
             None => HandshakeError::Broken,
