@@ -139,6 +139,32 @@ fn agents_probe_each_other_and_findings_say_that_nothing_is_bad() {
 }
 
 #[test]
+fn an_agent_probes_with_all_rnics_of_its_host() {
+    let mut controller =
+        Part::start(&["controller", "--listen", "127.0.149.31:0", "--window", "1", "--rate", "50"]);
+    let place = address(&controller.line_with("listens on"));
+    let mut two = Part::start(&[
+        "agent",
+        "--address",
+        "127.0.149.32",
+        "--address",
+        "127.0.149.33@rack2",
+        "--tor",
+        "rack1",
+        "--host",
+        "two",
+        "--controller",
+        &place,
+    ]);
+    two.line_with("agent two-127.0.149.32 answers probes at 127.0.149.32 and 127.0.149.33 until Ctrl-C");
+    // Each probes the other one, which hangs on another ToR.
+    two.line_with("2 RNICs to probe");
+    controller.line_with("1 agent, 2 RNICs");
+    let rest = two.end();
+    assert!(rest.lines().last().unwrap().contains(" probes ok, "), "{rest}");
+}
+
+#[test]
 fn what_cannot_be_is_said_in_one_line() {
     for (args, why) in [
         (&["controller", "--listen", "0.0.0.0:0"][..], "listen on a loopback address, such as 127.0.0.1:0"),
@@ -171,6 +197,8 @@ fn what_cannot_be_is_said_in_one_line() {
     }
     for args in [
         &["agent", "--tor", "t"][..],
+        &["agent", "--address", "127.0.149.7@"],
+        &["agent", "--address", "nowhere@t"],
         &["controller", "--window", "0"],
         &["controller", "--ca", "x"],
         &["controller", "--key", "x", "--certificate", "x"],

@@ -38,7 +38,8 @@ Examples:
   ferroce mesh agent --address 127.0.0.3 --tor rack1
   ferroce mesh agent --address 127.0.0.4 --tor rack2
   ferroce mesh findings
-          Each in a terminal of its own.
+          Each in a terminal of its own. A host with several RNICs names them all:
+          --address 10.0.1.1@rack1 --address 10.0.2.1@rack2
 
 With `ferroce mesh analyzer --topology FILE`, links and switches above ToRs are told apart. A file has a part like this for each
 switch; agents tell the RNICs themselves:

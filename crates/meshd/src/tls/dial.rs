@@ -87,12 +87,13 @@ fn why(error: &io::Error) -> HandshakeError {
     }
     match cause {
         // Ours speak the one version, or none at all.
-        TlsError::AlertReceived(AlertDescription::ProtocolVersion) => HandshakeError::PlainText,
+        TlsError::AlertReceived(AlertDescription::ProtocolVersion) | TlsError::InvalidMessage(_) => {
+            HandshakeError::PlainText
+        }
         TlsError::AlertReceived(alert) => match CertificateProblem::of_alert(*alert) {
             Some(problem) => HandshakeError::Ours { problem },
             None => HandshakeError::Broken,
         },
-        TlsError::InvalidMessage(_) => HandshakeError::PlainText,
         _ => HandshakeError::Broken,
     }
 }
