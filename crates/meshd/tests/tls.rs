@@ -202,8 +202,11 @@ fn programs_with_wrong_certificates_or_none_are_refused_with_a_reason_and_counte
     let expired = ca.authority.issue("old", &[], old).unwrap();
     let said = refusal(foreign(&ca, Some(&expired)), place);
     assert!(said.contains("CertificateExpired"), "{said}");
-    let counters = controller.counters();
-    assert_eq!((counters.refused_no_certificate, counters.refused_certificates), (1, 2), "{counters:?}");
+    // Each is counted a moment after it is told.
+    wait_for("one without a certificate and two with wrong ones", || {
+        let counters = controller.counters();
+        ((counters.refused_no_certificate, counters.refused_certificates) == (1, 2)).then_some(())
+    });
     // A program that does not know our CA hangs up itself.
     let inquiry = Inquiry::with(&place.to_string(), Some(Credentials::read(&theirs).unwrap()));
     let error = inquiry.counters().unwrap_err();
