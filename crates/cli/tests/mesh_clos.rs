@@ -1,14 +1,17 @@
 //! `ferroce mesh` across a Clos network of real kernel routers, with certificates: what is bad is named.
 //!
-//! The controller and the analyzer are processes on one host, and each host has an agent, all without capabilities.
-//! Only packets of RoCEv2 are ever dropped, so that what the parts tell each other is not disturbed.
+//! The controller and the analyzer are processes on one host, and each host has an agent, all without
+//! capabilities. Only packets of RoCEv2 are ever dropped, so that what the parts tell each other is not
+//! disturbed.
 //!
-//! The arithmetic. With `r` probes in a second from an RNIC to other ToRs, which go to two RNICs from eight ports each,
-//! a flow has `r / 16`. Five of the eight pairs of a pod cross to the other pod, so that 40 flows of probes and 40 of
-//! answers share four links up to cores: 10 and 10 on each, `1.25 r` packets in a second whose loss is one of a probe.
-//! At 1 % and `r` = 200, that is 2.5 in a second, and 5 in a window of two; links of ToRs carry more. Nothing is lost
-//! elsewhere, so a window with two or more of them speaks for the link: all but 4 % do. A finding opens after two such
-//! windows in a row.
+//! The arithmetic. With `r` probes in a second from an RNIC to other ToRs, which go to two RNICs from eight
+//! ports each, a flow has `r / 16`. Five of the eight pairs of a pod cross to the other pod, so that 40 flows
+//! of probes and 40 of answers share four links up to cores: 10 and 10 on each, `1.25 r` packets in a second
+//! whose loss is one of a probe. At 1 % and `r` = 200, that is 2.5 in a window of a second, and 7.5 in the
+//! three that are looked at together; links of ToRs carry more. Nothing is lost elsewhere, so a window with
+//! two or more of them speaks for the link: 71 % do. A finding opens after two such windows in a row, and
+//! probes count as lost when they are not merely late any more, after five seconds: 8 to 10 seconds in all,
+//! and 60 are allowed.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::collections::BTreeSet;
@@ -131,8 +134,8 @@ fn a_host_that_stands_still_is_not_taken_for_the_network(mesh: &Mesh, host: Node
     agent.signal("-STOP");
     rest(STOP);
     agent.signal("-CONT");
-    // Probes that were not answered are told after five seconds more, when they are not merely late any more, and
-    // a window is looked at with the two before it.
+    // Probes that were not answered are told after five seconds more, when they are not merely late any more,
+    // and a window is looked at with the two before it.
     let reply = wait_until(STOP.as_secs() + 5 + 5 * WINDOW, "windows after a host stood still");
     let address = host.address(Family::V4).to_string();
     let is_about = |finding: &&Finding| {
@@ -146,7 +149,8 @@ fn a_host_that_stands_still_is_not_taken_for_the_network(mesh: &Mesh, host: Node
     say(&format!("{host} stood still: {told} named"));
 }
 
-/// Lets a time pass. A thread that ends may wake this one sooner, so that one look at the clock is not enough.
+/// Lets a time pass. A thread that ends may wake this one sooner, so that one look at the clock is not
+/// enough.
 fn rest(time: Duration) {
     let end = now() + time;
     while now() < end {
@@ -154,7 +158,8 @@ fn rest(time: Duration) {
     }
 }
 
-/// All nodes share the processors of one machine: where these are busy, packets are late indeed, so only losses are judged.
+/// All nodes share the processors of one machine: where these are busy, packets are late indeed, so only
+/// losses are judged.
 fn is_loss(finding: &Finding) -> bool {
     finding.trouble == "loss"
 }

@@ -28,7 +28,8 @@ macro_rules! counters {
             pub broken_handshakes: u64,
             /// Connections that did not show in time what they are.
             pub late_handshakes: u64,
-            /// Connections that gave way to newer ones before they had shown what they are, since too many had not.
+            /// Connections that gave way to newer ones before they had shown what they are, since too many
+            /// had not.
             pub crowded_handshakes: u64,
         }
 

@@ -21,8 +21,8 @@ use crate::tls::{Credentials, Gate, HandshakeCounts, Peer, Stream};
 /// After a connection could not be accepted, since files have run out, so long nothing is accepted.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections at most that have not shown yet what they are. The oldest gives way to a new one: honest ones take
-/// milliseconds, so strangers cannot keep them out by holding on.
+/// Connections at most that have not shown yet what they are. The oldest gives way to a new one: honest ones
+/// take milliseconds, so strangers cannot keep them out by holding on.
 const UNKNOWN: usize = 256;
 
 /// Why a service cannot listen.
@@ -69,8 +69,8 @@ impl Listener {
         Self::open(address, None)
     }
 
-    /// Listens on any address, for programs that have certificates of the same CA. The service shows this certificate,
-    /// also to others that it connects to itself.
+    /// Listens on any address, for programs that have certificates of the same CA. The service shows this
+    /// certificate, also to others that it connects to itself.
     ///
     /// # Errors
     /// The system does not give the address.

@@ -463,7 +463,11 @@ fn a_ca_overwrites_nothing_and_knows_its_own_key() {
         let refused = again.issue(name, &[], Validity::starting_now(DAY)).unwrap_err();
         assert!(matches!(refused, AuthorityError::Name { .. }), "{name}: {refused}");
     }
-    fs::remove_file(ca.path.join("ca.key")).unwrap();
+    let ca_key = ca.path.join("ca.key");
+    fs::set_permissions(&ca_key, fs::Permissions::from_mode(0o644)).unwrap();
+    let refused = Authority::open(&ca.path, Validity::starting_now(DAY)).unwrap_err();
+    assert!(told(&refused).contains("chmod 600"), "{}", told(&refused));
+    fs::remove_file(&ca_key).unwrap();
     let refused = Authority::open(&ca.path, Validity::starting_now(DAY)).unwrap_err();
     assert!(matches!(refused, AuthorityError::NoKey { .. }), "{refused}");
     // The key of another CA beside it.

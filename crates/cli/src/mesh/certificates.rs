@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use ferroce_meshd::tls::{Authority, CredentialFiles, Validity};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::AFTER_LONG_HELP;
 
 /// Make certificates for a trial: a CA, and a certificate and a key for each name
 ///
 /// A certificate for NAME allows to be the agent of that name, and a server at NAME and at its addresses. The
-/// controller's certificate carries the address that agents connect to; the analyzer's, too, and the name `analyzer`.
-/// The CA in DIR is made if there is none. Nothing is overwritten, and keys can be read by their owner alone (mode 0600).
+/// controller's certificate carries the address that agents connect to; the analyzer's, too, and the name
+/// `analyzer`. The CA in DIR is made if there is none. Nothing is overwritten, and keys can be read by their
+/// owner alone (mode 0600).
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
@@ -75,17 +76,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let mut out = io::stdout().lock();
     if args.json {
-        let file = |(name, files): &(&String, CredentialFiles)| json!({ "name": name, "certificate": files.certificate, "key": files.key });
-        let ca = json!({ "certificate": args.out.join("ca.pem"), "key": args.out.join("ca.key"), "is_new": authority.is_new() });
-        writeln!(
-            out,
-            "{:#}",
-            json!({ "ca": ca, "certificates": made.iter().map(file).collect::<Vec<_>>() })
-        )?;
+        writeln!(out, "{:#}", to_json(args, &authority, &made))?;
     } else {
         print(&mut out, args, &authority, &made)?;
     }
     Ok(out.flush()?)
+}
+
+fn to_json(args: &Args, authority: &Authority, made: &[(&String, CredentialFiles)]) -> Value {
+    let of = |(name, files): &(&String, CredentialFiles)| {
+        let CredentialFiles { certificate, key, .. } = files;
+        json!({ "name": name, "certificate": certificate, "key": key })
+    };
+    let (certificate, key) = (args.out.join("ca.pem"), args.out.join("ca.key"));
+    json!({
+        "ca": { "certificate": certificate, "key": key, "is_new": authority.is_new() },
+        "certificates": made.iter().map(of).collect::<Vec<_>>(),
+    })
 }
 
 fn print(

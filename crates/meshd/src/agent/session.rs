@@ -220,7 +220,8 @@ async fn close_windows(shared: &Shared) {
         let late = clock::now().since(before).saturating_sub(rest);
         for end in ends(clock::unix_nanos(), length, now - now % length, late) {
             if late >= STALL {
-                // Nothing in here ran: this explains what others miss of each window that has passed meanwhile.
+                // Nothing in here ran: this explains what others miss of each window that has passed
+                // meanwhile.
                 shared.stalled(late);
             }
             if !shared.is_stopped() {
@@ -230,8 +231,8 @@ async fn close_windows(shared: &Shared) {
     }
 }
 
-/// When windows end that are over now, after one that ended then: the last, and those before it that were slept
-/// through by so much. None if the thread woke a little too early.
+/// When windows end that are over now, after one that ended then: the last, and those before it that were
+/// slept through by so much. None if the thread woke a little too early.
 fn ends(now: u64, length: u64, before: u64, late: Duration) -> impl Iterator<Item = u64> {
     let last = now - now % length;
     let over = last.saturating_sub(before) / length;

@@ -26,7 +26,8 @@ pub(crate) const TLS_ONLY: &str =
 /// So long a stranger may take to read why it is refused.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What a program is told that speaks TLS to a service that does not: that no version of it is spoken, as an alert.
+/// What a program is told that speaks TLS to a service that does not: that no version of it is spoken, as an
+/// alert.
 const NO_TLS: [u8; 7] = [21, 3, 3, 0, 2, 2, 70];
 
 /// The first byte of a TLS handshake.
@@ -45,8 +46,8 @@ pub(crate) struct HandshakeCounts {
     pub(crate) crowded_handshakes: AtomicU64,
 }
 
-/// Lets connections in: with credentials those that have certificates of the CA, and without them those of this
-/// machine.
+/// Lets connections in: with credentials those that have certificates of the CA, and without them those of
+/// this machine.
 #[derive(Clone)]
 pub(crate) struct Gate {
     tls: Option<TlsAcceptor>,
@@ -122,8 +123,8 @@ impl Stranger {
     }
 }
 
-/// Says something to a stranger, and then reads what it has said: a connection with bytes that were not read ends so
-/// hard that the answer might be lost. It may not be read, and the stranger is refused all the same.
+/// Says something to a stranger, and then reads what it has said: a connection with bytes that were not read
+/// ends so hard that the answer might be lost. It may not be read, and the stranger is refused all the same.
 async fn tell(mut stream: TcpStream, words: &[u8]) {
     let talk = async {
         stream.write_all(words).await?;

@@ -15,7 +15,7 @@ use thiserror::Error;
 use time::OffsetDateTime;
 
 use super::credentials::{CredentialFiles, Credentials, is_name};
-use super::files::CredentialsError;
+use super::files::{self, CredentialsError};
 use super::problem::CertificateProblem;
 use crate::clock;
 
@@ -49,7 +49,8 @@ impl Validity {
 pub enum AuthorityError {
     /// The name cannot be that of an agent or a host.
     #[error(
-        "{name:?} is no name for a certificate: letters, digits, hyphens and dots, as names of hosts have, and not ca"
+        "{name:?} is no name for a certificate: letters, digits, hyphens and dots, as names of hosts have, \
+         and not ca"
     )]
     Name {
         /// The name.
@@ -77,6 +78,9 @@ pub enum AuthorityError {
         /// Where the key should be.
         path: PathBuf,
     },
+    /// The key of the CA cannot be used.
+    #[error("the CA cannot make certificates")]
+    Key(#[source] CredentialsError),
     /// The CA was made by something else.
     #[error(
         "{} is no CA that this program made; make certificates with the program that made it", path.display()
@@ -111,6 +115,7 @@ impl Authority {
         let directory = directory.to_owned();
         match (certificate.exists(), fs::read_to_string(&key_path)) {
             (true, Ok(text)) => {
+                files::key(&key_path).map_err(AuthorityError::Key)?;
                 let key =
                     KeyPair::from_pem(&text).map_err(|_| AuthorityError::Foreign { path: certificate })?;
                 Ok(Self { directory, key, is_new: false })
@@ -158,8 +163,8 @@ impl Authority {
         Ok(())
     }
 
-    /// Makes a key and a certificate for the agent of this name, which may also be a server at the name and at these
-    /// addresses.
+    /// Makes a key and a certificate for the agent of this name, which may also be a server at the name and
+    /// at these addresses.
     ///
     /// # Errors
     /// The name is none or has files, or files cannot be written.

@@ -33,8 +33,8 @@ pub struct CredentialFiles {
 }
 
 impl CredentialFiles {
-    /// The files as [`Authority`](super::Authority) names them: `ca.pem`, and `NAME.pem` and `NAME.key` beside it,
-    /// for a path that ends in the name.
+    /// The files as [`Authority`](super::Authority) names them: `ca.pem`, and `NAME.pem` and `NAME.key`
+    /// beside it, for a path that ends in the name.
     #[must_use]
     pub fn beside(path: &Path) -> Self {
         let with = |end: &str| {
@@ -58,8 +58,8 @@ impl Credentials {
     /// Reads them from PEM files, and makes sure that they are good at this time.
     ///
     /// # Errors
-    /// A file cannot be read or holds something else, all users may read the key, the key is another's, or the
-    /// certificate is expired or none of the CA.
+    /// A file cannot be read or holds something else, all users may read the key, the key is another's, or
+    /// the certificate is expired or none of the CA.
     pub fn read(from: &CredentialFiles) -> Result<Self, CredentialsError> {
         let provider = Arc::new(ring::default_provider());
         let roots = roots(&from.ca)?;

@@ -73,7 +73,8 @@ async fn shake_hands(
     let name = ServerName::try_from(host).map_err(|_| HandshakeError::Away)?.to_owned();
     let why = |error: io::Error| why(&error);
     let mut stream = TlsConnector::from(ours.client()).connect(name, stream).await.map_err(why)?;
-    // Its first bytes tell that it has taken our certificate, as it looks at that after our side of the handshake.
+    // Its first bytes tell that it has taken our certificate, as it looks at that after our side of the
+    // handshake.
     let is_over = stream.fill_buf().await.map_err(why)?.is_empty();
     if is_over { Err(HandshakeError::Broken) } else { Ok(stream) }
 }

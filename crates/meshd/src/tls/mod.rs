@@ -1,7 +1,7 @@
 //! TLS with certificates on both sides: what the services speak to other machines.
 //!
-//! A certificate for a name allows to be the agent of that name, and a server at the names and addresses that it
-//! carries. [`Credentials`] are what one program has of it, and [`Authority`] makes them for trials.
+//! A certificate for a name allows to be the agent of that name, and a server at the names and addresses that
+//! it carries. [`Credentials`] are what one program has of it, and [`Authority`] makes them for trials.
 
 mod accept;
 mod authority;
