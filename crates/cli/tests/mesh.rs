@@ -188,6 +188,7 @@ fn what_cannot_be_is_said_in_one_line() {
             "is a service with TLS, which needs certificates",
         ),
         (&["certificates", "--out", "/proc/no/such", "a"], "cannot use /proc/no/such: "),
+        (&["certificates", "--out", "/proc/no/such", "a", "a=::1"], "a name stands there twice"),
     ] {
         let out = output(args);
         let error = String::from_utf8(out.stderr).unwrap();

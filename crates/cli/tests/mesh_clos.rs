@@ -143,7 +143,8 @@ fn a_host_that_stands_still_is_not_taken_for_the_network(mesh: &Mesh, host: Node
     };
     let all = reply.open.iter().chain(&reply.over);
     let named: Vec<&Finding> = all.filter(|finding| !known.contains(&finding.id)).filter(is_about).collect();
-    let is_host = |finding: &&Finding| finding.suspects == [format!("host {host}")];
+    // Others may stand still, too, where the machine is busy.
+    let is_host = |finding: &&Finding| matches!(&finding.suspects[..], [one] if one.starts_with("host "));
     assert!(named.iter().all(is_host), "{host} stood still, and the network is blamed: {named:#?}");
     let told = if named.is_empty() { "nothing is" } else { "the host is" };
     say(&format!("{host} stood still: {told} named"));

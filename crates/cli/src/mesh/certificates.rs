@@ -1,12 +1,13 @@
 //! `ferroce mesh certificates`.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use ferroce_meshd::tls::{Authority, CredentialFiles, Validity};
 use serde_json::{Value, json};
 
@@ -61,18 +62,16 @@ impl FromStr for Named {
 const CA: Duration = Duration::from_hours(24 * 3650);
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    let names: BTreeSet<&str> = args.names.iter().map(|named| named.name.as_str()).collect();
+    ensure!(names.len() == args.names.len(), "a name stands there twice");
     let authority = Authority::open(&args.out, Validity::starting_now(CA))?;
     // All of them, or none.
-    authority.check(args.names.iter().map(|named| named.name.as_str()))?;
+    authority.check(names)?;
     let validity = Validity::starting_now(Duration::from_hours(24 * u64::from(args.days)));
     let mut made = Vec::new();
     for Named { name, addresses } in &args.names {
-        made.push((
-            name,
-            authority
-                .issue(name, addresses, validity)
-                .with_context(|| format!("{name} has no certificate"))?,
-        ));
+        let files = authority.issue(name, addresses, validity);
+        made.push((name, files.with_context(|| format!("{name} has no certificate"))?));
     }
     let mut out = io::stdout().lock();
     if args.json {
