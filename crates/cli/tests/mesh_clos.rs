@@ -45,8 +45,14 @@ const STOP: Duration = Duration::from_secs(3);
 /// So soon what is bad is named.
 const SOON: Duration = Duration::from_secs(60);
 
+/// Probes of all RNICs in that time: with as many below ToRs as between them.
+const ASKED: u64 = 8 * 2 * RATE as u64 * SOON.as_secs();
+
+/// So often it is waited again where a machine does not get half of them out, since too few packets cross a link then.
+const BUSY: u32 = 5;
+
 /// No process lives longer in one round.
-const LIMIT: Duration = Duration::from_secs(240);
+const LIMIT: Duration = Duration::from_mins(20);
 
 /// With `FERROCE_SOAK` set, so many rounds, each with other links; one otherwise.
 const ROUNDS: usize = 20;
@@ -247,15 +253,31 @@ impl Mesh {
     }
 
     fn wait_for(&self, what: &str, mut is_so: impl FnMut(&FindingsReply) -> bool) -> FindingsReply {
-        let end = now() + SOON;
-        loop {
-            let reply = self.findings();
-            if is_so(&reply) {
-                return reply;
+        for _ in 0..BUSY {
+            let (end, before) = (now() + SOON, self.probes());
+            while now() < end {
+                let reply = self.findings();
+                if is_so(&reply) {
+                    return reply;
+                }
+                rest(Duration::from_millis(250));
             }
-            assert!(now() < end, "after {SOON:?} still waiting for {what}: {reply:#?}\n{}", self.tallies());
-            rest(Duration::from_millis(250));
+            let probes = self.probes() - before;
+            let reply = self.findings();
+            let told = || format!("{reply:#?}\n{}", self.tallies());
+            assert!(probes < ASKED / 2, "after {SOON:?} still waiting for {what}: {}", told());
+            say(&format!(
+                "{probes} probes of {ASKED}: this machine is too busy, and {what} is awaited again"
+            ));
         }
+        panic!("this machine was too busy to probe in each of {BUSY} times {SOON:?}");
+    }
+
+    /// Probes of all agents that have ended.
+    fn probes(&self) -> u64 {
+        let tallies = namespaces::enter(&SERVICES.to_string(), || self.inquiry.tallies()).unwrap();
+        let outcomes = tallies.agents.iter().flat_map(|of| &of.outcomes);
+        outcomes.filter(|counter| counter.name != "slow").map(|counter| counter.count).sum()
     }
 
     /// Waits until all paths of probes and answers are traced, so that no new ones are told in two windows.
