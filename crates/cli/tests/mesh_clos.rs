@@ -48,7 +48,8 @@ const SOON: Duration = Duration::from_secs(60);
 /// Probes of all RNICs in that time: with as many below ToRs as between them.
 const ASKED: u64 = 8 * 2 * RATE as u64 * SOON.as_secs();
 
-/// So often it is waited again where a machine does not get half of them out, since too few packets cross a link then.
+/// So often it is waited again where a machine does not get half of them out, since too few packets cross a
+/// link then.
 const BUSY: u32 = 5;
 
 /// No process lives longer in one round.
@@ -296,10 +297,12 @@ impl Mesh {
         });
     }
 
-    /// Waits until nothing bad is known, in windows that all agents told.
+    /// Waits until no loss is known, in windows that all agents told. What was lost before is told for five
+    /// seconds more, and looked at with two windows after it.
     fn wait_for_quiet(&self) {
+        let until = self.findings().through_unix_ns + (5 + 4 * WINDOW) * 1_000_000_000;
         self.wait_for("a network without findings of losses", |reply| {
-            !reply.open.iter().any(is_loss) && reply.agents == 8
+            reply.through_unix_ns >= until && !reply.open.iter().any(is_loss) && reply.agents == 8
         });
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig};
+use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, StoreConfig};
 
 use super::tls::TlsArgs;
 use super::{AFTER_LONG_HELP, ANALYZER, CONTROLLER, listen, print_counters, say, tell};
@@ -14,7 +14,8 @@ use crate::interrupt;
 /// Take what agents measure and work out what is bad, until Ctrl-C
 ///
 /// It tells the controller where it is, and agents find it there. A window is looked at when all agents have told
-/// theirs, or ten seconds after its end. What it finds is kept in memory; `ferroce mesh findings` shows it.
+/// theirs, or ten seconds after its end. `ferroce mesh findings` shows what it finds. With --store, findings outlive
+/// the analyzer, and what it acknowledges to agents is on the disk.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
@@ -31,6 +32,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
 
+    /// Keep findings, and what came from agents, in this file, so that they outlive the analyzer; without one, all is
+    /// in memory
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+
     /// Where agents find it, if that is not where it listens: such as https://HOST:50052 for an analyzer on 0.0.0.0
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -44,8 +50,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let credentials = args.tls.credentials()?;
     let listener = listen(args.listen, credentials.as_ref())?;
     let topology = args.topology.as_deref().map(read).transpose()?;
+    let store = args.store.as_ref().map(StoreConfig::new);
     let config = AnalyzerServerConfig {
         topology,
+        store,
         url: args.url.clone(),
         ..AnalyzerServerConfig::new(&args.controller)
     };
@@ -55,9 +63,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         "the analyzer listens on {address} until Ctrl-C; now run: ferroce mesh agent --controller {}",
         args.controller
     ))?;
-    tell(|| match analyzer.trouble() {
-        trouble if trouble.is_empty() => "the controller is heard".to_owned(),
-        trouble => format!("{trouble}; it is tried again"),
+    tell(|| match (analyzer.trouble(), analyzer.store_trouble()) {
+        (trouble, store) if trouble.is_empty() && store.is_empty() => "the controller is heard".to_owned(),
+        (trouble, store) if store.is_empty() => format!("{trouble}; it is tried again"),
+        (_, store) => format!("{store}; agents keep what they have, and it is tried again"),
     })?;
     print_counters(analyzer.counters().iter())
 }
