@@ -1,7 +1,9 @@
 //! `ferroce mesh`, as people use it: each part is a process of its own.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -137,6 +139,32 @@ fn agents_probe_each_other_and_findings_say_that_nothing_is_bad() {
 }
 
 #[test]
+fn an_agent_probes_with_all_rnics_of_its_host() {
+    let mut controller =
+        Part::start(&["controller", "--listen", "127.0.149.31:0", "--window", "1", "--rate", "50"]);
+    let place = address(&controller.line_with("listens on"));
+    let mut two = Part::start(&[
+        "agent",
+        "--address",
+        "127.0.149.32",
+        "--address",
+        "127.0.149.33@rack2",
+        "--tor",
+        "rack1",
+        "--host",
+        "two",
+        "--controller",
+        &place,
+    ]);
+    two.line_with("agent two-127.0.149.32 answers probes at 127.0.149.32 and 127.0.149.33 until Ctrl-C");
+    // Each probes the other one, which hangs on another ToR.
+    two.line_with("2 RNICs to probe");
+    controller.line_with("1 agent, 2 RNICs");
+    let rest = two.end();
+    assert!(rest.lines().last().unwrap().contains(" probes ok, "), "{rest}");
+}
+
+#[test]
 fn what_cannot_be_is_said_in_one_line() {
     for (args, why) in [
         (&["controller", "--listen", "0.0.0.0:0"][..], "listen on a loopback address, such as 127.0.0.1:0"),
@@ -151,6 +179,16 @@ fn what_cannot_be_is_said_in_one_line() {
             &["agent", "--address", "127.0.149.7", "--tor", "t", "--controller", ""],
             "write an address and a port",
         ),
+        (
+            &["controller", "--listen", "127.0.149.8:0", "--tls", "no/such"],
+            "cannot read no/ca.pem: No such file",
+        ),
+        (
+            &["findings", "--analyzer", "https://127.0.149.6:1"],
+            "is a service with TLS, which needs certificates",
+        ),
+        (&["certificates", "--out", "/proc/no/such", "a"], "cannot use /proc/no/such: "),
+        (&["certificates", "--out", "/proc/no/such", "a", "a=::1"], "a name stands there twice"),
     ] {
         let out = output(args);
         let error = String::from_utf8(out.stderr).unwrap();
@@ -158,7 +196,101 @@ fn what_cannot_be_is_said_in_one_line() {
         assert!(error.starts_with("ferroce: ") && error.contains(why), "{args:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
-    for args in [&["agent", "--tor", "t"][..], &["controller", "--window", "0"], &["sing"], &[]] {
+    for args in [
+        &["agent", "--tor", "t"][..],
+        &["agent", "--address", "127.0.149.7@"],
+        &["agent", "--address", "nowhere@t"],
+        &["controller", "--window", "0"],
+        &["controller", "--ca", "x"],
+        &["controller", "--key", "x", "--certificate", "x"],
+        &["controller", "--tls", "x", "--ca", "x", "--key", "x", "--certificate", "x"],
+        &["certificates", "--out", "x"],
+        &["certificates", "--out", "x", "a=nowhere"],
+        &["sing"],
+        &[],
+    ] {
         assert_eq!(output(args).status.code(), Some(2), "{args:?}");
     }
+}
+
+#[test]
+fn certificates_are_made_once_and_let_the_parts_of_a_mesh_know_each_other() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mesh-tls-{}", std::process::id()));
+    let _ = fs::remove_dir_all(&directory);
+    let out = directory.to_str().unwrap();
+    let made =
+        output(&["certificates", "--out", out, "controller=127.0.149.21", "analyzer=127.0.149.22,::1"]);
+    let text = String::from_utf8(made.stdout).unwrap();
+    assert!(made.status.success() && text.starts_with(&format!("a new CA is in {out}; ")), "{text}");
+    assert!(text.ends_with("then run there: ferroce mesh ... --tls DIR/NAME\n"), "{text}");
+    // One of the names has files: nothing is made.
+    let again = output(&["certificates", "--out", out, "host1", "controller"]);
+    let error = String::from_utf8(again.stderr).unwrap();
+    let taken = format!("ferroce: {out}/controller.pem is there already, and nothing is overwritten\n");
+    assert_eq!((again.status.code(), error), (Some(1), taken));
+    let made = output(&["certificates", "--out", out, "--json", "host1", "host2"]);
+    let told: Value = serde_json::from_slice(&made.stdout).unwrap();
+    assert_eq!(told["ca"]["is_new"], false, "{told}");
+    assert_eq!(told["certificates"][1]["key"], format!("{out}/host2.key"), "{told}");
+    let wrong = output(&["certificates", "--out", out, "a b"]);
+    let error = String::from_utf8(wrong.stderr).unwrap();
+    assert!(error.starts_with("ferroce: \"a b\" is no name for a certificate"), "{error}");
+
+    let tls = |name: &str| directory.join(name).to_str().unwrap().to_owned();
+    let mut controller = Part::start(&[
+        "controller",
+        "--listen",
+        "127.0.149.21:0",
+        "--window",
+        "1",
+        "--rate",
+        "50",
+        "--tls",
+        &tls("controller"),
+    ]);
+    let place = address(&controller.line_with("listens on"));
+    let url = format!("https://{place}");
+    let mut analyzer = Part::start(&[
+        "analyzer",
+        "--listen",
+        "127.0.149.22:0",
+        "--controller",
+        &url,
+        "--tls",
+        &tls("analyzer"),
+    ]);
+    let judge = address(&analyzer.line_with("listens on"));
+    analyzer.line_with("the controller is heard");
+    let words = |number: &str| {
+        let words = ["agent", "--tor", "rack1", "--host", number, "--controller", &url, "--address"];
+        words.map(str::to_owned).to_vec()
+    };
+    let agent = |name: &str, address: &str, more: &[&str]| {
+        let mut words = words(name);
+        words.extend([address, "--tls"].map(str::to_owned));
+        words.push(tls(name));
+        words.extend(more.iter().map(|word| (*word).to_owned()));
+        words
+    };
+    let start = |words: Vec<String>| Part::start(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut one = start(agent("host1", "127.0.149.23", &[]));
+    let mut two = start(agent("host2", "127.0.149.24", &[]));
+    assert!(one.line_with("answers probes").starts_with("agent host1 "), "its certificate names it");
+    one.line_with("1 RNIC to probe");
+    two.line_with("1 RNIC to probe");
+    let other = agent("host1", "127.0.149.25", &["--name", "host2"]);
+    let refused = output(&other.iter().map(String::as_str).collect::<Vec<_>>());
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(error, "ferroce: the certificate is for host1, so it cannot be agent host2\n");
+    let out = output(&["findings", "--analyzer", &judge, "--tls", &tls("host1")]);
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && text.starts_with("nothing bad is known"), "{text}");
+    let out = output(&["findings", "--analyzer", &judge]);
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(error, format!("ferroce: {judge} speaks TLS only; it needs certificates\n"));
+    one.end();
+    two.end();
+    let rest = analyzer.end();
+    assert!(rest.contains(" refused plain text\n"), "{rest}");
+    fs::remove_dir_all(&directory).unwrap();
 }

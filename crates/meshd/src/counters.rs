@@ -1,6 +1,9 @@
 //! Named counters: what a service met, by kind.
 
+use std::sync::atomic::Ordering;
+
 use crate::proto::v1;
+use crate::tls::HandshakeCounts;
 
 /// Writes counters once, with their names and what they count.
 macro_rules! counters {
@@ -9,12 +12,55 @@ macro_rules! counters {
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $type {
             $($(#[$doc])* pub $name: u64,)*
+            /// Requests in the name of an agent, or of the analyzer, that the certificate does not carry.
+            pub foreign_names: u64,
+            /// Connections that were let in.
+            pub connections: u64,
+            /// Connections without TLS, refused since the service speaks nothing else.
+            pub refused_plain_text: u64,
+            /// Connections with TLS, refused since the service has no certificates.
+            pub refused_tls: u64,
+            /// Handshakes refused since no certificate was shown.
+            pub refused_no_certificate: u64,
+            /// Handshakes refused for a certificate that is expired, of another CA, or none.
+            pub refused_certificates: u64,
+            /// Connections that broke before they were let in.
+            pub broken_handshakes: u64,
+            /// Connections that did not show in time what they are.
+            pub late_handshakes: u64,
+            /// Connections that gave way to newer ones before they had shown what they are, since too many
+            /// had not.
+            pub crowded_handshakes: u64,
         }
 
         impl $type {
             /// Name and value of each.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
+                [
+                    $((stringify!($name), self.$name),)*
+                    ("foreign_names", self.foreign_names),
+                    ("connections", self.connections),
+                    ("refused_plain_text", self.refused_plain_text),
+                    ("refused_tls", self.refused_tls),
+                    ("refused_no_certificate", self.refused_no_certificate),
+                    ("refused_certificates", self.refused_certificates),
+                    ("broken_handshakes", self.broken_handshakes),
+                    ("late_handshakes", self.late_handshakes),
+                    ("crowded_handshakes", self.crowded_handshakes),
+                ]
+                .into_iter()
+            }
+
+            /// Takes over how connections began.
+            pub(crate) fn set_handshakes(&mut self, counts: &HandshakeCounts) {
+                self.connections = counts.connections.load(Ordering::Relaxed);
+                self.refused_plain_text = counts.refused_plain_text.load(Ordering::Relaxed);
+                self.refused_tls = counts.refused_tls.load(Ordering::Relaxed);
+                self.refused_no_certificate = counts.refused_no_certificate.load(Ordering::Relaxed);
+                self.refused_certificates = counts.refused_certificates.load(Ordering::Relaxed);
+                self.broken_handshakes = counts.broken_handshakes.load(Ordering::Relaxed);
+                self.late_handshakes = counts.late_handshakes.load(Ordering::Relaxed);
+                self.crowded_handshakes = counts.crowded_handshakes.load(Ordering::Relaxed);
             }
 
             pub(crate) fn to_message(self) -> Vec<v1::Counter> {

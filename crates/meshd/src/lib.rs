@@ -8,8 +8,7 @@
 //! - [`Agent`]: answers probes, probes what it is told to, and reports windows.
 //! - [`AnalyzerServer`]: takes the windows of all agents, and says what is bad.
 //! - [`ledger`]: how a window is counted once and only once, whatever breaks in between.
-//!
-//! Without certificates the services listen on loopback addresses only.
+//! - [`tls`]: certificates. Without them the services listen on loopback addresses only.
 #![forbid(unsafe_code)]
 
 mod agent;
@@ -26,13 +25,14 @@ pub mod proto;
 mod service;
 mod spread;
 mod store;
+pub mod tls;
 mod trace;
 mod window;
 
 pub use agent::{Agent, AgentConfig, AgentError, AgentRnic, AgentState};
 pub use analyzer::{AnalyzerServer, AnalyzerServerConfig, AnalyzerServerError};
 pub use backoff::{Backoff, BackoffConfig};
-pub use client::{MeshClientError, UrlError, counters, findings, tallies};
+pub use client::{Inquiry, MeshClientError, UrlError, counters, findings, tallies};
 pub use controller::{Controller, ControllerConfig};
 pub use counters::{AnalyzerCounters, ControllerCounters};
 pub use histogram::{Histogram, HistogramError};

@@ -6,12 +6,14 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use ferroce_mesh::controller::RegistryConfig;
 use ferroce_meshd::proto::rebuild::controller_service_client::ControllerServiceClient;
 use ferroce_meshd::proto::v1::mesh_client::MeshClient;
 use ferroce_meshd::proto::{rebuild, v1};
+use ferroce_meshd::tls::{Authority, Credentials, Validity};
 use ferroce_meshd::{
     Agent, AgentConfig, AgentRnic, AnalyzerServer, AnalyzerServerConfig, Controller, ControllerConfig,
     Listener, tallies,
@@ -19,6 +21,7 @@ use ferroce_meshd::{
 use ferroce_testkit::judge;
 use ferroce_verbs::Context;
 use ferroce_verbs::time::{now, park};
+use prost::Message;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 
@@ -214,6 +217,11 @@ fn an_agent_of_the_rebuild_sees_no_list_of_others_and_tells_nothing_in_their_nam
 
 /// A Python with grpcio, which is installed once; none if that cannot be.
 fn python() -> Option<PathBuf> {
+    static PYTHON: LazyLock<Option<PathBuf>> = LazyLock::new(install);
+    PYTHON.clone()
+}
+
+fn install() -> Option<PathBuf> {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grpcio");
     let (python, done) = (home.join("bin/python"), home.join("done"));
     if !done.exists() {
@@ -285,4 +293,48 @@ fn an_agent_in_python_registers_gets_its_pinglist_and_reports() {
     assert_eq!((other.kept, other.replays, other.outcomes[0].count), (3, 1, 9), "{other:?}");
     // It is probed like any other: it has no responder, and that is seen.
     wait_for("probes of the stranger", || (agent.state().targets >= 2).then_some(()));
+}
+
+/// Registers twice over TLS, with messages that it is given: prints how each ended.
+const REGISTER: &str = r#"
+import grpc, sys
+place, ca, certificate, key, *messages = sys.argv[1:]
+read = lambda path: open(path, "rb").read()
+credentials = grpc.ssl_channel_credentials(read(ca), read(key), read(certificate))
+with grpc.secure_channel(place, credentials) as channel:
+    register = channel.unary_unary("/ferroce.mesh.v1.Mesh/Register")
+    for message in messages:
+        try:
+            register(bytes.fromhex(message), timeout=20)
+            print("ok")
+        except grpc.RpcError as error:
+            print(error.code().name, error.details())
+"#;
+
+#[test]
+fn an_agent_in_python_is_what_its_certificate_says() {
+    let Some(python) = python() else { return };
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("stranger-tls-{}", std::process::id()));
+    let day = Validity::starting_now(Duration::from_hours(24));
+    let authority = Authority::open(&home, day).unwrap();
+    let address: IpAddr = "127.0.146.3".parse().unwrap();
+    let ours = Credentials::read(&authority.issue("controller", &[address], day).unwrap()).unwrap();
+    let theirs = authority.issue("python", &[], day).unwrap();
+    let listener = Listener::bind_tls(SocketAddr::new(address, 0), &ours).unwrap();
+    let controller = Controller::start(listener, ControllerConfig::default()).unwrap();
+    let message = |agent: &str| {
+        let bytes = request(agent, vec![rnic("10.0.0.1")]).encode_to_vec();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    let output = Command::new(python)
+        .args(["-c", REGISTER, &controller.address().to_string()])
+        .args([&theirs.ca, &theirs.certificate, &theirs.key])
+        .args([message("python"), message("ours")])
+        .output()
+        .unwrap();
+    let _ = fs::remove_dir_all(&home);
+    let [told, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    let expected = "ok\nPERMISSION_DENIED the certificate is for python, not for \"ours\"\n";
+    assert_eq!(told, expected, "{errors}");
+    assert_eq!((controller.size(), controller.counters().foreign_names), ((1, 1), 1));
 }

@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, Listener, StoreConfig};
+use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, StoreConfig};
 
-use super::{AFTER_LONG_HELP, ANALYZER, CONTROLLER, print_counters, say, tell};
+use super::tls::TlsArgs;
+use super::{AFTER_LONG_HELP, ANALYZER, CONTROLLER, listen, print_counters, say, tell};
 use crate::interrupt;
 
 /// Take what agents measure and work out what is bad, until Ctrl-C
@@ -18,7 +19,7 @@ use crate::interrupt;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
-    /// The address to listen on: a loopback address, port 0 is any that is free
+    /// The address to listen on, without certificates a loopback address; port 0 is any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = ANALYZER)]
     listen: SocketAddr,
 
@@ -35,14 +36,27 @@ pub(super) struct Args {
     /// in memory
     #[arg(long, value_name = "FILE")]
     store: Option<PathBuf>,
+
+    /// Where agents find it, if that is not where it listens: such as https://HOST:50052 for an analyzer on 0.0.0.0
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
-    let listener = Listener::bind(args.listen)?;
+    let credentials = args.tls.credentials()?;
+    let listener = listen(args.listen, credentials.as_ref())?;
     let topology = args.topology.as_deref().map(read).transpose()?;
     let store = args.store.as_ref().map(StoreConfig::new);
-    let config = AnalyzerServerConfig { topology, store, ..AnalyzerServerConfig::new(&args.controller) };
+    let config = AnalyzerServerConfig {
+        topology,
+        store,
+        url: args.url.clone(),
+        ..AnalyzerServerConfig::new(&args.controller)
+    };
     let analyzer = AnalyzerServer::start(listener, config).context("cannot start the analyzer")?;
     let address = analyzer.address();
     say(&format!(

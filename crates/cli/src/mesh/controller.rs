@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ferroce_meshd::{Controller, ControllerConfig, Listener};
+use ferroce_meshd::{Controller, ControllerConfig};
 
-use super::{AFTER_LONG_HELP, CONTROLLER, count, print_counters, say, tell};
+use super::tls::TlsArgs;
+use super::{AFTER_LONG_HELP, CONTROLLER, count, listen, print_counters, say, tell};
 use crate::interrupt;
 
 /// Tell agents what to probe, until Ctrl-C
@@ -16,7 +17,7 @@ use crate::interrupt;
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
-    /// The address to listen on: a loopback address, port 0 is any that is free
+    /// The address to listen on, without certificates a loopback address; port 0 is any that is free
     #[arg(long, value_name = "ADDR:PORT", default_value = CONTROLLER)]
     listen: SocketAddr,
 
@@ -31,6 +32,9 @@ pub(super) struct Args {
     /// Probes of an RNIC in a second to others below its ToR, and as many again to other ToRs
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
@@ -40,7 +44,8 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     config.pinglist.below = f64::from(args.rate);
     config.pinglist.between = f64::from(args.rate);
     config.pinglist.answered = f64::from(args.rate) * 2.0;
-    let listener = Listener::bind(args.listen)?;
+    let credentials = args.tls.credentials()?;
+    let listener = listen(args.listen, credentials.as_ref())?;
     let controller = Controller::start(listener, config).context("cannot start the controller")?;
     let address = controller.address();
     say(&format!(

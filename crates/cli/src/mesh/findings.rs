@@ -2,9 +2,11 @@
 
 use std::io::{self, Write};
 
+use ferroce_meshd::Inquiry;
 use ferroce_meshd::proto::v1::{Finding, FindingsReply};
 use serde_json::{Value, json};
 
+use super::tls::TlsArgs;
 use super::{AFTER_LONG_HELP, ANALYZER, count};
 use crate::output::Style;
 
@@ -22,10 +24,13 @@ pub(super) struct Args {
     /// One JSON object with all findings, open and over; times are nanoseconds since 1970
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    let reply = ferroce_meshd::findings(&args.analyzer)?;
+    let reply = Inquiry::with(&args.analyzer, args.tls.credentials()?).findings()?;
     let mut out = io::stdout().lock();
     if args.json {
         writeln!(out, "{:#}", to_json(&reply))?;

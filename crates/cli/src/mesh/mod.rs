@@ -2,14 +2,19 @@
 
 mod agent;
 mod analyzer;
+mod certificates;
 mod controller;
 mod findings;
+mod tls;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use ferroce_device::park;
+use ferroce_meshd::tls::Credentials;
+use ferroce_meshd::{Listener, MeshListenError};
 
 use crate::interrupt;
 
@@ -33,7 +38,8 @@ Examples:
   ferroce mesh agent --address 127.0.0.3 --tor rack1
   ferroce mesh agent --address 127.0.0.4 --tor rack2
   ferroce mesh findings
-          Each in a terminal of its own.
+          Each in a terminal of its own. A host with several RNICs names them all:
+          --address 10.0.1.1@rack1 --address 10.0.2.1@rack2
 
 With `ferroce mesh analyzer --topology FILE`, links and switches above ToRs are told apart. A file has a part like this for each
 switch; agents tell the RNICs themselves:
@@ -46,8 +52,16 @@ switch; agents tell the RNICs themselves:
 Any part may start first, end and come back: the others say what they miss, and go on trying. Agents go on probing
 what they probed last, and keep an hour of windows until the analyzer is there again.
 
-Until there are certificates, the services listen on loopback addresses only, and agents talk to no others. Agents of
-the public rebuild of R-Pingmesh can register with the controller, too.";
+Across machines, everything is encrypted, and each part shows a certificate. For a trial:
+  ferroce mesh certificates --out mesh-tls controller=10.0.0.1 analyzer=10.0.0.1 host1 host2
+  ferroce mesh controller --listen 10.0.0.1:50051 --tls mesh-tls/controller
+  ferroce mesh analyzer --listen 10.0.0.1:50052 --controller https://10.0.0.1:50051 --tls mesh-tls/analyzer
+  ferroce mesh agent --address 10.0.1.1 --tor rack1 --controller https://10.0.0.1:50051 --tls mesh-tls/host1
+  ferroce mesh findings --analyzer https://10.0.0.1:50052 --tls mesh-tls/host1
+          An agent may only be what its certificate says: here host1. Without certificates, the services listen on
+          loopback addresses only, and agents talk to no others.
+
+Agents of the public rebuild of R-Pingmesh can register with the controller, too.";
 
 /// Each command of this one has the same examples.
 #[derive(Debug, clap::Subcommand)]
@@ -56,6 +70,7 @@ enum Part {
     Analyzer(analyzer::Args),
     Agent(agent::Args),
     Findings(findings::Args),
+    Certificates(certificates::Args),
 }
 
 /// Where the controller is, if nothing else is said.
@@ -73,6 +88,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Part::Analyzer(args) => analyzer::run(args),
         Part::Agent(args) => agent::run(args),
         Part::Findings(args) => findings::run(args),
+        Part::Certificates(args) => certificates::run(args),
     }
 }
 
@@ -97,6 +113,14 @@ fn say(line: &str) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
+}
+
+/// Listens: with certificates anywhere, and without them on loopback addresses.
+fn listen(address: SocketAddr, credentials: Option<&Credentials>) -> Result<Listener, MeshListenError> {
+    match credentials {
+        Some(credentials) => Listener::bind_tls(address, credentials),
+        None => Listener::bind(address),
+    }
 }
 
 /// Prints those counters that count something, by their names.

@@ -29,6 +29,7 @@ use crate::backoff::BackoffConfig;
 use crate::client::{self, UrlError};
 use crate::clock;
 use crate::service::Service;
+use crate::tls::Credentials;
 
 pub use self::state::AgentState;
 
@@ -54,6 +55,8 @@ pub struct AgentConfig {
     pub host: String,
     /// Where the controller is.
     pub controller: String,
+    /// What it shows of itself; without it, the controller and the analyzer are on this machine.
+    pub credentials: Option<Credentials>,
     /// Windows that are kept until the analyzer has them; the oldest make room.
     pub queue: usize,
     /// Probes of one RNIC in a second at most, whatever the controller says.
@@ -76,6 +79,7 @@ impl AgentConfig {
             name: name.to_owned(),
             host: host.to_owned(),
             controller: controller.to_owned(),
+            credentials: None,
             queue: 180,
             rate: 1000,
             backoff: BackoffConfig::default(),
@@ -96,6 +100,14 @@ pub enum AgentError {
     /// The address of the controller is none.
     #[error("it is not known where the controller is")]
     Controller(#[from] UrlError),
+    /// Its certificate is another's.
+    #[error("the certificate is for {}, so it cannot be agent {name}", carried.join(" and "))]
+    Name {
+        /// The name of the agent.
+        name: String,
+        /// Those that the certificate carries.
+        carried: Vec<String>,
+    },
     /// A card does not give what probes need.
     #[error("cannot probe at {address}")]
     Probe {
@@ -125,7 +137,13 @@ impl Agent {
     /// is no error: it is looked for until it is.
     pub fn start(config: AgentConfig, rnics: Vec<AgentRnic>) -> Result<Self, AgentError> {
         let Some(first) = rnics.first() else { return Err(AgentError::NoRnic) };
-        let config = AgentConfig { controller: client::normal(&config.controller)?, ..config };
+        let controller = client::normal(&config.controller, config.credentials.as_ref())?;
+        if let Some(credentials) = &config.credentials
+            && !credentials.names().contains(&config.name)
+        {
+            return Err(AgentError::Name { name: config.name, carried: credentials.names().to_vec() });
+        }
+        let config = AgentConfig { controller, ..config };
         let seed = u64::from_ne_bytes(first.context.random_bytes());
         let shared = Arc::new(Shared::new(config, rnics, clock::unix_nanos(), seed));
         let mut ends = Vec::new();

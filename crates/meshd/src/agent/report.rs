@@ -41,8 +41,8 @@ pub(super) async fn run(shared: &Shared) {
 /// One stream, until it breaks.
 async fn stream(shared: &Shared, url: &str, backoff: &mut Backoff) -> Result<(), String> {
     let said = |status: tonic::Status| client::said("analyzer", &status);
-    let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
-    let channel = endpoint.connect().await.map_err(|_| format!("no analyzer answers at {url}"))?;
+    let channel = client::connect(url, shared.config.credentials.as_ref(), None).await;
+    let channel = channel.map_err(|trouble| trouble.told("analyzer", url))?;
     let (to, from) = mpsc::channel(1);
     let epoch = shared.outbox.look(|outbox| outbox.epoch());
     let hello = v1::Hello { agent: shared.config.name.clone(), epoch };

@@ -22,6 +22,12 @@ const PORTS: usize = ferroce_mesh::controller::ports::MOST;
 /// The shortest lease and the shortest window that are believed.
 const LEAST: Duration = Duration::from_millis(50);
 
+/// A thread that wakes so much later than it wanted stood still.
+const STALL: Duration = Duration::from_millis(50);
+
+/// Windows at most that are told one by one after the host stood still.
+const MISSED: u64 = 16;
+
 /// Runs until it is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
     tokio::join!(talk(&shared), close_windows(&shared), report::run(&shared));
@@ -53,8 +59,8 @@ enum End {
 /// From a registration to the end of the lease.
 async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result<End, String> {
     let url = &shared.config.controller;
-    let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
-    let channel = endpoint.connect().await.map_err(|_| format!("no controller answers at {url}"))?;
+    let channel = client::connect(url, shared.config.credentials.as_ref(), None).await;
+    let channel = channel.map_err(|trouble| trouble.told("controller", url))?;
     let mut client = MeshClient::new(channel).max_decoding_message_size(16 << 20);
     let mut qpns = shared.qpns.subscribe();
     let registration = registration(shared, &qpns.borrow_and_update(), *epoch);
@@ -128,7 +134,7 @@ fn take_lease(shared: &Shared, lease: &v1::Lease) -> Duration {
     let url = if lease.analyzer.is_empty() {
         String::new()
     } else {
-        client::normal(&lease.analyzer).unwrap_or_default()
+        client::normal(&lease.analyzer, shared.config.credentials.as_ref()).unwrap_or_default()
     };
     shared.analyzer.send_if_modified(|known| {
         let is_new = *known != url;
@@ -166,13 +172,13 @@ fn take_list(shared: &Shared, list: Result<Option<v1::Pinglist>, Status>) -> Res
             all.values_mut().for_each(|wanted| wanted.clear());
         }
         for pair in &list.removed {
-            let Some((from, to)) = ends(&pair.from, &pair.to) else { continue };
+            let Some((from, to)) = self::pair(&pair.from, &pair.to) else { continue };
             if let Some(wanted) = all.get_mut(&from) {
                 wanted.remove(&to);
             }
         }
         for target in &list.set {
-            let Some((from, to)) = ends(&target.from, &target.to) else { continue };
+            let Some((from, to)) = pair(&target.from, &target.to) else { continue };
             let Some(wanted) = all.get_mut(&from).filter(|wanted| wanted.len() < PAIRS) else { continue };
             let ports = ports(&target.ports);
             let answer_ports = self::ports(&target.answer_ports);
@@ -192,7 +198,7 @@ fn ports(told: &[u32]) -> Vec<u16> {
     ports.filter(|port| *port != 0).collect()
 }
 
-fn ends(from: &str, to: &str) -> Option<(IpAddr, IpAddr)> {
+fn pair(from: &str, to: &str) -> Option<(IpAddr, IpAddr)> {
     Some((from.parse().ok()?, to.parse::<IpAddr>().ok()?.to_canonical()))
 }
 
@@ -205,17 +211,52 @@ async fn close_windows(shared: &Shared) {
             let _ = window.changed().await;
             continue;
         }
-        let now = clock::unix_nanos();
+        let (now, before) = (clock::unix_nanos(), clock::now());
         let rest = Duration::from_nanos(length - now % length);
         tokio::select! {
             () = tokio::time::sleep(rest) => {}
             _ = window.changed() => continue,
         }
-        // What ends at the boundary belongs to it, even if the thread woke a little later.
-        let now = clock::unix_nanos();
-        let early = now % length > length / 2;
-        if !early && !shared.is_stopped() {
-            shared.close_window(now - now % length);
+        let late = clock::now().since(before).saturating_sub(rest);
+        for end in ends(clock::unix_nanos(), length, now - now % length, late) {
+            if late >= STALL {
+                // Nothing in here ran: this explains what others miss of each window that has passed
+                // meanwhile.
+                shared.stalled(late);
+            }
+            if !shared.is_stopped() {
+                shared.close_window(end);
+            }
         }
+    }
+}
+
+/// When windows end that are over now, after one that ended then: the last, and those before it that were
+/// slept through by so much. None if the thread woke a little too early.
+fn ends(now: u64, length: u64, before: u64, late: Duration) -> impl Iterator<Item = u64> {
+    let last = now - now % length;
+    let over = last.saturating_sub(before) / length;
+    let missed = if late < STALL { 0 } else { (clock::nanos(late) / length + 1).min(MISSED) };
+    let count = over.min(missed + 1);
+    (0..count).rev().map(move |number| last - number * length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_stood_still_tells_each_window_that_it_slept_through() {
+        let all = |now, late| ends(now, 100, 1000, Duration::from_nanos(late)).collect::<Vec<_>>();
+        let stall = clock::nanos(STALL);
+        assert_eq!(all(1099, 0), [], "too early");
+        assert_eq!(all(1100, 0), [1100]);
+        assert_eq!(all(1199, 99), [1100]);
+        // The clock of the wall was set forward: nothing was slept through.
+        assert_eq!(all(9000, 0), [9000]);
+        let all = |now, late| ends(now, stall, 10 * stall, Duration::from_nanos(late)).collect::<Vec<_>>();
+        assert_eq!(all(13 * stall + 1, 2 * stall), [11 * stall, 12 * stall, 13 * stall]);
+        assert_eq!(all(1000 * stall, 990 * stall).len(), 17);
+        assert_eq!(all(9 * stall, 2 * stall), [], "it was set back");
     }
 }

@@ -30,12 +30,15 @@ use crate::listen::Listener;
 use crate::proto::v1::analysis_server::AnalysisServer;
 use crate::service::Service;
 use crate::store::{Kept, Store, StoreConfig, StoreError};
+use crate::tls::{Credentials, HandshakeCounts};
 
 /// What an analyzer allows, and how it judges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalyzerServerConfig {
     /// Where the controller is, which knows all RNICs.
     pub controller: String,
+    /// Where agents find it, if that is not where it listens.
+    pub url: Option<String>,
     /// Which windows are taken.
     pub inbox: InboxConfig,
     /// How they are judged.
@@ -66,6 +69,7 @@ impl AnalyzerServerConfig {
     pub fn new(controller: &str) -> Self {
         Self {
             controller: controller.to_owned(),
+            url: None,
             inbox: InboxConfig::default(),
             analyzer: AnalyzerConfig::default(),
             grace: Duration::from_secs(10),
@@ -87,7 +91,10 @@ impl AnalyzerServerConfig {
 pub enum AnalyzerServerError {
     /// The address of the controller is none.
     #[error("it is not known where the controller is")]
-    Controller(#[from] UrlError),
+    Controller(#[source] UrlError),
+    /// The address that agents are to find it at is none.
+    #[error("agents would not find it")]
+    Place(#[source] UrlError),
     /// The topology file is none.
     #[error("the topology file cannot be used")]
     Topology(#[from] WiringError),
@@ -111,6 +118,9 @@ pub struct AnalyzerServer {
 #[derive(Debug)]
 struct Shared {
     config: AnalyzerServerConfig,
+    /// With them, all others show theirs, too.
+    credentials: Option<Credentials>,
+    handshakes: Arc<HandshakeCounts>,
     /// Where agents find us.
     url: String,
     assembly: Mutex<Assembly>,
@@ -127,7 +137,9 @@ struct Shared {
 
 impl Shared {
     fn assembly(&self) -> MutexGuard<'_, Assembly> {
-        self.assembly.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
+        assembly.counters.set_handshakes(&self.handshakes);
+        assembly
     }
 
     fn set_store_trouble(&self, trouble: String) {
@@ -146,15 +158,22 @@ impl AnalyzerServer {
     /// The controller's address or the topology file is none, or the system gives no thread. That the controller is not there is no
     /// error: it is looked for until it is.
     pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
-        let config = AnalyzerServerConfig { controller: client::normal(&config.controller)?, ..config };
+        let credentials = listener.credentials().cloned();
+        let controller = client::normal(&config.controller, credentials.as_ref());
+        let controller = controller.map_err(AnalyzerServerError::Controller)?;
+        let config = AnalyzerServerConfig { controller, ..config };
         let address = listener.address();
+        let url = config.url.clone().unwrap_or_else(|| address.to_string());
+        let url = client::normal(&url, credentials.as_ref()).map_err(AnalyzerServerError::Place)?;
         let opened = config.store.as_ref().map(Store::open).transpose()?;
         let (store, kept) = opened.map_or((None, Kept::default()), |(store, kept)| (Some(store), kept));
         let judge = Judge::new(&config, &kept)?;
         let mut assembly = Assembly::new(&config);
         assembly.restore(&kept);
         let shared = Arc::new(Shared {
-            url: client::normal(&address.to_string())?,
+            url,
+            credentials,
+            handshakes: listener.counts(),
             assembly: Mutex::new(assembly),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::new("the controller was not heard yet".to_owned()),

@@ -23,8 +23,8 @@ pub(super) async fn follow(shared: &Shared) {
 async fn stream(shared: &Shared, backoff: &mut Backoff) -> Result<(), String> {
     let url = &shared.config.controller;
     let said = |status: tonic::Status| client::said("controller", &status);
-    let endpoint = client::endpoint(url).map_err(|error| error.to_string())?;
-    let channel = endpoint.connect().await.map_err(|_| format!("no controller answers at {url}"))?;
+    let channel = client::connect(url, shared.credentials.as_ref(), None).await;
+    let channel = channel.map_err(|trouble| trouble.told("controller", url))?;
     let mut client = MeshClient::new(channel).max_decoding_message_size(ROSTER);
     let request = v1::RosterRequest { analyzer: shared.url.clone() };
     let begun = tokio::time::timeout(client::PATIENCE, client.roster(request)).await;

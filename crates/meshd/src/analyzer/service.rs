@@ -12,6 +12,7 @@ use crate::clock;
 use crate::ledger::Mark;
 use crate::proto::v1;
 use crate::proto::v1::report_request::What;
+use crate::tls::Peer;
 
 /// How long a stream may take to begin, and an answer to be taken.
 const STUCK: Duration = Duration::from_secs(20);
@@ -36,13 +37,14 @@ impl v1::analysis_server::Analysis for AnalysisService {
             self.shared.assembly().counters.streams_refused += 1;
             return Err(Status::resource_exhausted("there are as many streams as there may be; try later"));
         };
+        let peer = Peer::of(&request)?;
         let (to, from) = mpsc::channel(8);
         let (said, answers) = mpsc::channel(ANSWERS);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let _place = place;
             let taking = async {
-                let taken = take(&shared, request.into_inner(), &said).await;
+                let taken = take(&shared, &peer, request.into_inner(), &said).await;
                 drop(said);
                 taken
             };
@@ -73,6 +75,7 @@ struct Answer {
 /// A stream of windows, from its hello to its end.
 async fn take(
     shared: &Shared,
+    peer: &Peer,
     mut messages: Streaming<v1::ReportRequest>,
     said: &mpsc::Sender<Answer>,
 ) -> Result<(), Status> {
@@ -82,6 +85,7 @@ async fn take(
         shared.assembly().counters.streams_refused += 1;
         return Err(Status::invalid_argument("a stream of windows begins with a hello"));
     };
+    peer.may_be(&hello.agent).inspect_err(|_| shared.assembly().counters.foreign_names += 1)?;
     let settled = shared.assembly().hello(&hello.agent).map_err(Status::failed_precondition)?;
     let stuck = |_| Status::deadline_exceeded("answers are not taken");
     said.send(Answer { generation: 0, settled, refusal: None }).await.map_err(stuck)?;

@@ -11,7 +11,11 @@ use tonic::{Request, Response, Status};
 use super::desk::Refusal;
 use super::{Shared, watch};
 use crate::proto::v1;
+use crate::tls::Peer;
 use crate::{client, clock};
+
+/// The name that the certificate of an analyzer carries.
+const ANALYZER: &str = "analyzer";
 
 #[derive(Debug)]
 pub(super) struct MeshService {
@@ -32,6 +36,7 @@ impl MeshService {
 #[tonic::async_trait]
 impl v1::mesh_server::Mesh for MeshService {
     async fn register(&self, request: Request<v1::RegisterRequest>) -> Result<Response<v1::Lease>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent))?;
         let request = request.into_inner();
         let epoch = request.epoch;
         let most = self.shared.config.registry.rnics;
@@ -45,6 +50,7 @@ impl v1::mesh_server::Mesh for MeshService {
     }
 
     async fn renew(&self, request: Request<v1::RenewRequest>) -> Result<Response<v1::Lease>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent))?;
         let v1::RenewRequest { agent, epoch } = request.into_inner();
         let done = self.shared.at_desk(|desk| {
             desk.renew(&agent, epoch, clock::now())?;
@@ -56,6 +62,7 @@ impl v1::mesh_server::Mesh for MeshService {
     type WatchStream = ReceiverStream<Result<v1::Pinglist, Status>>;
 
     async fn watch(&self, request: Request<v1::WatchRequest>) -> Result<Response<Self::WatchStream>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent))?;
         let v1::WatchRequest { agent, epoch } = request.into_inner();
         let place = watch::place(&self.shared)?;
         let number = self.shared.at_desk(|desk| desk.begin_watch(&agent, epoch, clock::now()));
@@ -70,7 +77,9 @@ impl v1::mesh_server::Mesh for MeshService {
         &self,
         request: Request<v1::RosterRequest>,
     ) -> Result<Response<Self::RosterStream>, Status> {
-        let url = client::normal(&request.into_inner().analyzer)
+        // All agents will report to it.
+        self.shared.refuse_foreign(Peer::check(&request, ANALYZER))?;
+        let url = client::normal(&request.into_inner().analyzer, self.shared.credentials.as_ref())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let place = watch::place(&self.shared)?;
         self.shared.at_desk(|desk| desk.set_analyzer(url));

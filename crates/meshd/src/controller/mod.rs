@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ferroce_mesh::controller::{PinglistConfig, RegistryConfig};
 use tokio::sync::Semaphore;
+use tonic::Status;
 use tonic::transport::Server;
 
 use self::both::Both;
@@ -25,6 +26,7 @@ use crate::listen::Listener;
 use crate::proto::rebuild::controller_service_server::ControllerServiceServer;
 use crate::proto::v1::mesh_server::MeshServer;
 use crate::service::Service;
+use crate::tls::{Credentials, HandshakeCounts};
 
 /// What a controller allows, and how much is probed.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +79,9 @@ pub struct Controller {
 #[derive(Debug)]
 struct Shared {
     config: ControllerConfig,
+    /// With them, all others show theirs, too.
+    credentials: Option<Credentials>,
+    handshakes: Arc<HandshakeCounts>,
     desk: Mutex<Desk>,
     /// Says the version of the RNICs, or of where the analyzer is.
     news: tokio::sync::watch::Sender<u64>,
@@ -86,7 +91,14 @@ struct Shared {
 impl Shared {
     /// The desk. It is left in order by whatever panics.
     fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut desk = self.desk.lock().unwrap_or_else(PoisonError::into_inner);
+        desk.counters.set_handshakes(&self.handshakes);
+        desk
+    }
+
+    /// Counts what was refused since it came in another's name.
+    fn refuse_foreign<T>(&self, checked: Result<T, Status>) -> Result<T, Status> {
+        checked.inspect_err(|_| self.desk().counters.foreign_names += 1)
     }
 
     /// Something is done at the desk; if RNICs have changed, those that watch are told.
@@ -111,6 +123,8 @@ impl Controller {
         let desk = Mutex::new(Desk::new(&config, clock::unix_nanos()));
         let shared = Arc::new(Shared {
             config,
+            credentials: listener.credentials().cloned(),
+            handshakes: listener.counts(),
             desk,
             news: tokio::sync::watch::Sender::new(0),
             watches: Arc::new(Semaphore::new(config.watches.min(Semaphore::MAX_PERMITS))),

@@ -14,6 +14,7 @@ use super::Shared;
 use super::mesh_service::{no_lease, parse, short};
 use crate::clock;
 use crate::proto::rebuild as proto;
+use crate::tls::Peer;
 
 /// Lines of a pinglist or a report at most.
 const LINES: usize = 65_536;
@@ -32,6 +33,7 @@ impl proto::controller_service_server::ControllerService for RebuildService {
         &self,
         request: Request<proto::AgentRegistrationRequest>,
     ) -> Result<Response<proto::AgentRegistrationResponse>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent_id))?;
         let request = request.into_inner();
         let most = self.shared.config.registry.rnics;
         let done = self.shared.at_desk(|desk| {
@@ -50,6 +52,7 @@ impl proto::controller_service_server::ControllerService for RebuildService {
         &self,
         request: Request<proto::PinglistRequest>,
     ) -> Result<Response<proto::PinglistResponse>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent_id))?;
         let request = request.into_inner();
         let kind = request.r#type();
         let Some(address) = parse(&request.requester_gid) else {
@@ -73,6 +76,7 @@ impl proto::controller_service_server::ControllerService for RebuildService {
         &self,
         request: Request<proto::ProbeAnalysisReport>,
     ) -> Result<Response<proto::ProbeAnalysisAck>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent_id))?;
         let proto::ProbeAnalysisReport { agent_id, summaries } = request.into_inner();
         self.shared.at_desk(|desk| {
             desk.hear_rebuild(&agent_id, clock::now()).map_err(|lost| no_lease(&lost))?;
