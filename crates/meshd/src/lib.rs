@@ -15,6 +15,7 @@
 mod agent;
 mod analyzer;
 mod backoff;
+pub mod board;
 mod client;
 mod clock;
 mod controller;
@@ -22,6 +23,8 @@ mod counters;
 mod histogram;
 pub mod ledger;
 mod listen;
+pub mod metrics;
+pub mod page;
 pub mod proto;
 mod service;
 mod trace;
