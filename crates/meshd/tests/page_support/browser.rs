@@ -73,8 +73,7 @@ impl Browser {
         });
         let mut browser =
             Self { child, to, from, session: String::new(), next: 1, directory, complaints: Vec::new() };
-        let target = browser
-            .order("Target.createTarget", json!({ "url": "about:blank", "width": width, "height": height }));
+        let target = browser.order("Target.createTarget", json!({ "url": "about:blank" }));
         let target = target["targetId"].as_str().unwrap().to_owned();
         let attached = browser.order("Target.attachToTarget", json!({ "targetId": target, "flatten": true }));
         browser.session = attached["sessionId"].as_str().unwrap().to_owned();
@@ -145,7 +144,11 @@ impl Browser {
         wait_for(
             || format!("{expression}\nThe page has: {}", seen.borrow()),
             || {
-                let is_so = self.eval(&format!("Boolean({expression})")) == json!(true);
+                // What is not there yet is no error.
+                let asked = format!(
+                    "(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()"
+                );
+                let is_so = self.eval(&asked) == json!(true);
                 if !is_so {
                     *seen.borrow_mut() =
                         self.eval("document.body ? document.body.innerText : ''").to_string();
@@ -187,8 +190,8 @@ impl Browser {
             if let Some(text) = text.filter(|_| kind == "keyDown") {
                 event["text"] = json!(text);
             }
-            if key == "Enter" {
-                event["windowsVirtualKeyCode"] = json!(13);
+            if let Some(code) = [("Enter", 13), ("Escape", 27)].iter().find(|(name, _)| *name == key) {
+                event["windowsVirtualKeyCode"] = json!(code.1);
             }
             self.order("Input.dispatchKeyEvent", event);
         }

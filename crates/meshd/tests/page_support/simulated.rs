@@ -151,6 +151,7 @@ impl Simulated {
 
     /// The traces of all tuples of inter-ToR flows, or of so many.
     pub fn trace(&self, board: &mut Board, most: usize) {
+        let at = board.newest().map_or(START, |kept| kept.record.start);
         let tuples = self.pairs().into_iter().flat_map(|(from, to)| {
             (50_000..50_000 + self.ports).flat_map(move |port| [(from, to, port), (to, from, port + 1000)])
         });
@@ -161,7 +162,7 @@ impl Simulated {
                 routers.extend([router(2, self.above(from, to, port)), router(1, last)]);
             }
             let path = Path { routers: routers.into_iter().map(Some).collect(), reaches: true };
-            board.trace(card(from), card(to), port, path, START);
+            board.trace(card(from), card(to), port, path, at);
         }
     }
 }

@@ -121,15 +121,28 @@ export class Detail {
     ];
   }
 
+  // The routers of a way. A suspect is named as such; a link is where its second end is.
   path(first, way, last) {
-    const suspects = new Set(this.page.findings().flatMap((finding) => finding.suspects.flatMap((one) => one.parts)));
-    const item = (name, more) => el("li", { class: suspects.has(name) ? "suspect" : undefined }, name,
-      suspects.has(name) ? " (suspect)" : "", more ? el("span", { class: "quiet" }, ` ${more}`) : null);
-    const hops = way ? way.hops.map((hop) => (hop.name ? item(hop.name, hop.address || "")
-      : hop.address ? item(hop.address, "not in the topology file") : el("li", { class: "quiet" }, "a router that says nothing")))
-      : [el("li", { class: "quiet" }, "not traced yet")];
-    const end = way && !way.reaches ? [el("li", { class: "quiet" }, "the rest is not known")] : [];
-    return el("div", {}, el("ol", { class: "path" }, item(first), ...hops, ...end, item(last)),
+    const suspects = this.page.findings().flatMap((finding) => finding.suspects);
+    const why = (before, name) => suspects.some(({ kind, parts }) => kind !== "link" && kind !== "host" && parts[0] === name)
+      ? "suspect" : suspects.some(({ kind, parts }) => kind === "link" && parts[0] === before && parts[1] === name)
+        ? "suspect: the link to it" : null;
+    let before = null;
+    const item = (name, more) => {
+      const bad = why(before, name);
+      before = name;
+      return el("li", { class: bad ? "suspect" : undefined }, name, bad ? ` (${bad})` : "",
+        more ? el("span", { class: "quiet" }, ` ${more}`) : null);
+    };
+    const silent = (text) => {
+      before = null;
+      return el("li", { class: "quiet" }, text);
+    };
+    const hop = (one) => (one.name ? item(one.name, one.address) : one.address
+      ? item(one.address, "not in the topology file") : silent("a router that says nothing"));
+    const items = [item(first), ...(way ? way.hops.map(hop) : [silent("not traced yet")]),
+      ...(way && !way.reaches ? [silent("the rest is not known")] : []), item(last)];
+    return el("div", {}, el("ol", { class: "path" }, ...items),
       way ? el("p", { class: "quiet" }, `traced at ${time(way.traced_ms)}`) : null);
   }
 

@@ -94,7 +94,8 @@ export class Matrix {
     const size = this.rows.length;
     const longest = Math.max(0, ...this.rows.map((row) => this.window.tors[row].length));
     let margin = Math.min(130, 10 + 7 * Math.min(18, longest));
-    let cell = Math.min(56, (width - margin - 2) / Math.max(1, size));
+    const beyond = Math.min(70, 4 * longest); // The last name leans over the edge.
+    let cell = Math.min(36, (width - margin - beyond) / Math.max(1, size));
     const has_names = cell >= LABELS;
     if (!has_names) {
       margin = 4;
@@ -102,7 +103,7 @@ export class Matrix {
     }
     const top = has_names ? Math.min(margin, 24 + 4 * Math.min(18, longest)) : 4;
     Object.assign(this, { cell, margin, top });
-    const across = margin + cell * size + 2;
+    const across = margin + cell * size + (has_names ? beyond : 2);
     const pen = sharp(this.canvas, across, top + cell * size + 2);
     pen.clearRect(0, 0, across, top + cell * size + 2);
     const scale = this.mode === "loss" ? null : this.scale();
@@ -123,7 +124,7 @@ export class Matrix {
       }
     }
     if (has_names) this.names(pen, size);
-    this.suspects(pen, size);
+    if (cell < 7) this.small_losses(pen, size, shades);
     if (size) {
       pen.strokeStyle = css("--focus");
       pen.lineWidth = document.activeElement === this.canvas ? 3 : 1.5;
@@ -165,15 +166,20 @@ export class Matrix {
     }
   }
 
-  // Small cells with losses get a mark at the edge of their row and column.
-  suspects(pen, size) {
-    if (this.cell >= 7) return;
-    pen.fillStyle = css("--bad");
+  // Small cells with losses are drawn larger, over the others, and marked at the edges of their row and column.
+  small_losses(pen, size, shades) {
+    const side = Math.max(4, this.cell);
+    const edge = css("--bad");
     for (let row = 0; row < size; row += 1) {
       for (let column = 0; column < size; column += 1) {
-        if (!this.window.losses[this.place(row, column)]) continue;
-        pen.fillRect(0, this.top + row * this.cell, 3, Math.max(1, this.cell));
-        pen.fillRect(this.margin + column * this.cell, 0, Math.max(1, this.cell), 3);
+        const place = this.place(row, column);
+        if (!this.window.losses[place]) continue;
+        const [x, y] = [this.margin + column * this.cell, this.top + row * this.cell];
+        pen.fillStyle = edge;
+        pen.fillRect(0, y, 3, Math.max(1, this.cell));
+        pen.fillRect(x, 0, Math.max(1, this.cell), 3);
+        if (this.mode === "loss") pen.fillStyle = shades.get(this.value(place));
+        pen.fillRect(x, y, side, side);
       }
     }
   }
@@ -196,7 +202,7 @@ export class Matrix {
     by("legend").replaceChildren(
       el("span", {}, "rows: from, columns: to"),
       ...steps.map(([value, text]) => el("span", {}, box(value), text)),
-      this.cell < 7 ? el("span", {}, "marks at the edges: rows and columns with losses") : null,
+      ...(this.cell < 7 ? [el("span", {}, "marks at the edges: rows and columns with losses")] : []),
     );
   }
 
