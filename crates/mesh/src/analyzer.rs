@@ -3,16 +3,16 @@
 //! Suspects are named from the last few windows together, since small losses need many packets; but only what
 //! the newest window alone speaks for, too, counts as seen in it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::finding::{Finding, Findings, Pace, Sighting, State, evidence};
+use crate::finding::{Finding, FindingId, Findings, Pace, Sighting, State, evidence};
 use crate::localise::{Counts, LocaliseConfig, Named, Seen, Trouble, each_place, localise};
 use crate::noise::{HostNote, Noise};
 use crate::observation::{FlowKey, HostReport, Observation, Outcomes, Tuple, Window};
 use crate::paths::{Paths, WayId};
 use crate::quick::QuickMap;
 use crate::suspect::Suspect;
-use crate::topology::HostId;
+use crate::topology::{HostId, Topology};
 
 /// How an analyzer judges.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -107,6 +107,13 @@ impl Analyzer {
     #[must_use]
     pub const fn paths(&self) -> &Paths {
         &self.paths
+    }
+
+    /// The wiring is described anew. What has the same name is the same thing, and what was seen of it stays.
+    ///
+    /// Returns the findings that are over since nothing that they suspect is described any more.
+    pub fn rewire(&mut self, topology: Topology) -> Vec<FindingId> {
+        self.recast(topology, 0, |_| true)
     }
 
     /// Takes a window, and says what is to be said after it.
@@ -313,23 +320,41 @@ impl Analyzer {
         if old * 4 < self.flows.len().max(4) {
             return;
         }
+        let kept = self.flows.iter().filter(|flow| flow.last >= limit);
+        let used: HashSet<Tuple> = kept.flat_map(|flow| [flow.key.there(), flow.key.back()]).collect();
+        let topology = self.paths.topology().clone();
+        // Everything is where it was, so that no finding goes.
+        let _ = self.recast(topology, limit, |tuple| used.contains(tuple));
+    }
+
+    /// Puts everything on another description: flows that were seen since a window, and their paths.
+    fn recast(&mut self, topology: Topology, since: u64, keep: impl Fn(&Tuple) -> bool) -> Vec<FindingId> {
+        let (mut paths, names) = self.paths.onto(topology, keep);
         let mut places = vec![u32::MAX; self.flows.len()];
         let mut kept = Vec::new();
-        for (number, flow) in self.flows.iter().enumerate().filter(|(_, flow)| flow.last >= limit) {
-            places[number] = u32::try_from(kept.len()).unwrap_or(u32::MAX);
-            kept.push(*flow);
+        for (place, flow) in places.iter_mut().zip(&self.flows).filter(|(_, flow)| flow.last >= since) {
+            let Some(key) = names.flow(flow.key) else { continue };
+            *place = u32::try_from(kept.len()).unwrap_or(u32::MAX);
+            let (there, back) = (paths.way(key.there()), paths.way(key.back()));
+            kept.push(Flow { key, there, back, last: flow.last });
         }
         for recent in &mut self.recent {
             recent.outcomes.retain_mut(|(number, _)| {
                 *number = places[*number as usize];
                 *number != u32::MAX
             });
+            recent.hosts.retain_mut(|report| {
+                names.host(report.host).is_some_and(|host| {
+                    report.host = host;
+                    true
+                })
+            });
         }
+        self.keys = kept.iter().map(|flow| flow.key).zip(0..).collect();
         self.flows = kept;
-        self.keys = (0..).zip(&self.flows).map(|(number, flow)| (flow.key, number)).collect();
-        let used: std::collections::HashSet<Tuple> =
-            self.flows.iter().flat_map(|flow| [flow.key.there(), flow.key.back()]).collect();
-        self.paths.retain(|tuple| used.contains(tuple));
+        let before = std::mem::replace(&mut self.paths, paths);
+        let paths = &mut self.paths;
+        self.findings.rename(|suspect| paths.renamed(suspect, &before, &names), |flow| names.flow(flow))
     }
 }
 

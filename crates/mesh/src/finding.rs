@@ -110,6 +110,26 @@ impl Findings {
         &self.all
     }
 
+    /// Things have other numbers now, or none. Returns the findings whose suspects are all gone.
+    pub(crate) fn rename(
+        &mut self,
+        mut suspect: impl FnMut(Suspect) -> Option<Suspect>,
+        flow: impl Fn(FlowKey) -> Option<FlowKey>,
+    ) -> Vec<FindingId> {
+        let mut gone = Vec::new();
+        self.all.retain_mut(|finding| {
+            finding.suspects = finding.suspects.iter().filter_map(|one| suspect(*one)).collect();
+            let evidence = &mut finding.evidence;
+            evidence.runner_up = evidence.runner_up.and_then(|(one, less)| Some((suspect(one)?, less)));
+            evidence.top = evidence.top.iter().filter_map(|(one, bad)| Some((flow(*one)?, *bad))).collect();
+            if finding.suspects.is_empty() {
+                gone.push(finding.id);
+            }
+            !finding.suspects.is_empty()
+        });
+        gone
+    }
+
     /// What was named after a window. Returns the findings that ended with it.
     ///
     /// `still` says of a finding that was not named whether the newest window alone would speak for it.

@@ -22,6 +22,7 @@ mod noise;
 mod observation;
 mod paths;
 mod quick;
+mod renaming;
 mod suspect;
 mod topology;
 mod wiring;

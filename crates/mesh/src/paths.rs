@@ -11,6 +11,7 @@ use crate::climbs::{Climbs, bridged};
 use crate::mixture::{Choices, Mixture};
 use crate::observation::Tuple;
 use crate::quick::QuickMap;
+use crate::renaming::Renaming;
 use crate::suspect::{Row, Suspect};
 use crate::topology::{LinkId, Node, RnicId, SwitchId, Topology};
 
@@ -36,6 +37,8 @@ pub struct Paths {
     incomplete: QuickMap<WayId, Path>,
     votes: HashMap<RnicId, (SwitchId, i32)>,
     moved: Vec<RnicId>,
+    /// Cards that traces have moved, with the ToRs that are described.
+    homes: HashMap<RnicId, SwitchId>,
     learnt: u32,
 }
 
@@ -88,6 +91,7 @@ impl Paths {
             incomplete: QuickMap::default(),
             votes: HashMap::new(),
             moved: Vec::new(),
+            homes: HashMap::new(),
             learnt: 0,
         }
     }
@@ -119,17 +123,86 @@ impl Paths {
         }
     }
 
-    /// Forgets tuples that are not probed any more.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Tuple) -> bool) {
-        // Numbers of ways stay as they are; those that are free are few, since ports are rotated slowly.
-        let incomplete = &mut self.incomplete;
-        self.ways.retain(|tuple, id| {
-            let kept = keep(tuple);
-            if !kept {
-                incomplete.remove(id);
+    /// How many tuples are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ways.len()
+    }
+
+    /// Whether no tuple is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ways.is_empty()
+    }
+
+    /// Whether a tuple is known, traced or not.
+    #[must_use]
+    pub fn knows(&self, tuple: Tuple) -> bool {
+        self.ways.contains_key(&tuple)
+    }
+
+    /// The same paths in another description, as far as they are to be kept; and the numbers of things there.
+    pub(crate) fn onto(&self, topology: Topology, keep: impl Fn(&Tuple) -> bool) -> (Self, Renaming) {
+        let names = Renaming::new(&self.topology, &topology);
+        let mut paths = Self::new(topology);
+        for (rnic, home) in &self.homes {
+            // Traces are believed as long as the description says what it said when they spoke against it.
+            if let (Some(rnic), Some(home), Some(tor)) =
+                (names.rnic(*rnic), names.switch(*home), names.switch(self.topology.rnic(*rnic).tor))
+                && [home, tor].contains(&paths.topology.rnic(rnic).tor)
+            {
+                paths.topology.move_rnic(rnic, tor);
+                paths.homes.insert(rnic, home);
             }
-            kept
-        });
+        }
+        let mut ways: Vec<(&Tuple, &WayId)> = self.ways.iter().filter(|(tuple, _)| keep(tuple)).collect();
+        ways.sort_unstable_by_key(|(_, id)| id.0);
+        for (before, id) in ways {
+            let Some(tuple) = names.tuple(*before) else { continue };
+            let (hops, reaches, told) = match self.incomplete.get(id) {
+                Some(path) => (paths.hops(path), path.reaches, Some(path.clone())),
+                None => {
+                    let hops: Vec<_> = self.switches(*id).map(|switch| names.switch(switch)).collect();
+                    let told = Path { routers: vec![None; hops.len()], reaches: true };
+                    let is_whole = hops.iter().all(Option::is_some);
+                    (hops, true, (!is_whole).then_some(told))
+                }
+            };
+            let id = paths.put(tuple, &hops, reaches);
+            if let Some(path) = told {
+                paths.incomplete.insert(id, path);
+            }
+        }
+        paths.learnt = paths.learnt.max(self.learnt);
+        (paths, names)
+    }
+
+    /// What is suspected, in another description; a link that is not described there is learnt.
+    pub(crate) fn renamed(&mut self, suspect: Suspect, before: &Self, names: &Renaming) -> Option<Suspect> {
+        Some(match suspect {
+            Suspect::Rnic(id) => Suspect::Rnic(names.rnic(id)?),
+            Suspect::Switch(id) => Suspect::Switch(names.switch(id)?),
+            Suspect::Host(id) => Suspect::Host(names.host(id)?),
+            Suspect::Link(id) => {
+                let (from, to) = before.topology.ends(id);
+                Suspect::Link(self.link(names.node(from)?, names.node(to)?))
+            }
+        })
+    }
+
+    /// The switches of a way that was traced whole.
+    fn switches(&self, way: WayId) -> impl Iterator<Item = SwitchId> {
+        let Way { ends, middle } = self.list[way.0 as usize];
+        let behind = match middle {
+            Middle::Known(start, len) => self.stretch(start, len),
+            _ => &[],
+        };
+        std::iter::once(ends[2]).chain(behind.iter().copied()).filter_map(|place| {
+            match self.row.suspect(place) {
+                Suspect::Switch(id) => Some(id),
+                _ => None,
+            }
+        })
     }
 
     /// Resolves anew what depends on cards that have moved. Called before a window is judged.
@@ -249,6 +322,7 @@ impl Paths {
         if *votes >= MOVES_AFTER {
             let to = *wish;
             self.votes.remove(&rnic);
+            self.homes.entry(rnic).or_insert(current);
             self.topology.move_rnic(rnic, to);
             self.moved.push(rnic);
             self.learnt += 1;
@@ -381,14 +455,14 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::topology::Tier;
+    use crate::topology::{Tier, TopologyBuilder};
 
     fn address(kind: u8, number: u8) -> IpAddr {
         IpAddr::from([10, 0, kind, number])
     }
 
     /// Two pods of two ToRs and two aggregations; two cores in each plane; a card below each ToR.
-    fn paths() -> Paths {
+    fn builder() -> TopologyBuilder {
         let mut builder = Topology::builder();
         for (kind, tier, count) in [(1, Tier::Tor, 4), (2, Tier::Aggregation, 4), (3, Tier::Core, 4)] {
             for number in 0..count {
@@ -408,7 +482,11 @@ mod tests {
                 builder.cable(&format!("2.{above}"), &format!("3.{}", above % 2 * 2 + core)).unwrap();
             }
         }
-        Paths::new(builder.build())
+        builder
+    }
+
+    fn paths() -> Paths {
+        Paths::new(builder().build())
     }
 
     fn tuple(from: u32, to: u32, port: u16) -> Tuple {
@@ -459,7 +537,58 @@ mod tests {
         paths.settle();
         let tor = paths.row().node(Node::Switch(SwitchId(0)));
         assert_eq!(paths.ends(early)[2], tor);
-        paths.retain(|tuple| tuple.port == 50_007);
-        assert_eq!(paths.ways.len(), 1);
+        // They are believed in another description, too; and what is not kept is gone.
+        let mut more = builder();
+        more.rnic("r9", address(0, 9), "h9", "1.3").unwrap();
+        let (later, names) = paths.onto(more.build(), |tuple| tuple.port == 50_007);
+        assert_eq!((later.len(), later.knows(tuple(1, 3, 50_007))), (1, true));
+        assert_eq!(later.topology().rnic(RnicId(1)).tor, SwitchId(0));
+        assert_eq!((names.rnic(RnicId(1)), later.learnt()), (Some(RnicId(1)), paths.learnt()));
+        let way = later.ways[&tuple(1, 3, 50_007)];
+        assert_eq!(later.ends(way)[2], later.row().node(Node::Switch(SwitchId(0))));
+    }
+
+    #[test]
+    fn whole_traces_are_the_same_in_another_description() {
+        let mut paths = paths();
+        let hops = [(1, 0), (2, 0), (3, 1), (2, 2), (1, 2)];
+        paths.trace(tuple(0, 2, 50_000), &path(&hops));
+        paths.trace(tuple(0, 2, 50_001), &path(&[(1, 0), (2, 0), (0, 0), (0, 0), (1, 2)]));
+        // The same switches in another order, without the one core.
+        let mut builder = Topology::builder();
+        for (kind, tier, numbers) in [
+            (3, Tier::Core, vec![3, 2, 0]),
+            (2, Tier::Aggregation, vec![3, 2, 1, 0]),
+            (1, Tier::Tor, vec![2, 0]),
+        ] {
+            for number in numbers {
+                builder.switch(&format!("{kind}.{number}"), tier, [address(kind, number)]).unwrap();
+            }
+        }
+        for tor in [2, 0] {
+            let (name, host, above) = (format!("r{tor}"), format!("h{tor}"), format!("1.{tor}"));
+            builder.rnic(&name, address(0, tor), &host, &above).unwrap();
+            for plane in 0..2 {
+                builder.cable(&above, &format!("2.{}", tor / 2 * 2 + plane)).unwrap();
+            }
+        }
+        for (above, core) in [(0, 0), (2, 0), (1, 2), (1, 3), (3, 2), (3, 3)] {
+            builder.cable(&format!("2.{above}"), &format!("3.{core}")).unwrap();
+        }
+        let (mut later, names) = paths.onto(builder.build(), |_| true);
+        assert_eq!((names.rnic(RnicId(0)), names.rnic(RnicId(1))), (Some(RnicId(1)), None));
+        assert_eq!(names.switch(SwitchId(9)), None, "the core 3.1 is gone");
+        for port in [50_000, 50_001] {
+            let way = later.way(tuple(1, 0, port));
+            let crossed: Vec<String> =
+                later.switches(way).map(|id| later.topology().switch(id).name.clone()).collect();
+            assert_eq!(crossed, ["1.0", "2.0", "3.0", "2.2", "1.2"], "nothing else is left: {port}");
+        }
+        let core = Suspect::Switch(SwitchId(9));
+        assert_eq!(later.renamed(core, &paths, &names), None);
+        let link =
+            Suspect::Link(paths.topology().link(Node::Rnic(RnicId(2)), Node::Switch(SwitchId(2))).unwrap());
+        let renamed = later.renamed(link, &paths, &names).unwrap();
+        assert_eq!(renamed.name(later.topology()), "link r2 -> 1.2");
     }
 }

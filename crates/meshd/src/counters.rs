@@ -99,7 +99,7 @@ counters! {
         windows,
         /// Of these, those that were looked at before all agents had told theirs.
         incomplete,
-        /// Times that the wiring changed, so that all that was learnt was forgotten.
+        /// Times that the wiring changed: RNICs came, or hang elsewhere.
         topologies,
         /// RNICs that have no place in the wiring: their names collide, or the topology file lacks their ToR.
         misplaced,

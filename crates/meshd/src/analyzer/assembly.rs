@@ -2,16 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_mesh::{
-    Analyzer, FlowKey, HostReport, Observation, Outcomes, Paths, TopologyBuilder, Window, WiringError,
-};
-use ferroce_probe::paths::Path;
+use ferroce_mesh::Outcomes;
 
 use super::AnalyzerServerConfig;
-use super::verdicts::Verdicts;
-use super::wiring::{Member, Wiring, members};
+use super::judge::Judged;
+use super::slot::{Due, RoundTrips, Slot};
+use super::wiring::{Members, members};
 use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::{Inbox, Mark, Taken};
@@ -19,29 +18,30 @@ use crate::proto::v1;
 use crate::trace::TraceReport;
 use crate::window::{HostState, WindowReport, named};
 
-/// From, to, port, port of answers.
-type FlowAddress = (IpAddr, IpAddr, u16, u16);
+/// Findings that are over and still told.
+const OVER: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct Assembly {
     config: AnalyzerServerConfig,
     /// How long a window is; 0 until the controller says it.
     length: u64,
-    live: BTreeSet<String>,
-    /// The switches of the topology file.
-    switches: Option<TopologyBuilder>,
-    wiring: Wiring,
-    /// The newest trace of each tuple: another wiring is to know them, too.
-    traces: HashMap<(IpAddr, IpAddr, u16), Path>,
+    live: Arc<BTreeSet<String>>,
+    /// RNICs that are gone keep their places: they may come back.
+    members: Arc<Members>,
+    /// The host of each agent.
+    hosts: HashMap<String, String>,
     /// When the queue pair of an RNIC became another one.
     changed: HashMap<IpAddr, u64>,
     agents: BTreeMap<String, Reporter>,
     slots: BTreeMap<u64, Slot>,
-    /// Slots before this one were looked at.
+    /// What was traced since a slot was judged last.
+    traces: Vec<TraceReport>,
+    /// Slots before this one were judged, or are being judged.
     closed: u64,
-    /// When the newest slot that was looked at ended.
+    /// When the newest slot that was judged ended.
     through: u64,
-    verdicts: Option<Verdicts>,
+    open: Vec<v1::Finding>,
     over: VecDeque<v1::Finding>,
     pub(super) counters: AnalyzerCounters,
 }
@@ -56,32 +56,24 @@ struct Reporter {
     through: u64,
 }
 
-/// What all agents tell of one stretch of time.
-#[derive(Debug, Default)]
-struct Slot {
-    flows: HashMap<FlowAddress, Outcomes>,
-    hosts: BTreeMap<String, HostState>,
-}
-
 impl Assembly {
-    pub(super) fn new(config: &AnalyzerServerConfig) -> Result<Self, WiringError> {
-        let switches = config.topology.as_deref().map(TopologyBuilder::read).transpose()?;
-        Ok(Self {
+    pub(super) fn new(config: &AnalyzerServerConfig) -> Self {
+        Self {
             config: config.clone(),
-            switches,
-            traces: HashMap::new(),
             length: 0,
-            live: BTreeSet::new(),
-            wiring: Wiring::default(),
+            live: Arc::default(),
+            members: Arc::default(),
+            hosts: HashMap::new(),
             changed: HashMap::new(),
             agents: BTreeMap::new(),
             slots: BTreeMap::new(),
+            traces: Vec::new(),
             closed: 0,
             through: 0,
-            verdicts: None,
+            open: Vec::new(),
             over: VecDeque::new(),
             counters: AnalyzerCounters::default(),
-        })
+        }
     }
 
     /// How often to let time pass.
@@ -99,30 +91,16 @@ impl Assembly {
             self.closed = now.checked_div(length).unwrap_or_default();
         }
         let members = members(state);
-        self.live = members.values().map(|member| member.agent.clone()).collect();
+        self.live = Arc::new(members.values().map(|member| member.agent.clone()).collect());
         for (address, member) in &members {
-            let before = self.wiring.members.get(address);
+            let before = self.members.get(address);
             if before.is_some_and(|before| before.qpn != member.qpn) {
                 self.changed.insert(*address, now);
             }
         }
-        if self.wiring.has(&members) {
-            // RNICs that are gone keep their places: they may come back.
-            self.wiring.members.extend(members);
-            return;
-        }
-        let (wiring, topology) = Wiring::new(members, self.switches.as_ref());
-        self.counters.misplaced += wiring.misplaced;
-        self.counters.topologies += 1;
-        self.changed.retain(|address, _| wiring.members.contains_key(address));
-        self.wiring = wiring;
-        let mut paths = Paths::new(topology);
-        for ((from, to, port), path) in &self.traces {
-            if let Some(tuple) = self.wiring.tuple(*from, *to, *port) {
-                paths.trace(tuple, path);
-            }
-        }
-        self.verdicts = Some(Verdicts::new(Analyzer::new(paths, self.config.analyzer)));
+        let hosts = members.values().map(|member| (member.agent.clone(), member.host.clone()));
+        self.hosts = hosts.collect();
+        Arc::make_mut(&mut self.members).extend(members);
     }
 
     /// An agent begins a stream: how far its windows are settled.
@@ -199,25 +177,23 @@ impl Assembly {
         }
         let slot = self.slots.entry(number).or_default();
         for flow in &window.flows {
-            match self.wiring.members.get(&flow.from) {
-                Some(member) if member.agent == agent => {}
-                _ => {
-                    self.counters.foreign_flows += 1;
-                    continue;
-                }
-            }
+            let Some(from) = self.members.get(&flow.from).filter(|member| member.agent == agent) else {
+                self.counters.foreign_flows += 1;
+                continue;
+            };
             let key = (flow.from, flow.to, flow.port, flow.reply_port);
-            if !self.wiring.rnics.contains_key(&flow.to)
-                || (slot.flows.len() >= self.config.flows && !slot.flows.contains_key(&key))
-            {
+            let is_full = slot.flows.len() >= self.config.flows && !slot.flows.contains_key(&key);
+            let Some(to) = self.members.get(&flow.to).filter(|_| !is_full) else {
                 self.counters.unknown_flows += 1;
                 continue;
-            }
-            slot.flows.entry(key).or_default().add(&flow.outcomes);
+            };
+            let told = slot.flows.entry(key).or_default();
+            told.outcomes.add(&flow.outcomes);
+            told.round_trips = RoundTrips::of(&flow.round_trips);
+            let pair = (Arc::clone(&from.tor), Arc::clone(&to.tor));
+            slot.pairs.entry(pair).or_default().merge(&flow.round_trips);
         }
-        let host =
-            self.wiring.members.values().find(|member| member.agent == agent).map(|member| &member.host);
-        if let Some(host) = host.filter(|_| window.host != HostState::default()) {
+        if let Some(host) = self.hosts.get(agent).filter(|_| window.host != HostState::default()) {
             let state = slot.hosts.entry(host.clone()).or_default();
             state.stalls = state.stalls.saturating_add(window.host.stalls);
             state.longest = state.longest.max(window.host.longest);
@@ -227,37 +203,57 @@ impl Assembly {
 
     /// An agent has traced a path of its own packets.
     fn trace(&mut self, agent: &str, trace: &TraceReport) {
-        let TraceReport { from, to, port, path } = trace;
-        let is_theirs =
-            from != to && self.wiring.members.get(from).is_some_and(|member| member.agent == agent);
-        let key = (*from, *to, *port);
-        let is_full = self.traces.len() >= self.config.flows && !self.traces.contains_key(&key);
-        let Some(tuple) = self.wiring.tuple(*from, *to, *port).filter(|_| is_theirs && !is_full) else {
+        let TraceReport { from, to, .. } = trace;
+        let is_theirs = self.members.get(from).is_some_and(|member| member.agent == agent);
+        let is_known = from != to && self.members.contains_key(to);
+        if !is_theirs || !is_known || self.traces.len() >= self.config.flows {
             self.counters.foreign_traces += 1;
             return;
-        };
-        self.counters.traces += 1;
-        if let Some(verdicts) = &mut self.verdicts {
-            verdicts.trace(tuple, path);
         }
-        self.traces.insert(key, path.clone());
+        self.counters.traces += 1;
+        self.traces.push(trace.clone());
     }
 
-    /// Lets time pass: slots that are complete, or have waited long enough, are looked at in order.
-    pub(super) fn advance(&mut self, now: u64) {
-        while let Some(number) = self.slots.keys().next().copied() {
-            let end = (number + 1).saturating_mul(self.length);
-            let is_complete = self.has_all(end);
-            let is_over = now >= end.saturating_add(clock::nanos(self.config.grace));
-            if !(is_over || is_complete && now >= end) {
-                return;
+    /// Lets time pass: the next slot that is complete, or has waited long enough, is to be judged now.
+    pub(super) fn due(&mut self, now: u64) -> Option<Due> {
+        let number = self.slots.keys().next().copied()?;
+        let end = (number + 1).saturating_mul(self.length);
+        let is_complete = self.has_all(end);
+        let is_over = now >= end.saturating_add(clock::nanos(self.config.grace));
+        if !(is_over || is_complete && now >= end) {
+            return None;
+        }
+        let slot = self.slots.remove(&number)?;
+        self.closed = number + 1;
+        self.counters.incomplete += u64::from(!is_complete);
+        let start = end - self.length;
+        let recent = start.saturating_sub(self.length);
+        self.changed.retain(|_, at| *at >= recent);
+        let changed = self.changed.iter().filter(|(_, at)| **at < end).map(|(address, _)| *address);
+        Some(Due {
+            slot,
+            start,
+            end,
+            members: Arc::clone(&self.members),
+            live: Arc::clone(&self.live),
+            changed: changed.collect(),
+            traces: std::mem::take(&mut self.traces),
+        })
+    }
+
+    /// A slot was judged.
+    pub(super) fn judged(&mut self, judged: Judged) {
+        self.counters.windows += 1;
+        self.counters.topologies += u64::from(judged.is_rewired);
+        self.counters.misplaced += judged.misplaced;
+        self.counters.unknown_flows += judged.unknown_flows;
+        self.through = judged.end;
+        self.open = judged.open;
+        for finding in judged.over {
+            if self.over.len() >= OVER {
+                self.over.pop_front();
             }
-            if let Some(slot) = self.slots.remove(&number) {
-                self.counters.windows += 1;
-                self.counters.incomplete += u64::from(!is_complete);
-                self.look_at(&slot, end - self.length, end);
-            }
-            self.closed = number + 1;
+            self.over.push_back(finding);
         }
     }
 
@@ -268,38 +264,6 @@ impl Assembly {
         self.agents.iter().filter(reports).all(|(_, known)| known.through >= end)
     }
 
-    fn look_at(&mut self, slot: &Slot, start: u64, end: u64) {
-        let Self { wiring, live, changed, verdicts, over, through, .. } = self;
-        *through = end;
-        let Some(verdicts) = verdicts else { return };
-        let rnic = |address: &IpAddr| wiring.rnics.get(address).copied();
-        let observation = |((from, to, port, reply_port), outcomes): (&FlowAddress, &Outcomes)| {
-            let flow = FlowKey { from: rnic(from)?, to: rnic(to)?, port: *port, reply_port: *reply_port };
-            Some(Observation { flow, outcomes: *outcomes })
-        };
-        let mut observations: Vec<Observation> = slot.flows.iter().filter_map(observation).collect();
-        observations.sort_unstable_by_key(|one| one.flow);
-        let recent = start.saturating_sub(end - start);
-        changed.retain(|_, at| *at >= recent);
-        let mut hosts = BTreeMap::new();
-        for (name, state) in &slot.hosts {
-            let Some(host) = wiring.host(name) else { continue };
-            let longest = clock::nanos(state.longest);
-            let (stalls, receive_drops) = (state.stalls, state.receive_drops);
-            hosts.insert(host, HostReport { stalls, longest, receive_drops, ..HostReport::of(host) });
-        }
-        for (address, Member { agent, host, .. }) in &wiring.members {
-            let (is_lapsed, has_changed) =
-                (!live.contains(agent), changed.get(address).is_some_and(|at| *at < end));
-            let Some(host) = wiring.host(host).filter(|_| is_lapsed || has_changed) else { continue };
-            let report = hosts.entry(host).or_insert(HostReport::of(host));
-            report.lapsed |= is_lapsed;
-            report.changed_qpn |= has_changed;
-        }
-        let window = Window { observations, hosts: hosts.into_values().collect() };
-        verdicts.window(&window, start, end, over);
-    }
-
     /// What is bad.
     pub(super) fn findings(&self) -> v1::FindingsReply {
         let is_live =
@@ -308,7 +272,7 @@ impl Assembly {
         v1::FindingsReply {
             windows: self.counters.windows,
             through_unix_ns: self.through,
-            open: self.verdicts.as_ref().map(|verdicts| verdicts.open().to_vec()).unwrap_or_default(),
+            open: self.open.clone(),
             over: self.over.iter().cloned().collect(),
             agents: u32::try_from(agents).unwrap_or(u32::MAX),
         }

@@ -1,9 +1,10 @@
 //! The analyzer as a service: takes the windows of all agents, and says what is bad.
 
 mod assembly;
+mod judge;
 mod roster;
 mod service;
-mod verdicts;
+mod slot;
 mod wiring;
 
 use std::io;
@@ -17,6 +18,7 @@ use tokio::sync::Semaphore;
 use tonic::transport::Server;
 
 use self::assembly::Assembly;
+use self::judge::Judge;
 use self::service::AnalysisService;
 use crate::backoff::BackoffConfig;
 use crate::client::{self, UrlError};
@@ -128,15 +130,16 @@ impl AnalyzerServer {
     pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
         let config = AnalyzerServerConfig { controller: client::normal(&config.controller)?, ..config };
         let address = listener.address();
+        let judge = Judge::new(&config)?;
         let shared = Arc::new(Shared {
             url: client::normal(&address.to_string())?,
-            assembly: Mutex::new(Assembly::new(&config)?),
+            assembly: Mutex::new(Assembly::new(&config)),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::new("the controller was not heard yet".to_owned()),
             config,
         });
         let served = Arc::clone(&shared);
-        let service = Service::start("mesh analyzer", move || serve(listener, served))?;
+        let service = Service::start("mesh analyzer", move || serve(listener, served, judge))?;
         Ok(Self { _service: service, address, shared })
     }
 
@@ -159,7 +162,7 @@ impl AnalyzerServer {
     }
 }
 
-async fn serve(listener: Listener, shared: Arc<Shared>) {
+async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge) {
     let Ok(connections) = listener.connections(shared.config.connections) else { return };
     let analysis = AnalysisServer::new(AnalysisService { shared: Arc::clone(&shared) });
     let server = Server::builder()
@@ -167,16 +170,32 @@ async fn serve(listener: Listener, shared: Arc<Shared>) {
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .serve_with_incoming(analysis.max_decoding_message_size(shared.config.message), connections);
-    let look = async {
-        loop {
-            let every = shared.assembly().every();
-            tokio::time::sleep(every).await;
-            shared.assembly().advance(clock::unix_nanos());
-        }
-    };
     tokio::select! {
         _ = server => {}
-        () = look => {}
+        () = look(&shared, judge) => {}
         () = roster::follow(&shared) => {}
+    }
+}
+
+/// Judges slots when they are due, beside the thread that takes reports.
+async fn look(shared: &Shared, mut judge: Judge) {
+    loop {
+        let every = shared.assembly().every();
+        tokio::time::sleep(every).await;
+        loop {
+            let due = shared.assembly().due(clock::unix_nanos());
+            let Some(due) = due else { break };
+            let judging = tokio::task::spawn_blocking(move || {
+                let judged = judge.judge(&due);
+                (judge, judged)
+            });
+            let judged;
+            match judging.await {
+                Ok(done) => (judge, judged) = done,
+                // It has panicked, and has said why.
+                Err(_) => return,
+            }
+            shared.assembly().judged(judged);
+        }
     }
 }

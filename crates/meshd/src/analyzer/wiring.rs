@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use ferroce_mesh::{HostId, RnicId, Tier, Topology, TopologyBuilder, Tuple};
 
@@ -15,16 +16,23 @@ const FABRIC: &str = "(all above ToRs)";
 pub(super) struct Member {
     pub(super) agent: String,
     pub(super) host: String,
-    pub(super) tor: String,
+    pub(super) tor: Arc<str>,
     pub(super) qpn: u32,
 }
 
-/// RNICs by their addresses; what is no address is left out.
-pub(super) fn members(state: &v1::RosterState) -> BTreeMap<IpAddr, Member> {
+/// RNICs by their addresses.
+pub(super) type Members = BTreeMap<IpAddr, Member>;
+
+/// RNICs as the controller tells them; what is no address is left out.
+pub(super) fn members(state: &v1::RosterState) -> Members {
+    let mut tors: BTreeSet<Arc<str>> = BTreeSet::new();
     let member = |member: &v1::Member| {
         let rnic = member.rnic.as_ref()?;
         let address: IpAddr = rnic.address.parse().ok()?;
-        let (agent, host, tor) = (member.agent.clone(), member.host.clone(), rnic.tor.clone());
+        // Many RNICs share the name of a ToR.
+        let tor = tors.get(rnic.tor.as_str()).cloned().unwrap_or_else(|| Arc::from(rnic.tor.as_str()));
+        tors.insert(Arc::clone(&tor));
+        let (agent, host) = (member.agent.clone(), member.host.clone());
         Some((address.to_canonical(), Member { agent, host, tor, qpn: rnic.qpn }))
     };
     state.members.iter().filter_map(member).collect()
@@ -33,7 +41,8 @@ pub(super) fn members(state: &v1::RosterState) -> BTreeMap<IpAddr, Member> {
 /// A wiring, and where everything is in it.
 #[derive(Debug, Default)]
 pub(super) struct Wiring {
-    pub(super) members: BTreeMap<IpAddr, Member>,
+    /// The host and the ToR of each RNIC that was looked at.
+    places: HashMap<IpAddr, (String, Arc<str>)>,
     pub(super) rnics: HashMap<IpAddr, RnicId>,
     hosts: HashMap<String, HostId>,
     /// RNICs whose names collide with others, or whose ToR is not in the topology file.
@@ -42,14 +51,11 @@ pub(super) struct Wiring {
 
 impl Wiring {
     /// The wiring of these RNICs, below the switches of a topology file if there is one.
-    pub(super) fn new(
-        members: BTreeMap<IpAddr, Member>,
-        switches: Option<&TopologyBuilder>,
-    ) -> (Self, Topology) {
-        let mut builder = switches.cloned().unwrap_or_else(|| described_by_agents(&members));
+    pub(super) fn new(members: &Members, switches: Option<&TopologyBuilder>) -> (Self, Topology) {
+        let mut builder = switches.cloned().unwrap_or_else(|| described_by_agents(members));
         let mut misplaced = 0;
         let (mut rnics, mut hosts) = (HashMap::new(), HashMap::new());
-        for (address, member) in &members {
+        for (address, member) in members {
             match builder.rnic(&address.to_string(), *address, &member.host, &member.tor) {
                 Ok(id) => drop(rnics.insert(*address, id)),
                 Err(_) => misplaced += 1,
@@ -59,14 +65,18 @@ impl Wiring {
         for (number, host) in (0..).zip(topology.hosts()) {
             hosts.insert(host.name.clone(), HostId(number));
         }
-        (Self { members, rnics, hosts, misplaced }, topology)
+        let place = |(address, member): (&IpAddr, &Member)| {
+            (*address, (member.host.clone(), Arc::clone(&member.tor)))
+        };
+        let places = members.iter().map(place).collect();
+        (Self { places, rnics, hosts, misplaced }, topology)
     }
 
     /// Whether all of these RNICs are in it, in the same places.
-    pub(super) fn has(&self, members: &BTreeMap<IpAddr, Member>) -> bool {
+    pub(super) fn has(&self, members: &Members) -> bool {
         members.iter().all(|(address, member)| {
-            let known = self.members.get(address);
-            known.is_some_and(|known| (&known.host, &known.tor) == (&member.host, &member.tor))
+            let known = self.places.get(address);
+            known.is_some_and(|(host, tor)| (host, tor) == (&member.host, &member.tor))
         })
     }
 
@@ -81,9 +91,9 @@ impl Wiring {
 }
 
 /// ToRs as agents name them, below one fabric.
-fn described_by_agents(members: &BTreeMap<IpAddr, Member>) -> TopologyBuilder {
+fn described_by_agents(members: &Members) -> TopologyBuilder {
     let mut builder = Topology::builder();
-    let tors: BTreeSet<&str> = members.values().map(|member| member.tor.as_str()).collect();
+    let tors: BTreeSet<&str> = members.values().map(|member| &*member.tor).collect();
     let has_fabric = builder.switch(FABRIC, Tier::Aggregation, []).is_ok();
     for tor in tors {
         if builder.switch(tor, Tier::Tor, []).is_ok() && has_fabric {

@@ -1,6 +1,11 @@
 //! Windows of agents that come in any order, late, twice or never.
 
+use std::ops::{Deref, DerefMut};
+
+use ferroce_probe::paths::Path;
+
 use super::*;
+use crate::analyzer::judge::Judge;
 use crate::histogram::Histogram;
 use crate::window::Flow;
 
@@ -27,8 +32,41 @@ fn roster(agents: &[(u8, &str, u32)]) -> v1::RosterState {
     v1::RosterState { version: 1, members: agents.iter().map(member).collect(), window_ms: 20_000 }
 }
 
-fn assembly(agents: &[(u8, &str, u32)]) -> Assembly {
-    let mut assembly = Assembly::new(&AnalyzerServerConfig::new("127.0.0.1:1")).unwrap();
+/// An assembly with a judge beside it.
+struct Court {
+    assembly: Assembly,
+    judge: Judge,
+}
+
+impl Court {
+    fn new(config: &AnalyzerServerConfig) -> Self {
+        Self { assembly: Assembly::new(config), judge: Judge::new(config).unwrap() }
+    }
+
+    fn advance(&mut self, now: u64) {
+        while let Some(due) = self.assembly.due(now) {
+            let judged = self.judge.judge(&due);
+            self.assembly.judged(judged);
+        }
+    }
+}
+
+impl Deref for Court {
+    type Target = Assembly;
+
+    fn deref(&self) -> &Assembly {
+        &self.assembly
+    }
+}
+
+impl DerefMut for Court {
+    fn deref_mut(&mut self) -> &mut Assembly {
+        &mut self.assembly
+    }
+}
+
+fn assembly(agents: &[(u8, &str, u32)]) -> Court {
+    let mut assembly = Court::new(&AnalyzerServerConfig::new("127.0.0.1:1"));
     assembly.roster(&roster(agents), ZERO);
     for (last, ..) in agents {
         assembly.hello(&format!("a{last}")).unwrap();
@@ -114,7 +152,6 @@ fn a_silent_agent_is_no_loss_of_the_network() {
     let mut assembly = assembly(&agents);
     let lost = Outcomes { time_out: 50, ..Outcomes::default() };
     assembly.roster(&roster(&[(1, "t1", 5), (2, "t1", 5), (4, "t1", 5)]), ZERO);
-    assert_eq!(assembly.counters.topologies, 1, "what is gone keeps its place");
     for number in 1..=4 {
         let end = ZERO + number * LENGTH;
         for from in [1, 2, 4_u8] {
@@ -126,6 +163,7 @@ fn a_silent_agent_is_no_loss_of_the_network() {
         assembly.advance(end);
     }
     assert_eq!((assembly.findings().windows, assembly.findings().open), (4, Vec::new()));
+    assert_eq!(assembly.counters.topologies, 1, "what is gone keeps its place");
 }
 
 #[test]
@@ -189,49 +227,51 @@ fn trace(from: u8, to: u8, port: u16) -> TraceReport {
     TraceReport { from: address(from), to: address(to), port, path: Path { routers, reaches: true } }
 }
 
+const FOUR: [(u8, &str, u32); 4] = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4, "t2", 5)];
+
+/// A window in which the link from t1 to g1 loses a tenth.
+fn lossy(assembly: &mut Court, number: u64, is_traced: bool) {
+    let is_below = |one: u8, other: u8| (one <= 2) == (other <= 2);
+    for from in 1..=4_u8 {
+        assembly.hello(&format!("a{from}")).unwrap();
+        let others = || (1..=4_u8).filter(|to| *to != from);
+        let mut message = window(from, number, &[]);
+        for (to, port) in others().flat_map(|to| [(to, 50_000), (to, 50_001)]) {
+            // On the way there, and on the way back.
+            let there = from <= 2 && !is_below(from, to) && port == 50_000;
+            let back = from > 2 && !is_below(from, to) && port == 50_000;
+            let (time_out, ack1_lost) = (if there { 10 } else { 0 }, if back { 10 } else { 0 });
+            let outcomes = Outcomes { ok: 100 - time_out - ack1_lost, time_out, ack1_lost, ..ok(0) };
+            let (from, to) = (address(from), address(to));
+            let round_trips = Histogram::default();
+            let flow = Flow { from, to, port, reply_port: port, outcomes, round_trips };
+            let report = WindowReport { flows: vec![flow], ..WindowReport::default() };
+            message.flows.extend(report.to_message(Mark::default()).flows);
+        }
+        if is_traced {
+            let traces = others().flat_map(|to| [50_000, 50_001].map(|port| trace(from, to, port)));
+            message.traces = traces.map(|trace| trace.to_message()).collect();
+        }
+        let (_, refusal) = assembly.take(&format!("a{from}"), &message, ZERO + number * LENGTH);
+        assert_eq!(refusal, None);
+    }
+    assembly.advance(ZERO + number * LENGTH);
+}
+
 #[test]
 fn a_link_that_loses_packets_is_named_by_topology_file_and_traces() {
     let config =
         AnalyzerServerConfig { topology: Some(switches()), ..AnalyzerServerConfig::new("127.0.0.1:1") };
-    let mut assembly = Assembly::new(&config).unwrap();
-    let agents = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4, "t2", 5)];
-    assembly.roster(&roster(&agents), ZERO);
-    for (last, ..) in agents {
-        assembly.hello(&format!("a{last}")).unwrap();
-    }
-    let is_below = |one: u8, other: u8| (one <= 2) == (other <= 2);
+    let mut assembly = Court::new(&config);
+    assembly.roster(&roster(&FOUR), ZERO);
     for number in 1..=4 {
-        for from in 1..=4_u8 {
-            let others = || (1..=4_u8).filter(|to| *to != from);
-            let mut message = window(from, number, &[]);
-            for (to, port) in others().flat_map(|to| [(to, 50_000), (to, 50_001)]) {
-                // The link from t1 to g1 loses a tenth: on the way there, and on the way back.
-                let there = from <= 2 && !is_below(from, to) && port == 50_000;
-                let back = from > 2 && !is_below(from, to) && port == 50_000;
-                let (time_out, ack1_lost) = (if there { 10 } else { 0 }, if back { 10 } else { 0 });
-                let outcomes = Outcomes { ok: 100 - time_out - ack1_lost, time_out, ack1_lost, ..ok(0) };
-                let (from, to) = (address(from), address(to));
-                let round_trips = Histogram::default();
-                let flow = Flow { from, to, port, reply_port: port, outcomes, round_trips };
-                let report = WindowReport { flows: vec![flow], ..WindowReport::default() };
-                message.flows.extend(report.to_message(Mark::default()).flows);
-            }
-            let traces = others().flat_map(|to| [50_000, 50_001].map(|port| trace(from, to, port)));
-            message.traces = traces.map(|trace| trace.to_message()).collect();
-            let (_, refusal) = assembly.take(&format!("a{from}"), &message, ZERO + number * LENGTH);
-            assert_eq!(refusal, None);
-        }
-        assembly.advance(ZERO + number * LENGTH);
+        lossy(&mut assembly, number, true);
     }
     let findings = assembly.findings();
     let named: Vec<_> = findings.open.iter().map(|finding| finding.suspects.clone()).collect();
     // Whatever crosses the one link crosses the other, too: with two ToRs they cannot be told apart.
     assert_eq!(named, [["link t1 -> g1", "link g1 -> t2"]], "{findings:?}");
     assert_eq!((assembly.counters.traces, assembly.counters.foreign_traces), (4 * 4 * 6, 0));
-    // One agent more is another wiring: the traces are known there, too, but not those of RNICs of others.
-    let five = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4, "t2", 5), (5, "t9", 5)];
-    assembly.roster(&roster(&five), ZERO + 5 * LENGTH);
-    assert_eq!((assembly.traces.len(), assembly.counters.misplaced), (24, 1), "t9 is not in the file");
     let mut foreign = window(1, 5, &[]);
     foreign.traces = vec![trace(2, 3, 50_000).to_message(), trace(1, 9, 50_000).to_message()];
     assembly.take("a1", &foreign, ZERO + 5 * LENGTH);
@@ -239,9 +279,34 @@ fn a_link_that_loses_packets_is_named_by_topology_file_and_traces() {
 }
 
 #[test]
+fn a_finding_outlives_a_new_wiring() {
+    let config =
+        AnalyzerServerConfig { topology: Some(switches()), ..AnalyzerServerConfig::new("127.0.0.1:1") };
+    let mut assembly = Court::new(&config);
+    assembly.roster(&roster(&FOUR), ZERO);
+    for number in 1..=3 {
+        lossy(&mut assembly, number, true);
+    }
+    let before = assembly.findings().open;
+    assert_eq!(before.len(), 1);
+    // New RNICs stand before the others, so that all numbers are others; one has no place.
+    let six = [(0, "t1", 5), (1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4, "t2", 5), (5, "t9", 5)];
+    assembly.roster(&roster(&six), ZERO + 3 * LENGTH);
+    for number in 4..=5 {
+        lossy(&mut assembly, number, false);
+        let after = assembly.findings();
+        let what = |finding: &v1::Finding| (finding.id, finding.since_unix_ns, finding.suspects.clone());
+        assert_eq!((after.open.len(), after.over.len()), (1, 0), "window {number}: {after:?}");
+        assert_eq!(what(&after.open[0]), what(&before[0]));
+        assert!(after.open[0].crossings > 1.0, "what was traced before is known still: {after:?}");
+    }
+    assert_eq!((assembly.counters.topologies, assembly.counters.misplaced), (2, 1), "t9 is not in the file");
+}
+
+#[test]
 fn a_topology_file_that_is_none_is_refused_with_its_line() {
     let topology = Some(switches().replace("\"g2\"\ntier = \"aggregation\"", "\"g2\"\ntier = \"tor\""));
     let config = AnalyzerServerConfig { topology, ..AnalyzerServerConfig::new("127.0.0.1:1") };
-    let error = Assembly::new(&config).unwrap_err().to_string();
+    let error = Judge::new(&config).unwrap_err().to_string();
     assert!(error.starts_with("line 1: the cable from t1 to g2 makes a circle"), "{error}");
 }
