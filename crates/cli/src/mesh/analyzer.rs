@@ -29,19 +29,28 @@ pub(super) struct Args {
     /// is one thing
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
+
+    /// Serve a page for browsers, its numbers as JSON, and /metrics for Prometheus here: a loopback address, port 0 is
+    /// any that is free
+    #[arg(long, value_name = "ADDR:PORT")]
+    page: Option<SocketAddr>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     let listener = Listener::bind(args.listen)?;
     let topology = args.topology.as_deref().map(read).transpose()?;
-    let config = AnalyzerServerConfig { topology, ..AnalyzerServerConfig::new(&args.controller) };
+    let config =
+        AnalyzerServerConfig { topology, page: args.page, ..AnalyzerServerConfig::new(&args.controller) };
     let analyzer = AnalyzerServer::start(listener, config).context("cannot start the analyzer")?;
     let address = analyzer.address();
     say(&format!(
         "the analyzer listens on {address} until Ctrl-C; now run: ferroce mesh agent --controller {}",
         args.controller
     ))?;
+    if let Some(page) = analyzer.page() {
+        say(&format!("the page: http://{page}/"))?;
+    }
     tell(|| match analyzer.trouble() {
         trouble if trouble.is_empty() => "the controller is heard".to_owned(),
         trouble => format!("{trouble}; it is tried again"),

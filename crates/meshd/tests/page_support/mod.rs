@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
 pub mod browser;
+pub mod mesh;
 pub mod simulated;
 
 use std::io::{Read, Write};
