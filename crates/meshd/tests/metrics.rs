@@ -138,7 +138,8 @@ fn sums_in_prometheus_are_those_of_the_agents_and_the_alerts_fire() {
         return;
     }
     assert!(promtool(&["check", "rules", &format!("{DOCS}/alerts.yml")], "").contains("SUCCESS"));
-    let names = ["t\"1\\", "t\"1\\", "t\"1\\", "{tor=\"2\"} 7"];
+    let (one, other) = ("t\"1\\", "{tor=\"2\"} 7");
+    let names = [one, one, one, one, other, other];
     let mut mesh = Mesh::start([127, 0, 146, 70], &names, 2);
     let (place, url) = (mesh.page(), mesh.analyzer.address().to_string());
     let prometheus = Prometheus::start(place);

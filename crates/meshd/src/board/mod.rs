@@ -234,6 +234,7 @@ impl Board {
     }
 
     /// All windows, the oldest first.
+    #[must_use]
     pub fn windows(&self) -> impl DoubleEndedIterator<Item = &Kept> + ExactSizeIterator {
         self.windows.iter()
     }
@@ -252,6 +253,7 @@ impl Board {
     }
 
     /// Findings that are over, the oldest first.
+    #[must_use]
     pub fn over(&self) -> impl DoubleEndedIterator<Item = &BoardFinding> + ExactSizeIterator {
         self.over.iter()
     }

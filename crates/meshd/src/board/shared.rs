@@ -32,7 +32,7 @@ impl SharedBoard {
 
     /// Takes a window that was judged. What takes long is done without the lock, so windows are to come from one
     /// thread.
-    pub fn window(&self, window: BoardWindow) -> u64 {
+    pub fn window(&self, window: BoardWindow) {
         let (places, most) = {
             let mut board = self.lock();
             (board.places(&window.topology), board.config.flows)
@@ -40,7 +40,6 @@ impl SharedBoard {
         let prepared = prepare(window, &places, most);
         let number = self.lock().put(prepared);
         self.0.newest.send_replace(number);
-        number
     }
 
     /// The number of the newest window, whenever there is another one.

@@ -53,7 +53,7 @@ impl Mesh {
             config.prober.timeout = Duration::from_millis(100);
             config.prober.late = Duration::from_millis(200);
             if usize::from(number) == bad {
-                (config.responder.rate, config.responder.burst) = (5, 1);
+                (config.responder.rate, config.responder.burst) = (1, 1);
             }
             let rnic =
                 AgentRnic { context, address, tor: (*tor).to_owned(), device: "ferroce_lo".to_owned() };
