@@ -11,8 +11,8 @@ use crate::board::{Board, Kind, POWERS, RoundTrips};
 use crate::counters::AnalyzerCounters;
 use crate::window::named;
 
-/// Series at most: for each of 1,024 ToRs, those beyond, and those that are not known: seven outcomes, slow ones, and
-/// 19 of round trips; and 60 more.
+/// Series at most: for each of 1,024 ToRs, those beyond, and those that are not known: seven outcomes, slow
+/// ones, and 19 of round trips; and 60 more.
 pub const SERIES: usize = 1026 * (7 + 1 + POWERS.len() + 3) + 60;
 
 const SEVERITIES: [(Severity, &str); 3] =

@@ -1,13 +1,13 @@
 //! What people look at: the last windows, what was bad in them, and sums since the start.
 //!
-//! It is pure and bounded. The analyzer tells it of each window after it was judged ([`Board::window`]), of each flow
-//! that an agent tells ([`Board::flow`]) and of traces ([`Board::trace`]).
+//! It is pure and bounded. The analyzer tells it of each window after it was judged ([`Board::window`]), of
+//! each flow that an agent tells ([`Board::flow`]) and of traces ([`Board::trace`]).
 //!
 //! # What is kept
 //! - The sums of each pair of ToRs, what was bad, and hosts and flows with trouble: 540 windows, which are
 //!   three hours of 20 s, but no more than 256 MiB. With 320 ToRs that is about an hour and a half.
-//! - All hosts, and flows without trouble: of the three newest windows. Each pair has as many flows as all have room
-//!   for in 64 MiB.
+//! - All hosts, and flows without trouble: of the three newest windows. Each pair has as many flows as all
+//!   have room for in 64 MiB.
 //! - The newest trace of 262,144 tuples.
 //! - Sums of no more than 1,024 ToRs; all others share one row.
 

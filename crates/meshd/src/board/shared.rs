@@ -30,8 +30,8 @@ impl SharedBoard {
         self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a window that was judged. What takes long is done without the lock, so windows are to come from one
-    /// thread.
+    /// Takes a window that was judged. What takes long is done without the lock, so windows are to come
+    /// from one thread.
     pub fn window(&self, window: BoardWindow) {
         let (places, most) = {
             let mut board = self.lock();

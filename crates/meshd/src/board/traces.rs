@@ -45,8 +45,8 @@ impl Traces {
         self.newest.insert(key, KeptTrace { path, at });
     }
 
-    /// Forgets the older half: ports are changed now and then, and the old ones are traced no more. If all are as
-    /// old, none is forgotten.
+    /// Forgets the older half: ports are changed now and then, and the old ones are traced no more. If all
+    /// are as old, none is forgotten.
     fn forget(&mut self, now: u64) {
         if now < self.looked.saturating_add(EVERY) || self.newest.is_empty() {
             return;

@@ -121,8 +121,8 @@ const fn depth(depth: Depth) -> &'static str {
 fn host(host: &BoardHost) -> Value {
     let BoardHost { host, stalls, longest, receive_drops, lapsed, changed_qpn, sent, ok, lost } = host;
     json!({
-        "host": host, "stalls": stalls, "longest_ns": longest, "receive_drops": receive_drops, "lapsed": lapsed,
-        "changed_qpn": changed_qpn, "sent": sent, "ok": ok, "lost": lost,
+        "host": host, "stalls": stalls, "longest_ns": longest, "receive_drops": receive_drops,
+        "lapsed": lapsed, "changed_qpn": changed_qpn, "sent": sent, "ok": ok, "lost": lost,
     })
 }
 

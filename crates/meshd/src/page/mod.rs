@@ -1,7 +1,7 @@
 //! The page of an analyzer: what is bad, where, and since when, for people with a browser.
 //!
-//! It listens on loopback addresses only, answers GET and HEAD alone, and changes nothing. Names come from agents and
-//! may be anything: they are data in JSON, and the page puts them on the screen as text.
+//! It listens on loopback addresses only, answers GET and HEAD alone, and changes nothing. Names come from
+//! agents and may be anything: they are data in JSON, and the page puts them on the screen as text.
 
 mod answers;
 mod connection;

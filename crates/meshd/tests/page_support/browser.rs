@@ -203,9 +203,9 @@ impl Browser {
         self.order("Emulation.setEmulatedMedia", json!({ "features": features }));
     }
 
-    /// What the page looks like, as a PNG.
+    /// What the page looks like, as a WebP.
     pub fn picture(&mut self, to: &Path) {
-        let shot = self.order("Page.captureScreenshot", json!({ "format": "png" }));
+        let shot = self.order("Page.captureScreenshot", json!({ "format": "webp", "quality": 80 }));
         fs::write(to, decode(shot["data"].as_str().unwrap())).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use ferroce_verbs::time::{now, park};
 use serde_json::Value;
 
 /// No step takes longer.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until something is so, and says what there was instead if that never comes.
 pub fn wait_for<T>(what: impl Fn() -> String, mut look: impl FnMut() -> Option<T>) -> T {

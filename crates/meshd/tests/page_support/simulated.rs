@@ -89,7 +89,8 @@ impl Simulated {
         pairs
     }
 
-    /// The window with this number, the first is 0. From `since` on, the link from rack2 to agg1 loses a part.
+    /// The window with this number, the first is 0. From `since` on, the link from rack2 to agg1 loses a
+    /// part.
     pub fn window(&mut self, number: u64, since: u64) -> BoardWindow {
         let is_bad = number >= since;
         let start = START + number * LENGTH;

@@ -15,7 +15,6 @@ export class Clos {
     this.topology = null;
     this.findings = [];
     this.path = [];
-    this.tor = null;
   }
 
   wire(topology) {
@@ -59,33 +58,55 @@ export class Clos {
       const members = [...switches.keys()].filter((id) => switches[id].tier === tier);
       const pitch = (WIDTH - LEFT - 8) / members.length;
       const size = Math.min(110, Math.max(1.5, pitch - (pitch > 6 ? 4 : 0.5)));
-      parts.marks.push(svg("text", { class: "tier", x: 4, y: y + 15 }, `${TITLES[tier]} (${members.length})`));
+      parts.marks.push(
+        svg("text", { class: "tier", x: 4, y: y + 15 }, `${TITLES[tier]} (${members.length})`),
+      );
       members.forEach((id, place) => {
         const x = LEFT + pitch * (place + 0.5);
         spots.set(`switch ${id}`, [x, y + 10]);
-        this.node(parts, { name: switches[id].name, x, y, size, height: 22, bad: bad(switches[id].name),
-          path: on_path.has(switches[id].name), tor: tier === "tor" });
+        this.node(parts, {
+          name: switches[id].name,
+          x,
+          y,
+          size,
+          height: 22,
+          bad: bad(switches[id].name),
+          path: on_path.has(switches[id].name),
+          tor: tier === "tor",
+        });
       });
       y += 76;
     }
     if (single) y = this.cards(parts, spots, y, suspects, on_path);
     else y = this.groups(parts, spots, y, suspects);
     this.cables(parts, spots, { suspects, steps, single });
-    const label = `The network: ${switches.length} switches, ${rnics.length} RNICs of ${hosts.length} hosts, `
-      + `${this.findings.length} findings`;
-    by("clos").replaceChildren(svg("svg", { viewBox: `0 0 ${WIDTH} ${y}`, role: "img", "aria-label": label },
-      svg("g", {}, ...parts.cables), svg("g", {}, ...parts.nodes), svg("g", {}, ...parts.marks)));
+    const label =
+      `The network: ${switches.length} switches, ${rnics.length} RNICs of ${hosts.length} hosts, ` +
+      `${this.findings.length} findings`;
+    by("clos").replaceChildren(
+      svg(
+        "svg",
+        { viewBox: `0 0 ${WIDTH} ${y}`, role: "img", "aria-label": label },
+        svg("g", {}, ...parts.cables),
+        svg("g", {}, ...parts.nodes),
+        svg("g", {}, ...parts.marks),
+      ),
+    );
     const notes = [];
     if (!single) notes.push("RNICs are drawn as one box for each ToR.");
-    if (this.hidden) notes.push(`${this.hidden} cables are not drawn; those of suspects and of the chosen flow are.`);
+    if (this.hidden)
+      notes.push(`${this.hidden} cables are not drawn; those of suspects and of the chosen flow are.`);
     if (!switches.some((one) => one.tier === "core")) notes.push("With a topology file, more is told apart.");
     by("clos-note").textContent = notes.join(" ");
   }
 
   node(parts, { name, x, y, size, height, bad, path, tor, text, title }) {
-    const kind = `node${bad ? " suspect" : ""}${path ? " on-path" : ""}${tor && name === this.tor ? " chosen" : ""}`;
-    const box = svg("rect", { class: kind, x: x - size / 2, y, width: size, height, rx: Math.min(4, size / 4) },
-      svg("title", {}, `${title || name}${bad ? " (suspect)" : ""}`));
+    const kind = ["node", bad && "suspect", path && "on-path"].filter(Boolean).join(" ");
+    const box = svg(
+      "rect",
+      { class: kind, x: x - size / 2, y, width: size, height, rx: Math.min(4, size / 4) },
+      svg("title", {}, `${title || name}${bad ? " (suspect)" : ""}`),
+    );
     if (tor) {
       box.addEventListener("click", () => this.choose(name));
       box.style.cursor = "pointer";
@@ -95,11 +116,16 @@ export class Clos {
     const room = Math.floor((size - 6) / 6.2);
     if (room >= 3) {
       const short = shown.length > room ? `${shown.slice(0, room - 1)}…` : shown;
-      parts.marks.push(svg("text", { x, y: y + height / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, short));
+      parts.marks.push(
+        svg("text", { x, y: y + height / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, short),
+      );
     } else if (bad) {
       parts.marks.push(svg("text", { x, y: y - 14, "text-anchor": "middle" }, name.slice(0, 24)));
     }
-    if (bad) parts.marks.push(svg("text", { class: "mark", x: x + size / 2 + 3, y: y + 6, "aria-hidden": "true" }, "!"));
+    if (bad)
+      parts.marks.push(
+        svg("text", { class: "mark", x: x + size / 2 + 3, y: y + 6, "aria-hidden": "true" }, "!"),
+      );
   }
 
   cards(parts, spots, y, suspects, on_path) {
@@ -113,8 +139,17 @@ export class Clos {
       const x = LEFT + pitch * (place + 0.5);
       spots.set(`rnic ${id}`, [x, y + 10]);
       const bad = suspects.nodes.has(name) || suspects.nodes.has(`host\n${hosts[host]}`);
-      this.node(parts, { name, x, y, size, height: 22, bad, path: on_path.has(name), text: hosts[host],
-        title: `${name} of ${hosts[host]}` });
+      this.node(parts, {
+        name,
+        x,
+        y,
+        size,
+        height: 22,
+        bad,
+        path: on_path.has(name),
+        text: hosts[host],
+        title: `${name} of ${hosts[host]}`,
+      });
     });
     return y + 34;
   }
@@ -135,9 +170,18 @@ export class Clos {
     parts.marks.push(svg("text", { class: "tier", x: 4, y: y + 15 }, `${TITLES.rnic} (${rnics.length})`));
     for (const [tor, { all, bad }] of groups) {
       const [x] = spots.get(`switch ${tor}`) || [LEFT, 0];
-      const title = `${all} RNICs below ${switches[tor].name}${bad.length ? `; suspects: ${bad.join(", ")}` : ""}`;
-      this.node(parts, { name: bad.length ? bad[0] : title, x, y: y - 28, size, height: 18, bad: bad.length > 0,
-        text: bad.length ? bad[0] : `${all} RNICs`, title });
+      const named = bad.length ? `; suspects: ${bad.join(", ")}` : "";
+      const title = `${all} RNICs below ${switches[tor].name}${named}`;
+      this.node(parts, {
+        name: bad.length ? bad[0] : title,
+        x,
+        y: y - 28,
+        size,
+        height: 18,
+        bad: bad.length > 0,
+        text: bad.length ? bad[0] : `${all} RNICs`,
+        title,
+      });
     }
     return y + 6;
   }
@@ -145,9 +189,15 @@ export class Clos {
   cables(parts, spots, { suspects, steps, single }) {
     const { switches, rnics } = this.topology;
     const all = [];
-    switches.forEach((one, id) => one.above.forEach((above) => all.push([`switch ${id}`, one.name, `switch ${above}`,
-      switches[above].name])));
-    if (single) rnics.forEach(([name, , tor], id) => all.push([`rnic ${id}`, name, `switch ${tor}`, switches[tor].name]));
+    switches.forEach((one, id) =>
+      one.above.forEach((above) =>
+        all.push([`switch ${id}`, one.name, `switch ${above}`, switches[above].name]),
+      ),
+    );
+    if (single)
+      rnics.forEach(([name, , tor], id) =>
+        all.push([`rnic ${id}`, name, `switch ${tor}`, switches[tor].name]),
+      );
     const draws_all = all.length <= CABLES;
     this.hidden = 0;
     for (const [low, low_name, high, high_name] of all) {
@@ -166,7 +216,9 @@ export class Clos {
         line.append(svg("title", {}, `suspect: ${names}`));
         // The mark stands nearer to where packets come from.
         const part = bad.includes(ways[0]) ? 0.35 : 0.65;
-        parts.marks.push(svg("text", { class: "mark", x: x1 + (x2 - x1) * part + 4, y: y1 + (y2 - y1) * part }, "!"));
+        parts.marks.push(
+          svg("text", { class: "mark", x: x1 + (x2 - x1) * part + 4, y: y1 + (y2 - y1) * part }, "!"),
+        );
       }
       parts.cables.push(line);
     }

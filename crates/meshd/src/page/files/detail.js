@@ -2,8 +2,16 @@
 
 import { amount, ask, by, count, duration, el, facts, go, share, table, time } from "./tools.js";
 
-const NAMES = { ok: "answered", slow: "of these slow", ack2_lost: "second answer lost", ack1_lost: "answer lost",
-  time_out: "nothing came", late: "answered too late", invalid: "times that cannot be", host: "own host at fault" };
+const NAMES = {
+  ok: "answered",
+  slow: "of these slow",
+  ack2_lost: "second answer lost",
+  ack1_lost: "answer lost",
+  time_out: "nothing came",
+  late: "answered too late",
+  invalid: "times that cannot be",
+  host: "own host at fault",
+};
 
 export class Detail {
   constructor(page) {
@@ -21,7 +29,9 @@ export class Detail {
     await this.enter([{ kind: "finding", id }], by_hand);
   }
 
-  async down(level) { await this.enter([...this.levels, level], true); }
+  async down(level) {
+    await this.enter([...this.levels, level], true);
+  }
 
   async up() {
     if (!this.levels.length) return;
@@ -57,7 +67,11 @@ export class Detail {
   draw() {
     const level = this.levels[this.levels.length - 1];
     by("crumbs").replaceChildren(...this.crumbs());
-    const draw = { pair: () => this.draw_pair(), flow: () => this.draw_flow(level), finding: () => this.draw_finding(level) };
+    const draw = {
+      pair: () => this.draw_pair(),
+      flow: () => this.draw_flow(level),
+      finding: () => this.draw_finding(level),
+    };
     let inside = [el("p", { class: "quiet" }, "Choose a cell of the matrix, or a finding.")];
     if (this.error) inside = [el("p", { class: "bad" }, `This cannot be shown: ${this.error}.`)];
     else if (level) inside = draw[level.kind]();
@@ -66,30 +80,64 @@ export class Detail {
   }
 
   crumbs() {
-    const title = (level) => ({ pair: () => `${level.from} → ${level.to}`, flow: () => `port ${level.key.port}`,
-      finding: () => `finding ${level.id}` })[level.kind]();
-    const all = [["all", () => this.enter([], true).then(() => by("cells").focus())],
-      ...this.levels.map((level, place) => [title(level), () => this.enter(this.levels.slice(0, place + 1), true)])];
-    return all.flatMap(([text, click], place) => [place ? el("span", { "aria-hidden": "true" }, "›") : null,
-      place === all.length - 1 ? el("span", { "aria-current": "page" }, text) : go(text, click)]).filter(Boolean);
+    const title = (level) =>
+      ({
+        pair: () => `${level.from} → ${level.to}`,
+        flow: () => `port ${level.key.port}`,
+        finding: () => `finding ${level.id}`,
+      })[level.kind]();
+    const all = [
+      ["all", () => this.enter([], true).then(() => by("cells").focus())],
+      ...this.levels.map((level, place) => [
+        title(level),
+        () => this.enter(this.levels.slice(0, place + 1), true),
+      ]),
+    ];
+    return all
+      .flatMap(([text, click], place) => [
+        place ? el("span", { "aria-hidden": "true" }, "›") : null,
+        place === all.length - 1 ? el("span", { "aria-current": "page" }, text) : go(text, click),
+      ])
+      .filter(Boolean);
   }
 
   draw_pair() {
     const { from, to, probes, lost, p50_ns, p99_ns, flows, detail, probes_of_other_flows } = this.answer;
     const rows = flows.map((flow) => [
       go(`${flow.from} → ${flow.to}`, () => this.down({ kind: "flow", from, to, key: key(flow) })),
-      `${flow.port} / ${flow.reply_port}`, count(all(flow)), lossy(flow.lost), duration(flow.trips.p99_ns)]);
-    const heads = [["flow"], ["ports", "number"], ["probes", "number"], ["lost", "number"], ["99 of 100", "number"]];
+      `${flow.port} / ${flow.reply_port}`,
+      count(all(flow)),
+      lossy(flow.lost),
+      duration(flow.trips.p99_ns),
+    ]);
+    const heads = [
+      ["flow"],
+      ["ports", "number"],
+      ["probes", "number"],
+      ["lost", "number"],
+      ["99 of 100", "number"],
+    ];
     const left = probes_of_other_flows
-      ? `${count(probes_of_other_flows)} more probes are of flows that are not kept${detail === "trouble"
-        ? ": of older windows only flows with trouble are." : "."}` : null;
+      ? `${count(probes_of_other_flows)} more probes are of flows that are not kept${
+          detail === "trouble" ? ": of older windows only flows with trouble are." : "."
+        }`
+      : null;
     return [
-      facts([["window", `${this.answer.window}, until ${time(this.answer.end_ms)}`], ["probes", count(probes)],
-        ["lost", `${count(lost)} (${share(lost, probes)})`], ["half within", duration(p50_ns)], ["99 of 100 within",
-          duration(p99_ns)]]),
+      facts([
+        ["window", `${this.answer.window}, until ${time(this.answer.end_ms)}`],
+        ["probes", count(probes)],
+        ["lost", `${count(lost)} (${share(lost, probes)})`],
+        ["half within", duration(p50_ns)],
+        ["99 of 100 within", duration(p99_ns)],
+      ]),
       el("h3", {}, `Flows (${flows.length})`),
-      flows.length ? table(heads, rows, "Flows of the pair") : el("p", { class: "quiet" }, probes
-        ? "No flow of this pair is kept." : "This pair was not probed in this window."),
+      flows.length
+        ? table(heads, rows, "Flows of the pair")
+        : el(
+            "p",
+            { class: "quiet" },
+            probes ? "No flow of this pair is kept." : "This pair was not probed in this window.",
+          ),
       left ? el("p", { class: "quiet" }, left) : null,
     ];
   }
@@ -102,21 +150,45 @@ export class Detail {
   draw_flow(level) {
     const flow = this.flow(level);
     const { from, to, port, reply_port } = level.key;
-    const head = facts([["from", from], ["to", to], ["port of probes", String(port)], ["port of answers",
-      String(reply_port)]]);
+    const head = facts([
+      ["from", from],
+      ["to", to],
+      ["port of probes", String(port)],
+      ["port of answers", String(reply_port)],
+    ]);
     if (!flow) return [head, el("p", { class: "quiet" }, "This flow is not kept of this window.")];
-    const outcomes = Object.entries(flow.outcomes).filter(([name, number]) => number || name === "ok")
-      .map(([name, number]) => [NAMES[name] || name, lossy(count(number), number && /lost|time_out/.test(name))]);
+    const outcomes = Object.entries(flow.outcomes)
+      .filter(([name, number]) => number || name === "ok")
+      .map(([name, number]) => [
+        NAMES[name] || name,
+        lossy(count(number), number && /lost|time_out/.test(name)),
+      ]);
     const told = this.page.findings().filter((finding) => touches(finding, flow));
     return [
       head,
-      el("h3", {}, `Probes (${count(all(flow))})`), facts(outcomes),
-      el("h3", {}, "Round trips"), ...bars(flow.trips),
-      el("h3", {}, "Path of probes"), this.path(flow.from, flow.there, flow.to),
-      el("h3", {}, "Path of answers"), this.path(flow.to, flow.back, flow.from),
+      el("h3", {}, `Probes (${count(all(flow))})`),
+      facts(outcomes),
+      el("h3", {}, "Round trips"),
+      ...bars(flow.trips),
+      el("h3", {}, "Path of probes"),
+      this.path(flow.from, flow.there, flow.to),
+      el("h3", {}, "Path of answers"),
+      this.path(flow.to, flow.back, flow.from),
       el("h3", {}, "Findings on its way"),
-      told.length ? el("div", {}, ...told.map((finding) => el("p", {}, go(`${finding.suspects.map((one) => one.name)
-        .join(" or ")}: evidence`, () => this.down({ kind: "finding", id: finding.id })))))
+      told.length
+        ? el(
+            "div",
+            {},
+            ...told.map((finding) =>
+              el(
+                "p",
+                {},
+                go(`${finding.suspects.map((one) => one.name).join(" or ")}: evidence`, () =>
+                  this.down({ kind: "finding", id: finding.id }),
+                ),
+              ),
+            ),
+          )
         : el("p", { class: "quiet" }, "None that is known to be on it."),
     ];
   }
@@ -124,26 +196,46 @@ export class Detail {
   // The routers of a way. A suspect is named as such; a link is where its second end is.
   path(first, way, last) {
     const suspects = this.page.findings().flatMap((finding) => finding.suspects);
-    const why = (before, name) => suspects.some(({ kind, parts }) => kind !== "link" && kind !== "host" && parts[0] === name)
-      ? "suspect" : suspects.some(({ kind, parts }) => kind === "link" && parts[0] === before && parts[1] === name)
-        ? "suspect: the link to it" : null;
+    const why = (before, name) =>
+      suspects.some(({ kind, parts }) => kind !== "link" && kind !== "host" && parts[0] === name)
+        ? "suspect"
+        : suspects.some(({ kind, parts }) => kind === "link" && parts[0] === before && parts[1] === name)
+          ? "suspect: the link to it"
+          : null;
     let before = null;
     const item = (name, more) => {
       const bad = why(before, name);
       before = name;
-      return el("li", { class: bad ? "suspect" : undefined }, name, bad ? ` (${bad})` : "",
-        more ? el("span", { class: "quiet" }, ` ${more}`) : null);
+      return el(
+        "li",
+        { class: bad ? "suspect" : undefined },
+        name,
+        bad ? ` (${bad})` : "",
+        more ? el("span", { class: "quiet" }, ` ${more}`) : null,
+      );
     };
     const silent = (text) => {
       before = null;
       return el("li", { class: "quiet" }, text);
     };
-    const hop = (one) => (one.name ? item(one.name, one.address) : one.address
-      ? item(one.address, "not in the topology file") : silent("a router that says nothing"));
-    const items = [item(first), ...(way ? way.hops.map(hop) : [silent("not traced yet")]),
-      ...(way && !way.reaches ? [silent("the rest is not known")] : []), item(last)];
-    return el("div", {}, el("ol", { class: "path" }, ...items),
-      way ? el("p", { class: "quiet" }, `traced at ${time(way.traced_ms)}`) : null);
+    const hop = (one) =>
+      one.name
+        ? item(one.name, one.address)
+        : one.address
+          ? item(one.address, "not in the topology file")
+          : silent("a router that says nothing");
+    const items = [
+      item(first),
+      ...(way ? way.hops.map(hop) : [silent("not traced yet")]),
+      ...(way && !way.reaches ? [silent("the rest is not known")] : []),
+      item(last),
+    ];
+    return el(
+      "div",
+      {},
+      el("ol", { class: "path" }, ...items),
+      way ? el("p", { class: "quiet" }, `traced at ${time(way.traced_ms)}`) : null,
+    );
   }
 
   draw_finding(level) {
@@ -151,22 +243,46 @@ export class Detail {
     if (!finding) return [el("p", { class: "quiet" }, "This finding is not known in this window.")];
     const { evidence } = finding;
     const word = finding.trouble === "delay" ? "slow" : "lost";
-    const top = evidence.top.map((flow) => [go(`${flow.from} → ${flow.to}`, () => this.down({ kind: "flow",
-      from: flow.from_tor, to: flow.to_tor, key: key(flow) })), `${flow.port} / ${flow.reply_port}`, amount(flow.packets)]);
+    const top = evidence.top.map((flow) => [
+      go(`${flow.from} → ${flow.to}`, () =>
+        this.down({ kind: "flow", from: flow.from_tor, to: flow.to_tor, key: key(flow) }),
+      ),
+      `${flow.port} / ${flow.reply_port}`,
+      amount(flow.packets),
+    ]);
     const other = evidence.runner_up;
     return [
       el("p", {}, el("strong", {}, finding.suspects.map((one) => one.name).join(" or "))),
-      el("p", {}, el("span", { class: `tag ${finding.severity}` }, finding.severity), ` ${finding.trouble}, since ${
-        time(finding.since_ms)}${finding.over_ms ? `, over at ${time(finding.over_ms)}` : ""}`),
+      el(
+        "p",
+        {},
+        el("span", { class: `tag ${finding.severity}` }, finding.severity),
+        ` ${finding.trouble}, since ${time(
+          finding.since_ms,
+        )}${finding.over_ms ? `, over at ${time(finding.over_ms)}` : ""}`,
+      ),
       finding.suspects.length > 1 ? el("p", { class: "quiet" }, "No flow tells these apart.") : null,
       el("h3", {}, "Evidence"),
-      facts([["packets that crossed it", amount(evidence.crossings)], [`of these ${word}`, amount(evidence.losses)],
-        [`would be ${word} without it`, amount(evidence.expected)], ["chance for each packet", share(evidence.rate, 1)],
-        ["tuples that never pass", share(evidence.share, 1)], ["explains (nats)", amount(evidence.gain)]]),
-      el("p", { class: "quiet" }, other ? `The best other explanation is ${other.suspect.name}; it explains ${
-        amount(other.less)} nats less.` : "Nothing else explains it."),
+      facts([
+        ["packets that crossed it", amount(evidence.crossings)],
+        [`of these ${word}`, amount(evidence.losses)],
+        [`would be ${word} without it`, amount(evidence.expected)],
+        ["chance for each packet", share(evidence.rate, 1)],
+        ["tuples that never pass", share(evidence.share, 1)],
+        ["explains (nats)", amount(evidence.gain)],
+      ]),
+      el(
+        "p",
+        { class: "quiet" },
+        other
+          ? `The best other explanation is ${other.suspect.name}; it explains ${amount(
+              other.less,
+            )} nats less.`
+          : "Nothing else explains it.",
+      ),
       el("h3", {}, "Flows with the most trouble"),
-      top.length ? table([["flow"], ["ports", "number"], [word, "number"]], top, "Flows with the most trouble")
+      top.length
+        ? table([["flow"], ["ports", "number"], [word, "number"]], top, "Flows with the most trouble")
         : el("p", { class: "quiet" }, "None is told."),
     ];
   }
@@ -174,16 +290,26 @@ export class Detail {
 
 const key = ({ from, to, port, reply_port }) => ({ from, to, port, reply_port });
 const same = (one, other) => ["from", "to", "port", "reply_port"].every((name) => one[name] === other[name]);
-const all = (flow) => Object.entries(flow.outcomes).reduce((sum, [name, number]) => (name === "slow" ? sum : sum + number), 0);
-const lossy = (text, is_bad = Number(text) > 0) => (is_bad ? el("span", { class: "bad" }, String(text)) : String(text));
+const all = (flow) =>
+  Object.entries(flow.outcomes).reduce((sum, [name, number]) => (name === "slow" ? sum : sum + number), 0);
+const lossy = (text, is_bad = Number(text) > 0) =>
+  is_bad ? el("span", { class: "bad" }, String(text)) : String(text);
 
-export const crossed = (flow) => [[flow.from, flow.there, flow.to], [flow.to, flow.back, flow.from]].map(([first, way, last]) =>
-  [first, ...(way ? way.hops.map((hop) => hop.name || hop.address || "?") : []), last]);
+export const crossed = (flow) =>
+  [
+    [flow.from, flow.there, flow.to],
+    [flow.to, flow.back, flow.from],
+  ].map(([first, way, last]) => [
+    first,
+    ...(way ? way.hops.map((hop) => hop.name || hop.address || "?") : []),
+    last,
+  ]);
 
 // Whether a suspect is on the way of a flow, as far as that is known; or the flow is named in the evidence.
 function touches(finding, flow) {
   const ways = crossed(flow).map((names) => names.join("\n"));
-  const on = ({ kind, parts }) => kind !== "host" && ways.some((way) => `\n${way}\n`.includes(`\n${parts.join("\n")}\n`));
+  const on = ({ kind, parts }) =>
+    kind !== "host" && ways.some((way) => `\n${way}\n`.includes(`\n${parts.join("\n")}\n`));
   return finding.suspects.some(on) || finding.evidence.top.some((top) => same(key(top), key(flow)));
 }
 
@@ -197,11 +323,20 @@ function bars(trips) {
   });
   const [first, last] = [trips.buckets[0][0], trips.buckets[trips.buckets.length - 1][0]];
   return [
-    el("div", { class: "bars", role: "img", "aria-label": `${trips.count} round trips from ${duration(first)} to ${duration(last)}` },
-      ...made),
+    el(
+      "div",
+      {
+        class: "bars",
+        role: "img",
+        "aria-label": `${trips.count} round trips from ${duration(first)} to ${duration(last)}`,
+      },
+      ...made,
+    ),
     el("div", { class: "between" }, el("span", {}, duration(first)), el("span", {}, duration(last))),
-    facts([["round trips", count(trips.count)], ["half within", duration(trips.p50_ns)], ["99 of 100 within",
-      duration(trips.p99_ns)]]),
+    facts([
+      ["round trips", count(trips.count)],
+      ["half within", duration(trips.p50_ns)],
+      ["99 of 100 within", duration(trips.p99_ns)],
+    ]),
   ];
 }
-

@@ -13,9 +13,14 @@ export class Matrix {
     this.rows = [];
     this.at = { row: 0, column: 0 };
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
-    this.canvas.addEventListener("click", (event) => { if (this.point(event)) this.enter(); });
+    this.canvas.addEventListener("click", (event) => {
+      if (this.point(event)) this.enter();
+    });
     this.canvas.addEventListener("keydown", (event) => this.key(event));
-    this.canvas.addEventListener("focus", () => { this.say(); this.draw(); });
+    this.canvas.addEventListener("focus", () => {
+      this.say();
+      this.draw();
+    });
     this.canvas.addEventListener("blur", () => this.draw());
     by("filter").addEventListener("input", () => this.show(this.window));
     for (const choice of document.querySelectorAll("input[name=by]")) {
@@ -43,21 +48,30 @@ export class Matrix {
     const name = this.rows.length ? [this.name(this.at.row), this.name(this.at.column)] : null;
     if (window.losses === undefined) {
       window.losses = new Uint32Array(window.probes.length);
-      for (let place = 0; place < window.lost.length; place += 2) window.losses[window.lost[place]] = window.lost[place + 1];
+      for (let place = 0; place < window.lost.length; place += 2)
+        window.losses[window.lost[place]] = window.lost[place + 1];
     }
     const wanted = by("filter").value.toLowerCase();
     this.rows = [...window.tors.keys()].filter((row) => window.tors[row].toLowerCase().includes(wanted));
     // The cursor stays on its ToRs, also if others came.
     this.shown = window.tors;
-    const find = (tor) => Math.max(0, this.rows.findIndex((row) => window.tors[row] === tor));
+    const find = (tor) =>
+      Math.max(
+        0,
+        this.rows.findIndex((row) => window.tors[row] === tor),
+      );
     this.at = name ? { row: find(name[0]), column: find(name[1]) } : { row: 0, column: 0 };
     this.draw();
     this.worst();
   }
 
-  name(place) { return this.shown[this.rows[place]]; }
+  name(place) {
+    return this.shown[this.rows[place]];
+  }
 
-  place(row, column) { return this.rows[row] * this.window.tors.length + this.rows[column]; }
+  place(row, column) {
+    return this.rows[row] * this.window.tors.length + this.rows[column];
+  }
 
   value(place) {
     const { probes, losses, p50_ns, p99_ns } = this.window;
@@ -85,7 +99,9 @@ export class Matrix {
       return `hsl(${45 - 45 * part} 90% ${dark ? 62 - 14 * part : 60 - 25 * part}%)`;
     }
     const part = Math.log(value / scale[0]) / Math.log(scale[1] / scale[0]);
-    return dark ? `hsl(${210 - 10 * part} 60% ${20 + 55 * part}%)` : `hsl(${205 + 20 * part} 65% ${92 - 62 * part}%)`;
+    return dark
+      ? `hsl(${210 - 10 * part} 60% ${20 + 55 * part}%)`
+      : `hsl(${205 + 20 * part} 65% ${92 - 62 * part}%)`;
   }
 
   draw() {
@@ -166,7 +182,7 @@ export class Matrix {
     }
   }
 
-  // Small cells with losses are drawn larger, over the others, and marked at the edges of their row and column.
+  // Small cells with losses are drawn larger, over the others, and marked at the edges.
   small_losses(pen, size, shades) {
     const side = Math.max(4, this.cell);
     const edge = css("--bad");
@@ -185,12 +201,23 @@ export class Matrix {
   }
 
   legend(scale) {
-    const steps = this.mode === "loss"
-      ? [[null, "not probed"], [0, "no loss"], [0.001, "0.1 %"], [0.01, "1 %"], [0.1, "10 %"], [1, "all lost"]]
-      : [[null, "no round trips"], ...[0, 0.5, 1].map((part) => {
-        const time = scale[0] * (scale[1] / scale[0]) ** part;
-        return [time, duration(Math.round(time))];
-      })];
+    const steps =
+      this.mode === "loss"
+        ? [
+            [null, "not probed"],
+            [0, "no loss"],
+            [0.001, "0.1 %"],
+            [0.01, "1 %"],
+            [0.1, "10 %"],
+            [1, "all lost"],
+          ]
+        : [
+            [null, "no round trips"],
+            ...[0, 0.5, 1].map((part) => {
+              const time = scale[0] * (scale[1] / scale[0]) ** part;
+              return [time, duration(Math.round(time))];
+            }),
+          ];
     const box = (value) => {
       const made = el("canvas", { "aria-hidden": "true" });
       const pen = sharp(made, 14, 14);
@@ -211,12 +238,17 @@ export class Matrix {
     const { probes, losses, p50_ns, p99_ns } = this.window;
     const ends = `${this.name(row)} → ${this.name(column)}`;
     if (!probes[place]) return `${ends}: not probed in this window`;
-    return `${ends}: ${count(probes[place])} probes, ${count(losses[place])} lost (${share(losses[place], probes[place])}), `
-      + `half within ${duration(p50_ns[place])}, 99 of 100 within ${duration(p99_ns[place])}`;
+    return (
+      `${ends}: ${count(probes[place])} probes, ${count(losses[place])} lost ` +
+      `(${share(losses[place], probes[place])}), ` +
+      `half within ${duration(p50_ns[place])}, 99 of 100 within ${duration(p99_ns[place])}`
+    );
   }
 
   say() {
-    by("cell").textContent = this.rows.length ? this.text(this.at.row, this.at.column) : "No ToR has such a name.";
+    by("cell").textContent = this.rows.length
+      ? this.text(this.at.row, this.at.column)
+      : "No ToR has such a name.";
   }
 
   point(event) {
@@ -274,7 +306,9 @@ export class Matrix {
     }
   }
 
-  enter() { if (this.rows.length) this.open(this.name(this.at.row), this.name(this.at.column)); }
+  enter() {
+    if (this.rows.length) this.open(this.name(this.at.row), this.name(this.at.column));
+  }
 
   // The same in words: the pairs with the most loss, or the longest round trips.
   worst() {
@@ -287,18 +321,37 @@ export class Matrix {
         if (value) worst.push([value, row, column]);
       }
       // A short list is enough at any time.
-      if (worst.length > 4096 || row === size - 1) worst = worst.sort((one, other) => other[0] - one[0]).slice(0, 8);
+      if (worst.length > 4096 || row === size - 1)
+        worst = worst.sort((one, other) => other[0] - one[0]).slice(0, 8);
     }
     const { probes, losses, p50_ns, p99_ns } = this.window;
     const line = ([, row, column]) => {
       const [from, to, place] = [this.name(row), this.name(column), this.place(row, column)];
-      return [go(`${from} → ${to}`, () => this.open(from, to)), count(probes[place]), count(losses[place]),
-        share(losses[place], probes[place]), duration(p50_ns[place]), duration(p99_ns[place])];
+      return [
+        go(`${from} → ${to}`, () => this.open(from, to)),
+        count(probes[place]),
+        count(losses[place]),
+        share(losses[place], probes[place]),
+        duration(p50_ns[place]),
+        duration(p99_ns[place]),
+      ];
     };
-    const heads = [["pair"], ["probes", "number"], ["lost", "number"], ["loss", "number"], ["half", "number"],
-      ["99 of 100", "number"]];
-    by("worst").replaceChildren(worst.length
-      ? table(heads, worst.map(line), "Worst pairs")
-      : el("p", { class: "quiet" }, this.mode === "loss" ? "Nothing was lost in this window." : "No round trips."));
+    const heads = [
+      ["pair"],
+      ["probes", "number"],
+      ["lost", "number"],
+      ["loss", "number"],
+      ["half", "number"],
+      ["99 of 100", "number"],
+    ];
+    by("worst").replaceChildren(
+      worst.length
+        ? table(heads, worst.map(line), "Worst pairs")
+        : el(
+            "p",
+            { class: "quiet" },
+            this.mode === "loss" ? "Nothing was lost in this window." : "No round trips.",
+          ),
+    );
   }
 }

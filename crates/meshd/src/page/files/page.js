@@ -92,7 +92,9 @@ class Page {
     await this.detail.refresh();
   }
 
-  numbers() { return this.state ? this.state.windows.map((row) => row[0]) : []; }
+  numbers() {
+    return this.state ? this.state.windows.map((row) => row[0]) : [];
+  }
 
   step(by_how_many) {
     const numbers = this.numbers();
@@ -118,9 +120,13 @@ class Page {
     this.update();
   }
 
-  findings() { return this.window ? this.window.findings : []; }
+  findings() {
+    return this.window ? this.window.findings : [];
+  }
 
-  find(id) { return [...this.findings(), ...this.over].find((finding) => finding.id === id); }
+  find(id) {
+    return [...this.findings(), ...this.over].find((finding) => finding.id === id);
+  }
 
   followed(flow) {
     if (this.clos) this.clos.follow(flow ? crossed(flow)[0] : []);
@@ -155,7 +161,8 @@ class Page {
     by("later").disabled = place >= numbers.length - 1;
     by("live").setAttribute("aria-pressed", String(this.is_live));
     by("when").textContent = `${time(window.start_ms)} to ${time(window.end_ms)}, window ${window.number}${
-      window.complete ? "" : ", not all told"}`;
+      window.complete ? "" : ", not all told"
+    }`;
     document.body.dataset.window = window.number;
     this.spark();
   }
@@ -169,7 +176,8 @@ class Page {
     let [text, kind, banner] = ["connecting", "", ""];
     if (silent) {
       [text, kind] = ["stale", "stale"];
-      banner = `No word from the analyzer for ${Math.round((now - this.heard) / 1000)} s. What you see is old; it is asked again.`;
+      const seconds = Math.round((now - this.heard) / 1000);
+      banner = `No word from the analyzer for ${seconds} s. What you see is old; it is asked again.`;
     } else if (this.trouble) {
       [text, kind, banner] = ["stale", "stale", `The analyzer does not answer: ${this.trouble}.`];
     } else if (!this.is_live) [text, kind] = ["past", "past"];
@@ -178,7 +186,8 @@ class Page {
       [text, kind] = ["stale", "stale"];
       banner = `The newest window ended at ${time(newest[2])}: no agent has told anything since.`;
     } else if (this.heard) [text, kind] = ["live", "live"];
-    if (!banner && this.state && this.state.trouble) banner = `The controller is not heard: ${this.state.trouble}.`;
+    if (!banner && this.state && this.state.trouble)
+      banner = `The controller is not heard: ${this.state.trouble}.`;
     const pill = by("status");
     if (pill.textContent !== text) Object.assign(pill, { textContent: text, className: `pill ${kind}` });
     by("banner").hidden = !banner;
@@ -217,7 +226,9 @@ class Page {
     let wish = null;
     try {
       wish = localStorage.getItem("theme");
-    } catch { /* A browser that keeps nothing is fine. */ }
+    } catch {
+      /* A browser that keeps nothing is fine. */
+    }
     const theme = wish || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
     document.documentElement.dataset.theme = theme;
     by("theme").textContent = theme === "dark" ? "Light" : "Dark";
@@ -228,7 +239,9 @@ class Page {
   theme() {
     try {
       localStorage.setItem("theme", document.documentElement.dataset.theme === "dark" ? "light" : "dark");
-    } catch { /* As above. */ }
+    } catch {
+      /* As above. */
+    }
     this.paint();
   }
 
@@ -241,8 +254,15 @@ class Page {
       return;
     }
     if (is_text) return;
-    const keys = { "?": () => by("keys").showModal(), "[": () => this.step(-1), "]": () => this.step(1),
-      l: () => this.live(), t: () => this.theme(), c: () => this.matrix.next_colour(), m: () => by("cells").focus() };
+    const keys = {
+      "?": () => by("keys").showModal(),
+      "[": () => this.step(-1),
+      "]": () => this.step(1),
+      l: () => this.live(),
+      t: () => this.theme(),
+      c: () => this.matrix.next_colour(),
+      m: () => by("cells").focus(),
+    };
     if (!keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();

@@ -29,14 +29,19 @@ export function go(text, click, label) {
 
 export function table(heads, rows, caption) {
   const head = heads.map(([text, kind]) => el("th", { scope: "col", class: kind }, text));
-  const line = (cells) => el("tr", {}, ...cells.map((cell, place) => el("td", { class: heads[place][1] }, cell)));
+  const line = (cells) =>
+    el("tr", {}, ...cells.map((cell, place) => el("td", { class: heads[place][1] }, cell)));
   const made = el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...rows.map(line)));
   if (caption) made.prepend(el("caption", { class: "hidden" }, caption));
   return el("div", { class: "scroll" }, made);
 }
 
 export function facts(pairs) {
-  return el("dl", { class: "facts" }, ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
+  return el(
+    "dl",
+    { class: "facts" },
+    ...pairs.flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
+  );
 }
 
 export const count = (number) => Number(number).toLocaleString("en");
