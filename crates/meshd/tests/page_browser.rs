@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferroce_mesh::{FlowKey, Outcomes, RnicId, Tier, Topology};
-use ferroce_meshd::AnalyzerCounters;
 use ferroce_meshd::board::{BoardConfig, BoardFlow, BoardWindow, SharedBoard, Trips};
 use ferroce_meshd::page::{PageConfig, PageServer};
+use ferroce_meshd::{AnalyzerCounters, Histogram};
 use ferroce_testkit::judge;
 use ferroce_verbs::time::now;
 use page_support::browser::Browser;
@@ -36,6 +36,13 @@ fn board(network: &mut Simulated, windows: u64, since: u64) -> SharedBoard {
         let mut window = network.window(number, since);
         (window.start, window.end) = (first + number * LENGTH, first + (number + 1) * LENGTH);
         window.open.iter_mut().for_each(|finding| finding.since = first + since * LENGTH);
+        let topology = Arc::clone(&window.topology);
+        let tor = |rnic| Some(topology.switch(topology.rnic(rnic).tor).name.as_str());
+        let mut counted = board.lock();
+        for BoardFlow { key, outcomes, .. } in &window.flows {
+            counted.flow(tor(key.from), tor(key.to), outcomes, &Histogram::default());
+        }
+        drop(counted);
         board.window(window);
     }
     network.trace(&mut board.lock(), 100_000);
@@ -289,7 +296,7 @@ fn light_and_dark_are_as_people_prefer() {
     let mut network = Simulated::new(12, 3, 4);
     let board = board(&mut network, 40, 25);
     let page = serve("127.0.146.26:0", &board);
-    let mut browser = Browser::start("themes", 1400, 1230);
+    let mut browser = Browser::start("themes", 1400, 1300);
     for theme in ["light", "dark"] {
         browser.prefer(theme);
         browser.open(&url(&page));

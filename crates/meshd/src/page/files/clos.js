@@ -4,7 +4,6 @@ import { by, svg } from "./tools.js";
 
 const TIERS = ["core", "aggregation", "tor"];
 const TITLES = { core: "Cores", aggregation: "Aggregations", tor: "ToRs", rnic: "RNICs" };
-const WIDTH = 900;
 const LEFT = 96;
 const CABLES = 3000; // More are not drawn, except for those that matter.
 const SINGLE = 48; // So many RNICs are drawn one by one.
@@ -15,6 +14,7 @@ export class Clos {
     this.topology = null;
     this.findings = [];
     this.path = [];
+    new ResizeObserver(() => by("clos").clientWidth !== this.width && this.draw()).observe(by("clos"));
   }
 
   wire(topology) {
@@ -45,6 +45,7 @@ export class Clos {
   draw() {
     if (!this.topology) return;
     const { switches, rnics, hosts } = this.topology;
+    this.width = Math.max(460, by("clos").clientWidth || 900);
     const suspects = this.suspects();
     const tiers = TIERS.filter((tier) => switches.some((one) => one.tier === tier));
     const single = rnics.length <= SINGLE;
@@ -56,7 +57,7 @@ export class Clos {
     let y = 22;
     for (const tier of tiers) {
       const members = [...switches.keys()].filter((id) => switches[id].tier === tier);
-      const pitch = (WIDTH - LEFT - 8) / members.length;
+      const pitch = (this.width - LEFT - 8) / members.length;
       const size = Math.min(110, Math.max(1.5, pitch - (pitch > 6 ? 4 : 0.5)));
       parts.marks.push(
         svg("text", { class: "tier", x: 4, y: y + 15 }, `${TITLES[tier]} (${members.length})`),
@@ -86,7 +87,7 @@ export class Clos {
     by("clos").replaceChildren(
       svg(
         "svg",
-        { viewBox: `0 0 ${WIDTH} ${y}`, role: "img", "aria-label": label },
+        { viewBox: `0 0 ${this.width} ${y}`, role: "img", "aria-label": label },
         svg("g", {}, ...parts.cables),
         svg("g", {}, ...parts.nodes),
         svg("g", {}, ...parts.marks),
@@ -115,7 +116,8 @@ export class Clos {
     const shown = text || name;
     const room = Math.floor((size - 6) / 6.2);
     if (room >= 3) {
-      const short = shown.length > room ? `${shown.slice(0, room - 1)}…` : shown;
+      // Names differ at their ends.
+      const short = shown.length > room ? `…${shown.slice(1 - room)}` : shown;
       parts.marks.push(
         svg("text", { x, y: y + height / 2 + 4, "text-anchor": "middle", "pointer-events": "none" }, short),
       );
@@ -131,7 +133,7 @@ export class Clos {
   cards(parts, spots, y, suspects, on_path) {
     const { rnics, hosts } = this.topology;
     const order = [...rnics.keys()].sort((one, other) => rnics[one][2] - rnics[other][2] || one - other);
-    const pitch = (WIDTH - LEFT - 8) / Math.max(1, order.length);
+    const pitch = (this.width - LEFT - 8) / Math.max(1, order.length);
     const size = Math.min(110, pitch - 4);
     parts.marks.push(svg("text", { class: "tier", x: 4, y: y + 15 }, `${TITLES.rnic} (${rnics.length})`));
     order.forEach((id, place) => {
@@ -165,7 +167,7 @@ export class Clos {
       else if (suspects.nodes.has(`host\n${hosts[host]}`)) group.bad.push(`${name} of ${hosts[host]}`);
       groups.set(tor, group);
     });
-    const pitch = (WIDTH - LEFT - 8) / Math.max(1, groups.size);
+    const pitch = (this.width - LEFT - 8) / Math.max(1, groups.size);
     const size = Math.min(110, Math.max(1.5, pitch - (pitch > 6 ? 4 : 0.5)));
     parts.marks.push(svg("text", { class: "tier", x: 4, y: y + 15 }, `${TITLES.rnic} (${rnics.length})`));
     for (const [tor, { all, bad }] of groups) {

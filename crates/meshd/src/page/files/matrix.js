@@ -322,7 +322,7 @@ export class Matrix {
       }
       // A short list is enough at any time.
       if (worst.length > 4096 || row === size - 1)
-        worst = worst.sort((one, other) => other[0] - one[0]).slice(0, 8);
+        worst = worst.sort((one, other) => other[0] - one[0]).slice(0, 5);
     }
     const { probes, losses, p50_ns, p99_ns } = this.window;
     const line = ([, row, column]) => {
