@@ -85,6 +85,23 @@ fn the_answers_are_those_of_the_board() {
 }
 
 #[test]
+fn a_pair_with_very_many_flows_is_told_by_its_worst() {
+    let board = SharedBoard::new(BoardConfig::default());
+    // One ToR, so that all flows are of one pair; one flow lost something.
+    let mut network = Simulated::new(1, 40, 2);
+    let mut window = network.window(0, 9);
+    window.flows[1234].outcomes = Outcomes { ok: 13, time_out: 7, ..Outcomes::default() };
+    let flows = window.flows.len();
+    board.window(window);
+    let page = serve("127.0.146.6:0", &board, PageConfig::default());
+    let pair = ask(page.address(), "/api/pair?from=rack1&to=rack1");
+    assert_eq!((flows, &pair["flows_kept"]), (3120, &json!(3120)));
+    assert_eq!(pair["flows"].as_array().unwrap().len(), 500);
+    assert_eq!((&pair["flows"][0]["lost"], &pair["lost"]), (&json!(7), &json!(7)));
+    assert_eq!(pair["probes_of_other_flows"], json!((3120 - 500) * 20));
+}
+
+#[test]
 fn what_is_asked_wrongly_is_refused_with_a_reason() {
     let page = serve("127.0.146.2:0", &board(), PageConfig::default());
     let place = page.address();

@@ -17,6 +17,8 @@ pub struct Matrix {
     /// Buckets of the round trip that half of all, and 99 of 100, are no longer than.
     half: Vec<u16>,
     most: Vec<u16>,
+    /// All probes, and all that were lost.
+    sums: (u64, u64),
 }
 
 /// The probes from one ToR to another.
@@ -36,12 +38,20 @@ impl Matrix {
     pub(super) fn new(tors: Vec<TorPlace>) -> Self {
         let cells = tors.len() * tors.len();
         let buckets = || vec![NONE; cells];
-        Self { tors, probes: vec![0; cells], lost: Vec::new(), half: buckets(), most: buckets() }
+        Self {
+            tors,
+            probes: vec![0; cells],
+            lost: Vec::new(),
+            half: buckets(),
+            most: buckets(),
+            sums: (0, 0),
+        }
     }
 
     /// Sets a cell; places come in growing order.
     pub(super) fn set(&mut self, place: usize, probes: u32, lost: u32, half: Option<u16>, most: Option<u16>) {
         self.probes[place] = probes;
+        self.sums = (self.sums.0 + u64::from(probes), self.sums.1 + u64::from(lost));
         self.half[place] = half.unwrap_or(NONE);
         self.most[place] = most.unwrap_or(NONE);
         if lost > 0 {
@@ -97,13 +107,12 @@ impl Matrix {
 
     /// All probes, and all that were lost.
     #[must_use]
-    pub fn sums(&self) -> (u64, u64) {
-        let probes = self.probes.iter().map(|probes| u64::from(*probes)).sum();
-        (probes, self.lost.iter().map(|(_, lost)| u64::from(*lost)).sum())
+    pub const fn sums(&self) -> (u64, u64) {
+        self.sums
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let Self { tors, probes, lost, half, most } = self;
+        let Self { tors, probes, lost, half, most, .. } = self;
         tors.capacity() * 2
             + (probes.capacity() + 2 * lost.capacity()) * 4
             + (half.capacity() + most.capacity()) * 2

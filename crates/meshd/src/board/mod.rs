@@ -5,7 +5,7 @@
 //!
 //! # What is kept
 //! - The sums of each pair of ToRs, what was bad, and hosts and flows with trouble: 540 windows, which are
-//!   three hours of 20 s, but no more than 256 MiB. With 320 ToRs that is about an hour and a half.
+//!   three hours of 20 s, but no more than 256 MiB. With 320 ToRs that is more than an hour.
 //! - All hosts, and flows without trouble: of the three newest windows. Each pair has as many flows as all
 //!   have room for in 64 MiB.
 //! - The newest trace of 262,144 tuples.

@@ -13,6 +13,9 @@ use crate::board::{
 use crate::counters::AnalyzerCounters;
 use crate::window::named;
 
+/// Flows of a pair that are told at most, those with the most trouble first.
+const FLOWS: usize = 500;
+
 const fn millis(nanos: u64) -> u64 {
     nanos / 1_000_000
 }
@@ -129,7 +132,8 @@ fn host(host: &BoardHost) -> Value {
 /// The flows from one ToR to another, with their paths.
 pub(super) fn pair(board: &Board, kept: &Kept, (row, column): (usize, usize), ends: (&str, &str)) -> Value {
     let Cell { probes: all, lost, p50, p99 } = kept.record.matrix.cell(row, column);
-    let flows = kept.flows(row, column);
+    let all_flows = kept.flows(row, column);
+    let flows = &all_flows[..all_flows.len().min(FLOWS)];
     let told: u64 = flows.iter().map(|flow| probes(&named(&flow.outcomes).map(|(_, count)| count))).sum();
     let tors = kept.record.matrix.tors();
     let since = board.totals().pair(tors[row], tors[column]);
@@ -145,6 +149,7 @@ pub(super) fn pair(board: &Board, kept: &Kept, (row, column): (usize, usize), en
         "p99_ns": p99,
         "detail": depth(kept.detail.depth()),
         "flows": flows.iter().map(|flow| self::flow(board, flow)).collect::<Vec<_>>(),
+        "flows_kept": all_flows.len(),
         "probes_of_other_flows": u64::from(all).saturating_sub(told),
         "since_start": outcomes(&since),
     })

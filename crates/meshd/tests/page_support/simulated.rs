@@ -81,9 +81,7 @@ impl Simulated {
             );
             for round in 0..others {
                 let to = (tor + 1 + (place + self.below * round) % (self.tors - 1)) % self.tors;
-                if self.tors > 1 {
-                    pairs.push((from, to * self.below + (place + round) % self.below));
-                }
+                pairs.push((from, to * self.below + (place + round) % self.below));
             }
         }
         pairs

@@ -118,7 +118,7 @@ export class Detail {
       ["99 of 100", "number"],
     ];
     const left = probes_of_other_flows
-      ? `${count(probes_of_other_flows)} more probes are of flows that are not kept${
+      ? `${count(probes_of_other_flows)} more probes are of flows that are not shown${
           detail === "trouble" ? ": of older windows only flows with trouble are." : "."
         }`
       : null;

@@ -47,6 +47,7 @@ export function facts(pairs) {
 export const count = (number) => Number(number).toLocaleString("en");
 
 export function amount(number) {
+  if (!Number.isFinite(number)) return "not known";
   if (number === 0) return "0";
   if (Math.abs(number) < 0.01) return number.toExponential(1);
   return number.toLocaleString("en", { maximumFractionDigits: Math.abs(number) < 100 ? 2 : 0 });
