@@ -116,6 +116,16 @@ impl Analyzer {
         self.recast(topology, 0, |_| true)
     }
 
+    /// Goes on with a finding of another life: it stays if it is seen again, and else closes.
+    pub fn reopen(&mut self, finding: Finding) {
+        self.findings.reopen(finding);
+    }
+
+    /// Findings have this number, or larger ones.
+    pub fn number_from(&mut self, next: FindingId) {
+        self.findings.number_from(next);
+    }
+
     /// Takes a window, and says what is to be said after it.
     pub fn window(&mut self, window: &Window) -> Verdict {
         self.paths.settle();
@@ -138,7 +148,9 @@ impl Analyzer {
                     note.losses += (one.losses - one.expected).max(0.0);
                 }
             }
-            let watched: Vec<Named> = named.into_iter().filter(|one| !one.is_known).collect();
+            // A host that explains trouble by itself is no finding; but one that was found bad stays so.
+            let is_watched = |one: &Named| !one.is_known || self.findings.has_open(trouble, &one.suspects);
+            let watched: Vec<Named> = named.into_iter().filter(is_watched).collect();
             let before = self.findings.all().iter().filter(|finding| finding.trouble == trouble);
             let mut suspects: Vec<(Suspect, f64)> =
                 before.map(|finding| (finding.suspects[0], harm(finding.evidence.guilt))).collect();

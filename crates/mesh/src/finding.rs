@@ -76,6 +76,18 @@ pub enum Severity {
 }
 
 impl Finding {
+    /// A finding that is open, from elsewhere: it goes on if anything is seen of it, and else closes.
+    #[must_use]
+    pub const fn open(
+        id: FindingId,
+        trouble: Trouble,
+        severity: Severity,
+        suspects: Vec<Suspect>,
+        evidence: Evidence,
+    ) -> Self {
+        Self { id, trouble, suspects, state: State::Open, severity, since: 0, evidence, seen: 0, clean: 0 }
+    }
+
     /// Whether the network is at fault, and not a host.
     #[must_use]
     pub fn is_network(&self) -> bool {
@@ -108,6 +120,26 @@ pub(crate) struct Sighting {
 impl Findings {
     pub(crate) fn all(&self) -> &[Finding] {
         &self.all
+    }
+
+    /// Whether a finding is open that suspects one of these.
+    pub(crate) fn has_open(&self, trouble: Trouble, suspects: &[Suspect]) -> bool {
+        self.all.iter().any(|finding| {
+            finding.state == State::Open
+                && finding.trouble == trouble
+                && finding.suspects.iter().any(|suspect| suspects.contains(suspect))
+        })
+    }
+
+    /// Goes on with a finding.
+    pub(crate) fn reopen(&mut self, finding: Finding) {
+        self.number_from(FindingId(finding.id.0.saturating_add(1)));
+        self.all.push(finding);
+    }
+
+    /// Later findings have this number, or larger ones.
+    pub(crate) fn number_from(&mut self, next: FindingId) {
+        self.next = self.next.max(next.0);
     }
 
     /// Things have other numbers now, or none. Returns the findings whose suspects are all gone.

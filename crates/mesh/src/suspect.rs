@@ -16,6 +16,16 @@ pub enum Suspect {
 }
 
 impl Suspect {
+    /// Everything of a topology that may be bad.
+    pub fn all(topology: &Topology) -> impl Iterator<Item = Self> {
+        let count = |count: usize| 0..u32::try_from(count).unwrap_or(u32::MAX);
+        let rnics = count(topology.rnics().len()).map(|id| Self::Rnic(RnicId(id)));
+        let switches = count(topology.switches().len()).map(|id| Self::Switch(SwitchId(id)));
+        let links = count(topology.links().len()).map(|id| Self::Link(LinkId(id)));
+        let hosts = count(topology.hosts().len()).map(|id| Self::Host(HostId(id)));
+        rnics.chain(switches).chain(links).chain(hosts)
+    }
+
     /// Its name in the words of the topology.
     #[must_use]
     pub fn name(&self, topology: &Topology) -> String {

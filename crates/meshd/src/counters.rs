@@ -103,5 +103,7 @@ counters! {
         topologies,
         /// RNICs that have no place in the wiring: their names collide, or the topology file lacks their ToR.
         misplaced,
+        /// Times that what is new could not be kept in the file; it is tried again.
+        not_kept,
     }
 }

@@ -27,6 +27,7 @@ pub mod metrics;
 pub mod page;
 pub mod proto;
 mod service;
+mod store;
 mod trace;
 mod window;
 
@@ -38,5 +39,6 @@ pub use controller::{Controller, ControllerConfig};
 pub use counters::{AnalyzerCounters, ControllerCounters};
 pub use histogram::{Histogram, HistogramError};
 pub use listen::{Listener, MeshListenError};
+pub use store::{StoreConfig, StoreError};
 pub use trace::TraceReport;
 pub use window::{Flow, HostState, WindowError, WindowReport};

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, Listener};
+use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, Listener, StoreConfig};
 
 use super::{AFTER_LONG_HELP, ANALYZER, CONTROLLER, print_counters, say, tell};
 use crate::interrupt;
@@ -13,7 +13,8 @@ use crate::interrupt;
 /// Take what agents measure and work out what is bad, until Ctrl-C
 ///
 /// It tells the controller where it is, and agents find it there. A window is looked at when all agents have told
-/// theirs, or ten seconds after its end. What it finds is kept in memory; `ferroce mesh findings` shows it.
+/// theirs, or ten seconds after its end. `ferroce mesh findings` shows what it finds. With --store, findings outlive
+/// the analyzer, and what it acknowledges to agents is on the disk.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
@@ -34,14 +35,20 @@ pub(super) struct Args {
     /// any that is free
     #[arg(long, value_name = "ADDR:PORT")]
     page: Option<SocketAddr>,
+    /// Keep findings, and what came from agents, in this file, so that they outlive the analyzer; without one, all is
+    /// in memory
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     interrupt::listen()?;
     let listener = Listener::bind(args.listen)?;
     let topology = args.topology.as_deref().map(read).transpose()?;
+    let store = args.store.as_ref().map(StoreConfig::new);
+    let page = args.page;
     let config =
-        AnalyzerServerConfig { topology, page: args.page, ..AnalyzerServerConfig::new(&args.controller) };
+        AnalyzerServerConfig { topology, store, page, ..AnalyzerServerConfig::new(&args.controller) };
     let analyzer = AnalyzerServer::start(listener, config).context("cannot start the analyzer")?;
     let address = analyzer.address();
     say(&format!(
@@ -51,9 +58,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(page) = analyzer.page() {
         say(&format!("the page: http://{page}/"))?;
     }
-    tell(|| match analyzer.trouble() {
-        trouble if trouble.is_empty() => "the controller is heard".to_owned(),
-        trouble => format!("{trouble}; it is tried again"),
+    tell(|| match (analyzer.trouble(), analyzer.store_trouble()) {
+        (trouble, store) if trouble.is_empty() && store.is_empty() => "the controller is heard".to_owned(),
+        (trouble, store) if store.is_empty() => format!("{trouble}; it is tried again"),
+        (_, store) => format!("{store}; agents keep what they have, and it is tried again"),
     })?;
     print_counters(analyzer.counters().iter())
 }

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::{Inbox, Mark, Taken};
 use crate::proto::v1;
+use crate::store::{AgentRow, Kept, News};
 use crate::trace::TraceReport;
 use crate::window::{HostState, WindowReport, named};
 
@@ -40,23 +41,34 @@ pub(super) struct Assembly {
     traces: Vec<TraceReport>,
     /// Slots before this one were judged, or are being judged.
     closed: u64,
-    /// When the newest slot that was judged ended.
+    /// What was judged and is not kept yet, by generation: it is told when it is kept.
+    untold: VecDeque<(u64, Judged)>,
+    /// When the newest slot ended that is told.
     through: u64,
     open: Vec<v1::Finding>,
     over: VecDeque<v1::Finding>,
     /// What people look at, if they do.
     pub(super) board: Option<SharedBoard>,
+    /// Agents and findings of which something is new since it was kept last.
+    unkept: Unkept,
+    /// How often something became new.
+    generation: u64,
     pub(super) counters: AnalyzerCounters,
 }
 
 /// What an agent has told.
 #[derive(Debug, Default)]
 struct Reporter {
-    inbox: Inbox,
-    /// The sums of all outcomes, in the order of their names.
-    sums: [u64; 8],
-    /// When its latest window ended.
-    through: u64,
+    row: AgentRow,
+    /// All windows up to this one are kept.
+    kept: Mark,
+}
+
+/// What is not kept yet.
+#[derive(Debug, Default)]
+struct Unkept {
+    agents: BTreeSet<String>,
+    findings: BTreeMap<u64, v1::Finding>,
 }
 
 impl Assembly {
@@ -72,11 +84,59 @@ impl Assembly {
             slots: BTreeMap::new(),
             traces: Vec::new(),
             closed: 0,
+            untold: VecDeque::new(),
             through: 0,
             open: Vec::new(),
             over: VecDeque::new(),
             board: None,
+            unkept: Unkept::default(),
+            generation: 0,
             counters: AnalyzerCounters::default(),
+        }
+    }
+
+    /// Goes on from what was kept by another life of the analyzer.
+    pub(super) fn restore(&mut self, kept: &Kept) {
+        let agent = |(name, row): &(String, AgentRow)| {
+            (name.clone(), Reporter { row: *row, kept: row.inbox.settled() })
+        };
+        self.agents = kept.agents.iter().map(agent).collect();
+        self.open.clone_from(&kept.open);
+        self.over = kept.over.iter().cloned().collect();
+    }
+
+    /// How often something became new; what was new by then is kept as soon as [`kept`](Self::kept) is told so.
+    pub(super) const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What is new since this was asked last, and the generation that it is.
+    pub(super) fn unkept(&mut self) -> (News, u64) {
+        let Unkept { agents, findings } = std::mem::take(&mut self.unkept);
+        let row = |name: String| self.agents.get(&name).map(|known| (name, known.row));
+        let agents = agents.into_iter().filter_map(row).collect();
+        (News { agents, findings: findings.into_values().collect() }, self.generation)
+    }
+
+    /// What was new up to this generation was kept, and may be told.
+    pub(super) fn kept(&mut self, news: &News, generation: u64) {
+        self.tell(generation);
+        for (name, row) in &news.agents {
+            if let Some(known) = self.agents.get_mut(name) {
+                known.kept = known.kept.max(row.inbox.settled());
+            }
+        }
+    }
+
+    /// This could not be kept; it is new still.
+    pub(super) fn not_kept(&mut self, news: News) {
+        self.counters.not_kept += 1;
+        // To know that something is bad is worth more than to know it for ever.
+        self.tell(self.generation);
+        self.unkept.agents.extend(news.agents.into_iter().map(|(name, _)| name));
+        for finding in news.findings {
+            // What became of it meanwhile is newer.
+            self.unkept.findings.entry(finding.id).or_insert(finding);
         }
     }
 
@@ -122,7 +182,8 @@ impl Assembly {
             }
         }
         self.counters.streams += 1;
-        Ok(self.agents.entry(agent.to_owned()).or_default().inbox.settled())
+        let known = self.agents.entry(agent.to_owned()).or_default();
+        Ok(if self.config.store.is_some() { known.kept } else { known.row.inbox.settled() })
     }
 
     /// An agent tells a window: how far its windows are settled now, and why this one was refused.
@@ -132,10 +193,15 @@ impl Assembly {
         };
         let mark = Mark { epoch: message.epoch, number: message.number };
         let (start, end) = (message.start_unix_ns, message.end_unix_ns);
-        let lost = known.inbox.lost;
-        let taken = known.inbox.take(mark, start, end, now, &self.config.inbox);
-        self.counters.lost = self.counters.lost.saturating_add(known.inbox.lost.saturating_sub(lost));
-        let settled = known.inbox.settled();
+        let inbox = &mut known.row.inbox;
+        let lost = inbox.lost;
+        let taken = inbox.take(mark, start, end, now, &self.config.inbox);
+        self.counters.lost = self.counters.lost.saturating_add(inbox.lost.saturating_sub(lost));
+        let settled = inbox.settled();
+        self.generation += 1;
+        if !self.unkept.agents.contains(agent) {
+            self.unkept.agents.insert(agent.to_owned());
+        }
         match taken {
             Taken::Replay => {
                 self.counters.replays += 1;
@@ -152,8 +218,8 @@ impl Assembly {
                 }
                 Err(error) => {
                     // It is no window, and would be none if it came again.
-                    known.inbox.kept -= 1;
-                    known.inbox.refused += 1;
+                    inbox.kept -= 1;
+                    inbox.refused += 1;
                     self.counters.malformed += 1;
                     (settled, Some(error.to_string()))
                 }
@@ -163,10 +229,10 @@ impl Assembly {
 
     fn keep(&mut self, agent: &str, window: &WindowReport) {
         self.counters.kept += 1;
-        let Some(known) = self.agents.get_mut(agent) else { return };
-        known.through = known.through.max(window.end);
+        let Some(Reporter { row, .. }) = self.agents.get_mut(agent) else { return };
+        row.through = row.through.max(window.end);
         for flow in &window.flows {
-            for (sum, (_, count)) in known.sums.iter_mut().zip(named(&flow.outcomes)) {
+            for (sum, (_, count)) in row.sums.iter_mut().zip(named(&flow.outcomes)) {
                 *sum = sum.saturating_add(count);
             }
         }
@@ -266,27 +332,42 @@ impl Assembly {
         self.counters.topologies += u64::from(judged.is_rewired);
         self.counters.misplaced += judged.misplaced;
         self.counters.unknown_flows += judged.unknown_flows;
-        self.through = judged.end;
-        self.open = judged.open;
-        for finding in judged.over {
-            if self.over.len() >= OVER {
-                self.over.pop_front();
+        self.generation += 1;
+        for finding in judged.open.iter().chain(&judged.over) {
+            self.unkept.findings.insert(finding.id, finding.clone());
+        }
+        self.untold.push_back((self.generation, judged));
+        if self.config.store.is_none() {
+            self.unkept = Unkept::default();
+            self.tell(self.generation);
+        }
+    }
+
+    /// Tells what was judged up to a generation.
+    fn tell(&mut self, generation: u64) {
+        while let Some((_, judged)) = self.untold.pop_front_if(|(judged, _)| *judged <= generation) {
+            self.through = judged.end;
+            self.open = judged.open;
+            for finding in judged.over {
+                if self.over.len() >= OVER {
+                    self.over.pop_front();
+                }
+                self.over.push_back(finding);
             }
-            self.over.push_back(finding);
         }
     }
 
     /// Whether all agents that report have told everything up to this time.
     fn has_all(&self, end: u64) -> bool {
         let reports =
-            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.inbox.kept > 0;
-        self.agents.iter().filter(reports).all(|(_, known)| known.through >= end)
+            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.row.inbox.kept > 0;
+        self.agents.iter().filter(reports).all(|(_, known)| known.row.through >= end)
     }
 
     /// Agents whose leases run and that told everything up to this time.
     fn told(&self, end: u64) -> u32 {
         let is_live =
-            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.through >= end;
+            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.row.through >= end;
         u32::try_from(self.agents.iter().filter(is_live).count()).unwrap_or(u32::MAX)
     }
 
@@ -309,8 +390,8 @@ impl Assembly {
                 name: (*name).to_owned(),
                 count: *sum,
             };
-            let Inbox { kept, replays, refused, lost, .. } = known.inbox;
-            let outcomes = known.sums.iter().zip(&names).map(count).collect();
+            let Inbox { kept, replays, refused, lost, .. } = known.row.inbox;
+            let outcomes = known.row.sums.iter().zip(&names).map(count).collect();
             v1::AgentTally { agent: name.clone(), kept, replays, refused, lost, outcomes }
         };
         v1::TalliesReply {

@@ -2,12 +2,12 @@
 //!
 //! It takes a second in a large network, so it stands apart from what reports wait for.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 
 use ferroce_mesh::{
-    Analyzer, Finding, FindingId, FlowKey, HostReport, Observation, Paths, TopologyBuilder, Verdict, Window,
-    WiringError,
+    Analyzer, Evidence, Finding, FindingId, FlowKey, Guilt, HostReport, Observation, Paths, Severity,
+    Suspect, TopologyBuilder, Trouble, Verdict, Window, WiringError,
 };
 
 use super::AnalyzerServerConfig;
@@ -17,9 +17,13 @@ use super::wiring::{Member, Wiring};
 use crate::board::{BoardFinding, BoardWindow};
 use crate::clock;
 use crate::proto::v1;
+use crate::store::Kept;
 
 /// Windows whose times are known.
 const TIMES: usize = 16_384;
+
+/// Windows that findings of another life are waited for whose suspects are not there.
+const PATIENCE: u32 = 15;
 
 /// The machine of findings, with the times of its windows.
 #[derive(Debug)]
@@ -34,6 +38,14 @@ pub(super) struct Judge {
     next: u64,
     open: Vec<v1::Finding>,
     picture: Picture,
+    /// Findings of another life, until what they name is there.
+    kept: Vec<v1::Finding>,
+    /// Windows that they are waited for.
+    patience: u32,
+    /// When findings of another life began.
+    since: BTreeMap<u64, u64>,
+    /// Findings get larger numbers than those of other lives.
+    next_id: u64,
 }
 
 /// What is to be said after a slot.
@@ -56,7 +68,7 @@ pub(super) struct Judged {
 }
 
 impl Judge {
-    pub(super) fn new(config: &AnalyzerServerConfig) -> Result<Self, WiringError> {
+    pub(super) fn new(config: &AnalyzerServerConfig, kept: &Kept) -> Result<Self, WiringError> {
         Ok(Self {
             config: config.clone(),
             switches: config.topology.as_deref().map(TopologyBuilder::read).transpose()?,
@@ -66,6 +78,10 @@ impl Judge {
             next: 0,
             open: Vec::new(),
             picture: Picture::default(),
+            kept: kept.open.clone(),
+            patience: PATIENCE,
+            since: kept.open.iter().map(|finding| (finding.id, finding.since_unix_ns)).collect(),
+            next_id: kept.next,
         })
     }
 
@@ -73,6 +89,7 @@ impl Judge {
     pub(super) fn judge(&mut self, due: &Due) -> Judged {
         let mut judged = Judged { end: due.end, ..Judged::default() };
         self.rewire(due, &mut judged);
+        self.reopen(&mut judged);
         self.trace(due);
         let window = self.window(due, &mut judged);
         if self.starts.len() >= TIMES {
@@ -86,7 +103,7 @@ impl Judge {
             judged.board = self.board(due, &window, &open, &over);
         }
         self.open = open.iter().map(|finding| self.told(finding, 0)).collect();
-        judged.open.clone_from(&self.open);
+        judged.open = self.open.iter().chain(&self.kept).cloned().collect();
         judged.over.extend(over.iter().map(|finding| self.told(finding, due.end)));
         judged
     }
@@ -105,8 +122,32 @@ impl Judge {
                 let gone = analyzer.rewire(topology);
                 judged.over = self.close(&gone, due.end);
             }
-            None => self.analyzer = Some(Analyzer::new(Paths::new(topology), self.config.analyzer)),
+            None => {
+                let mut analyzer = Analyzer::new(Paths::new(topology), self.config.analyzer);
+                analyzer.number_from(FindingId(self.next_id));
+                self.analyzer = Some(analyzer);
+            }
         }
+    }
+
+    /// Goes on with findings of another life whose suspects are there; after a while, with no others.
+    fn reopen(&mut self, judged: &mut Judged) {
+        let Some(analyzer) = self.analyzer.as_mut().filter(|_| !self.kept.is_empty()) else { return };
+        self.patience = self.patience.saturating_sub(1);
+        let topology = analyzer.paths().topology();
+        let by_name: HashMap<String, Suspect> =
+            Suspect::all(topology).map(|suspect| (suspect.name(topology), suspect)).collect();
+        self.kept.retain(|kept| match reopened(kept, &by_name) {
+            Some(finding) => {
+                analyzer.reopen(finding);
+                false
+            }
+            None if self.patience == 0 => {
+                judged.over.push(v1::Finding { over_unix_ns: judged.end, ..kept.clone() });
+                false
+            }
+            None => true,
+        });
     }
 
     /// Findings that are over, since nothing that they name is there any more.
@@ -168,7 +209,7 @@ impl Judge {
         let told = |over| {
             let topology = &topology;
             let this = &*self;
-            move |finding: &Finding| BoardFinding::of(finding, topology, this.since(finding), over)
+            move |finding: &Finding| BoardFinding::of(finding, topology, this.since_of(finding), over)
         };
         let open: Vec<BoardFinding> = open.iter().map(told(0)).collect();
         let over: Vec<BoardFinding> = over.iter().map(told(due.end)).collect();
@@ -177,24 +218,25 @@ impl Judge {
     }
 
     /// When the window began in which a finding was seen first.
-    fn since(&self, finding: &Finding) -> u64 {
+    fn since_of(&self, finding: &Finding) -> u64 {
         let ago = usize::try_from(self.next - finding.since).unwrap_or(usize::MAX);
         let place = self.starts.len().saturating_sub(ago);
-        self.starts.get(place).copied().unwrap_or_default()
+        let since = self.since.get(&finding.id.0);
+        since.or(self.starts.get(place)).copied().unwrap_or_default()
     }
 
     fn told(&self, finding: &Finding, over_unix_ns: u64) -> v1::Finding {
         let evidence = &finding.evidence;
-        let name = |suspect: &ferroce_mesh::Suspect| {
+        let name = |suspect: &Suspect| {
             let topology = self.analyzer.as_ref()?.paths().topology();
             Some(suspect.name(topology))
         };
         v1::Finding {
             id: finding.id.0,
-            trouble: format!("{:?}", finding.trouble).to_lowercase(),
+            trouble: named(&finding.trouble),
             suspects: finding.suspects.iter().filter_map(name).collect(),
-            severity: format!("{:?}", finding.severity).to_lowercase(),
-            since_unix_ns: self.since(finding),
+            severity: named(&finding.severity),
+            since_unix_ns: self.since_of(finding),
             over_unix_ns,
             crossings: evidence.crossings,
             losses: evidence.losses,
@@ -202,4 +244,22 @@ impl Judge {
             gain: evidence.gain,
         }
     }
+}
+
+/// A finding of another life, if anything that it names is there.
+fn reopened(kept: &v1::Finding, by_name: &HashMap<String, Suspect>) -> Option<Finding> {
+    let suspects: Vec<Suspect> = kept.suspects.iter().filter_map(|name| by_name.get(name).copied()).collect();
+    let trouble = [Trouble::Loss, Trouble::Delay].into_iter().find(|one| named(one) == kept.trouble)?;
+    let severities = [Severity::Minor, Severity::Major, Severity::Critical];
+    let severity = severities.into_iter().find(|one| named(one) == kept.severity)?;
+    let v1::Finding { id, crossings, losses, expected, gain, .. } = *kept;
+    let rate = ((losses - expected) / crossings.max(1.0)).clamp(0.0, 1.0);
+    let guilt = Guilt { rate, share: 0.0 };
+    let evidence = Evidence { guilt, gain, crossings, losses, expected, runner_up: None, top: Vec::new() };
+    let finding = Finding::open(FindingId(id), trouble, severity, suspects, evidence);
+    (!finding.suspects.is_empty()).then_some(finding)
+}
+
+fn named(one: &impl std::fmt::Debug) -> String {
+    format!("{one:?}").to_lowercase()
 }

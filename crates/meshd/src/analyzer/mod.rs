@@ -2,6 +2,7 @@
 
 mod assembly;
 mod judge;
+mod keeper;
 mod picture;
 mod roster;
 mod service;
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use ferroce_mesh::{AnalyzerConfig, WiringError};
 use thiserror::Error;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore, watch};
 use tonic::transport::Server;
 
 use self::assembly::Assembly;
@@ -31,6 +32,7 @@ use crate::listen::Listener;
 use crate::page::{PageConfig, PageError, PageServer};
 use crate::proto::v1::analysis_server::AnalysisServer;
 use crate::service::Service;
+use crate::store::{Kept, Store, StoreConfig, StoreError};
 
 /// What an analyzer allows, and how it judges.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,8 @@ pub struct AnalyzerServerConfig {
     pub topology: Option<String>,
     /// Where the page is served, for people with a browser; nothing is kept for them without it.
     pub page: Option<SocketAddr>,
+    /// Where findings and what came from agents are kept; in memory only, if there is none.
+    pub store: Option<StoreConfig>,
 }
 
 impl AnalyzerServerConfig {
@@ -78,6 +82,7 @@ impl AnalyzerServerConfig {
             backoff: BackoffConfig::default(),
             topology: None,
             page: None,
+            store: None,
         }
     }
 }
@@ -95,12 +100,15 @@ pub enum AnalyzerServerError {
     /// There is no page.
     #[error("the page cannot be served")]
     Page(#[from] PageError),
+    /// What was kept cannot be read, or nothing can be kept.
+    #[error("the file of the analyzer cannot be used")]
+    Store(#[from] StoreError),
     /// The system gives no thread.
     #[error("cannot start the thread of the analyzer")]
     Thread(#[from] io::Error),
 }
 
-/// An analyzer that runs, until it is dropped. It keeps everything in memory.
+/// An analyzer that runs, until it is dropped.
 #[derive(Debug)]
 pub struct AnalyzerServer {
     _service: Service,
@@ -119,6 +127,12 @@ struct Shared {
     streams: Arc<Semaphore>,
     /// Why the controller is not heard; empty if it is.
     trouble: Mutex<String>,
+    /// Why nothing can be kept; empty if it can.
+    store_trouble: Mutex<String>,
+    /// Something is new, and is to be kept.
+    news: Notify,
+    /// What was new up to this generation is kept.
+    kept: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -137,6 +151,10 @@ impl Shared {
         })
     }
 
+    fn set_store_trouble(&self, trouble: String) {
+        *self.store_trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+    }
+
     fn set_trouble(&self, trouble: String) {
         *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
     }
@@ -151,17 +169,24 @@ impl AnalyzerServer {
     pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
         let config = AnalyzerServerConfig { controller: client::normal(&config.controller)?, ..config };
         let address = listener.address();
-        let judge = Judge::new(&config)?;
+        let opened = config.store.as_ref().map(Store::open).transpose()?;
+        let (store, kept) = opened.map_or((None, Kept::default()), |(store, kept)| (Some(store), kept));
+        let judge = Judge::new(&config, &kept)?;
+        let mut assembly = Assembly::new(&config);
+        assembly.restore(&kept);
         let shared = Arc::new(Shared {
             url: client::normal(&address.to_string())?,
-            assembly: Mutex::new(Assembly::new(&config)),
+            assembly: Mutex::new(assembly),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::new("the controller was not heard yet".to_owned()),
+            store_trouble: Mutex::default(),
+            news: Notify::new(),
+            kept: watch::channel(0).0,
             config,
         });
         let page = shared.config.page.map(|place| shared.page(place)).transpose()?;
         let served = Arc::clone(&shared);
-        let service = Service::start("mesh analyzer", move || serve(listener, served, judge))?;
+        let service = Service::start("mesh analyzer", move || serve(listener, served, judge, store))?;
         Ok(Self { _service: service, page, address, shared })
     }
 
@@ -183,6 +208,12 @@ impl AnalyzerServer {
         self.shared.assembly().counters
     }
 
+    /// Why nothing can be kept in its file; empty if it can. What could not be kept is kept when there is room again.
+    #[must_use]
+    pub fn store_trouble(&self) -> String {
+        self.shared.store_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Why the controller is not heard; empty if it is.
     #[must_use]
     pub fn trouble(&self) -> String {
@@ -190,7 +221,7 @@ impl AnalyzerServer {
     }
 }
 
-async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge) {
+async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge, store: Option<Store>) {
     let Ok(connections) = listener.connections(shared.config.connections) else { return };
     let analysis = AnalysisServer::new(AnalysisService { shared: Arc::clone(&shared) });
     let server = Server::builder()
@@ -198,8 +229,15 @@ async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge) {
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .serve_with_incoming(analysis.max_decoding_message_size(shared.config.message), connections);
+    let keep = async {
+        match store {
+            Some(store) => keeper::keep(&shared, store).await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         _ = server => {}
+        () = keep => {}
         () = look(&shared, judge) => {}
         () = roster::follow(&shared) => {}
     }
@@ -229,6 +267,7 @@ async fn look(shared: &Shared, mut judge: Judge) {
                 Err(_) => return,
             }
             shared.assembly().judged(judged);
+            shared.news.notify_one();
         }
     }
 }

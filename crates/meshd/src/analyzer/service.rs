@@ -16,6 +16,9 @@ use crate::proto::v1::report_request::What;
 /// How long a stream may take to begin, and an answer to be taken.
 const STUCK: Duration = Duration::from_secs(20);
 
+/// Answers to one agent that wait until something is kept.
+const ANSWERS: usize = 64;
+
 #[derive(Debug)]
 pub(super) struct AnalysisService {
     pub(super) shared: Arc<Shared>,
@@ -34,10 +37,17 @@ impl v1::analysis_server::Analysis for AnalysisService {
             return Err(Status::resource_exhausted("there are as many streams as there may be; try later"));
         };
         let (to, from) = mpsc::channel(8);
+        let (said, answers) = mpsc::channel(ANSWERS);
         let shared = Arc::clone(&self.shared);
         tokio::spawn(async move {
             let _place = place;
-            if let Err(status) = take(&shared, request.into_inner(), &to).await {
+            let taking = async {
+                let taken = take(&shared, request.into_inner(), &said).await;
+                drop(said);
+                taken
+            };
+            let (taken, answered) = tokio::join!(taking, answer(&shared, answers, &to));
+            if let Err(status) = answered.and(taken) {
                 let _ = to.send_timeout(Err(status), STUCK).await;
             }
         });
@@ -53,11 +63,18 @@ impl v1::analysis_server::Analysis for AnalysisService {
     }
 }
 
+/// What is to be said to an agent, once everything up to a generation is kept.
+struct Answer {
+    generation: u64,
+    settled: Mark,
+    refusal: Option<String>,
+}
+
 /// A stream of windows, from its hello to its end.
 async fn take(
     shared: &Shared,
     mut messages: Streaming<v1::ReportRequest>,
-    to: &mpsc::Sender<Result<v1::ReportReply, Status>>,
+    said: &mpsc::Sender<Answer>,
 ) -> Result<(), Status> {
     let first = tokio::time::timeout(STUCK, messages.message()).await;
     let first = first.map_err(|_| Status::deadline_exceeded("no hello came"))??;
@@ -66,27 +83,45 @@ async fn take(
         return Err(Status::invalid_argument("a stream of windows begins with a hello"));
     };
     let settled = shared.assembly().hello(&hello.agent).map_err(Status::failed_precondition)?;
-    answer(to, settled, None).await?;
+    let stuck = |_| Status::deadline_exceeded("answers are not taken");
+    said.send(Answer { generation: 0, settled, refusal: None }).await.map_err(stuck)?;
     while let Some(message) = messages.message().await? {
         let Some(What::Window(window)) = message.what else {
             return Err(Status::invalid_argument("after its hello, a stream has windows only"));
         };
-        let (settled, refusal) = shared.assembly().take(&hello.agent, &window, clock::unix_nanos());
-        answer(to, settled, refusal).await?;
+        let answer = {
+            let mut assembly = shared.assembly();
+            let (settled, refusal) = assembly.take(&hello.agent, &window, clock::unix_nanos());
+            Answer { generation: assembly.generation(), settled, refusal }
+        };
+        shared.news.notify_one();
+        said.send(answer).await.map_err(stuck)?;
     }
     Ok(())
 }
 
+/// Answers an agent: what it is told to be settled is kept.
 async fn answer(
+    shared: &Shared,
+    mut answers: mpsc::Receiver<Answer>,
     to: &mpsc::Sender<Result<v1::ReportReply, Status>>,
-    settled: Mark,
-    refusal: Option<String>,
 ) -> Result<(), Status> {
-    let reply = v1::ReportReply {
-        epoch: settled.epoch,
-        number: settled.number,
-        refusal: refusal.unwrap_or_default(),
-    };
-    let sent = to.send_timeout(Ok(reply), STUCK).await;
-    sent.map_err(|_| Status::deadline_exceeded("answers are not taken"))
+    let mut kept = shared.kept.subscribe();
+    while let Some(Answer { generation, settled, refusal }) = answers.recv().await {
+        if shared.config.store.is_some() {
+            let waiting = tokio::time::timeout(STUCK, kept.wait_for(|kept| *kept >= generation)).await;
+            if !matches!(waiting, Ok(Ok(_))) {
+                // The agent has it still, and comes back.
+                return Err(Status::unavailable("what agents tell cannot be kept at the moment"));
+            }
+        }
+        let reply = v1::ReportReply {
+            epoch: settled.epoch,
+            number: settled.number,
+            refusal: refusal.unwrap_or_default(),
+        };
+        let sent = to.send_timeout(Ok(reply), STUCK).await;
+        sent.map_err(|_| Status::deadline_exceeded("answers are not taken"))?;
+    }
+    Ok(())
 }

@@ -96,6 +96,12 @@ pub struct Inbox {
 }
 
 impl Inbox {
+    /// An inbox in which all windows up to this one are settled.
+    #[must_use]
+    pub fn settled_at(mark: Mark) -> Self {
+        Self { settled: mark, ..Self::default() }
+    }
+
     /// All windows up to this one are settled.
     #[must_use]
     pub const fn settled(&self) -> Mark {

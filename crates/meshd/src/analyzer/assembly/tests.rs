@@ -7,6 +7,7 @@ use ferroce_probe::paths::Path;
 use super::*;
 use crate::analyzer::judge::Judge;
 use crate::histogram::Histogram;
+use crate::store::StoreConfig;
 use crate::window::Flow;
 
 const SECOND: u64 = 1_000_000_000;
@@ -36,14 +37,32 @@ fn roster(agents: &[(u8, &str, u32)]) -> v1::RosterState {
 struct Court {
     assembly: Assembly,
     judge: Judge,
+    saved: Vec<News>,
 }
 
 impl Court {
     fn new(config: &AnalyzerServerConfig) -> Self {
-        Self { assembly: Assembly::new(config), judge: Judge::new(config).unwrap() }
+        Self::after(config, &Kept::default())
+    }
+
+    /// One that goes on from what was kept.
+    fn after(config: &AnalyzerServerConfig, kept: &Kept) -> Self {
+        let mut assembly = Assembly::new(config);
+        assembly.restore(kept);
+        Self { assembly, judge: Judge::new(config, kept).unwrap(), saved: Vec::new() }
     }
 
     fn advance(&mut self, now: u64) {
+        self.judge_until(now);
+        if self.assembly.config.store.is_some() {
+            let (news, generation) = self.assembly.unkept();
+            self.assembly.kept(&news, generation);
+            self.saved.push(news);
+        }
+    }
+
+    /// Judges, and keeps nothing.
+    fn judge_until(&mut self, now: u64) {
         while let Some(due) = self.assembly.due(now) {
             let judged = self.judge.judge(&due);
             self.assembly.judged(judged);
@@ -144,6 +163,34 @@ fn a_card_that_answers_nothing_is_found_and_told_with_its_time() {
     let found = &findings.open[0];
     assert!(found.suspects.iter().any(|suspect| suspect.contains("10.0.0.3")), "{found:?}");
     assert_eq!((found.trouble.as_str(), found.since_unix_ns), ("loss", ZERO), "{found:?}");
+}
+
+#[test]
+fn a_host_that_was_found_bad_stays_so_when_it_says_that_it_stood_still() {
+    let agents: Vec<(u8, &str, u32)> = (1..=4).map(|last| (last, "t1", 5)).collect();
+    let mut assembly = assembly(&agents);
+    // It answers few probes, and its own are answered.
+    let few = Outcomes { ok: 10, time_out: 40, ..Outcomes::default() };
+    for number in 1..=8 {
+        let end = ZERO + number * LENGTH;
+        for from in 1..=4_u8 {
+            let to = |to: u8| if to == 3 { few } else { ok(50) };
+            let flows: Vec<_> =
+                (1..=4).filter(|other| *other != from).map(|other| (other, to(other))).collect();
+            let mut message = window(from, number, &flows);
+            if from == 3 && number > 4 {
+                let host = HostState { stalls: 3, longest: Duration::from_millis(300), receive_drops: 0 };
+                let report = WindowReport { host, ..WindowReport::default() };
+                message.host = report.to_message(Mark::default()).host;
+            }
+            assembly.take(&format!("a{from}"), &message, end);
+        }
+        assembly.advance(end);
+        let findings = assembly.findings();
+        let open: Vec<_> = findings.open.iter().map(|one| (one.id, one.suspects.clone())).collect();
+        let expected = if number > 1 { vec![(0, vec!["host h3".to_owned()])] } else { Vec::new() };
+        assert_eq!((open, findings.over), (expected, Vec::new()), "window {number}");
+    }
 }
 
 #[test]
@@ -304,9 +351,98 @@ fn a_finding_outlives_a_new_wiring() {
 }
 
 #[test]
+fn a_finding_outlives_the_analyzer_and_closes_if_nothing_is_seen_of_it_any_more() {
+    let config = AnalyzerServerConfig {
+        topology: Some(switches()),
+        store: Some(StoreConfig::new("not opened here")),
+        ..AnalyzerServerConfig::new("127.0.0.1:1")
+    };
+    let mut first = Court::new(&config);
+    first.roster(&roster(&FOUR), ZERO);
+    let mut kept = Kept::default();
+    for number in 1..=3 {
+        lossy(&mut first, number, true);
+        let news = first.saved.pop().unwrap();
+        assert_eq!((news.agents.len(), first.unkept().0), (4, News::default()));
+        kept.agents = news.agents;
+        kept.open = news.findings;
+        kept.next = 8;
+    }
+    let before = first.findings().open;
+    assert_eq!((before.len(), &kept.open), (1, &before));
+    let what = |finding: &v1::Finding| (finding.id, finding.since_unix_ns, finding.suspects.clone());
+
+    let mut later = Court::after(&config, &kept);
+    assert_eq!(later.findings().open, before, "it is told at once");
+    later.roster(&roster(&FOUR), ZERO + 3 * LENGTH);
+    // What was told before is known; the fourth window is new.
+    let mark = Mark { epoch: 1, number: 3 };
+    assert_eq!(later.hello("a1"), Ok(mark));
+    let (settled, refusal) = later.take("a1", &window(1, 3, &[(2, ok(9))]), ZERO + 4 * LENGTH);
+    assert_eq!((settled, refusal, later.counters.replays), (mark, None, 1));
+    for number in 4..=6 {
+        lossy(&mut later, number, true);
+        let open = later.findings().open;
+        assert_eq!(open.iter().map(what).collect::<Vec<_>>(), [what(&before[0])], "window {number}");
+    }
+    let tallies = later.tallies();
+    assert!(tallies.agents.iter().all(|agent| agent.kept == 6), "of both lives: {tallies:?}");
+
+    // In another life, nothing is lost any more, and one finding names what is not there.
+    let strange = v1::Finding { id: 5, suspects: vec!["link x -> y".to_owned()], ..before[0].clone() };
+    kept.open.push(strange);
+    let mut last = Court::after(&config, &kept);
+    last.roster(&roster(&FOUR), ZERO + 3 * LENGTH);
+    let mut open = Vec::new();
+    for number in 4..=20 {
+        for from in 1..=4_u8 {
+            last.hello(&format!("a{from}")).unwrap();
+            let others: Vec<_> = (1..=4).filter(|to| *to != from).map(|to| (to, ok(50))).collect();
+            last.take(&format!("a{from}"), &window(from, number, &others), ZERO + number * LENGTH);
+        }
+        last.advance(ZERO + number * LENGTH);
+        open.push(last.findings().open.len());
+    }
+    assert_eq!(open[..4], [2, 2, 1, 1], "after three windows the one is over");
+    assert_eq!(open[13..], [1, 0, 0, 0], "and the other after a while");
+    let over: Vec<_> = last.findings().over.iter().map(what).collect();
+    assert_eq!(over.len(), 2);
+    assert_eq!(over[0], what(&before[0]));
+}
+
+#[test]
+fn what_cannot_be_kept_is_told_nevertheless_and_is_new_still() {
+    let config = AnalyzerServerConfig {
+        topology: Some(switches()),
+        store: Some(StoreConfig::new("not opened here")),
+        ..AnalyzerServerConfig::new("127.0.0.1:1")
+    };
+    let mut court = Court::new(&config);
+    court.roster(&roster(&FOUR), ZERO);
+    for number in 1..=3 {
+        lossy(&mut court, number, true);
+    }
+    assert_eq!(court.findings().open.len(), 1);
+    // A window in which all is well, three times: the finding is over, but that is not kept yet.
+    for number in 4..=8 {
+        for from in 1..=4_u8 {
+            let others: Vec<_> = (1..=4).filter(|to| *to != from).map(|to| (to, ok(50))).collect();
+            court.take(&format!("a{from}"), &window(from, number, &others), ZERO + number * LENGTH);
+        }
+    }
+    court.judge_until(ZERO + 8 * LENGTH);
+    assert_eq!((court.findings().open.len(), court.findings().over.len()), (1, 0), "nothing is told early");
+    let (news, _) = court.unkept();
+    assert_eq!((news.findings.len(), news.agents.len()), (1, 4));
+    court.not_kept(news.clone());
+    assert_eq!((court.findings().open.len(), court.findings().over.len()), (0, 1));
+    assert_eq!((court.unkept().0, court.counters.not_kept), (news, 1));
+}
+
+#[test]
 fn a_topology_file_that_is_none_is_refused_with_its_line() {
     let topology = Some(switches().replace("\"g2\"\ntier = \"aggregation\"", "\"g2\"\ntier = \"tor\""));
     let config = AnalyzerServerConfig { topology, ..AnalyzerServerConfig::new("127.0.0.1:1") };
-    let error = Judge::new(&config).unwrap_err().to_string();
+    let error = Judge::new(&config, &Kept::default()).unwrap_err().to_string();
     assert!(error.starts_with("line 1: the cable from t1 to g2 makes a circle"), "{error}");
 }
