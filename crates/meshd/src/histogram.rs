@@ -102,6 +102,11 @@ impl Histogram {
         Some(Duration::from_nanos(end(found).clamp(self.min, self.max)))
     }
 
+    /// Numbers of buckets that hold something, growing, and how many each holds.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        self.buckets.iter().map(|(bucket, count)| (*bucket, *count))
+    }
+
     pub(crate) fn to_message(&self) -> v1::Histogram {
         let (buckets, counts) = self.buckets.iter().unzip();
         v1::Histogram { buckets, counts, min_ns: self.min, max_ns: self.max }
@@ -142,8 +147,8 @@ const fn bucket(nanos: u64) -> u32 {
     (shift << FINE) + (nanos >> shift) as u32
 }
 
-/// The longest time of a bucket.
-const fn end(bucket: u32) -> u64 {
+/// The longest time of a bucket, in nanoseconds.
+pub(crate) const fn end(bucket: u32) -> u64 {
     if bucket < 2 << FINE {
         return bucket as u64;
     }

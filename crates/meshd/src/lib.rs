@@ -14,6 +14,7 @@
 mod agent;
 mod analyzer;
 mod backoff;
+pub mod board;
 mod client;
 mod clock;
 mod controller;
@@ -21,6 +22,8 @@ mod counters;
 mod histogram;
 pub mod ledger;
 mod listen;
+pub mod metrics;
+pub mod page;
 pub mod proto;
 mod service;
 mod spread;

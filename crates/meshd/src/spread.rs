@@ -31,7 +31,7 @@ mod tests {
         for slice in 0..10 {
             let from = window / PART * slice / 10;
             let here =
-                delays.iter().filter(|delay| (from..from + window / PART / 10).contains(delay)).count();
+                delays.iter().filter(|delay| (from..from + window / PART / 10).contains(*delay)).count();
             assert!((900..1100).contains(&here), "{here} of 10000 in a tenth");
         }
         assert!(delays.iter().all(|delay| *delay < window / PART));

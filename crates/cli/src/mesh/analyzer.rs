@@ -32,6 +32,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
 
+    /// Serve a page for browsers, its numbers as JSON, and /metrics for Prometheus here: a loopback address, port 0 is
+    /// any that is free
+    #[arg(long, value_name = "ADDR:PORT")]
+    page: Option<SocketAddr>,
     /// Keep findings, and what came from agents, in this file, so that they outlive the analyzer; without one, all is
     /// in memory
     #[arg(long, value_name = "FILE")]
@@ -54,6 +58,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let config = AnalyzerServerConfig {
         topology,
         store,
+        page: args.page,
         url: args.url.clone(),
         ..AnalyzerServerConfig::new(&args.controller)
     };
@@ -63,6 +68,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         "the analyzer listens on {address} until Ctrl-C; now run: ferroce mesh agent --controller {}",
         args.controller
     ))?;
+    if let Some(page) = analyzer.page() {
+        say(&format!("the page: http://{page}/"))?;
+    }
     tell(|| match (analyzer.trouble(), analyzer.store_trouble()) {
         (trouble, store) if trouble.is_empty() && store.is_empty() => "the controller is heard".to_owned(),
         (trouble, store) if store.is_empty() => format!("{trouble}; it is tried again"),

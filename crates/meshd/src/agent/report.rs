@@ -7,11 +7,12 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::state::Shared;
 use crate::backoff::Backoff;
-use crate::client;
 use crate::ledger::Mark;
 use crate::proto::v1;
 use crate::proto::v1::analysis_client::AnalysisClient;
 use crate::proto::v1::report_request::What;
+use crate::spread::report_delay;
+use crate::{client, clock};
 
 /// A window that is not settled after so long: the stream is broken.
 const STUCK: Duration = Duration::from_secs(20);
@@ -59,6 +60,7 @@ async fn stream(shared: &Shared, url: &str, backoff: &mut Backoff) -> Result<(),
                 .outbox
                 .look(|outbox| outbox.after(cursor).map(|(mark, window)| (mark, window.to_message(mark))))
         });
+        let wait = next.as_ref().map_or(Duration::ZERO, |(_, window)| wait(shared, window.end_unix_ns));
         let is_owed = cursor.is_none_or(|cursor| {
             shared
                 .outbox
@@ -78,19 +80,31 @@ async fn stream(shared: &Shared, url: &str, backoff: &mut Backoff) -> Result<(),
                     cursor = Some(settled);
                 }
             }
-            place = to.reserve(), if next.is_some() => {
+            place = to.reserve(), if next.is_some() && wait.is_zero() => {
                 let place = place.map_err(|_| "the analyzer ended the stream")?;
                 if let Some((mark, window)) = next {
                     place.send(v1::ReportRequest { what: Some(What::Window(window)) });
                     cursor = Some(mark);
                 }
             }
-            () = shared.pushed.notified(), if next.is_none() => {}
+            () = shared.pushed.notified(), if next.is_none() || !wait.is_zero() => {}
+            () = tokio::time::sleep(wait), if !wait.is_zero() => {}
             () = tokio::time::sleep(STUCK), if is_owed => {
                 return Err("the analyzer settles no windows".to_owned());
             }
         }
     }
+}
+
+/// How long a window waits before it is told, so that not all agents tell theirs at once. One that ends waits no more.
+fn wait(shared: &Shared, end: u64) -> Duration {
+    if shared.is_stopped() {
+        return Duration::ZERO;
+    }
+    let window = Duration::from_nanos(*shared.window.borrow());
+    let delay = report_delay(&shared.config.name, window);
+    let due = end.saturating_add(clock::nanos(delay));
+    Duration::from_nanos(due.saturating_sub(clock::unix_nanos())).min(delay)
 }
 
 fn take(shared: &Shared, reply: &v1::ReportReply, settled: Mark, is_first: bool) {

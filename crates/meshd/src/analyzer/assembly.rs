@@ -9,8 +9,9 @@ use ferroce_mesh::Outcomes;
 
 use super::AnalyzerServerConfig;
 use super::judge::Judged;
-use super::slot::{Due, RoundTrips, Slot};
-use super::wiring::{Members, members};
+use super::slot::{Due, Slot};
+use super::wiring::{Member, Members, members};
+use crate::board::SharedBoard;
 use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::{Inbox, Mark, Taken};
@@ -46,6 +47,8 @@ pub(super) struct Assembly {
     through: u64,
     open: Vec<v1::Finding>,
     over: VecDeque<v1::Finding>,
+    /// What people look at, if they do.
+    pub(super) board: Option<SharedBoard>,
     /// Agents and findings of which something is new since it was kept last.
     unkept: Unkept,
     /// How often something became new.
@@ -85,6 +88,7 @@ impl Assembly {
             through: 0,
             open: Vec::new(),
             over: VecDeque::new(),
+            board: None,
             unkept: Unkept::default(),
             generation: 0,
             counters: AnalyzerCounters::default(),
@@ -232,6 +236,7 @@ impl Assembly {
                 *sum = sum.saturating_add(count);
             }
         }
+        self.count(agent, window);
         for trace in &window.traces {
             self.trace(agent, trace);
         }
@@ -243,27 +248,39 @@ impl Assembly {
         }
         let slot = self.slots.entry(number).or_default();
         for flow in &window.flows {
-            let Some(from) = self.members.get(&flow.from).filter(|member| member.agent == agent) else {
+            if self.members.get(&flow.from).is_none_or(|member| member.agent != agent) {
                 self.counters.foreign_flows += 1;
                 continue;
-            };
+            }
             let key = (flow.from, flow.to, flow.port, flow.reply_port);
             let is_full = slot.flows.len() >= self.config.flows && !slot.flows.contains_key(&key);
-            let Some(to) = self.members.get(&flow.to).filter(|_| !is_full) else {
+            if is_full || !self.members.contains_key(&flow.to) {
                 self.counters.unknown_flows += 1;
                 continue;
-            };
+            }
             let told = slot.flows.entry(key).or_default();
             told.outcomes.add(&flow.outcomes);
-            told.round_trips = RoundTrips::of(&flow.round_trips);
-            let pair = (Arc::clone(&from.tor), Arc::clone(&to.tor));
-            slot.pairs.entry(pair).or_default().merge(&flow.round_trips);
+            if self.board.is_some() {
+                told.trips.add(&flow.round_trips);
+            }
         }
         if let Some(host) = self.hosts.get(agent).filter(|_| window.host != HostState::default()) {
             let state = slot.hosts.entry(host.clone()).or_default();
             state.stalls = state.stalls.saturating_add(window.host.stalls);
             state.longest = state.longest.max(window.host.longest);
             state.receive_drops = state.receive_drops.saturating_add(window.host.receive_drops);
+        }
+    }
+
+    /// Sums count all that an agent tells, also what comes too late to be judged.
+    fn count(&self, agent: &str, window: &WindowReport) {
+        let Some(board) = &self.board else { return };
+        let mut board = board.lock();
+        for flow in &window.flows {
+            let from = self.members.get(&flow.from).filter(|member| member.agent == agent);
+            let tor = |member: &'_ Member| Arc::clone(&member.tor);
+            let (from, to) = (from.map(tor), self.members.get(&flow.to).map(tor));
+            board.flow(from.as_deref(), to.as_deref(), &flow.outcomes, &flow.round_trips);
         }
     }
 
@@ -303,6 +320,8 @@ impl Assembly {
             members: Arc::clone(&self.members),
             live: Arc::clone(&self.live),
             changed: changed.collect(),
+            agents: self.told(end),
+            is_complete,
             traces: std::mem::take(&mut self.traces),
         })
     }
@@ -345,18 +364,21 @@ impl Assembly {
         self.agents.iter().filter(reports).all(|(_, known)| known.row.through >= end)
     }
 
+    /// Agents whose leases run and that told everything up to this time.
+    fn told(&self, end: u64) -> u32 {
+        let is_live =
+            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.row.through >= end;
+        u32::try_from(self.agents.iter().filter(is_live).count()).unwrap_or(u32::MAX)
+    }
+
     /// What is bad.
     pub(super) fn findings(&self) -> v1::FindingsReply {
-        let is_live = |(name, known): &(&String, &Reporter)| {
-            self.live.contains(*name) && known.row.through >= self.through
-        };
-        let agents = self.agents.iter().filter(is_live).count();
         v1::FindingsReply {
             windows: self.counters.windows,
             through_unix_ns: self.through,
             open: self.open.clone(),
             over: self.over.iter().cloned().collect(),
-            agents: u32::try_from(agents).unwrap_or(u32::MAX),
+            agents: self.told(self.through),
         }
     }
 

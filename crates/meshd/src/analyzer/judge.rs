@@ -11,8 +11,10 @@ use ferroce_mesh::{
 };
 
 use super::AnalyzerServerConfig;
+use super::picture::{self, Picture};
 use super::slot::{Due, FlowAddress, FlowTold};
 use super::wiring::{Member, Wiring};
+use crate::board::{BoardFinding, BoardWindow};
 use crate::clock;
 use crate::proto::v1;
 use crate::store::Kept;
@@ -35,6 +37,7 @@ pub(super) struct Judge {
     starts: VecDeque<u64>,
     next: u64,
     open: Vec<v1::Finding>,
+    picture: Picture,
     /// Findings of another life, until what they name is there.
     kept: Vec<v1::Finding>,
     /// Windows that they are waited for.
@@ -60,6 +63,8 @@ pub(super) struct Judged {
     pub(super) misplaced: u64,
     /// Flows of RNICs that have no place in the wiring.
     pub(super) unknown_flows: u64,
+    /// The same for people, if they look.
+    pub(super) board: Option<BoardWindow>,
 }
 
 impl Judge {
@@ -72,6 +77,7 @@ impl Judge {
             starts: VecDeque::new(),
             next: 0,
             open: Vec::new(),
+            picture: Picture::default(),
             kept: kept.open.clone(),
             patience: PATIENCE,
             since: kept.open.iter().map(|finding| (finding.id, finding.since_unix_ns)).collect(),
@@ -93,6 +99,9 @@ impl Judge {
         let Some(analyzer) = &mut self.analyzer else { return judged };
         let Verdict { number, open, over, .. } = analyzer.window(&window);
         self.next = number + 1;
+        if self.config.page.is_some() {
+            judged.board = self.board(due, &window, &open, &over);
+        }
         self.open = open.iter().map(|finding| self.told(finding, 0)).collect();
         judged.open = self.open.iter().chain(&self.kept).cloned().collect();
         judged.over.extend(over.iter().map(|finding| self.told(finding, due.end)));
@@ -188,10 +197,35 @@ impl Judge {
         Window { observations, hosts: hosts.into_values().collect() }
     }
 
-    fn told(&self, finding: &Finding, over_unix_ns: u64) -> v1::Finding {
+    /// What people look at after a slot.
+    fn board(
+        &mut self,
+        due: &Due,
+        window: &Window,
+        open: &[Finding],
+        over: &[Finding],
+    ) -> Option<BoardWindow> {
+        let topology = self.picture.of(self.analyzer.as_ref()?.paths());
+        let told = |over| {
+            let topology = &topology;
+            let this = &*self;
+            move |finding: &Finding| BoardFinding::of(finding, topology, this.since_of(finding), over)
+        };
+        let open: Vec<BoardFinding> = open.iter().map(told(0)).collect();
+        let over: Vec<BoardFinding> = over.iter().map(told(due.end)).collect();
+        let gone = self.picture.close(&open, &over, due.end);
+        Some(picture::window(due, window, &self.wiring, topology, open, [gone, over].concat()))
+    }
+
+    /// When the window began in which a finding was seen first.
+    fn since_of(&self, finding: &Finding) -> u64 {
         let ago = usize::try_from(self.next - finding.since).unwrap_or(usize::MAX);
         let place = self.starts.len().saturating_sub(ago);
         let since = self.since.get(&finding.id.0);
+        since.or(self.starts.get(place)).copied().unwrap_or_default()
+    }
+
+    fn told(&self, finding: &Finding, over_unix_ns: u64) -> v1::Finding {
         let evidence = &finding.evidence;
         let name = |suspect: &Suspect| {
             let topology = self.analyzer.as_ref()?.paths().topology();
@@ -202,7 +236,7 @@ impl Judge {
             trouble: named(&finding.trouble),
             suspects: finding.suspects.iter().filter_map(name).collect(),
             severity: named(&finding.severity),
-            since_unix_ns: since.or(self.starts.get(place)).copied().unwrap_or_default(),
+            since_unix_ns: self.since_of(finding),
             over_unix_ns,
             crossings: evidence.crossings,
             losses: evidence.losses,

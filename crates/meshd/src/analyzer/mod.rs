@@ -3,6 +3,7 @@
 mod assembly;
 mod judge;
 mod keeper;
+mod picture;
 mod roster;
 mod service;
 mod slot;
@@ -22,11 +23,13 @@ use self::assembly::Assembly;
 use self::judge::Judge;
 use self::service::AnalysisService;
 use crate::backoff::BackoffConfig;
+use crate::board::{BoardConfig, SharedBoard};
 use crate::client::{self, UrlError};
 use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::InboxConfig;
 use crate::listen::Listener;
+use crate::page::{PageConfig, PageError, PageServer};
 use crate::proto::v1::analysis_server::AnalysisServer;
 use crate::service::Service;
 use crate::store::{Kept, Store, StoreConfig, StoreError};
@@ -59,6 +62,8 @@ pub struct AnalyzerServerConfig {
     pub backoff: BackoffConfig,
     /// A topology file: which switches there are. Without one, all that is above ToRs is one fabric.
     pub topology: Option<String>,
+    /// Where the page is served, for people with a browser; nothing is kept for them without it.
+    pub page: Option<SocketAddr>,
     /// Where findings and what came from agents are kept; in memory only, if there is none.
     pub store: Option<StoreConfig>,
 }
@@ -80,6 +85,7 @@ impl AnalyzerServerConfig {
             message: 8 << 20,
             backoff: BackoffConfig::default(),
             topology: None,
+            page: None,
             store: None,
         }
     }
@@ -98,6 +104,9 @@ pub enum AnalyzerServerError {
     /// The topology file is none.
     #[error("the topology file cannot be used")]
     Topology(#[from] WiringError),
+    /// There is no page.
+    #[error("the page cannot be served")]
+    Page(#[from] PageError),
     /// What was kept cannot be read, or nothing can be kept.
     #[error("the file of the analyzer cannot be used")]
     Store(#[from] StoreError),
@@ -110,6 +119,7 @@ pub enum AnalyzerServerError {
 #[derive(Debug)]
 pub struct AnalyzerServer {
     _service: Service,
+    page: Option<PageServer>,
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -140,6 +150,17 @@ impl Shared {
         let mut assembly = self.assembly.lock().unwrap_or_else(PoisonError::into_inner);
         assembly.counters.set_handshakes(&self.handshakes);
         assembly
+    }
+
+    /// Keeps windows for people from now on, and serves them.
+    fn page(self: &Arc<Self>, address: SocketAddr) -> Result<PageServer, PageError> {
+        let board = SharedBoard::new(BoardConfig::default());
+        self.assembly().board = Some(board.clone());
+        let shared = Arc::clone(self);
+        PageServer::start(address, board, PageConfig::default(), move || {
+            let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            (shared.assembly().counters, trouble)
+        })
     }
 
     fn set_store_trouble(&self, trouble: String) {
@@ -182,9 +203,16 @@ impl AnalyzerServer {
             kept: watch::channel(0).0,
             config,
         });
+        let page = shared.config.page.map(|place| shared.page(place)).transpose()?;
         let served = Arc::clone(&shared);
         let service = Service::start("mesh analyzer", move || serve(listener, served, judge, store))?;
-        Ok(Self { _service: service, address, shared })
+        Ok(Self { _service: service, page, address, shared })
+    }
+
+    /// Where the page is served.
+    #[must_use]
+    pub fn page(&self) -> Option<SocketAddr> {
+        self.page.as_ref().map(PageServer::address)
     }
 
     /// Where it listens.
@@ -236,14 +264,19 @@ async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge, store: Opt
 
 /// Judges slots when they are due, beside the thread that takes reports.
 async fn look(shared: &Shared, mut judge: Judge) {
+    let board = shared.assembly().board.clone();
     loop {
         let every = shared.assembly().every();
         tokio::time::sleep(every).await;
         loop {
             let due = shared.assembly().due(clock::unix_nanos());
             let Some(due) = due else { break };
+            let board = board.clone();
             let judging = tokio::task::spawn_blocking(move || {
-                let judged = judge.judge(&due);
+                let mut judged = judge.judge(&due);
+                if let Some((board, window)) = board.zip(judged.board.take()) {
+                    picture::put(&board, due, window);
+                }
                 (judge, judged)
             });
             let judged;

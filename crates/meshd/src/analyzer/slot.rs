@@ -7,8 +7,7 @@ use std::sync::Arc;
 use ferroce_mesh::Outcomes;
 
 use super::wiring::Members;
-use crate::clock;
-use crate::histogram::Histogram;
+use crate::board::Trips;
 use crate::trace::TraceReport;
 use crate::window::HostState;
 
@@ -19,30 +18,14 @@ pub(super) type FlowAddress = (IpAddr, IpAddr, u16, u16);
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     pub(super) flows: HashMap<FlowAddress, FlowTold>,
-    /// The round trips from one ToR to another.
-    pub(super) pairs: HashMap<(Arc<str>, Arc<str>), Histogram>,
     pub(super) hosts: BTreeMap<String, HostState>,
 }
 
 /// What is told of a flow.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FlowTold {
     pub(super) outcomes: Outcomes,
-    pub(super) round_trips: RoundTrips,
-}
-
-/// The round trips of a flow in short, in nanoseconds; all are 0 if there was none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RoundTrips {
-    pub(super) median: u64,
-    pub(super) p99: u64,
-}
-
-impl RoundTrips {
-    pub(super) fn of(histogram: &Histogram) -> Self {
-        let at = |part| histogram.percentile(part).map_or(0, clock::nanos);
-        Self { median: at(0.5), p99: at(0.99) }
-    }
+    pub(super) trips: Trips,
 }
 
 /// A slot that is to be judged.
@@ -52,6 +35,9 @@ pub(super) struct Due {
     /// When it began and ended, in nanoseconds of the Unix clock.
     pub(super) start: u64,
     pub(super) end: u64,
+    /// Agents that told of it, and whether all did.
+    pub(super) agents: u32,
+    pub(super) is_complete: bool,
     /// All RNICs that were ever registered.
     pub(super) members: Arc<Members>,
     /// The agents whose leases run.

@@ -1,0 +1,126 @@
+// What stands at the side: findings, services, hosts, and what was not taken.
+
+import { amount, by, count, duration, el, share, since, table, time } from "./tools.js";
+
+export function findings(open, over, chosen, now, click) {
+  const card = (finding) => {
+    const { evidence } = finding;
+    const word = finding.trouble === "delay" ? "slow" : "lost";
+    return el(
+      "button",
+      {
+        type: "button",
+        class: `finding ${finding.severity}${finding.over_ms ? " over" : ""}`,
+        "data-finding": finding.id,
+        "aria-current": finding.id === chosen ? "true" : undefined,
+        click: () => click(finding.id),
+      },
+      el("strong", {}, finding.suspects.map((one) => one.name).join(" or ")),
+      el("span", { class: `tag ${finding.severity}` }, finding.severity),
+      ` ${finding.trouble}: ${amount(evidence.losses)} of ${amount(evidence.crossings)} packets ${word}`,
+      el("br"),
+      el(
+        "span",
+        { class: "quiet" },
+        finding.over_ms
+          ? `${time(finding.since_ms)} to ${time(finding.over_ms)}`
+          : `since ${time(finding.since_ms)}, for ${since(finding.since_ms, now)}`,
+      ),
+    );
+  };
+  const inside = open.length ? open.map(card) : [el("p", { class: "quiet" }, "Nothing is known to be bad.")];
+  if (over.length) {
+    const was_open = by("over") && by("over").open;
+    inside.push(
+      el(
+        "details",
+        { id: "over", open: was_open ? "" : undefined },
+        el("summary", {}, `Over (${over.length})`),
+        ...over.slice(0, 50).map(card),
+      ),
+    );
+  }
+  by("findings-title").textContent = `Findings (${open.length})`;
+  by("findings").replaceChildren(...inside);
+}
+
+export function services(open) {
+  const all = open.flatMap((finding) => finding.services.map((service) => ({ service, finding })));
+  by("services").replaceChildren(
+    all.length
+      ? table(
+          [["service"], ["priority"], ["finding"]],
+          all.map(({ service, finding }) => [service.name, service.priority, String(finding.id)]),
+          "Services that suffer",
+        )
+      : el(
+          "p",
+          { class: "quiet" },
+          open.length
+            ? "No service is known to cross what is bad. Agents that watch services tell them here."
+            : "None suffers. Agents that watch services tell them here.",
+        ),
+  );
+}
+
+export function hosts(window) {
+  const troubled = window.hosts.filter(
+    (host) => host.stalls || host.receive_drops || host.lapsed || host.changed_qpn,
+  );
+  const calm = window.hosts.length - troubled.length + window.hosts_left_out;
+  const said = (host) =>
+    [
+      host.lapsed ? "its agent is silent" : null,
+      host.stalls ? `stood still ${count(host.stalls)} times, ${duration(host.longest_ns)} at most` : null,
+      host.receive_drops ? `dropped ${count(host.receive_drops)} packets` : null,
+      host.changed_qpn ? "began anew" : null,
+    ]
+      .filter(Boolean)
+      .join("; ");
+  const lossy = window.hosts
+    .filter((host) => host.lost && host.sent)
+    .sort((one, other) => other.lost / other.sent - one.lost / one.sent)
+    .slice(0, 8);
+  const inside = [
+    el(
+      "p",
+      { class: "quiet" },
+      `${count(calm)} of ${count(calm + troubled.length)} have nothing to say of themselves.`,
+    ),
+  ];
+  if (troubled.length) {
+    inside.push(
+      table(
+        [["host"], ["says"]],
+        troubled.slice(0, 20).map((host) => [host.host, said(host)]),
+        "Hosts with trouble",
+      ),
+    );
+  }
+  if (troubled.length > 20)
+    inside.push(el("p", { class: "quiet" }, `and ${count(troubled.length - 20)} more`));
+  if (lossy.length) {
+    inside.push(
+      el("h3", {}, "Their own probes"),
+      table(
+        [["host"], ["sent", "number"], ["lost", "number"]],
+        lossy.map((host) => [host.host, count(host.sent), share(host.lost, host.sent)]),
+        "Hosts whose probes were lost",
+      ),
+    );
+  }
+  by("hosts").replaceChildren(...inside);
+}
+
+export function refused(state) {
+  const rows = state.refused.map(({ name, count: number, why }) => [
+    name.replaceAll("_", " "),
+    count(number),
+    why,
+  ]);
+  by("refused").replaceChildren(
+    rows.length
+      ? table([["what"], ["how many", "number"], ["why"]], rows, "What was not taken")
+      : el("p", { class: "quiet" }, "Everything that came was taken."),
+  );
+}
