@@ -83,7 +83,12 @@ fn a_bad_host_is_on_the_page_soon_and_clicks_lead_to_its_evidence() {
     let shown = browser.text("#inside");
     assert!(shown.contains(&format!("probes\n{}", below["probes"])), "{shown}: {below}");
     assert!(shown.contains(&format!("{} (", below["lost"])), "{shown}: {below}");
-    let rows = browser.eval("document.querySelectorAll('#inside tbody tr').length");
-    assert_eq!(rows, json!(below["flows"].as_array().unwrap().len()));
+    let rows = browser.eval("document.querySelectorAll('#inside tbody tr').length").as_u64().unwrap();
+    // Meanwhile the window may have become an old one, of which only flows with trouble are kept.
+    let told = u64::try_from(below["flows"].as_array().unwrap().len()).unwrap();
+    assert!(
+        if below["detail"] == "all" { rows == told } else { rows >= told },
+        "{rows} rows for {told} flows"
+    );
     assert!(browser.complaints.is_empty(), "{:?}", browser.complaints);
 }
