@@ -45,7 +45,12 @@ const PACKAGES: &[Package] = &[
         binary: "valgrind",
         why: "counts the instructions of refusals for `cargo xtask bench`",
     },
-    Package { name: SERVICE, binary: "promtool", why: "scrapes `ferroce stat` and judges what it gets" },
+    Package {
+        name: SERVICE,
+        binary: "promtool",
+        why: "scrapes `ferroce stat` and a mesh, and judges what it gets",
+    },
+    Package { name: "chromium", binary: "chromium", why: "clicks through the page of a mesh" },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },
