@@ -1,6 +1,6 @@
 //! The windows of all agents, put together by time. It is pure: times are passed in, in nanoseconds of the Unix clock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -301,10 +301,16 @@ impl Assembly {
     pub(super) fn due(&mut self, now: u64) -> Option<Due> {
         let number = self.slots.keys().next().copied()?;
         let end = (number + 1).saturating_mul(self.length);
-        let is_complete = self.has_all(end);
+        let late = self.late(end);
+        let is_complete = late.is_empty();
         let is_over = now >= end.saturating_add(clock::nanos(self.config.grace));
         if !(is_over || is_complete && now >= end) {
             return None;
+        }
+        let mut live = Arc::clone(&self.live);
+        if !is_complete {
+            // Of a host that said nothing of this time, nothing is known, as of one whose lease is over.
+            Arc::make_mut(&mut live).retain(|name| !late.contains(name.as_str()));
         }
         let slot = self.slots.remove(&number)?;
         self.closed = number + 1;
@@ -318,7 +324,7 @@ impl Assembly {
             start,
             end,
             members: Arc::clone(&self.members),
-            live: Arc::clone(&self.live),
+            live,
             changed: changed.collect(),
             agents: self.told(end),
             is_complete,
@@ -357,11 +363,12 @@ impl Assembly {
         }
     }
 
-    /// Whether all agents that report have told everything up to this time.
-    fn has_all(&self, end: u64) -> bool {
-        let reports =
-            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.row.inbox.kept > 0;
-        self.agents.iter().filter(reports).all(|(_, known)| known.row.through >= end)
+    /// Agents that report, and have not told everything up to this time.
+    fn late(&self, end: u64) -> HashSet<String> {
+        let is_late = |(name, known): &(&String, &Reporter)| {
+            self.live.contains(*name) && known.row.inbox.kept > 0 && known.row.through < end
+        };
+        self.agents.iter().filter(is_late).map(|(name, _)| name.clone()).collect()
     }
 
     /// Agents whose leases run and that told everything up to this time.

@@ -214,6 +214,27 @@ fn a_silent_agent_is_no_loss_of_the_network() {
 }
 
 #[test]
+fn an_agent_that_tells_nothing_in_time_is_no_loss_of_the_network() {
+    let agents: Vec<(u8, &str, u32)> = (1..=4).map(|last| (last, "t1", 5)).collect();
+    let mut assembly = assembly(&agents);
+    let lost = Outcomes { time_out: 50, ..Outcomes::default() };
+    for number in 1..=6 {
+        let end = ZERO + number * LENGTH;
+        // The third one stands still from the third window on; its lease runs.
+        let is_still = number > 2;
+        for from in (1..=4_u8).filter(|from| *from != 3 || !is_still) {
+            let to = |to: u8| if to == 3 && is_still { lost } else { ok(50) };
+            let flows: Vec<_> =
+                (1..=4).filter(|other| *other != from).map(|other| (other, to(other))).collect();
+            assembly.take(&format!("a{from}"), &window(from, number, &flows), end);
+        }
+        assembly.advance(end + 10 * SECOND);
+    }
+    assert_eq!((assembly.counters.windows, assembly.counters.incomplete), (6, 4));
+    assert_eq!(assembly.findings().open, Vec::new(), "it may be all its own");
+}
+
+#[test]
 fn what_strangers_and_liars_tell_is_counted_and_changes_nothing() {
     let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
     assert!(assembly.hello("nobody").is_err());
