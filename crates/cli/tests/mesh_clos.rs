@@ -55,7 +55,8 @@ const BUSY: u32 = 5;
 /// No process lives longer in one round.
 const LIMIT: Duration = Duration::from_mins(20);
 
-/// With `FERROCE_SOAK` set, so many rounds, each with other links; one otherwise.
+/// With `FERROCE_SOAK` set, so many rounds, each with other links; one otherwise, and of losses only, since each
+/// fault takes twenty seconds to come and to go.
 const ROUNDS: usize = 20;
 
 fn main() -> ExitCode {
@@ -75,12 +76,14 @@ fn main() -> ExitCode {
         let lossy = links[(round * 11) % links.len()];
         let holey = links[(round * 11 + 21) % links.len()];
         a_link_that_loses_one_percent_is_named(&clos, &mesh, lossy);
-        a_link_that_loses_some_tuples_is_named(&clos, &mesh, holey);
-        a_host_that_stands_still_is_not_taken_for_the_network(&mesh, stopped(round));
+        if rounds > 1 {
+            a_link_that_loses_some_tuples_is_named(&clos, &mesh, holey);
+            a_host_that_stands_still_is_not_taken_for_the_network(&mesh, stopped(round));
+        }
         say(&format!("round {} is over after {:.1} s", round + 1, (now() - began).as_secs_f64()));
     }
     mesh.end();
-    let _ = io::stdout().write_all(b"test result: ok. 3 passed; 0 failed\n");
+    let _ = io::stdout().write_all(b"test result: ok. 1 passed; 0 failed\n");
     ExitCode::SUCCESS
 }
 
