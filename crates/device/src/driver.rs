@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use ferroce_progress::{Duty, Event, Plan, Program, Sleepers, Sockets, due, table};
@@ -30,6 +30,8 @@ use crate::event::AsyncEvent;
 pub(crate) struct Driver {
     duty: Duty<Watched>,
     doze: Doze<EventFd>,
+    /// How often a thread rose from the driver's place.
+    rises: AtomicU64,
 }
 
 /// The sockets of an engine, and the set that the driver sleeps on.
@@ -62,7 +64,7 @@ impl Driver {
         for socket in sockets {
             watched.epoll.add(*socket, Watch::EachArrival)?;
         }
-        Ok(Self { duty: Duty::new(watched, sleepers), doze })
+        Ok(Self { duty: Duty::new(watched, sleepers), doze, rises: AtomicU64::new(0) })
     }
 
     /// Wakes the driver, if it sleeps.
@@ -109,6 +111,8 @@ impl Driver {
     /// soon.
     pub(crate) fn take_place_back(&self) {
         self.duty.note(Event::Rise);
+        // The driver that is woken here must not take this thread for gone before it has had its tick.
+        self.rises.fetch_add(1, Ordering::Relaxed);
         let now = clock::now();
         if self.doze.until() > (now + table::TICK).nanos() {
             self.needed_at(Some(now));
@@ -164,7 +168,7 @@ pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandl
 
 fn drive(engines: &Engines, index: usize) {
     let station = engines.station(index);
-    let Driver { duty, doze } = &station.driver;
+    let Driver { duty, doze, .. } = &station.driver;
     let mut program = Program::new(clock::now());
     while !duty.state().stopped {
         // A thread that needs the engine turned from now on says so here, also while this one looks.
@@ -185,9 +189,10 @@ fn drive(engines: &Engines, index: usize) {
 /// Sees whether the engine has to be turned, does it, and sets the time to look again.
 fn look(engines: &Engines, index: usize, program: &mut Program) {
     let station = engines.station(index);
-    let Driver { duty, doze } = &station.driver;
+    let Driver { duty, doze, rises } = &station.driver;
     let now = clock::now();
-    let seen = program.see(station.polls.load(Ordering::Relaxed), now);
+    let calls = station.polls.load(Ordering::Relaxed).wrapping_add(rises.load(Ordering::Relaxed));
+    let seen = program.see(calls, now);
     let plan = Plan::new(duty.state(), seen, duty.is_doubted(now));
     if plan.doubts {
         duty.doubt(now);

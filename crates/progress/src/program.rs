@@ -8,7 +8,7 @@ use crate::table::{QUIET_LOOKS, TICK};
 /// What the driver knows of a program that polls for itself.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// How often it had polled, and when that was seen to change.
+    /// How often it had polled, or risen from the driver's place, and when that was seen to change.
     polls: u64,
     since: Time,
     /// Looks without a poll in between.

@@ -51,8 +51,9 @@ constants! {
     /// waits so long at most.
     TICK: Duration = Duration::from_millis(1), "time", "WRITE 8 B, RTT/2, target spins on memory";
     /// Looks without a poll before a driver that is not parked stops looking, and waits for packets and timers
-    /// only. Each waits twice as long as the one before, so that they cover 15 ticks together.
-    QUIET_LOOKS: u32 = 4, "looks", "20 probes/s, of a core";
+    /// only. Each waits twice as long as the one before. A thread that parks the driver later than that has to
+    /// wake it, which takes no more than a look does: so one look is enough for those that come back soon.
+    QUIET_LOOKS: u32 = 1, "looks", "20 probes/s, of a core";
     /// Polls that find packets and arm the driver at once, after a program was found gone: such a program
     /// polls for its own work and then turns to its memory, again and again.
     PERMITS: u8 = 16, "polls", "WRITE 64 B, RTT/2, target spins on memory";

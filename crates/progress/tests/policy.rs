@@ -195,7 +195,15 @@ impl World {
             Doing::Sleeping => self.sleepers.remove(),
             Doing::Sitting => {
                 self.duty.note(Event::Rise);
+                self.polls += 1;
+                let is_asleep = self.until.is_none_or(|until| until > self.now + table::TICK);
                 self.needed_at(self.now);
+                if is_asleep {
+                    // The driver is woken, to look in a tick, and is there before the thread does anything.
+                    let armed = self.duty.state().armed;
+                    self.drive();
+                    assert_eq!(self.duty.state().armed, armed, "a thread that has just risen is not gone");
+                }
             }
             _ => return,
         }
