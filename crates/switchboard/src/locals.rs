@@ -24,6 +24,8 @@ const FRESH: Duration = Duration::from_millis(100);
 pub struct Locals {
     /// The interface is a loopback one: all that comes over it is from this machine.
     loopback: bool,
+    /// The network namespace of the interface, where the kernel tells.
+    namespace: Option<u64>,
     addresses: RwLock<Vec<IpAddr>>,
     looked: Mutex<Option<Time>>,
     /// How often the list has changed.
@@ -38,6 +40,7 @@ impl Locals {
     pub(super) fn new(loopback: bool) -> Self {
         let locals = Self {
             loopback,
+            namespace: interfaces::network_namespace(),
             addresses: RwLock::default(),
             looked: Mutex::default(),
             version: AtomicU64::new(0),
@@ -73,7 +76,8 @@ impl Locals {
         self.loopback || address.is_loopback() || known()
     }
 
-    /// Asks the kernel, unless it was asked just now. What it does not tell stays as it was.
+    /// Asks the kernel, unless it was asked just now. What it does not tell stays as it was, and a thread of
+    /// another network namespace would be told of that one.
     fn look_again(&self) {
         if self.loopback {
             return;
@@ -81,6 +85,9 @@ impl Locals {
         let mut looked = lock(&self.looked);
         let now = clock::now();
         if looked.is_some_and(|last| now.since(last) < FRESH) {
+            return;
+        }
+        if interfaces::network_namespace() != self.namespace {
             return;
         }
         let Ok(found) = interfaces::addresses() else { return };
@@ -101,6 +108,7 @@ mod tests {
         let addresses: Vec<IpAddr> = addresses.iter().map(|text| text.parse().unwrap()).collect();
         Locals {
             loopback: false,
+            namespace: interfaces::network_namespace(),
             addresses: RwLock::new(addresses),
             looked: Mutex::new(None),
             version: AtomicU64::new(1),
@@ -146,6 +154,15 @@ mod tests {
         locals.look_again();
         let all = locals.addresses.read().unwrap().clone();
         assert!(all.contains(&IpAddr::from([127, 0, 0, 1])), "{all:?}");
+    }
+
+    /// A device of one namespace took peers for neighbours, and dropped their packets, when a thread of
+    /// another one had made its queue pair.
+    #[test]
+    fn a_thread_of_another_network_namespace_does_not_change_the_list() {
+        let locals = Locals { namespace: Some(0), ..with(&["10.0.0.1"]) };
+        assert!(locals.asked_anew([10, 0, 0, 1].into()));
+        assert_eq!(*locals.addresses.read().unwrap(), [IpAddr::from([10, 0, 0, 1])]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io;
 use std::iter;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::ptr;
 
@@ -55,6 +56,13 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
 /// The kernel does not tell.
 pub fn addresses() -> io::Result<Vec<IpAddr>> {
     Ok(AddressList::get()?.entries().filter_map(ip_of).collect())
+}
+
+/// Which network namespace this thread is in, by the number that the kernel gave to it; `None` if it is not told.
+/// Threads of one process may be in different ones.
+#[must_use]
+pub fn network_namespace() -> Option<u64> {
+    std::fs::metadata("/proc/thread-self/ns/net").ok().map(|namespace| namespace.ino())
 }
 
 /// What the kernel knows of interfaces: one entry for each interface, and one for each of its addresses.

@@ -130,8 +130,9 @@ impl Reason {
         match self {
             Self::Posted => (Self::Driver, Calls::empty()),
             Self::SocketSkipped => (Self::Polled, Calls::empty()),
-            Self::Leaving => (self, Calls::ARRIVED),
-            Self::Polled | Self::Watched | Self::InboxFilled | Self::Driver => (self, Calls::empty()),
+            // What is in the inbox may have been taken from the socket before that packet came.
+            Self::Leaving | Self::InboxFilled => (self, Calls::ARRIVED),
+            Self::Polled | Self::Watched | Self::Driver => (self, Calls::empty()),
         }
     }
 }

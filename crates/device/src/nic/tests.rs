@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::sync::Calls;
 use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags, SendOp,
@@ -146,6 +147,26 @@ struct Signal(Arc<EventFd>);
 impl Wake for Signal {
     fn wake(self: Arc<Self>) {
         self.0.signal();
+    }
+}
+
+/// The driver was woken by a packet, found a thread inside, and called it: that thread had looked at the socket
+/// before the packet came, so it has to look again.
+#[test]
+fn a_call_is_not_lost_on_a_thread_that_only_empties_its_inbox() {
+    let nic = device(4, 1);
+    for (reason, rings) in [
+        (Reason::InboxFilled, true),
+        (Reason::Leaving, true),
+        (Reason::Watched, false),
+        (Reason::SocketSkipped, false),
+        (Reason::Posted, false),
+    ] {
+        let mut visit = nic.engines().enter(0);
+        nic.engines().station(0).turnstile.ring(Calls::ARRIVED);
+        visit.turn(reason);
+        assert_eq!(visit.leave_ringing(), rings, "{reason:?}");
+        nic.engines().settle(0);
     }
 }
 

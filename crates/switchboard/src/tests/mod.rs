@@ -42,7 +42,7 @@ fn why_not(last: u8) -> String {
     Membership::join(&group(last), true).expect_err("it is in the way").to_string()
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = clock::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(clock::now() < end, "it never came: {what}");
