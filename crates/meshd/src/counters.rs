@@ -151,5 +151,7 @@ counters! {
         misplaced,
         /// Times that what is new could not be kept in the file; it is tried again.
         not_kept,
+        /// Windows of all agents that were lost since judging them failed by a mistake of ours.
+        judges_lost,
     }
 }

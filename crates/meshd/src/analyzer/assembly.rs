@@ -23,14 +23,22 @@ use crate::window::{HostState, WindowReport, named};
 /// Findings that are over and still told.
 const OVER: usize = 256;
 
+/// How long an RNIC that is gone keeps its place in the wiring, in nanoseconds: a day.
+const GONE: u64 = 86_400_000_000_000;
+
+/// Traces to RNICs that the controller has not told of yet: agents may hear of them first.
+const EARLY: usize = 65_536;
+
 #[derive(Debug)]
 pub(super) struct Assembly {
     config: AnalyzerServerConfig,
     /// How long a window is; 0 until the controller says it.
     length: u64,
     live: Arc<BTreeSet<String>>,
-    /// RNICs that are gone keep their places: they may come back.
+    /// RNICs that are gone keep their places for a day: they may come back.
     members: Arc<Members>,
+    /// Since when an RNIC is gone.
+    gone: HashMap<IpAddr, u64>,
     /// The host of each agent.
     hosts: HashMap<String, String>,
     /// When the queue pair of an RNIC became another one.
@@ -39,6 +47,8 @@ pub(super) struct Assembly {
     slots: BTreeMap<u64, Slot>,
     /// What was traced since a slot was judged last.
     traces: Vec<TraceReport>,
+    /// Traces to RNICs that are not known yet, and which agent told them.
+    early: Vec<(String, TraceReport)>,
     /// Slots before this one were judged, or are being judged.
     closed: u64,
     /// What was judged and is not kept yet, by generation: it is told when it is kept.
@@ -47,6 +57,8 @@ pub(super) struct Assembly {
     through: u64,
     open: Vec<v1::Finding>,
     over: VecDeque<v1::Finding>,
+    /// The number of the next finding.
+    next: u64,
     /// What people look at, if they do.
     pub(super) board: Option<SharedBoard>,
     /// Agents and findings of which something is new since it was kept last.
@@ -78,16 +90,19 @@ impl Assembly {
             length: 0,
             live: Arc::default(),
             members: Arc::default(),
+            gone: HashMap::new(),
             hosts: HashMap::new(),
             changed: HashMap::new(),
             agents: BTreeMap::new(),
             slots: BTreeMap::new(),
             traces: Vec::new(),
+            early: Vec::new(),
             closed: 0,
             untold: VecDeque::new(),
             through: 0,
             open: Vec::new(),
             over: VecDeque::new(),
+            next: 0,
             board: None,
             unkept: Unkept::default(),
             generation: 0,
@@ -103,6 +118,14 @@ impl Assembly {
         self.agents = kept.agents.iter().map(agent).collect();
         self.open.clone_from(&kept.open);
         self.over = kept.over.iter().cloned().collect();
+        self.next = kept.next;
+    }
+
+    /// What another judge goes on from, if one was lost over a slot.
+    pub(super) fn judge_lost(&mut self) -> Kept {
+        self.counters.judges_lost += 1;
+        let open = self.untold.back().map_or(&self.open, |(_, judged)| &judged.open).clone();
+        Kept { open, next: self.next, ..Kept::default() }
     }
 
     /// How often something became new; what was new by then is kept as soon as [`kept`](Self::kept) is told so.
@@ -164,11 +187,29 @@ impl Assembly {
         }
         let hosts = members.values().map(|member| (member.agent.clone(), member.host.clone()));
         self.hosts = hosts.collect();
+        self.forget(&members, now);
         Arc::make_mut(&mut self.members).extend(members);
+        for (agent, trace) in std::mem::take(&mut self.early) {
+            self.trace(&agent, &trace);
+        }
     }
 
-    /// An agent begins a stream: how far its windows are settled.
-    pub(super) fn hello(&mut self, agent: &str) -> Result<Mark, &'static str> {
+    /// Forgets RNICs that are gone for a day.
+    fn forget(&mut self, live: &Members, now: u64) {
+        self.gone.retain(|address, _| !live.contains_key(address));
+        for address in self.members.keys().filter(|address| !live.contains_key(address)) {
+            self.gone.entry(*address).or_insert(now);
+        }
+        let is_over = |since: &u64| now.saturating_sub(*since) >= GONE;
+        if self.gone.values().any(is_over) {
+            let members = Arc::make_mut(&mut self.members);
+            members.retain(|address, _| !self.gone.get(address).is_some_and(is_over));
+            self.gone.retain(|_, since| !is_over(since));
+        }
+    }
+
+    /// An agent begins a stream: how far its windows are settled. From now on its windows are waited for.
+    pub(super) fn hello(&mut self, agent: &str, now: u64) -> Result<Mark, &'static str> {
         if !self.live.contains(agent) {
             self.counters.streams_refused += 1;
             return Err("the agent is not registered with the controller, or that is not known here yet");
@@ -183,6 +224,9 @@ impl Assembly {
         }
         self.counters.streams += 1;
         let known = self.agents.entry(agent.to_owned()).or_default();
+        if known.row.through == 0 {
+            known.row.through = now;
+        }
         Ok(if self.config.store.is_some() { known.kept } else { known.row.inbox.settled() })
     }
 
@@ -288,8 +332,12 @@ impl Assembly {
     fn trace(&mut self, agent: &str, trace: &TraceReport) {
         let TraceReport { from, to, .. } = trace;
         let is_theirs = self.members.get(from).is_some_and(|member| member.agent == agent);
-        let is_known = from != to && self.members.contains_key(to);
-        if !is_theirs || !is_known || self.traces.len() >= self.config.flows {
+        let is_known = self.members.contains_key(to);
+        if is_theirs && !is_known && self.early.len() < EARLY {
+            self.early.push((agent.to_owned(), trace.clone()));
+            return;
+        }
+        if !is_theirs || !is_known || from == to || self.traces.len() >= self.config.flows {
             self.counters.foreign_traces += 1;
             return;
         }
@@ -340,6 +388,7 @@ impl Assembly {
         self.counters.unknown_flows += judged.unknown_flows;
         self.generation += 1;
         for finding in judged.open.iter().chain(&judged.over) {
+            self.next = self.next.max(finding.id + 1);
             self.unkept.findings.insert(finding.id, finding.clone());
         }
         self.untold.push_back((self.generation, judged));
@@ -365,16 +414,16 @@ impl Assembly {
 
     /// Agents that report, and have not told everything up to this time.
     fn late(&self, end: u64) -> HashSet<String> {
-        let is_late = |(name, known): &(&String, &Reporter)| {
-            self.live.contains(*name) && known.row.inbox.kept > 0 && known.row.through < end
-        };
+        let is_late =
+            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.row.through < end;
         self.agents.iter().filter(is_late).map(|(name, _)| name.clone()).collect()
     }
 
     /// Agents whose leases run and that told everything up to this time.
     fn told(&self, end: u64) -> u32 {
-        let is_live =
-            |(name, known): &(&String, &Reporter)| self.live.contains(*name) && known.row.through >= end;
+        let is_live = |(name, known): &(&String, &Reporter)| {
+            self.live.contains(*name) && known.row.inbox.kept > 0 && known.row.through >= end
+        };
         u32::try_from(self.agents.iter().filter(is_live).count()).unwrap_or(u32::MAX)
     }
 

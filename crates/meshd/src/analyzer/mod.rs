@@ -279,12 +279,14 @@ async fn look(shared: &Shared, mut judge: Judge) {
                 }
                 (judge, judged)
             });
-            let judged;
-            match judging.await {
-                Ok(done) => (judge, judged) = done,
-                // It has panicked, and has said why.
-                Err(_) => return,
-            }
+            let Ok((back, judged)) = judging.await else {
+                // It has panicked, and has said why: the slot is lost, and findings that are open stay so.
+                let kept = shared.assembly().judge_lost();
+                let Ok(another) = Judge::new(&shared.config, &kept) else { return };
+                judge = another;
+                continue;
+            };
+            judge = back;
             shared.assembly().judged(judged);
             shared.news.notify_one();
         }

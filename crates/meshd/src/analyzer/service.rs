@@ -86,7 +86,8 @@ async fn take(
         return Err(Status::invalid_argument("a stream of windows begins with a hello"));
     };
     peer.may_be(&hello.agent).inspect_err(|_| shared.assembly().counters.foreign_names += 1)?;
-    let settled = shared.assembly().hello(&hello.agent).map_err(Status::failed_precondition)?;
+    let begun = shared.assembly().hello(&hello.agent, clock::unix_nanos());
+    let settled = begun.map_err(Status::failed_precondition)?;
     let stuck = |_| Status::deadline_exceeded("answers are not taken");
     said.send(Answer { generation: 0, settled, refusal: None }).await.map_err(stuck)?;
     while let Some(message) = messages.message().await? {

@@ -27,6 +27,9 @@ const PAGE: u64 = 4096;
 /// Findings that are over and are told again after a restart.
 const TOLD: i64 = 256;
 
+/// Findings that are open and are gone on with after a restart.
+const OPEN: i64 = 65_536;
+
 /// Where an analyzer keeps what it knows, and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreConfig {
@@ -130,18 +133,18 @@ impl Store {
             .prepare("SELECT * FROM agent")?
             .query_map([], agent)?
             .collect::<rusqlite::Result<_>>()?;
-        let open = self.findings("SELECT * FROM finding WHERE over IS NULL ORDER BY id LIMIT ?1")?;
+        let open = self.findings("SELECT * FROM finding WHERE over IS NULL ORDER BY id LIMIT ?1", OPEN)?;
         let mut over =
-            self.findings("SELECT * FROM finding WHERE over IS NOT NULL ORDER BY over DESC LIMIT ?1")?;
+            self.findings("SELECT * FROM finding WHERE over IS NOT NULL ORDER BY over DESC LIMIT ?1", TOLD)?;
         over.reverse();
         let last = self.connection.query_row("SELECT max(id) FROM finding", [], |row| row.get(0));
         let last: Option<i64> = last.optional()?.flatten();
         Ok(Kept { agents, open, over, next: last.map_or(0, |last| last.cast_unsigned() + 1) })
     }
 
-    fn findings(&self, query: &str) -> rusqlite::Result<Vec<v1::Finding>> {
+    fn findings(&self, query: &str, most: i64) -> rusqlite::Result<Vec<v1::Finding>> {
         let mut findings: Vec<v1::Finding> =
-            self.connection.prepare(query)?.query_map([TOLD], finding)?.collect::<rusqlite::Result<_>>()?;
+            self.connection.prepare(query)?.query_map([most], finding)?.collect::<rusqlite::Result<_>>()?;
         let mut names =
             self.connection.prepare("SELECT name FROM suspect WHERE finding = ?1 ORDER BY place")?;
         for finding in &mut findings {

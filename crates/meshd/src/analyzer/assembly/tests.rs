@@ -88,7 +88,7 @@ fn assembly(agents: &[(u8, &str, u32)]) -> Court {
     let mut assembly = Court::new(&AnalyzerServerConfig::new("127.0.0.1:1"));
     assembly.roster(&roster(agents), ZERO);
     for (last, ..) in agents {
-        assembly.hello(&format!("a{last}")).unwrap();
+        assembly.hello(&format!("a{last}"), ZERO).unwrap();
     }
     assembly
 }
@@ -141,6 +141,73 @@ fn a_window_is_looked_at_when_all_have_told_theirs_or_the_grace_is_over() {
         tallies.agents.iter().all(|agent| agent.outcomes[0].count == 6 && agent.kept == 2),
         "{tallies:?}"
     );
+}
+
+#[test]
+fn the_first_window_waits_for_all_that_have_said_hello() {
+    let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
+    let end = ZERO + LENGTH;
+    assembly.take("a1", &window(1, 1, &[(2, ok(3))]), end);
+    assembly.advance(end + 9 * SECOND);
+    assert_eq!(assembly.counters.windows, 0, "of the other nothing has come yet");
+    assembly.take("a2", &window(2, 1, &[(1, ok(3))]), end + 9 * SECOND);
+    assembly.advance(end + 9 * SECOND);
+    assert_eq!((assembly.counters.windows, assembly.counters.too_late), (1, 0));
+}
+
+#[test]
+fn a_card_that_is_gone_for_a_day_is_forgotten() {
+    let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
+    assembly.roster(&roster(&[(1, "t1", 5)]), ZERO);
+    assembly.roster(&roster(&[(1, "t1", 5)]), ZERO + GONE - 1);
+    assert_eq!(assembly.members.len(), 2, "it may come back");
+    assembly.roster(&roster(&[(1, "t1", 5), (2, "t1", 5)]), ZERO + GONE - 1);
+    assembly.roster(&roster(&[(1, "t1", 5)]), ZERO + GONE);
+    assert_eq!((assembly.members.len(), assembly.gone.len()), (2, 1), "it has come back, and is gone again");
+    assembly.roster(&roster(&[(1, "t1", 5)]), ZERO + 2 * GONE);
+    assert_eq!((assembly.members.len(), assembly.gone.len()), (1, 0));
+}
+
+#[test]
+fn a_trace_to_a_card_that_is_not_known_yet_waits_for_it() {
+    let mut assembly = assembly(&[(1, "t1", 5)]);
+    let mut message = window(1, 1, &[]);
+    message.traces = [2, 77].map(|to| trace(1, to, 50_000).to_message()).into();
+    assembly.take("a1", &message, ZERO + LENGTH);
+    assert_eq!((assembly.counters.traces, assembly.early.len()), (0, 2));
+    assembly.roster(&roster(&[(1, "t1", 5), (2, "t1", 5)]), ZERO + LENGTH);
+    assert_eq!((assembly.counters.traces, assembly.counters.foreign_traces), (1, 0));
+    assert_eq!(assembly.early.len(), 1, "the other waits still");
+}
+
+#[test]
+fn a_judge_that_is_lost_leaves_its_findings_to_the_next() {
+    let config = AnalyzerServerConfig::new("127.0.0.1:1");
+    let agents: Vec<(u8, &str, u32)> = (1..=4).map(|last| (last, "t1", 5)).collect();
+    let mut court = assembly(&agents);
+    let lost = Outcomes { time_out: 50, ..Outcomes::default() };
+    for number in 1..=6 {
+        let end = ZERO + number * LENGTH;
+        for from in 1..=4_u8 {
+            let to = |to: u8| if to == 3 || from == 3 { lost } else { ok(50) };
+            let flows: Vec<_> =
+                (1..=4).filter(|other| *other != from).map(|other| (other, to(other))).collect();
+            court.take(&format!("a{from}"), &window(from, number, &flows), end);
+        }
+        if number == 4 {
+            assert!(court.assembly.due(end).is_some(), "this slot is lost");
+            let kept = court.assembly.judge_lost();
+            court.judge = Judge::new(&config, &kept).unwrap();
+        }
+        court.advance(end);
+    }
+    let findings = court.findings();
+    assert_eq!(
+        (findings.open.len(), findings.over.len(), court.counters.judges_lost),
+        (1, 0, 1),
+        "{findings:?}"
+    );
+    assert_eq!((findings.open[0].id, findings.open[0].since_unix_ns), (0, ZERO));
 }
 
 #[test]
@@ -237,7 +304,7 @@ fn an_agent_that_tells_nothing_in_time_is_no_loss_of_the_network() {
 #[test]
 fn what_strangers_and_liars_tell_is_counted_and_changes_nothing() {
     let mut assembly = assembly(&[(1, "t1", 5), (2, "t1", 5)]);
-    assert!(assembly.hello("nobody").is_err());
+    assert!(assembly.hello("nobody", ZERO).is_err());
     assert!(assembly.take("nobody", &window(1, 1, &[]), ZERO).1.is_some());
     let end = ZERO + LENGTH;
     // Of the card of another, and to one that is not there.
@@ -301,7 +368,7 @@ const FOUR: [(u8, &str, u32); 4] = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4
 fn lossy(assembly: &mut Court, number: u64, is_traced: bool) {
     let is_below = |one: u8, other: u8| (one <= 2) == (other <= 2);
     for from in 1..=4_u8 {
-        assembly.hello(&format!("a{from}")).unwrap();
+        assembly.hello(&format!("a{from}"), ZERO).unwrap();
         let others = || (1..=4_u8).filter(|to| *to != from);
         let mut message = window(from, number, &[]);
         for (to, port) in others().flat_map(|to| [(to, 50_000), (to, 50_001)]) {
@@ -343,7 +410,7 @@ fn a_link_that_loses_packets_is_named_by_topology_file_and_traces() {
     let mut foreign = window(1, 5, &[]);
     foreign.traces = vec![trace(2, 3, 50_000).to_message(), trace(1, 9, 50_000).to_message()];
     assembly.take("a1", &foreign, ZERO + 5 * LENGTH);
-    assert_eq!(assembly.counters.foreign_traces, 2);
+    assert_eq!((assembly.counters.foreign_traces, assembly.early.len()), (1, 1));
 }
 
 #[test]
@@ -398,7 +465,7 @@ fn a_finding_outlives_the_analyzer_and_closes_if_nothing_is_seen_of_it_any_more(
     later.roster(&roster(&FOUR), ZERO + 3 * LENGTH);
     // What was told before is known; the fourth window is new.
     let mark = Mark { epoch: 1, number: 3 };
-    assert_eq!(later.hello("a1"), Ok(mark));
+    assert_eq!(later.hello("a1", ZERO), Ok(mark));
     let (settled, refusal) = later.take("a1", &window(1, 3, &[(2, ok(9))]), ZERO + 4 * LENGTH);
     assert_eq!((settled, refusal, later.counters.replays), (mark, None, 1));
     for number in 4..=6 {
@@ -417,7 +484,7 @@ fn a_finding_outlives_the_analyzer_and_closes_if_nothing_is_seen_of_it_any_more(
     let mut open = Vec::new();
     for number in 4..=20 {
         for from in 1..=4_u8 {
-            last.hello(&format!("a{from}")).unwrap();
+            last.hello(&format!("a{from}"), ZERO).unwrap();
             let others: Vec<_> = (1..=4).filter(|to| *to != from).map(|to| (to, ok(50))).collect();
             last.take(&format!("a{from}"), &window(from, number, &others), ZERO + number * LENGTH);
         }
