@@ -26,6 +26,7 @@ pub(super) const ORDER: &[&str] = &[
     "probe",
     "mesh",
     "meshd",
+    "lab",
     "ferroce",
     "abi",
     "cli",

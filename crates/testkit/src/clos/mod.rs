@@ -1,121 +1,49 @@
-//! A small Clos network of real kernel routers: hosts, top-of-rack switches, aggregations and cores, each a network
-//! namespace, with links between them and routes of equal cost.
-//!
-//! Two pods; in each two ToRs and two aggregations, all connected with each other; two hosts below each ToR; two cores,
-//! connected with all aggregations: 8 + 4 + 4 + 2. A ToR chooses between two aggregations, an aggregation between two
-//! cores, a core between the two aggregations of the other pod. So there are 8 paths from one pod to the other, 2 between
-//! the ToRs of a pod, and 1 below a ToR.
-//!
-//! What the kernel answers to `ip route get` and what its packet filter counts are the judges of traces.
+//! The Clos network of kernel routers, for tests: what fails ends the test, and what the kernel answers to
+//! `ip route get` and what its packet filter counts are the judges of traces.
 
-mod kernel;
 mod oracle;
 
-use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
-pub use kernel::{Clos, wiring};
+pub use ferroce_lab::{AGGREGATIONS, CORES, Family, HOSTS, Node, PODS, TORS, wiring};
 pub use oracle::{Crossings, Tuple};
 
-/// Pods, and of each kind how many there are in a pod, or below a ToR.
-pub const PODS: u8 = 2;
-/// ToRs of a pod.
-pub const TORS: u8 = 2;
-/// Aggregations of a pod.
-pub const AGGREGATIONS: u8 = 2;
-/// Cores.
-pub const CORES: u8 = 2;
-/// Hosts below a ToR.
-pub const HOSTS: u8 = 2;
+use crate::namespaces;
 
-/// A host or a router: also the name of its namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Node {
-    /// A host: pod, ToR, number.
-    Host(u8, u8, u8),
-    /// A top-of-rack switch: pod, number.
-    Tor(u8, u8),
-    /// An aggregation: pod, number.
-    Aggregation(u8, u8),
-    /// A core.
-    Core(u8),
-}
+/// The network. It is gone with the process.
+#[derive(Debug)]
+pub struct Clos(ferroce_lab::Clos);
 
-/// Which addresses are used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host(pod, tor, host) => write!(f, "h{pod}{tor}{host}"),
-            Self::Tor(pod, tor) => write!(f, "t{pod}{tor}"),
-            Self::Aggregation(pod, number) => write!(f, "a{pod}{number}"),
-            Self::Core(number) => write!(f, "c{number}"),
-        }
-    }
-}
-
-impl Node {
-    /// All hosts.
-    pub fn hosts() -> impl Iterator<Item = Self> {
-        let tors = (0..PODS).flat_map(|pod| (0..TORS).map(move |tor| (pod, tor)));
-        tors.flat_map(|(pod, tor)| (0..HOSTS).map(move |host| Self::Host(pod, tor, host)))
-    }
-
-    /// All routers, the lowest first.
-    pub fn routers() -> impl Iterator<Item = Self> {
-        let tors = (0..PODS).flat_map(|pod| (0..TORS).map(move |tor| Self::Tor(pod, tor)));
-        let aggregations =
-            (0..PODS).flat_map(|pod| (0..AGGREGATIONS).map(move |number| Self::Aggregation(pod, number)));
-        tors.chain(aggregations).chain((0..CORES).map(Self::Core))
-    }
-
-    /// The address of a host.
+impl Clos {
+    /// Builds it, with choices at the routers that this seed decides.
     ///
     /// # Panics
-    /// It is a router: those have an address for each link.
+    /// The kernel cannot do it: with the reason.
     #[must_use]
-    pub fn address(self, family: Family) -> IpAddr {
-        let Self::Host(pod, tor, host) = self else { panic!("{self} has several addresses") };
-        host_link(family, pod, tor, host)[0]
+    pub fn build(seed: u32) -> Self {
+        namespaces::run("ip link set lo up");
+        Self(ferroce_lab::Clos::build(seed).unwrap_or_else(|error| panic!("{error}: {error:?}")))
     }
 
-    /// How many paths there must be from one host to another.
+    /// Which router has this address.
+    #[must_use]
+    pub fn owner(&self, address: IpAddr) -> Option<Node> {
+        self.0.owner(address)
+    }
+
+    /// Gives a node rules of its packet filter, in the words of `nft`, beside those it has.
     ///
     /// # Panics
-    /// One of them is a router.
-    #[must_use]
-    pub fn paths_to(self, other: Self) -> usize {
-        let (Self::Host(pod, tor, _), Self::Host(other_pod, other_tor, _)) = (self, other) else {
-            panic!("paths are counted between hosts, not from {self} to {other}")
-        };
-        let (aggregations, cores) = (usize::from(AGGREGATIONS), usize::from(CORES));
-        match (pod == other_pod, tor == other_tor) {
-            (true, true) => 1,
-            (true, false) => aggregations,
-            (false, _) => aggregations * cores * aggregations,
-        }
+    /// They are none, or the system refuses.
+    pub fn filter(&self, node: Node, rules: &str) {
+        self.0.filter(node, rules).unwrap_or_else(|error| panic!("{error}"));
     }
-}
 
-/// The addresses of a host and of its ToR on the link between them.
-fn host_link(family: Family, pod: u8, tor: u8, host: u8) -> [IpAddr; 2] {
-    [2 * host + 1, 2 * host].map(|last| match family {
-        Family::V4 => Ipv4Addr::new(10, pod, tor, last).into(),
-        Family::V6 => Ipv6Addr::new(0xfd00, 0, pod.into(), tor.into(), 0, 0, 0, last.into()).into(),
-    })
-}
-
-/// The addresses of the lower and the upper end of a link between routers.
-fn link(family: Family, number: u8) -> [IpAddr; 2] {
-    [0_u8, 1].map(|end| match family {
-        Family::V4 => Ipv4Addr::new(172, 16, number, end).into(),
-        Family::V6 => Ipv6Addr::new(0xfd01, 0, 0, 0, 0, 0, number.into(), end.into()).into(),
-    })
+    /// Takes all rules of its packet filter from a node.
+    ///
+    /// # Panics
+    /// The system refuses.
+    pub fn clear_filter(&self, node: Node) {
+        self.0.clear_filter(node).unwrap_or_else(|error| panic!("{error}"));
+    }
 }

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::kernel::Clos;
-use super::{Family, Node};
+use super::{Clos, Family, Node};
 use crate::namespaces::answer_to;
 
 /// Two hosts and a source port: what a router chooses by.

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::{AGGREGATIONS, CORES, Family, HOSTS, Node, PODS, TORS, host_link, link};
-use crate::namespaces::{enter, prepare, run, run_with};
+use crate::namespaces::{LabError, Room, answer_to, enter};
+use crate::node::{AGGREGATIONS, CORES, Family, HOSTS, Node, PODS, TORS, host_link, link};
 
 /// The network. It is gone with the process.
 #[derive(Debug)]
@@ -45,42 +45,43 @@ struct Trunk {
 impl Clos {
     /// Builds it, with choices at the routers that this seed decides.
     ///
-    /// # Panics
-    /// The kernel cannot do it: with the reason.
-    #[must_use]
-    pub fn build(seed: u32) -> Self {
-        assert!(
-            Path::new("/proc/sys").join(SEED).exists(),
-            "this kernel has no {SEED}: choices of routers with equal hashes are polarised, and a Clos network needs \
-             Linux 6.11 or newer"
-        );
-        prepare();
+    /// # Errors
+    /// The kernel cannot do it, or this process may not: with the reason.
+    pub fn build(seed: u32) -> Result<Self, LabError> {
+        if !Path::new("/proc/sys").join(SEED).exists() {
+            return Err(LabError::Kernel { option: SEED });
+        }
+        Room::make()?;
         let nodes = || Node::hosts().chain(Node::routers());
         let trunks = trunks();
         let mut names = String::new();
         for node in nodes() {
             let _ = writeln!(names, "netns add {node}");
         }
-        run_with("ip -batch -", &names);
-        let mut links = String::new();
+        answer_to("ip -batch -", &names)?;
+        // Links are made from inside: the network that this process is in may be another's.
+        let mut links: BTreeMap<Node, String> = BTreeMap::new();
         let pairs = Node::hosts().map(|host| (host, tor_of(host)));
         for (one, other) in pairs.chain(trunks.iter().map(|trunk| (trunk.lower, trunk.upper))) {
             // Each end has the name of the node that it leads to.
-            let _ = writeln!(links, "link add {other} netns {one} type veth peer name {one} netns {other}");
+            let line = links.entry(one).or_default();
+            let _ = writeln!(line, "link add {other} type veth peer name {one} netns {other}");
         }
-        run_with("ip -batch -", &links);
+        for (node, lines) in links {
+            answer_to(&format!("ip -n {node} -batch -"), &lines)?;
+        }
         for node in nodes() {
-            run_with(&format!("ip -n {node} -batch -"), &configuration(node, &trunks));
+            answer_to(&format!("ip -n {node} -batch -"), &configuration(node, &trunks))?;
         }
         for (router, number) in Node::routers().zip(1_u32..) {
             let seed = seed.wrapping_mul(0x9e37_79b9).wrapping_add(number.wrapping_mul(0x85eb_ca6b)) | 1;
             let seed = seed.to_string();
-            configure(router, ROUTER.iter().copied().chain([(SEED, &seed[..])]));
+            configure(router, ROUTER.iter().copied().chain([(SEED, &seed[..])]))?;
         }
         for host in Node::hosts() {
-            configure(host, HOST.iter().copied());
+            configure(host, HOST.iter().copied())?;
         }
-        Self { owners: owners(&trunks) }
+        Ok(Self { owners: owners(&trunks) })
     }
 
     /// Which router has this address.
@@ -90,13 +91,19 @@ impl Clos {
     }
 
     /// Gives a node rules of its packet filter, in the words of `nft`, beside those it has.
-    pub fn filter(&self, node: Node, rules: &str) {
-        run_with(&format!("ip netns exec {node} nft -f -"), rules);
+    ///
+    /// # Errors
+    /// They are none, or the system refuses.
+    pub fn filter(&self, node: Node, rules: &str) -> Result<(), LabError> {
+        answer_to(&format!("ip netns exec {node} nft -f -"), rules).map(drop)
     }
 
     /// Takes all rules of its packet filter from a node.
-    pub fn clear_filter(&self, node: Node) {
-        run(&format!("ip netns exec {node} nft flush ruleset"));
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn clear_filter(&self, node: Node) -> Result<(), LabError> {
+        answer_to(&format!("ip netns exec {node} nft flush ruleset"), "").map(drop)
     }
 }
 
@@ -223,13 +230,16 @@ fn add_route(prefix: &str, ways: &[IpAddr], text: &mut String) {
 }
 
 /// Sets options of a node. They are files, which are those of the thread's own namespace.
-fn configure<'a>(node: Node, options: impl Iterator<Item = (&'a str, &'a str)> + Send) {
+fn configure<'a>(
+    node: Node,
+    mut options: impl Iterator<Item = (&'a str, &'a str)> + Send,
+) -> Result<(), LabError> {
     enter(&node.to_string(), || {
-        for (name, value) in options {
-            let set = std::fs::write(Path::new("/proc/sys").join(name), value);
-            set.unwrap_or_else(|error| panic!("{name} of {node}: {error}"));
-        }
-    });
+        options.try_for_each(|(name, value)| {
+            let refused = |source| LabError::Refused { what: format!("{name} of {node}"), source };
+            std::fs::write(Path::new("/proc/sys").join(name), value).map_err(refused)
+        })
+    })?
 }
 
 fn owners(trunks: &[Trunk]) -> BTreeMap<IpAddr, Node> {
