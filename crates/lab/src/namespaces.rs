@@ -92,10 +92,27 @@ impl Room {
         }
         if !Path::new("/run/netns").exists() || !Path::new(MARK).exists() {
             answer_to("mount -t tmpfs tmpfs /run", "")?;
-            File::create(MARK).map_err(|source| LabError::Refused { what: MARK.to_owned(), source })?;
+            create(MARK)?;
+            let made = std::fs::create_dir("/run/netns");
+            made.map_err(|source| LabError::Refused { what: "/run/netns".to_owned(), source })?;
         }
         Ok(Self(()))
     }
+
+    /// Makes a network namespace of this name. It is one for `ip netns`, which could not make it: that wants to go
+    /// back to the network that it came from, and that may be another user's.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn add(self, name: &str) -> Result<(), LabError> {
+        let path = format!("/run/netns/{name}");
+        create(&path)?;
+        answer_to(&format!("unshare --net={path} true"), "").map(drop)
+    }
+}
+
+fn create(path: &str) -> Result<(), LabError> {
+    File::create(path).map(drop).map_err(|source| LabError::Refused { what: path.to_owned(), source })
 }
 
 /// Does something in a thread of a named namespace, and waits for it.

@@ -51,14 +51,12 @@ impl Clos {
         if !Path::new("/proc/sys").join(SEED).exists() {
             return Err(LabError::Kernel { option: SEED });
         }
-        Room::make()?;
+        let room = Room::make()?;
         let nodes = || Node::hosts().chain(Node::routers());
         let trunks = trunks();
-        let mut names = String::new();
         for node in nodes() {
-            let _ = writeln!(names, "netns add {node}");
+            room.add(&node.to_string())?;
         }
-        answer_to("ip -batch -", &names)?;
         // Links are made from inside: the network that this process is in may be another's.
         let mut links: BTreeMap<Node, String> = BTreeMap::new();
         let pairs = Node::hosts().map(|host| (host, tor_of(host)));

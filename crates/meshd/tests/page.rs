@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use ferroce_mesh::Outcomes;
 use ferroce_meshd::board::{BoardConfig, SharedBoard};
-use ferroce_meshd::page::{PageConfig, PageServer};
+use ferroce_meshd::page::{PageConfig, PageListener, PageServer};
 use ferroce_meshd::{AnalyzerCounters, Histogram};
 use page_support::simulated::Simulated;
 use page_support::{LIMIT, ask, get, send, wait_for};
@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 fn serve(address: &str, board: &SharedBoard, config: PageConfig) -> PageServer {
     let met =
         || (AnalyzerCounters { malformed: 2, windows: 9, ..AnalyzerCounters::default() }, String::new());
-    PageServer::start(address.parse().unwrap(), board.clone(), config, met).unwrap()
+    let listener = PageListener::bind(address.parse().unwrap()).unwrap();
+    PageServer::start(listener, board.clone(), config, met).unwrap()
 }
 
 /// A board with some windows of a network of four ToRs.

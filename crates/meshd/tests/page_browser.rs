@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ferroce_mesh::{FlowKey, Outcomes, RnicId, Tier, Topology};
 use ferroce_meshd::board::{BoardConfig, BoardFlow, BoardWindow, SharedBoard, Trips};
-use ferroce_meshd::page::{PageConfig, PageServer};
+use ferroce_meshd::page::{PageConfig, PageListener, PageServer};
 use ferroce_meshd::{AnalyzerCounters, Histogram};
 use ferroce_testkit::judge;
 use ferroce_verbs::time::now;
@@ -21,8 +21,10 @@ use serde_json::json;
 fn serve(address: &str, board: &SharedBoard) -> PageServer {
     let met = || (AnalyzerCounters::default(), String::new());
     // The address of one that was there a moment ago may not be free yet.
-    let start =
-        || PageServer::start(address.parse().unwrap(), board.clone(), PageConfig::default(), met).ok();
+    let start = || {
+        let listener = PageListener::bind(address.parse().unwrap()).ok()?;
+        PageServer::start(listener, board.clone(), PageConfig::default(), met).ok()
+    };
     wait_for(|| format!("the address {address}"), start)
 }
 

@@ -4,6 +4,7 @@ mod agent;
 mod analyzer;
 mod certificates;
 mod controller;
+mod demo;
 mod findings;
 mod tls;
 
@@ -32,6 +33,8 @@ pub(crate) struct Args {
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
+  ferroce mesh demo
+          All of it on this machine: a network, agents, a fault after 20 seconds, and a page.
   ferroce mesh controller
   ferroce mesh analyzer
   ferroce mesh agent --address 127.0.0.2 --tor rack1
@@ -71,6 +74,7 @@ enum Part {
     Agent(agent::Args),
     Findings(findings::Args),
     Certificates(certificates::Args),
+    Demo(demo::Args),
 }
 
 /// Where the controller is, if nothing else is said.
@@ -89,6 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Part::Agent(args) => agent::run(args),
         Part::Findings(args) => findings::run(args),
         Part::Certificates(args) => certificates::run(args),
+        Part::Demo(args) => demo::run(args),
     }
 }
 

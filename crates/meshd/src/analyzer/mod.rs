@@ -29,7 +29,8 @@ use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::InboxConfig;
 use crate::listen::Listener;
-use crate::page::{PageConfig, PageError, PageServer};
+use crate::page::{PageConfig, PageError, PageListener, PageServer};
+use crate::proto::v1::FindingsReply;
 use crate::proto::v1::analysis_server::AnalysisServer;
 use crate::service::Service;
 use crate::store::{Kept, Store, StoreConfig, StoreError};
@@ -153,11 +154,11 @@ impl Shared {
     }
 
     /// Keeps windows for people from now on, and serves them.
-    fn page(self: &Arc<Self>, address: SocketAddr) -> Result<PageServer, PageError> {
+    fn page(self: &Arc<Self>, listener: PageListener) -> Result<PageServer, PageError> {
         let board = SharedBoard::new(BoardConfig::default());
         self.assembly().board = Some(board.clone());
         let shared = Arc::clone(self);
-        PageServer::start(address, board, PageConfig::default(), move || {
+        PageServer::start(listener, board, PageConfig::default(), move || {
             let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
             (shared.assembly().counters, trouble)
         })
@@ -179,6 +180,28 @@ impl AnalyzerServer {
     /// The controller's address or the topology file is none, or the system gives no thread. That the controller is not there is no
     /// error: it is looked for until it is.
     pub fn start(listener: Listener, config: AnalyzerServerConfig) -> Result<Self, AnalyzerServerError> {
+        let page = config.page.map(PageListener::bind).transpose()?;
+        Self::begin(listener, page, config)
+    }
+
+    /// The same, with a page on this socket.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_with_page(
+        listener: Listener,
+        page: PageListener,
+        config: AnalyzerServerConfig,
+    ) -> Result<Self, AnalyzerServerError> {
+        let config = AnalyzerServerConfig { page: Some(page.address()), ..config };
+        Self::begin(listener, Some(page), config)
+    }
+
+    fn begin(
+        listener: Listener,
+        page: Option<PageListener>,
+        config: AnalyzerServerConfig,
+    ) -> Result<Self, AnalyzerServerError> {
         let credentials = listener.credentials().cloned();
         let controller = client::normal(&config.controller, credentials.as_ref());
         let controller = controller.map_err(AnalyzerServerError::Controller)?;
@@ -203,7 +226,7 @@ impl AnalyzerServer {
             kept: watch::channel(0).0,
             config,
         });
-        let page = shared.config.page.map(|place| shared.page(place)).transpose()?;
+        let page = page.map(|page| shared.page(page)).transpose()?;
         let served = Arc::clone(&shared);
         let service = Service::start("mesh analyzer", move || serve(listener, served, judge, store))?;
         Ok(Self { _service: service, page, address, shared })
@@ -225,6 +248,12 @@ impl AnalyzerServer {
     #[must_use]
     pub fn counters(&self) -> AnalyzerCounters {
         self.shared.assembly().counters
+    }
+
+    /// What is bad, and what was.
+    #[must_use]
+    pub fn findings(&self) -> FindingsReply {
+        self.shared.assembly().findings()
     }
 
     /// Why nothing can be kept in its file; empty if it can. What could not be kept is kept when there is room again.

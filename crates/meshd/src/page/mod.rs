@@ -90,6 +90,29 @@ struct Shared {
     config: PageConfig,
 }
 
+/// Where a page is to be served: a socket that listens, in the network of the thread that made it.
+#[derive(Debug)]
+pub struct PageListener(Listener);
+
+impl PageListener {
+    /// Listens on a loopback address.
+    ///
+    /// # Errors
+    /// It is none, or the system does not give it.
+    pub fn bind(address: SocketAddr) -> Result<Self, PageError> {
+        if !address.ip().to_canonical().is_loopback() {
+            return Err(PageError::NotLoopback { address });
+        }
+        Ok(Self(Listener::bind(address)?))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
 /// A page that is served until it is dropped.
 pub struct PageServer {
     _service: Service,
@@ -106,14 +129,13 @@ impl PageServer {
     /// Serves the page of this board. `met` says what the analyzer met, and why the controller is not heard.
     ///
     /// # Errors
-    /// The address is no loopback address, or the system gives no socket or no thread.
+    /// The system gives no thread.
     pub fn start(
-        address: SocketAddr,
+        PageListener(listener): PageListener,
         board: SharedBoard,
         config: PageConfig,
         met: impl Fn() -> (AnalyzerCounters, String) + Send + Sync + 'static,
     ) -> Result<Self, PageError> {
-        let listener = bind(address)?;
         let address = listener.address();
         let followers = Arc::new(Semaphore::new(config.followers.min(Semaphore::MAX_PERMITS)));
         let shared = Arc::new(Shared { board, met: Box::new(met), followers, config });
@@ -128,13 +150,6 @@ impl PageServer {
     }
 }
 
-fn bind(address: SocketAddr) -> Result<Listener, PageError> {
-    if !address.ip().to_canonical().is_loopback() {
-        return Err(PageError::NotLoopback { address });
-    }
-    Ok(Listener::bind(address)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +157,7 @@ mod tests {
     #[test]
     fn a_page_is_served_on_this_machine_only() {
         for address in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80"] {
-            let refused = bind(address.parse().unwrap()).unwrap_err();
+            let refused = PageListener::bind(address.parse().unwrap()).unwrap_err();
             assert!(refused.to_string().contains("listen on a loopback address"), "{refused}");
         }
     }
