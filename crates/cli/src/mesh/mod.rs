@@ -5,6 +5,7 @@ mod analyzer;
 mod certificates;
 mod controller;
 mod findings;
+mod outlets;
 mod tls;
 
 use std::io::{self, Write};

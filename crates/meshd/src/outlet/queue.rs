@@ -104,13 +104,19 @@ mod tests {
         (Queue::new(most, bytes, state.clone()), state)
     }
 
+    /// What was dropped, and what waits.
+    fn counts(state: &Cell) -> (u64, u64) {
+        let state = state.lock();
+        (state.dropped, state.waiting)
+    }
+
     #[test]
     fn the_oldest_gives_way_and_is_counted() {
         let (queue, state) = queue(2, 100);
-        ["a", "b", "c"].map(|text| queue.push(letter(text)));
+        ["a", "b", "c"].into_iter().for_each(|text| queue.push(letter(text)));
         let (number, first) = queue.first().unwrap();
         assert_eq!((number, &*first.body), (1, &b"b"[..]));
-        assert_eq!((state.lock().dropped, state.lock().waiting), (1, 2));
+        assert_eq!(counts(&state), (1, 2));
         // It gave way while it was on its way: the next one is not taken for it.
         queue.push(letter("d"));
         queue.done(number);
@@ -118,7 +124,7 @@ mod tests {
         queue.done(2);
         queue.done(3);
         assert!(queue.first().is_none());
-        assert_eq!((state.lock().dropped, state.lock().waiting), (2, 0));
+        assert_eq!(counts(&state), (2, 0));
     }
 
     #[test]
@@ -128,8 +134,8 @@ mod tests {
         assert!(queue.first().is_some());
         queue.push(letter("abc"));
         queue.push(letter("de"));
-        assert_eq!((state.lock().dropped, state.lock().waiting), (1, 2));
+        assert_eq!(counts(&state), (1, 2));
         queue.push(letter("f"));
-        assert_eq!((state.lock().dropped, &*queue.first().unwrap().1.body), (2, &b"de"[..]));
+        assert_eq!((counts(&state), &*queue.first().unwrap().1.body), ((2, 2), &b"de"[..]));
     }
 }

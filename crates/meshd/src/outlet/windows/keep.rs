@@ -126,7 +126,7 @@ mod tests {
             put(&format!("{PREFIX}{millis}{SUFFIX}"));
         }
         let others = ["windows-1.parquet", "windows-x234567890123.parquet", "notes.txt", "my.parquet"];
-        others.map(put);
+        others.into_iter().for_each(put);
         put("windows-open.parquet.tmp");
         let mut keeping = Keeping::open(&config).unwrap();
         assert_eq!(keeping.told(), KeptFiles { files: 2, bytes: 20, removed: 2 });
