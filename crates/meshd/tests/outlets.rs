@@ -141,8 +141,10 @@ fn all_that_leaves_an_analyzer_agrees_with_the_agents() {
     assert_eq!(told["resource"]["service.name"], "ferroce-mesh");
     let probes = told["sums"]["ferroce_mesh_probes_total"].as_object().unwrap();
     for (name, sum) in NAMES.iter().zip(sums).filter(|(name, _)| **name != "slow") {
-        let is_one = |labels: &str| serde_json::from_str::<serde_json::Value>(labels).unwrap()["outcome"] == *name;
-        let counted = probes.iter().filter(|(labels, _)| is_one(labels)).map(|(_, count)| count.as_u64().unwrap());
+        let is_one =
+            |labels: &str| serde_json::from_str::<serde_json::Value>(labels).unwrap()["outcome"] == *name;
+        let counted =
+            probes.iter().filter(|(labels, _)| is_one(labels)).map(|(_, count)| count.as_u64().unwrap());
         assert_eq!(counted.sum::<u64>(), sum, "{name} at the collector");
     }
     let trips = told["histograms"]["ferroce_mesh_round_trip_seconds"].as_object().unwrap();
@@ -151,7 +153,11 @@ fn all_that_leaves_an_analyzer_agrees_with_the_agents() {
     // DuckDB.
     let read = windows(&python, &home);
     assert_eq!(read["sums"], serde_json::json!(sums), "{read}");
-    assert_eq!((&read["doubles"], &read["wrong"], &read["hosts"]), (&0.into(), &0.into(), &0.into()), "{read}");
+    assert_eq!(
+        (&read["doubles"], &read["wrong"], &read["hosts"]),
+        (&0.into(), &0.into(), &0.into()),
+        "{read}"
+    );
     assert_eq!(read["trips"], trips, "{read}");
     assert_eq!(read["tors"], serde_json::json!([one, other]));
     assert_eq!(read["agents"].as_array().unwrap().len(), 6);
@@ -181,7 +187,8 @@ fn told_events(hook: &Receiver, url: &str) {
 /// Files of windows, with their bytes.
 fn files(directory: &Path) -> Vec<(String, u64)> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
-    let row = |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?.len()));
+    let row =
+        |entry: fs::DirEntry| Some((entry.file_name().into_string().ok()?, entry.metadata().ok()?.len()));
     let mut files: Vec<(String, u64)> = entries.filter_map(row).collect();
     files.retain(|(name, _)| name.ends_with(".parquet"));
     files.sort_unstable();
@@ -197,7 +204,8 @@ fn a_full_disk_is_ridden_out_and_the_oldest_windows_go() {
         return on_a_small_disk(&PathBuf::from(disk));
     }
     let disk = directory("disk");
-    let inside = "mount -t tmpfs -o size=256k tmpfs \"$FERROCE_TEST_SMALL_DISK\" || exit 77; exec \"$0\" \"$@\"";
+    let inside =
+        "mount -t tmpfs -o size=256k tmpfs \"$FERROCE_TEST_SMALL_DISK\" || exit 77; exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     if judge_is_root() {
         command.arg("--mount");
@@ -215,7 +223,8 @@ fn a_full_disk_is_ridden_out_and_the_oldest_windows_go() {
     if !judge::has_namespaces(output.status.code() != Some(77)) {
         return;
     }
-    let [told, errors] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let [told, errors] =
+        [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     assert!(output.status.success() && told.contains("1 passed"), "{told}\n{errors}");
 }
 
@@ -278,10 +287,8 @@ fn where_something_goes_is_looked_at_before_anything_begins() {
     let home = directory("taken");
     let file = home.join("file");
     fs::write(&file, "").unwrap();
-    let windows = |path: &Path| OutletsConfig {
-        windows: Some(WindowsConfig::new(path)),
-        ..OutletsConfig::default()
-    };
+    let windows =
+        |path: &Path| OutletsConfig { windows: Some(WindowsConfig::new(path)), ..OutletsConfig::default() };
     assert!(start(windows(&file)).contains("cannot be used for windows"));
     let listener = Listener::bind("127.0.152.20:0".parse().unwrap()).unwrap();
     let config =

@@ -166,7 +166,8 @@ struct Shared {
 
 impl Source for Shared {
     fn families(&self) -> Vec<Family> {
-        let (board, met) = (self.assembly().board.clone(), self.met());
+        let board = self.assembly().board.clone();
+        let met = self.met();
         board.map(|board| metrics::families(&board.lock(), &met)).unwrap_or_default()
     }
 
@@ -193,7 +194,8 @@ impl Shared {
     /// What is known beside what is on the board.
     fn met(&self) -> Met {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Met { counters: self.assembly().counters, trouble, outlets: self.outlets.told() }
+        let counters = self.assembly().counters;
+        Met { counters, trouble, outlets: self.outlets.told() }
     }
 
     /// Something may have been told that is new.

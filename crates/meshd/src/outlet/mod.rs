@@ -29,11 +29,11 @@ use self::push::Pusher;
 use self::queue::Queue;
 use self::state::Cell;
 pub use self::state::{KeptFiles, OutletState};
-use self::url::Target;
 pub use self::url::OutletUrlError;
+use self::url::Target;
 use self::webhook::{Delivered, Told};
-pub(crate) use self::windows::{Teller, WindowSink};
 use self::windows::Windows;
+pub(crate) use self::windows::{Teller, WindowSink};
 pub use self::windows::{WindowsConfig, WindowsError};
 use crate::backoff::BackoffConfig;
 use crate::clock;
@@ -244,7 +244,8 @@ impl Outlets {
                     let mut delivered =
                         if pusher.state.lock().name == WEBHOOK { delivered.take() } else { None };
                     let stopped = stopped.clone();
-                    let running = pusher.run(stopped, move |letter, said| settled(&mut delivered, letter, said));
+                    let running =
+                        pusher.run(stopped, move |letter, said| settled(&mut delivered, letter, said));
                     all.push(running);
                 }
                 join(all).await;

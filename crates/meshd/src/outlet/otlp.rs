@@ -110,10 +110,7 @@ fn attributes(labels: &Labels) -> Vec<KeyValue> {
 }
 
 fn attribute(key: &str, text: &str) -> KeyValue {
-    KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(Any::StringValue(text.to_owned())) }),
-    }
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(Any::StringValue(text.to_owned())) }) }
 }
 
 #[derive(Clone, PartialEq, Message)]

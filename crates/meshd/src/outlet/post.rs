@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Collected, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
@@ -91,19 +91,20 @@ async fn exchange(to: &Target, envelope: Envelope, letter: Letter, stream: TcpSt
         let response = sender.send_request(request).await?;
         let (status, after) = (response.status(), retry_after(&response));
         let body = Limited::new(response.into_body(), ANSWER).collect().await;
-        Ok((status, after, body.map(|body| body.to_bytes()).unwrap_or_default()))
+        Ok((status, after, body.map(Collected::to_bytes).unwrap_or_default()))
     };
-    let talk = async {
-        tokio::select! {
-            biased;
-            said = talk => said,
-            // A connection that ends has nothing more to say.
-            ended = connection => Err(ended.err()),
-        }
+    let carry = async {
+        // It may end before all that came was looked at; what it ended with, the talk hears, too.
+        let _ = connection.await;
+        std::future::pending().await
     };
-    match talk.await {
+    let said: Result<_, hyper::Error> = tokio::select! {
+        said = talk => said,
+        never = carry => never,
+    };
+    match said {
         Ok((status, after, said)) => judge(to, status, after, said),
-        Err(_) => away(format!("the connection to {to} broke")),
+        Err(error) => broken(error),
     }
 }
 

@@ -121,12 +121,14 @@ mod tests {
 
     #[test]
     fn times_are_buckets_that_add_up_a_sum_and_a_count() {
-        let mut spread = Spread { labels: vec![("tor", Arc::from("t1"))], counts: [0; 17], sum: 1_500_000_000 };
+        let mut spread =
+            Spread { labels: vec![("tor", Arc::from("t1"))], counts: [0; 17], sum: 1_500_000_000 };
         (spread.counts[0], spread.counts[16]) = (2, 1);
         let values = Values::Histogram(vec![spread]);
         let families = [Family { name: "trip_seconds", help: "Trips", values }];
         let series = decode(&encode(&families, "i", 1)).timeseries;
-        let value = |number: usize| (series[number].labels[0].value.as_str(), series[number].samples[0].value);
+        let value =
+            |number: usize| (series[number].labels[0].value.as_str(), series[number].samples[0].value);
         assert_eq!(series.len(), 19);
         assert_eq!(value(0), ("trip_seconds_bucket", 2.0));
         assert_eq!(value(16), ("trip_seconds_bucket", 3.0));

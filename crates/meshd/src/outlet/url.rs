@@ -107,7 +107,8 @@ fn host_and_port(authority: &str, usual: u16) -> Option<(&str, u16)> {
         None => (authority, usual),
     };
     let is_bracketed = host.starts_with('[') && host.ends_with(']');
-    (!host.is_empty() && port != 0 && (is_bracketed || !host.contains(['[', ']', ':']))).then_some((host, port))
+    (!host.is_empty() && port != 0 && (is_bracketed || !host.contains(['[', ']', ':'])))
+        .then_some((host, port))
 }
 
 #[cfg(test)]
@@ -156,7 +157,8 @@ mod tests {
         for url in ["https://127.0.0.1:1", "ftp://127.0.0.1"] {
             assert!(matches!(read(url), Err(OutletUrlError::Scheme { .. })), "{url}");
         }
-        for url in ["http://10.0.0.1:1", "http://prometheus.example/x", "http://0.0.0.0:1", "http://[::2]:1"] {
+        for url in ["http://10.0.0.1:1", "http://prometheus.example/x", "http://0.0.0.0:1", "http://[::2]:1"]
+        {
             assert!(matches!(read(url), Err(OutletUrlError::NotLoopback { .. })), "{url}");
         }
     }

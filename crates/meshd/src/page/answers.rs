@@ -56,7 +56,8 @@ pub(super) fn state(board: &Board, met: &Met) -> Value {
 }
 
 fn outlet(state: &OutletState) -> Value {
-    let OutletState { name, to, waiting, sent, refused, dropped, failures, last_success, trouble, kept } = state;
+    let OutletState { name, to, waiting, sent, refused, dropped, failures, last_success, trouble, kept } =
+        state;
     json!({
         "name": name, "to": to, "waiting": waiting, "sent": sent, "refused": refused, "dropped": dropped,
         "failures": failures, "trouble": trouble,

@@ -29,7 +29,9 @@ impl Receiver {
                     seen.len()
                 };
                 let _ = match number {
-                    1 => stream.write_all(b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n"),
+                    1 => {
+                        stream.write_all(b"HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n")
+                    }
                     2 => Ok(()),
                     _ => stream.write_all(b"HTTP/1.1 204 Taken\r\n\r\n"),
                 };

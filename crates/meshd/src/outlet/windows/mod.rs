@@ -234,7 +234,8 @@ impl Writer {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "the disk is full".to_owned(),
             _ => error.to_string(),
         };
-        self.state.failed(format!("no windows can be written to {}: {why}", self.keeping.directory().display()));
+        self.state
+            .failed(format!("no windows can be written to {}: {why}", self.keeping.directory().display()));
         self.state.lock().dropped += rows;
     }
 }

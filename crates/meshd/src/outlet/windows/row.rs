@@ -46,8 +46,7 @@ pub(super) fn rows<'a>(teller: &'a Teller<'_>, window: &'a WindowReport) -> impl
             let time = round_trips.percentile(part)?;
             Some(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
         };
-        let of_bucket =
-            |(bucket, count): (u32, u32)| histogram::end(bucket).saturating_mul(u64::from(count));
+        let of_bucket = |(bucket, count): (u32, u32)| histogram::end(bucket).saturating_mul(u64::from(count));
         Row {
             start: window.start,
             end: window.end,
