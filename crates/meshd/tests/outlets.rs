@@ -159,6 +159,9 @@ fn all_that_leaves_an_analyzer_agrees_with_the_agents() {
         "{read}"
     );
     assert_eq!(read["trips"], trips, "{read}");
+    let ended = state["windows"].as_array().unwrap().last().unwrap()[2].as_u64().unwrap();
+    let newest = read["newest_us"].as_u64().unwrap() / 1000;
+    assert!(newest.abs_diff(ended) < 60_000, "{newest} ms, {ended} ms: {read}");
     assert_eq!(read["tors"], serde_json::json!([one, other]));
     assert_eq!(read["agents"].as_array().unwrap().len(), 6);
     assert!(files(&home).len() > 5, "a file for each window: {:?}", files(&home));

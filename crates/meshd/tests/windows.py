@@ -11,7 +11,7 @@ windows = f"read_parquet('{files}')"
 
 
 def one(query):
-    return duckdb.sql(query).fetchone()
+    return duckdb.sql(query).fetchall()[0]
 
 
 told = {

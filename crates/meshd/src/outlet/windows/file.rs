@@ -21,8 +21,8 @@ use crate::outlet::disk;
 /// The columns. Of ToRs and round trips that are not known, nothing is said.
 const SCHEMA: &str = "
     message window {
-        required int64 window_start (timestamp(nanos, true));
-        required int64 window_end (timestamp(nanos, true));
+        required int64 window_start (timestamp(micros, true));
+        required int64 window_end (timestamp(micros, true));
         required binary agent (string);
         required binary host (string);
         required binary source (string);
@@ -122,8 +122,8 @@ fn columns(group: &mut Group<'_>, rows: &[Row]) -> Result<(), ParquetError> {
     let small = |get: fn(&Row) -> u32| rows.iter().map(get).map(u32::cast_signed).collect::<Vec<_>>();
     let maybe = |get: fn(&Row) -> Option<u64>| rows.iter().map(move |row| get(row).map(u64::cast_signed));
     let tor = |get: fn(&Row) -> &Option<Arc<str>>| rows.iter().map(move |row| get(row).as_deref().map(bytes));
-    put::<Int64Type>(group, &whole(|row| row.start), None)?;
-    put::<Int64Type>(group, &whole(|row| row.end), None)?;
+    put::<Int64Type>(group, &whole(|row| row.start / 1000), None)?;
+    put::<Int64Type>(group, &whole(|row| row.end / 1000), None)?;
     put::<ByteArrayType>(group, &rows.iter().map(|row| bytes(&row.agent)).collect::<Vec<_>>(), None)?;
     put::<ByteArrayType>(group, &rows.iter().map(|row| bytes(&row.host)).collect::<Vec<_>>(), None)?;
     put::<ByteArrayType>(group, &rows.iter().map(|row| address(row.from)).collect::<Vec<_>>(), None)?;
