@@ -247,22 +247,25 @@ mod tests {
     #[test]
     fn what_opens_changes_and_closes_is_told_once() {
         let mut told = Told::default();
-        let mut news = |open: &[v1::Finding], over: &[v1::Finding]| {
-            events(&told.news(&reply(open.to_vec(), over.to_vec()), "http://127.0.0.1:1"))
+        let mut news = |open: Option<&v1::Finding>, over: Option<&v1::Finding>| {
+            let [open, over] = [open, over].map(|one| one.cloned().into_iter().collect());
+            events(&told.news(&reply(open, over), "http://127.0.0.1:1"))
         };
         let minor = finding(7, "minor", &["host a"]);
-        assert_eq!(news(&[minor.clone()], &[]), said("opened", 7));
+        assert_eq!(news(Some(&minor), None), said("opened", 7));
         let more = v1::Finding { crossings: 9.0, ..minor.clone() };
-        assert_eq!(news(&[more], &[]), [], "numbers alone are no news");
+        assert_eq!(news(Some(&more), None), [], "numbers alone are no news");
         let worse = finding(7, "critical", &["host a"]);
-        assert_eq!(news(&[worse.clone()], &[]), said("changed", 7));
-        assert_eq!(news(&[minor], &[]), [], "that it is better again is no news until it is over");
-        assert_eq!(news(&[worse], &[]), []);
+        assert_eq!(news(Some(&worse), None), said("changed", 7));
+        assert_eq!(news(Some(&minor), None), [], "that it is better again is no news until it is over");
+        assert_eq!(news(Some(&worse), None), []);
         let other = finding(7, "critical", &["host a", "host b"]);
-        assert_eq!(news(&[other.clone()], &[]), said("changed", 7));
+        assert_eq!(news(Some(&other), None), said("changed", 7));
+        let same = finding(7, "critical", &["host b", "host a"]);
+        assert_eq!(news(Some(&same), None), [], "suspects have no order");
         let over = v1::Finding { over_unix_ns: 5_000_000, ..other };
-        assert_eq!(news(&[], &[over]), said("closed", 7));
-        assert_eq!(news(&[], &[]), []);
+        assert_eq!(news(None, Some(&over)), said("closed", 7));
+        assert_eq!(news(None, Some(&over)), []);
     }
 
     #[test]
