@@ -77,7 +77,9 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         say(&format!("the page: http://{page}/"))?;
     }
     tell(|| match (analyzer.trouble(), analyzer.store_trouble()) {
-        (trouble, store) if trouble.is_empty() && store.is_empty() => "the controller is heard".to_owned(),
+        (trouble, store) if trouble.is_empty() && store.is_empty() => {
+            format!("the controller is heard{}", outlets::troubles(&analyzer.outlets()))
+        }
         (trouble, store) if store.is_empty() => format!("{trouble}; it is tried again"),
         (_, store) => format!("{store}; agents keep what they have, and it is tried again"),
     })?;

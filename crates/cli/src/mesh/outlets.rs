@@ -54,6 +54,12 @@ impl OutletArgs {
     }
 }
 
+/// Why something does not leave now, behind something else that is told.
+pub(super) fn troubles(states: &[OutletState]) -> String {
+    let told = states.iter().filter(|state| !state.trouble.is_empty());
+    told.map(|state| format!("; {}: {}", state.name, state.trouble)).collect()
+}
+
 /// Prints what left.
 pub(super) fn print(states: &[OutletState]) -> anyhow::Result<()> {
     for OutletState { name, to, sent, refused, dropped, trouble, .. } in states {
