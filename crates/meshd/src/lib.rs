@@ -7,6 +7,7 @@
 //!   public rebuild of R-Pingmesh, so that agents of that make find what to probe here.
 //! - [`Agent`]: answers probes, probes what it is told to, and reports windows.
 //! - [`AnalyzerServer`]: takes the windows of all agents, and says what is bad.
+//! - [`outlet`]: what leaves the analyzer: series, raw windows and findings.
 //! - [`ledger`]: how a window is counted once and only once, whatever breaks in between.
 //! - [`tls`]: certificates. Without them the services listen on loopback addresses only.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod histogram;
 pub mod ledger;
 mod listen;
 pub mod metrics;
+pub mod outlet;
 pub mod page;
 pub mod proto;
 mod service;

@@ -34,13 +34,18 @@ impl Service {
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Ends it, and waits for its end.
-    pub(crate) fn stop(&mut self) {
-        drop(self.stop.take());
+    /// Waits until the future has ended by itself.
+    pub(crate) fn finish(&mut self) {
         if let Some(thread) = self.thread.take() {
             // A panic in there was printed by the thread itself.
             let _ = thread.join();
         }
+    }
+
+    /// Ends it, and waits for its end.
+    pub(crate) fn stop(&mut self) {
+        drop(self.stop.take());
+        self.finish();
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, StoreConfig};
 
+use super::outlets::{self, OutletArgs};
 use super::tls::TlsArgs;
 use super::{AFTER_LONG_HELP, ANALYZER, CONTROLLER, listen, print_counters, say, tell};
 use crate::interrupt;
@@ -46,6 +47,9 @@ pub(super) struct Args {
     url: Option<String>,
 
     #[command(flatten)]
+    outlets: OutletArgs,
+
+    #[command(flatten)]
     tls: TlsArgs,
 }
 
@@ -59,6 +63,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         topology,
         store,
         page: args.page,
+        outlets: args.outlets.config(),
         url: args.url.clone(),
         ..AnalyzerServerConfig::new(&args.controller)
     };
@@ -72,10 +77,13 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         say(&format!("the page: http://{page}/"))?;
     }
     tell(|| match (analyzer.trouble(), analyzer.store_trouble()) {
-        (trouble, store) if trouble.is_empty() && store.is_empty() => "the controller is heard".to_owned(),
+        (trouble, store) if trouble.is_empty() && store.is_empty() => {
+            format!("the controller is heard{}", outlets::troubles(&analyzer.outlets()))
+        }
         (trouble, store) if store.is_empty() => format!("{trouble}; it is tried again"),
         (_, store) => format!("{store}; agents keep what they have, and it is tried again"),
     })?;
+    outlets::print(&analyzer.outlets())?;
     print_counters(analyzer.counters().iter())
 }
 

@@ -6,6 +6,7 @@ mod certificates;
 mod controller;
 mod demo;
 mod findings;
+mod outlets;
 mod tls;
 
 use std::io::{self, Write};

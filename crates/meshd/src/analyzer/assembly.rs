@@ -15,6 +15,7 @@ use crate::board::SharedBoard;
 use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::{Inbox, Mark, Taken};
+use crate::outlet::{Teller, WindowSink};
 use crate::proto::v1;
 use crate::store::{AgentRow, Kept, News};
 use crate::trace::TraceReport;
@@ -61,6 +62,8 @@ pub(super) struct Assembly {
     next: u64,
     /// What people look at, if they do.
     pub(super) board: Option<SharedBoard>,
+    /// What takes windows as they are told, if something does.
+    pub(super) raw: Option<WindowSink>,
     /// Agents and findings of which something is new since it was kept last.
     unkept: Unkept,
     /// How often something became new.
@@ -104,6 +107,7 @@ impl Assembly {
             over: VecDeque::new(),
             next: 0,
             board: None,
+            raw: None,
             unkept: Unkept::default(),
             generation: 0,
             counters: AnalyzerCounters::default(),
@@ -161,6 +165,11 @@ impl Assembly {
             // What became of it meanwhile is newer.
             self.unkept.findings.entry(finding.id).or_insert(finding);
         }
+    }
+
+    /// When the newest slot ended that is told.
+    pub(super) const fn through(&self) -> u64 {
+        self.through
     }
 
     /// How often to let time pass.
@@ -281,6 +290,7 @@ impl Assembly {
             }
         }
         self.count(agent, window);
+        self.hand_out(agent, window);
         for trace in &window.traces {
             self.trace(agent, trace);
         }
@@ -326,6 +336,17 @@ impl Assembly {
             let (from, to) = (from.map(tor), self.members.get(&flow.to).map(tor));
             board.flow(from.as_deref(), to.as_deref(), &flow.outcomes, &flow.round_trips);
         }
+    }
+
+    /// Raw windows are those that count in sums.
+    fn hand_out(&self, agent: &str, window: &WindowReport) {
+        let Some(raw) = &self.raw else { return };
+        let tor = |address: IpAddr, is_theirs: bool| {
+            let member = self.members.get(&address)?;
+            (!is_theirs || member.agent == agent).then(|| Arc::clone(&member.tor))
+        };
+        let host = self.hosts.get(agent).map_or("", String::as_str);
+        raw.take(&Teller { agent, host, tor: &tor }, window);
     }
 
     /// An agent has traced a path of its own packets.

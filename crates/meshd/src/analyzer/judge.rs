@@ -99,7 +99,7 @@ impl Judge {
         let Some(analyzer) = &mut self.analyzer else { return judged };
         let Verdict { number, open, over, .. } = analyzer.window(&window);
         self.next = number + 1;
-        if self.config.page.is_some() {
+        if self.config.has_board() {
             judged.board = self.board(due, &window, &open, &over);
         }
         self.open = open.iter().map(|finding| self.told(finding, 0)).collect();

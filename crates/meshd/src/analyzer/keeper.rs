@@ -31,11 +31,13 @@ pub(super) async fn keep(shared: &Shared, mut store: Store) {
                 shared.assembly().kept(&news, generation);
                 shared.kept.send_replace(generation);
                 shared.set_store_trouble(String::new());
+                shared.ring();
             }
             Err(error) => {
                 let source = error.source().map(|source| format!(": {source}")).unwrap_or_default();
                 shared.set_store_trouble(format!("{error}{source}"));
                 shared.assembly().not_kept(news);
+                shared.ring();
                 shared.news.notify_one();
                 tokio::time::sleep(AGAIN).await;
             }

@@ -29,8 +29,10 @@ use crate::clock;
 use crate::counters::AnalyzerCounters;
 use crate::ledger::InboxConfig;
 use crate::listen::Listener;
+use crate::metrics::{self, Family, Met};
+use crate::outlet::{OutletError, OutletState, OutletStates, Outlets, OutletsConfig, Plan, Source};
 use crate::page::{PageConfig, PageError, PageListener, PageServer};
-use crate::proto::v1::FindingsReply;
+use crate::proto::v1;
 use crate::proto::v1::analysis_server::AnalysisServer;
 use crate::service::Service;
 use crate::store::{Kept, Store, StoreConfig, StoreError};
@@ -67,6 +69,8 @@ pub struct AnalyzerServerConfig {
     pub page: Option<SocketAddr>,
     /// Where findings and what came from agents are kept; in memory only, if there is none.
     pub store: Option<StoreConfig>,
+    /// What leaves the analyzer, and where to.
+    pub outlets: OutletsConfig,
 }
 
 impl AnalyzerServerConfig {
@@ -88,7 +92,13 @@ impl AnalyzerServerConfig {
             topology: None,
             page: None,
             store: None,
+            outlets: OutletsConfig::default(),
         }
+    }
+
+    /// Whether windows are put together for people, or for their sums.
+    const fn has_board(&self) -> bool {
+        self.page.is_some() || self.outlets.has_series()
     }
 }
 
@@ -111,6 +121,9 @@ pub enum AnalyzerServerError {
     /// What was kept cannot be read, or nothing can be kept.
     #[error("the file of the analyzer cannot be used")]
     Store(#[from] StoreError),
+    /// Something cannot leave the analyzer as is wished.
+    #[error("what is to leave the analyzer cannot")]
+    Outlet(#[from] OutletError),
     /// The system gives no thread.
     #[error("cannot start the thread of the analyzer")]
     Thread(#[from] io::Error),
@@ -120,6 +133,8 @@ pub enum AnalyzerServerError {
 #[derive(Debug)]
 pub struct AnalyzerServer {
     _service: Service,
+    /// It ends after the service, so that all that was judged leaves.
+    _outlets: Option<Outlets>,
     page: Option<PageServer>,
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -144,6 +159,21 @@ struct Shared {
     news: Notify,
     /// What was new up to this generation is kept.
     kept: watch::Sender<u64>,
+    /// When the newest window ended that is told.
+    told: watch::Sender<u64>,
+    outlets: OutletStates,
+}
+
+impl Source for Shared {
+    fn families(&self) -> Vec<Family> {
+        let board = self.assembly().board.clone();
+        let met = self.met();
+        board.map(|board| metrics::families(&board.lock(), &met)).unwrap_or_default()
+    }
+
+    fn findings(&self) -> v1::FindingsReply {
+        self.assembly().findings()
+    }
 }
 
 impl Shared {
@@ -153,15 +183,25 @@ impl Shared {
         assembly
     }
 
-    /// Keeps windows for people from now on, and serves them.
+    /// Serves what is kept for people.
     fn page(self: &Arc<Self>, listener: PageListener) -> Result<PageServer, PageError> {
         let board = SharedBoard::new(BoardConfig::default());
         self.assembly().board = Some(board.clone());
         let shared = Arc::clone(self);
-        PageServer::start(listener, board, PageConfig::default(), move || {
-            let trouble = shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            (shared.assembly().counters, trouble)
-        })
+        PageServer::start(listener, board, PageConfig::default(), move || shared.met())
+    }
+
+    /// What is known beside what is on the board.
+    fn met(&self) -> Met {
+        let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let counters = self.assembly().counters;
+        Met { counters, trouble, outlets: self.outlets.told() }
+    }
+
+    /// Something may have been told that is new.
+    fn ring(&self) {
+        let through = self.assembly().through();
+        self.told.send_if_modified(|told| std::mem::replace(told, through) != through);
     }
 
     fn set_store_trouble(&self, trouble: String) {
@@ -212,8 +252,17 @@ impl AnalyzerServer {
         let opened = config.store.as_ref().map(Store::open).transpose()?;
         let (store, kept) = opened.map_or((None, Kept::default()), |(store, kept)| (Some(store), kept));
         let judge = Judge::new(&config, &kept)?;
+        let path = config.store.as_ref().map(|store| store.path.as_path());
+        let plan = Plan::read(&config.outlets, path, &kept.open)?;
+        let has_outlets = !plan.is_empty();
         let mut assembly = Assembly::new(&config);
         assembly.restore(&kept);
+        assembly.raw = plan.sink();
+        if config.outlets.has_series() && config.page.is_none() {
+            // Sums are needed, and nothing to look at.
+            let config = BoardConfig { windows: 1, whole: 1, flows: 0, traces: 0, ..BoardConfig::default() };
+            assembly.board = Some(SharedBoard::new(config));
+        }
         let shared = Arc::new(Shared {
             url,
             credentials,
@@ -224,12 +273,17 @@ impl AnalyzerServer {
             store_trouble: Mutex::default(),
             news: Notify::new(),
             kept: watch::channel(0).0,
+            told: watch::channel(0).0,
+            outlets: plan.states(),
             config,
         });
         let page = page.map(|page| shared.page(page)).transpose()?;
+        let source: Arc<dyn Source> = Arc::clone(&shared) as _;
+        let begin = || Outlets::start(plan, source, shared.told.subscribe(), &shared.url);
+        let outlets = has_outlets.then(begin).transpose()?;
         let served = Arc::clone(&shared);
         let service = Service::start("mesh analyzer", move || serve(listener, served, judge, store))?;
-        Ok(Self { _service: service, page, address, shared })
+        Ok(Self { _service: service, _outlets: outlets, page, address, shared })
     }
 
     /// Where the page is served.
@@ -252,7 +306,7 @@ impl AnalyzerServer {
 
     /// What is bad, and what was.
     #[must_use]
-    pub fn findings(&self) -> FindingsReply {
+    pub fn findings(&self) -> v1::FindingsReply {
         self.shared.assembly().findings()
     }
 
@@ -260,6 +314,12 @@ impl AnalyzerServer {
     #[must_use]
     pub fn store_trouble(&self) -> String {
         self.shared.store_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How it is with all that leaves it.
+    #[must_use]
+    pub fn outlets(&self) -> Vec<OutletState> {
+        self.shared.outlets.told()
     }
 
     /// Why the controller is not heard; empty if it is.
@@ -317,6 +377,7 @@ async fn look(shared: &Shared, mut judge: Judge) {
             };
             judge = back;
             shared.assembly().judged(judged);
+            shared.ring();
             shared.news.notify_one();
         }
     }

@@ -10,7 +10,8 @@ use super::refusals;
 use crate::board::{
     Board, BoardFinding, BoardHost, BoardSuspect, Cell, Counts, Depth, Kept, KeptFlow, KeptTrace,
 };
-use crate::counters::AnalyzerCounters;
+use crate::metrics::Met;
+use crate::outlet::{KeptFiles, OutletState};
 use crate::window::named;
 
 /// Flows of a pair that are told at most, those with the most trouble first.
@@ -21,7 +22,7 @@ const fn millis(nanos: u64) -> u64 {
 }
 
 /// Which windows there are, sums since the start, and what was refused.
-pub(super) fn state(board: &Board, met: &AnalyzerCounters, trouble: &str) -> Value {
+pub(super) fn state(board: &Board, met: &Met) -> Value {
     let row = |kept: &Kept| {
         let record = &kept.record;
         let (probes, lost) = record.matrix.sums();
@@ -33,7 +34,7 @@ pub(super) fn state(board: &Board, met: &AnalyzerCounters, trouble: &str) -> Val
         let counts = totals.findings_by_kind();
         Map::from_iter(counts.map(|(kind, opened, over)| (kind.name().to_owned(), json!(of(opened, over)))))
     };
-    let counters = Map::from_iter(met.iter().map(|(name, count)| (name.to_owned(), json!(count))));
+    let counters = Map::from_iter(met.counters.iter().map(|(name, count)| (name.to_owned(), json!(count))));
     let sum = totals.all();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -48,8 +49,22 @@ pub(super) fn state(board: &Board, met: &AnalyzerCounters, trouble: &str) -> Val
         "totals": { "probes": probes(&sum), "outcomes": outcomes(&sum) },
         "findings": { "opened": kinds(|opened, _| opened), "over": kinds(|_, over| over) },
         "counters": counters,
-        "refused": refusals::told(met),
-        "trouble": trouble,
+        "refused": refusals::told(&met.counters),
+        "trouble": met.trouble,
+        "outlets": met.outlets.iter().map(outlet).collect::<Vec<_>>(),
+    })
+}
+
+fn outlet(state: &OutletState) -> Value {
+    let OutletState { name, to, waiting, sent, refused, dropped, failures, last_success, trouble, kept } =
+        state;
+    json!({
+        "name": name, "to": to, "waiting": waiting, "sent": sent, "refused": refused, "dropped": dropped,
+        "failures": failures, "trouble": trouble,
+        "last_success_ms": (*last_success > 0).then_some(millis(*last_success)),
+        "kept": kept.map(|KeptFiles { files, bytes, removed }| {
+            json!({ "files": files, "bytes": bytes, "removed": removed })
+        }),
     })
 }
 

@@ -21,8 +21,8 @@ use thiserror::Error;
 use tokio::sync::Semaphore;
 
 use crate::board::SharedBoard;
-use crate::counters::AnalyzerCounters;
 use crate::listen::{Listener, MeshListenError};
+use crate::metrics;
 use crate::service::Service;
 
 /// How much a page allows.
@@ -79,8 +79,8 @@ pub enum PageError {
     Thread(#[from] io::Error),
 }
 
-/// What the analyzer met, and why the controller is not heard.
-pub(crate) type Met = dyn Fn() -> (AnalyzerCounters, String) + Send + Sync;
+/// What the analyzer knows of itself.
+pub(crate) type Met = dyn Fn() -> metrics::Met + Send + Sync;
 
 /// What all connections share.
 struct Shared {
@@ -126,19 +126,19 @@ impl fmt::Debug for PageServer {
 }
 
 impl PageServer {
-    /// Serves the page of this board. `met` says what the analyzer met, and why the controller is not heard.
+    /// Serves the page of this board. `met` says what the analyzer knows of itself.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(
+    pub fn start<M: Into<metrics::Met>>(
         PageListener(listener): PageListener,
         board: SharedBoard,
         config: PageConfig,
-        met: impl Fn() -> (AnalyzerCounters, String) + Send + Sync + 'static,
+        met: impl Fn() -> M + Send + Sync + 'static,
     ) -> Result<Self, PageError> {
         let address = listener.address();
         let followers = Arc::new(Semaphore::new(config.followers.min(Semaphore::MAX_PERMITS)));
-        let shared = Arc::new(Shared { board, met: Box::new(met), followers, config });
+        let shared = Arc::new(Shared { board, met: Box::new(move || met().into()), followers, config });
         let service = Service::start("mesh page", move || connection::serve(listener, shared))?;
         Ok(Self { _service: service, address })
     }

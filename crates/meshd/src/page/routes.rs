@@ -42,8 +42,8 @@ fn json(text: String) -> Response {
 }
 
 async fn state(State(shared): Page) -> Response {
-    let (met, trouble) = (shared.met)();
-    json(answers::state(&shared.board.lock(), &met, &trouble).to_string())
+    let met = (shared.met)();
+    json(answers::state(&shared.board.lock(), &met).to_string())
 }
 
 async fn window(State(shared): Page, number: Result<Path<String>, PathRejection>) -> Response {
@@ -149,8 +149,9 @@ async fn findings(State(shared): Page) -> Response {
 }
 
 async fn scrape(State(shared): Page) -> Response {
-    let (met, trouble) = (shared.met)();
-    let text = metrics::text(&shared.board.lock(), &met, trouble.is_empty());
+    let met = (shared.met)();
+    let families = metrics::families(&shared.board.lock(), &met);
+    let text = metrics::text(&families);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response()
 }
 

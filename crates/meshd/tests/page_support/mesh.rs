@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use ferroce_mesh::controller::{PinglistConfig, RegistryConfig};
+use ferroce_meshd::outlet::OutletsConfig;
 use ferroce_meshd::{
     Agent, AgentConfig, AgentRnic, AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Controller,
     ControllerConfig, Listener,
@@ -22,6 +23,11 @@ pub struct Mesh {
 impl Mesh {
     /// Agents below these ToRs, with addresses from this one on; the one that is bad answers few probes.
     pub fn start(first: [u8; 4], tors: &[&str], bad: usize) -> Self {
+        Self::with(first, tors, bad, OutletsConfig::default())
+    }
+
+    /// The same, and what leaves the analyzer.
+    pub fn with(first: [u8; 4], tors: &[&str], bad: usize, outlets: OutletsConfig) -> Self {
         let config = ControllerConfig {
             registry: RegistryConfig { lease: Duration::from_secs(2), ..RegistryConfig::default() },
             pinglist: PinglistConfig {
@@ -40,6 +46,7 @@ impl Mesh {
             backoff: BACKOFF,
             grace: Duration::from_secs(2),
             page: Some((here(1), 0).into()),
+            outlets,
             ..AnalyzerServerConfig::new(&controller.address().to_string())
         };
         let analyzer = AnalyzerServer::start(Listener::bind((here(1), 0).into()).unwrap(), config).unwrap();

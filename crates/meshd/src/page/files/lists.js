@@ -118,9 +118,26 @@ export function refused(state) {
     count(number),
     why,
   ]);
-  by("refused").replaceChildren(
+  const inside = [
     rows.length
       ? table([["what"], ["how many", "number"], ["why"]], rows, "What was not taken")
       : el("p", { class: "quiet" }, "Everything that came was taken."),
-  );
+  ];
+  if (state.outlets.length) inside.push(el("h3", {}, "What leaves"), outlets(state.outlets));
+  by("refused").replaceChildren(...inside);
+}
+
+function outlets(all) {
+  const said = (outlet) =>
+    [
+      outlet.trouble || (outlet.last_success_ms ? `last at ${time(outlet.last_success_ms)}` : "nothing yet"),
+      outlet.waiting ? `${count(outlet.waiting)} wait` : null,
+      outlet.refused ? `${count(outlet.refused)} refused` : null,
+      outlet.dropped ? `${count(outlet.dropped)} dropped` : null,
+      outlet.kept ? `${count(outlet.kept.files)} files` : null,
+    ]
+      .filter(Boolean)
+      .join("; ");
+  const row = (outlet) => [outlet.name.replaceAll("_", " "), count(outlet.sent), said(outlet)];
+  return table([["to"], ["sent", "number"], ["how it is"]], all.map(row), "What leaves the analyzer");
 }
