@@ -1,19 +1,25 @@
 //! What a board has counted, in the text that Prometheus reads.
 //!
-//! Labels are ToRs, outcomes, kinds and severities: never tuples or RNICs. There are no more than
+//! Labels are ToRs, services, outcomes, kinds and severities: never tuples or RNICs. There are no more than
 //! [`SERIES`] series, whatever agents call their ToRs.
 
 use std::fmt::{Display, Write};
 
-use ferroce_mesh::{Outcomes, Severity};
+use ferroce_mesh::{Outcomes, Priority, Severity};
 
-use crate::board::{Board, Kind, POWERS, RoundTrips};
+use crate::board::{Board, BoardService, Kind, POWERS, RoundTrips, priority_name};
 use crate::counters::AnalyzerCounters;
 use crate::window::named;
 
 /// Series at most: for each of 1,024 ToRs, those beyond, and those that are not known: seven outcomes, slow
-/// ones, and 19 of round trips; and 60 more.
-pub const SERIES: usize = 1026 * (7 + 1 + POWERS.len() + 3) + 60;
+/// ones, and 19 of round trips; for each of 64 services and those beyond five; and 70 more.
+pub const SERIES: usize = 1026 * (7 + 1 + POWERS.len() + 3) + 5 * (SERVICES + 1) + 70;
+
+/// Services with series of their own: those in trouble first, then those with the most queue pairs.
+const SERVICES: usize = 64;
+
+/// The name of all services beyond; no other has signs of this kind and this name.
+const OTHERS: &str = "(others)";
 
 const SEVERITIES: [(Severity, &str); 3] =
     [(Severity::Minor, "minor"), (Severity::Major, "major"), (Severity::Critical, "critical")];
@@ -25,6 +31,7 @@ pub fn text(board: &Board, met: &AnalyzerCounters, hears_controller: bool) -> St
     probes(&mut text, board);
     round_trips(&mut text, board);
     findings(&mut text, board);
+    services(&mut text, board);
     windows(&mut text, board);
     text.head("ferroce_mesh_analyzer_events_total", "counter", "What the analyzer met, by what it was");
     for (name, count) in met.iter() {
@@ -104,6 +111,47 @@ fn findings(text: &mut Text, board: &Board) {
     text.head(name, "counter", "Findings that are over, by what was bad");
     for (kind, _, over) in board.totals().findings_by_kind() {
         text.sample(name, &[("kind", kind.name())], over);
+    }
+}
+
+/// What is bad by what it means for services, and what these do; in the newest windows.
+fn services(text: &mut Text, board: &Board) {
+    let newest = board.newest().map(|kept| &kept.record);
+    let open = newest.map(|record| record.open.as_slice()).unwrap_or_default();
+    let name = "ferroce_mesh_findings_open_by_priority";
+    text.head(name, "gauge", "What is bad now, by how bad it is for services");
+    for priority in [Priority::P0, Priority::P1, Priority::P2] {
+        let is_one = |finding: &&crate::board::BoardFinding| {
+            finding.impact.as_ref().is_some_and(|impact| impact.priority == priority)
+        };
+        text.sample(name, &[("priority", priority_name(priority))], open.iter().filter(is_one).count());
+    }
+    let name = "ferroce_mesh_services";
+    text.head(name, "gauge", "Services with queue pairs between RNICs of the mesh");
+    let all = newest.map(|record| record.services.as_slice()).unwrap_or_default();
+    text.sample(name, &[], all.len() as u64 + u64::from(newest.map_or(0, |record| record.services_left_out)));
+    // A service may be called as those beyond are: then it is one of them.
+    let (own, others): (Vec<_>, Vec<_>) =
+        all.iter().enumerate().partition(|(place, one)| *place < SERVICES && one.service != OTHERS);
+    type Of = fn(&BoardService) -> u64;
+    let gauges: [(&str, &str, Of); 4] = [
+        ("flows", "Queue pairs of a service between RNICs of the mesh", |one| one.flows.into()),
+        ("flows_crossing", "Of these, those that cross what is bad", |one| one.crossing.into()),
+        ("packets", "Packets of a service in the newest three windows", |one| one.sent),
+        ("packets_again", "Packets sent again, and answers that did not come, in these windows", |one| {
+            one.again
+        }),
+    ];
+    for (what, help, of) in gauges {
+        let name = format!("ferroce_mesh_service_{what}");
+        text.head(&name, "gauge", help);
+        for (_, one) in &own {
+            text.sample(&name, &[("service", &one.service)], of(one));
+        }
+        if !others.is_empty() {
+            let sum = others.iter().fold(0, |sum: u64, (_, one)| sum.saturating_add(of(one)));
+            text.sample(&name, &[("service", OTHERS)], sum);
+        }
     }
 }
 
