@@ -103,14 +103,18 @@ fn say_ready(args: &Responder, qpn: u32) -> io::Result<()> {
     out.flush()
 }
 
-/// The device that has this address.
+/// The device that has this address: on the loopback interface, one of this address alone; elsewhere one of all
+/// addresses of the interface, as other programs open it. If some program has it otherwise, as that has it.
 pub(crate) fn open(address: IpAddr) -> anyhow::Result<Context> {
-    let device = if address.is_loopback() {
-        addresses::LOOPBACK.to_owned()
+    let alone = |device: &str| Context::builder(device).address(address).open();
+    let opened = if address.is_loopback() {
+        let device = addresses::LOOPBACK;
+        alone(device).or_else(|error| if error.overlaps() { Context::open(device) } else { Err(error) })
     } else {
-        perf::session::device_with(address)?
+        let device = perf::session::device_with(address)?;
+        Context::open(&device).or_else(|error| if error.overlaps() { alone(&device) } else { Err(error) })
     };
-    Context::builder(&device).address(address).open().with_context(|| format!("cannot open {address}"))
+    opened.with_context(|| format!("cannot open {address}"))
 }
 
 fn print(out: &mut impl Write, counters: &ResponderCounters, unsure: u64) -> io::Result<()> {

@@ -13,6 +13,7 @@ use anyhow::{Context as _, bail};
 use ferroce_device::PathPolicy;
 use ferroce_device::discovery::Opening;
 use ferroce_device::fabric::faults::FaultPlan;
+use ferroce_device::switchboard::check_service_name;
 
 /// Run a verbs program on Ferroce's network card
 ///
@@ -62,6 +63,12 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "POLICY")]
     path: Option<String>,
 
+    /// What the service is called that the program is a part of, instead of what its file is called
+    ///
+    /// `ferroce stat` shows it, and findings of `ferroce mesh` say which services they concern.
+    #[arg(long, value_name = "NAME")]
+    service: Option<String>,
+
     /// Say on standard error why a call failed
     #[arg(long)]
     log: bool,
@@ -97,6 +104,10 @@ impl Settings {
         if let Some(policy) = &self.path {
             policy.parse::<PathPolicy>()?;
             variables.push(("FERROCE_PATH", policy.into()));
+        }
+        if let Some(name) = &self.service {
+            check_service_name(name)?;
+            variables.push(("FERROCE_SERVICE", name.into()));
         }
         if self.log {
             variables.push(("FERROCE_LOG", "warn".into()));

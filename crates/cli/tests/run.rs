@@ -62,14 +62,17 @@ fn the_end_of_the_program_is_the_end_of_the_command() {
 #[test]
 fn settings_reach_the_program() {
     let args = ["run", "--faults", "loss=0.5,seed=3", "--path", "wire", "--netdev", "lo", "--pcap", "x.pcap"];
-    let script = "echo $FERROCE_FAULTS $FERROCE_PATH $FERROCE_NETDEV $FERROCE_PCAP $LD_LIBRARY_PATH";
+    let args = [&args[..], &["--service", "train"]].concat();
+    let script =
+        "echo $FERROCE_FAULTS $FERROCE_PATH $FERROCE_NETDEV $FERROCE_PCAP $FERROCE_SERVICE $LD_LIBRARY_PATH";
     let output = ferroce(&[&args[..], &["--", "sh", "-c", script]].concat())
         .env("LD_LIBRARY_PATH", "/nowhere")
         .output()
         .unwrap();
     let pcap = env::current_dir().unwrap().join("x.pcap");
     let folder = fs::canonicalize(libraries()).unwrap();
-    let expected = format!("loss=0.5,seed=3 wire lo {} {}:/nowhere\n", pcap.display(), folder.display());
+    let expected =
+        format!("loss=0.5,seed=3 wire lo {} train {}:/nowhere\n", pcap.display(), folder.display());
     assert_eq!(said(&output), expected);
 }
 

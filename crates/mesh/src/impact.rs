@@ -15,6 +15,8 @@ pub struct ServiceFlow {
     pub service: String,
     /// Where its packets leave from, where they go, and the port that they leave from.
     pub tuple: Tuple,
+    /// The port that packets come back from, if that is known: a service suffers as much where answers are lost.
+    pub back: Option<u16>,
     /// Packets that it sent.
     pub sent: u64,
     /// Times that it sent packets again, or waited for an answer in vain.
@@ -73,7 +75,9 @@ impl Paths {
     ) -> Impact {
         let mut services: BTreeMap<&str, Vec<(Priority, Tuple)>> = BTreeMap::new();
         for flow in flows {
-            if self.crosses(flow.tuple, &finding.suspects) {
+            let back = flow.back.map(|port| Tuple { from: flow.tuple.to, to: flow.tuple.from, port });
+            let mut ways = std::iter::once(flow.tuple).chain(back);
+            if ways.any(|way| self.crosses(way, &finding.suspects)) {
                 let priority = if flow.is_troubled(finding.trouble) { Priority::P0 } else { Priority::P1 };
                 services.entry(&flow.service).or_default().push((priority, flow.tuple));
             }
@@ -104,7 +108,8 @@ impl Paths {
         if suspects.contains(&Suspect::Host(host)) {
             return true;
         }
-        let way = self.way(tuple);
+        // Ways that are not traced are alike: one stands for all ports, so that services with ever new ones fill no memory.
+        let way = self.way(if self.knows(tuple) { tuple } else { Tuple { port: 0, ..tuple } });
         let row = *self.row();
         let mut most = 0.0_f32;
         each_place(self, way, |place, weight| {
@@ -189,7 +194,8 @@ mod tests {
     }
 
     fn flow(service: &str, tuple: Tuple, again: u64) -> ServiceFlow {
-        ServiceFlow { service: service.to_owned(), tuple, sent: 1000, again, probes: Outcomes::default() }
+        let (sent, probes) = (1000, Outcomes::default());
+        ServiceFlow { service: service.to_owned(), tuple, back: None, sent, again, probes }
     }
 
     #[test]
@@ -230,6 +236,28 @@ mod tests {
         assert_eq!(paths.impact(&finding(Trouble::Loss, Suspect::Host(host)), &flows).priority, Priority::P1);
         let rnic = paths.impact(&finding(Trouble::Loss, Suspect::Rnic(RnicId(0))), &flows);
         assert_eq!(rnic.priority, Priority::P2);
+    }
+
+    #[test]
+    fn ever_new_ports_fill_no_memory() {
+        let mut paths = paths();
+        let flows: Vec<ServiceFlow> = (1..=9999).map(|port| flow("train", tuple(1, 3, port), 0)).collect();
+        let finding = finding(Trouble::Loss, Suspect::Switch(SwitchId(2)));
+        assert_eq!(paths.impact(&finding, &flows).services[0].flows, 9999);
+        assert_eq!(paths.len(), 3, "the two that are traced, and one for all others");
+    }
+
+    #[test]
+    fn a_service_whose_answers_are_lost_suffers() {
+        let mut paths = paths();
+        let back = link(paths.topology(), 1, 2);
+        let routers = [2_u8, 3, 1].map(|last| Some([10, 9, 0, last].into())).to_vec();
+        paths.trace(tuple(2, 0, 51_000), &Path { routers, reaches: true });
+        let finding = finding(Trouble::Loss, Suspect::Link(back));
+        let alone = flow("train", tuple(0, 2, 50_001), 40);
+        assert_eq!(paths.impact(&finding, [&alone]).priority, Priority::P2);
+        let both = ServiceFlow { back: Some(51_000), ..alone };
+        assert_eq!(paths.impact(&finding, [&both]).priority, Priority::P0);
     }
 
     #[test]

@@ -95,6 +95,8 @@ counters! {
         watches,
         /// Streams that were refused, since there are as many as there may be.
         watches_refused,
+        /// Questions of agents for RNICs that services talk to.
+        located,
         /// Pinglists and rosters that were sent, whole or what is new of them.
         lists_sent,
         /// Times that all RNICs were put in order, to make pinglists.
@@ -141,6 +143,14 @@ counters! {
         traces,
         /// Traces of RNICs that are not those of the agent, or not known, or beyond those that are kept.
         foreign_traces,
+        /// Queue pairs of services that were told.
+        services,
+        /// Queue pairs of services that leave from RNICs that are not those of the agent.
+        foreign_services,
+        /// Queue pairs of services that are connected to no RNIC that is known, or beyond those that are kept.
+        unknown_services,
+        /// Queue pairs of services that agents left out, since there were too many.
+        untold_services,
         /// Stretches of time that were looked at.
         windows,
         /// Of these, those that were looked at before all agents had told theirs.

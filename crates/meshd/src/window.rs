@@ -4,12 +4,14 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_mesh::Outcomes;
+use ferroce_verbs::processes::ServiceNameError;
 use thiserror::Error;
 
 use crate::clock;
 use crate::histogram::{Histogram, HistogramError};
 use crate::ledger::Mark;
 use crate::proto::v1;
+use crate::service_flow::{SERVICE_FLOWS, ServiceFlowReport};
 use crate::trace::{TRACES, TraceReport};
 
 /// Flows of one window at most.
@@ -58,6 +60,10 @@ pub struct WindowReport {
     pub untold: u64,
     /// Paths that were traced meanwhile.
     pub traces: Vec<TraceReport>,
+    /// Queue pairs of services.
+    pub services: Vec<ServiceFlowReport>,
+    /// Queue pairs of services beyond those that one window tells.
+    pub services_left_out: u64,
 }
 
 /// Why a message is no window.
@@ -87,6 +93,31 @@ pub enum WindowError {
         has: usize,
         /// How many there may be.
         most: usize,
+    },
+    /// Too many queue pairs of services.
+    #[error("the window has {has} queue pairs of services, and may have {most}")]
+    Services {
+        /// How many there are.
+        has: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// The name of a service is none.
+    #[error("a service has no name that can be shown")]
+    Service(#[from] ServiceNameError),
+    /// The number of a queue pair is none.
+    #[error("{qpn} is no number of a queue pair")]
+    Qpn {
+        /// The number.
+        qpn: u32,
+    },
+    /// More packets than a card can send.
+    #[error("{sent} packets of a queue pair, and {again} again, are more than a card can send")]
+    Packets {
+        /// Packets that were sent.
+        sent: u64,
+        /// Packets that were sent again.
+        again: u64,
     },
     /// An address is none.
     #[error("an address of {bytes} bytes; it has to have 4 or 16")]
@@ -133,6 +164,9 @@ impl WindowReport {
         if message.traces.len() > TRACES {
             return Err(WindowError::Traces { has: message.traces.len(), most: TRACES });
         }
+        if message.services.len() > SERVICE_FLOWS {
+            return Err(WindowError::Services { has: message.services.len(), most: SERVICE_FLOWS });
+        }
         let host = message.host.unwrap_or_default();
         Ok(Self {
             start: message.start_unix_ns,
@@ -145,6 +179,12 @@ impl WindowReport {
             },
             untold: message.untold,
             traces: message.traces.iter().map(TraceReport::from_message).collect::<Result<_, _>>()?,
+            services: message
+                .services
+                .iter()
+                .map(ServiceFlowReport::from_message)
+                .collect::<Result<_, _>>()?,
+            services_left_out: message.services_left_out,
         })
     }
 
@@ -172,6 +212,8 @@ impl WindowReport {
             }),
             untold: self.untold,
             traces: self.traces.iter().take(TRACES).map(TraceReport::to_message).collect(),
+            services: self.services.iter().take(SERVICE_FLOWS).map(ServiceFlowReport::to_message).collect(),
+            services_left_out: self.services_left_out,
         }
     }
 }
@@ -251,6 +293,8 @@ mod tests {
             host: HostState { stalls: 1, longest: Duration::from_millis(60), receive_drops: 3 },
             untold: 4,
             traces: Vec::new(),
+            services: Vec::new(),
+            services_left_out: 9,
         }
     }
 
@@ -279,6 +323,12 @@ mod tests {
         assert_eq!(
             with(|flow| flow.round_trips.as_mut().unwrap().counts[0] = 2),
             WindowError::Trips { trips: 2, probes: 1 }
+        );
+        let mut message = report().to_message(Mark::default());
+        message.services = vec![v1::ServiceFlow::default(); SERVICE_FLOWS + 1];
+        assert_eq!(
+            WindowReport::from_message(&message),
+            Err(WindowError::Services { has: SERVICE_FLOWS + 1, most: SERVICE_FLOWS })
         );
         let mut message = report().to_message(Mark::default());
         message.flows = vec![v1::Flow::default(); FLOWS + 1];

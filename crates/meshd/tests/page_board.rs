@@ -174,6 +174,8 @@ fn flows_of_cards_that_the_wiring_lacks_are_counted_and_nothing_else() {
         hosts: Vec::new(),
         open: Vec::new(),
         over: Vec::new(),
+        services: Vec::new(),
+        services_left_out: 0,
     };
     board.window(nothing);
     assert_eq!(board.newest().unwrap().record.matrix.tors().len(), 0);

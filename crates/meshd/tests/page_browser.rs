@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ferroce_mesh::{FlowKey, Outcomes, RnicId, Tier, Topology};
-use ferroce_meshd::board::{BoardConfig, BoardFlow, BoardWindow, SharedBoard, Trips};
+use ferroce_meshd::board::{BoardConfig, BoardFlow, BoardService, BoardWindow, SharedBoard, Trips};
 use ferroce_meshd::page::{PageConfig, PageListener, PageServer};
 use ferroce_meshd::{AnalyzerCounters, Histogram};
 use ferroce_testkit::judge;
 use ferroce_verbs::time::now;
 use page_support::browser::Browser;
-use page_support::simulated::{LENGTH, Simulated};
+use page_support::simulated::{LENGTH, SERVICE, Simulated};
 use page_support::{ask, wait_for};
 use serde_json::json;
 
@@ -81,7 +81,9 @@ fn clicks_lead_from_the_matrix_down_to_the_evidence() {
         "document.getElementById('status').innerText === 'live' && document.body.dataset.window === '12'",
     );
     assert_eq!(browser.text("#findings .finding strong"), "link rack2 -> agg1");
-    assert!(browser.text("#services").contains("No service"), "what there is nothing of is said");
+    let services = browser.text("#services");
+    assert!(services.contains(SERVICE) && services.contains("suffers (P0, finding 4)"), "{services}");
+    assert!(browser.text("#findings .finding").contains(&format!("services: {SERVICE}")));
 
     // The matrix: the cell of the pair that the evidence names first.
     let findings = ask(place, "/api/findings");
@@ -226,7 +228,20 @@ fn hostile() -> BoardWindow {
     }
     let topology = Arc::new(builder.build());
     let (hosts, open, over) = (Vec::new(), Vec::new(), Vec::new());
-    BoardWindow { start: 0, end: LENGTH, agents: 3, is_complete: true, topology, flows, hosts, open, over }
+    let hostile = |name: &str| BoardService { service: name.to_owned(), hosts: 1, ..BoardService::default() };
+    BoardWindow {
+        start: 0,
+        end: LENGTH,
+        agents: 3,
+        is_complete: true,
+        topology,
+        flows,
+        hosts,
+        open,
+        over,
+        services: names.map(hostile).to_vec(),
+        services_left_out: 0,
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ mod post;
 mod protocol;
 mod refusals;
 mod rows;
+mod service_name;
 mod sockets;
 mod stats;
 mod survey;
@@ -68,6 +69,7 @@ pub use mads::{communication_id, route, seal};
 pub use membership::{Membership, ServiceClaim, Slot, Traffic};
 pub use refusals::Refusals;
 pub use rows::{ProcessStats, QpStats, QueueStats, Report, WorkStats};
+pub use service_name::{MOST_SERVICE, ServiceNameError, check_service_name};
 pub use stats::{MOST_TOLD, Told, stats};
 pub use survey::{Row, Survey, survey};
 

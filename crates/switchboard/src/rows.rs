@@ -20,6 +20,8 @@ pub struct ProcessStats {
     pub pid: u32,
     /// What its program is called.
     pub program: String,
+    /// What the service is called that it is a part of: by `FERROCE_SERVICE`, or else by its program's file.
+    pub service: String,
     /// Which switchboard it is on: a process may be on several.
     pub group: Group,
     /// When it came there, by its own clock: together with its number this tells it from all others.

@@ -24,6 +24,7 @@ use super::names;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
 use super::refusals::{Refusals, count};
 use super::rows::{ProcessStats, QpRow, QueueRow, Report, TotalsRow, narrow, wide};
+use super::service_name::{MOST_SERVICE, service_name};
 use super::table::PROGRAM;
 
 /// Queue pairs that one answer tells of, at most: the socket keeps all of it for the process that asks.
@@ -65,6 +66,7 @@ struct ProcessRow {
     since: u64,
     time: u64,
     program: [u8; PROGRAM],
+    service: [u8; MOST_SERVICE],
     interface: [u8; 16],
     address: [u8; 16],
     totals: TotalsRow,
@@ -81,6 +83,8 @@ pub(super) struct StatsDesk {
     exhausted: Option<Time>,
     /// When it was opened.
     since: Time,
+    /// What the service is called, as the program found it when it opened the device.
+    service: String,
 }
 
 impl StatsDesk {
@@ -88,7 +92,8 @@ impl StatsDesk {
     pub(super) fn open(inner: &Inner, random: &mut Random) -> Self {
         let name = names::of_counters(inner.uid, std::process::id(), random.next_u64());
         let listener = Tracked::open(inner.record, || unix::listen(name.as_bytes())).ok();
-        Self { listener, asking: Vec::new(), exhausted: None, since: clock::now() }
+        let service = service_name(&text(&program()));
+        Self { listener, asking: Vec::new(), exhausted: None, since: clock::now(), service }
     }
 
     /// What to wait for: the listener, then the connections. -1 stands for a listener that is left alone.
@@ -107,12 +112,13 @@ impl StatsDesk {
     pub(super) fn serve(&mut self, inner: &Inner, polled: &[libc::pollfd]) {
         let is_ready =
             |place: usize| polled.get(place).is_some_and(|entry: &libc::pollfd| entry.revents != 0);
-        let (now, since) = (clock::now(), self.since);
+        let now = clock::now();
+        let Self { listener, asking, exhausted, since, service } = self;
         let mut place = 0;
-        self.asking.retain(|(socket, until)| {
+        asking.retain(|(socket, until)| {
             place += 1;
             if is_ready(place) {
-                return hear(inner, socket, since);
+                return hear(inner, socket, *since, service);
             }
             let is_late = now >= *until;
             if is_late {
@@ -123,13 +129,13 @@ impl StatsDesk {
         if !is_ready(0) {
             return;
         }
-        let Some(listener) = &self.listener else { return };
+        let Some(listener) = listener else { return };
         for _ in 0..MOST_ASKING {
             let socket = match Tracked::open(inner.record, || unix::accept(listener.as_fd())) {
                 Ok(socket) => socket,
                 Err(error) => {
                     let is_empty = error.kind() == io::ErrorKind::WouldBlock;
-                    self.exhausted = (!is_empty).then(|| now + EXHAUSTED);
+                    *exhausted = (!is_empty).then(|| now + EXHAUSTED);
                     return;
                 }
             };
@@ -138,20 +144,20 @@ impl StatsDesk {
                 count(&inner.refused.foreign_connections);
                 continue;
             }
-            if self.asking.len() >= MOST_ASKING {
+            if asking.len() >= MOST_ASKING {
                 // The one that has been silent for longest has had its chance.
                 count(&inner.refused.connections_full);
-                self.asking.remove(0);
+                asking.remove(0);
             }
-            if hear(inner, &socket, since) {
-                self.asking.push((socket, now + GREETING));
+            if hear(inner, &socket, *since, service) {
+                asking.push((socket, now + GREETING));
             }
         }
     }
 }
 
 /// Hears a connection, and answers; false if it is over.
-fn hear(inner: &Inner, socket: &Tracked, since: Time) -> bool {
+fn hear(inner: &Inner, socket: &Tracked, since: Time, service: &str) -> bool {
     let mut bytes = [0; LEN + 1];
     let message = match unix::receive(socket.as_fd(), &mut bytes, Room::None) {
         Ok(message) => message,
@@ -164,7 +170,7 @@ fn hear(inner: &Inner, socket: &Tracked, since: Time) -> bool {
         _ if message.len == 0 => {}
         Some(Ok(Greeting::Stats)) => {
             // What does not fit into the socket is lost, and the other process sees that the end is missing.
-            let _ = answer(inner, socket, since);
+            let _ = answer(inner, socket, since, service);
         }
         other => {
             if other == Some(Err(Violation::OtherVersion)) {
@@ -177,7 +183,7 @@ fn hear(inner: &Inner, socket: &Tracked, since: Time) -> bool {
 }
 
 /// Says what is known.
-fn answer(inner: &Inner, socket: &Tracked, since: Time) -> io::Result<()> {
+fn answer(inner: &Inner, socket: &Tracked, since: Time, service: &str) -> io::Result<()> {
     let (mut engines, mut busy) = (0_u8, 0_u8);
     let mut report = Report { refused: inner.refusals(), ..Report::default() };
     for sink in inner.sinks() {
@@ -189,6 +195,7 @@ fn answer(inner: &Inner, socket: &Tracked, since: Time) -> io::Result<()> {
     let told = ProcessStats {
         pid: std::process::id(),
         program: text(&program()),
+        service: service.to_owned(),
         group: inner.group.clone(),
         since,
         engines,
@@ -318,6 +325,7 @@ impl ProcessStats {
             since: self.since.nanos(),
             time: self.time.nanos(),
             program: padded(&self.program),
+            service: padded(&self.service),
             interface: padded(interface),
             address: wide(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into())),
             totals: TotalsRow::from(&self.report.totals),
@@ -335,6 +343,7 @@ impl ProcessStats {
         Some(Self {
             pid,
             program: text(&row.program),
+            service: text(&row.service),
             group: Group { interface: text(&row.interface), address },
             since: Time::from_nanos(row.since),
             engines: row.engines,

@@ -77,6 +77,7 @@ mod memory_region;
 mod memory_window;
 mod poller;
 mod port;
+pub mod processes;
 mod protection_domain;
 mod qp_address;
 mod queue_pair;

@@ -114,6 +114,9 @@ fn line(state: &AgentState) -> String {
             format!("{trouble}; it is tried again, {} to probe meanwhile", count(state.targets, "RNIC"))
         }
     };
+    if !state.services_trouble.is_empty() {
+        line += &format!("; services are not known: {}", state.services_trouble);
+    }
     if !state.analyzer_trouble.is_empty() {
         line += &format!("; {}, it is tried again", state.analyzer_trouble);
     }

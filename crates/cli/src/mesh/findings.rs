@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use ferroce_meshd::Inquiry;
-use ferroce_meshd::proto::v1::{Finding, FindingsReply};
+use ferroce_meshd::proto::v1::{Affected, Finding, FindingsReply, ServiceState, Tuple};
 use serde_json::{Value, json};
 
 use super::tls::TlsArgs;
@@ -13,7 +13,8 @@ use crate::output::Style;
 /// Show what is bad
 ///
 /// A finding opens when two windows in a row speak for it, and closes when three do not. Suspects that no probe
-/// tells apart are named together.
+/// tells apart are named together. P0: a service's own packets, or probes on their very way, are lost or slow; P1: a
+/// service crosses what is bad; P2: none is known to.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
@@ -51,11 +52,28 @@ fn print(out: &mut impl Write, reply: &FindingsReply) -> io::Result<()> {
     for finding in &reply.open {
         let Finding { trouble, severity, losses, crossings, expected, .. } = finding;
         let suspects = finding.suspects.join(" or ");
-        writeln!(out, "  {severity} {trouble}: {suspects}")?;
+        let priority =
+            if finding.priority.is_empty() { String::new() } else { format!("{} ", finding.priority) };
+        writeln!(out, "  {priority}{severity} {trouble}: {suspects}")?;
         writeln!(out, "      {losses:.0} of {crossings:.0} packets, {expected:.1} without it")?;
+        for Affected { service, priority, flows, examples } in &finding.services {
+            let example =
+                examples.first().map(|Tuple { from, to, port }| format!(", as {from} to {to} port {port}"));
+            let flows = count(*flows as usize, "queue pair");
+            writeln!(out, "      {priority} service {service}: {flows}{}", example.unwrap_or_default())?;
+        }
+        if finding.services_left_out > 0 {
+            writeln!(out, "      and {} more", count(finding.services_left_out as usize, "service"))?;
+        }
     }
     if !reply.over.is_empty() {
         writeln!(out, "{} over", count(reply.over.len(), "finding"))?;
+    }
+    if !reply.services.is_empty() {
+        let all = reply.services.len() + reply.services_left_out as usize;
+        let well = reply.services.iter().filter(|one| one.priority.is_empty()).count();
+        let well = well + reply.services_left_out as usize;
+        writeln!(out, "{}, {well} of them cross nothing bad", count(all, "service"))?;
     }
     Ok(())
 }
@@ -73,6 +91,9 @@ fn to_json(reply: &FindingsReply) -> Value {
             "losses": finding.losses,
             "expected": finding.expected,
             "gain": finding.gain,
+            "priority": Some(&finding.priority).filter(|priority| !priority.is_empty()),
+            "services": finding.services.iter().map(affected).collect::<Vec<_>>(),
+            "services_left_out": finding.services_left_out,
         })
     };
     json!({
@@ -81,5 +102,30 @@ fn to_json(reply: &FindingsReply) -> Value {
         "through_unix_ns": reply.through_unix_ns,
         "open": reply.open.iter().map(finding).collect::<Vec<_>>(),
         "over": reply.over.iter().map(finding).collect::<Vec<_>>(),
+        "services": reply.services.iter().map(service).collect::<Vec<_>>(),
+        "services_left_out": reply.services_left_out,
+    })
+}
+
+fn affected(Affected { service, priority, flows, examples }: &Affected) -> Value {
+    let example = |Tuple { from, to, port }: &Tuple| json!({ "from": from, "to": to, "port": port });
+    json!({
+        "service": service,
+        "priority": priority,
+        "flows": flows,
+        "examples": examples.iter().map(example).collect::<Vec<_>>(),
+    })
+}
+
+fn service(one: &ServiceState) -> Value {
+    json!({
+        "service": one.service,
+        "hosts": one.hosts,
+        "some_hosts": one.some_hosts,
+        "flows": one.flows,
+        "sent": one.sent,
+        "again": one.again,
+        "priority": Some(&one.priority).filter(|priority| !priority.is_empty()),
+        "findings": one.findings,
     })
 }

@@ -26,6 +26,7 @@ fn of_process(before: &Look, process: &ProcessStats) -> Value {
     json!({
         "pid": process.pid,
         "program": process.program,
+        "service": process.service,
         "interface": interface,
         "address": address.map(|address| address.to_string()),
         "engines": process.engines,

@@ -103,6 +103,7 @@ pub(super) mod tests {
         ProcessStats {
             pid,
             program: "a \"program\"".to_owned(),
+            service: "a service".to_owned(),
             group: Group { interface: "lo".to_owned(), address: Some([127, 0, 0, 1].into()) },
             since: Time::from_nanos(since),
             engines: 1,

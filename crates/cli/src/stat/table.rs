@@ -38,10 +38,12 @@ pub(super) fn text(before: &Look, after: &Look, is_endless: bool, queues: bool) 
 }
 
 fn head(text: &mut String, process: &ProcessStats) -> anyhow::Result<()> {
-    let ProcessStats { pid, program, group, busy, engines, report, .. } = process;
+    let ProcessStats { pid, program, service, group, busy, engines, report, .. } = process;
     let Report { queue_pairs, refused, .. } = report;
     let plural = if *queue_pairs == 1 { "" } else { "s" };
-    let title = format!("process {pid} ({program}) on {group}: {queue_pairs} queue pair{plural}");
+    // The system cuts names of programs short; only what a person chose says something new.
+    let service = if is_cut(program, service) { String::new() } else { format!(" of service {service}") };
+    let title = format!("process {pid} ({program}){service} on {group}: {queue_pairs} queue pair{plural}");
     writeln!(text, "{}", Style::Title.of(title))?;
     if *busy > 0 {
         writeln!(text, "  busy: {busy} of {engines} engines did not answer in time")?;
@@ -53,6 +55,11 @@ fn head(text: &mut String, process: &ProcessStats) -> anyhow::Result<()> {
         writeln!(text, "  {line}")?;
     }
     Ok(())
+}
+
+/// Whether a service is called as its program, of whose name the system keeps 15 bytes.
+fn is_cut(program: &str, service: &str) -> bool {
+    program == service || program.len() == 15 && service.starts_with(program)
 }
 
 /// What all queue pairs have done so far, also those that are gone.
@@ -197,6 +204,14 @@ mod tests {
         let texts = rates.map(short);
         assert_eq!(texts, ["0", "0.25", "17", "9999", "12.3k", "457k", "4.56M", "33.3M", "1000M"]);
         assert!(texts.iter().all(|text| text.len() <= 5));
+    }
+
+    #[test]
+    fn a_service_is_named_if_that_says_something_new() {
+        assert!(
+            is_cut("ib_write_bw", "ib_write_bw") && is_cut("a-program-with-", "a-program-with-a-long-name")
+        );
+        assert!(!is_cut("ib_write_bw", "train") && !is_cut("ib", "ib_write_bw"));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod control;
 mod drops;
+mod ears;
 mod error;
 mod error_queue;
 mod messages;
@@ -27,6 +28,7 @@ use std::os::fd::RawFd;
 
 pub use control::Control;
 pub use drops::Drops;
+use ears::Ears;
 pub use error::SocketError;
 pub use messages::Messages;
 pub use name::Name;
@@ -88,6 +90,7 @@ pub struct UdpFabric {
     receive_buffer: usize,
     coalescing: bool,
     senders: Senders<Outgoing>,
+    ears: Ears,
     news: News,
     /// What keeps the sockets for sending from forked children.
     record: Option<&'static Record>,
@@ -135,6 +138,7 @@ impl UdpFabric {
             receive_buffer: usize::try_from(granted).unwrap_or(0),
             coalescing,
             senders: Senders::new(),
+            ears: Ears::default(),
             news,
             record: None,
             sending: Sending::new(segments, config.peer_port, config.address),
@@ -225,8 +229,13 @@ impl Fabric for UdpFabric {
         wanted
     }
 
-    fn require_port(&mut self, wanted: u16, _local: IpAddr) -> Result<(), PortRefusal> {
-        if wanted == self.port { Ok(()) } else { self.promise(wanted, Need::Must) }
+    fn require_port(&mut self, wanted: u16, local: IpAddr) -> Result<(), PortRefusal> {
+        if wanted == self.port {
+            return Ok(());
+        }
+        self.promise(wanted, Need::Must)?;
+        self.ears.listen(&self.binding, self.record, &self.news, wanted, local);
+        Ok(())
     }
 
     /// A run from a port that was not promised since the last call is lost, and counted as
@@ -269,8 +278,8 @@ impl Fabric for UdpFabric {
     }
 
     fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
-        let Self { news, main, senders, port, .. } = self;
-        news.tell(main, *port, senders, tell);
+        let Self { news, main, senders, ears, port, .. } = self;
+        news.tell(main, *port, senders, ears, tell);
     }
 
     fn descriptors(&self) -> &[RawFd] {

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use ferroce_sys::epoll::{Epoll, Watch};
 
 use super::super::{PathError, Tiding};
+use super::ears::Ears;
 use super::error_queue::{ErrorQueue, Told};
 use super::outgoing::Outgoing;
 use super::senders::Senders;
@@ -39,30 +40,46 @@ impl News {
         !std::mem::replace(&mut self.follows, true)
     }
 
+    /// Whether sockets are followed.
+    pub(super) const fn follows(&self) -> bool {
+        self.follows
+    }
+
     /// A socket was opened, or is to be followed.
     pub(super) fn follow(&self, outgoing: &mut Outgoing, mark: u16) -> io::Result<()> {
+        self.follow_marked(outgoing, mark.into())
+    }
+
+    /// The same with a mark that is no port.
+    pub(super) fn follow_marked(&self, outgoing: &mut Outgoing, mark: u64) -> io::Result<()> {
         if !self.follows {
             return Ok(());
         }
         outgoing.hear_of_errors()?;
-        self.set.add_marked(outgoing.socket().raw(), Watch::WhileErrors, mark.into())
+        self.set.add_marked(outgoing.socket().raw(), Watch::WhileErrors, mark)
     }
 
-    /// Tells what the socket that receives, on this port, and those that send have.
+    /// Tells what the socket that receives, on this port, those that send, and those that only hear have.
     pub(super) fn tell(
         &mut self,
         main: &mut Outgoing,
         port: u16,
         senders: &mut Senders<Outgoing>,
+        ears: &mut Ears,
         tell: &mut dyn FnMut(Tiding<'_>),
     ) {
         for _ in 0..LOOKS {
             let mut found = false;
             for mark in self.set.ready() {
-                let mark = u16::try_from(mark).unwrap_or(MAIN);
-                found |= match senders.get_mut(mark) {
-                    Some(outgoing) => self.tell_of(outgoing, mark, tell),
-                    None => self.tell_of(main, port, tell),
+                found |= match u16::try_from(mark) {
+                    Ok(mark) => match senders.get_mut(mark) {
+                        Some(outgoing) => self.tell_of(outgoing, mark, tell),
+                        None => self.tell_of(main, port, tell),
+                    },
+                    Err(_) => match ears.get_mut(mark) {
+                        Some((port, outgoing)) => self.tell_of(outgoing, port, tell),
+                        None => false,
+                    },
                 };
             }
             if !found {

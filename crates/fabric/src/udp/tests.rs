@@ -650,3 +650,33 @@ fn a_closed_port_is_told_and_harms_no_other_packet() {
         assert_eq!(sender.send(&mut outbox).packets, 8, "none is lost to the news of another");
     }
 }
+
+/// The kernel tells of a packet that came back to one socket of a port. Of sixteen ports, some would tell another process.
+#[test]
+fn what_becomes_of_packets_from_a_required_port_is_told_though_another_process_has_it_too() {
+    for ends in [V4, V6] {
+        let (mut sender, other) = pair(true, true);
+        let (mut neighbour, _) = pair(true, true);
+        drop(other);
+        sender.follow().unwrap();
+        neighbour.follow().unwrap();
+        let local = ends.0.parse().unwrap();
+        let base = spread(&sender);
+        let ports: Vec<u16> =
+            (base..).filter(|port| neighbour.require_port(*port, local).is_ok()).take(16).collect();
+        // The neighbour is a program that only sends: it has the ports, and no more.
+        neighbour.ears = Ears::default();
+        for port in ports {
+            assert_eq!(sender.require_port(port, local), Ok(()));
+            let way = Route { source_port: port, ..route(&mut sender, ends, 0) };
+            assert_eq!(sender.require_port(port, local), Ok(()));
+            assert_eq!(send_one(&mut sender, &way, b"is it open?").packets, 1);
+            let came = tidings(&mut sender, 1);
+            let [News::SentBack(error, bytes)] = &came[..] else { panic!("{came:?}") };
+            assert_eq!(
+                (error.source_port, error.remote, &bytes[..]),
+                (port, way.remote, &b"is it open?"[..])
+            );
+        }
+    }
+}

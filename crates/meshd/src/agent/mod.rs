@@ -7,6 +7,7 @@
 mod probing;
 mod report;
 mod schedule;
+mod services;
 mod session;
 mod state;
 mod tally;

@@ -63,9 +63,9 @@ pub(super) fn probe(shared: &Shared, place: usize, first: ProberEnd) {
         let changes = shared.changes();
         if known != Some(changes) {
             known = Some(changes);
-            let wanted = shared.wanted(place);
-            tracing.set(wanted.clone());
-            schedule.set(wanted, shared.config.rate, end.now());
+            let (wanted, borrowed) = (shared.wanted(place), shared.borrowed(place));
+            tracing.set(&wanted, &borrowed);
+            schedule.set(wanted, borrowed, shared.config.rate, end.now());
         }
         let turned = turn(shared, place, end, &mut schedule);
         if turned.and_then(|()| tracing.turn(shared, place, end)).is_err() {

@@ -10,6 +10,9 @@ use ferroce_probe::{Pace, Peer, Stamp};
 /// Pairs of one RNIC at most.
 pub(super) const PAIRS: usize = 4096;
 
+/// Probes of a tuple of a service in a second at most.
+const BORROWED_RATE: f64 = 10.0;
+
 /// What an RNIC probes, by address.
 pub(super) type Wanted = BTreeMap<IpAddr, Pair>;
 
@@ -24,35 +27,52 @@ pub(super) struct Pair {
     pub(super) answer_ports: Vec<u16>,
 }
 
+/// Why a target is probed: the controller wants it, or a service of this host talks to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason {
+    Mesh,
+    Service,
+}
+
+/// A target, which may be probed for both reasons, from other ports.
+type Key = (IpAddr, Reason);
+
 /// Probes in the order of their times.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    wanted: Wanted,
-    due: BinaryHeap<Reverse<(Stamp, IpAddr)>>,
+    wanted: BTreeMap<Key, Pair>,
+    due: BinaryHeap<Reverse<(Stamp, Key)>>,
     /// The place among its ports of the next probe of each.
-    turn: BTreeMap<IpAddr, usize>,
+    turn: BTreeMap<Key, usize>,
     /// Pairs that were begun so far.
     begun: u32,
 }
 
 impl Schedule {
-    /// From now on, this is probed. Pairs that stay keep their time, so that a change of others moves nothing.
-    pub(super) fn set(&mut self, wanted: Wanted, rate: u32, now: Stamp) {
-        let mut wanted = bounded(wanted, rate);
-        wanted.retain(|_, pair| !pair.ports.is_empty());
-        let old = std::mem::replace(&mut self.wanted, wanted);
-        let stays = |address: &IpAddr| {
-            old.get(address).map(|pair| pair.interval) == self.wanted.get(address).map(|pair| pair.interval)
+    /// From now on, this is probed, and that from ports of services. Pairs that stay keep their time, so that a change
+    /// of others moves nothing.
+    pub(super) fn set(&mut self, wanted: Wanted, borrowed: Wanted, rate: u32, now: Stamp) {
+        let wanted = bounded(wanted, rate);
+        let borrowed = shared_out(borrowed, asked(&wanted), f64::from(rate.max(1)));
+        let keyed = |wanted: Wanted, reason: Reason| {
+            wanted.into_iter().map(move |(address, pair)| ((address, reason), pair))
         };
-        self.due.retain(|Reverse((_, address))| stays(address));
-        self.turn.retain(|address, _| self.wanted.contains_key(address));
-        let new: Vec<IpAddr> = self.wanted.keys().filter(|address| !stays(address)).copied().collect();
-        for address in new {
+        let mut all: BTreeMap<Key, Pair> = keyed(wanted, Reason::Mesh).collect();
+        all.extend(keyed(borrowed, Reason::Service));
+        all.retain(|_, pair| !pair.ports.is_empty());
+        let old = std::mem::replace(&mut self.wanted, all);
+        let stays = |key: &Key| {
+            old.get(key).map(|pair| pair.interval) == self.wanted.get(key).map(|pair| pair.interval)
+        };
+        self.due.retain(|Reverse((_, key))| stays(key));
+        self.turn.retain(|key, _| self.wanted.contains_key(key));
+        let new: Vec<Key> = self.wanted.keys().filter(|key| !stays(key)).copied().collect();
+        for key in new {
             // Steps of the golden ratio: however many begin, they are spread over their interval.
             let part = (f64::from(self.begun) * 0.618_033_988_749_895).fract();
             self.begun = (self.begun + 1) % (1 << 20);
-            let wait = self.wanted[&address].interval.mul_f64(part);
-            self.due.push(Reverse((now.plus(wait), address)));
+            let wait = self.wanted[&key].interval.mul_f64(part);
+            self.due.push(Reverse((now.plus(wait), key)));
         }
     }
 
@@ -63,17 +83,17 @@ impl Schedule {
 
     /// The next probe that is due, and the port that it leaves from. What was missed is not made up for.
     pub(super) fn next(&mut self, now: Stamp, pace: Pace) -> Option<(Peer, Option<u16>)> {
-        let Reverse((due, address)) = *self.due.peek().filter(|Reverse((due, _))| *due <= now)?;
+        let Reverse((due, key)) = *self.due.peek().filter(|Reverse((due, _))| *due <= now)?;
         self.due.pop();
-        let pair = self.wanted.get(&address)?;
+        let pair = self.wanted.get(&key)?;
         let interval = pace.stretch(pair.interval);
         let next = due.plus(interval);
         let next = if next <= now { now.plus(interval) } else { next };
-        self.due.push(Reverse((next, address)));
-        let turn = self.turn.entry(address).or_default();
+        self.due.push(Reverse((next, key)));
+        let turn = self.turn.entry(key).or_default();
         let port = pair.ports.get(*turn % pair.ports.len().max(1)).copied();
         *turn = turn.wrapping_add(1);
-        Some((Peer { address, qpn: pair.qpn }, port))
+        Some((Peer { address: key.0, qpn: pair.qpn }, port))
     }
 }
 
@@ -82,17 +102,36 @@ fn bounded(mut wanted: Wanted, rate: u32) -> Wanted {
     while wanted.len() > PAIRS {
         wanted.pop_last();
     }
-    let least = Duration::from_micros(100);
-    let asked: f64 = wanted
-        .values()
-        .filter(|pair| !pair.ports.is_empty())
-        .map(|pair| 1.0 / pair.interval.max(least).as_secs_f64())
-        .sum();
-    let stretch = (asked / f64::from(rate.max(1))).max(1.0);
+    let stretch = (asked(&wanted) / f64::from(rate.max(1))).max(1.0);
     for pair in wanted.values_mut() {
-        pair.interval = pair.interval.max(least).mul_f64(stretch);
+        pair.interval = pair.interval.max(LEAST).mul_f64(stretch);
     }
     wanted
+}
+
+/// No pair is probed more often.
+const LEAST: Duration = Duration::from_micros(100);
+
+/// Probes in a second.
+fn asked(wanted: &Wanted) -> f64 {
+    let probed = wanted.values().filter(|pair| !pair.ports.is_empty());
+    probed.map(|pair| 1.0 / pair.interval.max(LEAST).as_secs_f64()).sum()
+}
+
+/// Probes from ports of services, with intervals: half as many as there are without them, but at least one in a second,
+/// as far as the rate allows. Each tuple has the same share.
+fn shared_out(mut borrowed: Wanted, asked: f64, rate: f64) -> Wanted {
+    let tuples: usize = borrowed.values().map(|pair| pair.ports.len()).sum();
+    let budget = (asked / 2.0).max(1.0).min(rate - asked);
+    if budget < 0.01 {
+        return Wanted::new();
+    }
+    let each = (budget / tuples.max(1) as f64).min(BORROWED_RATE);
+    for pair in borrowed.values_mut() {
+        let interval = 1.0 / (each * pair.ports.len().max(1) as f64);
+        pair.interval = Duration::from_secs_f64(interval.min(3600.0)).max(LEAST);
+    }
+    borrowed
 }
 
 #[cfg(test)]
@@ -132,7 +171,7 @@ mod tests {
         #[test]
         fn each_pair_is_probed_at_its_interval_from_its_ports_in_turn(count in 1_u8..60) {
             let mut schedule = Schedule::default();
-            schedule.set(pairs(count, 1000), 1000, at(0));
+            schedule.set(pairs(count, 1000), Wanted::new(), 1000, at(0));
             let left = run(&mut schedule, at(4_000_000));
             prop_assert_eq!(left.len(), usize::from(count) * 4);
             for last in 0..count {
@@ -150,9 +189,9 @@ mod tests {
     #[test]
     fn pairs_that_stay_keep_their_times() {
         let mut schedule = Schedule::default();
-        schedule.set(pairs(3, 1000), 1000, at(0));
+        schedule.set(pairs(3, 1000), Wanted::new(), 1000, at(0));
         let first = run(&mut schedule, at(1_000_000));
-        schedule.set(pairs(5, 1000), 1000, at(1_000_000));
+        schedule.set(pairs(5, 1000), Wanted::new(), 1000, at(1_000_000));
         let second = run(&mut schedule, at(2_000_000));
         for (due, to, _) in first {
             assert!(
@@ -162,20 +201,50 @@ mod tests {
             );
         }
         assert_eq!(second.len(), 5);
-        schedule.set(pairs(1, 1000), 1000, at(2_000_000));
+        schedule.set(pairs(1, 1000), Wanted::new(), 1000, at(2_000_000));
         assert_eq!(run(&mut schedule, at(3_000_000)).len(), 1);
+    }
+
+    #[test]
+    fn ports_of_services_are_probed_beside_the_others_within_the_budget() {
+        let from = |ports: &[u16]| {
+            let mut one = pairs(1, 1);
+            one.values_mut().for_each(|pair| pair.ports = ports.to_vec());
+            one
+        };
+        let count = |rate: u32, borrowed: &[u16]| {
+            let mut schedule = Schedule::default();
+            schedule.set(pairs(10, 1000), from(borrowed), rate, at(0));
+            let left = run(&mut schedule, at(10_000_000));
+            let of_services = left.iter().filter(|(_, _, port)| borrowed.contains(port)).count();
+            (left.len() - of_services, of_services)
+        };
+        let (others, borrowed) = count(1000, &[60_000, 60_001]);
+        assert!(others == 100 && (49..=51).contains(&borrowed), "half as many: {others} and {borrowed}");
+        let (others, borrowed) = count(12, &[60_000]);
+        assert!(
+            others == 100 && (19..=21).contains(&borrowed),
+            "the rest of the rate: {others} and {borrowed}"
+        );
+        assert_eq!(count(10, &[60_000]), (100, 0), "nothing is left");
+        assert_eq!(count(1000, &[]), (100, 0), "no service costs nothing");
+        let mut schedule = Schedule::default();
+        schedule.set(Wanted::new(), from(&[60_000]), 1000, at(0));
+        assert_eq!(run(&mut schedule, at(10_000_000)).len(), 10, "one in a second");
+        schedule.set(Wanted::new(), Wanted::new(), 1000, at(10_000_000));
+        assert!(schedule.wake_at().is_none(), "the service is gone");
     }
 
     #[test]
     fn what_was_missed_is_not_made_up_for_and_no_list_exceeds_the_rate() {
         let mut schedule = Schedule::default();
-        schedule.set(pairs(1, 10), 1000, at(0));
+        schedule.set(pairs(1, 10), Wanted::new(), 1000, at(0));
         let late = at(5_000_000);
         assert!(schedule.next(late, Pace::Full).is_some());
         assert_eq!(schedule.next(late, Pace::Full), None);
         assert_eq!(schedule.wake_at(), Some(late.plus(Duration::from_millis(10))));
         let mut greedy = Schedule::default();
-        greedy.set(pairs(100, 0), 50, at(0));
+        greedy.set(pairs(100, 0), Wanted::new(), 50, at(0));
         assert!(run(&mut greedy, at(2_000_000)).len() <= 101);
     }
 }

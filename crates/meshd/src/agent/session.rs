@@ -8,9 +8,9 @@ use ferroce_probe::net::QKEY;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use super::report;
 use super::schedule::{PAIRS, Pair};
 use super::state::Shared;
+use super::{report, services};
 use crate::backoff::Backoff;
 use crate::proto::v1;
 use crate::proto::v1::mesh_client::MeshClient;
@@ -30,7 +30,7 @@ const MISSED: u64 = 16;
 
 /// Runs until it is dropped.
 pub(super) async fn run(shared: Arc<Shared>) {
-    tokio::join!(talk(&shared), close_windows(&shared), report::run(&shared));
+    tokio::join!(talk(&shared), close_windows(&shared), report::run(&shared), services::run(&shared));
 }
 
 /// Registers, and again and again when that is over.

@@ -55,6 +55,14 @@ pub struct AgentState {
     pub outcomes: Outcomes,
     /// The probes of this agent that no window tells one by one.
     pub untold: u64,
+    /// Queue pairs of services of this host that are connected to RNICs of the mesh.
+    pub services: usize,
+    /// Of these, those that are probed from their own ports.
+    pub borrowed: usize,
+    /// Queue pairs of services that no window tells, since there are too many.
+    pub services_left_out: u64,
+    /// Why it is not known what services of this host do; empty if it is.
+    pub services_trouble: String,
 }
 
 #[derive(Debug)]
@@ -74,6 +82,8 @@ pub(super) struct Shared {
     pub(super) window: watch::Sender<u64>,
     /// What each RNIC probes, and how often that has changed.
     wanted: Vec<Mutex<Wanted>>,
+    /// What each RNIC probes from ports of services.
+    borrowed: Vec<Mutex<Wanted>>,
     changes: AtomicU64,
     tally: Mutex<Tally>,
     state: Mutex<AgentState>,
@@ -91,6 +101,7 @@ impl Shared {
             analyzer: watch::Sender::new(String::new()),
             window: watch::Sender::new(0),
             wanted: rnics.iter().map(|_| Mutex::default()).collect(),
+            borrowed: rnics.iter().map(|_| Mutex::default()).collect(),
             changes: AtomicU64::new(0),
             tally: Mutex::new(Tally::new(now)),
             state: Mutex::default(),
@@ -137,6 +148,29 @@ impl Shared {
     /// What an RNIC probes.
     pub(super) fn wanted(&self, place: usize) -> Wanted {
         lock(&self.wanted[place]).clone()
+    }
+
+    /// The responder of an RNIC that one of ours probes, or that probes one of ours.
+    pub(super) fn target(&self, address: IpAddr) -> Option<u32> {
+        self.wanted.iter().find_map(|wanted| lock(wanted).get(&address).map(|pair| pair.qpn))
+    }
+
+    /// What an RNIC probes from ports of services.
+    pub(super) fn borrowed(&self, place: usize) -> Wanted {
+        lock(&self.borrowed[place]).clone()
+    }
+
+    /// From now on, RNICs probe this from ports of services.
+    pub(super) fn borrow_ports(&self, all: Vec<Wanted>) {
+        let mut has_changed = false;
+        for (known, new) in self.borrowed.iter().zip(all) {
+            let mut known = lock(known);
+            has_changed |= *known != new;
+            *known = new;
+        }
+        if has_changed {
+            self.changes.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Changes what RNICs probe.

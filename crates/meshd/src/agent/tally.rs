@@ -1,6 +1,6 @@
 //! How probes ended since the window began.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use ferroce_probe::paths;
 use ferroce_probe::{Outcome, Report};
 
 use crate::histogram::Histogram;
+use crate::service_flow::{SERVICE_FLOWS, ServiceFlowReport};
 use crate::trace::{TRACES, TraceReport};
 use crate::window::{FLOWS, Flow, HostState, WindowReport};
 
@@ -34,6 +35,9 @@ pub(super) struct Tally {
     /// What the cards had dropped when the window began.
     drops: u64,
     traces: HashMap<Path, paths::Path>,
+    /// Queue pairs of services by address and number, and whether they are still there.
+    services: BTreeMap<(IpAddr, u32), (ServiceFlowReport, bool)>,
+    services_left_out: u64,
 }
 
 /// What is usual on a path.
@@ -58,7 +62,33 @@ impl Tally {
             untold: 0,
             drops: 0,
             traces: HashMap::new(),
+            services: BTreeMap::new(),
+            services_left_out: 0,
         }
+    }
+
+    /// These queue pairs of services are there now, and did this since they were looked at before; so many more are not
+    /// told.
+    pub(super) fn serve(&mut self, flows: Vec<ServiceFlowReport>, left_out: u64) {
+        self.services.values_mut().for_each(|(_, is_there)| *is_there = false);
+        for flow in flows {
+            let key = (flow.from, flow.qpn);
+            let before = self.services.get(&key).map(|(before, _)| before);
+            let is_same = |one: &&ServiceFlowReport| {
+                (&one.service, one.to, one.port, one.peer_qpn)
+                    == (&flow.service, flow.to, flow.port, flow.peer_qpn)
+            };
+            let (sent, again) = before.filter(is_same).map_or((0, 0), |one| (one.sent, one.again));
+            let flow = ServiceFlowReport {
+                sent: flow.sent.saturating_add(sent),
+                again: flow.again.saturating_add(again),
+                ..flow
+            };
+            if self.services.len() < SERVICE_FLOWS || self.services.contains_key(&key) {
+                self.services.insert(key, (flow, true));
+            }
+        }
+        self.services_left_out = left_out;
     }
 
     /// A probe of an RNIC is over.
@@ -128,7 +158,21 @@ impl Tally {
         let start = std::mem::replace(&mut self.start, now).min(now);
         let traces = std::mem::take(&mut self.traces).into_iter();
         let traces = traces.map(|((from, to, port), path)| TraceReport { from, to, port, path }).collect();
-        WindowReport { start, end: now, flows, host, untold: std::mem::take(&mut self.untold), traces }
+        let services = self.services.values().map(|(flow, _)| flow.clone()).collect();
+        self.services.retain(|_, (flow, is_there)| {
+            (flow.sent, flow.again) = (0, 0);
+            *is_there
+        });
+        WindowReport {
+            start,
+            end: now,
+            flows,
+            host,
+            untold: std::mem::take(&mut self.untold),
+            traces,
+            services,
+            services_left_out: self.services_left_out,
+        }
     }
 }
 
@@ -204,6 +248,33 @@ mod tests {
         tally.ended(from(), &report(Outcome::Ok, 501));
         let outcomes = tally.close(2, 0).flows[0].outcomes;
         assert_eq!((outcomes.ok, outcomes.slow), (2, 1));
+    }
+
+    #[test]
+    fn what_services_do_is_told_in_the_window_in_which_it_is_seen() {
+        let flow = |qpn: u32, sent: u64, again: u64| ServiceFlowReport {
+            service: "train".to_owned(),
+            from: from(),
+            to: IpAddr::from([10, 0, 0, 2]),
+            port: 50_000,
+            qpn,
+            peer_qpn: 7,
+            sent,
+            again,
+        };
+        let mut tally = Tally::new(0);
+        tally.serve(vec![flow(1, 100, 0), flow(2, 5, 5)], 0);
+        tally.serve(vec![flow(1, 10, 1)], 3);
+        let window = tally.close(1, 0);
+        assert_eq!(window.services, [flow(1, 110, 1), flow(2, 5, 5)], "also what ended meanwhile");
+        assert_eq!(window.services_left_out, 3);
+        assert_eq!(tally.close(2, 0).services, [flow(1, 0, 0)], "it is there, and did nothing");
+        let other = ServiceFlowReport { port: 50_001, ..flow(1, 3, 0) };
+        tally.serve(vec![other.clone()], 0);
+        assert_eq!(tally.close(3, 0).services, [other], "connected anew");
+        tally.serve(Vec::new(), 0);
+        let _ = tally.close(4, 0);
+        assert!(tally.close(5, 0).services.is_empty());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Traces of an RNIC: rounds of ports to one target, between its probes.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_mesh::agent::{TracePlan, TracePlanConfig, TraceRound};
@@ -7,7 +8,7 @@ use ferroce_probe::net::{ProbeEndError, ProberEnd};
 use ferroce_probe::paths::TracerConfig;
 use ferroce_probe::{Peer, Stamp};
 
-use super::schedule::Wanted;
+use super::schedule::{Pair, Wanted};
 use super::state::Shared;
 
 /// How long a turn of traces may hold up the probes.
@@ -22,7 +23,7 @@ const REFRESH: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub(super) struct Tracing {
     plan: TracePlan,
-    wanted: Wanted,
+    paths: Vec<(Peer, u16)>,
     refresh: Stamp,
     round: Option<Round>,
 }
@@ -37,12 +38,18 @@ struct Round {
 
 impl Tracing {
     pub(super) fn new(config: TracePlanConfig) -> Self {
-        Self { plan: TracePlan::new(config), wanted: Wanted::new(), refresh: Stamp::default(), round: None }
+        Self { plan: TracePlan::new(config), paths: Vec::new(), refresh: Stamp::default(), round: None }
     }
 
-    /// From now on, packets go there.
-    pub(super) fn set(&mut self, wanted: Wanted) {
-        self.wanted = wanted;
+    /// From now on, packets go there, also those of services.
+    pub(super) fn set(&mut self, wanted: &Wanted, borrowed: &Wanted) {
+        let paths = |(address, pair): (&IpAddr, &Pair)| {
+            let target = Peer { address: *address, qpn: pair.qpn };
+            let ports = pair.ports.iter().chain(&pair.answer_ports);
+            ports.map(|port| (target, *port)).collect::<Vec<_>>()
+        };
+        // What services take comes first: no other packet tells where it goes.
+        self.paths = borrowed.iter().chain(wanted).flat_map(paths).collect();
         self.refresh = Stamp::default();
     }
 
@@ -61,13 +68,7 @@ impl Tracing {
         let now = prober.now();
         if now >= self.refresh {
             self.refresh = now.plus(REFRESH);
-            for (address, pair) in &self.wanted {
-                let target = Peer { address: *address, qpn: pair.qpn };
-                pair.ports
-                    .iter()
-                    .chain(&pair.answer_ports)
-                    .for_each(|port| self.plan.want(target, *port, now));
-            }
+            self.paths.iter().for_each(|(target, port)| self.plan.want(*target, *port, now));
         }
         if self.round.is_none() {
             self.round = self.plan.round(now).and_then(|round| begin(shared, prober, &round));

@@ -60,6 +60,8 @@ pub(super) struct Assembly {
     over: VecDeque<v1::Finding>,
     /// The number of the next finding.
     next: u64,
+    /// Services, and how many there are beyond.
+    services: (Vec<v1::ServiceState>, u32),
     /// What people look at, if they do.
     pub(super) board: Option<SharedBoard>,
     /// What takes windows as they are told, if something does.
@@ -106,6 +108,7 @@ impl Assembly {
             open: Vec::new(),
             over: VecDeque::new(),
             next: 0,
+            services: (Vec::new(), 0),
             board: None,
             raw: None,
             unkept: Unkept::default(),
@@ -294,6 +297,8 @@ impl Assembly {
         for trace in &window.traces {
             self.trace(agent, trace);
         }
+        self.counters.untold_services =
+            self.counters.untold_services.saturating_add(window.services_left_out);
         // A window belongs to the slot that its last moment is in.
         let Some(number) = window.end.saturating_sub(1).checked_div(self.length) else { return };
         if number < self.closed {
@@ -317,6 +322,20 @@ impl Assembly {
             if self.board.is_some() {
                 told.trips.add(&flow.round_trips);
             }
+        }
+        for flow in &window.services {
+            if self.members.get(&flow.from).is_none_or(|member| member.agent != agent) {
+                self.counters.foreign_services += 1;
+                continue;
+            }
+            let key = (flow.from, flow.qpn);
+            let is_full = slot.services.len() >= self.config.services && !slot.services.contains_key(&key);
+            if is_full || flow.from == flow.to || !self.members.contains_key(&flow.to) {
+                self.counters.unknown_services += 1;
+                continue;
+            }
+            self.counters.services += 1;
+            slot.services.insert(key, flow.clone());
         }
         if let Some(host) = self.hosts.get(agent).filter(|_| window.host != HostState::default()) {
             let state = slot.hosts.entry(host.clone()).or_default();
@@ -424,6 +443,7 @@ impl Assembly {
         while let Some((_, judged)) = self.untold.pop_front_if(|(judged, _)| *judged <= generation) {
             self.through = judged.end;
             self.open = judged.open;
+            self.services = judged.services;
             for finding in judged.over {
                 if self.over.len() >= OVER {
                     self.over.pop_front();
@@ -456,6 +476,8 @@ impl Assembly {
             open: self.open.clone(),
             over: self.over.iter().cloned().collect(),
             agents: self.told(self.through),
+            services: self.services.0.clone(),
+            services_left_out: self.services.1,
         }
     }
 

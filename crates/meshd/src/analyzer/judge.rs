@@ -12,9 +12,10 @@ use ferroce_mesh::{
 
 use super::AnalyzerServerConfig;
 use super::picture::{self, Picture};
+use super::services::Services;
 use super::slot::{Due, FlowAddress, FlowTold};
 use super::wiring::{Member, Wiring};
-use crate::board::{BoardFinding, BoardWindow};
+use crate::board::{BoardAffected, BoardFinding, BoardService, BoardWindow, priority_name};
 use crate::clock;
 use crate::proto::v1;
 use crate::store::Kept;
@@ -38,6 +39,7 @@ pub(super) struct Judge {
     next: u64,
     open: Vec<v1::Finding>,
     picture: Picture,
+    services: Services,
     /// Findings of another life, until what they name is there.
     kept: Vec<v1::Finding>,
     /// Windows that they are waited for.
@@ -63,6 +65,8 @@ pub(super) struct Judged {
     pub(super) misplaced: u64,
     /// Flows of RNICs that have no place in the wiring.
     pub(super) unknown_flows: u64,
+    /// Services, and how many there are beyond.
+    pub(super) services: (Vec<v1::ServiceState>, u32),
     /// The same for people, if they look.
     pub(super) board: Option<BoardWindow>,
 }
@@ -78,6 +82,7 @@ impl Judge {
             next: 0,
             open: Vec::new(),
             picture: Picture::default(),
+            services: Services::default(),
             kept: kept.open.clone(),
             patience: PATIENCE,
             since: kept.open.iter().map(|finding| (finding.id, finding.since_unix_ns)).collect(),
@@ -99,6 +104,8 @@ impl Judge {
         let Some(analyzer) = &mut self.analyzer else { return judged };
         let Verdict { number, open, over, .. } = analyzer.window(&window);
         self.next = number + 1;
+        self.services.window(due, &self.wiring, analyzer.paths_mut(), &open, &over);
+        judged.services = (self.services.list.iter().map(service).collect(), self.services.left_out);
         if self.config.has_board() {
             judged.board = self.board(due, &window, &open, &over);
         }
@@ -209,12 +216,17 @@ impl Judge {
         let told = |over| {
             let topology = &topology;
             let this = &*self;
-            move |finding: &Finding| BoardFinding::of(finding, topology, this.since_of(finding), over)
+            move |finding: &Finding| BoardFinding {
+                impact: this.services.impact(finding.id).cloned(),
+                ..BoardFinding::of(finding, topology, this.since_of(finding), over)
+            }
         };
         let open: Vec<BoardFinding> = open.iter().map(told(0)).collect();
         let over: Vec<BoardFinding> = over.iter().map(told(due.end)).collect();
         let gone = self.picture.close(&open, &over, due.end);
-        Some(picture::window(due, window, &self.wiring, topology, open, [gone, over].concat()))
+        let window = picture::window(due, window, &self.wiring, topology, open, [gone, over].concat());
+        let Services { list, left_out, .. } = &self.services;
+        Some(BoardWindow { services: list.clone(), services_left_out: *left_out, ..window })
     }
 
     /// When the window began in which a finding was seen first.
@@ -231,6 +243,8 @@ impl Judge {
             let topology = self.analyzer.as_ref()?.paths().topology();
             Some(suspect.name(topology))
         };
+        let impact = self.services.impact(finding.id);
+        let affected = impact.map(|impact| impact.services.iter().map(affected).collect());
         v1::Finding {
             id: finding.id.0,
             trouble: named(&finding.trouble),
@@ -242,7 +256,37 @@ impl Judge {
             losses: evidence.losses,
             expected: evidence.expected,
             gain: evidence.gain,
+            priority: impact.map_or("", |impact| priority_name(impact.priority)).to_owned(),
+            services: affected.unwrap_or_default(),
+            services_left_out: impact.map_or(0, |impact| impact.left_out),
         }
+    }
+}
+
+fn affected(one: &BoardAffected) -> v1::Affected {
+    let tuple = |(from, to, port): &(IpAddr, IpAddr, u16)| v1::Tuple {
+        from: from.to_string(),
+        to: to.to_string(),
+        port: (*port).into(),
+    };
+    v1::Affected {
+        service: one.service.clone(),
+        priority: priority_name(one.priority).to_owned(),
+        flows: one.flows,
+        examples: one.examples.iter().map(tuple).collect(),
+    }
+}
+
+fn service(one: &BoardService) -> v1::ServiceState {
+    v1::ServiceState {
+        service: one.service.clone(),
+        hosts: one.hosts,
+        some_hosts: one.some_hosts.clone(),
+        flows: one.flows,
+        sent: one.sent,
+        again: one.again,
+        priority: one.priority.map(priority_name).unwrap_or_default().to_owned(),
+        findings: one.findings.clone(),
     }
 }
 

@@ -6,6 +6,7 @@ mod keeper;
 mod picture;
 mod roster;
 mod service;
+mod services;
 mod slot;
 mod wiring;
 
@@ -55,6 +56,8 @@ pub struct AnalyzerServerConfig {
     pub agents: usize,
     /// Flows of one window of all agents at most.
     pub flows: usize,
+    /// Queue pairs of services in one window of all agents at most.
+    pub services: usize,
     /// Connections that are open at once.
     pub connections: usize,
     /// Streams of windows at once.
@@ -85,6 +88,7 @@ impl AnalyzerServerConfig {
             grace: Duration::from_secs(10),
             agents: 65_536,
             flows: 4 << 20,
+            services: 128 << 10,
             connections: 70_000,
             streams: 70_000,
             message: 8 << 20,

@@ -81,6 +81,8 @@ pub(super) fn window(
         open,
         over,
         topology,
+        services: Vec::new(),
+        services_left_out: 0,
     }
 }
 

@@ -8,6 +8,7 @@ use ferroce_mesh::Outcomes;
 
 use super::wiring::Members;
 use crate::board::Trips;
+use crate::service_flow::ServiceFlowReport;
 use crate::trace::TraceReport;
 use crate::window::HostState;
 
@@ -19,6 +20,8 @@ pub(super) type FlowAddress = (IpAddr, IpAddr, u16, u16);
 pub(super) struct Slot {
     pub(super) flows: HashMap<FlowAddress, FlowTold>,
     pub(super) hosts: BTreeMap<String, HostState>,
+    /// Queue pairs of services, by address and number.
+    pub(super) services: BTreeMap<(IpAddr, u32), ServiceFlowReport>,
 }
 
 /// What is told of a flow.

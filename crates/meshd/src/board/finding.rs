@@ -4,6 +4,8 @@ use std::net::IpAddr;
 
 use ferroce_mesh::{Finding, Severity, Suspect, Topology, Trouble};
 
+use super::service::BoardImpact;
+
 /// The name of all that is above ToRs, where no topology file tells more.
 pub(crate) const FABRIC: &str = "(all above ToRs)";
 
@@ -38,6 +40,8 @@ pub struct BoardFinding {
     pub runner_up: Option<(BoardSuspect, f64)>,
     /// The flows with the most trouble.
     pub top: Vec<TopFlow>,
+    /// What it means for services; none if that is not known.
+    pub impact: Option<BoardImpact>,
 }
 
 /// What may be bad.
@@ -138,6 +142,7 @@ impl BoardFinding {
             share: evidence.guilt.share,
             runner_up: evidence.runner_up.map(|(other, less)| (suspect(&other), less)),
             top: top.collect(),
+            impact: None,
         }
     }
 
@@ -158,7 +163,10 @@ impl BoardFinding {
         };
         let suspects = self.suspects.iter().chain(self.runner_up.iter().map(|(one, _)| one));
         let top = |flow: &TopFlow| size_of::<TopFlow>() + flow.from_tor.len() + flow.to_tor.len();
-        size_of::<Self>() + suspects.map(suspect).sum::<usize>() + self.top.iter().map(top).sum::<usize>()
+        size_of::<Self>()
+            + suspects.map(suspect).sum::<usize>()
+            + self.top.iter().map(top).sum::<usize>()
+            + self.impact.as_ref().map_or(0, BoardImpact::bytes)
     }
 }
 

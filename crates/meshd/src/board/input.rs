@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferroce_mesh::{FlowKey, Outcomes, Topology};
 
-use super::{BoardFinding, Trips};
+use super::{BoardFinding, BoardService, Trips};
 
 /// A window of all agents, after it was judged.
 #[derive(Clone, Debug)]
@@ -27,6 +27,10 @@ pub struct BoardWindow {
     pub open: Vec<BoardFinding>,
     /// What ended with this window.
     pub over: Vec<BoardFinding>,
+    /// Services, those in trouble first.
+    pub services: Vec<BoardService>,
+    /// Services beyond those.
+    pub services_left_out: u32,
 }
 
 /// A flow of a window.

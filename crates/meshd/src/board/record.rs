@@ -10,6 +10,7 @@ use super::detail::{Detail, KeptFlow, trouble};
 use super::finding::BoardFinding;
 use super::input::{BoardFlow, BoardHost, BoardWindow};
 use super::matrix::Matrix;
+use super::service::BoardService;
 use super::tors::TorPlace;
 use super::trips::quantile;
 
@@ -32,11 +33,18 @@ pub struct Record {
     pub open: Vec<BoardFinding>,
     /// Flows of RNICs that the wiring does not have.
     pub unknown: u64,
+    /// Services, those in trouble first.
+    pub services: Vec<BoardService>,
+    /// Services beyond those.
+    pub services_left_out: u32,
 }
 
 impl Record {
     pub(super) fn bytes(&self) -> usize {
-        size_of::<Self>() + self.matrix.bytes() + self.open.iter().map(BoardFinding::bytes).sum::<usize>()
+        size_of::<Self>()
+            + self.matrix.bytes()
+            + self.open.iter().map(BoardFinding::bytes).sum::<usize>()
+            + self.services.iter().map(BoardService::bytes).sum::<usize>()
     }
 }
 
@@ -52,7 +60,8 @@ pub(super) struct Prepared {
 /// Puts a window together. `tors` has the place on the board of each switch of the wiring, in the order in
 /// which the matrix shows them; `most` is how many flows are kept.
 pub(super) fn prepare(window: BoardWindow, tors: &Places, most: usize) -> Prepared {
-    let BoardWindow { start, end, agents, is_complete, topology, flows, hosts, open, over } = window;
+    let BoardWindow { start, end, agents, is_complete, topology, flows, hosts, open, over, .. } = window;
+    let (services, services_left_out) = (window.services, window.services_left_out);
     let mut matrix = Matrix::new(tors.order.clone());
     let cards = topology.rnics().len();
     let is_known = |rnic: RnicId| (rnic.0 as usize) < cards;
@@ -93,7 +102,19 @@ pub(super) fn prepare(window: BoardWindow, tors: &Places, most: usize) -> Prepar
     }
     let hosts = rows(&topology, hosts, flows.iter().filter(|flow| is_known(flow.key.from)));
     let unknown = by_pair.unknown;
-    let record = Record { number: 0, start, end, agents, is_complete, matrix, open, unknown };
+    let number = 0;
+    let record = Record {
+        number,
+        start,
+        end,
+        agents,
+        is_complete,
+        matrix,
+        open,
+        unknown,
+        services,
+        services_left_out,
+    };
     Prepared { record, detail: Detail::new(kept, hosts), over, topology }
 }
 

@@ -217,6 +217,25 @@ impl Desk {
         self.registry.owner(address)
     }
 
+    /// The responder of an RNIC, for an agent that has a lease itself.
+    pub(super) fn locate(
+        &mut self,
+        agent: &str,
+        addresses: &[IpAddr],
+        now: Stamp,
+    ) -> Result<Vec<(IpAddr, u32)>, LeaseLost> {
+        self.advance(now);
+        if self.registry.rnics_of(agent).is_none() {
+            return Err(self.lost(agent));
+        }
+        self.counters.located += 1;
+        let find = |address: &IpAddr| {
+            let rnics = self.registry.rnics_of(self.registry.owner(*address)?)?;
+            Some((*address, rnics.iter().find(|rnic| rnic.address == *address)?.qpn))
+        };
+        Ok(addresses.iter().filter_map(find).collect())
+    }
+
     /// All agents, and the version of their RNICs.
     pub(super) fn agents(&self) -> (u64, Vec<Registration>) {
         (self.registry.version(), self.registry.agents().collect())

@@ -12,10 +12,14 @@ use super::desk::Refusal;
 use super::{Shared, watch};
 use crate::proto::v1;
 use crate::tls::Peer;
+use crate::window::{address, bytes};
 use crate::{client, clock};
 
 /// The name that the certificate of an analyzer carries.
 const ANALYZER: &str = "analyzer";
+
+/// Addresses that an agent may ask for at once.
+pub(crate) const LOCATED: usize = 256;
 
 #[derive(Debug)]
 pub(super) struct MeshService {
@@ -69,6 +73,22 @@ impl v1::mesh_server::Mesh for MeshService {
         let number = number.map_err(|lost| no_lease(&lost))?;
         let shared = Arc::clone(&self.shared);
         Ok(Response::new(watch::pinglists(shared, place, agent, epoch, number)))
+    }
+
+    async fn locate(&self, request: Request<v1::LocateRequest>) -> Result<Response<v1::LocateReply>, Status> {
+        self.shared.refuse_foreign(Peer::check(&request, &request.get_ref().agent))?;
+        let v1::LocateRequest { agent, addresses } = request.into_inner();
+        if addresses.len() > LOCATED {
+            return Err(Status::invalid_argument(format!(
+                "{} addresses, and there may be {LOCATED}",
+                addresses.len()
+            )));
+        }
+        let addresses: Vec<IpAddr> = addresses.iter().filter_map(|bytes| address(bytes).ok()).collect();
+        let found = self.shared.at_desk(|desk| desk.locate(&agent, &addresses, clock::now()));
+        let found = found.map_err(|lost| no_lease(&lost))?;
+        let rnic = |(address, qpn)| v1::Located { address: bytes(address), qpn };
+        Ok(Response::new(v1::LocateReply { rnics: found.into_iter().map(rnic).collect() }))
     }
 
     type RosterStream = ReceiverStream<Result<v1::RosterState, Status>>;

@@ -6,6 +6,8 @@ mod mesh_service;
 mod rebuild_service;
 mod watch;
 
+pub(crate) use mesh_service::LOCATED;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,6 @@
 //! What a board has counted, as series: scraped, or sent elsewhere, they are the same.
 //!
-//! Labels are ToRs, outcomes, kinds and severities: never tuples or RNICs. There are no more than
+//! Labels are ToRs, services, outcomes, kinds and severities: never tuples or RNICs. There are no more than
 //! [`SERIES`] series, whatever agents call their ToRs.
 
 mod family;
@@ -8,18 +8,24 @@ mod text;
 
 use std::sync::Arc;
 
-use ferroce_mesh::{Outcomes, Severity};
+use ferroce_mesh::{Outcomes, Priority, Severity};
 
 pub use self::family::{Family, Labels, Point, Spread, Value, Values};
 pub use self::text::text;
-use crate::board::{Board, BoardFinding, Kind, POWERS, RoundTrips};
+use crate::board::{Board, BoardFinding, BoardService, Kind, POWERS, RoundTrips, priority_name};
 use crate::counters::AnalyzerCounters;
 use crate::outlet::OutletState;
 use crate::window::named;
 
 /// Series at most: for each of 1,024 ToRs, those beyond, and those that are not known: seven outcomes, slow
-/// ones, and 19 of round trips; and 100 more.
-pub const SERIES: usize = 1026 * (7 + 1 + POWERS.len() + 3) + 100;
+/// ones, and 19 of round trips; for each of 64 services and those beyond five; and 110 more.
+pub const SERIES: usize = 1026 * (7 + 1 + POWERS.len() + 3) + 5 * (SERVICES + 1) + 110;
+
+/// Services with series of their own: those in trouble first, then those with the most queue pairs.
+const SERVICES: usize = 64;
+
+/// The name of all services beyond; no other has signs of this kind and this name.
+const OTHERS: &str = "(others)";
 
 const SEVERITIES: [(Severity, &str); 3] =
     [(Severity::Minor, "minor"), (Severity::Major, "major"), (Severity::Critical, "critical")];
@@ -47,6 +53,7 @@ pub fn families(board: &Board, met: &Met) -> Vec<Family> {
     let mut all = probes(board);
     all.push(round_trips(board));
     all.extend(findings(board));
+    all.extend(services(board));
     all.extend(windows(board));
     let event = |(name, count): (&'static str, u64)| one("event", name, count);
     all.push(Family {
@@ -140,6 +147,61 @@ fn findings(board: &Board) -> [Family; 3] {
             values: Values::Counter(by_kind(|_, over| over)),
         },
     ]
+}
+
+/// What is bad by what it means for services, and what these do; in the newest windows.
+fn services(board: &Board) -> Vec<Family> {
+    let newest = board.newest().map(|kept| &kept.record);
+    let open = newest.map(|record| record.open.as_slice()).unwrap_or_default();
+    let by_priority = [Priority::P0, Priority::P1, Priority::P2].map(|priority| {
+        let is_one = |finding: &&BoardFinding| {
+            finding.impact.as_ref().is_some_and(|impact| impact.priority == priority)
+        };
+        one("priority", priority_name(priority), open.iter().filter(is_one).count() as u64)
+    });
+    let all = newest.map(|record| record.services.as_slice()).unwrap_or_default();
+    let left_out = newest.map_or(0, |record| u64::from(record.services_left_out));
+    let gauge = |name, help, points| Family { name, help, values: Values::Gauge(points) };
+    let mut families = vec![
+        gauge(
+            "ferroce_mesh_findings_open_by_priority",
+            "What is bad now, by how bad it is for services",
+            by_priority.into(),
+        ),
+        gauge(
+            "ferroce_mesh_services",
+            "Services with queue pairs between RNICs of the mesh",
+            vec![alone(all.len() as u64 + left_out)],
+        ),
+    ];
+    // A service may be called as those beyond are: then it is one of them.
+    let (own, others): (Vec<_>, Vec<_>) =
+        all.iter().enumerate().partition(|(place, one)| *place < SERVICES && one.service != OTHERS);
+    type Of = fn(&BoardService) -> u64;
+    let of_each: [(&'static str, &'static str, Of); 4] = [
+        ("ferroce_mesh_service_flows", "Queue pairs of a service between RNICs of the mesh", |one| {
+            one.flows.into()
+        }),
+        ("ferroce_mesh_service_flows_crossing", "Of these, those that cross what is bad", |one| {
+            one.crossing.into()
+        }),
+        ("ferroce_mesh_service_packets", "Packets of a service in the newest three windows", |one| one.sent),
+        (
+            "ferroce_mesh_service_packets_again",
+            "Packets sent again, and answers that did not come, in these windows",
+            |one| one.again,
+        ),
+    ];
+    for (name, help, of) in of_each {
+        let mut points: Vec<Point> =
+            own.iter().map(|(_, service)| one("service", &service.service, of(service))).collect();
+        if !others.is_empty() {
+            let sum = others.iter().fold(0, |sum: u64, (_, service)| sum.saturating_add(of(service)));
+            points.push(one("service", OTHERS, sum));
+        }
+        families.push(gauge(name, help, points));
+    }
+    families
 }
 
 fn windows(board: &Board) -> [Family; 4] {

@@ -8,7 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::refusals;
 use crate::board::{
-    Board, BoardFinding, BoardHost, BoardSuspect, Cell, Counts, Depth, Kept, KeptFlow, KeptTrace,
+    Board, BoardAffected, BoardFinding, BoardHost, BoardService, BoardSuspect, Cell, Counts, Depth, Kept,
+    KeptFlow, KeptTrace, priority_name,
 };
 use crate::metrics::Met;
 use crate::outlet::{KeptFiles, OutletState};
@@ -105,6 +106,8 @@ pub(super) fn window(kept: &Kept, names: &[String]) -> String {
         "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
         "hosts_left_out": left_out,
         "findings": record.open.iter().map(finding).collect::<Vec<_>>(),
+        "services": record.services.iter().map(service).collect::<Vec<_>>(),
+        "services_left_out": record.services_left_out,
         "detail": depth(kept.detail.depth()),
     });
     let mut text = head.to_string();
@@ -267,7 +270,33 @@ fn finding(finding: &BoardFinding) -> Value {
             "runner_up": runner_up.map(|(one, less)| json!({ "suspect": suspect(one), "less": less })),
             "top": finding.top.iter().map(top).collect::<Vec<_>>(),
         },
-        // Which services cross a suspect is not told yet.
-        "services": [],
+        "priority": finding.impact.as_ref().map(|impact| priority_name(impact.priority)),
+        "services": finding.impact.iter().flat_map(|impact| &impact.services).map(affected).collect::<Vec<_>>(),
+        "services_left_out": finding.impact.as_ref().map_or(0, |impact| impact.left_out),
+    })
+}
+
+/// A service that crosses what is bad.
+fn affected(one: &BoardAffected) -> Value {
+    let example = |(from, to, port): &(IpAddr, IpAddr, u16)| json!({ "from": from.to_string(), "to": to.to_string(), "port": port });
+    json!({
+        "name": one.service,
+        "priority": priority_name(one.priority),
+        "flows": one.flows,
+        "examples": one.examples.iter().map(example).collect::<Vec<_>>(),
+    })
+}
+
+fn service(one: &BoardService) -> Value {
+    json!({
+        "name": one.service,
+        "hosts": one.hosts,
+        "some_hosts": one.some_hosts,
+        "flows": one.flows,
+        "crossing": one.crossing,
+        "sent": one.sent,
+        "again": one.again,
+        "priority": one.priority.map(priority_name),
+        "findings": one.findings,
     })
 }

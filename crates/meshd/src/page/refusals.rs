@@ -14,6 +14,9 @@ const WHY: &[(&str, &str)] = &[
     ("foreign_flows", "flows of RNICs that are not those of the agent that tells of them"),
     ("unknown_flows", "flows to RNICs that no agent registered, or beyond those that are kept"),
     ("foreign_traces", "traces of RNICs that are not those of the agent, or beyond those that are kept"),
+    ("foreign_services", "queue pairs of services that leave from RNICs of other agents"),
+    ("unknown_services", "queue pairs of services to RNICs that no agent registered, or too many"),
+    ("untold_services", "queue pairs of services that agents left out, since there were too many"),
     ("misplaced", "RNICs whose names collide, or whose ToR is not in the topology file"),
 ];
 

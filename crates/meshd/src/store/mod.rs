@@ -245,6 +245,8 @@ fn finding(row: &Row<'_>) -> rusqlite::Result<v1::Finding> {
         losses: row.get("losses")?,
         expected: row.get("expected")?,
         gain: row.get("gain")?,
+        // What it means for services is looked at anew in each window, and not kept.
+        ..v1::Finding::default()
     })
 }
 

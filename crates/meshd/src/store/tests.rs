@@ -43,6 +43,7 @@ fn found(id: u64, over_unix_ns: u64) -> v1::Finding {
         losses: 37.25,
         expected: 0.125,
         gain: 99.0,
+        ..v1::Finding::default()
     }
 }
 

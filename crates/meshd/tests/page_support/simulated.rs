@@ -4,10 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferroce_mesh::{FlowKey, Outcomes, RnicId, Severity, Tier, Topology, TopologyBuilder, Trouble};
+use ferroce_mesh::{FlowKey, Outcomes, Priority, RnicId, Severity, Tier, Topology, TopologyBuilder, Trouble};
 use ferroce_meshd::Histogram;
 use ferroce_meshd::board::{
-    Board, BoardFinding, BoardFlow, BoardHost, BoardSuspect, BoardWindow, Kind, TopFlow, Trips,
+    Board, BoardAffected, BoardFinding, BoardFlow, BoardHost, BoardImpact, BoardService, BoardSuspect,
+    BoardWindow, Kind, TopFlow, Trips,
 };
 use ferroce_probe::paths::Path;
 
@@ -145,6 +146,8 @@ impl Simulated {
                 Vec::new()
             },
             over: Vec::new(),
+            services: vec![service(number > since)],
+            services_left_out: 0,
         }
     }
 
@@ -187,6 +190,33 @@ fn bad_link(since: u64, crossings: f64, losses: f64, top: Vec<TopFlow>) -> Board
         share: 0.0,
         runner_up: Some((link("agg1", "rack2"), 240.0)),
         top,
+        impact: Some(BoardImpact {
+            priority: Priority::P0,
+            services: vec![BoardAffected {
+                service: SERVICE.to_owned(),
+                priority: Priority::P0,
+                flows: 2,
+                examples: vec![(card(2), card(9), 50_000)],
+            }],
+            left_out: 0,
+        }),
+    }
+}
+
+/// A service whose packets cross the link from rack2 to agg1.
+pub const SERVICE: &str = "train <b>";
+
+fn service(suffers: bool) -> BoardService {
+    BoardService {
+        service: SERVICE.to_owned(),
+        hosts: 1,
+        some_hosts: vec!["host2".to_owned()],
+        flows: 4,
+        crossing: if suffers { 2 } else { 0 },
+        sent: 9000,
+        again: if suffers { 77 } else { 0 },
+        priority: suffers.then_some(Priority::P0),
+        findings: if suffers { vec![4] } else { Vec::new() },
     }
 }
 

@@ -122,6 +122,7 @@ fn a_process_reads_as_it_was_written() {
     let here = ProcessStats {
         pid: 77,
         program: "a program".to_owned(),
+        service: "a service".to_owned(),
         group: group(1),
         since: Time::from_nanos(99),
         engines: 3,
@@ -136,7 +137,12 @@ fn a_process_reads_as_it_was_written() {
         },
     };
     let everywhere = Group { interface: "fifteen-letters".to_owned(), address: None };
-    let longest = ProcessStats { program: "p".repeat(PROGRAM), group: everywhere, ..here.clone() };
+    let longest = ProcessStats {
+        program: "p".repeat(PROGRAM),
+        service: "s".repeat(MOST_SERVICE),
+        group: everywhere,
+        ..here.clone()
+    };
     for told in [here, longest] {
         assert_eq!(ProcessStats::parse(&told.emit(), 77), Some(told));
     }
@@ -227,6 +233,8 @@ fn a_process_tells_what_all_its_engines_and_managers_know() {
     assert_eq!(totals.completions.sends(Status::LocalLength), 2 * 73);
     assert_eq!(seen.program, text(&program()));
     assert!(!seen.program.is_empty());
+    let file = std::env::current_exe().expect("a file");
+    assert_eq!(seen.service, file.file_name().and_then(|name| name.to_str()).expect("a name"), "by its file");
     assert!(*told_rows == [rows(70), rows(3)].concat(), "however many messages it takes");
     for queues_told in [&seen.report.completion_queues, &seen.report.shared_queues] {
         assert_eq!(*queues_told, queues(&[rows(70), rows(3)].concat()));
@@ -290,7 +298,8 @@ fn a_connection_that_does_not_ask_in_time_is_cut_and_one_that_ends_is_not_to_bla
     drop(ended_peer);
     unix::send(asking_peer.as_fd(), &Greeting::Stats.emit(), &[]).unwrap();
     let asking = vec![(late, past), (patient, future), (ended, past), (asking, past)];
-    let mut desk = StatsDesk { listener: None, asking, exhausted: None, since: clock::now() };
+    let mut desk =
+        StatsDesk { listener: None, asking, exhausted: None, since: clock::now(), service: "s".to_owned() };
     assert_eq!(desk.next_deadline(), Some(past));
     let before = violations();
     let entries = polled(desk.descriptors(), &ends);
@@ -330,8 +339,13 @@ fn the_connection_that_was_silent_for_longest_makes_room() {
     let name = format!("ferroce/test/crowd/{}", std::process::id());
     let listener = Tracked::open(inner.record, || unix::listen(name.as_bytes())).unwrap();
     let at = listener.raw();
-    let mut desk =
-        StatsDesk { listener: Some(listener), asking: Vec::new(), exhausted: None, since: clock::now() };
+    let mut desk = StatsDesk {
+        listener: Some(listener),
+        asking: Vec::new(),
+        exhausted: None,
+        since: clock::now(),
+        service: "s".to_owned(),
+    };
     let full = || inner.refused.connections_full.load(Ordering::Relaxed);
     let before = full();
     let connect = || {

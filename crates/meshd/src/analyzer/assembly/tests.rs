@@ -7,6 +7,7 @@ use ferroce_probe::paths::Path;
 use super::*;
 use crate::analyzer::judge::Judge;
 use crate::histogram::Histogram;
+use crate::service_flow::ServiceFlowReport;
 use crate::store::StoreConfig;
 use crate::window::Flow;
 
@@ -366,11 +367,21 @@ const FOUR: [(u8, &str, u32); 4] = [(1, "t1", 5), (2, "t1", 5), (3, "t2", 5), (4
 
 /// A window in which the link from t1 to g1 loses a tenth.
 fn lossy(assembly: &mut Court, number: u64, is_traced: bool) {
+    lossy_with(assembly, number, is_traced, |_| Vec::new());
+}
+
+/// The same with services of agents.
+fn lossy_with(
+    assembly: &mut Court,
+    number: u64,
+    is_traced: bool,
+    services: impl Fn(u8) -> Vec<v1::ServiceFlow>,
+) {
     let is_below = |one: u8, other: u8| (one <= 2) == (other <= 2);
     for from in 1..=4_u8 {
         assembly.hello(&format!("a{from}"), ZERO).unwrap();
         let others = || (1..=4_u8).filter(|to| *to != from);
-        let mut message = window(from, number, &[]);
+        let mut message = v1::Window { services: services(from), ..window(from, number, &[]) };
         for (to, port) in others().flat_map(|to| [(to, 50_000), (to, 50_001)]) {
             // On the way there, and on the way back.
             let there = from <= 2 && !is_below(from, to) && port == 50_000;
@@ -525,6 +536,87 @@ fn what_cannot_be_kept_is_told_nevertheless_and_is_new_still() {
     court.not_kept(news.clone());
     assert_eq!((court.findings().open.len(), court.findings().over.len()), (0, 1));
     assert_eq!((court.unkept().0, court.counters.not_kept), (news, 1));
+}
+
+/// A queue pair of a service from one agent to another, with its number and its port; its peer's number is a hundred more.
+fn service(name: &str, from: u8, to: u8, qpn: u32, port: u16, again: u64) -> v1::ServiceFlow {
+    let (from, to) = (address(from), address(to));
+    let service = name.to_owned();
+    ServiceFlowReport { service, from, to, port, qpn, peer_qpn: qpn + 100, sent: 1000, again }.to_message()
+}
+
+#[test]
+fn a_finding_says_which_services_it_concerns_and_liars_change_nothing() {
+    let config = AnalyzerServerConfig {
+        topology: Some(switches()),
+        services: 5,
+        ..AnalyzerServerConfig::new("127.0.0.1:1")
+    };
+    let mut assembly = Court::new(&config);
+    assembly.roster(&roster(&FOUR), ZERO);
+    // The link from t1 to g1 is bad, and packets of port 50000 cross it.
+    let honest = [
+        service("train", 1, 3, 10, 50_000, 7),
+        service("train", 1, 4, 11, 50_001, 0),
+        service("backup", 1, 4, 12, 50_000, 1),
+        service("store", 1, 4, 13, 50_001, 90),
+    ];
+    for number in 1..=4 {
+        lossy_with(&mut assembly, number, true, |agent| match agent {
+            1 => honest.to_vec(),
+            // Of cards of others, to none, to itself, and more than all agents may have.
+            2 => vec![
+                service("liar", 1, 3, 10, 50_000, 99),
+                service("liar", 2, 99, 10, 50_000, 99),
+                service("liar", 2, 2, 10, 50_000, 99),
+                service("late", 2, 1, 20, 50_000, 0),
+                service("later", 2, 1, 21, 50_000, 0),
+            ],
+            _ => Vec::new(),
+        });
+    }
+    let counters = assembly.counters;
+    assert_eq!((counters.services, counters.foreign_services, counters.unknown_services), (20, 4, 12));
+    let reply = assembly.findings();
+    let [finding] = &reply.open[..] else { panic!("{:#?}", reply.open) };
+    assert!(finding.suspects.contains(&"link t1 -> g1".to_owned()), "{finding:#?}");
+    let affected: Vec<_> =
+        finding.services.iter().map(|one| (&one.service[..], &one.priority[..], one.flows)).collect();
+    // The backup has not met it itself, but probes from its port have.
+    assert_eq!(affected, [("backup", "P0", 1), ("train", "P0", 1)]);
+    assert_eq!((finding.priority.as_str(), finding.services_left_out), ("P0", 0));
+    let example = v1::Tuple { from: "10.0.0.1".to_owned(), to: "10.0.0.3".to_owned(), port: 50_000 };
+    assert_eq!(finding.services[1].examples, [example]);
+    let all: Vec<_> =
+        reply.services.iter().map(|one| (&one.service[..], &one.priority[..], one.flows)).collect();
+    assert_eq!(all, [("train", "P0", 2), ("backup", "P0", 1), ("late", "", 1), ("store", "", 1)]);
+    let train = &reply.services[0];
+    assert_eq!(
+        (train.sent, train.again, &train.findings[..]),
+        (6000, 21, &[finding.id][..]),
+        "of three windows"
+    );
+    assert_eq!((train.hosts, &train.some_hosts[..]), (1, &["h1".to_owned()][..]));
+}
+
+#[test]
+fn services_that_cannot_be_make_no_window() {
+    let mut assembly = assembly(&[(1, "t1", 5), (3, "t1", 5)]);
+    // Too long, not text, too many.
+    let wrong = [
+        vec![service(&"x".repeat(65), 1, 3, 1, 50_000, 0)],
+        vec![service("bell\u{7}", 1, 3, 1, 50_000, 0)],
+        vec![service("many", 1, 3, 1, 50_000, 0); 1025],
+    ];
+    for (number, services) in (1..).zip(wrong) {
+        let message = v1::Window { services, ..window(1, number, &[]) };
+        let (settled, refusal) = assembly.take("a1", &message, ZERO + number * LENGTH);
+        assert_eq!((settled.number, refusal.is_some()), (number, true), "it is not asked for again");
+    }
+    assert_eq!((assembly.counters.malformed, assembly.counters.kept, assembly.counters.services), (3, 0, 0));
+    let left_out = v1::Window { services_left_out: 7, ..window(1, 4, &[]) };
+    assembly.take("a1", &left_out, ZERO + 4 * LENGTH);
+    assert_eq!(assembly.counters.untold_services, 7);
 }
 
 #[test]

@@ -280,12 +280,38 @@ export class Detail {
             )} nats less.`
           : "Nothing else explains it.",
       ),
+      el("h3", {}, `Services${finding.priority ? ` (${finding.priority})` : ""}`),
+      ...affected(finding),
       el("h3", {}, "Flows with the most trouble"),
       top.length
         ? table([["flow"], ["ports", "number"], [word, "number"]], top, "Flows with the most trouble")
         : el("p", { class: "quiet" }, "None is told."),
     ];
   }
+}
+
+// Services that cross what is bad, with some of their queue pairs.
+function affected(finding) {
+  if (!finding.services.length)
+    return [
+      el(
+        "p",
+        { class: "quiet" },
+        finding.priority ? "No service is known to cross it." : "What it means for services is not known.",
+      ),
+    ];
+  const rows = finding.services.map((one) => [
+    one.name,
+    one.priority === "P0" ? lossy("P0: suffers", true) : "P1: crosses it",
+    count(one.flows),
+    one.examples.map(({ from, to, port }) => `${from} → ${to} port ${port}`).join("; "),
+  ]);
+  const heads = [["service"], ["state"], ["queue pairs", "number"], ["some of them"]];
+  const more = finding.services_left_out;
+  return [
+    table(heads, rows, "Services that cross it"),
+    more ? el("p", { class: "quiet" }, `And ${count(more)} more.`) : null,
+  ];
 }
 
 const key = ({ from, to, port, reply_port }) => ({ from, to, port, reply_port });

@@ -17,8 +17,13 @@ export function findings(open, over, chosen, now, click) {
       },
       el("strong", {}, finding.suspects.map((one) => one.name).join(" or ")),
       el("span", { class: `tag ${finding.severity}` }, finding.severity),
+      finding.priority ? el("span", { class: `tag ${finding.priority}` }, finding.priority) : null,
       ` ${finding.trouble}: ${amount(evidence.losses)} of ${amount(evidence.crossings)} packets ${word}`,
       el("br"),
+      finding.services.length
+        ? el("span", {}, `services: ${finding.services.map((one) => one.name).join(", ")}`)
+        : null,
+      finding.services.length ? el("br") : null,
       el(
         "span",
         { class: "quiet" },
@@ -44,22 +49,53 @@ export function findings(open, over, chosen, now, click) {
   by("findings").replaceChildren(...inside);
 }
 
-export function services(open) {
-  const all = open.flatMap((finding) => finding.services.map((service) => ({ service, finding })));
-  by("services").replaceChildren(
-    all.length
-      ? table(
-          [["service"], ["priority"], ["finding"]],
-          all.map(({ service, finding }) => [service.name, service.priority, String(finding.id)]),
-          "Services that suffer",
+// What a priority means, in words.
+const MEANS = { P0: "suffers", P1: "crosses what is bad" };
+
+export function services(window) {
+  const all = window.services;
+  const suffers = all.filter((one) => one.priority === "P0").length;
+  const rows = all.slice(0, 20).map((one) => [
+    one.name,
+    one.hosts > 2 ? `${count(one.hosts)} hosts` : one.some_hosts.join(", "),
+    count(one.flows),
+    count(one.again),
+    one.priority
+      ? el(
+          "span",
+          { class: one.priority === "P0" ? "bad" : "" },
+          `${MEANS[one.priority]} (${one.priority}, ${one.findings.map((id) => `finding ${id}`).join(", ")})`,
         )
-      : el(
-          "p",
-          { class: "quiet" },
-          open.length
-            ? "No service is known to cross what is bad. Agents that watch services tell them here."
-            : "None suffers. Agents that watch services tell them here.",
-        ),
+      : "well",
+  ]);
+  const more = all.length - rows.length + window.services_left_out;
+  by("services-title").textContent = `Services (${count(all.length + window.services_left_out)})`;
+  by("services").replaceChildren(
+    ...(rows.length
+      ? [
+          table(
+            [["service"], ["hosts"], ["queue pairs", "number"], ["sent again", "number"], ["state"]],
+            rows,
+            "Services",
+          ),
+        ]
+      : []),
+    el(
+      "p",
+      { class: "quiet" },
+      [
+        !rows.length
+          ? "No service is known: programs under ferroce run, and on our endpoints, would be here."
+          : suffers
+            ? null
+            : window.findings.length
+              ? "No service suffers from what is bad."
+              : "None suffers.",
+        more ? `And ${count(more)} more.` : null,
+      ]
+        .filter(Boolean)
+        .join(" "),
+    ),
   );
 }
 

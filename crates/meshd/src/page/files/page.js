@@ -149,7 +149,7 @@ class Page {
     const over = this.over.filter((finding) => this.is_live || finding.over_ms <= window.end_ms);
     const chosen = this.detail.levels.find((level) => level.kind === "finding");
     lists.findings(window.findings, over, chosen && chosen.id, at, (id) => this.detail.finding(id));
-    lists.services(window.findings);
+    lists.services(window);
     lists.hosts(window);
     this.matrix.show(window);
     this.clos.show(window.findings);
