@@ -141,8 +141,16 @@ fn body(id: &str, (event, number): (Event, u64), finding: &v1::Finding, analyzer
                 "expected": finding.expected,
                 "gain": finding.gain,
             },
+            "impact": {
+                "priority": finding.priority,
+                "services": finding.services.iter().map(service).collect::<Vec<_>>(),
+            },
         },
     })
+}
+
+fn service(one: &v1::Affected) -> Value {
+    json!({ "service": one.service, "priority": one.priority, "flows": one.flows })
 }
 
 /// What was taken at the other end, in a file of its own beside the store.
