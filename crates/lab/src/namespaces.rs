@@ -104,7 +104,7 @@ impl Room {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn add(self, name: &str) -> Result<(), LabError> {
+    pub fn namespace(self, name: &str) -> Result<(), LabError> {
         let path = format!("/run/netns/{name}");
         create(&path)?;
         answer_to(&format!("unshare --net={path} true"), "").map(drop)

@@ -55,7 +55,7 @@ impl Clos {
         let nodes = || Node::hosts().chain(Node::routers());
         let trunks = trunks();
         for node in nodes() {
-            room.add(&node.to_string())?;
+            room.namespace(&node.to_string())?;
         }
         // Links are made from inside: the network that this process is in may be another's.
         let mut links: BTreeMap<Node, String> = BTreeMap::new();
