@@ -364,7 +364,10 @@ impl Assembly {
             let member = self.members.get(&address)?;
             (!is_theirs || member.agent == agent).then(|| Arc::clone(&member.tor))
         };
-        let host = self.hosts.get(agent).map_or("", String::as_str);
+        // The last windows of an agent may come after its lease.
+        let members = window.flows.iter().filter_map(|flow| self.members.get(&flow.from));
+        let own = members.into_iter().find(|member| member.agent == agent);
+        let host = own.map_or("", |member| member.host.as_str());
         raw.take(&Teller { agent, host, tor: &tor }, window);
     }
 
