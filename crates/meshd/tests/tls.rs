@@ -35,7 +35,7 @@ use tonic::codegen::{BoxFuture, Poll, Service};
 use tonic::transport::{Channel, Endpoint};
 
 /// No step takes longer.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 const BACKOFF: BackoffConfig =
     BackoffConfig { first: Duration::from_millis(50), longest: Duration::from_millis(400) };
