@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use ferroce::Context;
 use ferroce_lab::namespaces::enter;
 use ferroce_lab::{Clos, Family, Node, wiring};
 use ferroce_meshd::proto::v1::FindingsReply;
@@ -17,7 +18,7 @@ use ferroce_meshd::page::PageListener;
 
 use super::parts;
 use super::story::Stage;
-use crate::probe;
+use crate::perf::session::device_with;
 
 /// The host of the controller and of the analyzer, which has an agent like any other.
 const SERVICES: Node = Node::Host(0, 0, 0);
@@ -71,7 +72,8 @@ impl Fabric {
             let config = AgentConfig { credentials, ..parts::agent(&name, &url) };
             let agent = enter(&name, || -> anyhow::Result<Agent> {
                 let address = host.address(Family::V4);
-                let context = probe::open(address)?;
+                // By its address: interfaces of several hosts have the same name, and one process has them all.
+                let context = Context::builder(&device_with(address)?).address(address).open()?;
                 let device = context.query().name;
                 Ok(Agent::start(config, vec![AgentRnic { context, address, tor, device }])?)
             })?;
