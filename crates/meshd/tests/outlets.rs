@@ -128,10 +128,10 @@ fn all_that_leaves_an_analyzer_agrees_with_the_agents() {
     }
     prometheus.expect("sum(ferroce_mesh_probes_total)", state["totals"]["probes"].as_u64().unwrap());
     prometheus.expect("count({job=\"ferroce-mesh\"})", series as u64);
-    assert!(series <= 2 * 27 + 100, "{series} series of two ToRs");
+    assert!(series <= 2 * 27 + 110, "{series} series of two ToRs");
     prometheus.expect("count(count by (tor) (ferroce_mesh_probes_total))", 2);
     prometheus.expect("count(ferroce_mesh_probes_slow_total{tor=\"t\\\"1\\\\\"})", 1);
-    let labels = "__name__ event instance job kind le outcome outlet part severity tor";
+    let labels = "__name__ event instance job kind le outcome outlet part priority severity tor";
     assert_eq!(prometheus.labels().join(" "), labels, "never tuples or RNICs");
 
     // The collector.
