@@ -27,8 +27,11 @@ const OVER: usize = 256;
 /// How long an RNIC that is gone keeps its place in the wiring, in nanoseconds: a day.
 const GONE: u64 = 86_400_000_000_000;
 
-/// Traces to RNICs that the controller has not told of yet: agents may hear of them first.
+/// Traces to RNICs that the controller has not told of yet, at most: agents may hear of them first.
 const EARLY: usize = 65_536;
+
+/// Slots that such a trace waits for its RNIC.
+const EARLY_SLOTS: u64 = 2;
 
 #[derive(Debug)]
 pub(super) struct Assembly {
@@ -48,8 +51,8 @@ pub(super) struct Assembly {
     slots: BTreeMap<u64, Slot>,
     /// What was traced since a slot was judged last.
     traces: Vec<TraceReport>,
-    /// Traces to RNICs that are not known yet, and which agent told them.
-    early: Vec<(String, TraceReport)>,
+    /// Traces to RNICs that are not known yet, which agent told them, and the slot that was next then.
+    early: Vec<(String, TraceReport, u64)>,
     /// Slots before this one were judged, or are being judged.
     closed: u64,
     /// What was judged and is not kept yet, by generation: it is told when it is kept.
@@ -201,8 +204,8 @@ impl Assembly {
         self.hosts = hosts.collect();
         self.forget(&members, now);
         Arc::make_mut(&mut self.members).extend(members);
-        for (agent, trace) in std::mem::take(&mut self.early) {
-            self.trace(&agent, &trace);
+        for (agent, trace, since) in std::mem::take(&mut self.early) {
+            self.trace(&agent, &trace, since);
         }
     }
 
@@ -295,7 +298,7 @@ impl Assembly {
         self.count(agent, window);
         self.hand_out(agent, window);
         for trace in &window.traces {
-            self.trace(agent, trace);
+            self.trace(agent, trace, self.closed);
         }
         self.counters.untold_services =
             self.counters.untold_services.saturating_add(window.services_left_out);
@@ -371,13 +374,13 @@ impl Assembly {
         raw.take(&Teller { agent, host, tor: &tor }, window);
     }
 
-    /// An agent has traced a path of its own packets.
-    fn trace(&mut self, agent: &str, trace: &TraceReport) {
+    /// An agent has traced a path of its own packets, and told it when this slot was next.
+    fn trace(&mut self, agent: &str, trace: &TraceReport, since: u64) {
         let TraceReport { from, to, .. } = trace;
         let is_theirs = self.members.get(from).is_some_and(|member| member.agent == agent);
         let is_known = self.members.contains_key(to);
         if is_theirs && !is_known && self.early.len() < EARLY {
-            self.early.push((agent.to_owned(), trace.clone()));
+            self.early.push((agent.to_owned(), trace.clone(), since));
             return;
         }
         if !is_theirs || !is_known || from == to || self.traces.len() >= self.config.flows {
@@ -405,6 +408,9 @@ impl Assembly {
         }
         let slot = self.slots.remove(&number)?;
         self.closed = number + 1;
+        let waiting = self.early.len();
+        self.early.retain(|(.., since)| self.closed.saturating_sub(*since) <= EARLY_SLOTS);
+        self.counters.foreign_traces += (waiting - self.early.len()) as u64;
         self.counters.incomplete += u64::from(!is_complete);
         let start = end - self.length;
         let recent = start.saturating_sub(self.length);

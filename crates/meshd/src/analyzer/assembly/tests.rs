@@ -179,6 +179,14 @@ fn a_trace_to_a_card_that_is_not_known_yet_waits_for_it() {
     assembly.roster(&roster(&[(1, "t1", 5), (2, "t1", 5)]), ZERO + LENGTH);
     assert_eq!((assembly.counters.traces, assembly.counters.foreign_traces), (1, 0));
     assert_eq!(assembly.early.len(), 1, "the other waits still");
+    assembly.hello("a2", ZERO + LENGTH).unwrap();
+    for number in 2..=4 {
+        let end = ZERO + number * LENGTH;
+        assembly.take("a1", &window(1, number, &[(2, ok(3))]), end);
+        assembly.take("a2", &window(2, number, &[(1, ok(3))]), end);
+        assembly.advance(end);
+    }
+    assert_eq!((assembly.early.len(), assembly.counters.foreign_traces), (0, 1), "but not for ever");
 }
 
 #[test]
