@@ -24,7 +24,8 @@ pub(crate) struct SendWork {
     /// Local work: done already.
     pub(crate) executed: bool,
     sges: u8,
-    inline: Option<u32>,
+    /// Its bytes are in the queue, all of them.
+    is_inline: bool,
 }
 
 /// The send queue: a ring of requests with their pieces and inline bytes.
@@ -55,7 +56,7 @@ impl SendQueue {
             read_chunk: 0,
             executed: false,
             sges: 0,
-            inline: None,
+            is_inline: false,
         };
         Self {
             work: vec![empty; slots].into(),
@@ -108,7 +109,7 @@ impl SendQueue {
     ) {
         let SendRequest { id, op, flags, dest, data } = *request;
         let slot = self.slot(self.tail);
-        let (mut sges, mut inline) = (0, None);
+        let (mut sges, mut is_inline) = (0, false);
         match data {
             Data::Gather(list) => {
                 match (list, self.sges.get_mut(slot * self.max_sge)) {
@@ -119,7 +120,7 @@ impl SendQueue {
             }
             Data::Inline(bytes) => {
                 self.inline[slot * self.max_inline..][..bytes.len()].copy_from_slice(bytes);
-                inline = Some(length);
+                is_inline = true;
             }
         }
         self.work[slot] = SendWork {
@@ -134,7 +135,7 @@ impl SendQueue {
             read_chunk: 0,
             executed: false,
             sges,
-            inline,
+            is_inline,
         };
         self.tail = self.tail.wrapping_add(1);
     }
@@ -162,9 +163,10 @@ impl SendQueue {
     pub(crate) fn data(&self, number: u32) -> Data<'_> {
         let slot = self.slot(number);
         let work = &self.work[slot];
-        match work.inline {
-            Some(len) => Data::Inline(&self.inline[slot * self.max_inline..][..len as usize]),
-            None => Data::Gather(&self.sges[slot * self.max_sge..][..usize::from(work.sges)]),
+        if work.is_inline {
+            Data::Inline(&self.inline[slot * self.max_inline..][..work.length as usize])
+        } else {
+            Data::Gather(&self.sges[slot * self.max_sge..][..usize::from(work.sges)])
         }
     }
 
@@ -184,8 +186,8 @@ impl SendQueue {
     /// The bytes of an inline request.
     pub(crate) fn inline(&self, number: u32) -> Option<&[u8]> {
         let slot = self.slot(number);
-        let len = self.work[slot].inline?;
-        Some(&self.inline[slot * self.max_inline..][..len as usize])
+        let SendWork { length, is_inline, .. } = self.work[slot];
+        is_inline.then(|| &self.inline[slot * self.max_inline..][..length as usize])
     }
 }
 
@@ -349,6 +351,12 @@ impl ReceiveQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// There are as many of them as a queue is deep, of each queue pair.
+    #[test]
+    fn a_posted_request_takes_no_more_memory_than_it_needs() {
+        assert_eq!(size_of::<SendWork>(), 104);
+    }
 
     fn sge(lkey: u32) -> Sge {
         Sge { address: 0x1000, length: 10, lkey: Lkey(lkey) }
