@@ -46,9 +46,14 @@ const PACKAGES: &[Package] = &[
         why: "counts the instructions of refusals for `cargo xtask bench`",
     },
     Package {
-        name: SERVICE,
+        name: "prometheus",
         binary: "promtool",
         why: "scrapes `ferroce stat` and a mesh, and judges what it gets",
+    },
+    Package {
+        name: "postgresql",
+        binary: "pg_ctlcluster",
+        why: "keeps what several controllers of a mesh share",
     },
     Package { name: "chromium", binary: "chromium", why: "clicks through the page of a mesh" },
     Package { name: "kmod", binary: "depmod", why: GUEST },
@@ -56,8 +61,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "zstd", binary: "zstd", why: GUEST },
 ];
 
-/// The package that would start a service when it is installed, and must not.
-const SERVICE: &str = "prometheus";
+/// The packages that would start a service when they are installed, and must not.
+const SERVICES: &[&str] = &["postgresql", "prometheus"];
 
 /// Programs that know nothing of us.
 const STOCK: &str = "runs on the drop-in library";
@@ -197,9 +202,8 @@ fn is_debian_like(os_release: &str) -> bool {
 fn install(missing: &[&Package], sudo: bool) -> Result<()> {
     say!("setup: installing {}", names(missing));
     let mut output = String::new();
-    for package in missing.iter().filter(|package| package.name == SERVICE) {
-        // Tests start the program themselves, at addresses of their own; the service would listen at every
-        // address. Where there is no such manager of services, none is started.
+    for package in missing.iter().filter(|package| SERVICES.contains(&package.name)) {
+        // Tests start the program themselves, at addresses of their own; the service would listen, too. Where there is no such manager of services, none is started.
         let cmd = if sudo { Cmd::new("sudo").args(["-n", "systemctl"]) } else { Cmd::new("systemctl") };
         let _ = cmd.args(["mask", package.name]).captured();
     }

@@ -16,8 +16,8 @@ use ferroce_meshd::proto::v1::analysis_client::AnalysisClient;
 use ferroce_meshd::proto::v1::mesh_client::MeshClient;
 use ferroce_meshd::proto::v1::report_request::What;
 use ferroce_meshd::{
-    AnalyzerServer, AnalyzerServerConfig, Controller, ControllerConfig, Listener, StoreConfig, report_delay,
-    tallies,
+    AnalyzerServer, AnalyzerServerConfig, Controller, ControllerConfig, Keeping, Listener, StoreConfig,
+    report_delay, tallies,
 };
 use ferroce_testkit::figure::{Called, Outcome};
 use ferroce_testkit::process::{Parent, Peer};
@@ -134,7 +134,7 @@ fn play(role: &str, _: u8) -> Outcome<()> {
             let listener = Listener::bind(SocketAddr::from(([127, 0, 147, 2], 0)))?;
             let directory = std::env::temp_dir().join(format!("ferroce-crowd-{}", std::process::id()));
             fs::create_dir(&directory)?;
-            let store = Some(StoreConfig::new(directory.join("analyzer.db")));
+            let store = Some(Keeping::File(StoreConfig::new(directory.join("analyzer.db"))));
             let config = AnalyzerServerConfig { store, ..AnalyzerServerConfig::new(&place) };
             let analyzer = AnalyzerServer::start(listener, config)?;
             Parent.say(analyzer.address())?;

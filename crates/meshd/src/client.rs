@@ -99,6 +99,41 @@ pub(crate) fn normal(url: &str, credentials: Option<&Credentials>) -> Result<Str
     Place::read(url, credentials.is_some()).map(|place| place.url())
 }
 
+/// Where several services are of which one leads; there is at least one.
+pub(crate) fn all_normal(
+    urls: &[String],
+    credentials: Option<&Credentials>,
+) -> Result<Vec<String>, UrlError> {
+    if urls.is_empty() {
+        return Err(UrlError::Text { url: String::new() });
+    }
+    urls.iter().map(|url| normal(url, credentials)).collect()
+}
+
+/// Goes around among several services until one is found that leads.
+#[derive(Debug)]
+pub(crate) struct Round {
+    urls: Vec<String>,
+    at: usize,
+}
+
+impl Round {
+    pub(crate) const fn new(urls: Vec<String>) -> Self {
+        Self { urls, at: 0 }
+    }
+
+    /// The service that is talked to.
+    pub(crate) fn url(&self) -> &str {
+        self.urls.get(self.at).map_or("", String::as_str)
+    }
+
+    /// It does not help: the next one may. True if all were asked by now.
+    pub(crate) const fn pass(&mut self) -> bool {
+        self.at = if self.at + 1 < self.urls.len() { self.at + 1 } else { 0 };
+        self.at == 0
+    }
+}
+
 /// Where a service is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Place {

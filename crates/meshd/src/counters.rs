@@ -75,6 +75,8 @@ counters! {
     ControllerCounters {
         /// Agents that were registered, or told the same again.
         registered,
+        /// Agents that were taken over from the database.
+        restored,
         /// Leases that were renewed.
         renewed,
         /// Leases that were asked for and had lapsed, or were those of another life.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ferroce_meshd::outlet::{OutletState, OutletsConfig, PushConfig};
 use ferroce_meshd::{
-    AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Listener, StoreConfig, findings, tallies,
+    AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Keeping, Listener, StoreConfig, findings, tallies,
 };
 use outlet_support::receiver::Receiver;
 use outlet_support::{directory, free};
@@ -90,7 +90,7 @@ fn an_analyzer_that_is_started_again_tells_what_it_has_not_told() {
     let Mesh { mut agents, analyzer: other, controller } = mesh;
     let config = AnalyzerServerConfig {
         grace: Duration::from_secs(2),
-        store: Some(StoreConfig::new(home.join("store"))),
+        store: Some(Keeping::File(StoreConfig::new(home.join("store")))),
         outlets,
         ..AnalyzerServerConfig::new(&controller.address().to_string())
     };

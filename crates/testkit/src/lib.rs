@@ -4,6 +4,7 @@
 //! - [`samples`]: packets of every opcode, from numbers or from proptest.
 //! - [`figure`]: a figure of a benchmark, as a line that a program reads.
 //! - [`fuzz`]: what a fuzz target does with its bytes; `cargo test` replays the corpora through it.
+//! - [`postgres`]: a PostgreSQL server that a test may kill.
 //! - [`process`]: the other process of a benchmark.
 //! - [`processor`]: on which one a benchmark runs.
 //! - [`shared_port`]: a socket beside those of a device.
@@ -20,6 +21,7 @@ pub mod fuzz;
 pub mod judge;
 pub mod namespaces;
 pub mod neighbour;
+pub mod postgres;
 pub mod process;
 pub mod processor;
 pub mod samples;

@@ -26,9 +26,9 @@ pub(super) struct Args {
     #[arg(long, value_name = "NAME")]
     tor: Option<String>,
 
-    /// Where the controller is
-    #[arg(long, value_name = "URL", default_value = CONTROLLER)]
-    controller: String,
+    /// Where the controller is; named again, or after a comma, where others are that stand by
+    #[arg(long, value_name = "URL", default_value = CONTROLLER, value_delimiter = ',')]
+    controller: Vec<String>,
 
     /// The name of the agent, which no other one has, instead of that in its certificate, or else the host's with the
     /// address
@@ -79,8 +79,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let addresses: Vec<String> = rnics.iter().map(|rnic| rnic.address.to_string()).collect();
     let carried = credentials.as_ref().and_then(|credentials| credentials.names().first().cloned());
     let name = args.name.clone().or(carried).unwrap_or_else(|| format!("{host}-{}", addresses[0]));
-    let config =
-        AgentConfig { rate: args.rate, credentials, ..AgentConfig::new(&name, &host, &args.controller) };
+    let config = AgentConfig {
+        rate: args.rate,
+        credentials,
+        controllers: args.controller.clone(),
+        ..AgentConfig::new(&name, &host, CONTROLLER)
+    };
     let agent = Agent::start(config, rnics)?;
     say(&format!("agent {name} answers probes at {} until Ctrl-C", addresses.join(" and ")))?;
     tell(|| line(&agent.state()))?;

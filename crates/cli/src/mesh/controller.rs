@@ -6,14 +6,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ferroce_meshd::{Controller, ControllerConfig};
 
+use super::database::DatabaseArgs;
 use super::tls::TlsArgs;
 use super::{AFTER_LONG_HELP, CONTROLLER, count, listen, print_counters, say, tell};
 use crate::interrupt;
 
 /// Tell agents what to probe, until Ctrl-C
 ///
-/// Agents register with it, and stay for as long as they are heard of. It keeps nothing on disk: after a restart it
-/// learns them again within 30 seconds.
+/// Agents register with it, and stay for as long as they are heard of. Alone, it keeps nothing on disk: after a restart
+/// it learns them again within 30 seconds. With --database, several controllers know the same agents: one of them
+/// leads, and when it is gone, another goes on. Agents and the analyzer are told of all of them.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(super) struct Args {
@@ -34,6 +36,9 @@ pub(super) struct Args {
     rate: u32,
 
     #[command(flatten)]
+    database: DatabaseArgs,
+
+    #[command(flatten)]
     tls: TlsArgs,
 }
 
@@ -46,7 +51,11 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     config.pinglist.answered = f64::from(args.rate) * 2.0;
     let credentials = args.tls.credentials()?;
     let listener = listen(args.listen, credentials.as_ref())?;
-    let controller = Controller::start(listener, config).context("cannot start the controller")?;
+    let controller = match args.database.config() {
+        Some(database) => Controller::start_with_database(listener, config, &database, None)
+            .context("cannot start the controller")?,
+        None => Controller::start(listener, config).context("cannot start the controller")?,
+    };
     let address = controller.address();
     say(&format!(
         "the controller listens on {address} until Ctrl-C; now run: \
@@ -54,7 +63,12 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     ))?;
     tell(|| {
         let (agents, rnics) = controller.size();
-        format!("{}, {}", count(agents, "agent"), count(rnics, "RNIC"))
+        let size = format!("{}, {}", count(agents, "agent"), count(rnics, "RNIC"));
+        match (controller.leads(), controller.trouble()) {
+            (true, trouble) if trouble.is_empty() => size,
+            (true, trouble) => format!("{size}; {trouble}; it is tried again"),
+            (false, trouble) => format!("it stands by: {trouble}"),
+        }
     })?;
     print_counters(controller.counters().iter())
 }

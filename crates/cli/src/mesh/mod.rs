@@ -4,6 +4,7 @@ mod agent;
 mod analyzer;
 mod certificates;
 mod controller;
+mod database;
 mod demo;
 mod findings;
 mod outlets;
@@ -64,6 +65,13 @@ Across machines, everything is encrypted, and each part shows a certificate. For
   ferroce mesh findings --analyzer https://10.0.0.1:50052 --tls mesh-tls/host1
           An agent may only be what its certificate says: here host1. Without certificates, the services listen on
           loopback addresses only, and agents talk to no others.
+
+With a PostgreSQL database, several controllers and several analyzers know the same: one of each leads, and when it
+is gone, another goes on within seconds. The tables are made in the schema ferroce_mesh:
+  ferroce mesh controller --listen 127.0.0.1:50051 --database postgres://mesh@127.0.0.1/mesh
+  ferroce mesh controller --listen 127.0.0.1:50061 --database postgres://mesh@127.0.0.1/mesh
+  ferroce mesh analyzer --controller 127.0.0.1:50051,127.0.0.1:50061 --database postgres://mesh@127.0.0.1/mesh
+  ferroce mesh agent --address 127.0.0.2 --tor rack1 --controller 127.0.0.1:50051,127.0.0.1:50061
 
 Agents of the public rebuild of R-Pingmesh can register with the controller, too.";
 

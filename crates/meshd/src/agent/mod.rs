@@ -54,8 +54,8 @@ pub struct AgentConfig {
     pub name: String,
     /// The host.
     pub host: String,
-    /// Where the controller is.
-    pub controller: String,
+    /// Where controllers are: one of them leads, and the others stand by.
+    pub controllers: Vec<String>,
     /// What it shows of itself; without it, the controller and the analyzer are on this machine.
     pub credentials: Option<Credentials>,
     /// Windows that are kept until the analyzer has them; the oldest make room.
@@ -79,7 +79,7 @@ impl AgentConfig {
         Self {
             name: name.to_owned(),
             host: host.to_owned(),
-            controller: controller.to_owned(),
+            controllers: vec![controller.to_owned()],
             credentials: None,
             queue: 180,
             rate: 1000,
@@ -98,7 +98,7 @@ pub enum AgentError {
     /// It has nothing to probe with.
     #[error("an agent needs an RNIC to probe with")]
     NoRnic,
-    /// The address of the controller is none.
+    /// The address of a controller is none.
     #[error("it is not known where the controller is")]
     Controller(#[from] UrlError),
     /// Its certificate is another's.
@@ -138,13 +138,13 @@ impl Agent {
     /// is no error: it is looked for until it is.
     pub fn start(config: AgentConfig, rnics: Vec<AgentRnic>) -> Result<Self, AgentError> {
         let Some(first) = rnics.first() else { return Err(AgentError::NoRnic) };
-        let controller = client::normal(&config.controller, config.credentials.as_ref())?;
+        let controllers = client::all_normal(&config.controllers, config.credentials.as_ref())?;
         if let Some(credentials) = &config.credentials
             && !credentials.names().contains(&config.name)
         {
             return Err(AgentError::Name { name: config.name, carried: credentials.names().to_vec() });
         }
-        let config = AgentConfig { controller, ..config };
+        let config = AgentConfig { controllers, ..config };
         let seed = u64::from_ne_bytes(first.context.random_bytes());
         let shared = Arc::new(Shared::new(config, rnics, clock::unix_nanos(), seed));
         let mut ends = Vec::new();

@@ -12,6 +12,7 @@ use super::schedule::{PAIRS, Pair};
 use super::state::Shared;
 use super::{report, services};
 use crate::backoff::Backoff;
+use crate::client::Round;
 use crate::proto::v1;
 use crate::proto::v1::mesh_client::MeshClient;
 use crate::{client, clock};
@@ -25,6 +26,12 @@ const LEAST: Duration = Duration::from_millis(50);
 /// A thread that wakes so much later than it wanted stood still.
 const STALL: Duration = Duration::from_millis(50);
 
+/// Between two controllers, an agent waits this long at most.
+const NEXT: Duration = Duration::from_millis(200);
+
+/// While the analyzer is not known, a lease is asked for again as if it were this long.
+const NO_ANALYZER: Duration = Duration::from_secs(3);
+
 /// Windows at most that are told one by one after the host stood still.
 const MISSED: u64 = 16;
 
@@ -37,8 +44,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
 async fn talk(shared: &Shared) {
     let mut backoff = Backoff::new(shared.config.backoff, shared.seed);
     let mut epoch = shared.outbox.look(|outbox| outbox.epoch());
+    let mut round = Round::new(shared.config.controllers.clone());
     loop {
-        let why = match life(shared, &mut epoch, &mut backoff).await {
+        shared.controller.send_replace(round.url().to_owned());
+        let why = match life(shared, round.url(), &mut epoch, &mut backoff).await {
             Ok(End::Anew) => continue,
             Err(why) => why,
         };
@@ -46,7 +55,9 @@ async fn talk(shared: &Shared) {
             state.is_registered = false;
             state.controller_trouble = why;
         });
-        tokio::time::sleep(backoff.wait()).await;
+        // Another controller may have taken over already; not all agents ask it at once.
+        let wait = if round.pass() { backoff.wait() } else { backoff.draw(NEXT) };
+        tokio::time::sleep(wait).await;
     }
 }
 
@@ -57,8 +68,7 @@ enum End {
 }
 
 /// From a registration to the end of the lease.
-async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result<End, String> {
-    let url = &shared.config.controller;
+async fn life(shared: &Shared, url: &str, epoch: &mut u64, backoff: &mut Backoff) -> Result<End, String> {
     let channel = client::connect(url, shared.config.credentials.as_ref(), None).await;
     let channel = channel.map_err(|trouble| trouble.told("controller", url))?;
     let mut client = MeshClient::new(channel).max_decoding_message_size(16 << 20);
@@ -81,7 +91,7 @@ async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result
         state.is_registered = true;
         state.controller_trouble.clear();
     });
-    let mut renewal_due = Box::pin(tokio::time::sleep(renewal(lease_time, backoff)));
+    let mut renewal_due = Box::pin(tokio::time::sleep(renewal(shared, lease_time, backoff)));
     loop {
         tokio::select! {
             list = lists.message() => take_list(shared, list)?,
@@ -92,7 +102,7 @@ async fn life(shared: &Shared, epoch: &mut u64, backoff: &mut Backoff) -> Result
             }
             () = &mut renewal_due => {
                 let lease_time = renew(shared, &mut client, *epoch).await?;
-                renewal_due.set(tokio::time::sleep(renewal(lease_time, backoff)));
+                renewal_due.set(tokio::time::sleep(renewal(shared, lease_time, backoff)));
             }
         }
     }
@@ -125,22 +135,22 @@ fn next_epoch(epoch: u64) -> u64 {
     clock::unix_nanos().max(epoch.saturating_add(1))
 }
 
-/// The next renewal is in the second third of a lease, not at the same time for all agents.
-fn renewal(lease: Duration, backoff: &mut Backoff) -> Duration {
+/// The next renewal is in the second third of a lease, not at the same time for all agents; sooner if it is not known
+/// yet where the analyzer is.
+fn renewal(shared: &Shared, lease: Duration, backoff: &mut Backoff) -> Duration {
+    let lease = if shared.analyzer.borrow().is_empty() { lease.min(NO_ANALYZER) } else { lease };
     lease / 3 + backoff.draw(lease / 3)
 }
 
 fn take_lease(shared: &Shared, lease: &v1::Lease) -> Duration {
-    let url = if lease.analyzer.is_empty() {
-        String::new()
-    } else {
-        client::normal(&lease.analyzer, shared.config.credentials.as_ref()).unwrap_or_default()
-    };
-    shared.analyzer.send_if_modified(|known| {
-        let is_new = *known != url;
-        *known = url;
-        is_new
-    });
+    // A controller that has just begun does not know it yet: the one before it did.
+    if let Ok(url) = client::normal(&lease.analyzer, shared.config.credentials.as_ref()) {
+        shared.analyzer.send_if_modified(|known| {
+            let is_new = *known != url;
+            *known = url;
+            is_new
+        });
+    }
     let window = clock::nanos(Duration::from_millis(lease.window_ms).max(LEAST));
     shared.window.send_if_modified(|known| std::mem::replace(known, window) != window);
     Duration::from_millis(lease.lease_ms).max(LEAST)

@@ -76,6 +76,8 @@ pub(super) struct Shared {
     pub(super) pushed: Notify,
     /// The queue pairs of the responders.
     pub(super) qpns: watch::Sender<Vec<u32>>,
+    /// The controller that is talked to.
+    pub(super) controller: watch::Sender<String>,
     /// Where the analyzer is.
     pub(super) analyzer: watch::Sender<String>,
     /// How long a window is, in nanoseconds; 0 until the controller says it.
@@ -98,6 +100,7 @@ impl Shared {
             seed,
             pushed: Notify::new(),
             qpns: watch::Sender::new(vec![0; rnics.len()]),
+            controller: watch::Sender::new(String::new()),
             analyzer: watch::Sender::new(String::new()),
             window: watch::Sender::new(0),
             wanted: rnics.iter().map(|_| Mutex::default()).collect(),

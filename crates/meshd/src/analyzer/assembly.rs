@@ -131,6 +131,16 @@ impl Assembly {
         self.next = kept.next;
     }
 
+    /// Begins anew, from what was kept by another analyzer; what people look at and what leaves stay. Generations go
+    /// on: what waits for one of this life is not answered by one of the last.
+    pub(super) fn begin_anew(&mut self, kept: &Kept) {
+        let mut anew = Self::new(&self.config);
+        anew.restore(kept);
+        (anew.board, anew.raw) = (self.board.take(), self.raw.take());
+        (anew.counters, anew.generation) = (self.counters, self.generation + 1);
+        *self = anew;
+    }
+
     /// What another judge goes on from, if one was lost over a slot.
     pub(super) fn judge_lost(&mut self) -> Kept {
         self.counters.judges_lost += 1;

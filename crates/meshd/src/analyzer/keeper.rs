@@ -8,7 +8,7 @@ use crate::clock;
 use crate::store::Store;
 
 /// How long news are gathered: one write keeps those of many agents.
-const GATHER: Duration = Duration::from_millis(50);
+pub(super) const GATHER: Duration = Duration::from_millis(50);
 
 /// How long to wait before it is tried again to keep what could not be kept.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -8,6 +8,7 @@ mod roster;
 mod service;
 mod services;
 mod slot;
+mod succession;
 mod wiring;
 
 use std::io;
@@ -28,6 +29,7 @@ use crate::board::{BoardConfig, SharedBoard};
 use crate::client::{self, UrlError};
 use crate::clock;
 use crate::counters::AnalyzerCounters;
+use crate::database::{Chair, Database, DatabaseConfig, DatabaseError, Role};
 use crate::ledger::InboxConfig;
 use crate::listen::Listener;
 use crate::metrics::{self, Family, Met};
@@ -42,8 +44,8 @@ use crate::tls::{Credentials, HandshakeCounts};
 /// What an analyzer allows, and how it judges.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnalyzerServerConfig {
-    /// Where the controller is, which knows all RNICs.
-    pub controller: String,
+    /// Where controllers are: the one that leads knows all RNICs.
+    pub controllers: Vec<String>,
     /// Where agents find it, if that is not where it listens.
     pub url: Option<String>,
     /// Which windows are taken.
@@ -71,7 +73,7 @@ pub struct AnalyzerServerConfig {
     /// Where the page is served, for people with a browser; nothing is kept for them without it.
     pub page: Option<SocketAddr>,
     /// Where findings and what came from agents are kept; in memory only, if there is none.
-    pub store: Option<StoreConfig>,
+    pub store: Option<Keeping>,
     /// What leaves the analyzer, and where to.
     pub outlets: OutletsConfig,
 }
@@ -81,7 +83,7 @@ impl AnalyzerServerConfig {
     #[must_use]
     pub fn new(controller: &str) -> Self {
         Self {
-            controller: controller.to_owned(),
+            controllers: vec![controller.to_owned()],
             url: None,
             inbox: InboxConfig::default(),
             analyzer: AnalyzerConfig::default(),
@@ -106,6 +108,15 @@ impl AnalyzerServerConfig {
     }
 }
 
+/// Where an analyzer keeps what it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keeping {
+    /// A file, which is this analyzer's alone.
+    File(StoreConfig),
+    /// A database, which several analyzers may share: one of them leads, and the others stand by.
+    Database(DatabaseConfig),
+}
+
 /// Why an analyzer does not begin.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -125,6 +136,9 @@ pub enum AnalyzerServerError {
     /// What was kept cannot be read, or nothing can be kept.
     #[error("the file of the analyzer cannot be used")]
     Store(#[from] StoreError),
+    /// The database is none.
+    #[error("the database of the analyzer cannot be used")]
+    Database(#[from] DatabaseError),
     /// Something cannot leave the analyzer as is wished.
     #[error("what is to leave the analyzer cannot")]
     Outlet(#[from] OutletError),
@@ -159,6 +173,8 @@ struct Shared {
     trouble: Mutex<String>,
     /// Why nothing can be kept; empty if it can.
     store_trouble: Mutex<String>,
+    /// Whether it leads, or stands by.
+    leads: watch::Sender<bool>,
     /// Something is new, and is to be kept.
     news: Notify,
     /// What was new up to this generation is kept.
@@ -199,13 +215,18 @@ impl Shared {
     fn met(&self) -> Met {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let counters = self.assembly().counters;
-        Met { counters, trouble, outlets: self.outlets.told() }
+        let leads = *self.leads.borrow();
+        Met { counters, trouble, store_trouble: self.store_trouble(), leads, outlets: self.outlets.told() }
     }
 
     /// Something may have been told that is new.
     fn ring(&self) {
         let through = self.assembly().through();
         self.told.send_if_modified(|told| std::mem::replace(told, through) != through);
+    }
+
+    fn store_trouble(&self) -> String {
+        self.store_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn set_store_trouble(&self, trouble: String) {
@@ -247,16 +268,27 @@ impl AnalyzerServer {
         config: AnalyzerServerConfig,
     ) -> Result<Self, AnalyzerServerError> {
         let credentials = listener.credentials().cloned();
-        let controller = client::normal(&config.controller, credentials.as_ref());
-        let controller = controller.map_err(AnalyzerServerError::Controller)?;
-        let config = AnalyzerServerConfig { controller, ..config };
+        let controllers = client::all_normal(&config.controllers, credentials.as_ref());
+        let controllers = controllers.map_err(AnalyzerServerError::Controller)?;
+        let config = AnalyzerServerConfig { controllers, ..config };
         let address = listener.address();
         let url = config.url.clone().unwrap_or_else(|| address.to_string());
         let url = client::normal(&url, credentials.as_ref()).map_err(AnalyzerServerError::Place)?;
-        let opened = config.store.as_ref().map(Store::open).transpose()?;
-        let (store, kept) = opened.map_or((None, Kept::default()), |(store, kept)| (Some(store), kept));
+        let mut path = None;
+        let (keeper, kept) = match &config.store {
+            None => (Keeper::Memory, Kept::default()),
+            Some(Keeping::File(file)) => {
+                path = Some(file.path.as_path());
+                let (store, kept) = Store::open(file)?;
+                (Keeper::File(Box::new(store)), kept)
+            }
+            Some(Keeping::Database(database)) => {
+                let chair = Chair::new(Database::read(database)?, Role::Analyzer, url.clone());
+                (Keeper::Database(Box::new(chair)), Kept::default())
+            }
+        };
+        // Begun here, too, for a database, so that a wrong topology is said at once.
         let judge = Judge::new(&config, &kept)?;
-        let path = config.store.as_ref().map(|store| store.path.as_path());
         let plan = Plan::read(&config.outlets, path, &kept.open)?;
         let has_outlets = !plan.is_empty();
         let mut assembly = Assembly::new(&config);
@@ -275,6 +307,7 @@ impl AnalyzerServer {
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::new("the controller was not heard yet".to_owned()),
             store_trouble: Mutex::default(),
+            leads: watch::channel(!matches!(config.store, Some(Keeping::Database(_)))).0,
             news: Notify::new(),
             kept: watch::channel(0).0,
             told: watch::channel(0).0,
@@ -286,7 +319,7 @@ impl AnalyzerServer {
         let begin = || Outlets::start(plan, source, shared.told.subscribe(), &shared.url);
         let outlets = has_outlets.then(begin).transpose()?;
         let served = Arc::clone(&shared);
-        let service = Service::start("mesh analyzer", move || serve(listener, served, judge, store))?;
+        let service = Service::start("mesh analyzer", move || serve(listener, served, judge, keeper))?;
         Ok(Self { _service: service, _outlets: outlets, page, address, shared })
     }
 
@@ -314,10 +347,17 @@ impl AnalyzerServer {
         self.shared.assembly().findings()
     }
 
-    /// Why nothing can be kept in its file; empty if it can. What could not be kept is kept when there is room again.
+    /// Why nothing can be kept in its file or database, or why it stands by; empty if nothing is wrong. What could not
+    /// be kept is kept when that is possible again.
     #[must_use]
     pub fn store_trouble(&self) -> String {
-        self.shared.store_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.store_trouble()
+    }
+
+    /// Whether it leads; without a database it always does.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        *self.shared.leads.borrow()
     }
 
     /// How it is with all that leaves it.
@@ -333,7 +373,15 @@ impl AnalyzerServer {
     }
 }
 
-async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge, store: Option<Store>) {
+/// What keeps what is new.
+#[derive(Debug)]
+enum Keeper {
+    Memory,
+    File(Box<Store>),
+    Database(Box<Chair>),
+}
+
+async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge, keeper: Keeper) {
     let Ok(connections) = listener.connections(shared.config.connections) else { return };
     let analysis = AnalysisServer::new(AnalysisService { shared: Arc::clone(&shared) });
     let server = Server::builder()
@@ -341,17 +389,26 @@ async fn serve(listener: Listener, shared: Arc<Shared>, judge: Judge, store: Opt
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))
         .serve_with_incoming(analysis.max_decoding_message_size(shared.config.message), connections);
-    let keep = async {
-        match store {
-            Some(store) => keeper::keep(&shared, store).await,
-            None => std::future::pending().await,
+    let led = async {
+        match keeper {
+            Keeper::Memory => drop(lead(&shared, judge, std::future::pending::<()>()).await),
+            Keeper::File(store) => drop(lead(&shared, judge, keeper::keep(&shared, *store)).await),
+            Keeper::Database(chair) => succession::run(&shared, *chair).await,
         }
     };
     tokio::select! {
         _ = server => {}
-        () = keep => {}
-        () = look(&shared, judge) => {}
-        () = roster::follow(&shared) => {}
+        () = led => {}
+    }
+}
+
+/// Follows the roster and judges, until there is no use in going on to keep.
+async fn lead<T>(shared: &Shared, judge: Judge, keep: impl Future<Output = T>) -> Option<T> {
+    shared.leads.send_replace(true);
+    tokio::select! {
+        kept = keep => Some(kept),
+        () = look(shared, judge) => None,
+        () = roster::follow(shared) => None,
     }
 }
 

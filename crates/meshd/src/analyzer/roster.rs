@@ -2,6 +2,7 @@
 
 use super::Shared;
 use crate::backoff::Backoff;
+use crate::client::Round;
 use crate::proto::v1;
 use crate::proto::v1::mesh_client::MeshClient;
 use crate::{client, clock};
@@ -13,15 +14,17 @@ const ROSTER: usize = 64 << 20;
 pub(super) async fn follow(shared: &Shared) {
     // Few analyzers wait for one controller, so that any seed spreads them.
     let mut backoff = Backoff::new(shared.config.backoff, clock::unix_nanos());
+    let mut round = Round::new(shared.config.controllers.clone());
     loop {
-        let why = stream(shared, &mut backoff).await.err().unwrap_or_default();
+        let why = stream(shared, round.url(), &mut backoff).await.err().unwrap_or_default();
         shared.set_trouble(why);
-        tokio::time::sleep(backoff.wait()).await;
+        if round.pass() {
+            tokio::time::sleep(backoff.wait()).await;
+        }
     }
 }
 
-async fn stream(shared: &Shared, backoff: &mut Backoff) -> Result<(), String> {
-    let url = &shared.config.controller;
+async fn stream(shared: &Shared, url: &str, backoff: &mut Backoff) -> Result<(), String> {
     let said = |status: tonic::Status| client::said("controller", &status);
     let channel = client::connect(url, shared.credentials.as_ref(), None).await;
     let channel = channel.map_err(|trouble| trouble.told("controller", url))?;

@@ -25,6 +25,17 @@ pub(super) struct AnalysisService {
     pub(super) shared: Arc<Shared>,
 }
 
+impl AnalysisService {
+    /// One that stands by knows nothing.
+    fn leads(&self) -> Result<(), Status> {
+        if *self.shared.leads.borrow() {
+            return Ok(());
+        }
+        let why = self.shared.store_trouble();
+        Err(Status::unavailable(format!("this analyzer stands by: {why}")))
+    }
+}
+
 #[tonic::async_trait]
 impl v1::analysis_server::Analysis for AnalysisService {
     type ReportStream = ReceiverStream<Result<v1::ReportReply, Status>>;
@@ -33,6 +44,8 @@ impl v1::analysis_server::Analysis for AnalysisService {
         &self,
         request: Request<Streaming<v1::ReportRequest>>,
     ) -> Result<Response<Self::ReportStream>, Status> {
+        let mut leads = self.shared.leads.subscribe();
+        self.leads()?;
         let Ok(place) = Arc::clone(&self.shared.streams).try_acquire_owned() else {
             self.shared.assembly().counters.streams_refused += 1;
             return Err(Status::resource_exhausted("there are as many streams as there may be; try later"));
@@ -48,8 +61,15 @@ impl v1::analysis_server::Analysis for AnalysisService {
                 drop(said);
                 taken
             };
-            let (taken, answered) = tokio::join!(taking, answer(&shared, answers, &to));
-            if let Err(status) = answered.and(taken) {
+            let both = async {
+                let (taken, answered) = tokio::join!(taking, answer(&shared, answers, &to));
+                answered.and(taken)
+            };
+            let done = tokio::select! {
+                done = both => done,
+                _ = leads.changed() => Err(Status::unavailable("this analyzer leads no more")),
+            };
+            if let Err(status) = done {
                 let _ = to.send_timeout(Err(status), STUCK).await;
             }
         });
@@ -57,10 +77,12 @@ impl v1::analysis_server::Analysis for AnalysisService {
     }
 
     async fn findings(&self, _: Request<v1::FindingsRequest>) -> Result<Response<v1::FindingsReply>, Status> {
+        self.leads()?;
         Ok(Response::new(self.shared.assembly().findings()))
     }
 
     async fn tallies(&self, _: Request<v1::TalliesRequest>) -> Result<Response<v1::TalliesReply>, Status> {
+        self.leads()?;
         Ok(Response::new(self.shared.assembly().tallies()))
     }
 }

@@ -1,6 +1,6 @@
 //! The pure machine behind the services: agents with lives and leases, and what each is told.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +13,7 @@ use thiserror::Error;
 
 use super::ControllerConfig;
 use crate::counters::ControllerCounters;
+use crate::database::{AgentEntry, AgentNews};
 
 /// Agents and what is known of them, besides their RNICs.
 #[derive(Debug)]
@@ -27,7 +28,16 @@ pub(super) struct Desk {
     analyzer: String,
     /// Changes of where the analyzer is.
     moves: u64,
+    /// What is new since it was kept last; nothing without a database.
+    unkept: Option<Unkept>,
     pub(super) counters: ControllerCounters,
+}
+
+/// What is not kept yet.
+#[derive(Debug, Default)]
+struct Unkept {
+    agents: BTreeSet<String>,
+    analyzer: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +72,57 @@ impl Desk {
             drawn: None,
             analyzer: String::new(),
             moves: 0,
+            unkept: None,
             counters: ControllerCounters::default(),
+        }
+    }
+
+    /// Goes on from what another controller, or an earlier life of this one, has kept. Leases begin now.
+    pub(super) fn restore(&mut self, kept: Vec<AgentEntry>, analyzer: String, now: Stamp) {
+        for AgentEntry { registration, epoch, is_rebuild } in kept {
+            let agent = registration.agent.clone();
+            if self.registry.restore([registration], now).agents == 1 {
+                let stays = is_rebuild.then(|| now.plus(self.rebuild_lease));
+                self.lives.insert(agent, Life { epoch, watch: 0, stays });
+                self.counters.restored += 1;
+            }
+        }
+        self.analyzer = analyzer;
+        self.unkept = Some(Unkept::default());
+    }
+
+    /// What is new since this was asked last.
+    pub(super) fn unkept(&mut self) -> AgentNews {
+        let Some(Unkept { agents, analyzer }) = self.unkept.as_mut().map(std::mem::take) else {
+            return AgentNews::default();
+        };
+        let mut news =
+            AgentNews { analyzer: analyzer.then(|| self.analyzer.clone()), ..AgentNews::default() };
+        for agent in agents {
+            match (self.registry.rnics_of(&agent), self.lives.get(&agent)) {
+                (Some(rnics), Some(life)) => news.present.push(AgentEntry {
+                    registration: Registration { agent, rnics: rnics.to_vec() },
+                    epoch: life.epoch,
+                    is_rebuild: life.stays.is_some(),
+                }),
+                _ => news.gone.push(agent),
+            }
+        }
+        news
+    }
+
+    /// This could not be kept; it is new still.
+    pub(super) fn not_kept(&mut self, news: AgentNews) {
+        if let Some(unkept) = &mut self.unkept {
+            unkept.agents.extend(news.present.into_iter().map(|entry| entry.registration.agent));
+            unkept.agents.extend(news.gone);
+            unkept.analyzer |= news.analyzer.is_some();
+        }
+    }
+
+    fn note(&mut self, agent: &str) {
+        if let Some(unkept) = &mut self.unkept {
+            unkept.agents.insert(agent.to_owned());
         }
     }
 
@@ -84,6 +144,9 @@ impl Desk {
         if self.analyzer != url {
             self.analyzer = url;
             self.moves += 1;
+            if let Some(unkept) = &mut self.unkept {
+                unkept.analyzer = true;
+            }
         }
     }
 
@@ -103,6 +166,7 @@ impl Desk {
         }
         self.enter(registration, now)?;
         let watch = known.map_or(0, |known| known.watch);
+        self.note(&agent);
         self.lives.insert(agent, Life { epoch, watch, stays: None });
         self.counters.registered += 1;
         Ok(())
@@ -118,6 +182,7 @@ impl Desk {
             return Err(Refusal::OldEpoch { agent, epoch: 0, known: known.epoch });
         }
         self.enter(registration, now)?;
+        self.note(&agent);
         self.lives.insert(agent, Life { epoch: 0, watch: 0, stays: Some(now.plus(self.rebuild_lease)) });
         self.counters.rebuild_registered += 1;
         Ok(())
@@ -253,11 +318,17 @@ impl Desk {
     }
 
     fn advance(&mut self, now: Stamp) {
-        let Self { registry, lives, .. } = self;
+        let Self { registry, lives, unkept, .. } = self;
         registry.advance(now);
         // Each agent of the registry has a life, so there are more only if some of them are over.
         if lives.len() > registry.agent_count() {
-            lives.retain(|agent, _| registry.rnics_of(agent).is_some());
+            lives.retain(|agent, _| {
+                let lives = registry.rnics_of(agent).is_some();
+                if let Some(unkept) = unkept.as_mut().filter(|_| !lives) {
+                    unkept.agents.insert(agent.clone());
+                }
+                lives
+            });
         }
     }
 

@@ -88,6 +88,11 @@ pub(super) fn rosters(
         loop {
             news.borrow_and_update();
             let (version, agents) = shared.desk().agents();
+            // What is on a desk that was cleared is not told.
+            if let Err(stands_by) = shared.leads() {
+                let _ = to.send_timeout(Err(stands_by), STUCK).await;
+                return;
+            }
             if told != Some(version) {
                 let members = agents.iter().flat_map(members).collect();
                 let window_ms = clock::millis(shared.config.window);

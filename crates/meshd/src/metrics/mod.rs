@@ -37,13 +37,17 @@ pub struct Met {
     pub counters: AnalyzerCounters,
     /// Why the controller is not heard; empty if it is.
     pub trouble: String,
+    /// Why nothing can be kept, or why it stands by; empty if nothing is wrong.
+    pub store_trouble: String,
+    /// Whether it leads, or stands by.
+    pub leads: bool,
     /// What leaves it, and where to.
     pub outlets: Vec<OutletState>,
 }
 
 impl From<(AnalyzerCounters, String)> for Met {
     fn from((counters, trouble): (AnalyzerCounters, String)) -> Self {
-        Self { counters, trouble, outlets: Vec::new() }
+        Self { counters, trouble, leads: true, ..Self::default() }
     }
 }
 

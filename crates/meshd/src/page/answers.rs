@@ -52,6 +52,8 @@ pub(super) fn state(board: &Board, met: &Met) -> Value {
         "counters": counters,
         "refused": refusals::told(&met.counters),
         "trouble": met.trouble,
+        "store_trouble": met.store_trouble,
+        "leads": met.leads,
         "outlets": met.outlets.iter().map(outlet).collect::<Vec<_>>(),
     })
 }

@@ -25,10 +25,10 @@ const VERSION: i64 = 1;
 const PAGE: u64 = 4096;
 
 /// Findings that are over and are told again after a restart.
-const TOLD: i64 = 256;
+pub(crate) const TOLD: i64 = 256;
 
 /// Findings that are open and are gone on with after a restart.
-const OPEN: i64 = 65_536;
+pub(crate) const OPEN: i64 = 65_536;
 
 /// Where an analyzer keeps what it knows, and how much.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -166,3 +166,13 @@ fn client(
     config.resumption = Resumption::disabled();
     Ok(config)
 }
+
+/// Trusts servers of this CA, and shows them nothing: such as a database, which asks for a password.
+pub(crate) fn trusting(ca: &Path) -> Result<ClientConfig, CredentialsError> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(|_| CredentialsError::Ciphers)?
+        .with_root_certificates(roots(ca)?)
+        .with_no_client_auth();
+    Ok(config)
+}

@@ -19,7 +19,7 @@ pub use files::CredentialsError;
 pub use problem::CertificateProblem;
 
 pub(crate) use accept::{Gate, HandshakeCounts, TLS_ONLY};
-pub(crate) use credentials::is_name;
+pub(crate) use credentials::{is_name, trusting};
 pub(crate) use dial::dial;
 pub(crate) use peer::Peer;
 pub(crate) use stream::Stream;

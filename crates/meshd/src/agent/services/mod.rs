@@ -103,7 +103,8 @@ impl Peers {
 
 async fn locate(shared: &Shared, addresses: &BTreeSet<IpAddr>) -> Option<HashMap<IpAddr, u32>> {
     let config = &shared.config;
-    let channel = client::connect(&config.controller, config.credentials.as_ref(), None).await.ok()?;
+    let url = shared.controller.borrow().clone();
+    let channel = client::connect(&url, config.credentials.as_ref(), None).await.ok()?;
     let addresses = addresses.iter().map(|address| bytes(*address)).collect();
     let request = v1::LocateRequest { agent: config.name.clone(), addresses };
     let mut client = MeshClient::new(channel);

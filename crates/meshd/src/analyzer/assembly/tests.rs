@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 use ferroce_probe::paths::Path;
 
 use super::*;
+use crate::analyzer::Keeping;
 use crate::analyzer::judge::Judge;
 use crate::histogram::Histogram;
 use crate::service_flow::ServiceFlowReport;
@@ -461,7 +462,7 @@ fn a_finding_outlives_a_new_wiring() {
 fn a_finding_outlives_the_analyzer_and_closes_if_nothing_is_seen_of_it_any_more() {
     let config = AnalyzerServerConfig {
         topology: Some(switches()),
-        store: Some(StoreConfig::new("not opened here")),
+        store: Some(Keeping::File(StoreConfig::new("not opened here"))),
         ..AnalyzerServerConfig::new("127.0.0.1:1")
     };
     let mut first = Court::new(&config);
@@ -521,7 +522,7 @@ fn a_finding_outlives_the_analyzer_and_closes_if_nothing_is_seen_of_it_any_more(
 fn what_cannot_be_kept_is_told_nevertheless_and_is_new_still() {
     let config = AnalyzerServerConfig {
         topology: Some(switches()),
-        store: Some(StoreConfig::new("not opened here")),
+        store: Some(Keeping::File(StoreConfig::new("not opened here"))),
         ..AnalyzerServerConfig::new("127.0.0.1:1")
     };
     let mut court = Court::new(&config);

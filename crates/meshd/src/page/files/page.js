@@ -186,6 +186,10 @@ class Page {
       [text, kind] = ["stale", "stale"];
       banner = `The newest window ended at ${time(newest[2])}: no agent has told anything since.`;
     } else if (this.heard) [text, kind] = ["live", "live"];
+    if (this.state && this.state.store_trouble)
+      banner = this.state.leads
+        ? `What is found cannot be kept: ${this.state.store_trouble}.`
+        : `This analyzer stands by: ${this.state.store_trouble}.`;
     if (!banner && this.state && this.state.trouble)
       banner = `The controller is not heard: ${this.state.trouble}.`;
     const pill = by("status");

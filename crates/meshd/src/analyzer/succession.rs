@@ -1,0 +1,98 @@
+//! One of several analyzers leads: it goes on from what is in the database, and keeps there what is new.
+
+use std::time::Duration;
+
+use super::judge::Judge;
+use super::keeper::GATHER;
+use super::{Shared, lead};
+use crate::clock;
+use crate::database::{Chair, DatabaseTrouble, Seat};
+use crate::store::Kept;
+
+/// How often it is looked whether the session lasts, and whether another one leads.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Leads, stands by, and leads again.
+pub(super) async fn run(shared: &Shared, mut chair: Chair) {
+    let mut free = None;
+    loop {
+        let (seat, kept) = begin(shared, &mut chair, free.take()).await;
+        shared.assembly().begin_anew(&kept);
+        // It was made once with this configuration, and can be made again.
+        let Ok(judge) = Judge::new(&shared.config, &kept) else { return };
+        shared.set_store_trouble(String::new());
+        free = lead(shared, judge, keep(shared, &mut chair, seat)).await.flatten();
+        shared.leads.send_replace(false);
+        shared.assembly().begin_anew(&Kept::default());
+        shared.set_trouble("it stands by".to_owned());
+    }
+}
+
+/// Waits until no other leads, and reads what was kept.
+async fn begin(shared: &Shared, chair: &mut Chair, mut free: Option<Seat>) -> (Seat, Kept) {
+    loop {
+        let taken = match free.take() {
+            Some(seat) => Ok(seat),
+            None => chair.take().await,
+        };
+        let trouble = match taken {
+            Ok(mut seat) => match seat.kept().await {
+                Ok(kept) => return (seat, kept),
+                Err(trouble) => trouble,
+            },
+            Err(trouble) => trouble,
+        };
+        wait(shared, &trouble).await;
+    }
+}
+
+async fn wait(shared: &Shared, trouble: &DatabaseTrouble) {
+    shared.set_store_trouble(trouble.to_string());
+    tokio::time::sleep(LOOK).await;
+}
+
+/// Keeps what is new until another one leads, or has led; if it does so no more, the seat is ours again.
+async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat> {
+    loop {
+        let is_new = tokio::time::timeout(LOOK, shared.news.notified()).await.is_ok();
+        let trouble = if is_new {
+            tokio::time::sleep(GATHER).await;
+            let (news, generation) = shared.assembly().unkept();
+            let oldest = clock::unix_nanos().saturating_sub(clock::nanos(chair.forgets_after()));
+            match seat.save(&news, oldest).await {
+                Ok(()) => {
+                    shared.assembly().kept(&news, generation);
+                    shared.kept.send_replace(generation);
+                    shared.set_store_trouble(String::new());
+                    shared.ring();
+                    continue;
+                }
+                Err(trouble) => {
+                    shared.assembly().not_kept(news);
+                    shared.news.notify_one();
+                    trouble
+                }
+            }
+        } else {
+            match seat.look().await {
+                Ok(()) => continue,
+                Err(trouble) => trouble,
+            }
+        };
+        // Without a database, no other one leads.
+        drop(seat);
+        wait(shared, &trouble).await;
+        shared.ring();
+        seat = loop {
+            match chair.take().await {
+                Ok(seat) if seat.is_continued => break seat,
+                Ok(seat) => return Some(seat),
+                Err(trouble @ DatabaseTrouble::Taken { .. }) => {
+                    shared.set_store_trouble(trouble.to_string());
+                    return None;
+                }
+                Err(trouble) => wait(shared, &trouble).await,
+            }
+        };
+    }
+}
