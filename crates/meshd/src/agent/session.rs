@@ -143,17 +143,21 @@ fn renewal(shared: &Shared, lease: Duration, backoff: &mut Backoff) -> Duration 
 }
 
 fn take_lease(shared: &Shared, lease: &v1::Lease) -> Duration {
-    // A controller that has just begun does not know it yet: the one before it did.
-    if let Ok(url) = client::normal(&lease.analyzer, shared.config.credentials.as_ref()) {
+    take_analyzer(shared, &lease.analyzer);
+    let window = clock::nanos(Duration::from_millis(lease.window_ms).max(LEAST));
+    shared.window.send_if_modified(|known| std::mem::replace(known, window) != window);
+    Duration::from_millis(lease.lease_ms).max(LEAST)
+}
+
+/// Windows go there from now on. A controller that has just begun does not know it yet: the one before it did.
+fn take_analyzer(shared: &Shared, url: &str) {
+    if let Ok(url) = client::normal(url, shared.config.credentials.as_ref()) {
         shared.analyzer.send_if_modified(|known| {
             let is_new = *known != url;
             *known = url;
             is_new
         });
     }
-    let window = clock::nanos(Duration::from_millis(lease.window_ms).max(LEAST));
-    shared.window.send_if_modified(|known| std::mem::replace(known, window) != window);
-    Duration::from_millis(lease.lease_ms).max(LEAST)
 }
 
 fn registration(shared: &Shared, qpns: &[u32], epoch: u64) -> v1::RegisterRequest {
@@ -177,6 +181,7 @@ fn registration(shared: &Shared, qpns: &[u32], epoch: u64) -> v1::RegisterReques
 fn take_list(shared: &Shared, list: Result<Option<v1::Pinglist>, Status>) -> Result<(), String> {
     let list = list.map_err(|status| said(&status))?;
     let list = list.ok_or_else(|| "the controller ended the stream of pinglists".to_owned())?;
+    take_analyzer(shared, &list.analyzer);
     shared.want(|all| {
         if list.whole {
             all.values_mut().for_each(|wanted| wanted.clear());

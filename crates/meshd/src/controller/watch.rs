@@ -46,27 +46,27 @@ pub(super) fn pinglists(
         let _place = place;
         let mut news = shared.news.subscribe();
         let mut before: Option<Lists> = None;
+        let mut told = String::new();
         loop {
             news.borrow_and_update();
             let hour = clock::unix_nanos() / 3_600_000_000_000;
             let now = clock::now();
             let lists = shared.at_desk(|desk| {
                 let (lists, version) = desk.lists(&agent, epoch, watch, now, hour)?;
-                Some((lists, version, version != desk.rnic_version()))
+                Some((lists, version, version != desk.rnic_version(), desk.analyzer().to_owned()))
             });
-            let Some((lists, version, is_old)) = lists else {
+            let Some((lists, version, is_old, analyzer)) = lists else {
                 let over =
                     Status::not_found("the lease is over, or a newer stream has taken its place; register");
                 let _ = to.send_timeout(Err(over), STUCK).await;
                 return;
             };
-            let message = difference(before.as_ref(), &lists, version);
-            if (message.whole || !message.set.is_empty() || !message.removed.is_empty())
-                && !send(&shared, &to, message).await
-            {
+            let message = difference(before.as_ref(), &lists, version, &analyzer);
+            let is_new = message.whole || !message.set.is_empty() || !message.removed.is_empty();
+            if (is_new || analyzer != told) && !send(&shared, &to, message).await {
                 return;
             }
-            before = Some(lists);
+            (before, told) = (Some(lists), analyzer);
             if !changed(&shared, &mut news, &to, is_old).await {
                 return;
             }
@@ -134,8 +134,13 @@ async fn changed<T>(
     }
 }
 
-fn difference(before: Option<&Lists>, lists: &Lists, version: u64) -> v1::Pinglist {
-    let mut message = v1::Pinglist { version, whole: before.is_none(), set: Vec::new(), removed: Vec::new() };
+fn difference(before: Option<&Lists>, lists: &Lists, version: u64, analyzer: &str) -> v1::Pinglist {
+    let mut message = v1::Pinglist {
+        version,
+        whole: before.is_none(),
+        analyzer: analyzer.to_owned(),
+        ..v1::Pinglist::default()
+    };
     let nothing = ferroce_mesh::controller::Pinglist::default();
     for (from, list) in lists {
         let old = before.and_then(|before| before.get(from)).unwrap_or(&nothing);
