@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use ferroce_device::{now, park};
 use ferroce_meshd::proto::v1::{Finding, FindingsReply};
-use ferroce_meshd::{findings, tallies};
+use ferroce_meshd::{counters, findings, tallies};
 use ferroce_testkit::postgres::Postgres;
 use mesh_support::{Part, is_loss, say};
 
@@ -138,6 +138,13 @@ impl Mesh {
         agent
     }
 
+    /// The controller that leads.
+    fn leader(&self, limit: Duration) -> usize {
+        let told = || format!("a controller that leads: {:?}", Self::CONTROLLERS.map(|at| counters(at).ok()));
+        let leads = |at: &&str| counters(at).is_ok_and(|reply| reply.leads);
+        wait_for(limit, told, || Self::CONTROLLERS.iter().position(|at| leads(&at))).0
+    }
+
     /// What the analyzer that leads says, and which it is.
     fn findings(&self) -> Option<(usize, FindingsReply)> {
         Self::ANALYZERS.iter().enumerate().find_map(|(place, at)| Some((place, findings(at).ok()?)))
@@ -189,18 +196,19 @@ fn killed_processes_lose_no_finding_and_make_no_false_one() {
     );
 
     for round in 1..=rounds {
-        // The controller that leads is the one that lists of standbys do not name: kill one after the other.
-        for place in 0..2 {
-            let before = mesh.probes();
-            mesh.controllers[place] = None;
-            mesh.goes_on("kill -9 of a controller", &before);
-            mesh.start_controller(place);
-        }
+        let before = mesh.probes();
+        let place = mesh.leader(STEP);
+        mesh.controllers[place] = None;
+        let other = mesh.leader(SOON);
+        assert_ne!(other, place);
+        mesh.goes_on("kill -9 of the controller", &before);
+        mesh.start_controller(place);
 
         let before = mesh.probes();
         mesh.postgres.kill();
         mesh.postgres.start_again().unwrap();
         mesh.goes_on("kill -9 of PostgreSQL", &before);
+        mesh.leader(SOON);
 
         let (place, _) = mesh.findings().unwrap();
         let before = mesh.probes();

@@ -14,8 +14,10 @@ pub struct ScenarioConfig {
     pub fewest: u32,
     /// No more faults.
     pub most: u32,
-    /// The smallest loss of a fault; every order of magnitude up to all packets is as likely.
+    /// The smallest loss of a fault; every order of magnitude up to the largest is as likely.
     pub smallest: f64,
+    /// The largest loss of a fault that is no black hole: 1 for all packets.
+    pub largest: f64,
     /// This share of the hosts stalls.
     pub stalling: f64,
     /// Loss on each link, which is no fault.
@@ -26,7 +28,7 @@ pub struct ScenarioConfig {
 
 impl Default for ScenarioConfig {
     fn default() -> Self {
-        Self { fewest: 1, most: 8, smallest: 0.01, stalling: 0.01, background: 0.0, drift: 1 }
+        Self { fewest: 1, most: 8, smallest: 0.01, largest: 1.0, stalling: 0.01, background: 0.0, drift: 1 }
     }
 }
 
@@ -44,7 +46,7 @@ impl Fabric {
             let place = draw_place(&shape, &mut dice);
             if !places.contains(&place) {
                 places.push(place);
-                let trouble = draw_trouble(config.smallest, &mut dice);
+                let trouble = draw_trouble(config, &mut dice);
                 fabric = fabric.with_fault(Fault { place, trouble });
             }
         }
@@ -72,8 +74,9 @@ fn draw_place(shape: &Shape, dice: &mut Dice) -> Place {
     }
 }
 
-fn draw_trouble(smallest: f64, dice: &mut Dice) -> Trouble {
-    let rate = smallest.powf(unit(dice.word()));
+fn draw_trouble(config: &ScenarioConfig, dice: &mut Dice) -> Trouble {
+    let place = unit(dice.word());
+    let rate = config.smallest.powf(place) * config.largest.powf(1.0 - place);
     match dice.below(10) {
         0 => Trouble::BlackHole { share: 1.0, salt: dice.word() },
         1 => Trouble::BlackHole { share: rate.max(0.1), salt: dice.word() },

@@ -367,6 +367,20 @@ mod tests {
     }
 
     #[test]
+    fn services_are_asked_in_turn_and_all_of_them_before_it_is_waited() {
+        let mut one = Round::new(vec!["a".to_owned()]);
+        assert!(one.pass() && one.pass());
+        let mut three = Round::new(["a", "b", "c"].map(str::to_owned).to_vec());
+        let mut seen = Vec::new();
+        for _ in 0..4 {
+            seen.push((three.url().to_owned(), three.pass()));
+        }
+        let expected = [("a", false), ("b", false), ("c", true), ("a", false)];
+        assert_eq!(seen, expected.map(|(url, is_last)| (url.to_owned(), is_last)));
+        assert!(all_normal(&[], None).is_err());
+    }
+
+    #[test]
     fn without_certificates_a_service_is_an_address_with_a_port_on_this_machine() {
         for url in ["127.0.0.1:50051", "http://127.0.0.1:50051", "http://127.0.0.1:50051/"] {
             assert_eq!(read(url, false).as_deref(), Ok("http://127.0.0.1:50051"));

@@ -1,6 +1,10 @@
 //! The analyzer and the other methods on one network after another.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use ferroce_clos::Shape;
@@ -35,10 +39,10 @@ struct Rival {
 }
 
 impl Rival {
-    fn add(&mut self, truth: &Truth, sweep: &Sweep) {
-        self.scores.resize_with(sweep.len(), Score::default);
-        for (score, named) in self.scores.iter_mut().zip(sweep) {
-            score.add(&truth.score(named, true));
+    fn add(&mut self, scores: &[Score]) {
+        self.scores.resize_with(scores.len(), Score::default);
+        for (sum, score) in self.scores.iter_mut().zip(scores) {
+            sum.add(score);
         }
     }
 
@@ -70,36 +74,55 @@ impl Contest {
             rivals: if with_others { METHODS.map(|_| Rival::default()).into() } else { Vec::new() },
             slowest: Duration::ZERO,
         };
-        for (seed, shape) in (first_seed()..).zip(shapes) {
-            contest.network(*shape, conditions, seed);
-            if is_soak() {
-                println!("seed {seed}, {} of {}: {}", contest.networks, shapes.len(), contest.line());
-                // A run that is broken off has said what it knew.
-                if contest.networks.is_multiple_of(10) && contest.networks < shapes.len() {
-                    println!("{contest}");
-                }
+        let first = first_seed();
+        let next = AtomicUsize::new(0);
+        let (to, from) = mpsc::channel();
+        thread::scope(|scope| {
+            for _ in 0..thread::available_parallelism().map_or(1, usize::from).min(shapes.len()) {
+                let (to, next) = (to.clone(), &next);
+                scope.spawn(move || {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(shape) = shapes.get(number) else { return };
+                        let network = Network::look(*shape, conditions, first + number as u64, with_others);
+                        to.send((number, network)).unwrap();
+                    }
+                });
             }
-        }
+            drop(to);
+            contest.add_all(from, first, shapes.len());
+        });
         contest
     }
 
-    fn network(&mut self, shape: Shape, conditions: Conditions, seed: u64) {
-        let scene = Scene::new(shape, conditions, seed);
-        let windows: Vec<Window> = (0..3).map(|number| scene.window(number)).collect();
-        let truth = Truth::of(&scene, &windows);
-        let (named, slowest) = named(&scene, &windows);
-        self.slowest = self.slowest.max(slowest);
-        let one = truth.score(&named, false);
-        if one.all.missed + one.all.wrong > 0.0 {
-            println!("seed {seed}, {} RNICs:{}", shape.all_rnics(), truth.differences(&named));
-        }
-        self.ours.add(&one);
-        self.networks += 1;
-        if !self.rivals.is_empty() {
-            let table = Table::new(&scene, &windows);
-            for (rival, (_, method)) in self.rivals.iter_mut().zip(METHODS) {
-                rival.add(&truth, &method(&table));
+    /// Adds networks in their order, whichever is ready first.
+    fn add_all(&mut self, from: mpsc::Receiver<(usize, Network)>, first: u64, all: usize) {
+        let mut early = BTreeMap::new();
+        for (number, network) in from {
+            early.insert(number, network);
+            while let Some(network) = early.remove(&self.networks) {
+                let seed = first + self.networks as u64;
+                self.add(&network, seed);
+                if is_soak() {
+                    println!("seed {seed}, {} of {all}: {}", self.networks, self.line());
+                    // A run that is broken off has said what it knew.
+                    if self.networks.is_multiple_of(10) && self.networks < all {
+                        println!("{self}");
+                    }
+                }
             }
+        }
+    }
+
+    fn add(&mut self, network: &Network, seed: u64) {
+        if !network.differences.is_empty() {
+            println!("seed {seed}:{}", network.differences);
+        }
+        self.slowest = self.slowest.max(network.slowest);
+        self.ours.add(&network.ours);
+        self.networks += 1;
+        for (rival, scores) in self.rivals.iter_mut().zip(&network.rivals) {
+            rival.add(scores);
         }
     }
 
@@ -115,6 +138,35 @@ impl Contest {
             text += &format!("; {name} {:.3}", best.all.f1());
         }
         text + &format!("; slowest window {:.2?}", self.slowest)
+    }
+}
+
+/// What came of one network.
+struct Network {
+    ours: Score,
+    slowest: Duration,
+    differences: String,
+    /// Of each method, at all of its thresholds.
+    rivals: Vec<Vec<Score>>,
+}
+
+impl Network {
+    fn look(shape: Shape, conditions: Conditions, seed: u64, with_others: bool) -> Self {
+        let scene = Scene::new(shape, conditions, seed);
+        let windows: Vec<Window> = (0..3).map(|number| scene.window(number)).collect();
+        let truth = Truth::of(&scene, &windows);
+        let (named, slowest) = named(&scene, &windows);
+        let ours = truth.score(&named, false);
+        let is_right = ours.all.missed + ours.all.wrong == 0.0;
+        let differences = if is_right { String::new() } else { truth.differences(&named) };
+        let rivals = if with_others {
+            let table = Table::new(&scene, &windows);
+            let scores = |sweep: Sweep| sweep.iter().map(|named| truth.score(named, true)).collect();
+            METHODS.iter().map(|(_, method)| scores(method(&table))).collect()
+        } else {
+            Vec::new()
+        };
+        Self { ours, slowest, differences, rivals }
     }
 }
 

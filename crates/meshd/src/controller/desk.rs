@@ -464,6 +464,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_new_is_kept_once_and_another_desk_goes_on_from_it() {
+        let mut desk = desk();
+        desk.register(agent("before", 9), 1, at(0)).unwrap();
+        assert!(desk.unkept().is_empty(), "without a database nothing is kept");
+        let mut desk = self::desk();
+        desk.restore(Vec::new(), String::new(), at(0));
+        assert!(desk.unkept().is_empty());
+        desk.register(agent("a", 1), 5, at(0)).unwrap();
+        desk.register_rebuild(agent("b", 2), at(0)).unwrap();
+        desk.set_analyzer("http://127.0.0.1:1".to_owned());
+        let news = desk.unkept();
+        let entry = |name: &str, last, epoch, is_rebuild| AgentEntry {
+            registration: agent(name, last),
+            epoch,
+            is_rebuild,
+        };
+        let both = vec![entry("a", 1, 5, false), entry("b", 2, 0, true)];
+        assert_eq!((&news.present, news.analyzer.as_deref()), (&both, Some("http://127.0.0.1:1")));
+        assert!(desk.unkept().is_empty());
+        desk.not_kept(news.clone());
+        assert_eq!(desk.unkept(), news);
+        desk.renew("a", 5, at(1)).unwrap();
+        assert!(desk.unkept().is_empty(), "a lease is kept by its agent");
+
+        let mut other = self::desk();
+        other.restore(both, "http://127.0.0.1:1".to_owned(), at(100));
+        assert!(other.unkept().is_empty());
+        assert_eq!((other.size(), other.analyzer(), other.counters.restored), ((2, 2), "http://127.0.0.1:1", 2));
+        other.renew("a", 5, at(101)).unwrap();
+        other.hear_rebuild("b", at(101)).unwrap();
+        // What lapses is kept no more.
+        for second in (101..140).step_by(7) {
+            other.tick(at(second));
+        }
+        assert_eq!(other.unkept(), AgentNews { gone: vec!["a".to_owned()], ..AgentNews::default() });
+        // An older life of it may not come back while it was known, and an entry that cannot be is left out.
+        let mut wrong = entry("c", 3, 1, false);
+        wrong.registration.rnics[0].qpn = 0;
+        let mut third = self::desk();
+        third.restore(vec![entry("a", 1, 5, false), wrong], String::new(), at(0));
+        assert_eq!(third.size(), (1, 1));
+        assert!(third.register(agent("a", 1), 4, at(1)).is_err());
+    }
+
+    #[test]
     fn each_refusal_is_counted_where_it_belongs() {
         let mut desk = desk();
         desk.register(agent("a", 1), 1, at(0)).unwrap();

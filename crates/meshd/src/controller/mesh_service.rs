@@ -9,7 +9,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::desk::Refusal;
-use super::{Shared, watch};
+use super::{Shared, Standing, watch};
 use crate::proto::v1;
 use crate::tls::Peer;
 use crate::window::{address, bytes};
@@ -108,7 +108,8 @@ impl v1::mesh_server::Mesh for MeshService {
 
     async fn counters(&self, _: Request<v1::CountersRequest>) -> Result<Response<v1::CountersReply>, Status> {
         let counters = self.shared.desk().counters.to_message();
-        Ok(Response::new(v1::CountersReply { counters }))
+        let Standing { leads, trouble } = self.shared.standing().clone();
+        Ok(Response::new(v1::CountersReply { counters, leads, trouble }))
     }
 }
 
