@@ -78,6 +78,9 @@ fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     ]
 }
 
+/// It is inlined wherever it is called: a completion that is returned by way of the stack is copied in larger pieces
+/// than it was written in, and the processor waits for that.
+#[inline(always)]
 #[expect(clippy::cast_possible_truncation, reason = "fields are taken apart as they were put together")]
 fn decode(words: &[u64; WORDS]) -> Completion {
     let [id, head, lengths, numbers, time] = *words;
