@@ -207,7 +207,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
             Cmd::cargo("bench -p ferroce-mesh --bench window").run()?;
             let clos = "test --release -p ferroce-cli --test mesh_clos -- --nocapture";
             Cmd::cargo(clos).env("FERROCE_SOAK", "1").run()?;
-            let crash = "test --release -p ferroce-cli --test mesh_crash -- --nocapture";
+            let crash = "test --release -p ferroce-cli --test mesh killed_processes -- --nocapture";
             Cmd::cargo(crash).env("FERROCE_SOAK", "1").run()
         }),
     });

@@ -32,7 +32,7 @@ const STOP: Duration = Duration::from_secs(3);
 
 /// So many rounds, each with other links and another host. Each fault takes twenty seconds to come and to go, so
 /// they run only with `FERROCE_SOAK` set (`cargo xtask soak --only mesh`); a link that breaks is in `mesh_services`
-/// and in `mesh_demo` each time.
+/// and in `mesh/demo.rs` each time.
 const ROUNDS: usize = 20;
 
 fn main() -> ExitCode {

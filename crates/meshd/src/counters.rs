@@ -77,6 +77,8 @@ counters! {
         registered,
         /// Agents that were taken over from the database.
         restored,
+        /// Times that something could not be kept in the database, and was tried again.
+        not_kept,
         /// Leases that were renewed.
         renewed,
         /// Leases that were asked for and had lapsed, or were those of another life.

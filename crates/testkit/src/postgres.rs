@@ -70,6 +70,25 @@ impl Postgres {
         format!("postgres://ferroce@{}:{PORT}/postgres", self.address)
     }
 
+    /// Runs statements in the database.
+    ///
+    /// # Errors
+    /// `psql` cannot be run, or does not like them.
+    pub fn run(&self, statements: &str) -> io::Result<()> {
+        let mut psql = self.command("psql");
+        psql.args([
+            "--no-psqlrc",
+            "--quiet",
+            "--set=ON_ERROR_STOP=1",
+            "--dbname",
+            &self.url(),
+            "--command",
+            statements,
+        ]);
+        let done = psql.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+        if done.success() { Ok(()) } else { Err(io::Error::other(format!("psql: {done}"))) }
+    }
+
     /// Kills the server, which has no time to say goodbye.
     pub fn kill(&mut self) {
         if let Some(mut server) = self.server.take() {

@@ -35,6 +35,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
 
+    /// With --database: where others find it, if that is not where it listens; those that stand by say so
+    #[arg(long, value_name = "URL", requires = "database")]
+    url: Option<String>,
+
     #[command(flatten)]
     database: DatabaseArgs,
 
@@ -52,7 +56,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let credentials = args.tls.credentials()?;
     let listener = listen(args.listen, credentials.as_ref())?;
     let controller = match args.database.config() {
-        Some(database) => Controller::start_with_database(listener, config, &database, None)
+        Some(database) => Controller::start_with_database(listener, config, &database, args.url.as_deref())
             .context("cannot start the controller")?,
         None => Controller::start(listener, config).context("cannot start the controller")?,
     };

@@ -79,7 +79,7 @@ Agents of the public rebuild of R-Pingmesh can register with the controller, too
 #[derive(Debug, clap::Subcommand)]
 enum Part {
     Controller(controller::Args),
-    Analyzer(analyzer::Args),
+    Analyzer(Box<analyzer::Args>),
     Agent(agent::Args),
     Findings(findings::Args),
     Certificates(certificates::Args),

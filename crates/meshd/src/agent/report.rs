@@ -17,6 +17,9 @@ use crate::{client, clock};
 /// A window that is not settled after so long: the stream is broken.
 const STUCK: Duration = Duration::from_secs(20);
 
+/// When the analyzer has moved, agents come to its new place within this time.
+const MOVED: Duration = Duration::from_millis(500);
+
 /// Runs until it is dropped.
 pub(super) async fn run(shared: &Shared) {
     let mut backoff = Backoff::new(shared.config.backoff, !shared.seed);
@@ -35,7 +38,14 @@ pub(super) async fn run(shared: &Shared) {
             state.is_reporting = false;
             state.analyzer_trouble = end.err().unwrap_or_default();
         });
-        tokio::time::sleep(backoff.wait()).await;
+        tokio::select! {
+            () = tokio::time::sleep(backoff.wait()) => {}
+            // It is elsewhere now: there is no use in waiting for what was.
+            _ = analyzer.changed() => {
+                analyzer.mark_changed();
+                tokio::time::sleep(backoff.draw(MOVED)).await;
+            }
+        }
     }
 }
 

@@ -136,6 +136,10 @@ impl Assembly {
     pub(super) fn begin_anew(&mut self, kept: &Kept) {
         let mut anew = Self::new(&self.config);
         anew.restore(kept);
+        if let Some(board) = &self.board {
+            // Windows that come again are not counted twice.
+            board.clear();
+        }
         (anew.board, anew.raw) = (self.board.take(), self.raw.take());
         (anew.counters, anew.generation) = (self.counters, self.generation + 1);
         *self = anew;
@@ -174,12 +178,25 @@ impl Assembly {
     /// This could not be kept; it is new still.
     pub(super) fn not_kept(&mut self, news: News) {
         self.counters.not_kept += 1;
-        // To know that something is bad is worth more than to know it for ever.
-        self.tell(self.generation);
+        self.tell_unkept();
         self.unkept.agents.extend(news.agents.into_iter().map(|(name, _)| name));
         for finding in news.findings {
             // What became of it meanwhile is newer.
             self.unkept.findings.entry(finding.id).or_insert(finding);
+        }
+    }
+
+    /// Tells what was judged though it is not kept: to know that something is bad is worth more than to know it for
+    /// ever.
+    pub(super) fn tell_unkept(&mut self) {
+        self.tell(self.generation);
+    }
+
+    /// All that is known is kept once more: a database may have lost what it said to have.
+    pub(super) fn keep_all_again(&mut self) {
+        self.unkept.agents.extend(self.agents.keys().cloned());
+        for finding in self.over.iter().chain(&self.open) {
+            self.unkept.findings.entry(finding.id).or_insert_with(|| finding.clone());
         }
     }
 

@@ -13,6 +13,7 @@ mod wiring;
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -175,6 +176,8 @@ struct Shared {
     store_trouble: Mutex<String>,
     /// Whether it leads, or stands by.
     leads: watch::Sender<bool>,
+    /// Which time that is, of all that share a database; 0 without one.
+    term: AtomicU64,
     /// Something is new, and is to be kept.
     news: Notify,
     /// What was new up to this generation is kept.
@@ -188,11 +191,18 @@ impl Source for Shared {
     fn families(&self) -> Vec<Family> {
         let board = self.assembly().board.clone();
         let met = self.met();
+        if !met.leads {
+            return metrics::of_itself(&met);
+        }
         board.map(|board| metrics::families(&board.lock(), &met)).unwrap_or_default()
     }
 
     fn findings(&self) -> v1::FindingsReply {
         self.assembly().findings()
+    }
+
+    fn leads(&self) -> Option<u64> {
+        self.leads.borrow().then(|| self.term())
     }
 }
 
@@ -223,6 +233,10 @@ impl Shared {
     fn ring(&self) {
         let through = self.assembly().through();
         self.told.send_if_modified(|told| std::mem::replace(told, through) != through);
+    }
+
+    fn term(&self) -> u64 {
+        self.term.load(Ordering::Relaxed)
     }
 
     fn store_trouble(&self) -> String {
@@ -306,7 +320,11 @@ impl AnalyzerServer {
             assembly: Mutex::new(assembly),
             streams: Arc::new(Semaphore::new(config.streams.min(Semaphore::MAX_PERMITS))),
             trouble: Mutex::new("the controller was not heard yet".to_owned()),
-            store_trouble: Mutex::default(),
+            store_trouble: Mutex::new(match &config.store {
+                Some(Keeping::Database(_)) => "the database was not asked yet".to_owned(),
+                _ => String::new(),
+            }),
+            term: AtomicU64::new(0),
             leads: watch::channel(!matches!(config.store, Some(Keeping::Database(_)))).0,
             news: Notify::new(),
             kept: watch::channel(0).0,

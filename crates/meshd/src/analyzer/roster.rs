@@ -29,7 +29,7 @@ async fn stream(shared: &Shared, url: &str, backoff: &mut Backoff) -> Result<(),
     let channel = client::connect(url, shared.credentials.as_ref(), None).await;
     let channel = channel.map_err(|trouble| trouble.told("controller", url))?;
     let mut client = MeshClient::new(channel).max_decoding_message_size(ROSTER);
-    let request = v1::RosterRequest { analyzer: shared.url.clone() };
+    let request = v1::RosterRequest { analyzer: shared.url.clone(), term: shared.term() };
     let begun = tokio::time::timeout(client::PATIENCE, client.roster(request)).await;
     let late = |_| "the controller does not answer in time".to_owned();
     let mut states = begun.map_err(late)?.map_err(said)?.into_inner();

@@ -66,8 +66,9 @@ impl v1::analysis_server::Analysis for AnalysisService {
                 answered.and(taken)
             };
             let done = tokio::select! {
-                done = both => done,
+                biased;
                 _ = leads.changed() => Err(Status::unavailable("this analyzer leads no more")),
+                done = both => done,
             };
             if let Err(status) = done {
                 let _ = to.send_timeout(Err(status), STUCK).await;

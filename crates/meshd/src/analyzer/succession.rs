@@ -1,5 +1,6 @@
 //! One of several analyzers leads: it goes on from what is in the database, and keeps there what is new.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::judge::Judge;
@@ -16,15 +17,17 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) async fn run(shared: &Shared, mut chair: Chair) {
     let mut free = None;
     loop {
+        shared.set_trouble("it stands by".to_owned());
         let (seat, kept) = begin(shared, &mut chair, free.take()).await;
         shared.assembly().begin_anew(&kept);
         // It was made once with this configuration, and can be made again.
         let Ok(judge) = Judge::new(&shared.config, &kept) else { return };
         shared.set_store_trouble(String::new());
+        shared.term.store(seat.term(), Ordering::Relaxed);
         free = lead(shared, judge, keep(shared, &mut chair, seat)).await.flatten();
+        // What is on the desk from here on is nobody's: it is not told.
         shared.leads.send_replace(false);
         shared.assembly().begin_anew(&Kept::default());
-        shared.set_trouble("it stands by".to_owned());
     }
 }
 
@@ -75,14 +78,20 @@ async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat
             }
         } else {
             match seat.look().await {
-                Ok(()) => continue,
+                Ok(()) => {
+                    shared.set_store_trouble(String::new());
+                    continue;
+                }
                 Err(trouble) => trouble,
             }
         };
+        without(shared, &trouble).await;
+        if trouble.is_answer() {
+            // The session is fine, and so is our place; another try may be, too.
+            continue;
+        }
         // Without a database, no other one leads.
         drop(seat);
-        wait(shared, &trouble).await;
-        shared.ring();
         seat = loop {
             match chair.take().await {
                 Ok(seat) if seat.is_continued => break seat,
@@ -91,8 +100,17 @@ async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat
                     shared.set_store_trouble(trouble.to_string());
                     return None;
                 }
-                Err(trouble) => wait(shared, &trouble).await,
+                Err(trouble) => without(shared, &trouble).await,
             }
         };
+        shared.assembly().keep_all_again();
+        shared.news.notify_one();
     }
+}
+
+/// For a moment nothing is kept; what is found is told all the same.
+async fn without(shared: &Shared, trouble: &DatabaseTrouble) {
+    shared.assembly().tell_unkept();
+    shared.ring();
+    wait(shared, trouble).await;
 }

@@ -30,6 +30,12 @@ impl SharedBoard {
         self.0.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        let mut board = self.lock();
+        *board = Board::new(*board.config());
+    }
+
     /// Takes a window that was judged. What takes long is done without the lock, so windows are to come
     /// from one thread.
     pub fn window(&self, window: BoardWindow) {

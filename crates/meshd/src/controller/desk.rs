@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::ControllerConfig;
 use crate::counters::ControllerCounters;
-use crate::database::{AgentEntry, AgentNews};
+use crate::database::{AgentEntry, AgentNews, AnalyzerPlace};
 
 /// Agents and what is known of them, besides their RNICs.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Desk {
     settle: Duration,
     /// The roster that lists are made from, with its version and when it was drawn up.
     drawn: Option<(u64, Stamp, Arc<Roster>)>,
-    analyzer: String,
+    analyzer: AnalyzerPlace,
     /// Changes of where the analyzer is.
     moves: u64,
     /// What is new since it was kept last; nothing without a database.
@@ -70,7 +70,7 @@ impl Desk {
             lives: HashMap::new(),
             settle: config.settle,
             drawn: None,
-            analyzer: String::new(),
+            analyzer: AnalyzerPlace::default(),
             moves: 0,
             unkept: None,
             counters: ControllerCounters::default(),
@@ -78,7 +78,7 @@ impl Desk {
     }
 
     /// Goes on from what another controller, or an earlier life of this one, has kept. Leases begin now.
-    pub(super) fn restore(&mut self, kept: Vec<AgentEntry>, analyzer: String, now: Stamp) {
+    pub(super) fn restore(&mut self, kept: Vec<AgentEntry>, analyzer: AnalyzerPlace, now: Stamp) {
         for AgentEntry { registration, epoch, is_rebuild } in kept {
             let agent = registration.agent.clone();
             if self.registry.restore([registration], now).agents == 1 {
@@ -111,8 +111,17 @@ impl Desk {
         news
     }
 
+    /// All that is known is kept once more: a database may have lost what it said to have.
+    pub(super) fn keep_all_again(&mut self) {
+        if let Some(unkept) = &mut self.unkept {
+            unkept.agents.extend(self.lives.keys().cloned());
+            unkept.analyzer = true;
+        }
+    }
+
     /// This could not be kept; it is new still.
     pub(super) fn not_kept(&mut self, news: AgentNews) {
+        self.counters.not_kept += 1;
         if let Some(unkept) = &mut self.unkept {
             unkept.agents.extend(news.present.into_iter().map(|entry| entry.registration.agent));
             unkept.agents.extend(news.gone);
@@ -137,12 +146,14 @@ impl Desk {
 
     /// Where windows go; empty if that is not known.
     pub(super) fn analyzer(&self) -> &str {
-        &self.analyzer
+        &self.analyzer.url
     }
 
-    pub(super) fn set_analyzer(&mut self, url: String) {
-        if self.analyzer != url {
-            self.analyzer = url;
+    /// An analyzer says where it is. One that leads no more is not believed.
+    pub(super) fn set_analyzer(&mut self, place: AnalyzerPlace) {
+        let is_old = place.term != 0 && place.term < self.analyzer.term;
+        if self.analyzer != place && !is_old {
+            self.analyzer = place;
             self.moves += 1;
             if let Some(unkept) = &mut self.unkept {
                 unkept.analyzer = true;
@@ -469,11 +480,13 @@ mod tests {
         desk.register(agent("before", 9), 1, at(0)).unwrap();
         assert!(desk.unkept().is_empty(), "without a database nothing is kept");
         let mut desk = self::desk();
-        desk.restore(Vec::new(), String::new(), at(0));
+        desk.restore(Vec::new(), AnalyzerPlace::default(), at(0));
         assert!(desk.unkept().is_empty());
         desk.register(agent("a", 1), 5, at(0)).unwrap();
         desk.register_rebuild(agent("b", 2), at(0)).unwrap();
-        desk.set_analyzer("http://127.0.0.1:1".to_owned());
+        let place = AnalyzerPlace { url: "http://127.0.0.1:1".to_owned(), term: 3 };
+        desk.set_analyzer(place.clone());
+        desk.set_analyzer(AnalyzerPlace { url: "http://127.0.0.1:2".to_owned(), term: 2 });
         let news = desk.unkept();
         let entry = |name: &str, last, epoch, is_rebuild| AgentEntry {
             registration: agent(name, last),
@@ -481,17 +494,26 @@ mod tests {
             is_rebuild,
         };
         let both = vec![entry("a", 1, 5, false), entry("b", 2, 0, true)];
-        assert_eq!((&news.present, news.analyzer.as_deref()), (&both, Some("http://127.0.0.1:1")));
+        assert_eq!(
+            (&news.present, &news.analyzer),
+            (&both, &Some(place.clone())),
+            "one that led before is not believed"
+        );
         assert!(desk.unkept().is_empty());
         desk.not_kept(news.clone());
+        assert_eq!(desk.unkept(), news);
+        desk.keep_all_again();
         assert_eq!(desk.unkept(), news);
         desk.renew("a", 5, at(1)).unwrap();
         assert!(desk.unkept().is_empty(), "a lease is kept by its agent");
 
         let mut other = self::desk();
-        other.restore(both, "http://127.0.0.1:1".to_owned(), at(100));
+        other.restore(both, place.clone(), at(100));
         assert!(other.unkept().is_empty());
-        assert_eq!((other.size(), other.analyzer(), other.counters.restored), ((2, 2), "http://127.0.0.1:1", 2));
+        assert_eq!(
+            (other.size(), other.analyzer(), other.counters.restored),
+            ((2, 2), place.url.as_str(), 2)
+        );
         other.renew("a", 5, at(101)).unwrap();
         other.hear_rebuild("b", at(101)).unwrap();
         // What lapses is kept no more.
@@ -503,7 +525,7 @@ mod tests {
         let mut wrong = entry("c", 3, 1, false);
         wrong.registration.rnics[0].qpn = 0;
         let mut third = self::desk();
-        third.restore(vec![entry("a", 1, 5, false), wrong], String::new(), at(0));
+        third.restore(vec![entry("a", 1, 5, false), wrong], place, at(0));
         assert_eq!(third.size(), (1, 1));
         assert!(third.register(agent("a", 1), 4, at(1)).is_err());
     }

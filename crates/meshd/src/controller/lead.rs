@@ -29,7 +29,10 @@ pub(super) async fn lead(shared: &Shared, chair: Option<Chair>) {
         };
         match seat.agents().await {
             Ok((agents, analyzer)) => {
-                shared.at_desk(|desk| desk.restore(agents, analyzer, clock::now()));
+                shared.at_desk(|desk| {
+                    clear(shared, desk);
+                    desk.restore(agents, analyzer, clock::now());
+                });
                 *shared.standing() = Standing { leads: true, trouble: String::new() };
             }
             Err(trouble) => {
@@ -50,11 +53,13 @@ async fn wait(shared: &Shared, trouble: &DatabaseTrouble) {
 /// All that is known is of a time when this one led: agents tell the one that leads now.
 fn stand_by(shared: &Shared) {
     shared.standing().leads = false;
-    shared.at_desk(|desk| {
-        let counters = desk.counters;
-        *desk = Desk::new(&shared.config, clock::unix_nanos());
-        desk.counters = counters;
-    });
+    shared.at_desk(|desk| clear(shared, desk));
+}
+
+fn clear(shared: &Shared, desk: &mut Desk) {
+    let counters = desk.counters;
+    *desk = Desk::new(&shared.config, clock::unix_nanos());
+    desk.counters = counters;
 }
 
 /// Keeps what is new until another one leads, or has led; if it does so no more, the seat is ours again.
@@ -71,9 +76,13 @@ async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat
             continue;
         };
         shared.desk().not_kept(unkept);
+        wait(shared, &trouble).await;
+        if trouble.is_answer() {
+            // The session is fine, and so is our place; another try may be, too.
+            continue;
+        }
         // Without a database, no other one leads.
         drop(seat);
-        wait(shared, &trouble).await;
         seat = loop {
             match chair.take().await {
                 Ok(seat) if seat.is_continued => break seat,
@@ -85,5 +94,6 @@ async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat
                 Err(trouble) => wait(shared, &trouble).await,
             }
         };
+        shared.desk().keep_all_again();
     }
 }

@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::desk::Refusal;
 use super::{Shared, Standing, watch};
+use crate::database::AnalyzerPlace;
 use crate::proto::v1;
 use crate::tls::Peer;
 use crate::window::{address, bytes};
@@ -99,10 +100,11 @@ impl v1::mesh_server::Mesh for MeshService {
     ) -> Result<Response<Self::RosterStream>, Status> {
         // All agents will report to it.
         self.shared.refuse_foreign(Peer::check(&request, ANALYZER))?;
-        let url = client::normal(&request.into_inner().analyzer, self.shared.credentials.as_ref())
+        let v1::RosterRequest { analyzer, term } = request.into_inner();
+        let url = client::normal(&analyzer, self.shared.credentials.as_ref())
             .map_err(|error| Status::invalid_argument(error.to_string()))?;
         let place = watch::place(&self.shared)?;
-        self.shared.at_desk(|desk| desk.set_analyzer(url));
+        self.shared.at_desk(|desk| desk.set_analyzer(AnalyzerPlace { url, term }));
         Ok(Response::new(watch::rosters(Arc::clone(&self.shared), place)))
     }
 

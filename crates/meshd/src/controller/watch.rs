@@ -56,8 +56,9 @@ pub(super) fn pinglists(
                 Some((lists, version, version != desk.rnic_version(), desk.analyzer().to_owned()))
             });
             let Some((lists, version, is_old, analyzer)) = lists else {
-                let over =
-                    Status::not_found("the lease is over, or a newer stream has taken its place; register");
+                let over = shared.leads().err().unwrap_or_else(|| {
+                    Status::not_found("the lease is over, or a newer stream has taken its place; register")
+                });
                 let _ = to.send_timeout(Err(over), STUCK).await;
                 return;
             };

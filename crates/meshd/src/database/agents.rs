@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ferroce_mesh::controller::{Registration, Rnic};
+use tokio_postgres::Row;
 
 use super::{DatabaseTrouble, Seat};
 
@@ -16,13 +17,22 @@ pub(crate) struct AgentEntry {
     pub(crate) is_rebuild: bool,
 }
 
+/// Where the analyzer is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AnalyzerPlace {
+    /// Empty if that is not known.
+    pub(crate) url: String,
+    /// Of several that share a database, those that led later have larger terms; 0 for one that has none.
+    pub(crate) term: u64,
+}
+
 /// What is new since something was kept last.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AgentNews {
     pub(crate) present: Vec<AgentEntry>,
     pub(crate) gone: Vec<String>,
     /// Where the analyzer is, if that is new.
-    pub(crate) analyzer: Option<String>,
+    pub(crate) analyzer: Option<AnalyzerPlace>,
 }
 
 impl AgentNews {
@@ -33,12 +43,12 @@ impl AgentNews {
 
 impl Seat {
     /// All agents, and where the analyzer is.
-    pub(crate) async fn agents(&mut self) -> Result<(Vec<AgentEntry>, String), DatabaseTrouble> {
+    pub(crate) async fn agents(&mut self) -> Result<(Vec<AgentEntry>, AnalyzerPlace), DatabaseTrouble> {
         let (agents, rnics, analyzer) = self
             .transact(async |transaction| {
                 let agents = "SELECT name, epoch, is_rebuild FROM ferroce_mesh.agent ORDER BY name";
                 let rnics = "SELECT agent, address, qpn, host, tor, device FROM ferroce_mesh.rnic ORDER BY agent, place";
-                let analyzer = "SELECT url FROM ferroce_mesh.analyzer";
+                let analyzer = "SELECT url, term FROM ferroce_mesh.analyzer ORDER BY term DESC LIMIT 1";
                 Ok((
                     transaction.query(agents, &[]).await?,
                     transaction.query(rnics, &[]).await?,
@@ -46,25 +56,24 @@ impl Seat {
                 ))
             })
             .await?;
+        // Rows that others have changed to something that they cannot be are left out.
         let mut of: HashMap<String, Vec<Rnic>> = HashMap::new();
-        for row in &rnics {
-            // A row that others have changed to something that it cannot be is left out.
-            let Ok(address) = row.get::<_, String>("address").parse::<IpAddr>() else { continue };
-            let Ok(qpn) = u32::try_from(row.get::<_, i64>("qpn")) else { continue };
-            let [host, tor, device] = ["host", "tor", "device"].map(|name| row.get(name));
-            of.entry(row.get("agent")).or_default().push(Rnic { address, qpn, host, tor, device });
+        for (agent, found) in rnics.iter().filter_map(rnic) {
+            of.entry(agent).or_default().push(found);
         }
-        let entry = |row: &tokio_postgres::Row| {
-            let agent: String = row.get("name");
+        let entry = |row: &Row| {
+            let agent: String = row.try_get("name").ok()?;
+            let epoch = row.try_get::<_, i64>("epoch").ok()?.cast_unsigned();
+            let is_rebuild = row.try_get("is_rebuild").ok()?;
             let rnics = of.remove(&agent).unwrap_or_default();
-            AgentEntry {
-                registration: Registration { agent, rnics },
-                epoch: row.get::<_, i64>("epoch").cast_unsigned(),
-                is_rebuild: row.get("is_rebuild"),
-            }
+            Some(AgentEntry { registration: Registration { agent, rnics }, epoch, is_rebuild })
         };
-        let agents = agents.iter().map(entry).collect();
-        Ok((agents, analyzer.map(|row| row.get(0)).unwrap_or_default()))
+        let agents = agents.iter().filter_map(entry).collect();
+        let place = analyzer.and_then(|row| {
+            let term = row.try_get::<_, i64>("term").ok()?.cast_unsigned();
+            Some(AnalyzerPlace { url: row.try_get("url").ok()?, term })
+        });
+        Ok((agents, place.unwrap_or_default()))
     }
 
     /// Keeps what is new: all of it, or nothing.
@@ -94,12 +103,23 @@ impl Seat {
             let add = "INSERT INTO ferroce_mesh.rnic SELECT * FROM \
                        unnest($1::text[], $2::bigint[], $3::text[], $4::bigint[], $5::text[], $6::text[], $7::text[])";
             transaction.execute(add, &[&owners, &places, &addresses, &qpns, &hosts, &tors, &devices]).await?;
-            if let Some(url) = analyzer {
+            if let Some(AnalyzerPlace { url, term }) = analyzer {
                 transaction.execute("DELETE FROM ferroce_mesh.analyzer", &[]).await?;
-                transaction.execute("INSERT INTO ferroce_mesh.analyzer VALUES ($1)", &[url]).await?;
+                transaction.execute("INSERT INTO ferroce_mesh.analyzer VALUES ($1, $2)", &[url, &term.cast_signed()]).await?;
             }
             Ok(())
         })
         .await
     }
+}
+
+/// An RNIC and its agent; none if the row cannot be one.
+fn rnic(row: &Row) -> Option<(String, Rnic)> {
+    let text = |name| row.try_get::<_, String>(name).ok();
+    let address = text("address")?.parse::<IpAddr>().ok()?;
+    let qpn = u32::try_from(row.try_get::<_, i64>("qpn").ok()?).ok()?;
+    Some((
+        text("agent")?,
+        Rnic { address, qpn, host: text("host")?, tor: text("tor")?, device: text("device")? },
+    ))
 }

@@ -10,9 +10,12 @@ use crate::tls::CredentialsError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DatabaseError {
-    /// It is not known where it is.
-    #[error("this does not say where a PostgreSQL database is; write postgres://USER@HOST/NAME")]
-    Url(#[source] tokio_postgres::Error),
+    /// It is not known where it is. What was said is not repeated: it may have a password.
+    #[error(
+        "this does not say where a PostgreSQL database is; write postgres://USER:PASSWORD@HOST/NAME, \
+         with %40 for @ in a password"
+    )]
+    Url,
     /// It is not known where it is.
     #[error("the host of the database is missing; write postgres://USER@HOST/NAME")]
     NoHost,
@@ -27,6 +30,9 @@ pub enum DatabaseError {
     Ca(#[source] CredentialsError),
 }
 
+/// What the client says of answers that it did not expect: the connection is fine.
+const READING: [&str; 3] = ["error deserializing", "error converting", "query returned an unexpected"];
+
 /// Why a database that was looked at does not help now.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum DatabaseTrouble {
@@ -38,6 +44,8 @@ pub(crate) enum DatabaseTrouble {
     Foreign { shown: String },
     #[error("{shown} was written by a later version ({version}; this one knows {known})")]
     Newer { shown: String, version: i64, known: i64 },
+    #[error("{shown} has not noticed yet that the last session of this process is over")]
+    Lingering { shown: String },
     /// Another process leads.
     #[error("the {role} at {place} leads")]
     Taken { role: &'static str, place: String },
@@ -48,15 +56,17 @@ pub(crate) enum DatabaseTrouble {
 impl DatabaseTrouble {
     pub(super) fn of(shown: &str, error: &tokio_postgres::Error) -> Self {
         let shown = shown.to_owned();
-        match error.as_db_error() {
-            Some(said) => Self::Said { shown, why: said.message().to_owned() },
-            None => {
-                let mut why = error.to_string();
-                if let Some(source) = error.source() {
-                    why = format!("{why}: {source}");
-                }
-                Self::Away { shown, why }
-            }
+        if let Some(said) = error.as_db_error() {
+            return Self::Said { shown, why: said.message().to_owned() };
         }
+        let (text, source) = (error.to_string(), error.source());
+        let is_read = READING.iter().any(|reading| text.starts_with(reading));
+        let why = source.map_or_else(|| text.clone(), |source| format!("{text}: {source}"));
+        if is_read { Self::Said { shown, why } } else { Self::Away { shown, why } }
+    }
+
+    /// Whether the session may go on: the database has answered.
+    pub(crate) const fn is_answer(&self) -> bool {
+        matches!(self, Self::Said { .. })
     }
 }

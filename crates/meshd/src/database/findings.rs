@@ -21,8 +21,10 @@ impl Seat {
             let mut over = findings(transaction, over, TOLD).await?;
             over.reverse();
             let last = transaction.query_one("SELECT max(id) FROM ferroce_mesh.finding", &[]).await?;
-            let next = last.try_get::<_, Option<i64>>(0)?.map_or(0, |last| last.cast_unsigned() + 1);
-            let agents = agents.iter().map(agent).collect::<Result<_, _>>()?;
+            let next =
+                last.try_get::<_, Option<i64>>(0)?.map_or(0, |last| last.cast_unsigned().wrapping_add(1));
+            // A row that others have changed to something that it cannot be is left out.
+            let agents = agents.iter().filter_map(|row| agent(row).ok()).collect();
             Ok(Kept { agents, open, over, next })
         })
         .await
@@ -49,7 +51,7 @@ async fn findings(
     most: i64,
 ) -> Result<Vec<v1::Finding>, tokio_postgres::Error> {
     let rows = transaction.query(query, &[&most]).await?;
-    let mut findings: Vec<v1::Finding> = rows.iter().map(finding).collect::<Result<_, _>>()?;
+    let mut findings: Vec<v1::Finding> = rows.iter().filter_map(|row| finding(row).ok()).collect();
     let ids: Vec<i64> = findings.iter().map(|finding| finding.id.cast_signed()).collect();
     let names =
         "SELECT finding, name FROM ferroce_mesh.suspect WHERE finding = ANY($1) ORDER BY finding, place";
@@ -67,22 +69,29 @@ async fn save_findings(
     transaction: &Transaction<'_>,
     findings: &[v1::Finding],
 ) -> Result<(), tokio_postgres::Error> {
-    let add = "INSERT INTO ferroce_mesh.finding VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-    let add = transaction.prepare(add).await?;
-    let suspects = "INSERT INTO ferroce_mesh.suspect SELECT $1, place - 1, name \
-                    FROM unnest($2::text[]) WITH ORDINALITY AS suspect (name, place)";
-    let suspects = transaction.prepare(suspects).await?;
-    for finding in findings {
-        let id = finding.id.cast_signed();
-        let over = Some(finding.over_unix_ns.cast_signed()).filter(|over| *over != 0);
-        let v1::Finding { trouble, severity, crossings, losses, expected, gain, .. } = finding;
-        let since = finding.since_unix_ns.cast_signed();
-        transaction.execute("DELETE FROM ferroce_mesh.finding WHERE id = $1", &[&id]).await?;
-        let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
-            [&id, trouble, severity, &since, &over, crossings, losses, expected, gain];
-        transaction.execute(&add, &values).await?;
-        transaction.execute(&suspects, &[&id, &finding.suspects]).await?;
-    }
+    let ids: Vec<i64> = findings.iter().map(|finding| finding.id.cast_signed()).collect();
+    let text = |of: fn(&v1::Finding) -> &String| -> Vec<&String> { findings.iter().map(of).collect() };
+    let (trouble, severity) = (text(|finding| &finding.trouble), text(|finding| &finding.severity));
+    let since: Vec<i64> = findings.iter().map(|finding| finding.since_unix_ns.cast_signed()).collect();
+    let over = |finding: &v1::Finding| Some(finding.over_unix_ns.cast_signed()).filter(|over| *over != 0);
+    let over: Vec<Option<i64>> = findings.iter().map(over).collect();
+    let number = |of: fn(&v1::Finding) -> f64| -> Vec<f64> { findings.iter().map(of).collect() };
+    let [crossings, losses] = [number(|finding| finding.crossings), number(|finding| finding.losses)];
+    let [expected, gain] = [number(|finding| finding.expected), number(|finding| finding.gain)];
+    transaction.execute("DELETE FROM ferroce_mesh.finding WHERE id = ANY($1)", &[&ids]).await?;
+    let add = "INSERT INTO ferroce_mesh.finding SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], \
+               $4::bigint[], $5::bigint[], $6::float8[], $7::float8[], $8::float8[], $9::float8[])";
+    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 9] =
+        [&ids, &trouble, &severity, &since, &over, &crossings, &losses, &expected, &gain];
+    transaction.execute(add, &values).await?;
+    let suspects = findings.iter().flat_map(|finding| {
+        (0_i64..).zip(&finding.suspects).map(|(place, name)| (finding.id.cast_signed(), place, name))
+    });
+    let (of, rest): (Vec<i64>, Vec<(i64, &String)>) =
+        suspects.map(|(finding, place, name)| (finding, (place, name))).unzip();
+    let (places, names): (Vec<i64>, Vec<&String>) = rest.into_iter().unzip();
+    let add = "INSERT INTO ferroce_mesh.suspect SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[])";
+    transaction.execute(add, &[&of, &places, &names]).await?;
     Ok(())
 }
 

@@ -15,18 +15,24 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 pub use self::error::DatabaseError;
 
-pub(crate) use self::agents::{AgentEntry, AgentNews};
+pub(crate) use self::agents::{AgentEntry, AgentNews, AnalyzerPlace};
 pub(crate) use self::error::DatabaseTrouble;
 pub(crate) use self::seat::{Chair, Role, Seat};
 
 use self::tls::Tls;
 
-/// How long a connection to the database may take, and each question.
+/// The server gives up what takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One that does not give up by itself is given up: a connection, or a question.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// How long a connection to one of several hosts may take.
+const EACH: Duration = Duration::from_secs(3);
 
 /// A connection that is silent for so long is looked at by both ends.
 const SILENT: Duration = Duration::from_secs(5);
@@ -72,11 +78,17 @@ pub(crate) struct Database {
 impl Database {
     /// Looks at what was asked for; the database may be away.
     pub(crate) fn read(from: &DatabaseConfig) -> Result<Self, DatabaseError> {
-        let mut config: tokio_postgres::Config = from.url.parse().map_err(DatabaseError::Url)?;
+        // Other schemes would be read as lists of settings.
+        let is_known = ["postgres://", "postgresql://"].iter().any(|scheme| from.url.starts_with(scheme));
+        let config = (is_known || !from.url.contains("://")).then(|| from.url.parse().ok()).flatten();
+        let mut config: tokio_postgres::Config = config.ok_or(DatabaseError::Url)?;
         let tls = from.ca.as_deref().map(Tls::trusting).transpose().map_err(DatabaseError::Ca)?;
         let hosts: Vec<String> = config.get_hosts().iter().map(shown).collect();
         if hosts.is_empty() {
             return Err(DatabaseError::NoHost);
+        }
+        if hosts.iter().any(|host| host.contains('@')) {
+            return Err(DatabaseError::Url);
         }
         let addresses = config.get_hostaddrs().iter();
         let is_far = addresses.map(|address| !address.to_canonical().is_loopback());
@@ -85,7 +97,9 @@ impl Database {
             return Err(DatabaseError::NotLocal { host: hosts.join(", ") });
         }
         config.ssl_mode(if tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        config.connect_timeout(PATIENCE).keepalives(true).keepalives_idle(SILENT).tcp_user_timeout(PATIENCE);
+        config.connect_timeout(EACH).keepalives(true).keepalives_idle(SILENT).tcp_user_timeout(PATIENCE);
+        // Of several hosts, the one that can be written to.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         if config.get_application_name().is_none() {
             config.application_name("ferroce mesh");
         }
@@ -141,7 +155,7 @@ mod tests {
             let error = read(url).unwrap_err();
             assert!(matches!(error, DatabaseError::NotLocal { .. }), "{url}: {error:?}");
         }
-        assert!(matches!(read("postgres://u:%").unwrap_err(), DatabaseError::Url(_)));
+        assert!(matches!(read("postgres://u:%").unwrap_err(), DatabaseError::Url));
         assert!(matches!(read("user=u").unwrap_err(), DatabaseError::NoHost));
         let config = DatabaseConfig { ca: Some("/nowhere/ca.pem".into()), ..DatabaseConfig::new("host=a") };
         assert!(matches!(Database::read(&config).unwrap_err(), DatabaseError::Ca(_)));
@@ -154,7 +168,15 @@ mod tests {
         let shown = format!("{config:?} {database:?} {}", database.shown);
         assert!(!shown.contains("secret"), "{shown}");
         assert_eq!(database.shown, "the database mesh at 127.0.0.1");
-        let error = read("postgres://u:secret@127.0.0.1/mesh?no_such_option=secret").unwrap_err();
-        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        for url in [
+            "postgres://u:secret@127.0.0.1/mesh?no_such_option=secret",
+            "postgresql+asyncpg://u:secret@127.0.0.1/mesh?ssl=x",
+            "Postgres://u:secret@127.0.0.1/mesh?sslmode=prefer",
+            "postgres://u:se@secret@127.0.0.1/mesh",
+        ] {
+            let error = read(url).unwrap_err();
+            assert!(matches!(error, DatabaseError::Url), "{error:?}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+        }
     }
 }

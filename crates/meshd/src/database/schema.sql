@@ -25,7 +25,7 @@ CREATE TABLE ferroce_mesh.rnic (
     device text NOT NULL,
     PRIMARY KEY (agent, place)
 );
-CREATE TABLE ferroce_mesh.analyzer (url text NOT NULL);
+CREATE TABLE ferroce_mesh.analyzer (url text NOT NULL, term bigint NOT NULL);
 -- The analyzer's: findings, and which windows of which agents it has.
 CREATE TABLE ferroce_mesh.finding (
     id bigint PRIMARY KEY,

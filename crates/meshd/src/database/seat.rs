@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_postgres::{Client, NoTls, Transaction};
 
-use super::{Database, DatabaseTrouble, PATIENCE, SILENT};
+use super::{Database, DatabaseTrouble, PATIENCE, SILENCE, SILENT};
 
 /// The first half of our advisory locks: "fmsh".
 const LOCKS: i32 = 0x666d_7368;
@@ -77,6 +77,7 @@ pub(crate) struct Chair {
 pub(crate) struct Seat {
     session: Session,
     shown: String,
+    term: i64,
     /// No other has had it since it was ours last.
     pub(crate) is_continued: bool,
 }
@@ -111,13 +112,13 @@ impl Chair {
         match limited(shown, lock(&mut session.client, role, place, self.term)).await? {
             Ok((term, is_continued)) => {
                 self.term = Some(term);
-                Ok(Seat { session, shown: shown.clone(), is_continued })
+                Ok(Seat { session, shown: shown.clone(), term, is_continued })
             }
             Err((term, place)) => {
                 self.waiting = Some(session);
                 // The server has not noticed yet that our own session is over.
                 Err(if term.is_some() && term == self.term {
-                    DatabaseTrouble::Late { shown: shown.clone() }
+                    DatabaseTrouble::Lingering { shown: shown.clone() }
                 } else {
                     self.term = None;
                     DatabaseTrouble::Taken { role: role.name(), place }
@@ -141,6 +142,11 @@ impl Seat {
             Ok(done)
         })
         .await
+    }
+
+    /// The number of this time: those of later leaders are larger.
+    pub(crate) const fn term(&self) -> u64 {
+        self.term.cast_unsigned()
     }
 
     /// Makes sure that the session is there.
@@ -168,18 +174,26 @@ impl Database {
         limited(shown, session.client.batch_execute(&settings)).await?;
         match limited(shown, prepare(&mut session.client)).await? {
             Some(VERSION) => Ok(session),
-            Some(version) => Err(DatabaseTrouble::Newer { shown: shown.clone(), version, known: VERSION }),
-            None => Err(DatabaseTrouble::Foreign { shown: shown.clone() }),
+            Some(version) if version > VERSION => {
+                Err(DatabaseTrouble::Newer { shown: shown.clone(), version, known: VERSION })
+            }
+            _ => Err(DatabaseTrouble::Foreign { shown: shown.clone() }),
         }
     }
 }
 
-/// The server ends a session whose other end is gone, so that its lock is free soon; and it gives up what takes long.
+/// The server ends a session whose other end is gone or stands still, so that its lock is free soon; it gives up what
+/// takes long; and what it says to be written is on its disk.
 fn settings(patience: Duration, silent: Duration) -> String {
     let (patience, silent) = (patience.as_millis(), silent.as_secs());
+    // Versions before 14 do not know how long a session may be idle.
     format!(
         "SET statement_timeout = {patience}; SET tcp_user_timeout = {patience}; \
-         SET tcp_keepalives_idle = {silent}; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3"
+         SET tcp_keepalives_idle = {silent}; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; \
+         SET idle_in_transaction_session_timeout = {patience}; \
+         SELECT set_config(name, '{patience}', false) FROM pg_settings WHERE name = 'idle_session_timeout'; \
+         SELECT set_config(name, 'on', false) FROM pg_settings \
+         WHERE name = 'synchronous_commit' AND setting = 'off'"
     )
 }
 
@@ -232,7 +246,7 @@ async fn limited<T>(
     shown: &str,
     question: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, DatabaseTrouble> {
-    match timeout(PATIENCE, question).await {
+    match timeout(SILENCE, question).await {
         Ok(done) => done.map_err(|error| DatabaseTrouble::of(shown, &error)),
         Err(_) => Err(DatabaseTrouble::Late { shown: shown.to_owned() }),
     }
@@ -260,7 +274,7 @@ mod tests {
         for _ in 0..500 {
             match chair.take().await {
                 Ok(seat) => return seat,
-                Err(DatabaseTrouble::Taken { .. } | DatabaseTrouble::Late { .. }) => {
+                Err(DatabaseTrouble::Taken { .. } | DatabaseTrouble::Lingering { .. }) => {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 Err(trouble) => panic!("{trouble}"),
@@ -319,6 +333,25 @@ mod tests {
                 [all.0.is_ok(), all.1.is_ok(), all.2.is_ok(), all.3.is_ok()].map(u8::from).iter().sum::<u8>(),
                 1
             );
+            // Rows that cannot be ours are left out, and nothing else is.
+            change(
+                "INSERT INTO ferroce_mesh.agent VALUES ('a', 1, false), ('b', -1, true); \
+                 INSERT INTO ferroce_mesh.rnic VALUES ('a', 0, '10.0.0.1', 17, 'h', 't', 'd'), \
+                 ('a', 1, 'no address', 17, 'h', 't', 'd'), ('b', 0, '10.0.0.2', -5, 'h', 't', 'd'); \
+                 INSERT INTO ferroce_mesh.analyzer VALUES ('one', 1), ('two', 2); \
+                 INSERT INTO ferroce_mesh.report VALUES ('a', 1, 1, 1, 1, 1, 1, 1, '{NULL}'), \
+                 ('b', 1, 1, 1, 1, 1, 1, 1, '{1,2,3,4,5,6,7,8,9}'); \
+                 INSERT INTO ferroce_mesh.finding VALUES (-1, '', '', 1, NULL, 'NaN', 1, 1, 1)",
+            )
+            .await;
+            let mut seat = chair(&postgres.url(), Role::Controller, "here").take().await.unwrap();
+            let (agents, place) = seat.agents().await.unwrap();
+            let rnics: Vec<usize> = agents.iter().map(|agent| agent.registration.rnics.len()).collect();
+            assert_eq!((rnics, place.url.as_str(), place.term), (vec![1, 0], "two", 2));
+            let kept = seat.kept().await.unwrap();
+            let names: Vec<&str> = kept.agents.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!((names, kept.open.len(), kept.next), (vec!["b"], 1, 0));
+            drop(seat);
             change("UPDATE ferroce_mesh.version SET version = 99").await;
             let trouble = chair(&postgres.url(), Role::Controller, "here").take().await.unwrap_err();
             assert!(

@@ -59,6 +59,17 @@ pub fn families(board: &Board, met: &Met) -> Vec<Family> {
     all.extend(findings(board));
     all.extend(services(board));
     all.extend(windows(board));
+    all.extend(of_itself(met));
+    all
+}
+
+/// What an analyzer tells of itself, also while it stands by.
+pub(crate) fn of_itself(met: &Met) -> Vec<Family> {
+    let mut all = vec![Family {
+        name: "ferroce_mesh_leads",
+        help: "Whether this analyzer leads, or stands by for another",
+        values: Values::Gauge(vec![alone(u64::from(met.leads))]),
+    }];
     let event = |(name, count): (&'static str, u64)| one("event", name, count);
     all.push(Family {
         name: "ferroce_mesh_analyzer_events_total",

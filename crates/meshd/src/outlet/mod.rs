@@ -131,6 +131,9 @@ pub(crate) trait Source: Send + Sync + 'static {
 
     /// All findings that are told.
     fn findings(&self) -> v1::FindingsReply;
+
+    /// Which time this analyzer leads, of all that share a database; 0 without one, none while it stands by.
+    fn leads(&self) -> Option<u64>;
 }
 
 /// How it is with all outlets.
@@ -347,7 +350,12 @@ impl Feeds {
             }
         }
         if let Some((queue, told)) = &mut self.webhook {
-            told.news(&source.findings(), &self.url).into_iter().for_each(|letter| queue.push(letter));
+            // Asked in this order: one that leads no more says so before it forgets what is open.
+            let findings = source.findings();
+            if let Some(term) = source.leads() {
+                told.lead(term, &findings.over, clock::unix_nanos());
+                told.news(&findings, &self.url).into_iter().for_each(|letter| queue.push(letter));
+            }
         }
         if let Some(sink) = &self.sink {
             sink.close();

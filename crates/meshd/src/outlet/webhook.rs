@@ -25,11 +25,16 @@ pub(super) const ENVELOPE: Envelope = Envelope { content_type: "application/json
 /// The event that is the last one of a finding.
 const CLOSED: &str = "closed";
 
+/// What closed longer ago was told by the analyzer that led then, in nanoseconds: ten minutes.
+const RECENT: u64 = 600_000_000_000;
+
 /// Which findings are known to the other end, or are on their way.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     /// By number: what was told of them last.
     open: BTreeMap<u64, Known>,
+    /// Which time the analyzer leads, of all that share a database; 0 without one.
+    term: u64,
 }
 
 /// What was told of a finding.
@@ -63,7 +68,24 @@ impl Told {
             let Last { digest, events } = *last;
             (*id, Known { digest, rank: rank(&finding), events, finding })
         };
-        Self { open: delivered.iter().map(known).collect() }
+        Self { open: delivered.iter().map(known).collect(), term: 0 }
+    }
+
+    /// An analyzer that takes over does not know what the last one told: all that is open is told anew, and so is the
+    /// end of what closed a moment ago. Events have other numbers then.
+    pub(super) fn lead(&mut self, term: u64, over: &[v1::Finding], now: u64) {
+        if term == self.term {
+            return;
+        }
+        let is_recent = |finding: &&v1::Finding| finding.over_unix_ns.saturating_add(RECENT) > now;
+        let known = |finding: &v1::Finding| Known {
+            digest: digest(finding),
+            rank: rank(finding),
+            events: 0,
+            finding: finding.clone(),
+        };
+        let open = over.iter().filter(is_recent).map(|finding| (finding.id, known(finding)));
+        *self = Self { open: open.collect(), term };
     }
 
     /// What is to be told, now that these findings are open, and those over.
@@ -79,7 +101,7 @@ impl Told {
             };
             let (worst, told) = before.map_or((rank, 0), |known| (known.rank.max(rank), known.events));
             let events = told + u64::from(event.is_some());
-            letters.extend(event.map(|event| letter(event, events, finding, analyzer)));
+            letters.extend(event.map(|event| letter(event, (self.term, events), finding, analyzer)));
             let known = Known { digest, rank: worst, events, finding: finding.clone() };
             self.open.insert(finding.id, known);
         }
@@ -89,7 +111,12 @@ impl Told {
             let Some(known) = self.open.remove(&id) else { continue };
             let over = now.over.iter().rev().find(|finding| finding.id == id);
             let last = v1::Finding { over_unix_ns: now.through_unix_ns, ..known.finding };
-            letters.push(letter(Event::Closed, known.events + 1, over.unwrap_or(&last), analyzer));
+            letters.push(letter(
+                Event::Closed,
+                (self.term, known.events + 1),
+                over.unwrap_or(&last),
+                analyzer,
+            ));
         }
         letters
     }
@@ -109,8 +136,9 @@ fn digest(finding: &v1::Finding) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-fn letter(event: Event, number: u64, finding: &v1::Finding, analyzer: &str) -> Letter {
-    let id = format!("{}-{}-{number}", finding.id, finding.since_unix_ns);
+fn letter(event: Event, (term, number): (u64, u64), finding: &v1::Finding, analyzer: &str) -> Letter {
+    let life = if term == 0 { String::new() } else { format!("{term}-") };
+    let id = format!("{}-{}-{life}{number}", finding.id, finding.since_unix_ns);
     let body = body(&id, (event, number), finding, analyzer).to_string();
     Letter { body: Bytes::from(body), id: Some(id) }
 }
@@ -250,6 +278,25 @@ mod tests {
 
     fn said(event: &str, id: u64) -> Vec<(String, u64)> {
         vec![(event.to_owned(), id)]
+    }
+
+    #[test]
+    fn one_that_takes_over_tells_what_is_open_and_what_has_just_closed_under_other_numbers() {
+        let open = finding(7, "minor", &["a"]);
+        let closed = |id: u64, over_unix_ns| v1::Finding { over_unix_ns, ..finding(id, "minor", &["b"]) };
+        let now = 10 * RECENT;
+        let all = reply(vec![open], vec![closed(1, now - RECENT), closed(2, now - RECENT + 1)]);
+        let mut first = Told::default();
+        first.lead(3, &all.over, now);
+        let letters = first.news(&all, "");
+        assert_eq!(events(&letters), [said("opened", 7), said(CLOSED, 2)].concat());
+        first.lead(3, &all.over, now);
+        assert!(first.news(&all, "").is_empty(), "it leads still");
+        let mut second = Told::default();
+        second.lead(4, &all.over, now);
+        let again = second.news(&all, "");
+        assert_eq!(events(&again), events(&letters));
+        assert!(again.iter().zip(&letters).all(|(one, other)| one.id != other.id));
     }
 
     #[test]

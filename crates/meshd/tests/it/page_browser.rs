@@ -2,20 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod page_support;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::page_support::browser::Browser;
+use crate::page_support::simulated::{LENGTH, SERVICE, Simulated};
+use crate::page_support::{ask, wait_for};
 use ferroce_mesh::{FlowKey, Outcomes, RnicId, Tier, Topology};
 use ferroce_meshd::board::{BoardConfig, BoardFlow, BoardService, BoardWindow, SharedBoard, Trips};
 use ferroce_meshd::page::{PageConfig, PageListener, PageServer};
 use ferroce_meshd::{AnalyzerCounters, Histogram};
 use ferroce_testkit::judge;
 use ferroce_verbs::time::now;
-use page_support::browser::Browser;
-use page_support::simulated::{LENGTH, SERVICE, Simulated};
-use page_support::{ask, wait_for};
 use serde_json::json;
 
 fn serve(address: &str, board: &SharedBoard) -> PageServer {

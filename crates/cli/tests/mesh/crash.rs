@@ -5,19 +5,17 @@
 //! rounds.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
-mod mesh_support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::mesh_support::{Part, is_loss, say};
 use ferroce_device::{now, park};
 use ferroce_meshd::proto::v1::{Finding, FindingsReply};
 use ferroce_meshd::{counters, findings, tallies};
 use ferroce_testkit::postgres::Postgres;
-use mesh_support::{Part, is_loss, say};
 
 /// What was killed goes on within this time.
 const SOON: Duration = Duration::from_secs(10);
@@ -64,16 +62,17 @@ struct Mesh {
     controllers: [Option<Part>; 2],
     analyzers: [Option<Part>; 2],
     agents: Vec<Part>,
+    rate: &'static str,
 }
 
 impl Mesh {
     const CONTROLLERS: [&'static str; 2] = ["127.0.157.201:50051", "127.0.157.202:50051"];
     const ANALYZERS: [&'static str; 2] = ["127.0.157.201:50052", "127.0.157.202:50052"];
 
-    /// The card of the last agent loses half of what it sends.
-    fn start(postgres: Postgres, agents: u8) -> Self {
+    /// The card of the last agent loses most of what it sends.
+    fn start(postgres: Postgres, agents: u8, rate: &'static str) -> Self {
         let mut mesh =
-            Self { postgres, controllers: [None, None], analyzers: [None, None], agents: Vec::new() };
+            Self { postgres, controllers: [None, None], analyzers: [None, None], agents: Vec::new(), rate };
         for place in 0..2 {
             mesh.start_controller(place);
             mesh.start_analyzer(place);
@@ -91,9 +90,9 @@ impl Mesh {
             "--database",
             &url,
             "--window",
-            "2",
+            "4",
             "--rate",
-            "1",
+            self.rate,
         ];
         let mut controller = part(&words, None);
         controller.line_with("listens on");
@@ -133,7 +132,7 @@ impl Mesh {
             "--controller",
             &controllers,
         ];
-        let mut agent = part(&words, is_bad.then_some("loss=0.5,seed=1"));
+        let mut agent = part(&words, is_bad.then_some("loss=0.7,seed=1"));
         agent.line_with("answers probes");
         agent
     }
@@ -142,7 +141,7 @@ impl Mesh {
     fn leader(&self, limit: Duration) -> usize {
         let told = || format!("a controller that leads: {:?}", Self::CONTROLLERS.map(|at| counters(at).ok()));
         let leads = |at: &&str| counters(at).is_ok_and(|reply| reply.leads);
-        wait_for(limit, told, || Self::CONTROLLERS.iter().position(|at| leads(&at))).0
+        wait_for(limit, told, || Self::CONTROLLERS.iter().position(leads)).0
     }
 
     /// What the analyzer that leads says, and which it is.
@@ -183,8 +182,9 @@ impl Mesh {
 fn killed_processes_lose_no_finding_and_make_no_false_one() {
     let Some(postgres) = Postgres::start(address(200)).unwrap() else { return };
     let is_soak = env::var_os("FERROCE_SOAK").is_some();
-    let (agents, rounds) = if is_soak { (64, 5) } else { (8, 1) };
-    let mut mesh = Mesh::start(postgres, agents);
+    // Probes of an RNIC in a second below its ToR, and as many again to others.
+    let (agents, rounds, rate) = if is_soak { (64, 5, "1") } else { (8, 1, "5") };
+    let mut mesh = Mesh::start(postgres, agents, rate);
     let bad = address(agents).to_string();
     let found = mesh
         .wait_for_finding("the bad card", |finding| is_loss(finding) && finding.suspects[0].contains(&bad));

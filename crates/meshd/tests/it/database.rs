@@ -1,12 +1,11 @@
 //! Several controllers and analyzers with one PostgreSQL database: one of each leads, whatever ends in between.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
-mod page_support;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::page_support::{get, wait_for};
 use ferroce_meshd::page::PageListener;
 use ferroce_meshd::{
     Agent, AgentConfig, AgentRnic, AgentState, AnalyzerServer, AnalyzerServerConfig, BackoffConfig,
@@ -14,7 +13,6 @@ use ferroce_meshd::{
 };
 use ferroce_testkit::postgres::Postgres;
 use ferroce_verbs::{Context, FaultPlan};
-use page_support::{get, wait_for};
 
 /// No step takes longer.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -149,7 +147,7 @@ fn another_analyzer_goes_on_with_all_findings_and_counts_every_window_once() {
     let first = analyzer(22, &url, &controllers);
     let here = first.address().to_string();
     wait_for(|| first.store_trouble(), || first.leads().then_some(()));
-    let agents: Vec<(String, Agent)> =
+    let mut agents: Vec<(String, Agent)> =
         (23..=26).map(|last| agent(last, &controllers, if last == 25 { 0.5 } else { 0.0 })).collect();
     registered(&agents);
     let seen = || format!("a finding; there is {:?}, and {:?}", first.findings(), agents[0].1.state());
@@ -163,14 +161,36 @@ fn another_analyzer_goes_on_with_all_findings_and_counts_every_window_once() {
     let refused = findings(&there).unwrap_err().to_string();
     assert!(refused.contains("stands by") && refused.contains(&here), "{refused}");
 
-    // The database is gone: findings stay, and agents keep what is not kept.
+    // What the database refuses is tried again, and the place is not given away.
+    postgres
+        .run(
+            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'there is no room'; END $$; \
+             CREATE TRIGGER refuse BEFORE INSERT ON ferroce_mesh.report EXECUTE FUNCTION refuse()",
+        )
+        .unwrap();
+    wait_for(|| first.store_trouble(), || first.store_trouble().contains("there is no room").then_some(()));
+    let refused = first.counters().not_kept;
+    wait_for(
+        || format!("{refused} tries, and more"),
+        || (first.counters().not_kept > refused + 2).then_some(()),
+    );
+    assert!(first.leads() && !second.leads());
+    postgres.run("DROP FUNCTION refuse CASCADE").unwrap();
+    wait_for(|| first.store_trouble(), || first.store_trouble().is_empty().then_some(()));
+
+    // The database is gone: findings stay, others are told, and agents keep what is not kept.
     postgres.kill();
     wait_for(|| first.store_trouble(), || (!first.store_trouble().is_empty()).then_some(()));
+    agents.push(agent(28, &controllers, 0.5));
+    let also = wait_for(
+        || format!("another finding: {:?}", first.findings()),
+        || first.findings().open.into_iter().find(|open| open.suspects[0].contains("127.0.156.28")),
+    );
     wait_for(
         || format!("windows to wait: {:?}", agents[0].1.state()),
         || (agents[0].1.state().waiting >= 2).then_some(()),
     );
-    assert_eq!(first.findings().open.first().map(|open| open.id), Some(found.id));
+    assert!(first.findings().open.iter().any(|open| open.id == found.id));
     postgres.start_again().unwrap();
     wait_for(
         || format!("{}; {:?}", first.store_trouble(), agents[0].1.state()),
@@ -181,8 +201,11 @@ fn another_analyzer_goes_on_with_all_findings_and_counts_every_window_once() {
     drop(first);
     wait_for(|| second.store_trouble(), || second.leads().then_some(()));
     let open = second.findings().open;
-    let same: Vec<_> = open.iter().map(|open| (open.id, open.since_unix_ns, &open.suspects)).collect();
-    assert_eq!(same, [(found.id, found.since_unix_ns, &found.suspects)]);
+    for known in [&found, &also] {
+        let same = open.iter().find(|open| open.id == known.id);
+        let same = same.unwrap_or_else(|| panic!("{known:?} is not in {open:?}"));
+        assert_eq!((same.since_unix_ns, &same.suspects), (known.since_unix_ns, &known.suspects));
+    }
     let reporting = || agents.iter().map(|(_, agent)| agent.state()).collect::<Vec<_>>();
     wait_for(
         || format!("all to report: {:?}", reporting()),

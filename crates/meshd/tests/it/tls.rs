@@ -355,7 +355,7 @@ fn what_is_said_in_anothers_name_is_refused_and_counted_whichever_protocol_it_is
         is_denied(client.renew(v1::RenewRequest { agent: agent(), epoch: 5 }).await.unwrap_err());
         is_denied(client.watch(v1::WatchRequest { agent: agent(), epoch: 5 }).await.unwrap_err());
         let analyzer_url = "https://10.0.0.2:1".to_owned();
-        is_denied(client.roster(v1::RosterRequest { analyzer: analyzer_url }).await.unwrap_err());
+        is_denied(client.roster(v1::RosterRequest { analyzer: analyzer_url, term: 0 }).await.unwrap_err());
         client.register(register("thief", "10.0.0.2")).await.unwrap();
 
         let channel_of = channel(Arc::clone(&thief), controller.address()).await;

@@ -2,24 +2,21 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod outlet_support;
-mod page_support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::outlet_support::prometheus::Prometheus;
+use crate::outlet_support::python::{Collector, python, windows};
+use crate::outlet_support::receiver::Receiver;
+use crate::outlet_support::{directory, free};
+use crate::page_support::mesh::Mesh;
+use crate::page_support::{LIMIT, ask, get, wait_for};
 use ferroce_mesh::Outcomes;
 use ferroce_meshd::outlet::{OutletState, OutletsConfig, PushConfig, WindowsConfig};
 use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Listener, findings};
 use ferroce_testkit::judge;
-use outlet_support::prometheus::Prometheus;
-use outlet_support::python::{Collector, python, windows};
-use outlet_support::receiver::Receiver;
-use outlet_support::{directory, free};
-use page_support::mesh::Mesh;
-use page_support::{LIMIT, ask, get, wait_for};
 
 const NAMES: [&str; 8] = ["ok", "slow", "ack2_lost", "ack1_lost", "time_out", "late", "invalid", "host"];
 
@@ -218,7 +215,7 @@ fn a_full_disk_is_ridden_out_and_the_oldest_windows_go() {
     let output = command
         .args(["sh", "-c", inside])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "a_full_disk_is_ridden_out_and_the_oldest_windows_go", "--nocapture"])
+        .args(["--exact", "outlets::a_full_disk_is_ridden_out_and_the_oldest_windows_go", "--nocapture"])
         .env(SMALL_DISK, &disk)
         .output()
         .unwrap();

@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod page_support;
-
 use std::sync::Arc;
 
+use crate::page_support::simulated::{LENGTH, START, Simulated};
 use ferroce_mesh::{Outcomes, Topology};
 use ferroce_meshd::Histogram;
 use ferroce_meshd::board::{Board, BoardConfig, BoardWindow, Depth};
 use ferroce_verbs::time::now;
-use page_support::simulated::{LENGTH, START, Simulated};
 
 fn small() -> BoardConfig {
     BoardConfig { windows: 6, whole: 2, ..BoardConfig::default() }

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod page_support;
-
 use std::time::Duration;
 
+use crate::page_support::browser::Browser;
+use crate::page_support::mesh::Mesh;
+use crate::page_support::{ask, wait_for};
 use ferroce_meshd::findings;
 use ferroce_testkit::judge;
 use ferroce_verbs::time::now;
-use page_support::browser::Browser;
-use page_support::mesh::Mesh;
-use page_support::{ask, wait_for};
 use serde_json::{Value, json};
 
 #[test]

@@ -2,23 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod outlet_support;
-mod page_support;
-
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
+use crate::outlet_support::receiver::Receiver;
+use crate::outlet_support::{directory, free};
+use crate::page_support::mesh::Mesh;
+use crate::page_support::{ask, wait_for};
 use ferroce_meshd::outlet::{OutletState, OutletsConfig, PushConfig};
 use ferroce_meshd::{
     AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Keeping, Listener, StoreConfig, findings, tallies,
 };
-use outlet_support::receiver::Receiver;
-use outlet_support::{directory, free};
-use page_support::mesh::Mesh;
-use page_support::{ask, wait_for};
 
 /// Soon again; a receiver has a second to answer.
 const PUSH: PushConfig = PushConfig {

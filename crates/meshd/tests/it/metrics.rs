@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod page_support;
-
 use std::fs;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use crate::page_support::mesh::Mesh;
+use crate::page_support::{LIMIT, ask, get, wait_for};
 use ferroce_meshd::{findings, tallies};
 use ferroce_testkit::judge;
-use page_support::mesh::Mesh;
-use page_support::{LIMIT, ask, get, wait_for};
 use serde_json::Value;
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/mesh");

@@ -118,7 +118,7 @@ fn hostile_registrations_are_refused_with_a_reason_and_counted() {
         let full = client.register(request("third", vec![rnic("10.0.0.4")])).await.unwrap_err();
         assert!(full.message().contains("2 agents"), "{}", full.message());
         for analyzer in ["http://192.0.2.1:50052", "", "x"] {
-            let request = v1::RosterRequest { analyzer: analyzer.into() };
+            let request = v1::RosterRequest { analyzer: analyzer.into(), term: 0 };
             assert_eq!(client.roster(request).await.unwrap_err().code(), Code::InvalidArgument, "{analyzer}");
         }
     });

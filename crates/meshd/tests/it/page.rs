@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod page_support;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::page_support::simulated::Simulated;
+use crate::page_support::{LIMIT, ask, get, send, wait_for};
 use ferroce_mesh::Outcomes;
 use ferroce_meshd::board::{BoardConfig, SharedBoard};
 use ferroce_meshd::page::{PageConfig, PageListener, PageServer};
 use ferroce_meshd::{AnalyzerCounters, Histogram};
-use page_support::simulated::Simulated;
-use page_support::{LIMIT, ask, get, send, wait_for};
 use serde_json::{Value, json};
 
 fn serve(address: &str, board: &SharedBoard, config: PageConfig) -> PageServer {
