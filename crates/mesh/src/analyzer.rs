@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use crate::finding::{Finding, FindingId, Findings, Pace, Sighting, State, evidence};
+use crate::finding::{Finding, FindingId, Findings, Newest, Pace, Sighting, State, evidence};
 use crate::localise::{Counts, LocaliseConfig, Named, Seen, Trouble, each_place, localise};
 use crate::noise::{HostNote, Noise};
 use crate::observation::{FlowKey, HostReport, Observation, Outcomes, Tuple, Window};
@@ -136,11 +136,12 @@ impl Analyzer {
         let uneasy = noise.uneasy();
         let (mut sightings, mut fresh) = (Vec::new(), Vec::new());
         for trouble in [Trouble::Loss, Trouble::Delay] {
-            if trouble == Trouble::Delay && !self.is_slow(&sums, &uneasy) {
-                continue;
-            }
-            let seen: Vec<Seen> = self.seen(trouble, &sums, &noise).collect();
-            let named = localise(&self.paths, &seen, &uneasy, &self.config.localise);
+            let named = if trouble == Trouble::Delay && !self.is_slow(&sums, &uneasy) {
+                Vec::new()
+            } else {
+                let seen: Vec<Seen> = self.seen(trouble, &sums, &noise).collect();
+                localise(&self.paths, &seen, &uneasy, &self.config.localise)
+            };
             for one in named.iter().filter(|one| one.is_known) {
                 let note =
                     notes.iter_mut().find(|note| one.suspects.contains(&Suspect::Host(note.report.host)));
@@ -157,25 +158,29 @@ impl Analyzer {
             suspects.retain(|(suspect, _)| !watched.iter().any(|one| one.suspects.contains(suspect)));
             let gone = suspects.len();
             suspects.extend(watched.iter().map(|one| (one.suspects[0], harm(one.guilt))));
-            let speaks = self.newest_speaks(trouble, &suspects, gone, &noise);
+            if suspects.is_empty() {
+                continue;
+            }
+            let newest = self.newest(trouble, &suspects, gone, &noise);
             fresh.extend(
                 suspects[..gone]
                     .iter()
-                    .zip(&speaks)
-                    .map(|((suspect, _), speaks)| (trouble, *suspect, *speaks)),
+                    .zip(&newest)
+                    .map(|((suspect, _), newest)| (trouble, *suspect, *newest)),
             );
-            for (one, is_fresh) in watched.into_iter().zip(speaks[gone..].iter().copied()) {
+            for (one, newest) in watched.into_iter().zip(newest[gone..].iter().copied()) {
                 let evidence = evidence(&one, |flow| self.flows[flow as usize].key);
-                sightings.push(Sighting { trouble, suspects: one.suspects, evidence, is_fresh });
+                sightings.push(Sighting { trouble, suspects: one.suspects, evidence, newest });
             }
         }
-        let still = |finding: &Finding| {
-            fresh.iter().any(|(trouble, suspect, speaks)| {
-                *speaks && *trouble == finding.trouble && finding.suspects.contains(suspect)
-            })
+        let newest = |finding: &Finding| {
+            let told = fresh.iter().find(|(trouble, suspect, _)| {
+                *trouble == finding.trouble && finding.suspects.contains(suspect)
+            });
+            told.map_or(Newest::Denies(0.0), |(.., newest)| *newest)
         };
         let pace = Pace { opens_after: self.config.opens_after, closes_after: self.config.closes_after };
-        let over = self.findings.window(self.number, sightings, still, pace);
+        let over = self.findings.window(self.number, sightings, newest, pace);
         let open =
             self.findings.all().iter().filter(|finding| finding.state == State::Open).cloned().collect();
         let verdict = Verdict { number: self.number, open, over, hosts: notes, unknown };
@@ -265,15 +270,15 @@ impl Analyzer {
         slow.any(|(flow, _)| uneasy.binary_search(&topology.rnic(flow.key.to).host).is_err())
     }
 
-    /// Whether the newest window alone speaks for each of these suspects, which do so much harm. Only flows that
+    /// What the newest window alone says of each of these suspects, which do so much harm. Only flows that
     /// cross one of the named alone are asked; the first `gone` are asked of flows that cross named ones, too.
-    fn newest_speaks(
+    fn newest(
         &self,
         trouble: Trouble,
         suspects: &[(Suspect, f64)],
         gone: usize,
         noise: &Noise,
-    ) -> Vec<bool> {
+    ) -> Vec<Newest> {
         let row = self.paths.row();
         let mut mark = vec![0_u16; self.paths.places()];
         for (number, (suspect, _)) in (1..).zip(suspects) {
@@ -314,13 +319,17 @@ impl Analyzer {
         suspects
             .iter()
             .zip(sums)
-            .map(|((suspect, harm), (packets, bad))| {
-                // Hosts are no part of ways: what is named of them is believed.
-                if matches!(suspect, Suspect::Host(_)) || packets <= 0.0 {
-                    return true;
+            .enumerate()
+            .map(|(number, ((suspect, harm), (packets, bad)))| {
+                // Hosts are no part of ways: what is named of them is believed. So is what is named, if no flow
+                // crosses it alone.
+                let is_named = number >= gone;
+                if matches!(suspect, Suspect::Host(_)) || is_named && packets <= 0.0 {
+                    return Newest::Speaks;
                 }
                 let (with, without) = (packets * harm.max(2.0 * stray), packets * stray);
-                bad * (with / without).ln() > with - without
+                let gain = if packets > 0.0 { bad * (with / without).ln() - (with - without) } else { 0.0 };
+                if gain > 0.0 { Newest::Speaks } else { Newest::Denies(-gain) }
             })
             .collect()
     }

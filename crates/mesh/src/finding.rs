@@ -28,8 +28,8 @@ pub struct Finding {
     pub evidence: Evidence,
     /// Windows in a row in which it was seen.
     pub(crate) seen: u32,
-    /// Windows in a row in which nothing was seen of it.
-    pub(crate) clean: u32,
+    /// Windows in a row in which nothing was seen of it, by how much each of them says that.
+    pub(crate) clean: f64,
 }
 
 /// Why a finding is believed.
@@ -85,7 +85,7 @@ impl Finding {
         suspects: Vec<Suspect>,
         evidence: Evidence,
     ) -> Self {
-        Self { id, trouble, suspects, state: State::Open, severity, since: 0, evidence, seen: 0, clean: 0 }
+        Self { id, trouble, suspects, state: State::Open, severity, since: 0, evidence, seen: 0, clean: 0.0 }
     }
 
     /// Whether the network is at fault, and not a host.
@@ -109,12 +109,37 @@ pub(crate) struct Findings {
     next: u64,
 }
 
-/// A suspect that was named, and whether the newest window alone speaks for it.
+/// A suspect that was named, and what the newest window alone says of it.
 pub(crate) struct Sighting {
     pub(crate) trouble: Trouble,
     pub(crate) suspects: Vec<Suspect>,
     pub(crate) evidence: Evidence,
-    pub(crate) is_fresh: bool,
+    pub(crate) newest: Newest,
+}
+
+/// What the newest window alone says of a suspect.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Newest {
+    /// It is bad.
+    Speaks,
+    /// It is not, by so much: the logarithm of how much likelier that is. 0 if nothing crossed it.
+    Denies(f64),
+}
+
+/// A window that makes it so much likelier that nothing is bad any more counts whole, as its logarithm: e^2 is 7 times.
+const WHOLE: f64 = 2.0;
+
+/// Any window counts as much, also one in which nothing crossed the suspect: it may be gone.
+const LEAST: f64 = 0.1;
+
+impl Newest {
+    /// By how much a window says that nothing is bad any more, from 0 to 1.
+    const fn clean(self) -> f64 {
+        match self {
+            Self::Speaks => LEAST,
+            Self::Denies(doubt) => (doubt / WHOLE).clamp(LEAST, 1.0),
+        }
+    }
 }
 
 impl Findings {
@@ -164,12 +189,12 @@ impl Findings {
 
     /// What was named after a window. Returns the findings that ended with it.
     ///
-    /// `still` says of a finding that was not named whether the newest window alone would speak for it.
+    /// `newest` tells what the newest window alone says of a finding that was not named.
     pub(crate) fn window(
         &mut self,
         number: u64,
         sightings: Vec<Sighting>,
-        still: impl Fn(&Finding) -> bool,
+        newest: impl Fn(&Finding) -> Newest,
         pace: Pace,
     ) -> Vec<Finding> {
         let mut named = vec![false; self.all.len()];
@@ -189,7 +214,7 @@ impl Findings {
                     since: number,
                     evidence: sighting.evidence.clone(),
                     seen: 0,
-                    clean: 0,
+                    clean: 0.0,
                 });
                 named.push(false);
                 self.next += 1;
@@ -197,12 +222,12 @@ impl Findings {
             });
             named[place] = true;
             let finding = &mut self.all[place];
-            if sighting.is_fresh {
-                (finding.seen, finding.clean) = (finding.seen + 1, 0);
+            if sighting.newest == Newest::Speaks {
+                (finding.seen, finding.clean) = (finding.seen + 1, 0.0);
                 finding.severity = severity(sighting.evidence.guilt);
                 (finding.suspects, finding.evidence) = (sighting.suspects, sighting.evidence);
             } else {
-                (finding.seen, finding.clean) = (0, finding.clean + 1);
+                (finding.seen, finding.clean) = (0, finding.clean + sighting.newest.clean());
                 if finding.suspects.is_empty() {
                     finding.suspects = sighting.suspects;
                 }
@@ -211,17 +236,22 @@ impl Findings {
                 finding.state = State::Open;
             }
         }
+        let mut was_told = Vec::new();
         for (finding, was_named) in self.all.iter_mut().zip(&named) {
             if !was_named {
                 finding.seen = 0;
-                if finding.state == State::Open && still(finding) {
-                    finding.state = State::Withdrawn;
-                } else {
-                    finding.clean += 1;
+                match (finding.state, newest(finding)) {
+                    (State::Open, Newest::Speaks) => finding.state = State::Withdrawn,
+                    (_, newest) => finding.clean += newest.clean(),
                 }
             }
-            let patience = if finding.state == State::Pending { 1 } else { pace.closes_after };
-            if finding.state != State::Withdrawn && finding.clean >= patience {
+            let is_over = match finding.state {
+                State::Pending => finding.clean > 0.0,
+                State::Open => finding.clean >= f64::from(pace.closes_after),
+                State::Closed | State::Withdrawn => false,
+            };
+            if is_over {
+                was_told.extend((finding.state == State::Open).then_some(finding.id));
                 finding.state = State::Closed;
             }
         }
@@ -230,7 +260,8 @@ impl Findings {
             .partition(|finding| matches!(finding.state, State::Closed | State::Withdrawn));
         self.all = left;
         // What was never told is not told to be over.
-        over.into_iter().filter(|finding| finding.state == State::Withdrawn || finding.clean > 1).collect()
+        let is_told = |finding: &Finding| finding.state == State::Withdrawn || was_told.contains(&finding.id);
+        over.into_iter().filter(is_told).collect()
     }
 }
 
@@ -260,9 +291,13 @@ mod tests {
     use super::*;
     use crate::topology::RnicId;
 
+    /// A window that much crossed, and nothing was lost.
+    const DENIES: Newest = Newest::Denies(9.0);
+
     const PACE: Pace = Pace { opens_after: 2, closes_after: 3 };
 
     fn sighting(rnic: u32, is_fresh: bool) -> Sighting {
+        let newest = if is_fresh { Newest::Speaks } else { DENIES };
         let evidence = Evidence {
             guilt: Guilt { rate: 0.05, share: 0.0 },
             gain: 20.0,
@@ -272,7 +307,7 @@ mod tests {
             runner_up: None,
             top: Vec::new(),
         };
-        Sighting { trouble: Trouble::Loss, suspects: vec![Suspect::Rnic(RnicId(rnic))], evidence, is_fresh }
+        Sighting { trouble: Trouble::Loss, suspects: vec![Suspect::Rnic(RnicId(rnic))], evidence, newest }
     }
 
     #[test]
@@ -286,19 +321,48 @@ mod tests {
                 .enumerate()
         {
             let seen = fresh.map(|fresh| sighting(7, fresh)).into_iter().collect();
-            let over = findings.window(number as u64, seen, |_| false, PACE);
+            let over = findings.window(number as u64, seen, |_| DENIES, PACE);
             states.push((findings.all().first().map(|finding| finding.state), over.len()));
         }
         let open = (Some(State::Open), 0);
         assert_eq!(states, [(Some(State::Pending), 0), open, open, open, open, open, (None, 1)]);
     }
 
+    /// As after another analyzer has taken over, and not all agents have come to it yet.
+    #[test]
+    fn windows_that_hardly_anything_crossed_hardly_count() {
+        let open = || {
+            let mut findings = Findings::default();
+            for number in 0..2 {
+                findings.window(number, vec![sighting(7, true)], |_| DENIES, PACE);
+            }
+            findings
+        };
+        let lasts = |newest: Newest| {
+            let mut findings = open();
+            let ended =
+                (1..100).find(|number| !findings.window(*number, Vec::new(), |_| newest, PACE).is_empty());
+            ended.unwrap()
+        };
+        assert_eq!(
+            [lasts(DENIES), lasts(Newest::Denies(WHOLE)), lasts(Newest::Denies(WHOLE / 2.0))],
+            [3, 3, 6]
+        );
+        assert!((30..32).contains(&lasts(Newest::Denies(0.0))));
+        // What is seen again is not nearly over.
+        let mut findings = open();
+        for number in 0..60 {
+            let seen = if number % 20 == 19 { vec![sighting(7, true)] } else { Vec::new() };
+            assert!(findings.window(number, seen, |_| Newest::Denies(0.0), PACE).is_empty());
+        }
+    }
+
     #[test]
     fn one_odd_window_is_never_told() {
         let mut findings = Findings::default();
-        assert!(findings.window(0, vec![sighting(7, true)], |_| false, PACE).is_empty());
+        assert!(findings.window(0, vec![sighting(7, true)], |_| DENIES, PACE).is_empty());
         assert_eq!(findings.all()[0].state, State::Pending);
-        assert!(findings.window(1, vec![sighting(7, false)], |_| false, PACE).is_empty());
+        assert!(findings.window(1, vec![sighting(7, false)], |_| DENIES, PACE).is_empty());
         assert!(findings.all().is_empty());
     }
 
@@ -306,9 +370,9 @@ mod tests {
     fn what_others_explain_is_withdrawn() {
         let mut findings = Findings::default();
         for number in 0..2 {
-            findings.window(number, vec![sighting(7, true)], |_| false, PACE);
+            findings.window(number, vec![sighting(7, true)], |_| DENIES, PACE);
         }
-        let over = findings.window(2, vec![sighting(8, true)], |_| true, PACE);
+        let over = findings.window(2, vec![sighting(8, true)], |_| Newest::Speaks, PACE);
         assert_eq!((over.len(), over[0].state, over[0].severity), (1, State::Withdrawn, Severity::Major));
         assert_eq!(findings.all().len(), 1);
     }

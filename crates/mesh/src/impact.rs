@@ -189,7 +189,7 @@ mod tests {
             since: 0,
             evidence,
             seen: 2,
-            clean: 0,
+            clean: 0.0,
         }
     }
 
