@@ -12,7 +12,7 @@ use crate::observation::{FlowKey, HostReport, Observation, Outcomes, Tuple, Wind
 use crate::paths::{Paths, WayId};
 use crate::quick::QuickMap;
 use crate::suspect::Suspect;
-use crate::topology::{HostId, Topology};
+use crate::topology::{HostId, Node, Topology};
 
 /// How an analyzer judges.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,8 +179,10 @@ impl Analyzer {
             });
             told.map_or(Newest::Denies(0.0), |(.., newest)| *newest)
         };
+        let topology = self.paths.topology();
+        let is_near = |one, other| is_near(topology, one, other) || is_near(topology, other, one);
         let pace = Pace { opens_after: self.config.opens_after, closes_after: self.config.closes_after };
-        let over = self.findings.window(self.number, sightings, newest, pace);
+        let over = self.findings.window(self.number, sightings, newest, is_near, pace);
         let open =
             self.findings.all().iter().filter(|finding| finding.state == State::Open).cloned().collect();
         let verdict = Verdict { number: self.number, open, over, hosts: notes, unknown };
@@ -381,4 +383,23 @@ impl Analyzer {
 
 fn harm(guilt: crate::Guilt) -> f64 {
     guilt.rate + guilt.share
+}
+/// Whether the one is a part of the other, or the other way of it: a link of a card or a switch, a card of a host.
+fn is_near(topology: &Topology, one: Suspect, other: Suspect) -> bool {
+    match (one, other) {
+        (Suspect::Link(link), Suspect::Link(other)) => {
+            let (from, to) = topology.ends(link);
+            topology.ends(other) == (to, from)
+        }
+        (Suspect::Link(link), Suspect::Rnic(card)) => {
+            let (from, to) = topology.ends(link);
+            [from, to].contains(&Node::Rnic(card))
+        }
+        (Suspect::Link(link), Suspect::Switch(switch)) => {
+            let (from, to) = topology.ends(link);
+            [from, to].contains(&Node::Switch(switch))
+        }
+        (Suspect::Rnic(card), Suspect::Host(host)) => topology.rnic(card).host == host,
+        _ => false,
+    }
 }

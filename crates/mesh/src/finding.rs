@@ -189,21 +189,38 @@ impl Findings {
 
     /// What was named after a window. Returns the findings that ended with it.
     ///
-    /// `newest` tells what the newest window alone says of a finding that was not named.
+    /// `newest` tells what the newest window alone says of a finding that was not named. `is_near` says of two suspects
+    /// that one may be taken for the other where few flows tell them apart, such as a card and its link: a finding goes
+    /// on under the name that fits better.
     pub(crate) fn window(
         &mut self,
         number: u64,
         sightings: Vec<Sighting>,
         newest: impl Fn(&Finding) -> Newest,
+        is_near: impl Fn(Suspect, Suspect) -> bool,
         pace: Pace,
     ) -> Vec<Finding> {
         let mut named = vec![false; self.all.len()];
-        for sighting in sightings {
-            let is_same = |finding: &Finding| {
-                finding.trouble == sighting.trouble
-                    && finding.suspects.iter().any(|suspect| sighting.suspects.contains(suspect))
+        let own = |finding: &Finding, sighting: &Sighting| {
+            finding.trouble == sighting.trouble
+                && finding.suspects.iter().any(|suspect| sighting.suspects.contains(suspect))
+        };
+        // Those that are named as before first, so that none of them is taken by a neighbour.
+        let (known, new): (Vec<_>, Vec<_>) =
+            sightings.into_iter().partition(|sighting| self.all.iter().any(|finding| own(finding, sighting)));
+        for sighting in known.into_iter().chain(new) {
+            let is_beside = |finding: &Finding| {
+                let near = |one: &Suspect| sighting.suspects.iter().any(|other| is_near(*one, *other));
+                finding.state == State::Open
+                    && finding.trouble == sighting.trouble
+                    && finding.suspects.iter().any(near)
+                    && newest(finding) == Newest::Speaks
             };
-            let place = (0..self.all.len()).find(|place| !named[*place] && is_same(&self.all[*place]));
+            let mut free = (0..self.all.len()).filter(|place| !named[*place]);
+            let place = free
+                .clone()
+                .find(|place| own(&self.all[*place], &sighting))
+                .or_else(|| free.find(|place| is_beside(&self.all[*place])));
             let place = place.unwrap_or_else(|| {
                 self.all.push(Finding {
                     id: FindingId(self.next),
@@ -321,7 +338,7 @@ mod tests {
                 .enumerate()
         {
             let seen = fresh.map(|fresh| sighting(7, fresh)).into_iter().collect();
-            let over = findings.window(number as u64, seen, |_| DENIES, PACE);
+            let over = findings.window(number as u64, seen, |_| DENIES, |_, _| false, PACE);
             states.push((findings.all().first().map(|finding| finding.state), over.len()));
         }
         let open = (Some(State::Open), 0);
@@ -334,14 +351,15 @@ mod tests {
         let open = || {
             let mut findings = Findings::default();
             for number in 0..2 {
-                findings.window(number, vec![sighting(7, true)], |_| DENIES, PACE);
+                findings.window(number, vec![sighting(7, true)], |_| DENIES, |_, _| false, PACE);
             }
             findings
         };
         let lasts = |newest: Newest| {
             let mut findings = open();
-            let ended =
-                (1..100).find(|number| !findings.window(*number, Vec::new(), |_| newest, PACE).is_empty());
+            let ended = (1..100).find(|number| {
+                !findings.window(*number, Vec::new(), |_| newest, |_, _| false, PACE).is_empty()
+            });
             ended.unwrap()
         };
         assert_eq!(
@@ -353,16 +371,16 @@ mod tests {
         let mut findings = open();
         for number in 0..60 {
             let seen = if number % 20 == 19 { vec![sighting(7, true)] } else { Vec::new() };
-            assert!(findings.window(number, seen, |_| Newest::Denies(0.0), PACE).is_empty());
+            assert!(findings.window(number, seen, |_| Newest::Denies(0.0), |_, _| false, PACE).is_empty());
         }
     }
 
     #[test]
     fn one_odd_window_is_never_told() {
         let mut findings = Findings::default();
-        assert!(findings.window(0, vec![sighting(7, true)], |_| DENIES, PACE).is_empty());
+        assert!(findings.window(0, vec![sighting(7, true)], |_| DENIES, |_, _| false, PACE).is_empty());
         assert_eq!(findings.all()[0].state, State::Pending);
-        assert!(findings.window(1, vec![sighting(7, false)], |_| DENIES, PACE).is_empty());
+        assert!(findings.window(1, vec![sighting(7, false)], |_| DENIES, |_, _| false, PACE).is_empty());
         assert!(findings.all().is_empty());
     }
 
@@ -370,10 +388,34 @@ mod tests {
     fn what_others_explain_is_withdrawn() {
         let mut findings = Findings::default();
         for number in 0..2 {
-            findings.window(number, vec![sighting(7, true)], |_| DENIES, PACE);
+            findings.window(number, vec![sighting(7, true)], |_| DENIES, |_, _| false, PACE);
         }
-        let over = findings.window(2, vec![sighting(8, true)], |_| Newest::Speaks, PACE);
+        let over = findings.window(2, vec![sighting(8, true)], |_| Newest::Speaks, |_, _| false, PACE);
         assert_eq!((over.len(), over[0].state, over[0].severity), (1, State::Withdrawn, Severity::Major));
         assert_eq!(findings.all().len(), 1);
+    }
+
+    #[test]
+    fn a_finding_goes_on_under_the_name_of_a_neighbour_and_is_not_taken_by_another_finding() {
+        let near = |one: Suspect, other: Suspect| {
+            let number = |suspect| if let Suspect::Rnic(id) = suspect { id.0 } else { 99 };
+            number(one).abs_diff(number(other)) == 1
+        };
+        let mut findings = Findings::default();
+        for number in 0..2 {
+            findings.window(number, vec![sighting(7, true)], |_| DENIES, near, PACE);
+        }
+        let speaks = |_: &Finding| Newest::Speaks;
+        assert!(findings.window(2, vec![sighting(8, true)], speaks, near, PACE).is_empty());
+        let [one] = findings.all() else { panic!("{:?}", findings.all()) };
+        assert_eq!((one.id, one.state, one.since), (FindingId(0), State::Open, 0));
+        assert_eq!(one.suspects, [Suspect::Rnic(RnicId(8))]);
+        // If nothing speaks for it any more, the neighbour is something else.
+        findings.window(3, vec![sighting(7, true)], |_| DENIES, near, PACE);
+        assert_eq!(findings.all().len(), 2);
+        // Both are named: each goes on as itself, in whatever order they come.
+        findings.window(4, vec![sighting(8, true), sighting(7, true)], speaks, near, PACE);
+        let names: Vec<_> = findings.all().iter().map(|one| (one.id.0, one.suspects[0])).collect();
+        assert_eq!(names, [(0, Suspect::Rnic(RnicId(8))), (1, Suspect::Rnic(RnicId(7)))]);
     }
 }

@@ -210,7 +210,7 @@ fn another_analyzer_goes_on_with_all_findings_and_counts_every_window_once() {
     for known in [&found, &also] {
         let same = open.iter().find(|open| open.id == known.id);
         let same = same.unwrap_or_else(|| panic!("{known:?} is not in {open:?}"));
-        assert_eq!((same.since_unix_ns, &same.suspects), (known.since_unix_ns, &known.suspects));
+        assert_eq!((same.since_unix_ns, &same.trouble), (known.since_unix_ns, &known.trouble));
     }
     let reporting = || agents.iter().map(|(_, agent)| agent.state()).collect::<Vec<_>>();
     wait_for(
