@@ -25,7 +25,7 @@ pub(super) async fn run(shared: &Shared, mut chair: Chair) {
         shared.set_store_trouble(String::new());
         shared.term.store(seat.term(), Ordering::Relaxed);
         free = lead(shared, judge, keep(shared, &mut chair, seat)).await.flatten();
-        // What is on the desk from here on is nobody's: it is not told.
+        // From here on nothing that is known is told: another process may lead.
         shared.leads.send_replace(false);
         shared.assembly().begin_anew(&Kept::default());
     }
@@ -90,18 +90,10 @@ async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat
             // The session is fine, and so is our place; another try may be, too.
             continue;
         }
-        // Without a database, no other one leads.
         drop(seat);
-        seat = loop {
-            match chair.take().await {
-                Ok(seat) if seat.is_continued => break seat,
-                Ok(seat) => return Some(seat),
-                Err(trouble @ DatabaseTrouble::Taken { .. }) => {
-                    shared.set_store_trouble(trouble.to_string());
-                    return None;
-                }
-                Err(trouble) => without(shared, &trouble).await,
-            }
+        seat = match chair.regain(async |trouble| without(shared, trouble).await).await {
+            Ok(seat) => seat,
+            Err(free) => return free,
         };
         shared.assembly().keep_all_again();
         shared.news.notify_one();

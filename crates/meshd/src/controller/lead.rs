@@ -81,18 +81,10 @@ async fn keep(shared: &Shared, chair: &mut Chair, mut seat: Seat) -> Option<Seat
             // The session is fine, and so is our place; another try may be, too.
             continue;
         }
-        // Without a database, no other one leads.
         drop(seat);
-        seat = loop {
-            match chair.take().await {
-                Ok(seat) if seat.is_continued => break seat,
-                Ok(seat) => return Some(seat),
-                Err(trouble @ DatabaseTrouble::Taken { .. }) => {
-                    shared.standing().trouble = trouble.to_string();
-                    return None;
-                }
-                Err(trouble) => wait(shared, &trouble).await,
-            }
+        seat = match chair.regain(async |trouble| wait(shared, trouble).await).await {
+            Ok(seat) => seat,
+            Err(free) => return free,
         };
         shared.desk().keep_all_again();
     }

@@ -99,6 +99,25 @@ impl Chair {
         taken
     }
 
+    /// Takes the place again after a session broke, and calls `without` whenever the database does not help. Without a
+    /// database no other process leads, so the one that led goes on until it can ask.
+    ///
+    /// # Errors
+    /// Another process has led since. If it does so no more, the place is ours, to begin anew.
+    pub(crate) async fn regain(
+        &mut self,
+        mut without: impl AsyncFnMut(&DatabaseTrouble),
+    ) -> Result<Seat, Option<Seat>> {
+        loop {
+            match self.take().await {
+                Ok(seat) if seat.is_continued => return Ok(seat),
+                Ok(seat) => return Err(Some(seat)),
+                Err(DatabaseTrouble::Taken { .. }) => return Err(None),
+                Err(trouble) => without(&trouble).await,
+            }
+        }
+    }
+
     async fn try_take(&mut self) -> Result<Seat, DatabaseTrouble> {
         let mut session = match self.waiting.take() {
             Some(session) => session,

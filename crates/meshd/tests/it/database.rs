@@ -130,7 +130,7 @@ fn another_controller_goes_on_with_all_agents_when_the_first_is_gone() {
     assert!(first.leads() && !second.leads());
     assert_eq!(first.size(), (3, 3));
 
-    // It is gone, without a word; nobody registers anew to be known.
+    // It is gone without a word; agents are known before they register anew.
     drop(first);
     leads(&second);
     assert_eq!((second.size(), second.counters().restored), ((3, 3), 3));
