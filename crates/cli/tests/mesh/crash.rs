@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::mesh_support::{Part, is_loss, say};
 use ferroce_device::{now, park};
-use ferroce_meshd::proto::v1::{Finding, FindingsReply};
+use ferroce_meshd::proto::v1::{AgentTally, Finding, FindingsReply};
 use ferroce_meshd::{counters, findings, tallies};
 use ferroce_testkit::postgres::Postgres;
 
@@ -167,14 +167,30 @@ impl Mesh {
     }
 
     /// Waits until a window of each agent has come since, and says how long that took.
-    fn goes_on(&self, after: &str, before: &BTreeMap<String, u64>) {
+    fn goes_on(&mut self, after: &str, before: &BTreeMap<String, u64>) {
         let late = |now: &BTreeMap<String, u64>| {
             let is_late = |name: &&String| now.get(*name).is_none_or(|count| *count <= before[*name]);
             before.keys().filter(is_late).cloned().collect::<BTreeSet<_>>()
         };
-        let told = || format!("windows of {:?}, after {after}; {:?}", late(&self.probes()), self.findings());
-        let ((), took) = wait_for(soon(), told, || late(&self.probes()).is_empty().then_some(()));
-        say(&format!("{after}: all {} agents report again after {took:.1?}", before.len()));
+        let begin = now();
+        while now() < begin + soon() {
+            if late(&self.probes()).is_empty() {
+                let took = now() - begin;
+                say(&format!("{after}: all {} agents report again after {took:.1?}", before.len()));
+                return;
+            }
+            park(Some(Duration::from_millis(50)));
+        }
+        let (late, known) = (late(&self.probes()), self.findings());
+        let agent = |name: &String| usize::from(name["host".len()..].parse::<u8>().unwrap() - 1);
+        let tallies = Self::ANALYZERS.iter().find_map(|at| tallies(at).ok()).map(|known| known.agents);
+        let (is_late, at) = (|of: &AgentTally| late.contains(&of.agent), SystemTime::UNIX_EPOCH.elapsed());
+        let tallies: Vec<AgentTally> = tallies.into_iter().flatten().filter(is_late).collect();
+        let said: Vec<String> = late.iter().map(|name| self.agents[agent(name)].last_words()).collect();
+        panic!(
+            "at {at:?}, {:?} after {after}, still waiting for windows of {late:?}; {known:?}; {tallies:?}; they say: {said:#?}",
+            soon()
+        );
     }
 
     fn wait_for_finding(&self, what: &str, mut is_it: impl FnMut(&Finding) -> bool) -> Finding {

@@ -291,10 +291,16 @@ impl Part {
 
     /// Asks for the end, as Ctrl-C does; the rest of what it says.
     pub fn end(mut self) -> String {
+        let rest = self.last_words();
+        assert!(self.child.wait().unwrap().success(), "{rest}");
+        rest
+    }
+
+    /// Asks for the end; the rest of what it says.
+    pub fn last_words(&mut self) -> String {
         self.signal("-TERM");
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();
-        assert!(self.child.wait().unwrap().success(), "{rest}");
         rest
     }
 }

@@ -1,7 +1,7 @@
 //! Which probe is next: each pair at its own interval, all of them spread evenly.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -12,6 +12,10 @@ pub(super) const PAIRS: usize = 4096;
 
 /// Probes of a tuple of a service in a second at most.
 const BORROWED_RATE: f64 = 10.0;
+
+/// Probes of an RNIC in a second that are sent however busy the host is: fewer would relieve it of nothing, and say
+/// nothing.
+const HARMLESS: f64 = 5.0;
 
 /// What an RNIC probes, by address.
 pub(super) type Wanted = BTreeMap<IpAddr, Pair>;
@@ -42,15 +46,26 @@ type Key = (IpAddr, Reason);
 pub(super) struct Schedule {
     wanted: BTreeMap<Key, Pair>,
     due: BinaryHeap<Reverse<(Stamp, Key)>>,
-    /// The place among its ports of the next probe of each.
-    turn: BTreeMap<Key, usize>,
+    turns: BTreeMap<Key, Turn>,
     /// Pairs that were begun so far.
     begun: u32,
+    /// At the slowest pace, one of so many probes is sent.
+    slowest: u32,
+}
+
+/// What is next of a pair.
+#[derive(Debug, Default)]
+struct Turn {
+    /// The place among its ports of the next probe.
+    port: usize,
+    /// Probes that were left out since the last one.
+    left_out: u32,
 }
 
 impl Schedule {
     /// From now on, this is probed, and that from ports of services. Pairs that stay keep their time, so that a change
-    /// of others moves nothing.
+    /// of others moves nothing; where the interval is another one, so much of it is left as was left of the old one: a
+    /// pair is probed in time however often its interval changes.
     pub(super) fn set(&mut self, wanted: Wanted, borrowed: Wanted, rate: u32, now: Stamp) {
         let wanted = bounded(wanted, rate);
         let borrowed = shared_out(borrowed, asked(&wanted), f64::from(rate.max(1)));
@@ -61,16 +76,35 @@ impl Schedule {
         all.extend(keyed(borrowed, Reason::Service));
         all.retain(|_, pair| !pair.ports.is_empty());
         let old = std::mem::replace(&mut self.wanted, all);
-        let stays = |key: &Key| {
-            old.get(key).map(|pair| pair.interval) == self.wanted.get(key).map(|pair| pair.interval)
-        };
-        self.due.retain(|Reverse((_, key))| stays(key));
-        self.turn.retain(|key, _| self.wanted.contains_key(key));
-        let new: Vec<Key> = self.wanted.keys().filter(|key| !stays(key)).copied().collect();
+        let before = std::mem::take(&mut self.due);
+        let mut new: BTreeSet<Key> = self.wanted.keys().copied().collect();
+        for Reverse((due, key)) in before {
+            let (Some(old), Some(pair)) = (old.get(&key), self.wanted.get(&key)) else { continue };
+            new.remove(&key);
+            let wait = due.since(now);
+            let wait = if old.interval == pair.interval {
+                wait
+            } else {
+                wait.mul_f64(pair.interval.div_duration_f64(old.interval)).min(pair.interval)
+            };
+            self.due.push(Reverse((if wait.is_zero() { due } else { now.plus(wait) }, key)));
+        }
+        self.turns.retain(|key, _| self.wanted.contains_key(key));
+        let all: f64 = self.wanted.values().map(|pair| 1.0 / pair.interval.as_secs_f64()).sum();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "it is within these bounds"
+        )]
+        {
+            self.slowest = (all / HARMLESS).clamp(1.0, 1000.0) as u32;
+        }
         for key in new {
             // Steps of the golden ratio: however many begin, they are spread over their interval.
             let part = (f64::from(self.begun) * 0.618_033_988_749_895).fract();
             self.begun = (self.begun + 1) % (1 << 20);
+            // Those that are left out at a slower pace are not the same ones for all pairs.
+            self.turns.insert(key, Turn { port: 0, left_out: self.begun % Pace::Tenth.intervals() });
             let wait = self.wanted[&key].interval.mul_f64(part);
             self.due.push(Reverse((now.plus(wait), key)));
         }
@@ -81,19 +115,27 @@ impl Schedule {
         self.due.peek().map(|Reverse((due, _))| *due)
     }
 
-    /// The next probe that is due, and the port that it leaves from. What was missed is not made up for.
+    /// The next probe that is due, and the port that it leaves from. What was missed is not made up for. At a slower
+    /// pace, probes that are due are left out, so that all are sent again as soon as the pace is the full one.
     pub(super) fn next(&mut self, now: Stamp, pace: Pace) -> Option<(Peer, Option<u16>)> {
-        let Reverse((due, key)) = *self.due.peek().filter(|Reverse((due, _))| *due <= now)?;
-        self.due.pop();
-        let pair = self.wanted.get(&key)?;
-        let interval = pace.stretch(pair.interval);
-        let next = due.plus(interval);
-        let next = if next <= now { now.plus(interval) } else { next };
-        self.due.push(Reverse((next, key)));
-        let turn = self.turn.entry(key).or_default();
-        let port = pair.ports.get(*turn % pair.ports.len().max(1)).copied();
-        *turn = turn.wrapping_add(1);
-        Some((Peer { address: key.0, qpn: pair.qpn }, port))
+        let every = pace.intervals().min(self.slowest);
+        loop {
+            let Reverse((due, key)) = *self.due.peek().filter(|Reverse((due, _))| *due <= now)?;
+            self.due.pop();
+            let pair = self.wanted.get(&key)?;
+            let next = due.plus(pair.interval);
+            let next = if next <= now { now.plus(pair.interval) } else { next };
+            self.due.push(Reverse((next, key)));
+            let turn = self.turns.entry(key).or_default();
+            turn.left_out += 1;
+            if turn.left_out < every {
+                continue;
+            }
+            turn.left_out = 0;
+            let port = pair.ports.get(turn.port % pair.ports.len().max(1)).copied();
+            turn.port = turn.port.wrapping_add(1);
+            return Some((Peer { address: key.0, qpn: pair.qpn }, port));
+        }
     }
 }
 
@@ -203,6 +245,50 @@ mod tests {
         assert_eq!(second.len(), 5);
         schedule.set(pairs(1, 1000), Wanted::new(), 1000, at(2_000_000));
         assert_eq!(run(&mut schedule, at(3_000_000)).len(), 1);
+    }
+
+    /// When a controller takes over, agents come back one by one, and with each of them the lists of the others change.
+    #[test]
+    fn intervals_that_change_all_the_time_put_no_probe_off() {
+        let mut schedule = Schedule::default();
+        let (mut left, mut wanted) = (Vec::new(), 0.0);
+        for step in 0..100 {
+            let millis = 3000 + 100 * (step % 7);
+            schedule.set(pairs(7, millis), Wanted::new(), 1000, at(step * 100_000));
+            left.extend(run(&mut schedule, at((step + 1) * 100_000)));
+            wanted += 7.0 * 100.0 / millis as f64;
+        }
+        assert!((left.len() as f64 - wanted).abs() <= 7.0, "{} of {wanted}", left.len());
+        for last in 0..7 {
+            let own: Vec<_> =
+                left.iter().filter(|(_, to, _)| *to == IpAddr::from([10, 0, 0, last])).collect();
+            let widest = own.windows(2).map(|two| two[1].0.since(two[0].0)).max().unwrap();
+            assert!(widest <= Duration::from_millis(3600), "{widest:?}");
+        }
+    }
+
+    #[test]
+    fn a_busy_host_leaves_probes_out_down_to_a_few_and_sends_all_again_once_it_is_calm() {
+        let sent = |schedule: &mut Schedule, from: u64, seconds: u64, pace: Pace| {
+            let (mut sent, mut to) = (0_u64, BTreeSet::new());
+            for milli in from * 1000..(from + seconds) * 1000 {
+                while let Some((peer, _)) = schedule.next(at(milli * 1000), pace) {
+                    sent += 1;
+                    to.insert(peer.address);
+                }
+            }
+            (sent, to.len())
+        };
+        let mut schedule = Schedule::default();
+        schedule.set(pairs(100, 1000), Wanted::new(), 1000, at(0));
+        assert_eq!(sent(&mut schedule, 0, 10, Pace::Tenth), (100, 100));
+        assert_eq!(sent(&mut schedule, 10, 10, Pace::Full), (1000, 100));
+        // Ten in a second: every second one at the slowest.
+        schedule.set(pairs(10, 1000), Wanted::new(), 1000, at(20_000_000));
+        assert_eq!(sent(&mut schedule, 20, 10, Pace::Tenth), (50, 10));
+        assert_eq!(sent(&mut schedule, 30, 10, Pace::Half), (50, 10));
+        schedule.set(pairs(2, 1000), Wanted::new(), 1000, at(40_000_000));
+        assert_eq!(sent(&mut schedule, 40, 10, Pace::Tenth), (20, 2));
     }
 
     #[test]
