@@ -120,16 +120,25 @@ fn fuzz_check() -> Result<String> {
     Ok(String::new())
 }
 
+/// Tests at once that wait for most of their time.
+const WAITING: usize = 6;
+
 fn tests() -> Result<String> {
     let (mut passed, mut skipped) = (0, 0);
     // Stock programs run on the drop-in library, which cargo cannot link.
     let abi = link_abi::link(Build::WithTests)?;
-    let cmd = Cmd::cargo("test --workspace").env(setup::REQUIRE_ALL, setup::require_all());
-    let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
-    cmd.run_seeing(|line| {
-        passed += tests_passed(line);
-        skipped += u64::from(is_skip_notice(line));
-    })?;
+    // Tests that wait for most of their time stand in modules of this name: many run at once, and nothing that
+    // measures runs beside them. "--skip" is one word with its name: a test program with a main of its own may take
+    // any other word for the name of a test.
+    let waiting = format!("test --workspace --test it --test mesh waiting:: -- --test-threads {WAITING}");
+    for line in ["test --workspace -- --skip=waiting::", &waiting] {
+        let cmd = Cmd::cargo(line).env(setup::REQUIRE_ALL, setup::require_all());
+        let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
+        cmd.run_seeing(|line| {
+            passed += tests_passed(line);
+            skipped += u64::from(is_skip_notice(line));
+        })?;
+    }
     ensure!(passed > 0, "`cargo test --workspace` succeeded but ran no test at all");
     Ok(note_on_tests(passed, skipped))
 }

@@ -4,7 +4,7 @@
 
 #[path = "../../verbs/tests/processes/child.rs"]
 mod child;
-#[path = "it/page_support/mod.rs"]
+#[path = "it/waiting/page_support/mod.rs"]
 mod page_support;
 
 use std::net::SocketAddr;

@@ -68,6 +68,9 @@ struct Mesh {
     controllers: [Option<Part>; 2],
     analyzers: [Option<Part>; 2],
     agents: Vec<Part>,
+    /// Seconds of a window.
+    window: &'static str,
+    /// Probes of an RNIC in a second below its ToR, and as many again to others.
     rate: &'static str,
 }
 
@@ -76,9 +79,9 @@ impl Mesh {
     const ANALYZERS: [&'static str; 2] = ["127.0.157.201:50052", "127.0.157.202:50052"];
 
     /// The card of the last agent loses most of what it sends.
-    fn start(postgres: Postgres, agents: u8, rate: &'static str) -> Self {
-        let mut mesh =
-            Self { postgres, controllers: [None, None], analyzers: [None, None], agents: Vec::new(), rate };
+    fn start(postgres: Postgres, agents: u8, window: &'static str, rate: &'static str) -> Self {
+        let (controllers, analyzers, none) = ([None, None], [None, None], Vec::new());
+        let mut mesh = Self { postgres, controllers, analyzers, agents: none, window, rate };
         for place in 0..2 {
             mesh.start_controller(place);
             mesh.start_analyzer(place);
@@ -96,7 +99,7 @@ impl Mesh {
             "--database",
             &url,
             "--window",
-            "4",
+            self.window,
             "--rate",
             self.rate,
         ];
@@ -203,9 +206,8 @@ impl Mesh {
 #[test]
 fn killed_processes_lose_no_finding_and_make_no_false_one() {
     let Some(postgres) = Postgres::start(address(200)).unwrap() else { return };
-    // Probes of an RNIC in a second below its ToR, and as many again to others.
-    let (agents, rounds, rate) = if is_soak() { (64, 5, "1") } else { (8, 1, "5") };
-    let mut mesh = Mesh::start(postgres, agents, rate);
+    let (agents, rounds, window, rate) = if is_soak() { (64, 5, "4", "1") } else { (8, 1, "2", "5") };
+    let mut mesh = Mesh::start(postgres, agents, window, rate);
     let bad = address(agents).to_string();
     let found = mesh
         .wait_for_finding("the bad card", |finding| is_loss(finding) && finding.suspects[0].contains(&bad));

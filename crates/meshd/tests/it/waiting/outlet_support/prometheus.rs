@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::page_support::{get, wait_for};
+use crate::waiting::page_support::{get, wait_for};
 
 pub struct Prometheus {
     child: Child,

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use ferroce_testkit::judge;
 use serde_json::Value;
 
-use crate::page_support::{ask, wait_for};
+use crate::waiting::page_support::{ask, wait_for};
 
 /// A Python with the messages of OpenTelemetry and DuckDB, which are installed once; none if that cannot be.
 pub fn python() -> Option<PathBuf> {

@@ -5,9 +5,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::page_support::browser::Browser;
-use crate::page_support::simulated::{LENGTH, SERVICE, Simulated};
-use crate::page_support::{ask, wait_for};
+use crate::waiting::page_support::browser::Browser;
+use crate::waiting::page_support::simulated::{LENGTH, SERVICE, Simulated};
+use crate::waiting::page_support::{ask, wait_for};
 use ferroce_mesh::{FlowKey, Outcomes, RnicId, Tier, Topology};
 use ferroce_meshd::board::{BoardConfig, BoardFlow, BoardService, BoardWindow, SharedBoard, Trips};
 use ferroce_meshd::page::{PageConfig, PageListener, PageServer};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::page_support::simulated::{LENGTH, START, Simulated};
+use crate::waiting::page_support::simulated::{LENGTH, START, Simulated};
 use ferroce_mesh::{Outcomes, Topology};
 use ferroce_meshd::Histogram;
 use ferroce_meshd::board::{Board, BoardConfig, BoardWindow, Depth};

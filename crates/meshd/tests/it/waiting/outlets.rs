@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::outlet_support::prometheus::Prometheus;
-use crate::outlet_support::python::{Collector, python, windows};
-use crate::outlet_support::receiver::Receiver;
-use crate::outlet_support::{directory, free};
-use crate::page_support::mesh::Mesh;
-use crate::page_support::{LIMIT, ask, get, wait_for};
+use crate::waiting::outlet_support::prometheus::Prometheus;
+use crate::waiting::outlet_support::python::{Collector, python, windows};
+use crate::waiting::outlet_support::receiver::Receiver;
+use crate::waiting::outlet_support::{directory, free};
+use crate::waiting::page_support::mesh::Mesh;
+use crate::waiting::page_support::{LIMIT, ask, get, wait_for};
 use ferroce_mesh::Outcomes;
 use ferroce_meshd::outlet::{OutletState, OutletsConfig, PushConfig, WindowsConfig};
 use ferroce_meshd::{AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Listener, findings};
@@ -215,7 +215,11 @@ fn a_full_disk_is_ridden_out_and_the_oldest_windows_go() {
     let output = command
         .args(["sh", "-c", inside])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "outlets::a_full_disk_is_ridden_out_and_the_oldest_windows_go", "--nocapture"])
+        .args([
+            "--exact",
+            "waiting::outlets::a_full_disk_is_ridden_out_and_the_oldest_windows_go",
+            "--nocapture",
+        ])
         .env(SMALL_DISK, &disk)
         .output()
         .unwrap();

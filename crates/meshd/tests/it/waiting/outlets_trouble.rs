@@ -8,10 +8,10 @@ use std::net::TcpListener;
 use std::thread;
 use std::time::Duration;
 
-use crate::outlet_support::receiver::Receiver;
-use crate::outlet_support::{directory, free};
-use crate::page_support::mesh::Mesh;
-use crate::page_support::{ask, wait_for};
+use crate::waiting::outlet_support::receiver::Receiver;
+use crate::waiting::outlet_support::{directory, free};
+use crate::waiting::page_support::mesh::Mesh;
+use crate::waiting::page_support::{ask, wait_for};
 use ferroce_meshd::outlet::{OutletState, OutletsConfig, PushConfig};
 use ferroce_meshd::{
     AnalyzerServer, AnalyzerServerConfig, BackoffConfig, Keeping, Listener, StoreConfig, findings, tallies,

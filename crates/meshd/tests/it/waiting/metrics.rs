@@ -8,8 +8,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::page_support::mesh::Mesh;
-use crate::page_support::{LIMIT, ask, get, wait_for};
+use crate::waiting::page_support::mesh::Mesh;
+use crate::waiting::page_support::{LIMIT, ask, get, wait_for};
 use ferroce_meshd::{findings, tallies};
 use ferroce_testkit::judge;
 use serde_json::Value;

@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::page_support::simulated::Simulated;
-use crate::page_support::{LIMIT, ask, get, send, wait_for};
+use crate::waiting::page_support::simulated::Simulated;
+use crate::waiting::page_support::{LIMIT, ask, get, send, wait_for};
 use ferroce_mesh::Outcomes;
 use ferroce_meshd::board::{BoardConfig, SharedBoard};
 use ferroce_meshd::page::{PageConfig, PageListener, PageServer};

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use crate::page_support::browser::Browser;
-use crate::page_support::mesh::Mesh;
-use crate::page_support::{ask, wait_for};
+use crate::waiting::page_support::browser::Browser;
+use crate::waiting::page_support::mesh::Mesh;
+use crate::waiting::page_support::{ask, wait_for};
 use ferroce_meshd::findings;
 use ferroce_testkit::judge;
 use ferroce_verbs::time::now;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::page_support::{get, wait_for};
+use crate::waiting::page_support::{get, wait_for};
 use ferroce_meshd::page::PageListener;
 use ferroce_meshd::{
     Agent, AgentConfig, AgentRnic, AgentState, AnalyzerServer, AnalyzerServerConfig, BackoffConfig,
