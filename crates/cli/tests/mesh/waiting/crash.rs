@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use crate::mesh_support::{Part, is_loss, say};
 use ferroce_device::{now, park};
@@ -187,11 +187,11 @@ impl Mesh {
         let (late, known) = (late(&self.probes()), self.findings());
         let agent = |name: &String| usize::from(name["host".len()..].parse::<u8>().unwrap() - 1);
         let tallies = Self::ANALYZERS.iter().find_map(|at| tallies(at).ok()).map(|known| known.agents);
-        let (is_late, at) = (|of: &AgentTally| late.contains(&of.agent), SystemTime::UNIX_EPOCH.elapsed());
+        let is_late = |of: &AgentTally| late.contains(&of.agent);
         let tallies: Vec<AgentTally> = tallies.into_iter().flatten().filter(is_late).collect();
         let said: Vec<String> = late.iter().map(|name| self.agents[agent(name)].last_words()).collect();
         panic!(
-            "at {at:?}, {:?} after {after}, still waiting for windows of {late:?}; {known:?}; {tallies:?}; they say: {said:#?}",
+            "{:?} after {after}, still waiting for windows of {late:?}; {known:?}; {tallies:?}; they say: {said:#?}",
             soon()
         );
     }
