@@ -9,17 +9,33 @@ use ferroce_transport::Time;
 #[must_use]
 #[inline]
 pub fn now() -> Time {
-    static START: AtomicU64 = AtomicU64::new(0);
     let nanos = monotonic();
-    let start = match START.load(Ordering::Relaxed) {
-        0 => START
-            .compare_exchange(0, nanos, Ordering::Relaxed, Ordering::Relaxed)
-            .map_or_else(|known| known, |_| nanos),
-        known => known,
-    };
+    let start = start(nanos);
     // One past the beginning, so that no time of a running device is zero. Two threads that ask first may do
     // so in the wrong order.
     Time::from_nanos(1 + nanos.saturating_sub(start))
+}
+
+/// When this process first asked: now, if it never did.
+#[inline]
+fn start(now: u64) -> u64 {
+    static START: AtomicU64 = AtomicU64::new(0);
+    match START.load(Ordering::Relaxed) {
+        0 => START
+            .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
+            .map_or_else(|known| known, |_| now),
+        known => known,
+    }
+}
+
+/// What the clock that all processes of the machine share shows at [`Time::ZERO`], and what the clock of the wall does,
+/// in nanoseconds: by these, times of two processes, or of two machines, can be compared.
+#[must_use]
+pub fn starts() -> (u64, u64) {
+    let nanos = monotonic();
+    let zero = start(nanos).saturating_sub(1);
+    let wall = u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX);
+    (zero, wall.saturating_sub(nanos - zero))
 }
 
 /// What `Instant` reads, without the checks that turn it into a duration: every message is timed.

@@ -16,6 +16,7 @@ pub mod interfaces;
 pub mod limits;
 mod random;
 pub mod record_lock;
+pub mod shared_file;
 mod signals;
 pub mod sync;
 pub mod unix;

@@ -13,6 +13,7 @@ pub(super) const ORDER: &[&str] = &[
     "wire",
     "transport",
     "sys",
+    "record",
     "memory",
     "fabric",
     "switchboard",

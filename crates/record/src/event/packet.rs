@@ -1,0 +1,149 @@
+//! Events of packets.
+
+use bitflags::bitflags;
+use ferroce_wire::Qpn;
+
+use super::{Head, Kind};
+use crate::packing::{BODY, Body, Packer, Unpacker};
+
+/// Bytes of transport headers that an event of a packet holds.
+pub const HEADERS: usize = 40;
+
+/// Bytes of headers that the event after it holds, if there are more.
+const MORE: usize = BODY * 8;
+
+bitflags! {
+    /// What is known of a packet.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct PacketFlags: u16 {
+        /// It left; else it came.
+        const OUT = 1 << 0;
+        /// It stayed in this process: no network saw it.
+        const LOCAL = 1 << 1;
+        /// `work` says which work of the send queue it belongs to.
+        const WORK = 1 << 2;
+        /// It had been sent before.
+        const REPEAT = 1 << 3;
+        /// Fault injection took it: it did not leave.
+        const TAKEN = 1 << 4;
+        /// Fault injection sent it twice.
+        const DOUBLED = 1 << 5;
+        /// Fault injection held it back for a while.
+        const DELAYED = 1 << 6;
+        /// Fault injection changed a bit of it.
+        const DAMAGED = 1 << 7;
+        /// It was refused before a queue pair saw it.
+        const REFUSED = 1 << 8;
+        /// The network marked it: there is congestion.
+        const CONGESTION = 1 << 9;
+    }
+}
+
+/// A packet left or came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// The queue pair of this process that sent it, or that it is for.
+    pub qpn: Qpn,
+    /// What is known of it.
+    pub flags: PacketFlags,
+    /// Which work of the send queue it belongs to, if the flag says so.
+    pub work: u32,
+    /// Bytes of payload, which the record does not hold.
+    pub payload: u16,
+    /// Bytes of transport headers; those beyond [`HEADERS`] are in [`MoreHeaders`].
+    pub headers_len: u8,
+    /// How often it was sent before.
+    pub repeat: u8,
+    /// The first of them, as they were on the wire, from the base transport header on.
+    pub headers: [u8; HEADERS],
+}
+
+impl Packet {
+    /// The headers, as far as this event holds them.
+    #[must_use]
+    pub fn headers(&self) -> &[u8] {
+        &self.headers[..usize::from(self.headers_len).min(HEADERS)]
+    }
+
+    /// A packet with these headers, and what has to follow if they are longer than an event holds.
+    #[must_use]
+    #[inline]
+    pub fn with_headers(mut self, headers: &[u8]) -> (Self, Option<MoreHeaders>) {
+        self.headers_len = u8::try_from(headers.len()).unwrap_or(u8::MAX);
+        let held = headers.len().min(HEADERS);
+        self.headers[..held].copy_from_slice(&headers[..held]);
+        let more = (headers.len() > HEADERS).then(|| MoreHeaders::new(self.qpn, &headers[HEADERS..]));
+        (self, more)
+    }
+}
+
+impl Kind for Packet {
+    const KIND: u8 = 16;
+
+    fn head(&self) -> Head {
+        Head { flags: self.flags.bits(), number: self.qpn.get() }
+    }
+
+    #[inline]
+    fn body(&self) -> Body {
+        let first = Packer::default().u32(self.work).u16(self.payload).u8(self.headers_len).u8(self.repeat);
+        let mut body = first.done();
+        for (word, bytes) in body[1..].iter_mut().zip(self.headers.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        body
+    }
+
+    fn read(head: Head, body: &Body) -> Option<Self> {
+        let mut from = Unpacker::new(body);
+        let (work, payload, headers_len, repeat) = (from.u32(), from.u16(), from.u8(), from.u8());
+        let mut headers = [0; HEADERS];
+        for (bytes, word) in headers.as_chunks_mut().0.iter_mut().zip(&body[1..]) {
+            *bytes = word.to_le_bytes();
+        }
+        let flags = PacketFlags::from_bits(head.flags)?;
+        Some(Self { qpn: head.qpn()?, flags, work, payload, headers_len, repeat, headers })
+    }
+}
+
+/// The rest of the headers of the packet before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MoreHeaders {
+    /// The queue pair of the packet.
+    pub qpn: Qpn,
+    /// The bytes; those behind the end of the headers are zero.
+    pub bytes: [u8; MORE],
+}
+
+impl MoreHeaders {
+    pub(super) fn new(qpn: Qpn, rest: &[u8]) -> Self {
+        let mut bytes = [0; MORE];
+        let held = rest.len().min(MORE);
+        bytes[..held].copy_from_slice(&rest[..held]);
+        Self { qpn, bytes }
+    }
+}
+
+impl Kind for MoreHeaders {
+    const KIND: u8 = 17;
+
+    fn head(&self) -> Head {
+        Head::of(self.qpn)
+    }
+
+    fn body(&self) -> Body {
+        let mut body = Body::default();
+        for (word, bytes) in body.iter_mut().zip(self.bytes.as_chunks().0) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        body
+    }
+
+    fn read(head: Head, body: &Body) -> Option<Self> {
+        let mut bytes = [0; MORE];
+        for (bytes, word) in bytes.as_chunks_mut().0.iter_mut().zip(body) {
+            *bytes = word.to_le_bytes();
+        }
+        Some(Self { qpn: head.qpn()?, bytes })
+    }
+}
