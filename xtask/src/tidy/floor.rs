@@ -11,7 +11,7 @@ const FLOOR: &str = "verbs";
 
 /// What stands on the floor. `abi` does not: C programs have verbs of their own, and it stands beside ours.
 /// `cli` shows what is in the device, and looks for itself.
-const UPSTAIRS: &[&str] = &["endpoint", "broker", "trace", "probe", "mesh", "meshd", "ferroce"];
+const UPSTAIRS: &[&str] = &["endpoint", "broker", "probe", "mesh", "meshd", "ferroce"];
 
 /// What tests upstairs may know of the house below: a test that plays a hostile peer makes packets by hand,
 /// and verbs has no business to offer that. Types of the wire that honest programs name are re-exported by
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn nothing_upstairs_reaches_through_it() {
         for below in ["wire", "transport", "device", "cabi"] {
-            for folder in ["endpoint", "broker", "trace", "probe", "mesh", "meshd", "ferroce"] {
+            for folder in ["endpoint", "broker", "probe", "mesh", "meshd", "ferroce"] {
                 let found =
                     findings(folder, &format!("[dependencies]\nferroce-{below} = {{ workspace = true }}"));
                 assert_eq!(found.len(), 1, "{folder} {below}");

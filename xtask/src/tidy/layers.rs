@@ -8,12 +8,13 @@ use super::tree::Tree;
 pub(super) const ROOT: &str = "Cargo.toml";
 
 /// The house from the ground up. `cabi` holds the C layouts that verbs and abi share; `ferroce` is
-/// the public facade.
+/// the public facade. `trace` reads the files that a device writes, and so stands below the device.
 pub(super) const ORDER: &[&str] = &[
     "wire",
     "transport",
     "sys",
     "record",
+    "trace",
     "memory",
     "fabric",
     "switchboard",
@@ -23,7 +24,6 @@ pub(super) const ORDER: &[&str] = &[
     "verbs",
     "endpoint",
     "broker",
-    "trace",
     "probe",
     "mesh",
     "meshd",
@@ -46,7 +46,7 @@ struct Outsider {
 const OUTSIDERS: &[Outsider] = &[
     Outsider {
         packages: RUNTIMES,
-        allowed: &["endpoint", "broker", "trace", "probe", "meshd", "ferroce", "abi", "cli"],
+        allowed: &["endpoint", "broker", "probe", "meshd", "ferroce", "abi", "cli"],
         why: "the layers below endpoint run without an async runtime",
     },
     Outsider {

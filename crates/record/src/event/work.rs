@@ -48,6 +48,16 @@ impl Queue {
     }
 }
 
+impl std::fmt::Display for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Send(qpn) => write!(f, "the send queue of queue pair {qpn}"),
+            Self::Receive(qpn) => write!(f, "the receive queue of queue pair {qpn}"),
+            Self::Shared(number) => write!(f, "shared receive queue {number}"),
+        }
+    }
+}
+
 /// What flags a head has besides the queue.
 const fn flags_of(head: Head) -> u8 {
     head.flags.to_be_bytes()[0]

@@ -1,0 +1,250 @@
+//! Puts the events of each work request together.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
+
+use ferroce_record::{
+    Begun, Completed, Doorbell, Event, Matched, MoreHeaders, Operands, Packet, PacketFlags, Piece, Polled,
+    Posted, Queue, Stamped, Wait,
+};
+use ferroce_wire::Qpn;
+
+use crate::work::{Arrival, PacketAt, Work};
+
+/// Packets of one work request that are held; those beyond are counted.
+const PACKETS: usize = 4096;
+
+/// Waits of one work request that are held.
+const WAITS: usize = 64;
+
+/// What does not fit together in a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Oddity {
+    /// Work of this number was posted though the one before was not over.
+    PostedTwice(Queue, u32),
+    /// Work ended that was not posted, or had ended before.
+    EndedUnknown(Box<Completed>),
+    /// A program took a completion that was not written.
+    PolledUnknown(Polled),
+    /// A packet belongs to work that is not known.
+    PacketUnknown(Qpn, u32),
+    /// Something else is told of work that is not known: a piece, a doorbell, a message.
+    PartUnknown(Queue, u32),
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PostedTwice(queue, work) => {
+                write!(
+                    f,
+                    "work {work} of {queue} was posted while the one before of that number was not over"
+                )
+            }
+            Self::EndedUnknown(completed) => {
+                let Completed { work, queue, .. } = **completed;
+                write!(f, "work {work} of {queue} ended, but it was not posted, or had ended before")
+            }
+            Self::PolledUnknown(Polled { qpn, id, .. }) => {
+                write!(f, "the program took a completion of {qpn} with id {id:#x} that was not written")
+            }
+            Self::PacketUnknown(qpn, work) => {
+                write!(f, "a packet of {qpn} belongs to work {work}, which is not known")
+            }
+            Self::PartUnknown(queue, work) => {
+                write!(f, "work {work} of {queue} is told of, but was not posted")
+            }
+        }
+    }
+}
+
+/// Puts events together, as they come.
+#[derive(Debug, Default)]
+pub struct Assembler {
+    /// Work that has not ended.
+    open: BTreeMap<(Queue, u32), Work>,
+    /// Work that ended and whose completion was not taken, by queue pair and side, oldest first.
+    ended: HashMap<(Qpn, bool), VecDeque<Work>>,
+    /// The work of the packet that came last.
+    last: Option<(Qpn, u32)>,
+    /// Work that is over.
+    over: VecDeque<Work>,
+    oddities: Vec<Oddity>,
+    /// Whether the beginning of the record is missing: then something that is not known is no oddity.
+    is_partial: bool,
+}
+
+impl Assembler {
+    /// For a record that has everything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// For a record whose beginning is missing, as that of a flight recorder: what is told of work that was posted
+    /// before is left out.
+    #[must_use]
+    pub fn of_the_end() -> Self {
+        Self { is_partial: true, ..Self::default() }
+    }
+
+    /// Takes the next event.
+    pub fn take(&mut self, stamped: &Stamped) {
+        let time = stamped.time;
+        match stamped.event {
+            Event::Posted(posted) => self.posted(time, posted),
+            Event::Piece(piece) => self.piece(piece),
+            Event::Operands(operands) => self.operands(operands),
+            Event::Doorbell(doorbell) => self.doorbell(time, doorbell),
+            Event::Begun(begun) => self.begun(time, begun),
+            Event::Packet(packet) => self.packet(time, packet),
+            Event::MoreHeaders(more) => self.more_headers(more),
+            Event::Wait(wait) => self.wait(time, wait),
+            Event::Matched(matched) => self.matched(time, matched),
+            Event::Completed(completed) => self.completed(time, completed),
+            Event::Polled(polled) => self.polled(time, polled),
+            _ => {}
+        }
+    }
+
+    /// The next work request that is over: it ended, and its completion was taken if it has one.
+    pub fn next_over(&mut self) -> Option<Work> {
+        self.over.pop_front()
+    }
+
+    /// What did not fit together since this was asked last.
+    pub fn oddities(&mut self) -> Vec<Oddity> {
+        std::mem::take(&mut self.oddities)
+    }
+
+    /// At the end of the record: work that is not over, oldest first.
+    #[must_use]
+    pub fn finish(self) -> Vec<Work> {
+        let ended = self.ended.into_values().flatten();
+        let mut rest: Vec<Work> = self.over.into_iter().chain(ended).chain(self.open.into_values()).collect();
+        rest.sort_by_key(|work| work.posted_at);
+        rest
+    }
+
+    fn odd(&mut self, oddity: Oddity) {
+        if !self.is_partial {
+            self.oddities.push(oddity);
+        }
+    }
+
+    fn posted(&mut self, time: u64, posted: Posted) {
+        let key = (posted.queue, posted.work);
+        if self.open.insert(key, Work::new(time, posted)).is_some() {
+            // Whatever is missing at the beginning, this is wrong.
+            self.oddities.push(Oddity::PostedTwice(key.0, key.1));
+        }
+    }
+
+    /// Does something to work that has not ended.
+    fn with(&mut self, queue: Queue, work: u32, change: impl FnOnce(&mut Work)) {
+        match self.open.get_mut(&(queue, work)) {
+            Some(known) => change(known),
+            None => self.odd(Oddity::PartUnknown(queue, work)),
+        }
+    }
+
+    fn piece(&mut self, piece: Piece) {
+        self.with(piece.queue, piece.work, |work| work.pieces.push(piece));
+    }
+
+    fn operands(&mut self, operands: Operands) {
+        self.with(Queue::Send(operands.qpn), operands.work, |work| work.operands = Some(operands));
+    }
+
+    /// A doorbell is about work that may be over by now: what is done at once is done before it.
+    fn doorbell(&mut self, time: u64, Doorbell { queue, first, count }: Doorbell) {
+        for number in 0..count {
+            if let Some(work) = self.open.get_mut(&(queue, first.wrapping_add(number))) {
+                work.doorbell_at.get_or_insert(time);
+            }
+        }
+    }
+
+    fn begun(&mut self, time: u64, begun: Begun) {
+        self.with(Queue::Send(begun.qpn), begun.work, |work| {
+            work.begun.get_or_insert((time, begun));
+        });
+    }
+
+    /// Packets may come after the end of their work: those that are sent again are late.
+    fn packet(&mut self, time: u64, packet: Packet) {
+        self.last = None;
+        if !packet.flags.contains(PacketFlags::WORK) {
+            return;
+        }
+        match self.sender(packet.qpn, packet.work) {
+            Some(work) if work.packets.len() < PACKETS => {
+                work.packets.push(PacketAt { time, packet, more: None });
+            }
+            Some(work) => work.more_packets += 1,
+            None => self.odd(Oddity::PacketUnknown(packet.qpn, packet.work)),
+        }
+        self.last = Some((packet.qpn, packet.work));
+    }
+
+    /// The work that a packet belongs to, if it is not over.
+    fn sender(&mut self, qpn: Qpn, work: u32) -> Option<&mut Work> {
+        let Self { open, ended, .. } = self;
+        open.get_mut(&(Queue::Send(qpn), work)).or_else(|| {
+            let ended = ended.get_mut(&(qpn, false))?;
+            ended.iter_mut().rev().find(|known| known.posted.work == work)
+        })
+    }
+
+    /// They are of the packet before.
+    fn more_headers(&mut self, more: MoreHeaders) {
+        if let Some((qpn, work)) = self.last.take_if(|(qpn, _)| *qpn == more.qpn)
+            && let Some(packet) = self.sender(qpn, work).and_then(|work| work.packets.last_mut())
+        {
+            packet.more = Some(more);
+        }
+    }
+
+    fn wait(&mut self, time: u64, wait: Wait) {
+        self.with(Queue::Send(wait.qpn), wait.work, |work| {
+            if work.waits.len() < WAITS {
+                work.waits.push((time, wait));
+            }
+        });
+    }
+
+    fn matched(&mut self, time: u64, matched: Matched) {
+        self.with(matched.queue, matched.work, |work| {
+            work.arrival.get_or_insert(Arrival { time, psn: matched.psn });
+        });
+    }
+
+    fn completed(&mut self, time: u64, completed: Completed) {
+        let Some(mut work) = self.open.remove(&(completed.queue, completed.work)) else {
+            return self.odd(Oddity::EndedUnknown(Box::new(completed)));
+        };
+        work.completed = Some((time, completed));
+        if work.has_completion() {
+            let is_receive = !matches!(completed.queue, Queue::Send(_));
+            self.ended.entry((completed.qpn, is_receive)).or_default().push_back(work);
+        } else {
+            self.over.push_back(work);
+        }
+    }
+
+    fn polled(&mut self, time: u64, polled: Polled) {
+        let ended = self.ended.get_mut(&(polled.qpn, polled.is_receive));
+        let work = ended.and_then(|ended| ended.pop_front_if(|oldest| oldest.posted.id == polled.id));
+        match work {
+            Some(mut work) => {
+                work.polled_at = Some(time);
+                self.over.push_back(work);
+            }
+            None => self.odd(Oddity::PolledUnknown(polled)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

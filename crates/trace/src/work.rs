@@ -1,0 +1,153 @@
+//! One work request, with all that happened to it.
+
+use ferroce_record::{Begun, Completed, CompletedFlags, MoreHeaders, Operands, Packet, Piece, Posted, Wait};
+use ferroce_transport::Status;
+
+/// A packet, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketAt {
+    /// When it left or came, in nanoseconds of the clock of the device.
+    pub time: u64,
+    /// The packet.
+    pub packet: Packet,
+    /// The rest of its headers, if they are long.
+    pub more: Option<MoreHeaders>,
+}
+
+impl PacketAt {
+    /// Its transport headers, as they were on the wire.
+    #[must_use]
+    pub fn headers(&self) -> Vec<u8> {
+        let mut bytes = self.packet.headers().to_vec();
+        bytes.extend(self.more.iter().flat_map(|more| more.bytes));
+        bytes.truncate(self.packet.headers_len.into());
+        bytes
+    }
+
+    /// Bytes from its first header to its ICRC, with the bytes that fill the payload up.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        usize::from(self.packet.headers_len) + usize::from(self.packet.payload).next_multiple_of(4) + ICRC
+    }
+
+    /// Never: a packet has headers.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+/// Bytes of the ICRC.
+const ICRC: usize = 4;
+
+/// The message that a receive met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When its first packet came.
+    pub time: u64,
+    /// The number of that packet.
+    pub psn: u32,
+}
+
+/// The state of a work request, as people speak of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum WorkState {
+    /// It is in its queue.
+    Posted,
+    /// The device is at it.
+    Processing,
+    /// It ended well.
+    Completed,
+    /// It failed.
+    Error,
+}
+
+/// The state of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CompletionState {
+    /// It waits in its queue.
+    Pending,
+    /// The program has taken it.
+    Polled,
+}
+
+/// A work request, with all that happened to it. Times are nanoseconds of the clock of the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// When it was posted.
+    pub posted_at: u64,
+    /// What was posted.
+    pub posted: Posted,
+    /// Pieces of memory beyond the first.
+    pub pieces: Vec<Piece>,
+    /// The numbers of an atomic.
+    pub operands: Option<Operands>,
+    /// When the device was told of it.
+    pub doorbell_at: Option<u64>,
+    /// When the device began with it, and which packets it has.
+    pub begun: Option<(u64, Begun)>,
+    /// Its packets, in the order of their times.
+    pub packets: Vec<PacketAt>,
+    /// Packets beyond those that are held.
+    pub more_packets: u64,
+    /// What it waited for.
+    pub waits: Vec<(u64, Wait)>,
+    /// The message that took it, if it is a receive.
+    pub arrival: Option<Arrival>,
+    /// When and how it ended.
+    pub completed: Option<(u64, Completed)>,
+    /// When the program took its completion.
+    pub polled_at: Option<u64>,
+}
+
+impl Work {
+    pub(crate) const fn new(time: u64, posted: Posted) -> Self {
+        Self {
+            posted_at: time,
+            posted,
+            pieces: Vec::new(),
+            operands: None,
+            doorbell_at: None,
+            begun: None,
+            packets: Vec::new(),
+            more_packets: 0,
+            waits: Vec::new(),
+            arrival: None,
+            completed: None,
+            polled_at: None,
+        }
+    }
+
+    /// The state that it was in at the end of the record.
+    #[must_use]
+    pub fn state(&self) -> WorkState {
+        match self.completed {
+            Some((_, completed)) if completed.status == Status::Success => WorkState::Completed,
+            Some(_) => WorkState::Error,
+            None if self.begun.is_some() || self.arrival.is_some() => WorkState::Processing,
+            None => WorkState::Posted,
+        }
+    }
+
+    /// The state of its completion; none if it has none, or none yet.
+    #[must_use]
+    pub fn completion_state(&self) -> Option<CompletionState> {
+        self.has_completion().then_some(match self.polled_at {
+            Some(_) => CompletionState::Polled,
+            None => CompletionState::Pending,
+        })
+    }
+
+    /// Whether a completion was written for it.
+    #[must_use]
+    pub fn has_completion(&self) -> bool {
+        let without = CompletedFlags::QUIET | CompletedFlags::FORGOTTEN | CompletedFlags::OVERRUN;
+        self.completed.is_some_and(|(_, completed)| !completed.flags.intersects(without))
+    }
+
+    /// From the call that posted it to its end.
+    #[must_use]
+    pub fn took(&self) -> Option<u64> {
+        self.completed.map(|(time, _)| time.saturating_sub(self.posted_at))
+    }
+}
