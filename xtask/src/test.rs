@@ -121,7 +121,7 @@ fn fuzz_check() -> Result<String> {
 }
 
 /// Tests at once that wait for most of their time.
-const WAITING: usize = 6;
+const WAITING: usize = 8;
 
 fn tests() -> Result<String> {
     let (mut passed, mut skipped) = (0, 0);

@@ -27,6 +27,7 @@ mod packing;
 mod read;
 mod recorder;
 mod ring;
+mod shadow;
 
 pub use self::event::{
     Answer, Begun, Completed, CompletedFlags, Connection, ConnectionStep, Doorbell, EVENT_LEN, Event,
@@ -38,3 +39,4 @@ pub use self::merge::Events;
 pub use self::read::{RingNote, Stamped, Trace, TraceError};
 pub use self::recorder::{RecordConfig, RecordError, Recorder};
 pub use self::ring::{EngineRing, ProgramRing};
+pub use self::shadow::{Belongs, Shadow};
