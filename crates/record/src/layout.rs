@@ -67,7 +67,8 @@ impl Rings {
 
     /// The oldest event of a ring in which so many were begun. The place of the next one may be half written already.
     pub(crate) const fn oldest(self, begun: u64) -> u64 {
-        (begun + 1).saturating_sub(self.slots as u64)
+        // A file may say anything.
+        begun.saturating_add(1).saturating_sub(self.slots as u64)
     }
 
     /// The lap of an event, which says that it was written to its end; never 0.
@@ -103,6 +104,7 @@ mod tests {
     fn the_place_of_the_next_event_has_none() {
         let rings = Rings { count: 1, slots: 64 };
         assert_eq!([0, 63, 64, 65, 1000].map(|begun| rings.oldest(begun)), [0, 0, 1, 2, 937]);
+        assert_eq!(rings.oldest(u64::MAX), u64::MAX - 64);
     }
 
     #[test]

@@ -280,9 +280,12 @@ fn bytes_that_are_changed_anywhere_are_no_reason_to_stop() {
     (0..200).for_each(|number| ring.push(u64::from(number), &begun(number)));
     drop((ring, recorder));
     let whole = fs::read(&path).unwrap();
-    for (at, value) in (0..whole.len()).step_by(13).zip([0xff, 0x00, 0x80, 0x7f].into_iter().cycle()) {
+    let single = (0..whole.len()).step_by(13).map(|at| (at, 1));
+    // Whole words too: numbers of events are such.
+    let words = (0..whole.len() - 7).step_by(8).filter(|at| at % 4096 < 256).map(|at| (at, 8));
+    for ((at, len), value) in single.chain(words).zip([0xff, 0x00, 0x80, 0x7f, 0xff].into_iter().cycle()) {
         let mut bytes = whole.clone();
-        bytes[at] = value;
+        bytes[at..at + len].fill(value);
         fs::write(&changed, &bytes).unwrap();
         if let Ok(trace) = Trace::open(&changed) {
             assert!(trace.events().count() as u64 <= trace.len());
