@@ -35,7 +35,8 @@ pub fn starts() -> (u64, u64) {
     let nanos = monotonic();
     let zero = start(nanos).saturating_sub(1);
     let wall = u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX);
-    (zero, wall.saturating_sub(nanos - zero))
+    // Another thread may have asked first, a moment later.
+    (zero, wall.saturating_sub(nanos.saturating_sub(zero)))
 }
 
 /// What `Instant` reads, without the checks that turn it into a duration: every message is timed.
