@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferroce_meshd::{AgentConfig, ControllerConfig};
 
 /// How long a window is: short, so that something happens.
-const WINDOW: Duration = Duration::from_secs(1);
+const WINDOW: Duration = Duration::from_secs(2);
 
 /// Probes of an RNIC in a second to others below its ToR, and as many again to other ToRs.
 const RATE: f64 = 50.0;

@@ -94,9 +94,12 @@ fn see(options: &[&str], culprit: &str) {
         }
     });
     let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
-    let mut rest = names.iter();
-    for step in ["begun", "page", "well", "broken", "finding", "mended", "closed"] {
-        assert!(rest.any(|name| *name == step), "{step} is missing in {events:#?}");
+    // On a busy machine a finding may close before the end, and go on under another name.
+    for steps in [&["begun", "page", "well", "broken", "finding", "mended"][..], &["finding", "closed"]] {
+        let mut rest = names.iter();
+        for step in steps {
+            assert!(rest.any(|name| name == step), "{step} is missing in {events:#?}");
+        }
     }
     assert!(events.iter().any(is_it) && on_page, "{culprit}: {events:#?}");
 }
