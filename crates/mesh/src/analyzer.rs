@@ -384,6 +384,7 @@ impl Analyzer {
 fn harm(guilt: crate::Guilt) -> f64 {
     guilt.rate + guilt.share
 }
+
 /// Whether the one is a part of the other, or the other way of it: a link of a card or a switch, a card of a host.
 fn is_near(topology: &Topology, one: Suspect, other: Suspect) -> bool {
     match (one, other) {

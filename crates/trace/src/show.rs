@@ -127,9 +127,9 @@ impl Block<'_> {
         let flags = at.packet.flags;
         let way = if flags.contains(PacketFlags::OUT) { "out" } else { "in " };
         let bytes = at.headers();
-        let what = match Packet::parse_kept(&bytes, at.len()) {
+        let what = match Packet::parse_kept(&bytes, at.wire_len()) {
             Ok(packet) => packet.to_string(),
-            Err(error) => format!("{} bytes that are no packet: {error}", at.len()),
+            Err(error) => format!("{} bytes that are no packet: {error}", at.wire_len()),
         };
         let mut line = format!("{:>12} {way} {what}", After(at.time.saturating_sub(self.0.posted_at)));
         for (flag, text) in [

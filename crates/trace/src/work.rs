@@ -26,14 +26,8 @@ impl PacketAt {
 
     /// Bytes from its first header to its ICRC, with the bytes that fill the payload up.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn wire_len(&self) -> usize {
         usize::from(self.packet.headers_len) + usize::from(self.packet.payload).next_multiple_of(4) + ICRC
-    }
-
-    /// Never: a packet has headers.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        false
     }
 }
 

@@ -149,7 +149,7 @@ fn long_headers_are_put_together_again() {
         assembler.take(&Stamped { time: number, ring: 1, number, event });
     }
     let work = &assembler.finish()[0];
-    assert_eq!((work.packets[0].headers(), work.packets[0].len()), (headers, 56 + 8 + 4));
+    assert_eq!((work.packets[0].headers(), work.packets[0].wire_len()), (headers, 56 + 8 + 4));
     assert!(Packet::parse_kept(&work.packets[0].headers(), 68).is_err(), "these bytes are none");
     assert!(Block(work).to_string().contains("68 bytes that are no packet: "), "{}", Block(work));
 }
