@@ -30,9 +30,10 @@ mod ring;
 mod shadow;
 
 pub use self::event::{
-    Answer, Begun, Completed, CompletedFlags, Connection, ConnectionStep, Doorbell, EVENT_LEN, Event,
-    HEADERS, Matched, MoreHeaders, Operands, Packet, PacketFlags, Piece, Polled, Posted, PostedFlags, Queue,
-    QueuePair, Region, RegionKind, StateChange, Step, Timer, TimerKind, Wait, WaitReason, Way, WorkOp,
+    Begun, Completed, CompletedFlags, Connection, ConnectionStep, Doorbell, EVENT_LEN, Ends, Event, HEADERS,
+    Matched, MoreHeaders, Operands, Packet, PacketFlags, Piece, Polled, Posted, PostedFlags, Queue,
+    QueuePair, Refusal, Region, RegionKind, StateChange, Step, Timer, TimerKind, Wait, WaitReason, Way,
+    WorkOp,
 };
 pub use self::header::{Header, Mode};
 pub use self::merge::Events;

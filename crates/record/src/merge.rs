@@ -1,4 +1,7 @@
 //! The events of all rings, in the order of their times.
+//!
+//! An event may be of a time before the one that was written before it: work that was left for a busy engine was
+//! posted earlier than it was taken in. It keeps its time, and its place.
 
 use std::io;
 
@@ -8,7 +11,7 @@ use crate::read::{Part, Stamped, Trace};
 /// Bytes that are read at once, of each ring.
 const BUFFER: usize = 1024 * EVENT_LEN;
 
-/// All events of a record, in the order of their times; those of one ring in the order in which they were written.
+/// All events of a record: those of one ring in the order in which they were written, rings in the order of their times.
 #[derive(Debug)]
 pub struct Events<'a> {
     trace: &'a Trace,
@@ -98,7 +101,7 @@ impl<'a> Events<'a> {
             let event = bytes.and_then(|bytes| self.trace.event(part, number, bytes));
             if let Some((time, event)) = event {
                 cursor.latest = cursor.latest.max(time);
-                cursor.next = Some(Stamped { time: cursor.latest, ring: cursor.ring, number, event });
+                cursor.next = Some(Stamped { time, ring: cursor.ring, number, event });
                 return;
             }
             self.skipped += 1;
@@ -111,8 +114,10 @@ impl Iterator for Events<'_> {
 
     fn next(&mut self) -> Option<Stamped> {
         let rings = self.rings.iter().enumerate();
-        let soonest = rings.filter_map(|(ring, cursor)| Some((cursor.next?.time, ring))).min();
-        let (_, ring) = soonest?;
+        // What the program did comes after what engines did at the same time: it takes completions that are there.
+        let next =
+            |(ring, cursor): (usize, &Cursor<'_>)| cursor.next.map(|_| (cursor.latest, ring == 0, ring));
+        let (_, _, ring) = rings.filter_map(next).min()?;
         let found = self.rings[ring].next;
         self.advance(ring);
         found

@@ -14,7 +14,12 @@ pub struct Shadow {
     works: VecDeque<Entry>,
     /// One past the last packet that was ever sent.
     high: Option<Psn>,
+    /// Packets of all work.
+    packets: u64,
 }
+
+/// The bits of a packet sequence number.
+const PSN_MASK: u32 = 0xff_ffff;
 
 /// One send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +28,8 @@ struct Entry {
     id: u64,
     /// The number of its first packet.
     psn: Psn,
+    /// Packets of all work before it.
+    start: u64,
     /// Packets that it has, or that its answer has.
     packets: u32,
 }
@@ -42,12 +49,13 @@ impl Shadow {
     /// For a queue of so many sends.
     #[must_use]
     pub fn with_capacity(depth: usize) -> Self {
-        Self { works: VecDeque::with_capacity(depth), high: None }
+        Self { works: VecDeque::with_capacity(depth), high: None, packets: 0 }
     }
 
     /// A send was posted, with the number of its first packet, and how many it has.
     pub fn post(&mut self, work: u32, id: u64, psn: Psn, packets: u32) {
-        self.works.push_back(Entry { work, id, psn, packets });
+        self.works.push_back(Entry { work, id, psn, start: self.packets, packets });
+        self.packets += u64::from(packets);
     }
 
     /// The work that the packet with this number belongs to; none if that is over, or has no packets.
@@ -67,13 +75,16 @@ impl Shadow {
     }
 
     fn entry(&self, psn: Psn) -> Option<Entry> {
-        // Numbers of packets ascend from the oldest to the newest.
-        let after = self.works.partition_point(|entry| entry.psn.distance_from(psn) <= 0);
+        // Numbers of packets go round, and a queue may hold more work than there are numbers: but what is under way is
+        // near its beginning.
+        let oldest = self.works.front()?;
+        let ahead = psn.get().wrapping_sub(oldest.psn.get()) & PSN_MASK;
+        let place = oldest.start + u64::from(ahead);
+        let after = self.works.partition_point(|entry| entry.start <= place);
         // Local work has no packets, and the number of what comes after it.
         let mut before = self.works.range(..after).rev();
         let entry = *before.find(|entry| entry.packets > 0)?;
-        let place = u32::try_from(psn.distance_from(entry.psn)).ok()?;
-        (place < entry.packets).then_some(entry)
+        (place - entry.start < u64::from(entry.packets)).then_some(entry)
     }
 
     /// This work is over, and with it all that was posted before: those ended well, without a completion.

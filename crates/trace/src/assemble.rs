@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 
 use ferroce_record::{
-    Begun, Completed, Doorbell, Event, Matched, MoreHeaders, Operands, Packet, PacketFlags, Piece, Polled,
-    Posted, Queue, Stamped, Wait,
+    Begun, Completed, Doorbell, Event, Matched, Operands, Packet, PacketFlags, Piece, Polled, Posted, Queue,
+    Stamped, Wait,
 };
 use ferroce_wire::Qpn;
 
@@ -99,7 +99,8 @@ impl Assembler {
             Event::Doorbell(doorbell) => self.doorbell(time, doorbell),
             Event::Begun(begun) => self.begun(time, begun),
             Event::Packet(packet) => self.packet(time, packet),
-            Event::MoreHeaders(more) => self.more_headers(more),
+            Event::MoreHeaders(more) => self.of_last_packet(more.qpn, |packet| packet.more = Some(more)),
+            Event::Ends(ends) => self.of_last_packet(ends.qpn, |packet| packet.ends = Some(ends)),
             Event::Wait(wait) => self.wait(time, wait),
             Event::Matched(matched) => self.matched(time, matched),
             Event::Completed(completed) => self.completed(time, completed),
@@ -178,9 +179,12 @@ impl Assembler {
         if !packet.flags.contains(PacketFlags::WORK) {
             return;
         }
+        if packet.flags.intersects(PacketFlags::FATE) {
+            return self.remark(packet);
+        }
         match self.sender(packet.qpn, packet.work) {
             Some(work) if work.packets.len() < PACKETS => {
-                work.packets.push(PacketAt { time, packet, more: None });
+                work.packets.push(PacketAt { time, packet, more: None, ends: None });
             }
             Some(work) => work.more_packets += 1,
             None => self.odd(Oddity::PacketUnknown(packet.qpn, packet.work)),
@@ -197,12 +201,25 @@ impl Assembler {
         })
     }
 
-    /// They are of the packet before.
-    fn more_headers(&mut self, more: MoreHeaders) {
-        if let Some((qpn, work)) = self.last.take_if(|(qpn, _)| *qpn == more.qpn)
+    /// Does something to the packet before, which more is told of.
+    fn of_last_packet(&mut self, of: Qpn, change: impl FnOnce(&mut PacketAt)) {
+        if let Some((qpn, work)) = self.last.filter(|(qpn, _)| *qpn == of)
             && let Some(packet) = self.sender(qpn, work).and_then(|work| work.packets.last_mut())
         {
-            packet.more = Some(more);
+            change(packet);
+        }
+    }
+
+    /// What fault injection did to a packet: the last of these headers.
+    fn remark(&mut self, remark: Packet) {
+        self.last = None;
+        if let Some(work) = self.sender(remark.qpn, remark.work) {
+            let is_it = |at: &&mut PacketAt| {
+                at.packet.flags.contains(PacketFlags::OUT) && at.packet.headers() == remark.headers()
+            };
+            if let Some(packet) = work.packets.iter_mut().rev().find(is_it) {
+                packet.packet.flags |= remark.flags & PacketFlags::FATE;
+            }
         }
     }
 

@@ -156,7 +156,7 @@ impl Block<'_> {
             let why = if completed.flags.contains(CompletedFlags::QUIET) {
                 "it ended well and was not signaled"
             } else if completed.flags.contains(CompletedFlags::FORGOTTEN) {
-                "the queue pair was reset"
+                "the queue pair was reset or destroyed"
             } else {
                 "the completion queue was full, and it is lost"
             };
@@ -188,8 +188,7 @@ impl Block<'_> {
         let work = self.0;
         let after = |time: u64| After(time.saturating_sub(work.posted_at));
         write!(f, "  states: POSTED")?;
-        let begun = work.begun.map(|(time, _)| time).or(work.arrival.map(|arrival| arrival.time));
-        if let Some(time) = begun {
+        if let Some(time) = work.begun_at() {
             write!(f, ", PROCESSING {}", after(time))?;
         }
         if let Some((time, _)) = work.completed {

@@ -1,6 +1,8 @@
 //! One work request, with all that happened to it.
 
-use ferroce_record::{Begun, Completed, CompletedFlags, MoreHeaders, Operands, Packet, Piece, Posted, Wait};
+use ferroce_record::{
+    Begun, Completed, CompletedFlags, Ends, MoreHeaders, Operands, Packet, PacketFlags, Piece, Posted, Wait,
+};
 use ferroce_transport::Status;
 
 /// A packet, and when.
@@ -12,6 +14,8 @@ pub struct PacketAt {
     pub packet: Packet,
     /// The rest of its headers, if they are long.
     pub more: Option<MoreHeaders>,
+    /// Its addresses, if it is a datagram.
+    pub ends: Option<Ends>,
 }
 
 impl PacketAt {
@@ -78,7 +82,8 @@ pub struct Work {
     pub operands: Option<Operands>,
     /// When the device was told of it.
     pub doorbell_at: Option<u64>,
-    /// When the device began with it, and which packets it has.
+    /// When the device began with it, and which packets it has. It is told of work that has several packets, or none;
+    /// else [`begun_at`](Self::begun_at) says when.
     pub begun: Option<(u64, Begun)>,
     /// Its packets, in the order of their times.
     pub packets: Vec<PacketAt>,
@@ -112,13 +117,22 @@ impl Work {
         }
     }
 
+    /// When the device began with it.
+    #[must_use]
+    pub fn begun_at(&self) -> Option<u64> {
+        let is_out = |at: &&PacketAt| at.packet.flags.contains(PacketFlags::OUT);
+        let first = || self.packets.iter().find(is_out).map(|at| at.time);
+        let told = self.begun.map(|(time, _)| time);
+        told.or_else(first).or_else(|| self.arrival.map(|arrival| arrival.time))
+    }
+
     /// The state that it was in at the end of the record.
     #[must_use]
     pub fn state(&self) -> WorkState {
         match self.completed {
             Some((_, completed)) if completed.status == Status::Success => WorkState::Completed,
             Some(_) => WorkState::Error,
-            None if self.begun.is_some() || self.arrival.is_some() => WorkState::Processing,
+            None if self.begun_at().is_some() => WorkState::Processing,
             None => WorkState::Posted,
         }
     }

@@ -16,9 +16,11 @@ mod work;
 
 use ferroce_wire::Qpn;
 
-pub use self::object::{Connection, ConnectionStep, QueuePair, Region, RegionKind, StateChange, Step, Way};
-pub use self::packet::{HEADERS, MoreHeaders, Packet, PacketFlags};
-pub use self::timing::{Answer, Timer, TimerKind, Wait, WaitReason};
+pub use self::object::{
+    Connection, ConnectionStep, Ends, QueuePair, Region, RegionKind, StateChange, Step, Way,
+};
+pub use self::packet::{HEADERS, MoreHeaders, Packet, PacketFlags, Refusal};
+pub use self::timing::{Timer, TimerKind, Wait, WaitReason};
 pub use self::work::{
     Begun, Completed, CompletedFlags, Doorbell, Matched, Operands, Piece, Polled, Posted, PostedFlags, Queue,
     WorkOp,
@@ -122,8 +124,8 @@ events! {
     Packet(Packet),
     /// The rest of the headers of the packet before.
     MoreHeaders(MoreHeaders),
-    /// The peer answered, and this is what it means.
-    Answer(Answer),
+    /// The addresses of the datagram before.
+    Ends(Ends),
     /// A timer fired.
     Timer(Timer),
     /// Work waits for something.

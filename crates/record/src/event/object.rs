@@ -178,6 +178,39 @@ impl Kind for Way {
     }
 }
 
+/// The addresses of the datagram before: those of a connection are in [`Way`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// The queue pair of the datagram.
+    pub qpn: Qpn,
+    /// Our address.
+    pub local: IpAddr,
+    /// The address of the peer.
+    pub remote: IpAddr,
+    /// The UDP port that it left from.
+    pub port: u16,
+}
+
+impl Kind for Ends {
+    const KIND: u8 = 18;
+
+    fn head(&self) -> Head {
+        Head::of(self.qpn)
+    }
+
+    fn body(&self) -> Body {
+        let ([a, b], [c, d]) = (address_words(self.local), address_words(self.remote));
+        Packer::default().u16(self.port).u64(a).u64(b).u64(c).u64(d).done()
+    }
+
+    fn read(head: Head, body: &Body) -> Option<Self> {
+        let mut from = Unpacker::new(body);
+        let port = from.u16();
+        let (local, remote) = (address(&mut from), address(&mut from));
+        Some(Self { qpn: head.qpn()?, local, remote, port })
+    }
+}
+
 numbered! {
     /// What memory is.
     RegionKind {

@@ -3,6 +3,7 @@
 use bitflags::bitflags;
 use ferroce_wire::Qpn;
 
+use super::work::numbered;
 use super::{Head, Kind};
 use crate::packing::{BODY, Body, Packer, Unpacker};
 
@@ -39,14 +40,33 @@ bitflags! {
     }
 }
 
+numbered! {
+    /// Why a packet was refused before a queue pair saw it.
+    Refusal {
+        /// It is no packet.
+        Malformed = 1 "it is no RoCE packet",
+        /// Its checksum is wrong.
+        Icrc = 2 "its ICRC is wrong",
+        /// No queue pair has this number.
+        UnknownQp = 3 "no queue pair has this number",
+        /// The queue pair is connected to another peer.
+        WrongPeer = 4 "the queue pair is connected to another peer",
+        /// The peer of the queue pair is in this process, and sends nothing over the network.
+        WrongPath = 5 "the peer is in this process, and sends nothing over the network",
+    }
+}
+
 /// A packet left or came.
+///
+/// With one of the flags of fault injection it is a remark on the last packet of this queue pair with these headers, and
+/// no packet of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The queue pair of this process that sent it, or that it is for.
     pub qpn: Qpn,
     /// What is known of it.
     pub flags: PacketFlags,
-    /// Which work of the send queue it belongs to, if the flag says so.
+    /// Which work of the send queue it belongs to, or why it was refused, if a flag says so.
     pub work: u32,
     /// Bytes of payload, which the record does not hold.
     pub payload: u16,
@@ -58,7 +78,19 @@ pub struct Packet {
     pub headers: [u8; HEADERS],
 }
 
+impl PacketFlags {
+    /// What fault injection did to a packet that had left.
+    pub const FATE: Self = Self::TAKEN.union(Self::DOUBLED).union(Self::DELAYED).union(Self::DAMAGED);
+}
+
 impl Packet {
+    /// Why it was refused before a queue pair saw it, if so.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        let code = u8::try_from(self.work).ok()?;
+        Refusal::from_code(code).filter(|_| self.flags.contains(PacketFlags::REFUSED))
+    }
+
     /// The headers, as far as this event holds them.
     #[must_use]
     pub fn headers(&self) -> &[u8] {

@@ -95,17 +95,17 @@ fn packets() -> impl Strategy<Value = Event> {
         },
     );
     let more = (qpns(), any::<[u8; 32]>()).prop_map(|(qpn, bytes)| MoreHeaders::new(qpn, &bytes).into());
-    prop_oneof![packet, more]
+    let ends = (qpns(), addresses(), addresses(), any::<u16>())
+        .prop_map(|(qpn, local, remote, port)| Ends { qpn, local, remote, port }.into());
+    prop_oneof![packet, more, ends]
 }
 
 fn timing() -> impl Strategy<Value = Event> {
-    let answer = (qpns(), any::<(u32, u8, u32, u32)>())
-        .prop_map(|(qpn, (psn, syndrome, msn, next))| Answer { qpn, psn, syndrome, msn, next }.into());
     let timer = (qpns(), select(TimerKind::ALL), any::<(u32, u32, u8, u8)>())
         .prop_map(|(qpn, kind, (psn, work, tries, most))| Timer { qpn, kind, psn, work, tries, most }.into());
     let wait = (qpns(), select(WaitReason::ALL), any::<(u32, u64)>())
         .prop_map(|(qpn, reason, (work, until))| Wait { qpn, reason, work, until }.into());
-    prop_oneof![answer, timer, wait]
+    prop_oneof![timer, wait]
 }
 
 fn objects() -> impl Strategy<Value = Event> {

@@ -1,43 +1,10 @@
-//! Events of answers, timers and waits.
+//! Events of timers and waits.
 
 use ferroce_wire::Qpn;
 
 use super::work::numbered;
 use super::{Head, Kind};
 use crate::packing::{Body, Packer, Unpacker};
-
-/// The peer answered, and this is what it means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Answer {
-    /// The queue pair.
-    pub qpn: Qpn,
-    /// The number of the packet that it answers.
-    pub psn: u32,
-    /// The syndrome of its AETH, which says whether it is an ACK, and if not, why.
-    pub syndrome: u8,
-    /// Messages that the peer has completed.
-    pub msn: u32,
-    /// The oldest work that is not done after it.
-    pub next: u32,
-}
-
-impl Kind for Answer {
-    const KIND: u8 = 18;
-
-    fn head(&self) -> Head {
-        Head::of(self.qpn)
-    }
-
-    fn body(&self) -> Body {
-        Packer::default().u32(self.psn).u32(self.msn).u32(self.next).u8(self.syndrome).done()
-    }
-
-    fn read(head: Head, body: &Body) -> Option<Self> {
-        let mut from = Unpacker::new(body);
-        let (psn, msn, next) = (from.u32(), from.u32(), from.u32());
-        Some(Self { qpn: head.qpn()?, psn, msn, next, syndrome: from.u8() })
-    }
-}
 
 numbered! {
     /// What a timer was for.
@@ -108,6 +75,10 @@ numbered! {
         Fence = 6 "earlier READs and atomics, by its fence",
         /// The send queue is being drained.
         Drain = 7 "the program, which drains the send queue",
+        /// The peer has everything, and has not answered yet.
+        Answer = 8 "an answer of the peer",
+        /// The queue pair may not send in its state.
+        State = 9 "a state in which the queue pair sends",
     }
 }
 

@@ -62,6 +62,7 @@ fn refused_write() -> Vec<Event> {
     vec![
         posted.into(),
         Begun { qpn: QPN, work: 2, psn: 1, packets: 1 }.into(),
+        packet(PacketFlags::OUT, &write, 4096),
         packet(PacketFlags::OUT | PacketFlags::TAKEN, &write, 4096),
         Timer {
             qpn: QPN,
@@ -100,8 +101,8 @@ fn a_block_says_what_was_posted_what_went_over_the_wire_and_what_came_of_it() {
     SGE[0]: Address: 0x00007f8b40000000, Length: 4096, LKey: 0x00005678
   packets
        +2.800 us out RC RDMA WRITE Only qp=0x000022 psn=0x000001 ack-request migrated va=0x00007f8b50000000 rkey=0x87654321 len=4096 data=4096 [taken by fault injection]
-      +11.200 us out RC RDMA WRITE Only qp=0x000022 psn=0x000001 ack-request migrated va=0x00007f8b50000000 rkey=0x87654321 len=4096 data=4096 [sent again]
-      +17.500 us in  RC Acknowledge qp=0x000011 psn=0x000001 migrated NAK Remote Access Error msn=0x000000
+      +17.500 us out RC RDMA WRITE Only qp=0x000022 psn=0x000001 ack-request migrated va=0x00007f8b50000000 rkey=0x87654321 len=4096 data=4096 [sent again]
+      +25.200 us in  RC Acknowledge qp=0x000011 psn=0x000001 migrated NAK Remote Access Error msn=0x000000
   CQE
     Work Request ID: 0x0000000000000002
     Status: remote access error: the peer's memory is not open for this (10)
@@ -109,7 +110,7 @@ fn a_block_says_what_was_posted_what_went_over_the_wire_and_what_came_of_it() {
     Vendor Error: {:#06x} ({vendor})
     Byte Length: 0
     QP Number: 0x000011
-  states: POSTED, PROCESSING +700 ns, ERROR +25.200 us; PENDING +25.200 us, POLLED +34.300 us
+  states: POSTED, PROCESSING +700 ns, ERROR +34.300 us; PENDING +34.300 us, POLLED +44.800 us
 ",
         vendor.code()
     );
