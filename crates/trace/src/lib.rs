@@ -8,8 +8,10 @@
 
 mod assemble;
 mod show;
+mod timeline;
 mod work;
 
 pub use self::assemble::{Assembler, Oddity};
 pub use self::show::{Block, Nanos};
+pub use self::timeline::{Merged, Seen, Source, Timeline};
 pub use self::work::{Arrival, CompletionState, PacketAt, Work, WorkState};
