@@ -73,12 +73,9 @@ impl Timeline {
     /// All events, in the order of their times.
     #[must_use]
     pub fn events(&self) -> Merged<'_> {
-        let one = |source: &'_ Source| {
-            let mut events = source.trace.events();
-            let next = events.next();
-            (events, next)
-        };
-        Merged { timeline: self, parts: self.sources.iter().map(one).collect() }
+        let events = self.sources.iter().map(|source| source.trace.events());
+        let parts = events.map(|mut events| (events.next(), events)).map(|(next, events)| (events, next));
+        Merged { timeline: self, parts: parts.collect() }
     }
 }
 
