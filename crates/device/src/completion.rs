@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferroce_progress::{Sleepers, Spin};
+use ferroce_record::{Polled, ProgramRing};
+use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::ring::{self, Consumer, Producer};
 use ferroce_transport::{Completion, Level, Status, Time, TimeSource, VendorCode, WorkKind};
@@ -34,6 +36,8 @@ const HAS_IMM: u64 = 1 << 16;
 const HAS_INVALIDATED: u64 = 1 << 17;
 const HAS_SOURCE: u64 = 1 << 18;
 const SOLICITED: u64 = 1 << 19;
+/// A record tells of it, and is to be told when it is taken off.
+const TOLD: u64 = 1 << 22;
 /// Where the source of the time stands, in two bits.
 const TIME_SOURCE: u32 = 20;
 const TIME_SOURCES: [TimeSource; 4] =
@@ -43,8 +47,11 @@ const VENDOR_CODE: u32 = 24;
 /// Where the source port stands.
 const SOURCE_PORT: u32 = 32;
 
-fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
+fn encode(completion: &Completion, time: Time, is_told: bool) -> [u64; WORDS] {
     let mut head = u64::from(completion.status.code()) | u64::from(completion.kind.code()) << 8;
+    if is_told {
+        head |= TOLD;
+    }
     let mut extra = 0;
     if let Some(imm) = completion.imm {
         head |= HAS_IMM;
@@ -126,6 +133,8 @@ struct Taking {
     /// Completions that were taken out of the rings and not yet taken off: they come before all others.
     kept: VecDeque<[u64; WORDS]>,
     owners: Owners,
+    /// Where it is written down what the program takes off, if it is.
+    record: Option<ProgramRing>,
     /// The most completions that were there when some were taken off. Between two such moments it only fills.
     most: usize,
 }
@@ -162,7 +171,7 @@ fn tell(owners: &Owners, heard: &Heard) {
 fn take_from(
     mut next: impl FnMut() -> Option<[u64; WORDS]>,
     into: &mut [Completion],
-    owners: &Owners,
+    (owners, record): (&Owners, Option<(&ProgramRing, CqId)>),
     heard: &mut Heard,
 ) -> usize {
     let mut taken = 0;
@@ -171,6 +180,11 @@ fn take_from(
         *place = decode(&words);
         taken += 1;
         let completion = &*place;
+        if words[1] & TOLD != 0
+            && let Some((ring, cq)) = record
+        {
+            note_polled(ring, cq, completion);
+        }
         if completion.qpn != heard.of {
             tell(owners, heard);
             *heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
@@ -181,6 +195,14 @@ fn take_from(
         }
     }
     taken
+}
+
+/// Writes down that the program takes a completion off.
+#[cold]
+fn note_polled(ring: &ProgramRing, cq: CqId, completion: &Completion) {
+    let is_receive = matches!(completion.kind, WorkKind::Receive | WorkKind::ReceiveWithImm);
+    let polled = Polled { qpn: completion.qpn, cq: cq.0, id: completion.id, is_receive };
+    ring.push(clock::now().nanos(), &polled.into());
 }
 
 /// Queue pair numbers are dealt at random: they need no hashing, only spreading.
@@ -248,6 +270,7 @@ impl CqShared {
                 first: 0,
                 kept: VecDeque::new(),
                 owners: HashMap::default(),
+                record: None,
                 most: 0,
             }),
             filled: AtomicBool::new(false),
@@ -344,16 +367,17 @@ impl CqShared {
         taking.most = taking.most.max(taking.len());
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
         let (kept, owners) = (&mut taking.kept, &taking.owners);
+        let around = (owners, taking.record.as_ref().map(|record| (record, self.id)));
         let mut taken = 0;
         if !kept.is_empty() {
-            taken = take_from(|| kept.pop_front(), into, owners, &mut heard);
+            taken = take_from(|| kept.pop_front(), into, around, &mut heard);
         }
         if let [(_, ring)] = &mut taking.rings[..] {
-            taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
+            taken += take_from(|| ring.pop(), &mut into[taken..], around, &mut heard);
         } else {
             let (behind, from) = taking.rings.split_at_mut(taking.first);
             for (_, ring) in from.iter_mut().chain(behind) {
-                taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
+                taken += take_from(|| ring.pop(), &mut into[taken..], around, &mut heard);
             }
             taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
@@ -362,6 +386,11 @@ impl CqShared {
             self.filled.store(true, Ordering::Release);
         }
         taken
+    }
+
+    /// Has it written down what the program takes off, or no longer.
+    pub(crate) fn record(&self, ring: Option<ProgramRing>) {
+        self.taking.lock().unwrap_or_else(PoisonError::into_inner).record = ring;
     }
 
     pub(crate) fn enroll(&self, qpn: Qpn, shared: &Arc<QpShared>) {
@@ -495,12 +524,17 @@ impl CqSide {
         &self.shared
     }
 
-    /// Adds a completion. False if there is no room: it is lost.
-    pub(crate) fn push(&mut self, completion: &Completion, time: Time) -> bool {
+    /// Whether there is room for one more completion. There is no less until one is added.
+    pub(crate) fn has_room(&self) -> bool {
+        self.producer.has_room()
+    }
+
+    /// Adds a completion, of which a record tells or not. False if there is no room: it is lost.
+    pub(crate) fn push(&mut self, completion: &Completion, time: Time, is_told: bool) -> bool {
         self.touched = true;
         self.added += 1;
         self.solicited |= completion.solicited || completion.status != Status::Success;
-        let fits = self.producer.push(encode(completion, time)).is_ok();
+        let fits = self.producer.push(encode(completion, time, is_told)).is_ok();
         self.shared.filled.store(true, Ordering::Release);
         if !fits {
             self.shared.overrun.store(true, Ordering::Relaxed);
@@ -646,11 +680,11 @@ mod tests {
         all.extend(VendorCode::ALL.iter().map(|code| Completion { vendor_code: Some(*code), ..plain }));
         for completion in all {
             let time = Time::from_nanos(123_456_789_012);
-            assert_eq!(decode(&encode(&completion, time)), Completion { time, ..completion });
+            assert_eq!(decode(&encode(&completion, time, false)), Completion { time, ..completion });
             // A better time than that of the turn stays.
             for time_source in [TimeSource::Kernel, TimeSource::AfterCall, TimeSource::Unsure] {
                 let stamped = Completion { time: Time::from_nanos(77), time_source, ..completion };
-                assert_eq!(decode(&encode(&stamped, time)), stamped);
+                assert_eq!(decode(&encode(&stamped, time, true)), stamped);
             }
         }
     }

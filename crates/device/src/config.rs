@@ -9,6 +9,7 @@ use ferroce_wire::{PKey, PKeyTable};
 
 use crate::error::SettingError;
 use crate::limits::Limits;
+use crate::trace::TraceSetting;
 
 /// How a device is opened. [`Config::from_env`] reads the variables that [`Config`]'s fields name.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,8 @@ pub struct Config {
     pub faults: Option<FaultPlan>,
     /// A file for all packets (`FERROCE_PCAP`).
     pub capture: Option<PathBuf>,
+    /// What happens to each work request is written down (`FERROCE_TRACE`).
+    pub trace: Option<TraceSetting>,
     /// Bytes of the socket's receive buffer to ask for (`FERROCE_RCVBUF`).
     pub receive_buffer: usize,
     /// Whether the kernel may cut runs of packets apart (`FERROCE_GSO`).
@@ -48,6 +51,7 @@ impl Config {
             path: PathPolicy::Prefer,
             faults: None,
             capture: None,
+            trace: None,
             receive_buffer: 4 << 20,
             segmentation: true,
             coalescing: true,
@@ -79,6 +83,7 @@ impl Config {
             config.faults = Some(FaultPlan::parse(&text)?);
         }
         config.capture = variable("FERROCE_PCAP").map(PathBuf::from);
+        config.trace = TraceSetting::from_env()?;
         if let Some(given) = variable("FERROCE_RCVBUF") {
             let name = "FERROCE_RCVBUF";
             config.receive_buffer = given.parse().map_err(|_| SettingError::Number { name, given })?;

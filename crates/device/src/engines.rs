@@ -1,6 +1,7 @@
 //! The engines of a device: how a thread enters one, or all of them, and what it does after leaving.
 
 use std::collections::HashSet;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -110,6 +111,8 @@ pub(crate) struct Engines {
     pub(crate) cq_ids: Mutex<Slab<()>>,
     /// The processes that the port is shared with.
     pub(crate) member: Arc<Membership>,
+    /// What happens is written down.
+    pub(crate) records: AtomicBool,
 }
 
 /// A thread is inside of all engines of a device.
@@ -132,11 +135,19 @@ impl Engines {
             by_slot[usize::from(station.slot)] = place;
         }
         let (on_wire, groups, cq_ids) = (Mutex::default(), Groups::default(), Mutex::default());
-        Self { stations: stations.into(), by_slot, events, on_wire, groups, cq_ids, member }
+        let records = AtomicBool::new(false);
+        Self { stations: stations.into(), by_slot, events, on_wire, groups, cq_ids, member, records }
     }
 
     pub(crate) fn len(&self) -> usize {
         self.stations.len()
+    }
+
+    /// The time, if a record asks when work was posted that is left for a busy engine.
+    #[inline]
+    pub(crate) fn time_of_posting(&self) -> Option<NonZeroU64> {
+        let records = self.records.load(Ordering::Relaxed);
+        if records { NonZeroU64::new(clock::now().nanos()) } else { None }
     }
 
     pub(crate) fn station(&self, index: usize) -> &Station {

@@ -8,6 +8,7 @@ use ferroce_fabric::faults::FaultPlanError;
 use ferroce_fabric::udp;
 use ferroce_fabric::{PortRefusal, UnknownPolicy};
 use ferroce_memory::MemoryError;
+use ferroce_record::RecordError;
 use ferroce_switchboard::SwitchError;
 use ferroce_transport::ModifyError;
 use ferroce_wire::PKeyTableError;
@@ -49,6 +50,9 @@ pub enum NicOpenError {
     /// The capture file cannot be written.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// What happens cannot be written down.
+    #[error("what happens cannot be recorded")]
+    Trace(#[from] RecordError),
     /// A variable of the environment does not mean anything.
     #[error(transparent)]
     Setting(#[from] SettingError),
@@ -110,6 +114,14 @@ pub enum SettingError {
     /// `FERROCE_PKEYS`, or what a program asked for.
     #[error("these P_Keys make no table")]
     PKeys(#[from] PKeyTableError),
+    /// A variable that counts something.
+    #[error("{name}: {given:?} is no number from 1 on")]
+    Count {
+        /// The variable.
+        name: &'static str,
+        /// What it is.
+        given: String,
+    },
     /// A variable that is on or off.
     #[error("{name}: {given:?} is neither 1 (on) nor 0 (off)")]
     Switch {

@@ -31,8 +31,10 @@ mod nic;
 mod ports;
 mod posting;
 mod qp;
+mod record;
 mod sleeper;
 mod srq;
+mod trace;
 mod visit;
 mod waiters;
 mod waiting;
@@ -50,6 +52,7 @@ pub use limits::Limits;
 pub use nic::Nic;
 pub use qp::{Qp, QpSpec, QpState};
 pub use srq::SharedQueue;
+pub use trace::TraceSetting;
 
 pub use ferroce_fabric as fabric;
 pub use ferroce_fabric::{

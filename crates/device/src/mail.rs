@@ -1,6 +1,7 @@
 //! Work that was posted while another thread had the engine: it waits here until that thread,
 //! or the next one, takes it in.
 
+use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -65,6 +66,8 @@ impl Question {
 /// A send request.
 #[derive(Debug)]
 pub(crate) struct SendParcel {
+    /// When it was posted, if a record asks.
+    at: Option<NonZeroU64>,
     id: u64,
     op: SendOp,
     flags: SendFlags,
@@ -123,13 +126,18 @@ impl Pieces {
 }
 
 impl SendParcel {
-    pub(crate) fn new(request: &SendRequest<'_>) -> Self {
+    pub(crate) fn new(request: &SendRequest<'_>, at: Option<NonZeroU64>) -> Self {
         let SendRequest { id, op, data, flags, dest } = *request;
         let data = match data {
             Data::Gather(sges) => Contents::Pieces(Pieces::new(sges)),
             Data::Inline(bytes) => Contents::inline(bytes),
         };
-        Self { id, op, flags, dest, data }
+        Self { at, id, op, flags, dest, data }
+    }
+
+    /// When it was posted, if a record asks.
+    pub(crate) const fn posted_at(&self) -> Option<NonZeroU64> {
+        self.at
     }
 
     pub(crate) fn request(&self) -> SendRequest<'_> {
@@ -145,13 +153,20 @@ impl SendParcel {
 /// A receive request.
 #[derive(Debug)]
 pub(crate) struct ReceiveParcel {
+    /// When it was posted, if a record asks.
+    at: Option<NonZeroU64>,
     id: u64,
     pieces: Pieces,
 }
 
 impl ReceiveParcel {
-    pub(crate) fn new(request: &ReceiveRequest<'_>) -> Self {
-        Self { id: request.id, pieces: Pieces::new(request.sges) }
+    pub(crate) fn new(request: &ReceiveRequest<'_>, at: Option<NonZeroU64>) -> Self {
+        Self { at, id: request.id, pieces: Pieces::new(request.sges) }
+    }
+
+    /// When it was posted, if a record asks.
+    pub(crate) const fn posted_at(&self) -> Option<NonZeroU64> {
+        self.at
     }
 
     pub(crate) fn request(&self) -> ReceiveRequest<'_> {

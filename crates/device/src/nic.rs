@@ -1,6 +1,7 @@
 //! A device that is open: what all its objects hold on to.
 
 mod groups;
+mod memory;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,16 +11,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
-use ferroce_memory::{Allocation, MemoryError, MemoryTable, RegionKeys, RegionSpec, WindowKind};
+use ferroce_memory::MemoryTable;
 use ferroce_progress::Sleepers;
+use ferroce_record::Recorder;
 use ferroce_switchboard::{Membership, Slot};
 use ferroce_sys::Random;
 use ferroce_sys::fork::{self, PerProcess};
 use ferroce_sys::sync::Share;
 use ferroce_sys::sync::lock;
+use ferroce_transport::DomainId;
 use ferroce_transport::cm::CmCounters;
-use ferroce_transport::{Access, Bind, Denied, DomainId};
-use ferroce_wire::{Gid, Lkey, PKey, PKeyTable, PathMtu, Rkey};
+use ferroce_wire::{Gid, PKey, PKeyTable, PathMtu};
 
 use crate::cm::{ConnectionManager, Managing};
 use crate::config::Config;
@@ -34,6 +36,7 @@ use crate::exit;
 use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::ports::{Ports, open_ports};
+use crate::trace;
 
 /// An open device. Clones are the same device; it closes when the last of them and of its objects is gone.
 #[derive(Clone)]
@@ -59,6 +62,8 @@ struct Running {
     member: Arc<Membership>,
     /// Connections, once there were any.
     connections: Mutex<Option<Managing>>,
+    /// What writes down what happens, if something does.
+    recorder: Mutex<Option<Arc<Recorder>>>,
     /// The file that everything is captured in, if there is one.
     capture: Option<Capture<()>>,
     /// Which process opened it, counted in forks.
@@ -105,9 +110,16 @@ impl Nic {
                 None => open = closed.wait(open).unwrap_or_else(PoisonError::into_inner),
             }
         }
+        let recorder =
+            config.trace.as_ref().map(|trace| trace::recorder(trace, config.engines)).transpose()?;
         let running = Arc::new(Running::start(config.clone())?);
         open.push((config, Arc::downgrade(&running)));
-        Ok(Self { running })
+        let nic = Self { running };
+        if let Some(recorder) = recorder {
+            // Cannot fail: it was opened by this process.
+            let _ = nic.record(&recorder);
+        }
+        Ok(nic)
     }
 
     /// The devices of an interface that this process has open: one for all its addresses, or several with one each.
@@ -277,9 +289,21 @@ impl Nic {
         let mut connections = lock(&self.running.connections);
         if connections.is_none() {
             let capture = self.running.capture.as_ref().map(|capture| capture.around(()));
-            *connections = Some(Managing::start(self, capture)?);
+            let managing = Managing::start(self, capture)?;
+            managing.manager.record(lock(&self.running.recorder).as_deref());
+            *connections = Some(managing);
         }
         connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+
+    /// Has it written down what happens to connections, or no longer.
+    pub(crate) fn record_connections(&self, recorder: Option<&Arc<Recorder>>) {
+        // In this order, as a manager that starts just now has them.
+        let connections = lock(&self.running.connections);
+        *lock(&self.running.recorder) = recorder.cloned();
+        if let Some(managing) = &*connections {
+            managing.manager.record(recorder.map(|recorder| &**recorder));
+        }
     }
 
     /// What happened to its connections.
@@ -363,167 +387,6 @@ impl Nic {
         }
     }
 
-    /// Registers `len` bytes of an allocation from `offset` on. `iova` is the address that work
-    /// and peers use for the first of them.
-    ///
-    /// # Errors
-    /// What was asked and what is allowed.
-    pub fn register(
-        &self,
-        domain: DomainId,
-        memory: &Arc<Allocation>,
-        (offset, len): (usize, usize),
-        iova: u64,
-        access: Access,
-    ) -> Result<(Lkey, Rkey), CreateError> {
-        self.use_domain(domain)?;
-        let memory = Arc::clone(memory);
-        let spec = RegionSpec { domain, access, iova, memory, offset, len };
-        match self.change_memory(|table| table.register(spec)) {
-            Ok(keys) => Ok((keys.lkey, keys.rkey)),
-            Err(error) => {
-                self.leave_domain(domain);
-                Err(error)
-            }
-        }
-    }
-
-    /// Makes another region of this one: `change` says what is different. Its keys are new, and work that
-    /// names it by the old ones fails. If it is refused, the region stays as it is.
-    ///
-    /// # Errors
-    /// There is no such region or domain, a window is bound to the region, or what is wrong with the new one.
-    pub fn reregister(
-        &self,
-        lkey: Lkey,
-        change: impl FnOnce(&mut RegionSpec),
-    ) -> Result<(Lkey, Rkey), CreateError> {
-        self.replace(lkey, change, MemoryTable::reregister)
-    }
-
-    /// Makes another region of this one under the same keys, as C programs expect it: work that names them
-    /// reaches the new region.
-    ///
-    /// # Errors
-    /// As [`reregister`](Self::reregister).
-    pub fn reregister_in_place(
-        &self,
-        lkey: Lkey,
-        change: impl FnOnce(&mut RegionSpec),
-    ) -> Result<(Lkey, Rkey), CreateError> {
-        self.replace(lkey, change, MemoryTable::reregister_in_place)
-    }
-
-    fn replace(
-        &self,
-        lkey: Lkey,
-        change: impl FnOnce(&mut RegionSpec),
-        replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
-    ) -> Result<(Lkey, Rkey), CreateError> {
-        self.check_ours()?;
-        // All in one, so that of two threads that do this at once the second begins with what the first has
-        // made, and the domain that is left is the one that the region had.
-        let (keys, left, before) = self.engines().control_all(|all| {
-            let table = all.memory();
-            let before = table.region(lkey).ok_or(MemoryError::UnknownKey { key: lkey.0 })?;
-            let mut spec = before.clone();
-            change(&mut spec);
-            let domain = spec.domain;
-            self.use_domain(domain)?;
-            let keys = replace(table, lkey, spec);
-            let left = if keys.is_ok() { before.domain } else { domain };
-            Ok::<_, CreateError>((keys, left, before))
-        })?;
-        self.leave_domain(left);
-        // The old memory goes outside of the engine: it may be large.
-        drop(before);
-        Ok(keys.map(|keys| (keys.lkey, keys.rkey))?)
-    }
-
-    /// Deregisters a region at once: work that names it fails from now on, and nothing touches
-    /// its memory any more.
-    ///
-    /// # Errors
-    /// There is no such region, or a window is bound to it.
-    pub fn deregister(&self, domain: DomainId, lkey: Lkey) -> Result<(), CreateError> {
-        self.check_ours()?;
-        let memory = self.engines().control_all(|all| {
-            all.forget_region(lkey);
-            all.memory().deregister(lkey)
-        })?;
-        // The memory is given back outside of the engine: it may be large.
-        drop(memory);
-        self.leave_domain(domain);
-        Ok(())
-    }
-
-    /// Deregisters a region as soon as no posted work names it.
-    pub fn release(&self, domain: DomainId, lkey: Lkey) {
-        if !self.is_ours() {
-            return;
-        }
-        self.engines().control_all(|all| all.release_region(lkey));
-        self.leave_domain(domain);
-    }
-
-    /// A memory window that opens nothing yet, and is named by the key that is returned for as long as it
-    /// lives. Type 2 windows are bound by work of a queue pair.
-    ///
-    /// # Errors
-    /// There is no such domain, or there are too many windows.
-    pub fn allocate_window(&self, domain: DomainId, kind: WindowKind) -> Result<Rkey, CreateError> {
-        self.use_domain(domain)?;
-        let key = self.change_memory(|table| table.allocate_window(domain, kind));
-        key.inspect_err(|_| self.leave_domain(domain))
-    }
-
-    /// Binds a type 1 window at once, or unbinds it with a length of 0.
-    ///
-    /// # Errors
-    /// Why not; the window is as before.
-    pub fn bind_window(&self, domain: DomainId, bind: &Bind) -> Result<(), Denied> {
-        // In a child of the process that opened the device no key opens anything.
-        self.check_ours().map_err(|_| Denied::UnknownKey)?;
-        // In all engines: none of them is in the middle of an access that the window allowed until now.
-        self.engines().control_all(|all| all.memory().bind_at_once(domain, bind))?;
-        if bind.length == 0 {
-            // A region may have waited for it.
-            self.engines().release_regions();
-        }
-        Ok(())
-    }
-
-    /// The key that a memory window has now. Windows are named by the key that they were made with.
-    #[must_use]
-    pub fn window_key(&self, window: Rkey) -> Option<Rkey> {
-        self.check_ours().ok()?;
-        self.engines().control(0, |engine| engine.tables.memory.window_key(window))
-    }
-
-    /// A key for the next binding of a memory window, that nothing known of the last ones helps to guess
-    /// ([`MemoryTable::next_window_key`]). In a child of the process that opened the device it opens nothing.
-    #[must_use]
-    pub fn next_window_key(&self, window: Rkey) -> Rkey {
-        if self.check_ours().is_err() {
-            return window;
-        }
-        self.engines().control(0, |engine| engine.tables.memory.next_window_key(window))
-    }
-
-    /// Gives a memory window back; from now on no key opens it, also none of bindings that wait for their
-    /// turn.
-    ///
-    /// # Errors
-    /// There is no such window.
-    pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
-        self.check_ours()?;
-        self.change_memory(|table| table.free_window(window))?;
-        // A region may have waited for it.
-        self.engines().release_regions();
-        self.leave_domain(domain);
-        Ok(())
-    }
-
     /// Whether packets pass middleware that must see all of them.
     pub(crate) fn has_middleware(&self) -> bool {
         self.running.config.faults.is_some() || self.running.config.capture.is_some()
@@ -536,14 +399,6 @@ impl Nic {
     /// The completion queues that the program sleeps for.
     pub(crate) fn sleepers(&self) -> Arc<Sleepers> {
         Arc::clone(&self.running.sleepers)
-    }
-
-    /// Changes the memory table, while no engine uses it.
-    fn change_memory<R>(
-        &self,
-        change: impl FnOnce(&mut MemoryTable) -> Result<R, MemoryError>,
-    ) -> Result<R, CreateError> {
-        Ok(self.engines().control_all(|all| change(all.memory()))?)
     }
 }
 
@@ -567,6 +422,7 @@ fn say_farewell() {
     for device in running {
         device.engines.say_farewell();
     }
+    trace::end();
 }
 
 impl Running {
@@ -625,6 +481,7 @@ impl Running {
             slots,
             member,
             connections: Mutex::default(),
+            recorder: Mutex::default(),
             capture,
             generation: fork::generation(),
         };

@@ -1,5 +1,6 @@
 //! How work reaches a queue pair: straight into its engine, or by mail if another thread has that.
 
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferroce_sys::clock;
@@ -41,8 +42,8 @@ pub(crate) trait Work: Sized {
     /// Does what is due after the last of a list.
     fn posted(engine: &mut Engine, qpn: Qpn);
 
-    /// The same work, to be posted by another thread.
-    fn parcel(&self, qpn: Qpn) -> Parcel;
+    /// The same work, to be posted by another thread; `at` is when it was posted, if a record asks.
+    fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel;
 
     /// Leaves the engine when all is posted.
     fn leave(visit: Visit<'_>);
@@ -78,8 +79,8 @@ impl Work for SendRequest<'_> {
         engine.after_posting(index_of(qpn));
     }
 
-    fn parcel(&self, qpn: Qpn) -> Parcel {
-        Parcel::Send(qpn, SendParcel::new(self))
+    fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel {
+        Parcel::Send(qpn, SendParcel::new(self, at))
     }
 
     /// Sends are begun at once.
@@ -122,8 +123,8 @@ impl Work for ReceiveRequest<'_> {
         engine.note(index_of(qpn));
     }
 
-    fn parcel(&self, qpn: Qpn) -> Parcel {
-        Parcel::Receive(qpn, ReceiveParcel::new(self))
+    fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel {
+        Parcel::Receive(qpn, ReceiveParcel::new(self, at))
     }
 
     /// Leaves at once: receives need no turn, but threads that wait for flushed ones are told.
@@ -167,8 +168,9 @@ impl Addressee<'_> {
                 let rules = *lock(&self.shared.rules);
                 let count = check_all(requests.clone(), &rules)?;
                 if reserve_all::<W>(self.shared, W::depth(&rules.caps), count) {
+                    let at = self.engines.time_of_posting();
                     for request in requests {
-                        station.mail.push(request.parcel(self.qpn));
+                        station.mail.push(request.parcel(self.qpn, at));
                     }
                     self.engines.bell_posted(self.index);
                     return Ok(());
@@ -262,7 +264,7 @@ impl Addressee<'_> {
                 return self.post_inside(self.engines.enter(self.index), &requests[index..], index);
             }
             note_most(W::most(self.shared), before + taken);
-            station.mail.push(request.parcel(self.qpn));
+            station.mail.push(request.parcel(self.qpn, self.engines.time_of_posting()));
         }
         self.engines.bell_posted(self.index);
         result

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
 use ferroce_progress::AckDelay;
+use ferroce_record::Step;
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostListError, QpConfig, QueuePair,
@@ -20,11 +21,13 @@ use crate::engine::host::View;
 use crate::engine::path_report::PathReport;
 use crate::engine::qp_shared::QpShared;
 use crate::engine::qps::{Entry, Tally, index_of};
+use crate::engine::recording::receives_of;
 use crate::engine::windows::WindowId;
 use crate::error::{CreateError, QpError};
 use crate::limits::Limits;
 use crate::nic::Nic;
 use crate::posting::Addressee;
+use crate::record;
 use crate::srq::SharedQueue;
 
 /// What a queue pair is made of.
@@ -160,6 +163,7 @@ impl Qp {
                 entry.machine.set_number(qpn);
                 qps.insert(qpn, entry);
                 inside.qps_made += 1;
+                inside.record_made(qpn);
                 if spec.service == Service::Ud {
                     // What comes with a datagram is shown to its receiver.
                     inside.port.fabric.show_marks();
@@ -293,9 +297,20 @@ impl Qp {
             }
             let Engine { qps, tables, windows, port, .. } = engine;
             let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let forgets = to_reset && tables.record.is_some();
+            let receives = if forgets { receives_of(&entry.machine) } else { Vec::new() };
+            if let Some(record) = &mut tables.record {
+                record.tick();
+            }
             let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
             let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
             entry.machine.modify(attributes, windows.get(entry.window), &mut host)?;
+            if let (Some(record), Some(watch)) = (&mut host.tables.record, &mut host.tally.watch) {
+                if to_reset {
+                    record.forgotten(watch, receives);
+                }
+                record.state(watch, entry.machine.state(), has_state);
+            }
             if to_reset {
                 if let Some(held) = &mut host.tally.held {
                     held.reports.clear();
@@ -333,6 +348,9 @@ impl Qp {
                     entry.machine.move_to_window(before, next);
                 }
                 left = Some(before);
+                if let (Some(record), Some(way)) = (&mut tables.record, record::way(entry)) {
+                    record.push(way);
+                }
             }
             // Still inside, so that the last change is the last to be written down.
             *lock(&self.shared.rules) = entry.machine.rules();
@@ -577,10 +595,15 @@ impl Engine {
         self.remember(qpn);
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(qpn)?;
+        let receives = if tables.record.is_some() { receives_of(&entry.machine) } else { Vec::new() };
         let (send_cq, receive_cq) = (entry.send_cq, entry.receive_cq);
         let mut host = View { tables, send_cq, receive_cq, tally: &mut entry.tally };
         // Cannot fail: every state leads to RESET. It gives back what it had under way.
         let _ = entry.machine.modify(&Attributes::to(State::Reset), windows.get(entry.window), &mut host);
+        if let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) {
+            record.forgotten(watch, receives);
+            record.push(record::pair(Step::Gone, entry));
+        }
         let window = entry.window;
         tables.memory.unbind_all_of(qpn);
         let entry = qps.remove(qpn);

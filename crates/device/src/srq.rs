@@ -8,6 +8,7 @@ use ferroce_transport::{
     DomainId, Level, PostError, PostListError, ReceiveQueue, ReceiveRequest, SharedQueueId,
 };
 
+use crate::engine::host::Tables;
 use crate::engine::qp_shared::note_most;
 use crate::engine::srq_side::{PLACE_BITS, SrqSide, place_of};
 use crate::error::CreateError;
@@ -144,7 +145,10 @@ impl SharedQueue {
                         engine.post_shared(self.id, request);
                     }
                 },
-                taken.iter().map(|request| Parcel::Shared(self.id, ReceiveParcel::new(request))),
+                taken.iter().map(|request| {
+                    let at = self.nic.engines().time_of_posting();
+                    Parcel::Shared(self.id, ReceiveParcel::new(request, at))
+                }),
             );
         }
         match refused.first().map(|request| request.sges.len()) {
@@ -217,7 +221,11 @@ impl Drop for SharedQueue {
             return;
         }
         self.nic.engines().control(self.home(), |engine| {
-            engine.tables.srqs.try_remove(place_of(self.id));
+            let Tables { srqs, record, .. } = &mut engine.tables;
+            let side = srqs.try_remove(place_of(self.id));
+            if let (Some(record), Some(side)) = (record, side) {
+                record.forgotten_queue(self.id, &side.queue);
+            }
             engine.release_regions();
         });
         self.nic.engines().station(self.home()).move_out();

@@ -19,7 +19,7 @@ use ferroce_wire::Flow;
 use ferroce_wire::net::{Ip, Ipv4, Ipv6, Udp};
 use thiserror::Error;
 
-use super::{Fabric, Inbox, Outbox, PORT, PortRefusal, Received, Route, Sent, Tiding};
+use super::{Fabric, Harm, Inbox, Outbox, PORT, PortRefusal, Received, Route, Sent, Tiding};
 pub use file::CaptureCounts;
 use file::{Direction, PcapNg};
 
@@ -193,6 +193,14 @@ impl<F: Fabric> Fabric for Capture<F> {
 
     fn follow(&mut self) -> io::Result<()> {
         self.inner.follow()
+    }
+
+    fn watch_harm(&mut self, on: bool) {
+        self.inner.watch_harm(on);
+    }
+
+    fn harm(&mut self, tell: &mut dyn FnMut(Harm, &[u8], usize)) {
+        self.inner.harm(tell);
     }
 
     fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {

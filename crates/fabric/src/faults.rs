@@ -15,7 +15,7 @@ use plan::Fate;
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-use super::{Fabric, Inbox, Outbox, PortRefusal, Route, Run, Sent, Tiding, Toward};
+use super::{Fabric, Harm, Inbox, Outbox, PortRefusal, Route, Run, Sent, Tiding, Toward};
 pub use plan::{FaultPlan, FaultPlanError};
 
 /// A fabric that does harm to what is sent through it.
@@ -32,6 +32,37 @@ pub struct Faults<F> {
     /// Of the packets that are being sent.
     fates: Vec<Fate>,
     counts: FaultCounts,
+    /// What is to be told, if it is to be.
+    harm: Option<Vec<Harmed>>,
+}
+
+/// What was done to a packet, and its first bytes.
+#[derive(Clone, Copy, Debug)]
+struct Harmed {
+    harm: Harm,
+    bytes: [u8; HEADERS],
+    kept: usize,
+    len: usize,
+}
+
+/// Bytes of a packet that are kept to tell of it: no transport headers are longer.
+const HEADERS: usize = 96;
+
+/// Packets that are kept to be told of; of more it is not told.
+const MOST_HARMED: usize = 4096;
+
+impl Harmed {
+    fn new(fate: &Fate, packet: &[u8]) -> Self {
+        let harm = Harm {
+            lost: fate.lost,
+            twice: fate.twice && !fate.lost,
+            held: fate.held.is_some() && !fate.lost,
+            damaged: fate.flipped.is_some() && !fate.lost,
+        };
+        let (mut bytes, kept) = ([0; HEADERS], packet.len().min(HEADERS));
+        bytes[..kept].copy_from_slice(&packet[..kept]);
+        Self { harm, bytes, kept, len: packet.len() }
+    }
 }
 
 /// What was done to packets so far.
@@ -62,6 +93,7 @@ impl<F: Fabric> Faults<F> {
             held: std::array::from_fn(|_| Held::new()),
             fates: Vec::new(),
             counts: FaultCounts::default(),
+            harm: None,
         }
     }
 
@@ -170,10 +202,16 @@ impl<F: Fabric> Fabric for Faults<F> {
         if outbox.is_empty() {
             self.step();
         }
-        let Self { fates, dice, plan, .. } = self;
+        let Self { fates, dice, plan, harm, .. } = self;
         fates.clear();
         for run in outbox.runs() {
-            fates.extend(outbox.packets(run).map(|packet| Fate::draw(dice, plan, packet.len())));
+            for packet in outbox.packets(run) {
+                let fate = Fate::draw(dice, plan, packet.len());
+                if let Some(harm) = harm.as_mut().filter(|harm| !fate.is_none() && harm.len() < MOST_HARMED) {
+                    harm.push(Harmed::new(&fate, packet));
+                }
+                fates.push(fate);
+            }
         }
         let nothing_waits = self.way.outbox.is_empty() && self.held.iter().all(|held| held.steps == 0);
         if nothing_waits && self.fates.iter().all(|fate| fate.lost || fate.is_none()) {
@@ -207,6 +245,16 @@ impl<F: Fabric> Fabric for Faults<F> {
 
     fn follow(&mut self) -> io::Result<()> {
         self.way.inner.follow()
+    }
+
+    fn watch_harm(&mut self, on: bool) {
+        self.harm = on.then(|| Vec::with_capacity(MOST_HARMED));
+    }
+
+    fn harm(&mut self, tell: &mut dyn FnMut(Harm, &[u8], usize)) {
+        for Harmed { harm, bytes, kept, len } in self.harm.iter_mut().flat_map(|harm| harm.drain(..)) {
+            tell(harm, &bytes[..kept], len);
+        }
     }
 
     fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {

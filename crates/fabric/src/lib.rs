@@ -84,6 +84,19 @@ impl Sent {
     }
 }
 
+/// What was done to a packet on purpose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Harm {
+    /// It was thrown away.
+    pub lost: bool,
+    /// It was sent twice.
+    pub twice: bool,
+    /// It was held back while others went on.
+    pub held: bool,
+    /// A bit of it was flipped.
+    pub damaged: bool,
+}
+
 /// A network that carries RoCEv2 packets.
 pub trait Fabric: Send {
     /// Whether several packets may leave in one run, cut apart by the network stack.
@@ -140,6 +153,12 @@ pub trait Fabric: Send {
 
     /// Tells what became of packets that have left, if they are [followed](Self::follow).
     fn tidings(&mut self, _tell: &mut dyn FnMut(Tiding<'_>)) {}
+
+    /// Keeps in mind what is done to packets on purpose, until it is [told](Self::harm); or no longer.
+    fn watch_harm(&mut self, _on: bool) {}
+
+    /// Tells what was done to packets on purpose, with the first bytes of each, and how long it is.
+    fn harm(&mut self, _tell: &mut dyn FnMut(Harm, &[u8], usize)) {}
 
     /// Datagrams that arrived and could not be taken in: cut short, or for no address of ours.
     fn dropped(&self) -> u64 {
@@ -200,6 +219,14 @@ impl<F: Fabric + ?Sized> Fabric for Box<F> {
 
     fn tidings(&mut self, tell: &mut dyn FnMut(Tiding<'_>)) {
         (**self).tidings(tell);
+    }
+
+    fn watch_harm(&mut self, on: bool) {
+        (**self).watch_harm(on);
+    }
+
+    fn harm(&mut self, tell: &mut dyn FnMut(Harm, &[u8], usize)) {
+        (**self).harm(tell);
     }
 
     fn dropped(&self) -> u64 {

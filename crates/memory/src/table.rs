@@ -189,6 +189,12 @@ impl MemoryTable {
         }
     }
 
+    /// All regions, and what they were made of.
+    pub fn regions(&self) -> impl Iterator<Item = (RegionKeys, RegionSpec)> {
+        let regions = self.entries.values().filter(|entry| matches!(entry.kind, Kind::Region(_)));
+        regions.filter_map(|entry| Some((RegionKeys::of(entry.key), self.region(Lkey(entry.key))?)))
+    }
+
     /// What a region was made of; changed, it is what [`reregister`](Self::reregister) takes.
     #[must_use]
     pub fn region(&self, lkey: Lkey) -> Option<RegionSpec> {

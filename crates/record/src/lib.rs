@@ -23,6 +23,7 @@ mod event;
 mod header;
 mod layout;
 mod merge;
+mod names;
 mod packing;
 mod read;
 mod recorder;
@@ -37,7 +38,8 @@ pub use self::event::{
 };
 pub use self::header::{Header, Mode};
 pub use self::merge::Events;
+pub use self::names::numbered;
 pub use self::read::{RingNote, Stamped, Trace, TraceError};
 pub use self::recorder::{RecordConfig, RecordError, Recorder};
 pub use self::ring::{EngineRing, ProgramRing};
-pub use self::shadow::{Belongs, Shadow};
+pub use self::shadow::{Belongs, Shade, Shadow};

@@ -42,6 +42,16 @@ pub struct RecordConfig {
 }
 
 impl RecordConfig {
+    /// The usual one, of this process.
+    #[must_use]
+    pub fn of_this_process(mode: Mode) -> Self {
+        let read = |path: &str| std::fs::read(path).unwrap_or_default();
+        let words = read("/proc/self/cmdline");
+        let words: Vec<_> = words.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let host = String::from_utf8_lossy(&read("/proc/sys/kernel/hostname")).trim().to_owned();
+        Self { host, ..Self::new(mode, words.join(" ").trim()) }
+    }
+
     /// The usual one, of a program.
     #[must_use]
     pub fn new(mode: Mode, program: &str) -> Self {
@@ -58,6 +68,14 @@ pub struct RecordError {
     path: PathBuf,
     /// Why not.
     source: io::Error,
+}
+
+impl RecordError {
+    /// What kind of error the system told.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
 }
 
 /// The recorder of a process. When it is dropped, the file says that it is complete.
@@ -148,6 +166,12 @@ impl Recorder {
         self.shared.sample == 1 || work.is_multiple_of(self.shared.sample)
     }
 
+    /// Whether all work requests are recorded.
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        self.shared.sample == 1
+    }
+
     /// Events of a whole record that are in rings and in no chunk yet.
     #[must_use]
     pub fn unkept(&self) -> u64 {
@@ -165,15 +189,22 @@ impl Recorder {
     }
 }
 
-impl Drop for Recorder {
-    fn drop(&mut self) {
+impl Recorder {
+    /// Ends the record: what there is is kept, and the file says that it is complete. Later events may be missing in it.
+    pub fn end(&self) {
         self.shared.ends.store(true, Ordering::Release);
-        if let Some(keeper) = self.keeper.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
             keeper.thread().unpark();
             // A panic in there was printed by the thread itself.
             let _ = keeper.join();
         }
         self.shared.map.words()[ENDED_WORD].store(1, Ordering::Release);
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

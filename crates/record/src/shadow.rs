@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use ferroce_transport::WorkKind;
 use ferroce_wire::Psn;
 
 /// The sends of a queue pair that are not over, oldest first.
@@ -12,104 +13,132 @@ use ferroce_wire::Psn;
 #[derive(Debug, Default)]
 pub struct Shadow {
     works: VecDeque<Entry>,
-    /// One past the last packet that was ever sent.
-    high: Option<Psn>,
-    /// Packets of all work.
+    /// Packets of all work that was ever posted.
     packets: u64,
 }
 
-/// The bits of a packet sequence number.
-const PSN_MASK: u32 = 0xff_ffff;
-
-/// One send.
+/// One send, as it is posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    work: u32,
-    id: u64,
+pub struct Shade {
+    /// Which work of the send queue it is.
+    pub work: u32,
+    /// The program's name for it.
+    pub id: u64,
+    /// What it is.
+    pub kind: WorkKind,
     /// The number of its first packet.
-    psn: Psn,
+    pub psn: Psn,
+    /// Packets that it has, or that its answer has.
+    pub packets: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    shade: Shade,
     /// Packets of all work before it.
     start: u64,
-    /// Packets that it has, or that its answer has.
-    packets: u32,
+    /// The packet that left last, counted from 1; none if 0.
+    last: u32,
+    /// How often packets of it were sent again from an earlier one on.
+    round: u8,
 }
 
 /// A packet and the work that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Belongs {
-    /// Which work of the send queue it is.
-    pub work: u32,
-    /// Whether it is its first packet.
-    pub is_first: bool,
-    /// Whether it had been sent before.
-    pub is_repeat: bool,
+    /// The work.
+    pub shade: Shade,
+    /// Whether it is the first packet of it that ever leaves.
+    pub begins: bool,
+    /// How often it was sent before.
+    pub round: u8,
 }
+
+/// The bits of a packet sequence number.
+const PSN_MASK: u32 = 0xff_ffff;
 
 impl Shadow {
     /// For a queue of so many sends.
     #[must_use]
     pub fn with_capacity(depth: usize) -> Self {
-        Self { works: VecDeque::with_capacity(depth), high: None, packets: 0 }
+        Self { works: VecDeque::with_capacity(depth), packets: 0 }
     }
 
-    /// A send was posted, with the number of its first packet, and how many it has.
-    pub fn post(&mut self, work: u32, id: u64, psn: Psn, packets: u32) {
-        self.works.push_back(Entry { work, id, psn, start: self.packets, packets });
-        self.packets += u64::from(packets);
+    /// A send was posted.
+    pub fn post(&mut self, shade: Shade) {
+        self.works.push_back(Entry { shade, start: self.packets, last: 0, round: 0 });
+        self.packets += u64::from(shade.packets);
     }
 
     /// The work that the packet with this number belongs to; none if that is over, or has no packets.
     #[must_use]
-    pub fn find(&self, psn: Psn) -> Option<u32> {
-        self.entry(psn).map(|entry| entry.work)
+    pub fn find(&self, psn: Psn) -> Option<Shade> {
+        Some(self.works[self.place(psn)?].shade)
     }
 
-    /// As [`find`](Self::find), of a packet that leaves.
-    pub fn leaves(&mut self, psn: Psn) -> Option<Belongs> {
-        let is_repeat = self.high.is_some_and(|high| psn.distance_from(high) < 0);
-        if !is_repeat {
-            self.high = Some(psn + 1);
-        }
-        let entry = self.entry(psn)?;
-        Some(Belongs { work: entry.work, is_first: entry.psn == psn, is_repeat })
+    /// As [`find`](Self::find), of a packet that leaves, and that was sent before or not.
+    pub fn leaves(&mut self, psn: Psn, is_repeat: bool) -> Option<Belongs> {
+        let place = self.place(psn)?;
+        Some(leave(&mut self.works[place], psn, is_repeat))
     }
 
-    fn entry(&self, psn: Psn) -> Option<Entry> {
+    /// A packet leaves of work that sends one after the other, and has no numbers in advance.
+    pub fn leaves_in_turn(&mut self, work: u32) -> Option<Belongs> {
+        let entry = self.works.iter_mut().find(|entry| entry.shade.work == work)?;
+        let psn = entry.shade.psn + entry.last;
+        Some(leave(entry, psn, false))
+    }
+
+    fn place(&self, psn: Psn) -> Option<usize> {
         // Numbers of packets go round, and a queue may hold more work than there are numbers: but what is under way is
         // near its beginning.
         let oldest = self.works.front()?;
-        let ahead = psn.get().wrapping_sub(oldest.psn.get()) & PSN_MASK;
-        let place = oldest.start + u64::from(ahead);
-        let after = self.works.partition_point(|entry| entry.start <= place);
+        let ahead = psn.get().wrapping_sub(oldest.shade.psn.get()) & PSN_MASK;
+        let packet = oldest.start + u64::from(ahead);
+        let mut place = self.works.partition_point(|entry| entry.start <= packet).checked_sub(1)?;
         // Local work has no packets, and the number of what comes after it.
-        let mut before = self.works.range(..after).rev();
-        let entry = *before.find(|entry| entry.packets > 0)?;
-        (place - entry.start < u64::from(entry.packets)).then_some(entry)
-    }
-
-    /// This work is over, and with it all that was posted before: those ended well, without a completion.
-    pub fn end(&mut self, work: u32, mut quiet: impl FnMut(u32, u64)) {
-        while let Some(entry) = self.works.pop_front() {
-            if entry.work == work {
-                return;
-            }
-            quiet(entry.work, entry.id);
+        while self.works[place].shade.packets == 0 {
+            place = place.checked_sub(1)?;
         }
+        let entry = &self.works[place];
+        (packet - entry.start < u64::from(entry.shade.packets)).then_some(place)
     }
 
-    /// All that was posted before this one is over, and ended well, without a completion.
-    pub fn end_before(&mut self, work: u32, mut quiet: impl FnMut(u32, u64)) {
-        let is_before = |entry: &mut Entry| work.wrapping_sub(entry.work).wrapping_sub(1) < u32::MAX / 2;
+    /// This work is over, and with it all that was posted before: those ended well, without a completion. What was
+    /// known of it.
+    pub fn end(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) -> Option<(Shade, bool)> {
+        while let Some(entry) = self.works.pop_front() {
+            if entry.shade.work == work {
+                return Some((entry.shade, entry.last > 0));
+            }
+            quiet(entry.shade, entry.last > 0);
+        }
+        None
+    }
+
+    /// All that was posted before this one is over, and ended well, without a completion. Each is told with whether a
+    /// packet of it has left.
+    pub fn end_before(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) {
+        let is_before =
+            |entry: &mut Entry| work.wrapping_sub(entry.shade.work).wrapping_sub(1) < u32::MAX / 2;
         while let Some(entry) = self.works.pop_front_if(is_before) {
-            quiet(entry.work, entry.id);
+            quiet(entry.shade, entry.last > 0);
         }
     }
 
     /// The queue pair was reset: all is forgotten.
-    pub fn reset(&mut self, mut forgotten: impl FnMut(u32, u64)) {
-        self.high = None;
-        self.works.drain(..).for_each(|entry| forgotten(entry.work, entry.id));
+    pub fn reset(&mut self, mut forgotten: impl FnMut(Shade)) {
+        self.works.drain(..).for_each(|entry| forgotten(entry.shade));
     }
+}
+
+/// A packet of this work leaves.
+fn leave(entry: &mut Entry, psn: Psn, is_repeat: bool) -> Belongs {
+    let number = (psn.get().wrapping_sub(entry.shade.psn.get()) & PSN_MASK) + 1;
+    entry.round = entry.round.saturating_add(u8::from(is_repeat && number <= entry.last));
+    let begins = entry.last == 0;
+    entry.last = number;
+    Belongs { shade: entry.shade, begins, round: if is_repeat { entry.round.max(1) } else { 0 } }
 }
 
 #[cfg(test)]
@@ -119,8 +148,8 @@ mod tests {
 
     use super::*;
 
-    fn psn(number: u32) -> Psn {
-        Psn::new(number)
+    fn shade(work: u32, id: u64, psn: Psn, packets: u32) -> Shade {
+        Shade { work, id, kind: WorkKind::Write, psn, packets }
     }
 
     proptest! {
@@ -132,21 +161,23 @@ mod tests {
             lengths in vec(0_u32..6, 1..40),
         ) {
             let mut shadow = Shadow::with_capacity(lengths.len());
-            let (mut next, mut packets) = (psn(first), Vec::new());
+            let (mut next, mut packets) = (Psn::new(first), Vec::new());
             for (place, length) in (0..).zip(&lengths) {
-                let work = number.wrapping_add(place);
-                shadow.post(work, u64::from(place), next, *length);
-                packets.extend((0..*length).map(|ahead| (work, next + ahead, ahead == 0)));
+                let shade = shade(number.wrapping_add(place), u64::from(place), next, *length);
+                shadow.post(shade);
+                packets.extend((0..*length).map(|ahead| (shade, next + ahead, ahead == 0)));
                 next += *length;
             }
-            for (work, psn, is_first) in packets.iter().copied() {
-                prop_assert_eq!(shadow.find(psn), Some(work));
-                prop_assert_eq!(shadow.leaves(psn), Some(Belongs { work, is_first, is_repeat: false }));
+            for (shade, psn, begins) in packets.iter().copied() {
+                prop_assert_eq!(shadow.find(psn), Some(shade));
+                prop_assert_eq!(shadow.leaves(psn, false), Some(Belongs { shade, begins, round: 0 }));
             }
             prop_assert_eq!(shadow.find(next), None);
-            prop_assert_eq!(shadow.find(psn(first) - 1), None);
-            for (work, psn, is_first) in packets {
-                prop_assert_eq!(shadow.leaves(psn), Some(Belongs { work, is_first, is_repeat: true }));
+            prop_assert_eq!(shadow.find(Psn::new(first) - 1), None);
+            for round in [1, 2] {
+                for (shade, psn, _) in packets.iter().copied() {
+                    prop_assert_eq!(shadow.leaves(psn, true), Some(Belongs { shade, begins: false, round }));
+                }
             }
         }
 
@@ -156,20 +187,21 @@ mod tests {
             let mut shadow = Shadow::with_capacity(50);
             let work = |place: u32| number.wrapping_add(place);
             for place in 0..count {
-                shadow.post(work(place), u64::from(place), psn(place), 1);
+                shadow.post(shade(work(place), u64::from(place), Psn::new(place), 1));
             }
             let (mut next, mut ended) = (0, Vec::new());
             for (is_told, ahead) in ends {
-                let mut quiet = |work: u32, id: u64| {
-                    assert_eq!(u64::from(work.wrapping_sub(number)), id);
-                    ended.push(work);
+                let mut quiet = |shade: Shade, has_begun: bool| {
+                    assert_eq!(u64::from(shade.work.wrapping_sub(number)), shade.id);
+                    assert!(!has_begun);
+                    ended.push(shade.work);
                 };
                 if is_told {
                     let place = next + ahead;
                     if place >= count {
                         continue;
                     }
-                    shadow.end(work(place), &mut quiet);
+                    assert_eq!(shadow.end(work(place), &mut quiet).map(|(it, _)| it.work), Some(work(place)));
                     ended.push(work(place));
                     next = place + 1;
                 } else {
@@ -177,8 +209,23 @@ mod tests {
                     shadow.end_before(work(next), &mut quiet);
                 }
             }
-            shadow.reset(|work, _| ended.push(work));
+            shadow.reset(|shade| ended.push(shade.work));
             prop_assert_eq!(ended, (0..count).map(work).collect::<Vec<_>>());
         }
+    }
+
+    /// A queue may hold more packets than there are numbers.
+    #[test]
+    fn the_work_of_a_packet_is_found_though_all_numbers_are_taken_twice() {
+        let mut shadow = Shadow::with_capacity(8);
+        let (mut psn, packets) = (Psn::new(77), 1 << 23);
+        for work in 0..6 {
+            shadow.post(shade(work, 0, psn, packets));
+            psn += packets;
+        }
+        assert_eq!(shadow.find(Psn::new(77)).map(|shade| shade.work), Some(0));
+        assert_eq!(shadow.find(Psn::new(77) + packets).map(|shade| shade.work), Some(1));
+        shadow.end_before(3, |_, _| {});
+        assert_eq!(shadow.find(Psn::new(77) + packets).map(|shade| shade.work), Some(3));
     }
 }

@@ -148,11 +148,11 @@ impl Host for Device {
         self.shared.get(queue.0 as usize).is_some_and(|queue| queue.peek_into(receive))
     }
 
-    fn complete_send(&mut self, completion: Completion) {
+    fn complete_send(&mut self, _: u32, completion: Completion) {
         self.log.push(Action::SendDone(completion));
     }
 
-    fn complete_receive(&mut self, completion: Completion) {
+    fn complete_receive(&mut self, _: u32, completion: Completion) {
         self.log.push(Action::ReceiveDone(completion));
     }
 

@@ -105,14 +105,15 @@ pub(crate) struct Context<'a, H> {
 pub(crate) struct Failed;
 
 impl<H: Host> Context<'_, H> {
-    pub(crate) fn complete_send(&mut self, completion: Completion) {
-        self.host.complete_send(completion);
+    pub(crate) fn complete_send(&mut self, number: u32, completion: Completion) {
+        self.host.complete_send(number, completion);
     }
 }
 
 impl SendOp {
     /// What a completion calls it.
-    pub(crate) const fn kind(&self) -> WorkKind {
+    #[must_use]
+    pub const fn kind(&self) -> WorkKind {
         match self {
             Self::Send | Self::SendImm(_) | Self::SendInvalidate(_) => WorkKind::Send,
             Self::Write(_) | Self::WriteImm(..) => WorkKind::Write,

@@ -157,11 +157,11 @@ pub trait Host {
     /// none.
     fn peek_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool;
 
-    /// A send request ended.
-    fn complete_send(&mut self, completion: Completion);
+    /// A send request ended: the one of this number in its queue.
+    fn complete_send(&mut self, number: u32, completion: Completion);
 
-    /// A receive request ended.
-    fn complete_receive(&mut self, completion: Completion);
+    /// A receive request ended: the one of this number in its queue, which may be a shared one.
+    fn complete_receive(&mut self, number: u32, completion: Completion);
 
     /// Something else happened to this queue pair.
     fn event(&mut self, qpn: Qpn, event: Event);

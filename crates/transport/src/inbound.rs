@@ -97,6 +97,11 @@ impl Inbound {
         self.taken
     }
 
+    /// How many receives were taken so far.
+    pub(crate) const fn takes(&self) -> u32 {
+        self.takes
+    }
+
     /// Whether a receive is there for the next message: the one that
     /// [`take_receive_from`](Self::take_receive_from) would take. It stays where it is;
     /// [`receive`](Self::receive) shows it.
@@ -184,7 +189,7 @@ impl Inbound {
             let mut completion = connection.completion(self.receive.id(), Status::Success, kind);
             completion.byte_len = byte_len;
             fill(&mut completion);
-            host.complete_receive(completion);
+            host.complete_receive(self.receive.number(), completion);
         }
     }
 
@@ -194,7 +199,7 @@ impl Inbound {
         if self.taken {
             self.taken = false;
             let completion = cx.connection.failure(self.receive.id(), code, WorkKind::Receive);
-            cx.host.complete_receive(completion);
+            cx.host.complete_receive(self.receive.number(), completion);
         }
     }
 
@@ -217,7 +222,7 @@ impl Inbound {
         while self.queue.pop_into(&mut self.receive) {
             let completion =
                 cx.connection.failure(self.receive.id(), VendorCode::FlushedUnderWay, WorkKind::Receive);
-            cx.host.complete_receive(completion);
+            cx.host.complete_receive(self.receive.number(), completion);
         }
     }
 

@@ -56,7 +56,7 @@ pub use counters::Counters;
 pub use figures::{Completions, Level, QpTotals};
 pub use host::{Accessor, AtomicOp, Denied, DomainId, Host, SharedQueueId};
 pub use posting::{PostError, PostListError, PostRules};
-pub use qp::{Caps, Hold, QpConfig, QueuePair};
+pub use qp::{Alarm, Caps, Due, Hold, Obstacle, PostedSend, QpConfig, QueuePair, Waiting};
 pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};
 pub use rc::last_ack::LastAck;

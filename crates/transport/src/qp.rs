@@ -2,8 +2,11 @@
 
 mod direct;
 mod dispatch;
+mod inspect;
 mod modify;
 mod posting;
+
+pub use self::inspect::{Alarm, Due, Obstacle, PostedSend, Waiting};
 
 use ferroce_wire::{PKey, PKeyTable, PathMtu, QKey, Qpn, RnrTimer, Service};
 

@@ -145,11 +145,12 @@ impl SendQueue {
         self.head = self.head.wrapping_add(u32::from(self.len() > 0));
     }
 
-    /// Removes and returns the oldest request.
-    pub(crate) fn pop(&mut self) -> Option<SendWork> {
-        let work = *self.get(self.head)?;
-        self.head = self.head.wrapping_add(1);
-        Some(work)
+    /// Removes and returns the oldest request, and its number.
+    pub(crate) fn pop(&mut self) -> Option<(u32, SendWork)> {
+        let number = self.head;
+        let work = *self.get(number)?;
+        self.head = number.wrapping_add(1);
+        Some((number, work))
     }
 
     /// The pieces of a request's bytes, none if they are inline.
@@ -195,6 +196,7 @@ impl SendQueue {
 #[derive(Clone, Debug, Default)]
 pub struct Receive {
     id: u64,
+    number: u32,
     sges: Vec<Sge>,
     length: u64,
 }
@@ -203,11 +205,13 @@ impl Receive {
     /// Room for a request of up to `max_sge` pieces.
     #[must_use]
     pub fn with_capacity(max_sge: usize) -> Self {
-        Self { id: 0, sges: Vec::with_capacity(max_sge), length: 0 }
+        Self { id: 0, number: 0, sges: Vec::with_capacity(max_sge), length: 0 }
     }
 
-    /// Becomes this request. Allocates only if it has more pieces than there is capacity for.
-    pub fn set(&mut self, id: u64, sges: &[Sge]) {
+    /// Becomes this request, which has this number in its queue. Allocates only if it has more pieces than there is
+    /// capacity for.
+    pub fn set(&mut self, number: u32, id: u64, sges: &[Sge]) {
+        self.number = number;
         self.id = id;
         self.sges.clear();
         self.sges.extend_from_slice(sges);
@@ -218,6 +222,12 @@ impl Receive {
     #[must_use]
     pub const fn id(&self) -> u64 {
         self.id
+    }
+
+    /// Its number in its queue.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
     }
 
     /// Its pieces.
@@ -312,6 +322,22 @@ impl ReceiveQueue {
         true
     }
 
+    /// A request was posted, and is done already.
+    pub(crate) const fn skip_one(&mut self) {
+        self.head = self.head.wrapping_add(1);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// The requests that wait, oldest first: number, name and pieces.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u64, &[Sge])> {
+        (0..self.len()).map(|ahead| {
+            let number = self.head.wrapping_add(ahead);
+            let slot = number as usize & (self.ids.len() - 1);
+            let (id, count) = self.ids[slot];
+            (number, id, &self.sges[slot * self.max_sge..][..usize::from(count)])
+        })
+    }
+
     /// Moves all waiting requests to another queue, which is empty and takes as many pieces, under the numbers
     /// that they have here. False, and nothing changed, if it has no room for them.
     pub fn move_to(&mut self, other: &mut Self) -> bool {
@@ -343,7 +369,7 @@ impl ReceiveQueue {
         }
         let slot = self.head as usize & (self.ids.len() - 1);
         let (id, count) = self.ids[slot];
-        receive.set(id, &self.sges[slot * self.max_sge..][..usize::from(count)]);
+        receive.set(self.head, id, &self.sges[slot * self.max_sge..][..usize::from(count)]);
         true
     }
 }
@@ -391,7 +417,10 @@ mod tests {
             assert!(queue.get(number.wrapping_sub(1)).is_none() && queue.get(number + 3).is_none());
             assert!(queue.get_mut(number + 2).is_some() && queue.get_mut(number + 3).is_none());
             queue.retire_oldest();
-            assert_eq!([queue.pop(), queue.pop()].map(|work| work.map(|work| work.id)), [Some(2), Some(3)]);
+            assert_eq!(
+                [queue.pop(), queue.pop()].map(|work| work.map(|(_, work)| work.id)),
+                [Some(2), Some(3)]
+            );
             assert!(queue.pop().is_none());
             queue.retire_oldest();
             assert_eq!((queue.len(), queue.totals()), (0, (number + 3, number + 3)), "none is left");
@@ -422,7 +451,7 @@ mod tests {
                 let waiting = queue.len();
                 assert!(queue.peek_into(&mut receive) && queue.len() == waiting, "it stays");
                 assert_eq!((receive.id(), receive.sges().len(), receive.length()), (id, pieces, length));
-                receive.set(99, &[]);
+                receive.set(0, 99, &[]);
                 assert!(queue.pop_into(&mut receive) && queue.len() == waiting - 1);
                 assert_eq!((receive.id(), receive.sges().len(), receive.length()), (id, pieces, length));
             }

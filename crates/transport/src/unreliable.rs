@@ -81,7 +81,7 @@ impl Sender {
     /// The oldest work is done, or failed for this.
     fn finish<H: Host>(&mut self, failed: Option<VendorCode>, cx: &mut Context<'_, H>) {
         self.sent = 0;
-        let Some(work) = self.queue.pop() else { return };
+        let Some((number, work)) = self.queue.pop() else { return };
         let wanted = work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all;
         let completion = match failed {
             Some(code) => cx.connection.failure(work.id, code, work.op.kind()),
@@ -91,7 +91,7 @@ impl Sender {
             }
             None => return,
         };
-        cx.complete_send(completion);
+        cx.complete_send(number, completion);
     }
 
     /// Everything that is still posted ends as flushed.

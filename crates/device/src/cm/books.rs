@@ -10,6 +10,7 @@ use ferroce_wire::mad::{CommId, MAD_LEN, ServiceId};
 
 use super::asked::{Asked, Hearing};
 use super::mailer::Mailer;
+use super::recording::Recording;
 use super::service::ConnectionManager;
 
 /// Hears what happens to a connection. Called by the connection manager's thread, in order: it may
@@ -65,6 +66,8 @@ pub(super) struct Books {
     pub(super) mailer: Mailer,
     /// What is to be told.
     pub(super) news: VecDeque<News>,
+    /// What happens is written down, if so.
+    pub(super) record: Option<Recording>,
 }
 
 pub(super) enum News {
@@ -84,6 +87,7 @@ impl Books {
             doubted: BTreeMap::new(),
             mailer,
             news: VecDeque::new(),
+            record: None,
         }
     }
 
@@ -102,6 +106,9 @@ impl Books {
             }
         }
         while let Some((id, event)) = self.manager.poll_event() {
+            if let Some(record) = &mut self.record {
+                record.happened(id, &event);
+            }
             if event == Event::Doubted {
                 self.ask(id);
             } else {

@@ -15,6 +15,7 @@ mod asked;
 mod books;
 mod mailer;
 mod notice;
+mod recording;
 mod service;
 
 pub use asked::{Asked, Hearer};

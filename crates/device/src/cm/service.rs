@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
+use ferroce_record::Recorder;
 use ferroce_switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError};
 use ferroce_sys::Random;
 use ferroce_sys::SignalsBlocked;
@@ -27,6 +28,7 @@ use thiserror::Error;
 use super::asked::{Asked, Hearer};
 use super::books::{Acceptor, Books, News, Watcher};
 use super::mailer::Mailer;
+use super::recording::Recording;
 use crate::nic::Nic;
 
 /// Messages that are taken in before timers are looked at.
@@ -189,6 +191,9 @@ impl ConnectionManager {
     pub fn connect(&self, connect: &Connect, watcher: Arc<dyn Watcher>) -> Result<CommId, Refused> {
         self.if_ours(|books| {
             let id = books.manager.connect(clock::now(), connect)?;
+            if let Some(record) = &mut books.record {
+                record.asked(id, connect);
+            }
             books.watchers.insert(id, watcher);
             Ok(id)
         })
@@ -221,6 +226,9 @@ impl ConnectionManager {
     pub fn accept(&self, id: CommId, accept: &Accept) -> Result<(), Refused> {
         self.if_ours(|books| {
             books.manager.accept(clock::now(), id, accept)?;
+            if let Some(record) = &mut books.record {
+                record.accepted(id, accept);
+            }
             books.accepted.insert(id);
             Ok(())
         })
@@ -233,7 +241,11 @@ impl ConnectionManager {
     pub fn reject(&self, id: CommId, reason: RejectReason, private_data: &[u8]) -> Result<(), Refused> {
         self.if_ours(|books| {
             books.watchers.remove(&id);
-            books.manager.reject(clock::now(), id, reason, private_data)
+            books.manager.reject(clock::now(), id, reason, private_data)?;
+            if let Some(record) = &mut books.record {
+                record.refused(id, reason);
+            }
+            Ok(())
         })
     }
 
@@ -248,7 +260,13 @@ impl ConnectionManager {
     /// # Errors
     /// It does not stand.
     pub fn disconnect(&self, id: CommId) -> Result<(), Refused> {
-        self.if_ours(|books| books.manager.disconnect(clock::now(), id, &[]))
+        self.if_ours(|books| {
+            books.manager.disconnect(clock::now(), id, &[])?;
+            if let Some(record) = &books.record {
+                record.left(id);
+            }
+            Ok(())
+        })
     }
 
     /// The program has no use for a connection any more, in whatever state it is. No watcher hears of it from
@@ -262,6 +280,11 @@ impl ConnectionManager {
             books.accepted.remove(&id);
             books.manager.abandon(clock::now(), id);
         });
+    }
+
+    /// Has it written down what happens to connections, or no longer.
+    pub(crate) fn record(&self, recorder: Option<&Recorder>) {
+        lock(&self.books).record = recorder.map(|recorder| Recording::new(recorder.program_ring()));
     }
 
     /// What happened to connections so far.

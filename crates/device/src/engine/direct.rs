@@ -160,6 +160,9 @@ impl Engine {
         other.turning = true;
         let (now, wanted) = (self.tables.now.max(other.tables.now), other.timers.next());
         (self.tables.now, other.tables.now) = (now, now);
+        if let Some(record) = &mut other.tables.record {
+            record.tick();
+        }
         // What was posted there, and sent there as packets, comes first.
         other.take_in(station, around);
         let Self { qps, tables, .. } = &mut *other;

@@ -117,8 +117,8 @@ impl Engine {
             let Some(entry) = qps.by_index(*index) else { return false };
             let Some(mut held) = entry.tally.held.take() else { return false };
             let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-            while let Some(completion) = held.pop(now) {
-                host.complete_held(&completion);
+            while let Some((number, completion)) = held.pop(now) {
+                host.finish_send(number, &completion);
             }
             let waits = !held.is_empty();
             entry.tally.held = Some(held);
@@ -134,8 +134,8 @@ impl Engine {
         let Some(entry) = qps.by_index(index) else { return };
         let Some(mut held) = entry.tally.held.take() else { return };
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        while let Some(completion) = held.pop_at_once() {
-            host.complete_held(&completion);
+        while let Some((number, completion)) = held.pop_at_once() {
+            host.finish_send(number, &completion);
         }
         entry.tally.held = Some(held);
     }

@@ -13,6 +13,7 @@ use ferroce_wire::{Lkey, Qpn, Rkey};
 use slab::Slab;
 
 use super::qps::Tally;
+use super::recording::Recording;
 use super::srq_side::{self, SrqSide};
 use crate::completion::{CqId, CqSide, Wake};
 use crate::event::{AsyncEvent, EventQueue};
@@ -33,6 +34,8 @@ pub(crate) struct Tables {
     put_off: Vec<(Time, CqId)>,
     pub(crate) wakes: Vec<Wake>,
     pub(crate) now: Time,
+    /// What happens is written down, if so.
+    pub(crate) record: Option<Box<Recording>>,
 }
 
 impl Tables {
@@ -46,16 +49,22 @@ impl Tables {
             put_off: Vec::new(),
             wakes: Vec::new(),
             now: Time::ZERO,
+            record: None,
         }
     }
 
-    /// Adds a completion; false if it was lost.
-    fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
+    /// Whether a completion has room.
+    fn has_room(&self, cq: CqId) -> bool {
+        self.cqs.get(cq.0 as usize).and_then(Option::as_ref).is_none_or(CqSide::has_room)
+    }
+
+    /// Adds a completion, of which a record tells or not; false if it was lost.
+    fn complete(&mut self, cq: CqId, completion: &Completion, is_told: bool) -> bool {
         let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
         if !side.touched {
             self.touched.push(cq);
         }
-        side.push(completion, self.now)
+        side.push(completion, self.now, is_told)
     }
 
     /// A completion queue gets its first queue pair in this engine; false if it had one.
@@ -66,7 +75,11 @@ impl Tables {
         }
         let vacant = self.cqs[place].is_none();
         if vacant {
-            self.cqs[place] = Some(side());
+            let side = side();
+            if let Some(record) = &self.record {
+                side.shared().record(Some(record.program_ring()));
+            }
+            self.cqs[place] = Some(side);
         }
         vacant
     }
@@ -148,9 +161,9 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Adds a completion; false if it was lost.
-    fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
-        let is_there = self.tables.complete(cq, completion);
+    /// Adds a completion, of which a record tells or not; false if it was lost.
+    fn complete(&mut self, cq: CqId, completion: &Completion, is_told: bool) -> bool {
+        let is_there = self.tables.complete(cq, completion, is_told);
         if !is_there && !self.tally.overrun {
             self.tally.overrun = true;
             self.tables.events.push(AsyncEvent::CompletionQueueOverrun(cq));
@@ -160,11 +173,33 @@ impl View<'_> {
 }
 
 impl View<'_> {
-    /// A completion that was held back.
-    pub(super) fn complete_held(&mut self, completion: &Completion) {
-        if self.complete(self.send_cq, completion) {
+    /// The end of a send, now: also of one whose completion was held back.
+    #[inline]
+    pub(super) fn finish_send(&mut self, number: u32, completion: &Completion) {
+        let is_told = self.tables.record.is_some() && self.tell_send(number, completion);
+        if self.complete(self.send_cq, completion, is_told) {
             self.tally.ended.count_send(completion.status);
         }
+    }
+
+    /// Writes the end of a send down, if it is one that is told of.
+    #[cold]
+    fn tell_send(&mut self, number: u32, completion: &Completion) -> bool {
+        let has_room = self.tables.has_room(self.send_cq);
+        let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) else {
+            return false;
+        };
+        record.send_ended(watch, number, completion, (self.send_cq, has_room))
+    }
+
+    /// Writes the end of a receive down, if it is one that is told of.
+    #[cold]
+    fn tell_receive(&mut self, number: u32, completion: &Completion) -> bool {
+        let has_room = self.tables.has_room(self.receive_cq);
+        let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) else {
+            return false;
+        };
+        record.receive_ended(watch, number, completion, (self.receive_cq, has_room))
     }
 }
 
@@ -205,11 +240,19 @@ impl Host for View<'_> {
     }
 
     fn invalidate(&mut self, by: Accessor, rkey: Rkey) -> Result<(), Denied> {
-        self.tables.memory.invalidate(by, rkey)
+        self.tables.memory.invalidate(by, rkey)?;
+        if let Some(record) = &mut self.tables.record {
+            record.unbound(by.domain, rkey);
+        }
+        Ok(())
     }
 
     fn bind(&mut self, by: Accessor, bind: &Bind) -> Result<(), Denied> {
-        self.tables.memory.bind(by, bind)
+        self.tables.memory.bind(by, bind)?;
+        if let Some(record) = &mut self.tables.record {
+            record.bound(by.domain, bind);
+        }
+        Ok(())
     }
 
     fn take_shared(&mut self, queue: SharedQueueId, receive: &mut Receive) -> bool {
@@ -226,20 +269,19 @@ impl Host for View<'_> {
         side.is_some_and(|side| side.queue.peek_into(receive))
     }
 
-    fn complete_send(&mut self, completion: Completion) {
+    fn complete_send(&mut self, number: u32, completion: Completion) {
         self.tally.sends += 1;
         if let Some(held) = &mut self.tally.held {
-            held.done(completion, self.tables.now);
+            held.done(number, completion, self.tables.now);
             return;
         }
-        if self.complete(self.send_cq, &completion) {
-            self.tally.ended.count_send(completion.status);
-        }
+        self.finish_send(number, &completion);
     }
 
-    fn complete_receive(&mut self, completion: Completion) {
+    fn complete_receive(&mut self, number: u32, completion: Completion) {
         self.tally.receives += 1;
-        if self.complete(self.receive_cq, &completion) {
+        let is_told = self.tables.record.is_some() && self.tell_receive(number, &completion);
+        if self.complete(self.receive_cq, &completion, is_told) {
             self.tally.ended.count_receive(completion.status);
         }
     }

@@ -3,6 +3,7 @@
 use ferroce_fabric::Ends;
 use ferroce_fabric::Path;
 use ferroce_fabric::Received;
+use ferroce_record::{PacketFlags, Refusal};
 use ferroce_switchboard::slot_of;
 use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn, Service};
 
@@ -10,6 +11,7 @@ use super::Engine;
 use super::follow::Follow;
 use super::host::view;
 use super::qps::{Entry, index_of};
+use super::recorded;
 use super::sender::Sender;
 use crate::engines::Engines;
 
@@ -19,6 +21,8 @@ struct RunOfData {
     flow: Option<Flow>,
     /// A connected queue pair that they may be for.
     dest: Option<Qpn>,
+    /// The packet that is being taken in was written down.
+    told: bool,
 }
 
 /// Why a queue pair takes no packet of a sender.
@@ -45,6 +49,19 @@ fn refusal(entry: &Entry, sender: &Sender, around: &Engines) -> Option<NotFor> {
     (sender.from_wire && is_local && !around.has_to_use_wire(entry.peer)).then_some(NotFor::Path)
 }
 
+/// What a record says of a packet from the network.
+fn mark(datagram: &Received) -> PacketFlags {
+    mark_of(&Sender::of_datagram(datagram))
+}
+
+/// What a record says of a packet from this sender.
+fn mark_of(sender: &Sender) -> PacketFlags {
+    let mut flags = PacketFlags::empty();
+    flags.set(PacketFlags::LOCAL, !sender.from_wire);
+    flags.set(PacketFlags::CONGESTION, sender.traffic_class & 3 == 3);
+    flags
+}
+
 impl Engine {
     /// Takes in a datagram, or several that arrived as one; how many packets.
     pub(super) fn take_datagram(&mut self, datagram: &Received, bytes: &[u8], around: &Engines) -> usize {
@@ -64,15 +81,16 @@ impl Engine {
         let mut packets = 0;
         // Packets that come together are mostly for one queue pair.
         let mut touched = None;
-        let mut run = RunOfData { flow: self.verifier.flow_by_place(&ends), dest: None };
+        let mut run = RunOfData { flow: self.verifier.flow_by_place(&ends), dest: None, told: false };
         for (place, packet) in bytes.chunks(datagram.segment.max(1)).enumerate() {
             packets += 1;
             self.counters.packets_received += 1;
             self.counters.ecn_marked += u64::from(congested);
             let index = match self.take_data(datagram, &mut run, (place, packet), around) {
-                None => self.take_packet(datagram, &ends, (place, packet), around),
+                None => self.take_packet(datagram, &ends, (place, packet), around, run.told),
                 index => index,
             };
+            run.told = false;
             if index.is_some()
                 && index != touched
                 && let Some(before) = std::mem::replace(&mut touched, index)
@@ -111,12 +129,23 @@ impl Engine {
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(dest)?;
         if entry.machine.passes_over(data.psn) {
+            if tables.record.is_some() {
+                recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
+            }
             return Some(index_of(dest));
         }
         flow.verify(bytes, u16::try_from(place).unwrap_or(0)).ok()?;
+        if tables.record.is_some() {
+            recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
+            run.told = true;
+        }
         let (now, window) = (tables.now, windows.get(entry.window));
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
-        entry.machine.take_data(now, &data, payload, window, &mut host).then(|| index_of(dest))
+        let is_taken = entry.machine.take_data(now, &data, payload, window, &mut host);
+        if is_taken && tables.record.is_some() {
+            recorded::took(tables, entry);
+        }
+        is_taken.then(|| index_of(dest))
     }
 
     /// Takes in a packet; [`after`](Self::after) has to follow for the queue pair that it says.
@@ -126,20 +155,23 @@ impl Engine {
         ends: &Ends,
         (place, bytes): (usize, &[u8]),
         around: &Engines,
+        told: bool,
     ) -> Option<u16> {
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(error) => {
                 self.count_malformed(&error);
+                self.record_refusal(bytes, None, Refusal::Malformed);
                 return None;
             }
         };
         let Some(identification) = self.verifier.check(ends, bytes, place, self.tables.now) else {
             self.counters.icrc_errors += 1;
+            self.record_refusal(bytes, Some(&packet), Refusal::Icrc);
             return None;
         };
         let sender = Sender { identification, ..Sender::of_datagram(datagram) };
-        self.hand_over_packet(&sender, &packet, bytes, around)
+        self.hand_over_packet(&sender, &packet, bytes, around, told)
     }
 
     fn count_malformed(&mut self, error: &ParseError) {
@@ -157,18 +189,20 @@ impl Engine {
         bytes: &[u8],
         around: &Engines,
     ) {
-        if let Some(index) = self.hand_over_packet(sender, packet, bytes, around) {
+        if let Some(index) = self.hand_over_packet(sender, packet, bytes, around, false) {
             self.after(index);
         }
     }
 
-    /// Hands a packet to its queue pair; [`after`](Self::after) has to follow for the one that it returns.
+    /// Hands a packet to its queue pair; [`after`](Self::after) has to follow for the one that it returns. `told` says
+    /// whether it was written down.
     fn hand_over_packet(
         &mut self,
         sender: &Sender,
         packet: &Packet<&[u8]>,
         bytes: &[u8],
         around: &Engines,
+        told: bool,
     ) -> Option<u16> {
         if slot_of(packet.dest_qp) != self.qps.slot() {
             self.forward(sender, packet, bytes, around);
@@ -179,18 +213,27 @@ impl Engine {
         let Some(entry) = qps.by_index(index) else {
             let known = self.answer_for_departed(sender, packet);
             self.counters.unknown_qp += u64::from(!known);
+            self.record_refusal(bytes, Some(packet), Refusal::UnknownQp);
             return None;
         };
         match refusal(entry, sender, around) {
             Some(NotFor::Peer) => {
                 counters.wrong_peer += 1;
+                self.record_refusal(bytes, Some(packet), Refusal::WrongPeer);
                 return None;
             }
             Some(NotFor::Path) => {
                 counters.wrong_path += 1;
+                self.record_refusal(bytes, Some(packet), Refusal::WrongPath);
                 return None;
             }
             None => {}
+        }
+        if tables.record.is_some() && !told {
+            recorded::came(tables, entry, (bytes, packet.payload_len()), mark_of(sender));
+            if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
+                recorded::came_from(tables, entry, sender);
+            }
         }
         // The machine drops it, and counts it for the queue pair.
         counters.wrong_pkey += u64::from(!entry.machine.is_of_partition(packet.pkey));
@@ -208,6 +251,9 @@ impl Engine {
         };
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         entry.machine.handle_packet(now, packet, envelope, window, &mut host);
+        if tables.record.is_some() {
+            recorded::took(tables, entry);
+        }
         Some(index)
     }
 

@@ -23,6 +23,8 @@ pub(crate) mod path_report;
 mod port;
 pub(crate) mod qp_shared;
 pub(crate) mod qps;
+mod recorded;
+pub(crate) mod recording;
 mod release;
 mod report;
 pub(crate) mod sender;
@@ -31,6 +33,7 @@ pub(crate) mod stamps;
 mod state;
 mod timers;
 mod turn;
+pub(crate) mod watch;
 pub(crate) mod windows;
 
 pub(crate) use state::{Engine, Reason, Turned};

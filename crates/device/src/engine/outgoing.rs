@@ -1,6 +1,7 @@
 //! Packets on their way out: put together, sealed, sent in runs; or handed over in this process.
 
 use ferroce_fabric::{Path, PathPolicy};
+use ferroce_record::PacketFlags;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Accessor, Acks, Destination, TimeSource};
 use ferroce_wire::{Packet, Qpn};
@@ -10,6 +11,7 @@ use super::follow::ticket;
 use super::handles::{Handle, place_of};
 use super::host::view;
 use super::port::{Stream, emit};
+use super::recording::HeaderCopy;
 use super::sender::Sender;
 use crate::engines::Engines;
 
@@ -25,6 +27,11 @@ const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
 impl Engine {
     /// Lets every queue pair that may have something to send do so.
     pub(super) fn transmit(&mut self, acks: Acks, around: &Engines) {
+        if let Some(record) = &mut self.tables.record
+            && !self.ready.is_empty()
+        {
+            record.tick();
+        }
         // Packets that stay in this process make others ready: go on until none is.
         let mut budget = MAX_PACKETS;
         while !self.ready.is_empty() && budget > 0 {
@@ -77,6 +84,9 @@ impl Engine {
             entry.queued = true;
             self.ready.push(index);
         }
+        if self.tables.record.is_some() {
+            self.record_wait(index);
+        }
         self.note(index);
         sent + direct
     }
@@ -123,6 +133,7 @@ impl Engine {
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let now = host.tables.now;
         let window = windows.get(entry.window);
+        let repeats = entry.machine.counters().retransmitted;
         let Some(transmit) = entry.machine.poll_transmit(now, acks, window, &mut host) else { return false };
         let (way, is_local) = match transmit.dest {
             Destination::Peer => {
@@ -153,6 +164,7 @@ impl Engine {
             counters.send_refused += 1;
             return true;
         };
+        let copy = tables.record.is_some().then(|| HeaderCopy::new(&transmit.packet, way.route));
         if let Some(held) = &mut entry.tally.held {
             let number = held.leaves(now);
             if is_local {
@@ -164,10 +176,12 @@ impl Engine {
                     held.left_at(number, now, TimeSource::Turn);
                 }
                 follow.note(index);
+                self.record_out(index, copy.as_ref(), repeats, PacketFlags::empty());
                 return true;
             }
         } else if !is_local {
             port.add(&transmit, by, way, tables, counters);
+            self.record_out(index, copy.as_ref(), repeats, PacketFlags::empty());
             return true;
         }
         let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
@@ -175,6 +189,7 @@ impl Engine {
         let mut buffer = std::mem::take(scratch);
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
+            self.record_out(index, copy.as_ref(), repeats, PacketFlags::LOCAL);
             if sender.is_to_group() {
                 self.spread(&sender, &mut buffer[..len], around);
             } else {

@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
+use ferroce_record::PacketFlags;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
 use ferroce_wire::{DataPacket, ICRC_LEN};
 
 use super::host::{Tables, View};
 use super::qps::Way;
+use super::recording::Bytes;
 use crate::counters::DeviceCounters;
 
 /// Bytes of packets that wait for one system call: two of the largest runs, and before each the first packet
@@ -184,6 +186,11 @@ impl DataSink<View<'_>> for Stream<'_> {
         // If this memory may not be read, it is for the machine to say so.
         if fill(payload, *by, host.tables, body).is_none() {
             return false;
+        }
+        if let (Some(record), Some(watch)) = (&mut host.tables.record, &mut host.tally.watch) {
+            let bytes = Bytes { headers: &buffer[..headers], payload: data.payload };
+            // Only packets that were never sent are sent in a hurry.
+            record.packet_out(watch, bytes, (0, false), PacketFlags::empty());
         }
         port.added(cargo, place, way);
         *follows = true;

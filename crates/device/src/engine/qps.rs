@@ -18,6 +18,7 @@ use ferroce_wire::{Flow, Qpn};
 use crate::completion::CqId;
 use crate::engine::qp_shared::QpShared;
 use crate::engine::stamps::Held;
+use crate::engine::watch::Watch;
 use crate::engine::windows::WindowId;
 
 /// The index of a queue pair number.
@@ -94,6 +95,8 @@ pub(crate) struct Tally {
     pub(crate) ended: Ended,
     /// Sends whose completions wait for stamps, if the queue pair asked for stamps.
     pub(crate) held: Option<Box<Held>>,
+    /// What the record has to know of it, if there is one.
+    pub(crate) watch: Option<Box<Watch>>,
 }
 
 /// Completions by status, without a place for each failure as long as there is none: there are many queue pairs.

@@ -3,12 +3,15 @@
 //! Each engine knows its own work. A region goes when no engine has any that names it: with several engines,
 //! the one whose last such work is done has the thread that leaves it look at all of them.
 
+use ferroce_memory::RegionKeys;
+use ferroce_record::Step;
 use ferroce_sys::sync::Share;
-use ferroce_wire::Lkey;
+use ferroce_wire::{Lkey, Rkey};
 
 use super::Engine;
 use super::leaving::Leaving;
 use crate::engines::Everywhere;
+use crate::record;
 
 impl Everywhere<'_> {
     /// Deregisters a region as soon as no posted work names it.
@@ -37,8 +40,7 @@ impl Everywhere<'_> {
                 continue;
             };
             // A window may be bound to it: then it stays until that is gone.
-            let table = self.memory();
-            if !held && (table.deregister(lkey).is_ok() || table.region(lkey).is_none()) {
+            if !held && (self.deregister(lkey).is_ok() || self.memory().region(lkey).is_none()) {
                 self.forget_region(lkey);
             }
         }
@@ -63,7 +65,13 @@ impl Engine {
         let Self { leaving, tables, let_go, .. } = self;
         match Share::all([&mut tables.memory]) {
             Some(table) => leaving.retain(|region| {
-                region.held || table.deregister(region.lkey).is_err() && table.region(region.lkey).is_some()
+                let spec = table.region(region.lkey);
+                let stays = region.held || table.deregister(region.lkey).is_err() && spec.is_some();
+                if let (Some(record), Some(spec), false) = (&mut tables.record, spec, stays) {
+                    let keys = RegionKeys { lkey: region.lkey, rkey: Rkey(region.lkey.0) };
+                    record.region(record::region(Step::Gone, keys, &spec));
+                }
+                stays
             }),
             None => *let_go = true,
         }

@@ -38,7 +38,8 @@ pub(crate) struct Held {
 struct Waiting {
     /// The packet, if there is one that left.
     number: Option<u16>,
-    completion: Option<Completion>,
+    /// The number of the send, and how it ended.
+    completion: Option<(u32, Completion)>,
     left: Option<(Time, TimeSource)>,
     /// When it was handed to the network; at first, when it was about to be.
     sent: Time,
@@ -70,7 +71,8 @@ impl Held {
     }
 
     /// The work of the oldest packet without a completion is done, or work that has sent none has failed.
-    pub(super) fn done(&mut self, completion: Completion, now: Time) {
+    pub(super) fn done(&mut self, send: u32, completion: Completion, now: Time) {
+        let completion = (send, completion);
         match self.waiting.iter_mut().find(|waiting| waiting.completion.is_none()) {
             Some(waiting) => waiting.completion = Some(completion),
             None => {
@@ -98,7 +100,7 @@ impl Held {
     }
 
     /// The oldest completion, if its time is known or has been waited for long enough.
-    pub(super) fn pop(&mut self, now: Time) -> Option<Completion> {
+    pub(super) fn pop(&mut self, now: Time) -> Option<(u32, Completion)> {
         let Waiting { completion, left, sent, .. } = self.waiting.front()?;
         let is_over = *sent + PATIENCE <= now;
         let (time, time_source) = match left {
@@ -106,17 +108,18 @@ impl Held {
             None if is_over => (*sent, TimeSource::AfterCall),
             None => return None,
         };
-        let completion = Completion { time, time_source, ..(*completion)? };
+        let (send, completion) = (*completion)?;
+        let completion = Completion { time, time_source, ..completion };
         self.waiting.pop_front();
-        Some(completion)
+        Some((send, completion))
     }
 
     /// The oldest completion, whether its time is known or not: the queue pair is going.
-    pub(super) fn pop_at_once(&mut self) -> Option<Completion> {
+    pub(super) fn pop_at_once(&mut self) -> Option<(u32, Completion)> {
         while let Some(Waiting { completion, left, sent, .. }) = self.waiting.pop_front() {
-            if let Some(completion) = completion {
+            if let Some((send, completion)) = completion {
                 let (time, time_source) = left.unwrap_or((sent, TimeSource::AfterCall));
-                return Some(Completion { time, time_source, ..completion });
+                return Some((send, Completion { time, time_source, ..completion }));
             }
         }
         None
@@ -201,22 +204,22 @@ mod tests {
     }
 
     fn popped(held: &mut Held, now: u64) -> Option<(u64, Time, TimeSource)> {
-        held.pop(at(now)).map(|done| (done.id, done.time, done.time_source))
+        held.pop(at(now)).map(|(_, done)| (done.id, done.time, done.time_source))
     }
 
     #[test]
     fn completions_come_in_order_with_their_stamps() {
         let mut held = Held::default();
         let (first, second) = (held.leaves(at(10)), held.leaves(at(10)));
-        held.done(completion(1), at(10));
+        held.done(1, completion(1), at(10));
         held.left_at(second, at(30), TimeSource::Kernel);
         assert_eq!(popped(&mut held, 40), None, "the first is not known");
         held.left_at(first, at(20), TimeSource::Kernel);
         assert_eq!(popped(&mut held, 40), Some((1, at(20), TimeSource::Kernel)));
         assert_eq!(popped(&mut held, 40), None, "the second is not done");
-        held.done(completion(2), at(40));
+        held.done(2, completion(2), at(40));
         // Work that fails has sent nothing, and comes after what was sent.
-        held.done(completion(3), at(50));
+        held.done(3, completion(3), at(50));
         assert_eq!(popped(&mut held, 60), Some((2, at(30), TimeSource::Kernel)));
         assert_eq!(popped(&mut held, 60), Some((3, at(50), TimeSource::Turn)));
         assert!(held.is_empty());
@@ -227,7 +230,7 @@ mod tests {
         let mut held = Held::default();
         let number = held.leaves(at(10));
         held.handed_over(at(25));
-        held.done(completion(1), at(30));
+        held.done(1, completion(1), at(30));
         // It is looked for again and again, and its time is the first one.
         held.handed_over(at(5_000_000));
         held.leaves(at(6_000_000));
@@ -237,7 +240,7 @@ mod tests {
         assert_eq!(popped(&mut held, end.nanos()), Some((1, at(25), TimeSource::AfterCall)));
         // If it comes later, it is of no packet that waits.
         held.left_at(number, at(20), TimeSource::Kernel);
-        held.done(completion(2), at(end.nanos()));
+        held.done(2, completion(2), at(end.nanos()));
         assert_eq!(popped(&mut held, end.nanos()), None, "the second was handed over later");
         assert_eq!(popped(&mut held, 200_000_000), Some((2, at(7_000_000), TimeSource::AfterCall)));
         assert!(held.is_empty());
@@ -247,10 +250,10 @@ mod tests {
     fn a_queue_pair_that_goes_leaves_no_completion_behind() {
         let mut held = Held::default();
         held.leaves(at(10));
-        held.done(completion(1), at(11));
+        held.done(1, completion(1), at(11));
         held.leaves(at(12));
         assert_eq!(
-            held.pop_at_once().map(|done| (done.id, done.time_source)),
+            held.pop_at_once().map(|(_, done)| (done.id, done.time_source)),
             Some((1, TimeSource::AfterCall))
         );
         assert_eq!(held.pop_at_once(), None);

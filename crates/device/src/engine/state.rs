@@ -196,6 +196,11 @@ impl Engine {
         }
     }
 
+    /// The place of this engine among those of its device.
+    pub(crate) const fn index(&self) -> usize {
+        self.index
+    }
+
     /// What all queue pairs of the engine have done, also those that are gone.
     pub(crate) fn totals(&self) -> QpTotals {
         let mut sum = self.gone;

@@ -8,8 +8,9 @@ use ferroce_transport::{
 use ferroce_wire::{Packet, Qpn};
 
 use super::freight::Load;
-use super::host::view;
+use super::host::{Tables, view};
 use super::qps::{self, Tally};
+use super::recorded;
 use super::srq_side;
 use super::stamps;
 use super::state::{Engine, INBOX, Reason, Turned};
@@ -28,6 +29,9 @@ impl Engine {
         }
         if self.follow.is_on() {
             self.follow.wall.begin_turn();
+        }
+        if let Some(record) = &mut self.tables.record {
+            record.tick_at(self.tables.now);
         }
         #[cfg(test)]
         assert!(!std::mem::take(&mut self.panics), "a turn that panics on purpose");
@@ -81,6 +85,9 @@ impl Engine {
             }
         }
         self.port.flush(&mut self.counters);
+        if self.tables.record.is_some() {
+            self.record_faults();
+        }
         if self.follow.is_on() {
             self.hear_of_packets();
         }
@@ -137,6 +144,7 @@ impl Engine {
         for parcel in parcels.drain(..) {
             match parcel {
                 Parcel::Send(qpn, work) => {
+                    self.note_posting(work.posted_at());
                     // It was checked; but the queue pair may have been reset since.
                     if self.post_send(qpn, &work.request()).is_err()
                         && let Some(entry) = self.qps.get(qpn)
@@ -145,6 +153,7 @@ impl Engine {
                     }
                 }
                 Parcel::Receive(qpn, work) => {
+                    self.note_posting(work.posted_at());
                     if self.post_receive(qpn, &work.request()).is_err()
                         && let Some(entry) = self.qps.get(qpn)
                     {
@@ -152,6 +161,7 @@ impl Engine {
                     }
                 }
                 Parcel::Shared(queue, work) => {
+                    self.note_posting(work.posted_at());
                     self.post_shared(queue, &work.request());
                 }
                 Parcel::Question(question) => question.answer(self.report(question.most)),
@@ -175,6 +185,9 @@ impl Engine {
         qpn: Qpn,
         requests: &[SendRequest<'_>],
     ) -> Result<(), PostListError> {
+        if self.tables.record.is_some() {
+            return self.queue_sends_recorded(qpn, requests);
+        }
         let done = self.post_directly(qpn, requests);
         let requests = &requests[done..];
         if requests.is_empty() {
@@ -207,8 +220,11 @@ impl Engine {
     ) -> Result<(), PostListError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
-        let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         for (index, request) in requests.iter().enumerate() {
+            if tables.record.is_some() {
+                recorded::post_receive(tables, entry, request);
+            }
+            let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
             entry
                 .machine
                 .post_receive(request, &mut view)
@@ -221,8 +237,14 @@ impl Engine {
 
     /// Posts a receive request to a shared queue; false if it is full or has too many pieces.
     pub(crate) fn post_shared(&mut self, queue: SharedQueueId, request: &ReceiveRequest<'_>) -> bool {
-        let side = self.tables.srqs.get_mut(srq_side::place_of(queue));
-        side.is_none_or(|side| side.queue.push(request.id, request.sges))
+        let Tables { srqs, record, .. } = &mut self.tables;
+        let Some(side) = srqs.get_mut(srq_side::place_of(queue)) else { return true };
+        let (number, _) = side.queue.totals();
+        let is_taken = side.queue.push(request.id, request.sges);
+        if let Some(record) = record.as_mut().filter(|_| is_taken) {
+            record.post_shared(queue, number, request);
+        }
+        is_taken
     }
 
     /// Does what has to be done after every call of a machine: it may have something to send,
@@ -242,6 +264,9 @@ impl Engine {
     /// once leaves nothing to send.
     #[inline]
     pub(crate) fn after_posting(&mut self, index: u16) {
+        if self.tables.record.is_some() {
+            self.ring_doorbell(index);
+        }
         if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() == 0) {
             self.note(index);
         } else {
@@ -254,11 +279,13 @@ impl Engine {
         let Self { qps, tables, windows, timers, owing, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
         if std::mem::take(&mut entry.tally.overrun) {
-            let mut ignored = Tally { overrun: true, ..Tally::default() };
+            let watch = entry.tally.watch.take();
+            let mut ignored = Tally { overrun: true, watch, ..Tally::default() };
             let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);
             let error = ferroce_transport::Attributes::to(State::Err);
             // Cannot fail: every state leads to ERR.
             let _ = entry.machine.modify(&error, windows.get(entry.window), &mut view);
+            entry.tally.watch = ignored.watch.take();
             entry.tally.ended.add(&ignored.ended);
         }
         let window = entry.window;
@@ -276,6 +303,9 @@ impl Engine {
         let done = entry.counted_receives - left.min(entry.counted_receives);
         entry.counted_receives -= done;
         entry.shared.receives_retired(if reset { done.saturating_sub(receives_told) } else { 0 });
+        if tables.record.is_some() {
+            recorded::note(tables, entry);
+        }
         timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
         if entry.machine.owes_ack() && !entry.owing {
             entry.owing = true;
@@ -329,6 +359,11 @@ impl Engine {
                     self.counters.late_timers += 1;
                     entry.machine.restart_timers(now, window, &mut view);
                 }
+                if let (Some(record), Some(watch)) = (&mut view.tables.record, &view.tally.watch)
+                    && let Some(due) = entry.machine.due(now)
+                {
+                    record.timer(watch, &due);
+                }
                 // What is due now is so by our own clock: a wait for a receiver, or a timer in time.
                 entry.machine.handle_timeout(now, window, &mut view);
             }
@@ -373,6 +408,9 @@ impl Engine {
         self.take_mail(&around.station(self.index).mail);
         if self.inbox.is_empty() {
             return Turned::default();
+        }
+        if let Some(record) = &mut self.tables.record {
+            record.tick();
         }
         let inbox = std::mem::replace(&mut self.inbox, Inbox::new(0));
         let mut received = 0;

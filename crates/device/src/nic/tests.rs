@@ -3,15 +3,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use ferroce_memory::{Allocation, WindowKind};
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::Calls;
 use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags, SendOp,
-    SendRequest, Sge, State, Status,
+    Access, AttributeMask, Attributes, Bind, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags,
+    SendOp, SendRequest, Sge, State, Status,
 };
-use ferroce_wire::{Psn, Service};
+use ferroce_wire::{Psn, Rkey, Service};
 
 use super::*;
 use crate::address::AddressVector;

@@ -10,6 +10,7 @@
 //! The lap is not of the event, but of its place in a ring: it says that the event was written to its end.
 
 mod object;
+mod of;
 mod packet;
 mod timing;
 mod work;

@@ -17,8 +17,6 @@ numbered! {
         ReceiverNotReady = 3 "the pause for a receiver is over",
         /// The rate limit lets the next packet out.
         Rate = 4 "the rate limit lets go",
-        /// The peer is asked whether it is there.
-        KeepAlive = 5 "the peer is asked whether it is there",
     }
 }
 

@@ -65,6 +65,12 @@ impl<const WORDS: usize> Producer<WORDS> {
         Ok(())
     }
 
+    /// Whether there is room for one more record. Only [`push`](Self::push) takes it.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.len() < self.shared.capacity
+    }
+
     /// Records in the ring, or more: the consumer may be taking some.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -117,11 +117,11 @@ impl Host for Table {
         false
     }
 
-    fn complete_send(&mut self, _: Completion) {
+    fn complete_send(&mut self, _: u32, _: Completion) {
         self.completed += 1;
     }
 
-    fn complete_receive(&mut self, _: Completion) {
+    fn complete_receive(&mut self, _: u32, _: Completion) {
         self.completed += 1;
     }
 

@@ -67,7 +67,7 @@ impl QueuePair {
             || hold.receive.is_some_and(|number| inbound.still_has(number))
     }
 
-    const fn queues(&self) -> (&SendQueue, &Inbound) {
+    pub(super) const fn queues(&self) -> (&SendQueue, &Inbound) {
         match &self.machine {
             Machine::Rc { requester, responder } => (&requester.queue, &responder.inbound),
             Machine::Uc { sender, receiver } => (&sender.queue, &receiver.inbound),
@@ -125,7 +125,12 @@ impl QueuePair {
             let length = rules.check_send(request).map_err(|error| PostListError::new(index, error))?;
             if flushes {
                 let (id, kind) = (request.id, request.op.kind());
-                host.complete_send(self.connection.failure(id, VendorCode::PostedInError, kind));
+                let failed = self.connection.failure(id, VendorCode::PostedInError, kind);
+                // The queue is empty: all that was in it was flushed.
+                let queue = self.send_queue();
+                let number = queue.head();
+                queue.skip_one();
+                host.complete_send(number, failed);
                 continue;
             }
             if index >= free {
@@ -154,13 +159,23 @@ impl QueuePair {
         if self.state == State::Err {
             let completion =
                 self.connection.failure(request.id, VendorCode::PostedInError, WorkKind::Receive);
-            host.complete_receive(completion);
+            let queue = &mut self.inbound().queue;
+            let (number, _) = queue.totals();
+            queue.skip_one();
+            host.complete_receive(number, completion);
             return Ok(());
         }
         if self.inbound().queue.push(request.id, request.sges) {
             Ok(())
         } else {
             Err(PostError::QueueFull { what: "receive", depth: self.caps.max_receive })
+        }
+    }
+
+    const fn send_queue(&mut self) -> &mut SendQueue {
+        match &mut self.machine {
+            Machine::Rc { requester, .. } => &mut requester.queue,
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => &mut sender.queue,
         }
     }
 

@@ -270,7 +270,7 @@ impl Requester {
             if work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all {
                 let mut completion = cx.connection.completion(work.id, Status::Success, work.op.kind());
                 completion.byte_len = work.length;
-                cx.complete_send(completion);
+                cx.complete_send(self.queue.head(), completion);
             }
             self.set_in_flight(self.in_flight.saturating_sub(cost), cx.window);
             self.queue.retire_oldest();
@@ -327,11 +327,11 @@ impl Requester {
             if !is_done {
                 break;
             }
-            let Some(work) = self.queue.pop() else { break };
+            let Some((number, work)) = self.queue.pop() else { break };
             if work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all {
                 let mut completion = cx.connection.completion(work.id, Status::Success, work.op.kind());
                 completion.byte_len = work.length;
-                cx.complete_send(completion);
+                cx.complete_send(number, completion);
             }
         }
         // The cursor may stand on local work that was retired together with what was before it.
@@ -358,8 +358,8 @@ impl Requester {
 
     /// The oldest work fails for this; the rest is for the queue pair to flush.
     pub(crate) fn fail_oldest<H: Host>(&mut self, code: VendorCode, cx: &mut Context<'_, H>) -> Failed {
-        if let Some(work) = self.queue.pop() {
-            cx.complete_send(cx.connection.failure(work.id, code, work.op.kind()));
+        if let Some((number, work)) = self.queue.pop() {
+            cx.complete_send(number, cx.connection.failure(work.id, code, work.op.kind()));
         }
         Failed
     }

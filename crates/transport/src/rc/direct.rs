@@ -50,6 +50,8 @@ pub enum Spot {
 /// A message that is to be done.
 #[derive(Clone, Copy)]
 struct Job<'a> {
+    /// Its number in the queue.
+    number: u32,
     id: u64,
     op: &'a SendOp,
     flags: SendFlags,
@@ -101,7 +103,8 @@ impl<D: Direct> Ends<'_, D> {
         let work = self.requester.queue.get(number)?;
         let (length, packets) = (work.length, work.packets);
         let data = self.requester.queue.data(number);
-        self.meeting.pass(&Job { id: work.id, op: &work.op, flags: work.flags, length, data }, packets)?;
+        self.meeting
+            .pass(&Job { number, id: work.id, op: &work.op, flags: work.flags, length, data }, packets)?;
         self.requester.queue.retire_oldest();
         self.requester.passed_directly(packets);
         Some(length)
@@ -113,7 +116,8 @@ impl<D: Direct> Ends<'_, D> {
     pub(crate) fn pass(&mut self, request: &SendRequest<'_>, length: u32) -> Option<()> {
         let SendRequest { id, op, data, flags, .. } = request;
         let packets = self.meeting.asking.packets_of(op, length);
-        self.meeting.pass(&Job { id: *id, op, flags: *flags, length, data: *data }, packets)?;
+        let number = self.requester.queue.head();
+        self.meeting.pass(&Job { number, id: *id, op, flags: *flags, length, data: *data }, packets)?;
         self.requester.post_unqueued(packets);
         self.requester.passed_directly(packets);
         Some(())
@@ -137,7 +141,7 @@ impl<D: Direct> Meeting<'_, D> {
         if job.flags.contains(SendFlags::SIGNALED) || self.asking.signal_all {
             let mut completion = self.asking.completion(job.id, Status::Success, job.op.kind());
             completion.byte_len = job.length;
-            self.direct.requester().complete_send(completion);
+            self.direct.requester().complete_send(job.number, completion);
         }
         Some(())
     }

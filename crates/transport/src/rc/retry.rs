@@ -7,6 +7,7 @@ use ferroce_wire::Psn;
 use crate::connection::{Connection, Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
+use crate::qp::Alarm;
 use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
 use crate::time::Time;
 use crate::vendor::VendorCode;
@@ -65,6 +66,32 @@ impl Retry {
 
     pub(crate) const fn waits_for_receiver(&self) -> bool {
         self.rnr_until.is_some()
+    }
+
+    /// When the pause is over that a peer without a receive asked for, if there is one.
+    pub(crate) const fn receiver_ready_at(&self) -> Option<Time> {
+        self.rnr_until
+    }
+
+    /// When an answer is missed, if one is waited for.
+    pub(crate) const fn answer_due_at(&self) -> Option<Time> {
+        self.ack_deadline
+    }
+
+    /// Which timer is due, how often it was in a row with this time, and how often it may be.
+    pub(crate) fn due(&self, now: Time, connection: &Connection) -> Option<(Alarm, (u8, u8))> {
+        let is_due = |deadline: Option<Time>| deadline.is_some_and(|deadline| deadline <= now);
+        let tries = |most: u8, left: u8| (most.saturating_sub(left).saturating_add(1), most);
+        if is_due(self.ack_deadline) {
+            let most = connection.retry_count;
+            return Some((Alarm::Acknowledgement, tries(most, self.retries_left)));
+        }
+        if is_due(self.rnr_until) {
+            let most = connection.rnr_retry;
+            return Some((Alarm::ReceiverNotReady, tries(most, self.rnr_left.saturating_add(1))));
+        }
+        let doublings = u8::try_from(self.probe_doublings).unwrap_or(u8::MAX);
+        is_due(self.probe_deadline).then_some((Alarm::Tail, (doublings.saturating_add(1), 0)))
     }
 
     pub(crate) const fn is_cautious(&self) -> bool {

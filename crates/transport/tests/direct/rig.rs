@@ -259,12 +259,12 @@ impl Host for Seen<'_> {
         self.0.peek_shared(queue, receive)
     }
 
-    fn complete_send(&mut self, completion: Completion) {
-        self.0.complete_send(completion);
+    fn complete_send(&mut self, number: u32, completion: Completion) {
+        self.0.complete_send(number, completion);
     }
 
-    fn complete_receive(&mut self, completion: Completion) {
-        self.0.complete_receive(completion);
+    fn complete_receive(&mut self, number: u32, completion: Completion) {
+        self.0.complete_receive(number, completion);
     }
 
     fn event(&mut self, qpn: Qpn, event: Event) {

@@ -108,11 +108,11 @@ impl Host for Memory {
         false
     }
 
-    fn complete_send(&mut self, completion: Completion) {
+    fn complete_send(&mut self, _: u32, completion: Completion) {
         panic!("a responder completes no sends: {completion:?}");
     }
 
-    fn complete_receive(&mut self, _: Completion) {}
+    fn complete_receive(&mut self, _: u32, _: Completion) {}
 
     fn event(&mut self, _: Qpn, _: Event) {}
 }

@@ -103,12 +103,12 @@ impl Host for Fixed {
         false
     }
 
-    fn complete_send(&mut self, completion: Completion) {
+    fn complete_send(&mut self, _: u32, completion: Completion) {
         assert_eq!(completion.status, Status::Success, "{completion:?}");
         self.completed += 1;
     }
 
-    fn complete_receive(&mut self, completion: Completion) {
+    fn complete_receive(&mut self, _: u32, completion: Completion) {
         assert_eq!(completion.status, Status::Success, "{completion:?}");
         self.completed += 1;
     }

@@ -1,0 +1,192 @@
+//! A device that writes down what happens in it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferroce_fabric::Path;
+use ferroce_memory::{Allocation, MemoryError, RegionKeys, RegionSpec};
+use ferroce_record::{PostedFlags, Queue, QueuePair as Pair, Recorder, Region, RegionKind, Shade, Step, Way};
+use ferroce_transport::{Bind, DomainId, PostedSend};
+use ferroce_wire::{Lkey, Rkey};
+
+use crate::engine::Engine;
+use crate::engine::qps::Entry;
+use crate::engine::recording::Recording;
+use crate::engine::srq_side::PLACE_BITS;
+use crate::engine::watch::Watch;
+use crate::engines::Everywhere;
+use crate::error::CreateError;
+use crate::nic::Nic;
+
+impl Nic {
+    /// Writes down what happens from now on, with this recorder instead of another. It begins with what is there: queue pairs,
+    /// memory, and work that is not over.
+    ///
+    /// # Errors
+    /// The device is of another process.
+    pub fn record(&self, recorder: &Arc<Recorder>) -> Result<(), CreateError> {
+        self.check_ours()?;
+        self.engines().control_all(|all| {
+            for engine in &mut all.visits {
+                engine.begin_record(recorder);
+            }
+        });
+        self.engines().records.store(true, Ordering::Relaxed);
+        self.record_connections(Some(recorder));
+        Ok(())
+    }
+
+    /// Writes nothing down any more.
+    pub fn stop_recording(&self) {
+        if self.check_ours().is_err() {
+            return;
+        }
+        self.engines().records.store(false, Ordering::Relaxed);
+        self.record_connections(None);
+        self.engines().control_all(|all| {
+            for engine in &mut all.visits {
+                engine.end_record();
+            }
+        });
+    }
+}
+
+/// What a record says of a region.
+pub(crate) fn region(step: Step, keys: RegionKeys, spec: &RegionSpec) -> Region {
+    let RegionSpec { domain, access, iova, len, .. } = *spec;
+    let (kind, length) = (RegionKind::Region, len as u64);
+    Region { step, kind, lkey: keys.lkey, rkey: keys.rkey, address: iova, length, access, domain: domain.0 }
+}
+
+impl Everywhere<'_> {
+    /// Writes down what became of a region.
+    pub(crate) fn record_region(&mut self, step: Step, keys: RegionKeys, spec: &RegionSpec) {
+        if let Some(record) = self.visits.first_mut().and_then(|engine| engine.tables.record.as_mut()) {
+            record.region(region(step, keys, spec));
+        }
+    }
+}
+
+impl Everywhere<'_> {
+    /// Takes a region out of use, and gives its memory back.
+    pub(crate) fn deregister(&mut self, lkey: Lkey) -> Result<Arc<Allocation>, MemoryError> {
+        let before = self.memory().region(lkey);
+        let memory = self.memory().deregister(lkey)?;
+        if let Some(spec) = before {
+            self.record_region(Step::Gone, RegionKeys { lkey, rkey: Rkey(lkey.0) }, &spec);
+        }
+        Ok(memory)
+    }
+
+    /// Writes down that a window opens something else.
+    pub(crate) fn record_binding(&mut self, domain: DomainId, bind: &Bind) {
+        if let Some(record) = self.visits.first_mut().and_then(|engine| engine.tables.record.as_mut()) {
+            record.tick();
+            record.bound(domain, bind);
+        }
+    }
+
+    /// Writes down that a window is gone.
+    pub(crate) fn record_unbinding(&mut self, domain: DomainId, key: Rkey) {
+        if let Some(record) = self.visits.first_mut().and_then(|engine| engine.tables.record.as_mut()) {
+            record.tick();
+            record.unbound(domain, key);
+        }
+    }
+}
+
+/// What a record says of a queue pair.
+pub(crate) fn pair(step: Step, entry: &Entry) -> Pair {
+    let machine = &entry.machine;
+    Pair {
+        qpn: machine.qpn(),
+        step,
+        service: machine.service(),
+        state: machine.state(),
+        send_cq: entry.send_cq.0,
+        receive_cq: entry.receive_cq.0,
+        shared: entry.shared.shared_queue.map(|queue| queue.0),
+        sends: machine.caps().max_send,
+        receives: machine.caps().max_receive,
+    }
+}
+
+/// What a record says of the way to the peer, if there is one.
+pub(crate) fn way(entry: &Entry) -> Option<Way> {
+    let (route, choice) = (entry.way?.route, entry.path?);
+    Some(Way {
+        qpn: entry.machine.qpn(),
+        peer: entry.peer,
+        local: route.local,
+        remote: route.remote,
+        port: route.source_port,
+        mtu: u16::try_from(entry.machine.rules().path_mtu.bytes()).unwrap_or(u16::MAX),
+        is_local: choice.path == Path::Local,
+    })
+}
+
+impl Engine {
+    /// Begins to write down what happens here, with what is there.
+    fn begin_record(&mut self, recorder: &Arc<Recorder>) {
+        let mut record = Recording::new(recorder);
+        for side in self.tables.cqs.iter().flatten() {
+            side.shared().record(Some(record.program_ring()));
+        }
+        self.port.fabric.watch_harm(true);
+        if self.index() == 0 {
+            for (keys, spec) in self.tables.memory.regions() {
+                record.push(region(Step::Earlier, keys, &spec));
+            }
+        }
+        let home = u32::try_from(self.index()).unwrap_or(0) << PLACE_BITS;
+        for (place, side) in &self.tables.srqs {
+            let queue = Queue::Shared(home | u32::try_from(place).unwrap_or(0));
+            for (number, id, sges) in side.queue.iter() {
+                record.posted_receive((queue, number), (id, sges), None, PostedFlags::EARLIER);
+            }
+        }
+        let Self { qps, windows, tables, .. } = self;
+        let now = tables.now;
+        for entry in qps.iter_mut() {
+            let mut watch = Watch::new(&entry.machine, entry.shared.shared_queue);
+            record.push(pair(Step::Earlier, entry));
+            if let Some(way) = way(entry) {
+                record.push(way);
+            }
+            let machine = &entry.machine;
+            for PostedSend { number, request, length, first_psn, packets } in machine.posted_sends() {
+                let (id, kind) = (request.id, request.op.kind());
+                let shade = Shade { work: number, id, kind, psn: first_psn, packets };
+                record.posted_send(&mut watch, (shade, length), &request, None, PostedFlags::EARLIER);
+            }
+            watch.rung();
+            let taken = machine.taken_receive().map(|it| (it.number(), it.id(), it.sges()));
+            for (number, id, sges) in taken.into_iter().chain(machine.posted_receives()) {
+                let to = (watch.receives(), number);
+                record.posted_receive(to, (id, sges), None, PostedFlags::EARLIER);
+            }
+            record.waits(&mut watch, machine.waits(now, windows.get(entry.window)));
+            entry.tally.watch = Some(Box::new(watch));
+        }
+        tables.record = Some(Box::new(record));
+    }
+
+    fn end_record(&mut self) {
+        self.tables.record = None;
+        self.port.fabric.watch_harm(false);
+        for side in self.tables.cqs.iter().flatten() {
+            side.shared().record(None);
+        }
+        self.qps.iter_mut().for_each(|entry| entry.tally.watch = None);
+    }
+
+    /// A queue pair was made: what happens to it is written down from now on, if so.
+    pub(crate) fn record_made(&mut self, qpn: ferroce_wire::Qpn) {
+        let Self { qps, tables, .. } = self;
+        if let (Some(record), Some(entry)) = (&mut tables.record, qps.get(qpn)) {
+            record.tick();
+            record.push(pair(Step::Made, entry));
+            entry.tally.watch = Some(Box::new(Watch::new(&entry.machine, entry.shared.shared_queue)));
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The record of a process, as the environment asks for it: one file for all of its devices.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use ferroce_record::{Mode, RecordConfig, RecordError, Recorder, numbered};
+use ferroce_sys::fork::PerProcess;
+use ferroce_sys::sync::lock;
+
+use crate::error::SettingError;
+
+/// Bytes of the rings of a whole record: what happens while the thread that keeps it does not run.
+const RINGS: u64 = 32 << 20;
+
+/// Rings for engines at least: a process may open another device later.
+const ENGINES: usize = 3;
+
+/// Processes of one run that may write records beside each other.
+const MOST: u32 = 4096;
+
+/// Where a process writes down what its devices do, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceSetting {
+    /// The file (`FERROCE_TRACE`). If it is there already, that of another process, this one takes the next name: after
+    /// `run.ftrace` comes `run.2.ftrace`.
+    pub path: PathBuf,
+    /// Bytes of the last events, if only those are wanted (`FERROCE_TRACE_FLIGHT`, in MiB).
+    pub flight: Option<u64>,
+    /// One of so many work requests is recorded (`FERROCE_TRACE_SAMPLE`).
+    pub sample: u32,
+}
+
+impl TraceSetting {
+    /// All of everything, into this file.
+    #[must_use]
+    pub const fn new(path: PathBuf) -> Self {
+        Self { path, flight: None, sample: 1 }
+    }
+
+    /// What the environment wants.
+    pub(crate) fn from_env() -> Result<Option<Self>, SettingError> {
+        let Some(path) = std::env::var_os("FERROCE_TRACE").filter(|path| !path.is_empty()) else {
+            return Ok(None);
+        };
+        let number = |name| match std::env::var(name).ok().filter(|text| !text.is_empty()) {
+            None => Ok(None),
+            Some(given) => match given.parse::<u32>() {
+                Ok(number @ 1..) => Ok(Some(number)),
+                _ => Err(SettingError::Count { name, given }),
+            },
+        };
+        let flight = number("FERROCE_TRACE_FLIGHT")?.map(|mib| u64::from(mib) << 20);
+        let sample = number("FERROCE_TRACE_SAMPLE")?.unwrap_or(1);
+        Ok(Some(Self { path: path.into(), flight, sample }))
+    }
+}
+
+/// What this process records with.
+static RECORDING: PerProcess<Mutex<Option<Current>>> = PerProcess::new();
+
+/// A recorder, and how it was asked for.
+type Current = (TraceSetting, Arc<Recorder>);
+
+/// The recorder of this process with these settings, for a device with so many engines: all devices share it.
+pub(crate) fn recorder(setting: &TraceSetting, engines: usize) -> Result<Arc<Recorder>, RecordError> {
+    let mut recording = lock(RECORDING.get());
+    if let Some((_, recorder)) = recording.as_ref().filter(|(known, _)| known == setting) {
+        return Ok(Arc::clone(recorder));
+    }
+    let (mode, bytes) = match setting.flight {
+        Some(bytes) => (Mode::Flight, bytes),
+        None => (Mode::Whole, RINGS),
+    };
+    let engines = u32::try_from(engines.max(ENGINES)).unwrap_or(u32::MAX);
+    let config =
+        RecordConfig { bytes, engines, sample: setting.sample, ..RecordConfig::of_this_process(mode) };
+    let recorder = Arc::new(create(&setting.path, &config)?);
+    *recording = Some((setting.clone(), Arc::clone(&recorder)));
+    Ok(recorder)
+}
+
+/// Ends the record of this process: the file says that it is complete.
+pub(crate) fn end() {
+    if let Ok(recording) = RECORDING.get().try_lock()
+        && let Some((_, recorder)) = &*recording
+    {
+        recorder.end();
+    }
+}
+
+/// Makes the file, or the next beside it that is not there.
+fn create(path: &Path, config: &RecordConfig) -> Result<Recorder, RecordError> {
+    let mut number = 1;
+    loop {
+        match Recorder::create(&numbered(path, number), config) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST => number += 1,
+            result => return result,
+        }
+    }
+}
