@@ -9,6 +9,7 @@ use ferroce_record::{
 };
 use ferroce_wire::Qpn;
 
+use crate::timeline::Source;
 use crate::work::{Arrival, PacketAt, Work};
 
 /// Packets of one work request that are held; those beyond are counted.
@@ -87,6 +88,12 @@ impl Assembler {
     #[must_use]
     pub fn of_the_end() -> Self {
         Self { is_partial: true, ..Self::default() }
+    }
+
+    /// For this record, as much as it has.
+    #[must_use]
+    pub fn for_record(source: &Source) -> Self {
+        if source.is_complete() { Self::new() } else { Self::of_the_end() }
     }
 
     /// Takes the next event.
@@ -182,11 +189,18 @@ impl Assembler {
         if packet.flags.intersects(PacketFlags::FATE) {
             return self.remark(packet);
         }
+        let is_out = packet.flags.contains(PacketFlags::OUT);
         match self.sender(packet.qpn, packet.work) {
-            Some(work) if work.packets.len() < PACKETS => {
-                work.packets.push(PacketAt { time, packet, more: None, ends: None });
+            Some(work) => {
+                if !is_out {
+                    work.answered_at = Some(time);
+                }
+                if work.packets.len() < PACKETS {
+                    work.packets.push(PacketAt { time, packet, more: None, ends: None });
+                } else {
+                    work.more_packets += 1;
+                }
             }
-            Some(work) => work.more_packets += 1,
             None => self.odd(Oddity::PacketUnknown(packet.qpn, packet.work)),
         }
         self.last = Some((packet.qpn, packet.work));

@@ -6,12 +6,17 @@
 //! [`Oddity`]: in the record of a device that works there is none.
 #![forbid(unsafe_code)]
 
+mod align;
 mod assemble;
+mod filter;
+mod read;
 mod show;
 mod timeline;
 mod work;
 
 pub use self::assemble::{Assembler, Oddity};
-pub use self::show::{Block, Nanos};
-pub use self::timeline::{Merged, Seen, Source, Timeline};
+pub use self::filter::{Filter, OpKind, Slowest, status_name};
+pub use self::read::{End, Told, read};
+pub use self::show::{Block, Nanos, Span};
+pub use self::timeline::{Alignment, Basis, Merged, Seen, Source, Timeline};
 pub use self::work::{Arrival, CompletionState, PacketAt, Work, WorkState};

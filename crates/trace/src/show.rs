@@ -17,19 +17,31 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// How long after something else, in the unit that fits.
+/// A stretch of time in nanoseconds, in the unit that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0;
+        // Three places, rounded; whole numbers, as work has many of them.
+        let (unit, name) = match nanos {
+            0..1_000 => return write!(f, "{nanos} ns"),
+            1_000..1_000_000 => (1_000, "us"),
+            1_000_000..1_000_000_000 => (1_000_000, "ms"),
+            _ => (1_000_000_000, "s"),
+        };
+        let thousandths = nanos.saturating_add(unit / 2_000) / (unit / 1_000);
+        write!(f, "{}.{:03} {name}", thousandths / 1_000, thousandths % 1_000)
+    }
+}
+
+/// How long after something else.
 struct After(u64);
 
 impl fmt::Display for After {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[expect(clippy::cast_precision_loss, reason = "three places are shown")]
-        let text = match self.0 {
-            nanos @ 0..1_000 => format!("+{nanos} ns"),
-            nanos @ 1_000..1_000_000 => format!("+{:.3} us", nanos as f64 / 1e3),
-            nanos @ 1_000_000..1_000_000_000 => format!("+{:.3} ms", nanos as f64 / 1e6),
-            nanos => format!("+{:.3} s", nanos as f64 / 1e9),
-        };
-        f.pad(&text)
+        write!(f, "+{}", Span(self.0))
     }
 }
 
@@ -131,7 +143,8 @@ impl Block<'_> {
             Ok(packet) => packet.to_string(),
             Err(error) => format!("{} bytes that are no packet: {error}", at.wire_len()),
         };
-        let mut line = format!("{:>12} {way} {what}", After(at.time.saturating_sub(self.0.posted_at)));
+        let after = After(at.time.saturating_sub(self.0.posted_at)).to_string();
+        let mut line = format!("{after:>12} {way} {what}");
         for (flag, text) in [
             (PacketFlags::LOCAL, "in this process"),
             (PacketFlags::REPEAT, "sent again"),

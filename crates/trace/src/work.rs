@@ -1,9 +1,11 @@
 //! One work request, with all that happened to it.
 
 use ferroce_record::{
-    Begun, Completed, CompletedFlags, Ends, MoreHeaders, Operands, Packet, PacketFlags, Piece, Posted, Wait,
+    Begun, Completed, CompletedFlags, Ends, MoreHeaders, Operands, Packet, PacketFlags, Piece, Posted,
+    PostedFlags, Wait,
 };
 use ferroce_transport::Status;
+use ferroce_wire::Qpn;
 
 /// A packet, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +91,8 @@ pub struct Work {
     pub packets: Vec<PacketAt>,
     /// Packets beyond those that are held.
     pub more_packets: u64,
+    /// When the last answer came.
+    pub answered_at: Option<u64>,
     /// What it waited for.
     pub waits: Vec<(u64, Wait)>,
     /// The message that took it, if it is a receive.
@@ -110,6 +114,7 @@ impl Work {
             begun: None,
             packets: Vec::new(),
             more_packets: 0,
+            answered_at: None,
             waits: Vec::new(),
             arrival: None,
             completed: None,
@@ -151,6 +156,27 @@ impl Work {
     pub fn has_completion(&self) -> bool {
         let without = CompletedFlags::QUIET | CompletedFlags::FORGOTTEN | CompletedFlags::OVERRUN;
         self.completed.is_some_and(|(_, completed)| !completed.flags.intersects(without))
+    }
+
+    /// Whether it did not end well, or its completion was lost. What was forgotten because the program wanted it is none.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.completed.is_some_and(|(_, completed)| {
+            completed.flags.contains(CompletedFlags::OVERRUN)
+                || completed.status != Status::Success && !completed.flags.contains(CompletedFlags::FORGOTTEN)
+        })
+    }
+
+    /// Whether it was posted before the record began.
+    #[must_use]
+    pub const fn is_earlier(&self) -> bool {
+        self.posted.flags.contains(PostedFlags::EARLIER)
+    }
+
+    /// The queue pair that it is of; a receive of a shared queue has one when it has ended.
+    #[must_use]
+    pub fn qpn(&self) -> Option<Qpn> {
+        self.posted.queue.qpn().or_else(|| self.completed.map(|(_, completed)| completed.qpn))
     }
 
     /// From the call that posted it to its end.
