@@ -1,6 +1,6 @@
 //! Puts the events of each work request together.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use ferroce_record::{
@@ -9,6 +9,7 @@ use ferroce_record::{
 };
 use ferroce_wire::Qpn;
 
+use crate::fast::FastMap;
 use crate::timeline::Source;
 use crate::work::{Arrival, PacketAt, Work};
 
@@ -17,6 +18,9 @@ const PACKETS: usize = 4096;
 
 /// Waits of one work request that are held.
 const WAITS: usize = 64;
+
+/// Work that ended last, among which that of a late packet is looked for.
+const LATE: usize = 1024;
 
 /// What does not fit together in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,9 +68,9 @@ impl fmt::Display for Oddity {
 #[derive(Debug, Default)]
 pub struct Assembler {
     /// Work that has not ended.
-    open: BTreeMap<(Queue, u32), Work>,
+    open: FastMap<(Queue, u32), Work>,
     /// Work that ended and whose completion was not taken, by queue pair and side, oldest first.
-    ended: HashMap<(Qpn, bool), VecDeque<Work>>,
+    ended: FastMap<(Qpn, bool), VecDeque<Work>>,
     /// The work of the packet that came last.
     last: Option<(Qpn, u32)>,
     /// Work that is over.
@@ -131,7 +135,7 @@ impl Assembler {
     pub fn finish(self) -> Vec<Work> {
         let ended = self.ended.into_values().flatten();
         let mut rest: Vec<Work> = self.over.into_iter().chain(ended).chain(self.open.into_values()).collect();
-        rest.sort_by_key(|work| work.posted_at);
+        rest.sort_by_key(|work| (work.posted_at, work.posted.queue, work.posted.work));
         rest
     }
 
@@ -211,7 +215,7 @@ impl Assembler {
         let Self { open, ended, .. } = self;
         open.get_mut(&(Queue::Send(qpn), work)).or_else(|| {
             let ended = ended.get_mut(&(qpn, false))?;
-            ended.iter_mut().rev().find(|known| known.posted.work == work)
+            ended.iter_mut().rev().take(LATE).find(|known| known.posted.work == work)
         })
     }
 

@@ -8,13 +8,19 @@
 
 mod align;
 mod assemble;
+mod check;
+mod fast;
 mod filter;
+mod glance;
 mod read;
+#[cfg(test)]
+mod scene;
 mod show;
 mod timeline;
 mod work;
 
 pub use self::assemble::{Assembler, Oddity};
+pub use self::check::{Check, Checker, Violation, check};
 pub use self::filter::{Filter, OpKind, Slowest, status_name};
 pub use self::read::{End, Told, read};
 pub use self::show::{Block, Nanos, Span};
