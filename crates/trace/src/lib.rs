@@ -16,6 +16,7 @@ mod read;
 #[cfg(test)]
 mod scene;
 mod show;
+mod stats;
 mod timeline;
 mod work;
 
@@ -24,5 +25,6 @@ pub use self::check::{Check, Checker, Violation, check};
 pub use self::filter::{Filter, OpKind, Slowest, status_name};
 pub use self::read::{End, Told, read};
 pub use self::show::{Block, Nanos, Span};
+pub use self::stats::{Stage, Stats};
 pub use self::timeline::{Alignment, Basis, Merged, Seen, Source, Timeline};
 pub use self::work::{Arrival, CompletionState, PacketAt, Work, WorkState};
