@@ -12,6 +12,7 @@ mod check;
 mod fast;
 mod filter;
 mod glance;
+mod json;
 mod read;
 #[cfg(test)]
 mod scene;
@@ -23,6 +24,7 @@ mod work;
 pub use self::assemble::{Assembler, Oddity};
 pub use self::check::{Check, Checker, Violation, check};
 pub use self::filter::{Filter, OpKind, Slowest, status_name};
+pub use self::json::Line;
 pub use self::read::{End, Told, read};
 pub use self::show::{Block, Nanos, Span};
 pub use self::stats::{Stage, Stats};

@@ -97,8 +97,7 @@ impl Block<'_> {
         }
         writeln!(f, "    Scatter/Gather Elements: {}, {} bytes", posted.pieces, posted.length)?;
         if posted.pieces > 0 && !posted.flags.contains(PostedFlags::INLINE) {
-            let rest: u32 = work.pieces.iter().map(|piece| piece.sge.length).sum();
-            let first = posted.length.saturating_sub(rest);
+            let first = work.first_piece();
             let (address, lkey) = (posted.address, posted.lkey);
             writeln!(f, "    SGE[0]: Address: {address:#018x}, Length: {first}, LKey: {lkey}")?;
         }
@@ -125,9 +124,7 @@ impl Block<'_> {
             };
         }
         writeln!(f, "  packets")?;
-        for packet in &work.packets {
-            writeln!(f, "    {}", self.line(packet))?;
-        }
+        work.packets.iter().try_for_each(|packet| self.line(f, packet))?;
         match work.more_packets {
             0 => Ok(()),
             more => writeln!(f, "    and {more} more"),
@@ -135,31 +132,20 @@ impl Block<'_> {
     }
 
     /// A packet in one line.
-    fn line(&self, at: &PacketAt) -> String {
+    fn line(&self, f: &mut fmt::Formatter<'_>, at: &PacketAt) -> fmt::Result {
         let flags = at.packet.flags;
         let way = if flags.contains(PacketFlags::OUT) { "out" } else { "in " };
-        let bytes = at.headers();
-        let what = match Packet::parse_kept(&bytes, at.wire_len()) {
-            Ok(packet) => packet.to_string(),
-            Err(error) => format!("{} bytes that are no packet: {error}", at.wire_len()),
-        };
         let after = After(at.time.saturating_sub(self.0.posted_at)).to_string();
-        let mut line = format!("{after:>12} {way} {what}");
-        for (flag, text) in [
-            (PacketFlags::LOCAL, "in this process"),
-            (PacketFlags::REPEAT, "sent again"),
-            (PacketFlags::TAKEN, "taken by fault injection"),
-            (PacketFlags::DOUBLED, "doubled by fault injection"),
-            (PacketFlags::DELAYED, "held back by fault injection"),
-            (PacketFlags::DAMAGED, "damaged by fault injection"),
-            (PacketFlags::REFUSED, "refused"),
-            (PacketFlags::CONGESTION, "marked for congestion"),
-        ] {
-            if flags.contains(flag) {
-                line += &format!(" [{text}]");
-            }
+        write!(f, "    {after:>12} {way} ")?;
+        let (bytes, len) = at.header_bytes();
+        match Packet::parse_kept(&bytes[..len], at.wire_len()) {
+            Ok(packet) => write!(f, "{packet}")?,
+            Err(error) => write!(f, "{} bytes that are no packet: {error}", at.wire_len())?,
         }
-        line
+        for (_, text) in FATES.iter().filter(|(flag, _)| flags.contains(*flag)) {
+            write!(f, " [{text}]")?;
+        }
+        writeln!(f)
     }
 
     /// What came of it.
@@ -218,6 +204,18 @@ impl Block<'_> {
         writeln!(f)
     }
 }
+
+/// What is said of a packet besides what is in it.
+pub(crate) const FATES: [(PacketFlags, &str); 8] = [
+    (PacketFlags::LOCAL, "in this process"),
+    (PacketFlags::REPEAT, "sent again"),
+    (PacketFlags::TAKEN, "taken by fault injection"),
+    (PacketFlags::DOUBLED, "doubled by fault injection"),
+    (PacketFlags::DELAYED, "held back by fault injection"),
+    (PacketFlags::DAMAGED, "damaged by fault injection"),
+    (PacketFlags::REFUSED, "refused"),
+    (PacketFlags::CONGESTION, "marked for congestion"),
+];
 
 /// The flags as `ibv_send_flags` has them.
 fn ibv_flags(flags: PostedFlags) -> u8 {
