@@ -1,6 +1,6 @@
 //! Puts the events of each work request together.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 
 use ferroce_record::{
@@ -9,6 +9,8 @@ use ferroce_record::{
 };
 use ferroce_wire::Qpn;
 
+use crate::fast::FastMap;
+use crate::timeline::Source;
 use crate::work::{Arrival, PacketAt, Work};
 
 /// Packets of one work request that are held; those beyond are counted.
@@ -16,6 +18,9 @@ const PACKETS: usize = 4096;
 
 /// Waits of one work request that are held.
 const WAITS: usize = 64;
+
+/// Work that ended last, among which that of a late packet is looked for.
+const LATE: usize = 1024;
 
 /// What does not fit together in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +68,9 @@ impl fmt::Display for Oddity {
 #[derive(Debug, Default)]
 pub struct Assembler {
     /// Work that has not ended.
-    open: BTreeMap<(Queue, u32), Work>,
+    open: FastMap<(Queue, u32), Work>,
     /// Work that ended and whose completion was not taken, by queue pair and side, oldest first.
-    ended: HashMap<(Qpn, bool), VecDeque<Work>>,
+    ended: FastMap<(Qpn, bool), VecDeque<Work>>,
     /// The work of the packet that came last.
     last: Option<(Qpn, u32)>,
     /// Work that is over.
@@ -87,6 +92,12 @@ impl Assembler {
     #[must_use]
     pub fn of_the_end() -> Self {
         Self { is_partial: true, ..Self::default() }
+    }
+
+    /// For this record, as much as it has.
+    #[must_use]
+    pub fn for_record(source: &Source) -> Self {
+        if source.is_complete() { Self::new() } else { Self::of_the_end() }
     }
 
     /// Takes the next event.
@@ -124,7 +135,7 @@ impl Assembler {
     pub fn finish(self) -> Vec<Work> {
         let ended = self.ended.into_values().flatten();
         let mut rest: Vec<Work> = self.over.into_iter().chain(ended).chain(self.open.into_values()).collect();
-        rest.sort_by_key(|work| work.posted_at);
+        rest.sort_by_key(|work| (work.posted_at, work.posted.queue, work.posted.work));
         rest
     }
 
@@ -182,11 +193,18 @@ impl Assembler {
         if packet.flags.intersects(PacketFlags::FATE) {
             return self.remark(packet);
         }
+        let is_out = packet.flags.contains(PacketFlags::OUT);
         match self.sender(packet.qpn, packet.work) {
-            Some(work) if work.packets.len() < PACKETS => {
-                work.packets.push(PacketAt { time, packet, more: None, ends: None });
+            Some(work) => {
+                if !is_out {
+                    work.answered_at = Some(time);
+                }
+                if work.packets.len() < PACKETS {
+                    work.packets.push(PacketAt { time, packet, more: None, ends: None });
+                } else {
+                    work.more_packets += 1;
+                }
             }
-            Some(work) => work.more_packets += 1,
             None => self.odd(Oddity::PacketUnknown(packet.qpn, packet.work)),
         }
         self.last = Some((packet.qpn, packet.work));
@@ -197,7 +215,7 @@ impl Assembler {
         let Self { open, ended, .. } = self;
         open.get_mut(&(Queue::Send(qpn), work)).or_else(|| {
             let ended = ended.get_mut(&(qpn, false))?;
-            ended.iter_mut().rev().find(|known| known.posted.work == work)
+            ended.iter_mut().rev().take(LATE).find(|known| known.posted.work == work)
         })
     }
 

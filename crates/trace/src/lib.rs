@@ -6,12 +6,27 @@
 //! [`Oddity`]: in the record of a device that works there is none.
 #![forbid(unsafe_code)]
 
+mod align;
 mod assemble;
+mod check;
+mod fast;
+mod filter;
+mod glance;
+mod json;
+mod read;
+#[cfg(test)]
+mod scene;
 mod show;
+mod stats;
 mod timeline;
 mod work;
 
 pub use self::assemble::{Assembler, Oddity};
-pub use self::show::{Block, Nanos};
-pub use self::timeline::{Merged, Seen, Source, Timeline};
+pub use self::check::{Check, Checker, Violation, check};
+pub use self::filter::{Filter, OpKind, Slowest, status_name};
+pub use self::json::Line;
+pub use self::read::{End, Told, read};
+pub use self::show::{Block, Nanos, Span};
+pub use self::stats::{Stage, Stats};
+pub use self::timeline::{Alignment, Basis, Merged, Seen, Source, Timeline};
 pub use self::work::{Arrival, CompletionState, PacketAt, Work, WorkState};

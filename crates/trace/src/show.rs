@@ -17,19 +17,31 @@ impl fmt::Display for Nanos {
     }
 }
 
-/// How long after something else, in the unit that fits.
+/// A stretch of time in nanoseconds, in the unit that fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span(pub u64);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0;
+        // Three places, rounded; whole numbers, as work has many of them.
+        let (unit, name) = match nanos {
+            0..1_000 => return write!(f, "{nanos} ns"),
+            1_000..1_000_000 => (1_000, "us"),
+            1_000_000..1_000_000_000 => (1_000_000, "ms"),
+            _ => (1_000_000_000, "s"),
+        };
+        let thousandths = nanos.saturating_add(unit / 2_000) / (unit / 1_000);
+        write!(f, "{}.{:03} {name}", thousandths / 1_000, thousandths % 1_000)
+    }
+}
+
+/// How long after something else.
 struct After(u64);
 
 impl fmt::Display for After {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[expect(clippy::cast_precision_loss, reason = "three places are shown")]
-        let text = match self.0 {
-            nanos @ 0..1_000 => format!("+{nanos} ns"),
-            nanos @ 1_000..1_000_000 => format!("+{:.3} us", nanos as f64 / 1e3),
-            nanos @ 1_000_000..1_000_000_000 => format!("+{:.3} ms", nanos as f64 / 1e6),
-            nanos => format!("+{:.3} s", nanos as f64 / 1e9),
-        };
-        f.pad(&text)
+        write!(f, "+{}", Span(self.0))
     }
 }
 
@@ -85,8 +97,7 @@ impl Block<'_> {
         }
         writeln!(f, "    Scatter/Gather Elements: {}, {} bytes", posted.pieces, posted.length)?;
         if posted.pieces > 0 && !posted.flags.contains(PostedFlags::INLINE) {
-            let rest: u32 = work.pieces.iter().map(|piece| piece.sge.length).sum();
-            let first = posted.length.saturating_sub(rest);
+            let first = work.first_piece();
             let (address, lkey) = (posted.address, posted.lkey);
             writeln!(f, "    SGE[0]: Address: {address:#018x}, Length: {first}, LKey: {lkey}")?;
         }
@@ -113,9 +124,7 @@ impl Block<'_> {
             };
         }
         writeln!(f, "  packets")?;
-        for packet in &work.packets {
-            writeln!(f, "    {}", self.line(packet))?;
-        }
+        work.packets.iter().try_for_each(|packet| self.line(f, packet))?;
         match work.more_packets {
             0 => Ok(()),
             more => writeln!(f, "    and {more} more"),
@@ -123,30 +132,20 @@ impl Block<'_> {
     }
 
     /// A packet in one line.
-    fn line(&self, at: &PacketAt) -> String {
+    fn line(&self, f: &mut fmt::Formatter<'_>, at: &PacketAt) -> fmt::Result {
         let flags = at.packet.flags;
         let way = if flags.contains(PacketFlags::OUT) { "out" } else { "in " };
-        let bytes = at.headers();
-        let what = match Packet::parse_kept(&bytes, at.wire_len()) {
-            Ok(packet) => packet.to_string(),
-            Err(error) => format!("{} bytes that are no packet: {error}", at.wire_len()),
-        };
-        let mut line = format!("{:>12} {way} {what}", After(at.time.saturating_sub(self.0.posted_at)));
-        for (flag, text) in [
-            (PacketFlags::LOCAL, "in this process"),
-            (PacketFlags::REPEAT, "sent again"),
-            (PacketFlags::TAKEN, "taken by fault injection"),
-            (PacketFlags::DOUBLED, "doubled by fault injection"),
-            (PacketFlags::DELAYED, "held back by fault injection"),
-            (PacketFlags::DAMAGED, "damaged by fault injection"),
-            (PacketFlags::REFUSED, "refused"),
-            (PacketFlags::CONGESTION, "marked for congestion"),
-        ] {
-            if flags.contains(flag) {
-                line += &format!(" [{text}]");
-            }
+        let after = After(at.time.saturating_sub(self.0.posted_at)).to_string();
+        write!(f, "    {after:>12} {way} ")?;
+        let (bytes, len) = at.header_bytes();
+        match Packet::parse_kept(&bytes[..len], at.wire_len()) {
+            Ok(packet) => write!(f, "{packet}")?,
+            Err(error) => write!(f, "{} bytes that are no packet: {error}", at.wire_len())?,
         }
-        line
+        for (_, text) in FATES.iter().filter(|(flag, _)| flags.contains(*flag)) {
+            write!(f, " [{text}]")?;
+        }
+        writeln!(f)
     }
 
     /// What came of it.
@@ -205,6 +204,18 @@ impl Block<'_> {
         writeln!(f)
     }
 }
+
+/// What is said of a packet besides what is in it.
+pub(crate) const FATES: [(PacketFlags, &str); 8] = [
+    (PacketFlags::LOCAL, "in this process"),
+    (PacketFlags::REPEAT, "sent again"),
+    (PacketFlags::TAKEN, "taken by fault injection"),
+    (PacketFlags::DOUBLED, "doubled by fault injection"),
+    (PacketFlags::DELAYED, "held back by fault injection"),
+    (PacketFlags::DAMAGED, "damaged by fault injection"),
+    (PacketFlags::REFUSED, "refused"),
+    (PacketFlags::CONGESTION, "marked for congestion"),
+];
 
 /// The flags as `ibv_send_flags` has them.
 fn ibv_flags(flags: PostedFlags) -> u8 {

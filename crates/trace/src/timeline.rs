@@ -1,8 +1,12 @@
 //! Records of several processes on one time-line.
 
+use std::collections::BTreeSet;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
-use ferroce_record::{Events, Stamped, Trace, TraceError};
+use ferroce_record::{Event, Events, Header, Stamped, Trace, TraceError, Wait};
+
+use crate::align::{Aligner, Apart};
 
 /// The record of one process, and how its clock is read.
 #[derive(Debug)]
@@ -11,6 +15,8 @@ pub struct Source {
     trace: Trace,
     /// What is added to its times.
     offset: u64,
+    /// The machine that it was made on.
+    machine: usize,
 }
 
 impl Source {
@@ -25,6 +31,30 @@ impl Source {
     pub const fn trace(&self) -> &Trace {
         &self.trace
     }
+
+    /// When its process began, on the time-line.
+    #[must_use]
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Events that could not be kept, of all rings.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.trace.rings().map(|ring| ring.lost).sum()
+    }
+
+    /// Events that were overwritten by later ones, of all rings.
+    #[must_use]
+    pub fn overwritten(&self) -> u64 {
+        self.trace.rings().map(|ring| ring.overwritten).sum()
+    }
+
+    /// Whether it has all that happened since it began: nothing was lost, overwritten, cut off or left out.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.lost() == 0 && self.overwritten() == 0 && !self.trace.is_cut() && self.trace.header().sample == 1
+    }
 }
 
 /// An event of one of several records.
@@ -36,32 +66,91 @@ pub struct Seen {
     pub stamped: Stamped,
 }
 
+/// How the clock of another machine was brought to that of the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alignment {
+    /// The first record of that machine, by its place.
+    pub source: usize,
+    /// How far its monotonic clock is ahead of that of the first machine, in nanoseconds.
+    pub ahead: i64,
+    /// What this rests on.
+    pub basis: Basis,
+}
+
+/// What is known of the clocks of two machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Basis {
+    /// Packets that went both ways between them.
+    Packets {
+        /// How many were seen at both.
+        packets: u64,
+        /// How much the result may be wrong by, in nanoseconds.
+        within: u64,
+    },
+    /// Packets that went one way: later ones than this are never early, but all may be late.
+    OneWay {
+        /// How many were seen at both.
+        packets: u64,
+    },
+    /// The clocks of the wall of both, whatever they are set to: no packet was seen at both.
+    Wall,
+}
+
+impl fmt::Display for Alignment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.basis {
+            Basis::Packets { packets, within } => write!(
+                f,
+                "its clock is brought to the first by {packets} packets that both saw, and is right within {}",
+                crate::show::Span(within)
+            ),
+            Basis::OneWay { packets } => write!(
+                f,
+                "its clock is brought to the first by {packets} packets that both saw, but all went one way: trips look \
+                 shorter than they were"
+            ),
+            Basis::Wall => f.write_str(
+                "no packet was seen by both, so its clock is brought to the first by the time of day of both machines",
+            ),
+        }
+    }
+}
+
 /// Records of one or several processes, with one clock. Its times are nanoseconds since the first of them began.
 #[derive(Debug)]
 pub struct Timeline {
     sources: Vec<Source>,
+    alignment: Vec<Alignment>,
 }
 
 impl Timeline {
-    /// Opens these files.
+    /// Opens these files. Those of several machines are read through once, to bring their clocks together.
     ///
     /// # Errors
     /// One of them is no record.
     pub fn open(paths: &[PathBuf]) -> Result<Self, TraceError> {
-        let open = |path: &PathBuf| Ok(Source { path: path.clone(), trace: Trace::open(path)?, offset: 0 });
-        let mut sources: Vec<Source> = paths.iter().map(open).collect::<Result<_, TraceError>>()?;
-        // Processes of one boot have one clock; others have at least the same wall.
-        let boots = sources.iter().map(|source| source.trace.header().boot);
-        let is_one = boots.clone().all(|boot| boot != 0 && Some(boot) == boots.clone().next());
-        let start = |source: &Source| {
-            let header = source.trace.header();
-            if is_one { header.clock_start } else { header.wall_start }
+        let open = |path: &PathBuf| {
+            Ok(Source { path: path.clone(), trace: Trace::open(path)?, offset: 0, machine: 0 })
         };
-        let first = sources.iter().map(start).min().unwrap_or(0);
-        for source in &mut sources {
-            source.offset = start(source) - first;
+        Ok(Self::of(paths.iter().map(open).collect::<Result<_, TraceError>>()?))
+    }
+
+    fn of(mut sources: Vec<Source>) -> Self {
+        let machines = machines(&mut sources);
+        let alignment = if machines.len() > 1 { align(&sources, &machines) } else { Vec::new() };
+        let ahead = |source: &Source| {
+            let known = alignment.iter().find(|known| sources[known.source].machine == source.machine);
+            known.map_or(0, |known| known.ahead)
+        };
+        let start =
+            |source: &Source| i128::from(source.trace.header().clock_start) - i128::from(ahead(source));
+        let starts: Vec<i128> = sources.iter().map(start).collect();
+        let first = starts.iter().copied().min().unwrap_or(0);
+        for (source, start) in sources.iter_mut().zip(starts) {
+            source.offset = u64::try_from(start - first).unwrap_or(u64::MAX);
         }
-        Ok(Self { sources })
+        Self { sources, alignment }
     }
 
     /// The records.
@@ -70,12 +159,96 @@ impl Timeline {
         &self.sources
     }
 
+    /// How the clocks of other machines than the first were brought to its clock; empty if there is one machine.
+    #[must_use]
+    pub fn alignment(&self) -> &[Alignment] {
+        &self.alignment
+    }
+
+    /// How many events there are at most.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.sources.iter().map(|source| source.trace.len()).sum()
+    }
+
+    /// Whether nothing was recorded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// All events, in the order of their times.
     #[must_use]
     pub fn events(&self) -> Merged<'_> {
-        let events = self.sources.iter().map(|source| source.trace.events());
-        let parts = events.map(|mut events| (events.next(), events)).map(|(next, events)| (events, next));
-        Merged { timeline: self, parts: parts.collect() }
+        Merged { timeline: self, parts: self.sources.iter().map(Part::of).collect() }
+    }
+}
+
+/// Says of each record which machine it is of, and gives the first record of each. Those of one boot are of one machine.
+fn machines(sources: &mut [Source]) -> Vec<usize> {
+    let mut firsts: Vec<usize> = Vec::new();
+    for place in 0..sources.len() {
+        let boot = sources[place].trace.header().boot;
+        let is_it = |first: &usize| boot != 0 && sources[*first].trace.header().boot == boot;
+        let known = firsts.iter().position(is_it);
+        sources[place].machine = known.unwrap_or(firsts.len());
+        if known.is_none() {
+            firsts.push(place);
+        }
+    }
+    firsts
+}
+
+/// Brings the clocks of all machines to that of the first: over the surest ways, by those in between if need be.
+fn align(sources: &[Source], machines: &[usize]) -> Vec<Alignment> {
+    let mut aligner = Aligner::new();
+    for (place, source) in sources.iter().enumerate() {
+        let start = source.trace.header().clock_start;
+        for stamped in source.trace.events() {
+            aligner.take(place, source.machine, start.wrapping_add(stamped.time), &stamped.event);
+        }
+    }
+    let by_wall = |first: usize, second: usize| {
+        let zero = |header: &Header| header.wall_start.wrapping_sub(header.clock_start).cast_signed();
+        let header = |machine: usize| sources[machines[machine]].trace.header();
+        zero(header(first)).wrapping_sub(zero(header(second)))
+    };
+    let mut ahead = vec![None; machines.len()];
+    ahead[0] = Some(Alignment { source: 0, ahead: 0, basis: Basis::Wall });
+    let mut unknown: BTreeSet<usize> = (1..machines.len()).collect();
+    loop {
+        let mut best: Option<(u64, Alignment, usize)> = None;
+        for &machine in &unknown {
+            for (first, known) in ahead.iter().enumerate().filter_map(|(at, known)| Some((at, (*known)?))) {
+                let Some(apart) = aligner.apart(first, machine, by_wall(first, machine)) else { continue };
+                let (sum, basis) = joined(known.basis, first == 0, apart);
+                if best.is_none_or(|(before, ..)| sum < before) {
+                    let ahead = known.ahead.wrapping_add(apart.ahead);
+                    best = Some((sum, Alignment { source: machines[machine], ahead, basis }, machine));
+                }
+            }
+        }
+        let Some((_, alignment, machine)) = best else { break };
+        ahead[machine] = Some(alignment);
+        unknown.remove(&machine);
+    }
+    for machine in unknown {
+        let source = machines[machine];
+        ahead[machine] = Some(Alignment { source, ahead: by_wall(0, machine), basis: Basis::Wall });
+    }
+    ahead.into_iter().skip(1).flatten().collect()
+}
+
+/// What two steps rest on together, and how much that may be wrong by.
+const fn joined(before: Basis, is_first: bool, apart: Apart) -> (u64, Basis) {
+    let packets = apart.packets;
+    match (before, apart.within) {
+        (_, Some(within)) if is_first => (within, Basis::Packets { packets, within }),
+        (Basis::Packets { within: before, .. }, Some(within)) => {
+            let within = within.saturating_add(before);
+            (within, Basis::Packets { packets, within })
+        }
+        _ => (u64::MAX, Basis::OneWay { packets }),
     }
 }
 
@@ -83,19 +256,61 @@ impl Timeline {
 #[derive(Debug)]
 pub struct Merged<'a> {
     timeline: &'a Timeline,
-    parts: Vec<(Events<'a>, Option<Stamped>)>,
+    parts: Vec<Part<'a>>,
+}
+
+#[derive(Debug)]
+struct Part<'a> {
+    events: Events<'a>,
+    next: Option<Stamped>,
+    /// The latest time so far: events of one record never change places.
+    latest: u64,
+}
+
+impl<'a> Part<'a> {
+    fn of(source: &'a Source) -> Self {
+        let mut events = source.trace.events();
+        let next = events.next();
+        Self { latest: time(next, source.offset), events, next }
+    }
+}
+
+fn time(next: Option<Stamped>, offset: u64) -> u64 {
+    next.map_or(0, |next| next.time.saturating_add(offset))
+}
+
+impl Merged<'_> {
+    /// Places that held no event that is known here: it was not finished, or is of a newer writer.
+    #[must_use]
+    pub fn skipped(&self) -> u64 {
+        self.parts.iter().map(|part| part.events.skipped()).sum()
+    }
+
+    /// Why the events of a record ended early, if its file could not be read.
+    pub fn trouble(&mut self) -> Option<std::io::Error> {
+        self.parts.iter_mut().find_map(|part| part.events.trouble())
+    }
 }
 
 impl Iterator for Merged<'_> {
     type Item = Seen;
 
     fn next(&mut self) -> Option<Seen> {
-        let time = |(source, (_, next)): (usize, &(Events<'_>, Option<Stamped>))| {
-            Some((next.as_ref()?.time.saturating_add(self.timeline.sources[source].offset), source))
-        };
-        let (time, source) = self.parts.iter().enumerate().filter_map(time).min()?;
-        let (events, next) = &mut self.parts[source];
-        let stamped = std::mem::replace(next, events.next())?;
-        Some(Seen { source, stamped: Stamped { time, ..stamped } })
+        let of = |(source, part): (usize, &Part<'_>)| part.next.map(|_| (part.latest, source));
+        let (_, source) = self.parts.iter().enumerate().filter_map(of).min()?;
+        let offset = self.timeline.sources[source].offset;
+        let part = &mut self.parts[source];
+        let mut stamped = std::mem::replace(&mut part.next, part.events.next())?;
+        part.latest = part.latest.max(time(part.next, offset));
+        stamped.time = stamped.time.saturating_add(offset);
+        if let Event::Wait(Wait { until, .. }) = &mut stamped.event
+            && *until != 0
+        {
+            *until = until.saturating_add(offset);
+        }
+        Some(Seen { source, stamped })
     }
 }
+
+#[cfg(test)]
+mod tests;

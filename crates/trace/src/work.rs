@@ -1,9 +1,11 @@
 //! One work request, with all that happened to it.
 
 use ferroce_record::{
-    Begun, Completed, CompletedFlags, Ends, MoreHeaders, Operands, Packet, PacketFlags, Piece, Posted, Wait,
+    Begun, Completed, CompletedFlags, Ends, HEADERS, MoreHeaders, Operands, Packet, PacketFlags, Piece,
+    Posted, PostedFlags, Wait,
 };
 use ferroce_transport::Status;
+use ferroce_wire::Qpn;
 
 /// A packet, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +24,24 @@ impl PacketAt {
     /// Its transport headers, as they were on the wire.
     #[must_use]
     pub fn headers(&self) -> Vec<u8> {
-        let mut bytes = self.packet.headers().to_vec();
-        bytes.extend(self.more.iter().flat_map(|more| more.bytes));
-        bytes.truncate(self.packet.headers_len.into());
-        bytes
+        let (bytes, len) = self.header_bytes();
+        bytes[..len].to_vec()
+    }
+
+    /// The same, and how many bytes they are.
+    pub(crate) fn header_bytes(&self) -> ([u8; LONGEST], usize) {
+        let mut bytes = [0; LONGEST];
+        bytes[..HEADERS].copy_from_slice(&self.packet.headers);
+        let held = match &self.more {
+            Some(more) => {
+                let room = &mut bytes[HEADERS..];
+                let held = room.len().min(more.bytes.len());
+                room[..held].copy_from_slice(&more.bytes[..held]);
+                HEADERS + held
+            }
+            None => HEADERS,
+        };
+        (bytes, usize::from(self.packet.headers_len).min(held))
     }
 
     /// Bytes from its first header to its ICRC, with the bytes that fill the payload up.
@@ -34,6 +50,9 @@ impl PacketAt {
         usize::from(self.packet.headers_len) + usize::from(self.packet.payload).next_multiple_of(4) + ICRC
     }
 }
+
+/// The longest headers that a record holds.
+const LONGEST: usize = HEADERS + 48;
 
 /// Bytes of the ICRC.
 const ICRC: usize = 4;
@@ -89,6 +108,8 @@ pub struct Work {
     pub packets: Vec<PacketAt>,
     /// Packets beyond those that are held.
     pub more_packets: u64,
+    /// When the last answer came.
+    pub answered_at: Option<u64>,
     /// What it waited for.
     pub waits: Vec<(u64, Wait)>,
     /// The message that took it, if it is a receive.
@@ -110,6 +131,7 @@ impl Work {
             begun: None,
             packets: Vec::new(),
             more_packets: 0,
+            answered_at: None,
             waits: Vec::new(),
             arrival: None,
             completed: None,
@@ -151,6 +173,34 @@ impl Work {
     pub fn has_completion(&self) -> bool {
         let without = CompletedFlags::QUIET | CompletedFlags::FORGOTTEN | CompletedFlags::OVERRUN;
         self.completed.is_some_and(|(_, completed)| !completed.flags.intersects(without))
+    }
+
+    /// Whether it did not end well, or its completion was lost. What was forgotten because the program wanted it is none.
+    #[must_use]
+    pub fn is_failure(&self) -> bool {
+        self.completed.is_some_and(|(_, completed)| {
+            completed.flags.contains(CompletedFlags::OVERRUN)
+                || completed.status != Status::Success && !completed.flags.contains(CompletedFlags::FORGOTTEN)
+        })
+    }
+
+    /// Bytes of its first piece of memory.
+    #[must_use]
+    pub fn first_piece(&self) -> u32 {
+        let rest = self.pieces.iter().fold(0_u32, |sum, piece| sum.saturating_add(piece.sge.length));
+        self.posted.length.saturating_sub(rest)
+    }
+
+    /// Whether it was posted before the record began.
+    #[must_use]
+    pub const fn is_earlier(&self) -> bool {
+        self.posted.flags.contains(PostedFlags::EARLIER)
+    }
+
+    /// The queue pair that it is of; a receive of a shared queue has one when it has ended.
+    #[must_use]
+    pub fn qpn(&self) -> Option<Qpn> {
+        self.posted.queue.qpn().or_else(|| self.completed.map(|(_, completed)| completed.qpn))
     }
 
     /// From the call that posted it to its end.

@@ -1,0 +1,59 @@
+//! All records of a time-line, read through once.
+
+use std::ops::ControlFlow;
+
+use crate::assemble::{Assembler, Oddity};
+use crate::timeline::{Seen, Timeline};
+use crate::work::Work;
+
+/// What is read.
+#[derive(Debug)]
+pub enum Told {
+    /// The next event.
+    Event(Seen),
+    /// Work of this record that is over.
+    Over(usize, Work),
+    /// Work of this record that was not over as the record ended; after all events.
+    Open(usize, Work),
+    /// What does not fit together in this record.
+    Odd(usize, Oddity),
+}
+
+/// How reading ended.
+#[derive(Debug, Default)]
+pub struct End {
+    /// Places that held no event that is known here: it was not finished, or is of a newer writer.
+    pub skipped: u64,
+    /// Why a record ended early, if its file could not be read.
+    pub trouble: Option<std::io::Error>,
+}
+
+/// Reads all there is: each event, and then the work that is over by it.
+///
+/// # Errors
+/// What `each` breaks off with.
+pub fn read<B>(timeline: &Timeline, mut each: impl FnMut(Told) -> ControlFlow<B>) -> Result<End, B> {
+    let mut stop = |told| match each(told) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(why) => Err(why),
+    };
+    let mut assemblers: Vec<Assembler> = timeline.sources().iter().map(Assembler::for_record).collect();
+    let mut events = timeline.events();
+    while let Some(seen) = events.next() {
+        let assembler = &mut assemblers[seen.source];
+        assembler.take(&seen.stamped);
+        stop(Told::Event(seen))?;
+        while let Some(work) = assembler.next_over() {
+            stop(Told::Over(seen.source, work))?;
+        }
+        for oddity in assembler.oddities() {
+            stop(Told::Odd(seen.source, oddity))?;
+        }
+    }
+    for (source, assembler) in assemblers.into_iter().enumerate() {
+        for work in assembler.finish() {
+            stop(Told::Open(source, work))?;
+        }
+    }
+    Ok(End { skipped: events.skipped(), trouble: events.trouble() })
+}
