@@ -154,9 +154,11 @@ impl Engine {
                 record.push(way);
             }
             let machine = &entry.machine;
-            for PostedSend { number, request, length, first_psn, packets } in machine.posted_sends() {
+            let mut psn = machine.oldest_psn();
+            for PostedSend { number, request, length, packets } in machine.posted_sends() {
                 let (id, kind) = (request.id, request.op.kind());
-                let shade = Shade { work: number, id, kind, psn: first_psn, packets };
+                let shade = Shade { work: number, id, kind, psn, packets };
+                psn += packets;
                 record.posted_send(&mut watch, (shade, length), &request, None, PostedFlags::EARLIER);
             }
             watch.rung();

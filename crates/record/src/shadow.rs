@@ -70,6 +70,12 @@ impl Shadow {
         self.packets += u64::from(shade.packets);
     }
 
+    /// The number of the first packet of what is posted next, if something is there already.
+    #[must_use]
+    pub fn next_psn(&self) -> Option<Psn> {
+        self.works.back().map(|entry| entry.shade.psn + entry.shade.packets)
+    }
+
     /// The work that the packet with this number belongs to; none if that is over, or has no packets.
     #[must_use]
     pub fn find(&self, psn: Psn) -> Option<Shade> {

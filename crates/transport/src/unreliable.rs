@@ -72,6 +72,11 @@ impl Sender {
         }
     }
 
+    /// The number of the first packet of the oldest work, or of the next.
+    pub(crate) fn oldest_psn(&self) -> Psn {
+        self.next_psn - self.sent
+    }
+
     /// Whether every message that was begun has left.
     pub(crate) fn is_between_messages(&self) -> bool {
         let head = self.queue.get(self.queue.head());

@@ -46,6 +46,11 @@ impl Context {
         Self::builder(name).open()
     }
 
+    /// The device behind it.
+    pub(crate) const fn nic(&self) -> &Nic {
+        &self.nic
+    }
+
     /// The devices of this name, or of this interface, that this process has open: one for all addresses of the interface, or
     /// several with one each.
     #[must_use]

@@ -98,7 +98,7 @@ impl Engine {
                     work: machine.next_send(),
                     id: request.id,
                     kind: request.op.kind(),
-                    psn: machine.next_psn(),
+                    psn: watch.sends.next_psn().unwrap_or_else(|| machine.oldest_psn()),
                     packets: machine.packets_of(&request.op, length),
                 };
                 record.posted_send(watch, (shade, length), request, at, PostedFlags::empty());

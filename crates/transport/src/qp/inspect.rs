@@ -18,8 +18,6 @@ pub struct PostedSend<'a> {
     pub request: SendRequest<'a>,
     /// Bytes of its message.
     pub length: u32,
-    /// The number of its first packet; only reliable connections know it in advance.
-    pub first_psn: Psn,
     /// Packets that it has, or that its answer has.
     pub packets: u32,
 }
@@ -91,13 +89,15 @@ impl QueuePair {
         self.totals().0.0
     }
 
-    /// The number of the first packet of the next send. Only reliable connections know it; else it is that of the next
-    /// packet.
+    /// The number of the first packet of the oldest send that is not over; if there is none, of the next.
     #[must_use]
-    pub const fn next_psn(&self) -> Psn {
+    pub fn oldest_psn(&self) -> Psn {
         match &self.machine {
-            Machine::Rc { requester, .. } => requester.next_psn,
-            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.next_psn,
+            Machine::Rc { requester, .. } => {
+                let oldest = requester.queue.get(requester.queue.head());
+                oldest.map_or(requester.next_psn, |work| work.first_psn)
+            }
+            Machine::Uc { sender, .. } | Machine::Ud { sender, .. } => sender.oldest_psn(),
         }
     }
 
@@ -132,8 +132,7 @@ impl QueuePair {
         let work = queue.get(number)?;
         let data: Data<'_> = queue.data(number);
         let request = SendRequest { id: work.id, op: work.op, data, flags: work.flags, dest: work.dest };
-        let (length, first_psn, packets) = (work.length, work.first_psn, work.packets);
-        Some(PostedSend { number, request, length, first_psn, packets })
+        Some(PostedSend { number, request, length: work.length, packets: work.packets })
     }
 
     /// Receives of its own queue that are posted and not taken, oldest first: number, name and pieces.

@@ -23,6 +23,8 @@ pub(crate) mod states;
 pub(crate) mod unreliable;
 pub(crate) mod windows;
 
+use ferroce_trace::Timeline;
+use ferroce_verbs::Recording;
 use rig::{Rig, Setup};
 
 /// Hands the list of all cases to a macro, behind what it was given.
@@ -99,6 +101,24 @@ pub(crate) fn run(setup: Setup, name: &str, case: fn(&Rig)) {
     let number = CASES.iter().position(|(known, _)| *known == name).unwrap_or(CASES.len());
     let rig = Rig::open(setup, number);
     run_on(&rig, case);
+}
+
+/// As [`run`], with everything written down, and the record looked at: each request has one fate, each completion one origin,
+/// each packet with data one request.
+pub(crate) fn run_recorded(setup: Setup, name: &str, case: fn(&Rig)) {
+    let number = CASES.iter().position(|(known, _)| *known == name).unwrap_or(CASES.len());
+    let rig = Rig::open(setup, number);
+    let contexts = [&rig.a.context, &rig.b.context];
+    let is_one = rig.a.address == rig.b.address;
+    let mut recording = Recording::of(if is_one { &contexts[..1] } else { &contexts }).unwrap();
+    run_on(&rig, case);
+    let Rig { a, b, .. } = rig;
+    drop((a, b));
+    recording.stop();
+    let timeline = Timeline::open(&[recording.path().to_owned()]).unwrap();
+    for check in ferroce_trace::check(&timeline) {
+        assert!(check.is_clean() && check.outstanding == 0, "{check}\n{}", recording.text().unwrap());
+    }
 }
 
 /// Runs one case on a rig.
