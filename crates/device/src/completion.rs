@@ -47,11 +47,8 @@ const VENDOR_CODE: u32 = 24;
 /// Where the source port stands.
 const SOURCE_PORT: u32 = 32;
 
-fn encode(completion: &Completion, time: Time, is_told: bool) -> [u64; WORDS] {
+fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     let mut head = u64::from(completion.status.code()) | u64::from(completion.kind.code()) << 8;
-    if is_told {
-        head |= TOLD;
-    }
     let mut extra = 0;
     if let Some(imm) = completion.imm {
         head |= HAS_IMM;
@@ -140,6 +137,27 @@ struct Taking {
 }
 
 impl Taking {
+    /// Writes down which completions the program is about to take off: as many as these, in the order in which they come.
+    #[cold]
+    fn note_polled(&mut self, cq: CqId, most: usize) {
+        // Those that are told of are marked in their rings; the program gets them from here.
+        while self.kept.len() < most {
+            let (behind, from) = self.rings.split_at_mut(self.first);
+            let next = from.iter_mut().chain(behind).find_map(|(_, ring)| ring.pop());
+            let Some(words) = next else { break };
+            self.kept.push_back(words);
+        }
+        let Some(ring) = &self.record else { return };
+        let now = clock::now().nanos();
+        for words in self.kept.iter_mut().take(most).filter(|words| words[1] & TOLD != 0) {
+            words[1] &= !TOLD;
+            let completion = decode(words);
+            let is_receive = matches!(completion.kind, WorkKind::Receive | WorkKind::ReceiveWithImm);
+            let polled = Polled { qpn: completion.qpn, cq: cq.0, id: completion.id, is_receive };
+            ring.push(now, &polled.into());
+        }
+    }
+
     /// Completions that are there.
     fn len(&self) -> usize {
         self.kept.len() + self.rings.iter().map(|(_, ring)| ring.len()).sum::<usize>()
@@ -171,7 +189,7 @@ fn tell(owners: &Owners, heard: &Heard) {
 fn take_from(
     mut next: impl FnMut() -> Option<[u64; WORDS]>,
     into: &mut [Completion],
-    (owners, record): (&Owners, Option<(&ProgramRing, CqId)>),
+    owners: &Owners,
     heard: &mut Heard,
 ) -> usize {
     let mut taken = 0;
@@ -180,11 +198,6 @@ fn take_from(
         *place = decode(&words);
         taken += 1;
         let completion = &*place;
-        if words[1] & TOLD != 0
-            && let Some((ring, cq)) = record
-        {
-            note_polled(ring, cq, completion);
-        }
         if completion.qpn != heard.of {
             tell(owners, heard);
             *heard = Heard { of: completion.qpn, sends: 0, receives: 0 };
@@ -195,14 +208,6 @@ fn take_from(
         }
     }
     taken
-}
-
-/// Writes down that the program takes a completion off.
-#[cold]
-fn note_polled(ring: &ProgramRing, cq: CqId, completion: &Completion) {
-    let is_receive = matches!(completion.kind, WorkKind::Receive | WorkKind::ReceiveWithImm);
-    let polled = Polled { qpn: completion.qpn, cq: cq.0, id: completion.id, is_receive };
-    ring.push(clock::now().nanos(), &polled.into());
 }
 
 /// Queue pair numbers are dealt at random: they need no hashing, only spreading.
@@ -365,19 +370,21 @@ impl CqShared {
         // An engine that adds something sets it afterwards. So it is found below, or it is set again.
         self.filled.swap(false, Ordering::AcqRel);
         taking.most = taking.most.max(taking.len());
+        if taking.record.is_some() {
+            taking.note_polled(self.id, into.len());
+        }
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
         let (kept, owners) = (&mut taking.kept, &taking.owners);
-        let around = (owners, taking.record.as_ref().map(|record| (record, self.id)));
         let mut taken = 0;
         if !kept.is_empty() {
-            taken = take_from(|| kept.pop_front(), into, around, &mut heard);
+            taken = take_from(|| kept.pop_front(), into, owners, &mut heard);
         }
         if let [(_, ring)] = &mut taking.rings[..] {
-            taken += take_from(|| ring.pop(), &mut into[taken..], around, &mut heard);
+            taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
         } else {
             let (behind, from) = taking.rings.split_at_mut(taking.first);
             for (_, ring) in from.iter_mut().chain(behind) {
-                taken += take_from(|| ring.pop(), &mut into[taken..], around, &mut heard);
+                taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
             }
             taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
         }
@@ -529,12 +536,25 @@ impl CqSide {
         self.producer.has_room()
     }
 
-    /// Adds a completion, of which a record tells or not. False if there is no room: it is lost.
-    pub(crate) fn push(&mut self, completion: &Completion, time: Time, is_told: bool) -> bool {
+    /// Adds a completion. False if there is no room: it is lost.
+    pub(crate) fn push(&mut self, completion: &Completion, time: Time) -> bool {
+        self.add(completion, encode(completion, time))
+    }
+
+    /// As [`push`](Self::push), of one that a record tells of: it is told, too, when the program takes it off.
+    #[cold]
+    pub(crate) fn push_told(&mut self, completion: &Completion, time: Time) -> bool {
+        let mut words = encode(completion, time);
+        words[1] |= TOLD;
+        self.add(completion, words)
+    }
+
+    #[inline]
+    fn add(&mut self, completion: &Completion, words: [u64; WORDS]) -> bool {
         self.touched = true;
         self.added += 1;
         self.solicited |= completion.solicited || completion.status != Status::Success;
-        let fits = self.producer.push(encode(completion, time, is_told)).is_ok();
+        let fits = self.producer.push(words).is_ok();
         self.shared.filled.store(true, Ordering::Release);
         if !fits {
             self.shared.overrun.store(true, Ordering::Relaxed);
@@ -680,11 +700,11 @@ mod tests {
         all.extend(VendorCode::ALL.iter().map(|code| Completion { vendor_code: Some(*code), ..plain }));
         for completion in all {
             let time = Time::from_nanos(123_456_789_012);
-            assert_eq!(decode(&encode(&completion, time, false)), Completion { time, ..completion });
+            assert_eq!(decode(&encode(&completion, time)), Completion { time, ..completion });
             // A better time than that of the turn stays.
             for time_source in [TimeSource::Kernel, TimeSource::AfterCall, TimeSource::Unsure] {
                 let stamped = Completion { time: Time::from_nanos(77), time_source, ..completion };
-                assert_eq!(decode(&encode(&stamped, time, true)), stamped);
+                assert_eq!(decode(&encode(&stamped, time)), stamped);
             }
         }
     }

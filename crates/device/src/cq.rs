@@ -286,7 +286,7 @@ mod tests {
         cq.moderate(10, Duration::from_micros(65_535)).unwrap();
         let waits = nic.engines().control(0, |engine| {
             let completion = Completion::EMPTY;
-            assert!(engine.tables.cq(cq.id()).unwrap().push(&completion, clock::now(), false));
+            assert!(engine.tables.cq(cq.id()).unwrap().push(&completion, clock::now()));
             engine.tables.reconsider(cq.id());
             engine.tables.settle();
             engine.tables.next_put_off().is_some()

@@ -182,7 +182,7 @@ mod tests {
                 let push = || {
                     nic.engines().control(0, |engine| {
                         let completion = Completion::EMPTY;
-                        assert!(engine.tables.cq(queue.id()).unwrap().push(&completion, clock::now(), false));
+                        assert!(engine.tables.cq(queue.id()).unwrap().push(&completion, clock::now()));
                         engine.tables.reconsider(queue.id());
                         engine.tables.settle();
                     });

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use ferroce_memory::MemoryTable;
+use ferroce_record::PacketFlags;
 use ferroce_sys::sync::Share;
 use ferroce_transport::{
     Access, Accessor, AtomicOp, Bind, Completion, Denied, DomainId, Event, Host, Receive, Sge, SharedQueueId,
@@ -13,7 +14,7 @@ use ferroce_wire::{Lkey, Qpn, Rkey};
 use slab::Slab;
 
 use super::qps::Tally;
-use super::recording::Recording;
+use super::recording::{Bytes, Recording};
 use super::srq_side::{self, SrqSide};
 use crate::completion::{CqId, CqSide, Wake};
 use crate::event::{AsyncEvent, EventQueue};
@@ -58,13 +59,23 @@ impl Tables {
         self.cqs.get(cq.0 as usize).and_then(Option::as_ref).is_none_or(CqSide::has_room)
     }
 
-    /// Adds a completion, of which a record tells or not; false if it was lost.
-    fn complete(&mut self, cq: CqId, completion: &Completion, is_told: bool) -> bool {
+    /// Adds a completion; false if it was lost.
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
         let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
         if !side.touched {
             self.touched.push(cq);
         }
-        side.push(completion, self.now, is_told)
+        side.push(completion, self.now)
+    }
+
+    /// As [`complete`](Self::complete), of one that a record tells of.
+    #[cold]
+    fn complete_told(&mut self, cq: CqId, completion: &Completion) -> bool {
+        let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
+        if !side.touched {
+            self.touched.push(cq);
+        }
+        side.push_told(completion, self.now)
     }
 
     /// A completion queue gets its first queue pair in this engine; false if it had one.
@@ -161,9 +172,25 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Adds a completion, of which a record tells or not; false if it was lost.
-    fn complete(&mut self, cq: CqId, completion: &Completion, is_told: bool) -> bool {
-        let is_there = self.tables.complete(cq, completion, is_told);
+    /// Adds a completion; false if it was lost.
+    fn complete(&mut self, cq: CqId, completion: &Completion) -> bool {
+        let is_there = self.tables.complete(cq, completion);
+        self.noted(cq, is_there)
+    }
+
+    /// As [`complete`](Self::complete), of one that a record tells of, or not.
+    #[cold]
+    fn complete_recorded(&mut self, cq: CqId, completion: &Completion, is_told: bool) -> bool {
+        if !is_told {
+            return self.complete(cq, completion);
+        }
+        let is_there = self.tables.complete_told(cq, completion);
+        self.noted(cq, is_there)
+    }
+
+    /// Takes note whether a completion is in its queue.
+    #[inline]
+    fn noted(&mut self, cq: CqId, is_there: bool) -> bool {
         if !is_there && !self.tally.overrun {
             self.tally.overrun = true;
             self.tables.events.push(AsyncEvent::CompletionQueueOverrun(cq));
@@ -174,11 +201,24 @@ impl View<'_> {
 
 impl View<'_> {
     /// The end of a send, now: also of one whose completion was held back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn finish_send(&mut self, number: u32, completion: &Completion) {
-        let is_told = self.tables.record.is_some() && self.tell_send(number, completion);
-        if self.complete(self.send_cq, completion, is_told) {
+        let is_there = if self.tables.record.is_some() {
+            let is_told = self.tell_send(number, completion);
+            self.complete_recorded(self.send_cq, completion, is_told)
+        } else {
+            self.complete(self.send_cq, completion)
+        };
+        if is_there {
             self.tally.ended.count_send(completion.status);
+        }
+    }
+
+    /// Writes a packet down that leaves, and that was never sent before.
+    #[cold]
+    pub(super) fn tell_packet(&mut self, headers: &[u8], payload: usize) {
+        if let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) {
+            record.packet_out(watch, Bytes { headers, payload }, (0, false), PacketFlags::empty());
         }
     }
 
@@ -280,8 +320,13 @@ impl Host for View<'_> {
 
     fn complete_receive(&mut self, number: u32, completion: Completion) {
         self.tally.receives += 1;
-        let is_told = self.tables.record.is_some() && self.tell_receive(number, &completion);
-        if self.complete(self.receive_cq, &completion, is_told) {
+        let is_there = if self.tables.record.is_some() {
+            let is_told = self.tell_receive(number, &completion);
+            self.complete_recorded(self.receive_cq, &completion, is_told)
+        } else {
+            self.complete(self.receive_cq, &completion)
+        };
+        if is_there {
             self.tally.ended.count_receive(completion.status);
         }
     }

@@ -11,7 +11,6 @@ use super::follow::ticket;
 use super::handles::{Handle, place_of};
 use super::host::view;
 use super::port::{Stream, emit};
-use super::recording::HeaderCopy;
 use super::sender::Sender;
 use crate::engines::Engines;
 
@@ -164,7 +163,9 @@ impl Engine {
             counters.send_refused += 1;
             return true;
         };
-        let copy = tables.record.is_some().then(|| HeaderCopy::new(&transmit.packet, way.route));
+        if let Some(record) = &mut tables.record {
+            record.about_to_leave(&transmit.packet, way.route, repeats);
+        }
         if let Some(held) = &mut entry.tally.held {
             let number = held.leaves(now);
             if is_local {
@@ -176,12 +177,16 @@ impl Engine {
                     held.left_at(number, now, TimeSource::Turn);
                 }
                 follow.note(index);
-                self.record_out(index, copy.as_ref(), repeats, PacketFlags::empty());
+                if self.tables.record.is_some() {
+                    self.record_packet(index, PacketFlags::empty());
+                }
                 return true;
             }
         } else if !is_local {
             port.add(&transmit, by, way, tables, counters);
-            self.record_out(index, copy.as_ref(), repeats, PacketFlags::empty());
+            if self.tables.record.is_some() {
+                self.record_packet(index, PacketFlags::empty());
+            }
             return true;
         }
         let (len, dest) = (transmit.packet.len(), transmit.packet.dest_qp);
@@ -189,7 +194,9 @@ impl Engine {
         let mut buffer = std::mem::take(scratch);
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
-            self.record_out(index, copy.as_ref(), repeats, PacketFlags::LOCAL);
+            if self.tables.record.is_some() {
+                self.record_packet(index, PacketFlags::LOCAL);
+            }
             if sender.is_to_group() {
                 self.spread(&sender, &mut buffer[..len], around);
             } else {

@@ -5,14 +5,12 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
-use ferroce_record::PacketFlags;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
 use ferroce_wire::{DataPacket, ICRC_LEN};
 
 use super::host::{Tables, View};
 use super::qps::Way;
-use super::recording::Bytes;
 use crate::counters::DeviceCounters;
 
 /// Bytes of packets that wait for one system call: two of the largest runs, and before each the first packet
@@ -187,10 +185,8 @@ impl DataSink<View<'_>> for Stream<'_> {
         if fill(payload, *by, host.tables, body).is_none() {
             return false;
         }
-        if let (Some(record), Some(watch)) = (&mut host.tables.record, &mut host.tally.watch) {
-            let bytes = Bytes { headers: &buffer[..headers], payload: data.payload };
-            // Only packets that were never sent are sent in a hurry.
-            record.packet_out(watch, bytes, (0, false), PacketFlags::empty());
+        if host.tables.record.is_some() {
+            host.tell_packet(&buffer[..headers], data.payload);
         }
         port.added(cargo, place, way);
         *follows = true;

@@ -252,6 +252,7 @@ impl QpTable {
     }
 
     /// Puts it back.
+    #[inline]
     pub(crate) fn put_back(&mut self, index: u16, entry: Box<Entry>) {
         self.entries[usize::from(index)] = Some(entry);
     }

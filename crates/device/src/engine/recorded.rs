@@ -10,7 +10,7 @@ use ferroce_wire::{ICRC_LEN, Kept, Qpn, Role, Service};
 use super::Engine;
 use super::host::{Tables, view};
 use super::qps::{Entry, QpTable};
-use super::recording::{Bytes, HeaderCopy, Recording};
+use super::recording::{Bytes, Recording};
 use super::sender::Sender;
 
 /// A receive is about to be posted to a queue pair, if that takes it.
@@ -123,25 +123,13 @@ impl Engine {
     }
 
     /// A packet has left, or stays in this process.
-    #[inline]
-    pub(super) fn record_out(
-        &mut self,
-        index: u16,
-        copy: Option<&HeaderCopy>,
-        repeats: u64,
-        flags: PacketFlags,
-    ) {
-        if let Some(copy) = copy {
-            self.record_packet(index, copy, repeats, flags);
-        }
-    }
-
     #[cold]
-    fn record_packet(&mut self, index: u16, copy: &HeaderCopy, repeats: u64, flags: PacketFlags) {
+    pub(super) fn record_packet(&mut self, index: u16, flags: PacketFlags) {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
         let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) else { return };
-        let is_repeat = entry.machine.counters().retransmitted > repeats;
+        let Some(copy) = record.leaving.take() else { return };
+        let is_repeat = entry.machine.counters().retransmitted > copy.repeats;
         let sent = (entry.machine.oldest_send(), is_repeat);
         let is_told = record.packet_out(watch, copy.bytes(), sent, flags);
         if copy.is_datagram && is_told {

@@ -31,6 +31,8 @@ pub(crate) struct Recording {
     now: u64,
     /// When the work was posted that is taken out of the mail next.
     pub(super) posting: Option<NonZeroU64>,
+    /// The packet that is about to leave.
+    pub(super) leaving: Option<HeaderCopy>,
 }
 
 /// Where events go.
@@ -73,21 +75,23 @@ impl Bytes<'_> {
 }
 
 /// The headers of a packet that is about to leave.
+#[derive(Debug)]
 pub(super) struct HeaderCopy {
     bytes: [u8; 128],
     len: usize,
     payload: usize,
     pub(super) route: Route,
     pub(super) is_datagram: bool,
+    /// How many packets of its queue pair had been sent again before it.
+    pub(super) repeats: u64,
 }
 
 impl HeaderCopy {
-    #[cold]
-    pub(super) fn new(packet: &ferroce_wire::Packet<PayloadLen>, route: Route) -> Self {
+    fn new(packet: &ferroce_wire::Packet<PayloadLen>, route: Route, repeats: u64) -> Self {
         let mut bytes = [0; 128];
         let len = packet.emit_headers(&mut bytes).unwrap_or(0);
         let is_datagram = matches!(packet.body, ferroce_wire::Body::Ud(_));
-        Self { bytes, len, payload: packet.payload_len(), route, is_datagram }
+        Self { bytes, len, payload: packet.payload_len(), route, is_datagram, repeats }
     }
 
     pub(super) fn bytes(&self) -> Bytes<'_> {
@@ -99,7 +103,7 @@ impl Recording {
     /// The record of an engine, from now on.
     pub(crate) fn new(recorder: &Arc<Recorder>) -> Self {
         let ring = recorder.engine_ring().map_or_else(|| Ring::Shared(recorder.program_ring()), Ring::Own);
-        Self { recorder: Arc::clone(recorder), ring, now: clock::now().nanos(), posting: None }
+        Self { recorder: Arc::clone(recorder), ring, now: clock::now().nanos(), posting: None, leaving: None }
     }
 
     /// Whether all work is told of, and so are packets that belong to none.
@@ -191,6 +195,17 @@ impl Recording {
         if count > 0 {
             self.push(Doorbell { queue: Queue::Send(watch.qpn), first, count });
         }
+    }
+
+    /// A packet is about to leave.
+    #[cold]
+    pub(super) fn about_to_leave(
+        &mut self,
+        packet: &ferroce_wire::Packet<PayloadLen>,
+        route: Route,
+        repeats: u64,
+    ) {
+        self.leaving = Some(HeaderCopy::new(packet, route, repeats));
     }
 
     /// A packet leaves. `oldest` is the send that is sent from, where those have no packet numbers in advance. Whether it is

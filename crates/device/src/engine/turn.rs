@@ -315,6 +315,7 @@ impl Engine {
     }
 
     /// Queues those that found no room in a window, if there is room again.
+    #[inline]
     pub(crate) fn call_waiting(&mut self, window: WindowId) {
         for index in self.windows.called(window) {
             if let Some(entry) = self.qps.by_index(index)
