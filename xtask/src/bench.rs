@@ -10,6 +10,7 @@ mod nic;
 mod pairs;
 mod refusals;
 mod table;
+mod trace;
 
 use anyhow::{Result, bail, ensure};
 
@@ -25,13 +26,13 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, refusals, instructions, endpoint, probe, broker or drop-in
+    /// Only this: wire, transport, device, refusals, instructions, trace, endpoint, probe, broker or drop-in
     #[arg(long)]
     only: Option<String>,
     /// All but wire and transport: one short look at every figure; it shows that all work, and little more
     #[arg(long)]
     quick: bool,
-    /// Device, or refusals or instructions if only they are asked for: print JSON instead of a table (and run
+    /// Device, or refusals, instructions or trace if only they are asked for: print JSON instead of a table (and run
     /// nothing else)
     #[arg(long)]
     json: bool,
@@ -67,6 +68,7 @@ const BENCHES: &[Bench] = &[
     Bench { package: nic::PACKAGE, shows: "the soft NIC beside plain sockets and copies" },
     Bench { package: refusals::NAME, shows: "instructions for each refused packet, beside their budgets" },
     Bench { package: instructions::NAME, shows: "instructions of the shortest ways through the device" },
+    Bench { package: trace::NAME, shows: "what a record costs: figures of the device with and without one" },
     Bench { package: "endpoint", shows: "messages and streams beside the verbs below them and TCP" },
     Bench { package: "probe", shows: "probes, and what they cost, beside datagrams of plain sockets" },
     Bench { package: "meshd", shows: "10,240 simulated agents at a controller and an analyzer" },
@@ -86,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         args.before.is_none() || only == Some(instructions::NAME),
         "--before counts instructions: add --only instructions; `bench pairs` compares the other figures"
     );
-    let has_json = |only: &&str| [refusals::NAME, instructions::NAME].contains(only);
+    let has_json = |only: &&str| [refusals::NAME, instructions::NAME, trace::NAME].contains(only);
     let only = if args.json { only.filter(has_json).or(Some(nic::PACKAGE)) } else { only };
     let chosen =
         |bench: &&Bench| only.is_none_or(|only| bench.package == only.trim_start_matches("ferroce-"));
@@ -112,6 +114,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if *package == instructions::NAME {
             instructions::run(args)?;
+            continue;
+        }
+        if *package == trace::NAME {
+            trace::run(args)?;
             continue;
         }
         if *package == drop_in::NAME {

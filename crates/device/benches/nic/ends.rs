@@ -95,7 +95,10 @@ impl Shape {
         // Other packets are lost on the way back than on the way there.
         let seed = u64::from(u32::from(address));
         let faults = (loss > 0.0).then(|| FaultPlan { loss, seed, ..FaultPlan::default() });
-        let config = Config { address: Some(address.into()), receive_buffer, faults, ..Config::new("lo") };
+        let address = Some(address.into());
+        // What is measured may be recorded, as the environment wants it.
+        let trace = Config::from_env("lo")?.trace;
+        let config = Config { address, receive_buffer, faults, trace, ..Config::new("lo") };
         Ok(Nic::open(config)?)
     }
 

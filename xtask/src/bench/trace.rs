@@ -1,0 +1,170 @@
+//! What a record costs: figures of the device with and without one, measured in turn.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::Args;
+use super::checkout::Checkout;
+use super::line::Line;
+use super::table::{aligned, short};
+use crate::say::{complain, say};
+use crate::shell::{Cmd, target_dir};
+
+/// Its name for `--only`.
+pub(crate) const NAME: &str = "trace";
+
+/// Figures of the device, and by how much a record may change them.
+const ROWS: &[Row] = &[
+    Row { figure: "WRITE 64 B rate, lists of 32, depth 4096", bar: Bar::AtLeast(0.7) },
+    Row { figure: "WRITE 1 MiB, depth 16$", bar: Bar::AtLeast(0.95) },
+    Row { figure: "SEND 64 B, RTT/2, both poll$", bar: Bar::AtMost(1.15) },
+];
+
+/// Mebibytes of the flight recorder.
+const FLIGHT: &str = "64";
+
+/// How often each side is measured.
+const REPEATS: usize = 9;
+
+struct Row {
+    figure: &'static str,
+    bar: Bar,
+}
+
+/// What the figure with a record is by that without.
+#[derive(Clone, Copy)]
+enum Bar {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Bar {
+    fn is_kept(self, ratio: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => ratio >= least,
+            Self::AtMost(most) => ratio <= most,
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::AtLeast(least) => format!(">= {least}"),
+            Self::AtMost(most) => format!("<= {most}"),
+        }
+    }
+}
+
+/// The one in the middle.
+fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A figure of the device, without a record and with one.
+#[derive(Default)]
+struct Measured {
+    unit: String,
+    off: Vec<f64>,
+    on: Vec<f64>,
+}
+
+impl Measured {
+    /// On by off, of the same repeat.
+    fn ratio(&self) -> f64 {
+        let ratios: Vec<f64> = self.off.iter().zip(&self.on).map(|(off, on)| on / off).collect();
+        median(&ratios)
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let program = Checkout::here().build("device", "nic")?;
+    let folder = target_dir().join("trace-bench");
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let repeats = args.repeats.unwrap_or(if args.quick { 1 } else { REPEATS });
+    let millis = if args.quick { "20" } else { "300" };
+    let mut measured: BTreeMap<String, Measured> = BTreeMap::new();
+    for repeat in 0..repeats {
+        // A slow minute falls on both sides, and each is the first one in turn.
+        for records in [repeat % 2 == 1, repeat % 2 == 0] {
+            complain!("{} of {repeats}, {} a record", repeat + 1, if records { "with" } else { "without" });
+            measure(&program, &folder, millis, records, &mut measured)?;
+        }
+    }
+    let rows: Vec<(&String, &Measured, Bar)> = measured
+        .iter()
+        .filter_map(|(name, figure)| {
+            let row = ROWS.iter().find(|row| name == row.figure.trim_end_matches('$'))?;
+            Some((name, figure, row.bar))
+        })
+        .collect();
+    show(args, &rows);
+    let above: Vec<String> = rows
+        .iter()
+        .filter(|(_, figure, bar)| !bar.is_kept(figure.ratio()))
+        .map(|(name, figure, bar)| format!("{name}: {:.3}, the bar is {}", figure.ratio(), bar.text()))
+        .collect();
+    if !above.is_empty() && !args.quick {
+        bail!("a record costs too much: {}", above.join("; "));
+    }
+    Ok(())
+}
+
+/// Measures all rows once.
+fn measure(
+    program: &Path,
+    folder: &Path,
+    millis: &str,
+    records: bool,
+    into: &mut BTreeMap<String, Measured>,
+) -> Result<()> {
+    let mut cmd = Cmd::new(program).args(["--bench", "--only-ours", "--repeats", "1", "--millis", millis]);
+    cmd = cmd.args(ROWS.iter().map(|row| row.figure));
+    if records {
+        let file = folder.join("bench.ftrace").display().to_string();
+        cmd = cmd.env("FERROCE_TRACE", file).env("FERROCE_TRACE_FLIGHT", FLIGHT);
+    }
+    let output = cmd.output()?;
+    for file in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        fs::remove_file(file?.path())?;
+    }
+    for line in output.lines() {
+        let line = Line::parse(line).context("reading what the benchmark says")?;
+        if line.text("kind")? == "machine" {
+            continue;
+        }
+        let figure = into.entry(line.text("figure")?.to_owned()).or_default();
+        line.text("unit")?.clone_into(&mut figure.unit);
+        let side = if records { &mut figure.on } else { &mut figure.off };
+        side.push(line.number("value")?);
+    }
+    Ok(())
+}
+
+fn show(args: &Args, rows: &[(&String, &Measured, Bar)]) {
+    if args.json {
+        let row = |(name, figure, bar): &(&String, &Measured, Bar)| -> Value {
+            let (off, on, ratio) = (median(&figure.off), median(&figure.on), figure.ratio());
+            let is_kept = bar.is_kept(ratio);
+            json!({ "figure": name, "unit": figure.unit, "off": off, "on": on, "ratio": ratio,
+                    "bar": bar.text(), "kept": is_kept })
+        };
+        say!("{:#}", json!({ "trace": rows.iter().map(row).collect::<Vec<_>>() }));
+        return;
+    }
+    let mut table = vec![["flight recorder", "without", "with", "ratio", "bar"].map(str::to_owned)];
+    for (name, figure, bar) in rows {
+        table.push([
+            (*name).clone(),
+            format!("{} {}", short(median(&figure.off)), figure.unit),
+            format!("{} {}", short(median(&figure.on)), figure.unit),
+            format!("{:.3}", figure.ratio()),
+            bar.text(),
+        ]);
+    }
+    say!("\n{}", aligned(&table));
+}
