@@ -2,6 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use ferroce_record::Event;
+use ferroce_transport::Status;
+
 use crate::assemble::{Assembler, Oddity};
 use crate::timeline::{Seen, Timeline};
 use crate::work::Work;
@@ -11,6 +14,8 @@ use crate::work::Work;
 pub enum Told {
     /// The next event.
     Event(Seen),
+    /// Work of this record that has just failed, and was not flushed; it comes again when it is over.
+    Failed(usize, Box<Work>),
     /// Work of this record that is over.
     Over(usize, Work),
     /// Work of this record that was not over as the record ended; after all events.
@@ -43,6 +48,12 @@ pub fn read<B>(timeline: &Timeline, mut each: impl FnMut(Told) -> ControlFlow<B>
         let assembler = &mut assemblers[seen.source];
         assembler.take(&seen.stamped);
         stop(Told::Event(seen))?;
+        if let Event::Completed(completed) = &seen.stamped.event
+            && !matches!(completed.status, Status::Success | Status::Flushed)
+            && let Some(work) = assembler.just_ended(completed)
+        {
+            stop(Told::Failed(seen.source, Box::new(work.clone())))?;
+        }
         while let Some(work) = assembler.next_over() {
             stop(Told::Over(seen.source, work))?;
         }
