@@ -37,14 +37,24 @@ pub struct End {
 ///
 /// # Errors
 /// What `each` breaks off with.
-pub fn read<B>(timeline: &Timeline, mut each: impl FnMut(Told) -> ControlFlow<B>) -> Result<End, B> {
+pub fn read<B>(timeline: &Timeline, each: impl FnMut(Told) -> ControlFlow<B>) -> Result<End, B> {
+    let assemblers = timeline.sources().iter().map(Assembler::for_record).collect();
+    let mut events = timeline.events();
+    put_together(assemblers, &mut events, each)?;
+    Ok(End { skipped: events.skipped(), trouble: events.trouble() })
+}
+
+/// The same of events that come from anywhere, with an assembler for each record.
+pub(crate) fn put_together<B>(
+    mut assemblers: Vec<Assembler>,
+    events: &mut impl Iterator<Item = Seen>,
+    mut each: impl FnMut(Told) -> ControlFlow<B>,
+) -> Result<(), B> {
     let mut stop = |told| match each(told) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(why) => Err(why),
     };
-    let mut assemblers: Vec<Assembler> = timeline.sources().iter().map(Assembler::for_record).collect();
-    let mut events = timeline.events();
-    while let Some(seen) = events.next() {
+    for seen in events {
         let assembler = &mut assemblers[seen.source];
         assembler.take(&seen.stamped);
         stop(Told::Event(seen))?;
@@ -66,5 +76,5 @@ pub fn read<B>(timeline: &Timeline, mut each: impl FnMut(Told) -> ControlFlow<B>
             stop(Told::Open(source, work))?;
         }
     }
-    Ok(End { skipped: events.skipped(), trouble: events.trouble() })
+    Ok(())
 }
