@@ -144,10 +144,8 @@ impl Explainer {
         let (source, time) = (*source, stamped.time);
         self.last = self.last.max(time);
         match &stamped.event {
-            Event::Posted(posted) => {
-                if !matches!(posted.queue, Queue::Send(_)) {
-                    self.receives.entry((source, posted.queue)).or_default().post(time);
-                }
+            Event::Posted(posted) if !matches!(posted.queue, Queue::Send(_)) => {
+                self.receives.entry((source, posted.queue)).or_default().post(time);
             }
             Event::Completed(completed) => self.completed(source, time, completed),
             Event::Packet(packet) => self.packet(source, time, packet),

@@ -94,7 +94,9 @@ fn describe(source: &Source, number: Option<usize>) {
         note(&format!("record {number} is {path}: {program}, process {pid}"));
     }
     if !header.has_ended {
-        note(&format!("{path} is still being written, or its program was killed: this is what it has so far"));
+        note(&format!(
+            "{path} is still being written, or its program was killed: this is what it has so far"
+        ));
     }
     if header.sample > 1 {
         note(&format!("{path} has one of {} work requests", header.sample));
@@ -103,11 +105,16 @@ fn describe(source: &Source, number: Option<usize>) {
         0 => {}
         lost => note(&format!("{path} lacks {lost} events: they could not be written in time")),
     }
-    match source.overwritten() {
-        0 => {}
-        gone => {
-            let why = if header.mode == Mode::Flight { " of a flight recorder" } else { "" };
-            note(&format!("{path} has the last {} events{why}: {gone} before them are gone", source.trace().len()));
+    match (source.overwritten(), header.mode) {
+        (0, _) => {}
+        (gone, Mode::Flight) => {
+            let events = source.trace().len();
+            note(&format!(
+                "{path} is of a flight recorder: the last {events} events, and {gone} before them are gone"
+            ));
+        }
+        (gone, Mode::Whole) => {
+            note(&format!("{path} lacks {gone} events from its middle: a part of the file is missing"))
         }
     }
 }

@@ -35,17 +35,17 @@ Examples:
   ferroce trace show --slowest 5 run.ftrace    where the time of the slowest requests went
   ferroce trace stats run.ftrace               the same for all requests, as percentiles
   ferroce trace explain here.ftrace there.ftrace
-          Both ends on one time-line: what one end did and what the other made of it. Clocks of two machines are
-          brought together by the packets that both saw.
+          Both ends on one time-line: what one end did, and what the other made of it. Clocks of
+          two machines are brought together by the packets that both saw.
 
 Several records:
-  Processes of one run write run.ftrace, run.2.ftrace, run.3.ftrace and so on; given the first, all are read, unless
-  --alone is said.
+  Processes of one run write run.ftrace, run.2.ftrace, run.3.ftrace and so on. Given the first, all
+  of them are read, unless --alone is said.
 
 Exit codes:
   0  done; for explain: nothing went wrong
-  1  a file is empty, foreign, cut off or cannot be read: what could be read was shown, and one line on standard
-     error says what is wrong; or explain found errors
+  1  a file is empty, foreign, cut off or cannot be read: what could be read was shown, and one
+     line on standard error says what is wrong; or explain found errors
   2  the command line is wrong";
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {

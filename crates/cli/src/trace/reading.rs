@@ -40,7 +40,8 @@ pub(super) fn read_all(
             if end.skipped > 0 {
                 note(&format!("{} places held no event that this program knows", end.skipped));
             }
-            end.trouble.map_or(Ok(()), |error| Err(anyhow::Error::new(error).context("a record could not be read")))
+            end.trouble
+                .map_or(Ok(()), |error| Err(anyhow::Error::new(error).context("a record could not be read")))
         }
         Err(ended) => ended,
     }

@@ -104,13 +104,10 @@ mod tests {
         assert!(status("bad").unwrap_err().contains("retry-exceeded"));
         assert_eq!(kind("atomic"), Ok(OpKind::Atomic));
         assert!(kind("x").unwrap_err().contains("receive"));
-        assert_eq!([time("1.5"), time("2s"), time("300ms"), time("20us"), time("7ns")], [
-            Ok(1_500_000_000),
-            Ok(2_000_000_000),
-            Ok(300_000_000),
-            Ok(20_000),
-            Ok(7)
-        ]);
+        assert_eq!(
+            [time("1.5"), time("2s"), time("300ms"), time("20us"), time("7ns")],
+            [Ok(1_500_000_000), Ok(2_000_000_000), Ok(300_000_000), Ok(20_000), Ok(7)]
+        );
         for wrong in ["", "x", "1h", "-1", "nan", "inf", "1e30"] {
             assert!(time(wrong).is_err(), "{wrong}");
         }

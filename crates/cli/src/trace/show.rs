@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         Ok(ControlFlow::Continue(()))
     })?;
     for (record, work) in slowest.map_or_else(Vec::new, Slowest::finish) {
-        out.show(record, &work)?;
+        let _ = out.show(record, &work)?;
     }
     out.out.flush().context("standard output")?;
     drop(out);

@@ -8,7 +8,7 @@ use super::facts::Facts;
 use super::memory::Key;
 use super::{Evidence, Explainer, Finding, Severity, at, state_name};
 use crate::glance::{Glance, Target};
-use crate::show::Span;
+use crate::show::{Nanos, Span};
 use crate::work::{PacketAt, Work};
 
 /// Packets of a failed request that are shown: the last ones.
@@ -197,12 +197,13 @@ impl Explainer {
         let Some(facts) = self.facts(home, peer) else { return };
         let there = self.name(home, peer);
         if let Some(gone) = facts.gone {
-            case.because.push(format!("at the other end, {there} is gone since {}", at(gone)));
+            case.because.push(format!("at the other end, {there} is gone since {}", Nanos(gone)));
         } else if let Some((state @ (State::Reset | State::Init | State::Err), since, is_asked)) = facts.state
         {
             let who = if is_asked { "the program there asked for it" } else { "something went wrong there" };
             let state = state_name(state);
-            case.because.push(format!("at the other end, {there} is in {state} since {}: {who}", at(since)));
+            case.because
+                .push(format!("at the other end, {there} is in {state} since {}: {who}", Nanos(since)));
             self.error_of_peer(case);
         } else if facts.wanted.is_none() || facts.wanted.last < began {
             let told = self
@@ -237,7 +238,8 @@ impl Explainer {
         }
         match self.peer(case.source, case.qpn) {
             Some((home, peer)) => {
-                case.because.push(format!("at the other end, {}", self.receives_of(home, peer, case.time)))
+                let receives = self.receives_of(home, peer, case.time, "");
+                case.because.push(format!("at the other end, {receives}"));
             }
             None => {
                 let what = "when receives were posted there";
@@ -246,8 +248,8 @@ impl Explainer {
         }
     }
 
-    /// What is known of the receives of a queue pair, in a sentence.
-    pub(super) fn receives_of(&self, source: usize, qpn: Qpn, time: u64) -> String {
+    /// What is known of the receives of a queue pair, in a sentence; how long before what.
+    pub(super) fn receives_of(&self, source: usize, qpn: Qpn, time: u64, what: &str) -> String {
         let shared = self.facts(source, qpn).and_then(|facts| facts.shared);
         let queue = shared.map_or(Queue::Receive(qpn), Queue::Shared);
         match self.receives.get(&(source, queue)) {
@@ -256,7 +258,7 @@ impl Explainer {
                 let ago = Span(time.saturating_sub(receives.posted.last));
                 let (count, left) = (receives.posted.count, receives.waiting);
                 format!(
-                    "{count} receive(s) were posted to {queue}, the last {ago} before, of which {left} were left"
+                    "{count} receive(s) were posted to {queue}, the last {ago} before{what}, of which {left} were left"
                 )
             }
         }
@@ -286,9 +288,8 @@ impl Explainer {
         let rest = work.pieces.iter().map(|piece| (piece.sge.address, piece.sge.length, piece.sge.lkey));
         for (place, (address, length, lkey)) in std::iter::once(first).chain(rest).enumerate() {
             let target = Target { address, key: Rkey(0), length: length.into() };
-            let why =
-                self.memory[case.source].why(case.time, Key::Local(lkey.0), target, access, "the piece");
-            if !why.contains(" for this: so ") {
+            let memory = &self.memory[case.source];
+            if let Some(why) = memory.refuses(case.time, Key::Local(lkey.0), target, access, "the piece") {
                 return case.because.push(format!("piece {place} of its memory: {why}"));
             }
         }

@@ -80,52 +80,63 @@ impl Memory {
 
     /// Why this key did not give these bytes for this at this time. `what` is the work, as in "the WRITE".
     pub(super) fn why(&self, time: u64, key: Key, target: Target, access: Access, what: &str) -> String {
+        self.refuses(time, key, target, access, what).unwrap_or_else(|| {
+            let name = key.name();
+            format!(
+                "{name} opens these bytes for this: so the memory is of another protection domain than the queue pair, or it \
+                 is a window that is bound to another one"
+            )
+        })
+    }
+
+    /// The same; none if the key gives them, as far as the record tells.
+    pub(super) fn refuses(
+        &self,
+        time: u64,
+        key: Key,
+        target: Target,
+        access: Access,
+        what: &str,
+    ) -> Option<String> {
         let Target { address, length, .. } = target;
         let name = key.name();
         let all = self.live.values().chain(&self.gone).filter(|known| key.is_of(&known.region));
         let was_there = |known: &&Known| {
             known.from.is_none_or(|from| from <= time) && known.to.is_none_or(|to| to > time)
         };
-        let Some(known) = all.clone().find(was_there) else {
-            let before = all.clone().filter_map(|known| Some((known.to.filter(|to| *to <= time)?, known)));
-            if let Some((to, known)) = before.max_by_key(|(to, _)| *to) {
-                let Region { address, length, kind, .. } = known.region;
-                let verb = if kind == RegionKind::Window { "invalidated" } else { "deregistered" };
-                let ago = Span(time - to);
-                return format!("{name} opened {length} bytes at {address:#x}, but was {verb} {ago} before");
-            }
-            if let Some(from) = all.filter_map(|known| known.from.filter(|from| *from > time)).min() {
-                return format!("{name} was registered only {} later", Span(from - time));
-            }
-            let perhaps = if self.has_forgotten { ", or it was gone long before" } else { "" };
-            return format!("no memory has {name}{perhaps}");
-        };
+        let Some(known) = all.clone().find(was_there) else { return Some(self.absent(time, &name, all)) };
         let region = &known.region;
         let opens = format!("{name} opens {} bytes at {:#x}", region.length, region.address);
         // Sums may lie beyond the last address: the numbers are those of a program that is wrong.
         let end = u128::from(address) + u128::from(length);
         let last = u128::from(region.address) + u128::from(region.length);
-        if address < region.address {
-            return format!(
-                "{opens}: {what} of {length} bytes at {address:#x} began {} bytes before",
-                region.address - address
-            );
-        }
-        if end > last {
-            return format!(
-                "{opens}: {what} of {length} bytes at {address:#x} ended {} bytes behind",
-                end - last
-            );
-        }
         let missing = access.difference(region.access);
-        if !missing.is_empty() {
-            return format!("{opens}, but does not allow {}", rights(missing));
+        let wants = format!("{opens}: {what} of {length} bytes at {address:#x}");
+        if address < region.address {
+            Some(format!("{wants} began {} bytes before", region.address - address))
+        } else if end > last {
+            Some(format!("{wants} ended {} bytes behind", end - last))
+        } else if !missing.is_empty() {
+            Some(format!("{opens}, but does not allow {}", rights(missing)))
+        } else {
+            None
         }
-        format!(
-            "{opens} for this: so the queue pair is of another protection domain than {} of the memory, or what it names is \
-             bound to another queue pair",
-            region.domain
-        )
+    }
+
+    /// Why nothing has this key now: what had it before, or later.
+    fn absent<'a>(&self, time: u64, name: &str, all: impl Iterator<Item = &'a Known> + Clone) -> String {
+        let before = all.clone().filter_map(|known| Some((known.to.filter(|to| *to <= time)?, known)));
+        if let Some((to, known)) = before.max_by_key(|(to, _)| *to) {
+            let Region { address, length, kind, .. } = known.region;
+            let verb = if kind == RegionKind::Window { "invalidated" } else { "deregistered" };
+            let ago = Span(time - to);
+            return format!("{name} opened {length} bytes at {address:#x}, but was {verb} {ago} before");
+        }
+        if let Some(from) = all.filter_map(|known| known.from.filter(|from| *from > time)).min() {
+            return format!("{name} was registered only {} later", Span(from - time));
+        }
+        let perhaps = if self.has_forgotten { ", or it was gone long before" } else { "" };
+        format!("no memory has {name}{perhaps}")
     }
 }
 

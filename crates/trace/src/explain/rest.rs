@@ -6,7 +6,7 @@ use ferroce_wire::Qpn;
 
 use super::facts::{Facts, Tally};
 use super::{Explainer, Finding, Severity, at, state_name};
-use crate::show::Span;
+use crate::show::{Nanos, Span};
 use crate::work::Work;
 
 /// Findings of one kind that are told; those beyond are counted.
@@ -144,7 +144,7 @@ impl Explainer {
                 because.push(format!(
                     "it is in {} since {}, where nothing is sent",
                     state_name(state),
-                    at(time)
+                    Nanos(time)
                 ));
                 true
             }
@@ -154,16 +154,16 @@ impl Explainer {
             let Tally { count, first, .. } = facts.rnr_came;
             because.push(format!(
                 "the peer has posted no receive: it has answered RNR NAK {count} time(s) since {}",
-                at(first)
+                Nanos(first)
             ));
         } else if let Some((time, wait)) = facts.wait.filter(|_| !has_stopped) {
-            because.push(format!("it waits for {} since {}", wait.reason.name(), at(time)));
+            because.push(format!("it waits for {} since {}", wait.reason.name(), Nanos(time)));
         }
         if !facts.timeouts.is_none() && is_silent {
             let Tally { count, first, .. } = facts.timeouts;
             let tries =
                 facts.tries.map_or_else(String::new, |(tries, most)| format!(", now try {tries} of {most}"));
-            because.push(format!("no answer came in time, {count} time(s) since {}{tries}", at(first)));
+            because.push(format!("no answer came in time, {count} time(s) since {}{tries}", Nanos(first)));
         } else if because.is_empty() && !facts.asked.is_none() && is_silent {
             because.push(format!(
                 "its last packet left {}, and the peer has not answered yet",
@@ -175,7 +175,8 @@ impl Explainer {
         if is_rnr || is_silent && !facts.timeouts.is_none() {
             match self.peer(source, qpn) {
                 Some((home, peer)) => {
-                    because.push(format!("at the other end, {}", self.receives_of(home, peer, self.last)))
+                    let receives = self.receives_of(home, peer, self.last, " the end");
+                    because.push(format!("at the other end, {receives}"));
                 }
                 None => because.push(self.missing_peer(source, qpn, "what it does with them")),
             }
@@ -198,15 +199,11 @@ impl Explainer {
         }
         let Tally { count, first, last } = facts.rnr_sent;
         let name = self.name(source, qpn);
-        let text = format!(
-            "{name} answered RNR NAK {count} time(s), from {} to {}",
-            at(first),
-            at(last).trim_start_matches("at ")
-        );
+        let text =
+            format!("{name} answered RNR NAK {count} time(s), from {} to {}", Nanos(first), Nanos(last));
         let because = vec![
             "messages came while no receive was posted".to_owned(),
-            self.receives_of(source, qpn, self.last)
-                .replace(" before, of which", " before the end, of which"),
+            self.receives_of(source, qpn, self.last, " the end"),
         ];
         Some(Finding { time: Some(first), because, ..note(Severity::Warning, source, text) })
     }
@@ -305,7 +302,10 @@ impl Explainer {
             if record.overwritten > 0 {
                 tell(
                     Severity::Note,
-                    format!("{name} has only the last events: {} before them are gone", record.overwritten),
+                    format!(
+                        "{name} lacks {} event(s): later ones took their places, or the file was cut off",
+                        record.overwritten
+                    ),
                 );
             }
             if record.is_cut {
