@@ -18,6 +18,7 @@ mod run;
 mod secret;
 mod stat;
 mod switchboard;
+mod trace;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -74,6 +75,7 @@ commands! {
     Stat => stat,
     Switchboard => switchboard,
     Decode => decode,
+    Trace => trace,
     Completions => completions,
     Man => man,
 }
@@ -90,6 +92,7 @@ Where to begin:
   ferroce secret --file mesh.secret    what the members of a mesh know each other by
   ferroce run -- ib_write_bw           any verbs program, unchanged, on this card
   ferroce decode --short trace.pcap    what others put on the wire, one line per frame
+  ferroce trace explain run.ftrace     what went wrong in a recorded run, and why
   ferroce stat                         what all queue pairs of your programs do, live
   ferroce switchboard                  which processes share a port
   ferroce help perf                    all about one command

@@ -14,7 +14,7 @@ use ferroce_record::{
     Completed, CompletedFlags, Doorbell, HEADERS, Mode, Packet, PacketFlags, Polled, Posted, PostedFlags,
     Queue, QueuePair, RecordConfig, Recorder, Step, Way, WorkOp,
 };
-use ferroce_trace::{Block, Filter, Line, Stats, Timeline, Told, check, read};
+use ferroce_trace::{Block, Explanation, Filter, Line, Stats, Timeline, Told, check, read};
 use ferroce_transport::{State, Status, WorkKind};
 use ferroce_wire::{Lkey, Qpn, Rkey, Service};
 
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             });
             write!(out, "{stats}")?;
         }
-        // "explain" => write!(out, "{}", Explanation::of(&timeline))?,
+        "explain" => write!(out, "{}", Explanation::of(&timeline))?,
         "check" => check(&timeline).iter().try_for_each(|check| write!(out, "{check}"))?,
         other => return Err(format!("no such word: {other}").into()),
     }

@@ -125,6 +125,14 @@ impl Assembler {
         self.over.pop_front()
     }
 
+    /// The work that this event has just ended.
+    pub(crate) fn just_ended(&self, completed: &Completed) -> Option<&Work> {
+        let is_receive = !matches!(completed.queue, Queue::Send(_));
+        let ended = self.ended.get(&(completed.qpn, is_receive)).and_then(VecDeque::back);
+        let is_it = |work: &&Work| work.posted.queue == completed.queue && work.posted.work == completed.work;
+        ended.filter(is_it).or_else(|| self.over.back().filter(is_it))
+    }
+
     /// What did not fit together since this was asked last.
     pub fn oddities(&mut self) -> Vec<Oddity> {
         std::mem::take(&mut self.oddities)

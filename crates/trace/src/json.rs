@@ -11,7 +11,7 @@ use ferroce_wire::Packet;
 
 use crate::filter::status_name;
 use crate::show::FATES;
-use crate::work::{CompletionState, PacketAt, Work, WorkState};
+use crate::work::{CompletionState, LONGEST, PacketAt, Work, WorkState};
 
 /// A work request of a record, as an object of JSON.
 #[derive(Clone, Copy, Debug)]
@@ -141,7 +141,11 @@ fn one_packet(f: &mut fmt::Formatter<'_>, at: &PacketAt) -> fmt::Result {
         write!(f, ",\"psn\":{},\"text\":\"{packet}\"", packet.psn.get())?;
     }
     f.write_str(",\"headers\":\"")?;
-    bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+    let mut text = [0; 2 * LONGEST];
+    for (pair, byte) in text.as_chunks_mut().0.iter_mut().zip(bytes) {
+        *pair = [byte >> 4, byte & 15].map(|digit| b"0123456789abcdef"[usize::from(digit)]);
+    }
+    f.write_str(std::str::from_utf8(&text[..2 * len]).unwrap_or_default())?;
     f.write_char('"')?;
     if let Some(ends) = at.ends {
         write!(f, ",\"local\":\"{}\",\"remote\":\"{}\",\"port\":{}", ends.local, ends.remote, ends.port)?;

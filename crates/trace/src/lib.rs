@@ -9,6 +9,7 @@
 mod align;
 mod assemble;
 mod check;
+mod explain;
 mod fast;
 mod filter;
 mod glance;
@@ -23,6 +24,7 @@ mod work;
 
 pub use self::assemble::{Assembler, Oddity};
 pub use self::check::{Check, Checker, Violation, check};
+pub use self::explain::{Evidence, Explainer, Explanation, Finding, Severity};
 pub use self::filter::{Filter, OpKind, Slowest, status_name};
 pub use self::json::Line;
 pub use self::read::{End, Told, read};

@@ -2,6 +2,9 @@
 
 use std::ops::ControlFlow;
 
+use ferroce_record::Event;
+use ferroce_transport::Status;
+
 use crate::assemble::{Assembler, Oddity};
 use crate::timeline::{Seen, Timeline};
 use crate::work::Work;
@@ -11,6 +14,8 @@ use crate::work::Work;
 pub enum Told {
     /// The next event.
     Event(Seen),
+    /// Work of this record that has just failed, and was not flushed; it comes again when it is over.
+    Failed(usize, Box<Work>),
     /// Work of this record that is over.
     Over(usize, Work),
     /// Work of this record that was not over as the record ended; after all events.
@@ -32,17 +37,33 @@ pub struct End {
 ///
 /// # Errors
 /// What `each` breaks off with.
-pub fn read<B>(timeline: &Timeline, mut each: impl FnMut(Told) -> ControlFlow<B>) -> Result<End, B> {
+pub fn read<B>(timeline: &Timeline, each: impl FnMut(Told) -> ControlFlow<B>) -> Result<End, B> {
+    let assemblers = timeline.sources().iter().map(Assembler::for_record).collect();
+    let mut events = timeline.events();
+    put_together(assemblers, &mut events, each)?;
+    Ok(End { skipped: events.skipped(), trouble: events.trouble() })
+}
+
+/// The same of events that come from anywhere, with an assembler for each record.
+pub(crate) fn put_together<B>(
+    mut assemblers: Vec<Assembler>,
+    events: &mut impl Iterator<Item = Seen>,
+    mut each: impl FnMut(Told) -> ControlFlow<B>,
+) -> Result<(), B> {
     let mut stop = |told| match each(told) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(why) => Err(why),
     };
-    let mut assemblers: Vec<Assembler> = timeline.sources().iter().map(Assembler::for_record).collect();
-    let mut events = timeline.events();
-    while let Some(seen) = events.next() {
+    for seen in events {
         let assembler = &mut assemblers[seen.source];
         assembler.take(&seen.stamped);
         stop(Told::Event(seen))?;
+        if let Event::Completed(completed) = &seen.stamped.event
+            && !matches!(completed.status, Status::Success | Status::Flushed)
+            && let Some(work) = assembler.just_ended(completed)
+        {
+            stop(Told::Failed(seen.source, Box::new(work.clone())))?;
+        }
         while let Some(work) = assembler.next_over() {
             stop(Told::Over(seen.source, work))?;
         }
@@ -55,5 +76,5 @@ pub fn read<B>(timeline: &Timeline, mut each: impl FnMut(Told) -> ControlFlow<B>
             stop(Told::Open(source, work))?;
         }
     }
-    Ok(End { skipped: events.skipped(), trouble: events.trouble() })
+    Ok(())
 }

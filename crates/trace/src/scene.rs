@@ -1,6 +1,8 @@
 //! Records made by hand, for tests.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 
 use ferroce_record::{
     Completed, CompletedFlags, Doorbell, Event, HEADERS, Packet, PacketFlags, Polled, Posted, PostedFlags,
@@ -8,6 +10,10 @@ use ferroce_record::{
 };
 use ferroce_transport::{Access, State, Status, VendorCode, WorkKind};
 use ferroce_wire::{Lkey, Qpn, Rkey, Service};
+
+use crate::assemble::Assembler;
+use crate::read::{Told, put_together};
+use crate::timeline::Seen;
 
 /// One process: its queue pair, that of its peer, and what happened so far.
 #[derive(Clone, Debug)]
@@ -193,4 +199,19 @@ pub(crate) fn answer(dest: Qpn, psn: u32, syndrome: u8) -> Vec<u8> {
     let mut bytes = base(0x11, dest, psn);
     bytes.extend([syndrome, 0, 0, 1]);
     bytes
+}
+
+/// Reads scenes, each of which is a record, as if they were files.
+pub(crate) fn told(scenes: &[&Scene], mut each: impl FnMut(Told)) {
+    let of = |(source, scene): (usize, &&Scene)| {
+        let seen = |stamped: &Stamped| Seen { source, stamped: *stamped };
+        scene.events.iter().map(seen).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Seen> = scenes.iter().enumerate().flat_map(of).collect();
+    all.sort_by_key(|seen| seen.stamped.time);
+    let assemblers = scenes.iter().map(|_| Assembler::new()).collect();
+    let Ok(()) = put_together(assemblers, &mut all.into_iter(), |told| {
+        each(told);
+        ControlFlow::<Infallible>::Continue(())
+    });
 }

@@ -116,7 +116,7 @@ impl Stats {
                     self.work(work);
                 }
             }
-            Told::Odd(..) => {}
+            Told::Failed(..) | Told::Odd(..) => {}
         }
     }
 

@@ -52,7 +52,7 @@ impl PacketAt {
 }
 
 /// The longest headers that a record holds.
-const LONGEST: usize = HEADERS + 48;
+pub(crate) const LONGEST: usize = HEADERS + 48;
 
 /// Bytes of the ICRC.
 const ICRC: usize = 4;

@@ -78,7 +78,7 @@ impl Stats {
 }
 
 impl QpFigures {
-    fn to_json(&self) -> Map<String, Value> {
+    fn to_json(self) -> Map<String, Value> {
         self.named().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect()
     }
 }

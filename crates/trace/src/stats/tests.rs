@@ -1,8 +1,7 @@
 use ferroce_record::{Matched, PostedFlags, WorkOp};
 
 use super::*;
-use crate::assemble::Assembler;
-use crate::scene::{ACK, NAK_SEQUENCE, RNR, Scene};
+use crate::scene::{ACK, NAK_SEQUENCE, RNR, Scene, told};
 
 fn empty() -> Stats {
     Stats::new(&Timeline::open(&[]).unwrap(), Filter::default())
@@ -10,15 +9,7 @@ fn empty() -> Stats {
 
 fn stats(scene: &Scene) -> Stats {
     let mut stats = empty();
-    let mut assembler = Assembler::new();
-    for stamped in &scene.events {
-        assembler.take(stamped);
-        stats.take(&Told::Event(Seen { source: 0, stamped: *stamped }));
-        while let Some(work) = assembler.next_over() {
-            stats.take(&Told::Over(0, work));
-        }
-    }
-    assembler.finish().into_iter().for_each(|work| stats.take(&Told::Open(0, work)));
+    told(&[scene], |told| stats.take(&told));
     stats
 }
 
@@ -134,12 +125,6 @@ fn a_filter_leaves_work_out_of_the_figures() {
     scene.good(0, WorkOp::Write, 1).good(1, WorkOp::Send, 2);
     let filter = Filter { kinds: vec![crate::OpKind::Send], ..Filter::default() };
     let mut stats = Stats { filter, ..empty() };
-    let mut assembler = Assembler::new();
-    for stamped in &scene.events {
-        assembler.take(stamped);
-        while let Some(work) = assembler.next_over() {
-            stats.take(&Told::Over(0, work));
-        }
-    }
+    told(&[&scene], |told| stats.take(&told));
     assert_eq!(stats.to_json()["operations"].as_array().unwrap().len(), 1);
 }

@@ -25,7 +25,11 @@ impl fmt::Display for Stats {
             writeln!(f, "{} events were lost: figures are too low", self.lost)?;
         }
         if self.overwritten > 0 {
-            writeln!(f, "{} earlier events were overwritten: these are the last ones", self.overwritten)?;
+            writeln!(
+                f,
+                "{} events are missing: later ones took their places, or the file was cut off",
+                self.overwritten
+            )?;
         }
         if self.sample > 1 {
             writeln!(f, "one of {} requests was recorded: counts are a share of all", self.sample)?;

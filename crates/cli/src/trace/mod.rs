@@ -1,0 +1,57 @@
+//! `ferroce trace`: what happened to each work request, from the record of a device.
+
+mod explain;
+mod files;
+mod reading;
+mod select;
+mod show;
+mod stats;
+
+use clap::Subcommand;
+
+/// Follow each work request from the call that posts it to the one that takes its completion
+///
+/// A device that records writes down what happens to each work request: the call that posts it, the doorbell, each
+/// packet with its headers, what it waits for, its completion, and the call that takes that. These commands read such
+/// records, also while they are written, and also if the program was killed.
+#[derive(Debug, clap::Args)]
+#[command(arg_required_else_help = true, subcommand_required = true, after_long_help = AFTER_LONG_HELP)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Show(show::Args),
+    Explain(explain::Args),
+    Stats(stats::Args),
+}
+
+const AFTER_LONG_HELP: &str = "\
+Examples:
+  ferroce trace explain run.ftrace             what went wrong, and why, in sentences
+  ferroce trace show --errors run.ftrace       the requests that failed, with all their packets
+  ferroce trace show --slowest 5 run.ftrace    where the time of the slowest requests went
+  ferroce trace stats run.ftrace               the same for all requests, as percentiles
+  ferroce trace explain here.ftrace there.ftrace
+          Both ends on one time-line: what one end did, and what the other made of it. Clocks of
+          two machines are brought together by the packets that both saw.
+
+Several records:
+  Processes of one run write run.ftrace, run.2.ftrace, run.3.ftrace and so on. Given the first, all
+  of them are read, unless --alone is said.
+
+Exit codes:
+  0  done; for explain: nothing went wrong
+  1  a file is empty, foreign, cut off or cannot be read: what could be read was shown, and one
+     line on standard error says what is wrong; or explain found errors
+  2  the command line is wrong";
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    match &args.command {
+        Command::Show(args) => show::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Stats(args) => stats::run(args),
+    }
+}
