@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+pub mod export;
 mod show;
 mod timeline;
 mod work;

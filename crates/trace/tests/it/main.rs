@@ -1,0 +1,6 @@
+//! Exports, and what other programs say of them.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod made;
+mod wireshark;
