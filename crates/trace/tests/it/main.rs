@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod made;
+mod perfetto;
 mod wireshark;
