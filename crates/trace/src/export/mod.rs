@@ -14,6 +14,7 @@
 
 mod follow;
 mod hash;
+mod html;
 mod pcapng;
 mod perfetto;
 mod proto;
@@ -25,6 +26,7 @@ use ferroce_record::Header;
 use ferroce_wire::Qpn;
 use thiserror::Error;
 
+pub use self::html::{HtmlOptions, MOST_PACKETS, html};
 pub use self::pcapng::pcapng;
 pub use self::perfetto::perfetto;
 use crate::timeline::Timeline;

@@ -35,8 +35,8 @@ pub(super) trait Sink {
         Ok(())
     }
 
-    /// Whether packets can still be taken; else they are counted as left out.
-    fn is_full(&self) -> bool {
+    /// Whether there is no room for a packet, so that it is counted as left out.
+    fn is_full(&self, _row: &PacketRow) -> bool {
         false
     }
 }
@@ -162,6 +162,7 @@ impl Follower {
         let mut row = PacketRow::new(self.held.next_number(), source, time, packet);
         let pair = self.pairs.get(&(source, packet.qpn)).copied().unwrap_or_default();
         row.route = pair.way.map(|way| Route::of_way(&way, is_out));
+        row.peer = pair.way.map(|way| way.peer);
         if flags.contains(PacketFlags::WORK) && !flags.contains(PacketFlags::REFUSED) {
             let out = is_out && !row.is_response();
             row.belongs = Belongs::Own(self.works.of_packet(source, &packet, row.psn(), time, out));
@@ -244,7 +245,7 @@ impl Follower {
         let other = row.other.map(|other| other.qpn).or(Some(row.dest_qp()));
         let is_wanted = self.selection.has_time(row.time, row.time)
             && (self.selection.has(Some(row.packet.qpn)) || self.selection.has(other));
-        if !is_wanted || sink.is_full() {
+        if !is_wanted || sink.is_full(row) {
             self.summary.left_out += 1;
             return Ok(());
         }

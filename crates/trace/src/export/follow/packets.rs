@@ -87,6 +87,8 @@ pub(in crate::export) struct PacketRow {
     pub(in crate::export) packet: Packet,
     pub(in crate::export) more: Option<MoreHeaders>,
     pub(in crate::export) route: Option<Route>,
+    /// The queue pair that its own is connected to.
+    pub(super) peer: Option<Qpn>,
     pub(in crate::export) belongs: Belongs,
     /// Where else it was seen.
     pub(in crate::export) other: Option<OtherEnd>,
@@ -95,8 +97,18 @@ pub(in crate::export) struct PacketRow {
 
 impl PacketRow {
     pub(super) const fn new(number: u64, source: usize, time: u64, packet: Packet) -> Self {
-        let belongs = Belongs::Nothing;
-        Self { number, source, time, packet, more: None, route: None, belongs, other: None, flow: None }
+        Self {
+            number,
+            source,
+            time,
+            packet,
+            more: None,
+            route: None,
+            peer: None,
+            belongs: Belongs::Nothing,
+            other: None,
+            flow: None,
+        }
     }
 
     pub(in crate::export) const fn is_out(&self) -> bool {
@@ -122,6 +134,16 @@ impl PacketRow {
 
     pub(in crate::export) const fn dest_qp(&self) -> Qpn {
         Qpn::new(self.number_at(5))
+    }
+
+    /// The queue pair at its other end, as far as this end knows.
+    pub(in crate::export) fn far_qpn(&self) -> Option<Qpn> {
+        match self.other {
+            Some(other) => Some(other.qpn),
+            None if self.is_out() => Some(self.dest_qp()),
+            None if self.is_datagram() => Some(self.datagram_sender()),
+            None => self.peer,
+        }
     }
 
     /// The queue pair that sent it, as its datagram header says.
