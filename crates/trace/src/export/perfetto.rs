@@ -116,9 +116,8 @@ impl Track {
     /// Its place among those of the same parent.
     fn rank(self) -> u64 {
         match self {
-            Self::Process(_) => 0,
+            Self::Process(_) | Self::Queue(_, Queue::Send(_)) => 0,
             Self::Pair(_, qpn) => qpn.get().into(),
-            Self::Queue(_, Queue::Send(_)) => 0,
             Self::Depth(_, Queue::Send(_)) => 1,
             Self::Packets(..) => 2,
             Self::Queue(_, Queue::Receive(_)) => 3,
@@ -236,7 +235,7 @@ impl<W: Write> Sink for Tracks<'_, W> {
             }
         });
         // Where a part is not known, the one before it is as long as the rest.
-        let completed = row.completed.map(|(time, _)| time).unwrap_or(end);
+        let completed = row.completed.map_or(end, |(time, _)| time);
         let begun = row.begun_at.unwrap_or(completed).clamp(row.posted_at, completed.max(row.posted_at));
         let parts = [(QUEUED, row.posted_at, begun), (DEVICE, begun, completed), (UNPOLLED, completed, end)];
         for (name, from, to) in parts.into_iter().filter(|(_, from, to)| from < to) {

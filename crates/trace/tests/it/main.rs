@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod chromium;
 mod made;
+mod page;
 mod perfetto;
 mod wireshark;

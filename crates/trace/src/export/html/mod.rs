@@ -118,7 +118,11 @@ impl Sink for Page {
             joined.flags |= row.packet.flags & (PacketFlags::REFUSED | PacketFlags::CONGESTION);
             joined.work = if joined.work == 0 { work } else { joined.work };
             // What comes a second time is an arrow of its own.
-            if fresh { self.arrows[known] = joined } else { self.arrows.push(joined) }
+            if fresh {
+                self.arrows[known] = joined;
+            } else {
+                self.arrows.push(joined);
+            }
             return Ok(());
         }
         let there = self.lanes.there(row);
@@ -291,7 +295,8 @@ fn tables(told: &mut String) {
     let _ = write!(told, "\"opcodes\":{{{}}},", opcodes.collect::<Vec<_>>().join(","));
     let operations = WorkOp::ALL.iter().map(|op| format!("\"{}\":{}", op.code(), json(op.name())));
     let _ = write!(told, "\"operations\":{{{}}},", operations.collect::<Vec<_>>().join(","));
-    let statuses = Status::ALL.iter().map(|status| format!("\"{}\":{}", status.code(), json(&status.to_string())));
+    let statuses =
+        Status::ALL.iter().map(|status| format!("\"{}\":{}", status.code(), json(&status.to_string())));
     let _ = write!(told, "\"statuses\":{{{}}},", statuses.collect::<Vec<_>>().join(","));
     let syndromes = (0..=u8::MAX).map(|byte| json(ferroce_wire::Syndrome::from_byte(byte).name()));
     let _ = write!(told, "\"syndromes\":[{}],", syndromes.collect::<Vec<_>>().join(","));

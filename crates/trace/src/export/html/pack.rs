@@ -36,8 +36,9 @@ columns! {
 impl Columns {
     /// Where they are.
     pub(super) fn json(&self) -> String {
-        let column =
-            |(name, kind, at, count): &(&str, &str, usize, usize)| format!("\"{name}\":[\"{kind}\",{at},{count}]");
+        let column = |(name, kind, at, count): &(&str, &str, usize, usize)| {
+            format!("\"{name}\":[\"{kind}\",{at},{count}]")
+        };
         format!("{{{}}}", self.list.iter().map(column).collect::<Vec<_>>().join(","))
     }
 }
@@ -84,7 +85,9 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_everybody() {
-        for (bytes, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        for (bytes, text) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
             let mut out = Vec::new();
             base64(bytes.as_bytes(), &mut out).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), text);
