@@ -15,9 +15,12 @@
 mod follow;
 mod hash;
 mod html;
+mod mermaid;
+mod operation;
 mod pcapng;
 mod perfetto;
 mod proto;
+mod svg;
 mod words;
 
 use std::io;
@@ -27,8 +30,11 @@ use ferroce_wire::Qpn;
 use thiserror::Error;
 
 pub use self::html::{HtmlOptions, MOST_PACKETS, html};
+pub use self::mermaid::mermaid;
+pub use self::operation::Choice;
 pub use self::pcapng::pcapng;
 pub use self::perfetto::perfetto;
+pub use self::svg::svg;
 use crate::timeline::Timeline;
 
 /// Why there is no export, or only a part of one.

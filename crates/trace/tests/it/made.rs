@@ -33,6 +33,8 @@ pub(crate) struct Made {
     events: Vec<(u64, Place, Event)>,
     pub(crate) now: u64,
     pub(crate) written: u64,
+    /// How much the clock of the second end is behind.
+    pub(crate) behind: u64,
     /// Packets that one end only has.
     pub(crate) lone: u64,
     state: u64,
@@ -57,7 +59,7 @@ pub(crate) struct Link {
 }
 
 /// What becomes of one operation.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Fate {
     #[default]
     Well,
@@ -94,6 +96,7 @@ impl Made {
             events: Vec::new(),
             now: 1_000_000,
             written: 0,
+            behind: 0,
             lone: 0,
             state: 0x1234_5678_9abc_def1,
             directory,
@@ -122,6 +125,7 @@ impl Made {
         let count = self.events.partition_point(|(at, _, _)| *at < time);
         for (at, (end, is_program), event) in self.events.drain(..count) {
             let (recorder, engine, program) = self.ends[end].recorder.as_mut().unwrap();
+            let at = if end == 1 { at - self.behind } else { at };
             // A whole record loses what has no room: here its keeper is waited for.
             while recorder.unkept() > 10_000 {
                 std::thread::yield_now();
@@ -420,6 +424,23 @@ impl Drop for Made {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
+}
+
+/// A WRITE that loses a packet, a SEND, a READ, an atomic, and a WRITE that is refused.
+pub(crate) fn five_operations(name: &str) -> Made {
+    let mut made = Made::new(name, false);
+    let mut link = made.link([0x11, 0x1000]);
+    for (from, op, length, fate) in [
+        (0, WorkOp::Write, 2500, Fate::Lost(1, true)),
+        (0, WorkOp::Send, 64, Fate::Well),
+        (1, WorkOp::Read, 3000, Fate::Well),
+        (0, WorkOp::FetchAdd, 8, Fate::Well),
+        (0, WorkOp::Write, 64, Fate::Refused),
+    ] {
+        made.operation(&mut link, from, op, length, fate);
+        made.now += 1_200;
+    }
+    made
 }
 
 const fn is_atomic(op: WorkOp) -> bool {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod chromium;
+mod golden;
+mod joining;
 mod made;
 mod page;
 mod perfetto;

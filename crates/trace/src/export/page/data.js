@@ -90,21 +90,28 @@ const moments = (() => {
 function makeScale(isShort) {
   scale.isShort = isShort;
   scale.gaps = [];
+  scale.step = 0;
   const total = moments.length;
   const places = new Float64Array(total);
-  let longest = Infinity;
+  let knee = Infinity;
   if (isShort && total > 2) {
-    const gaps = new Float64Array(total - 1);
-    for (let place = 1; place < total; place++) gaps[place - 1] = moments[place] - moments[place - 1];
-    gaps.sort();
-    // What is longer than nearly all others, and longer than packets are under way.
-    longest = Math.max(gaps[Math.floor(gaps.length * 0.9)] * 4, usual * 1.5, 100);
+    const gaps = [];
+    const stride = Math.ceil(total / 50000);
+    for (let place = 1; place < total; place += stride) {
+      const gap = moments[place] - moments[place - 1];
+      if (gap > 0) gaps.push(gap);
+    }
+    gaps.sort((a, b) => a - b);
+    // Up to the usual distance of two events as it is, and what is longer the less it counts. What happens at the
+    // same time, as the clock has it, is one below the other.
+    knee = Math.max(1, gaps[gaps.length >> 1] || 1);
+    scale.step = knee * 0.8;
   }
   for (let place = 1; place < total; place++) {
     const gap = moments[place] - moments[place - 1];
-    const shown = gap <= longest ? gap : longest * (1 + 0.25 * Math.log2(gap / longest));
-    places[place] = places[place - 1] + shown;
-    if (gap > longest * 2) scale.gaps.push([places[place - 1], places[place], gap]);
+    const short = gap <= knee ? gap : knee * (1 + 0.7 * Math.log2(gap / knee));
+    places[place] = places[place - 1] + (isShort ? Math.max(short, scale.step) : gap);
+    if (isShort && gap > usual * 2.5) scale.gaps.push([places[place - 1], places[place], gap]);
   }
   scale.times = moments;
   scale.places = places;
@@ -144,9 +151,17 @@ const barReach = new Float64Array(workCount);
 function place(isShort) {
   makeScale(isShort);
   let far = -Infinity;
+  const last = [new Map(), new Map()];
+  // The place of a time at a lane; what was at that time before is above.
+  const next = (side, lane, time) => {
+    const before = last[side].get(lane);
+    const turns = before && before[0] === time ? before[1] + 1 : 0;
+    last[side].set(lane, [time, turns]);
+    return placeOf(time) + turns * scale.step;
+  };
   for (let arrow = 0; arrow < count; arrow++) {
-    top0[arrow] = placeOf(sentAt(arrow));
-    top1[arrow] = placeOf(cameAt(arrow));
+    top0[arrow] = next(0, columns.from[arrow], sentAt(arrow));
+    top1[arrow] = next(1, columns.to[arrow], cameAt(arrow));
     far = Math.max(far, top0[arrow], top1[arrow]);
     reach[arrow] = far;
   }
@@ -159,13 +174,13 @@ function place(isShort) {
   }
 }
 
-const fraction = (value, digits) => value.toFixed(digits).replace(/\.?0+$/, "");
-function span(nanos) {
+const fraction = (value, digits) => (digits ? value.toFixed(digits).replace(/\.?0+$/, "") : value.toFixed(0));
+function span(nanos, digits = 3) {
   const size = Math.abs(nanos);
   if (size < 1000) return `${fraction(nanos, 0)} ns`;
-  if (size < 1e6) return `${fraction(nanos / 1e3, 3)} µs`;
-  if (size < 1e9) return `${fraction(nanos / 1e6, 3)} ms`;
-  return `${fraction(nanos / 1e9, 6)} s`;
+  if (size < 1e6) return `${fraction(nanos / 1e3, digits)} µs`;
+  if (size < 1e9) return `${fraction(nanos / 1e6, digits)} ms`;
+  return `${fraction(nanos / 1e9, digits + 3)} s`;
 }
 const origin = moments.length ? moments[0] : 0;
 const since = (time) => span(time - origin);

@@ -41,11 +41,21 @@ const busy = new Uint8Array(lanes.length);
 for (let arrow = 0; arrow < count; arrow++) busy[columns.from[arrow]] = busy[columns.to[arrow]] = 1;
 for (let work = 0; work < workCount; work++) busy[columns.lane[work]] = 1;
 
+// Lanes in the order in which they send.
+const order = [...new Set([...columns.from, ...lanes.keys()])];
+// Columns of bars that sends need beside each lane; receives come behind them.
+const sendColumns = lanes.map(() => 0);
+for (let work = 0; work < workCount; work++) {
+  if (columns.mark[work] & MARK.receive) continue;
+  const lane = columns.lane[work];
+  sendColumns[lane] = Math.min(SENDS, Math.max(sendColumns[lane], columns.column[work] + 1));
+}
+
 function layout() {
   const wanted = (lane) => busy[lane] && (state.pair < 0 || lane === state.pair || partners[state.pair].includes(lane));
   const groups = [];
   const done = new Set();
-  lanes.forEach((_, lane) => {
+  order.forEach((lane) => {
     if (done.has(lane) || !wanted(lane)) return;
     done.add(lane);
     const mate = partners[lane].find((other) => !done.has(other) && wanted(other));
@@ -131,28 +141,40 @@ function draw() {
   drawWorks();
   drawArrows();
   paper.restore();
+  paper.font = font(11);
+  paper.textAlign = "center";
+  paper.textBaseline = "middle";
+  for (const [text, y] of notes) {
+    const width = paper.measureText(text).width + 16;
+    const x = AXIS + (view.width - AXIS) / 2;
+    paper.fillStyle = colours.soft;
+    paper.fillRect(x - width / 2, y - 7, width, 14);
+    paper.fillStyle = colours.quiet;
+    paper.fillText(text, x, y);
+  }
   drawHeads();
 }
 
+let notes = [];
 function drawAxis() {
+  notes = [];
   paper.font = font(11);
   paper.textBaseline = "middle";
   const bottom = view.height;
   if (scale.isShort) {
-    for (let y = HEAD + 14; y < bottom; y += 72) tick(y, since(timeOf(placeAt(y))));
+    for (let y = HEAD + 14; y < bottom; y += 72) tick(y, span(timeOf(placeAt(y)) - origin, 2));
     const first = atLeast(scale.gaps.map((gap) => gap[1]), placeAt(HEAD));
     for (let gap = first; gap < Math.min(scale.gaps.length, first + 60); gap++) {
       const [from, to, length] = scale.gaps[gap];
       const [y0, y1] = [yOf(from), yOf(to)];
       if (y0 > bottom) break;
-      if (y1 - y0 < 14) continue;
+      if (y1 - y0 < 16) continue;
       paper.fillStyle = colours.soft;
       paper.globalAlpha = 0.7;
-      paper.fillRect(AXIS, y0 + 3, view.width - AXIS, y1 - y0 - 6);
+      paper.fillRect(AXIS, y0 + 2, view.width - AXIS, y1 - y0 - 4);
       paper.globalAlpha = 1;
       paper.fillStyle = colours.quiet;
-      paper.textAlign = "left";
-      paper.fillText(`⋮ ${span(length)}, shortened`, AXIS + 10, (y0 + y1) / 2);
+      notes.push([`${span(length, 1)} in which nothing happens`, (y0 + y1) / 2]);
     }
   } else {
     const seen = bodyHeight() / view.zoom;
@@ -211,7 +233,7 @@ function drawHeads() {
 function barX(work) {
   const lane = columns.lane[work];
   const isReceive = columns.mark[work] & MARK.receive;
-  const column = isReceive ? SENDS + (columns.column[work] % RECEIVES) : columns.column[work] % SENDS;
+  const column = isReceive ? sendColumns[lane] + (columns.column[work] % RECEIVES) : columns.column[work] % SENDS;
   return laneX[lane] + laneSide[lane] * (16 + column * STEP);
 }
 
@@ -233,7 +255,7 @@ function drawWorks() {
     const status = columns.status[work];
     const begun = Number.isNaN(columns.begun[work]) ? y1 : yOf(placeOf(columns.begun[work]));
     const done = Number.isNaN(columns.completed[work]) ? y1 : yOf(placeOf(columns.completed[work]));
-    paper.globalAlpha = isDim ? 0.3 : 1;
+    paper.globalAlpha = isDim ? 0.45 : 1;
     paper.fillStyle = colours.queued;
     paper.fillRect(x - 3.5, y0, 7, Math.max(1, Math.min(begun, done) - y0));
     paper.fillStyle = status !== 0 && status !== NONE ? colours.lost : colours.device;
@@ -319,14 +341,16 @@ function drawArrows() {
     for (const dim of [1, 0]) {
       const list = groups[kind][dim];
       if (!list.length) continue;
-      paper.globalAlpha = dim ? 0.22 : isFine ? 1 : 0.6;
+      paper.globalAlpha = dim ? (isFine ? 0.38 : 0.08) : isFine ? 1 : Math.min(0.6, Math.max(0.16, 400 / drawn));
       stroke(list, colours.kinds[kind], isFine);
     }
   }
   paper.globalAlpha = 1;
   if (state.arrow >= 0 && isShown(state.arrow)) {
-    paper.lineWidth = 3;
-    stroke([state.arrow], colours.focus, true, 3);
+    paper.globalAlpha = 0.28;
+    stroke([state.arrow], colours.focus, true, 9);
+    paper.globalAlpha = 1;
+    stroke([state.arrow], colours.kinds[kindOf[state.arrow]], true, 2.4);
   }
   if (isFine) drawLabels(groups.map((group) => group[0]).concat(state.key ? [] : groups.map((group) => group[1])));
 }
@@ -359,28 +383,37 @@ function stroke(list, colour, isFine, width = 1.4) {
   paper.fill(heads);
 }
 
-// A name at each arrow, where there is room: it lies along the arrow, a third of the way.
+// A name at each arrow, where there is room: it lies along the arrow.
 function drawLabels(lists) {
-  const taken = new Map();
+  const taken = [];
   paper.font = font(11);
   paper.textAlign = "center";
   paper.textBaseline = "middle";
-  const all = lists.flat().sort((a, b) => top0[a] - top0[b]);
+  const all = lists.flat().sort((a, b) => (b === state.arrow) - (a === state.arrow) || top0[a] - top0[b]);
+  if (all.length > 260) return;
   for (const arrow of all) {
     const points = line(arrow);
     if (!points) continue;
-    const [x0, y0, x1, y1] = points;
+    const [x0, y0, x1, y1, isCut] = points;
     const isRight = x1 > x0;
-    const part = 0.34;
-    const [x, y] = [x0 + (x1 - x0) * part, y0 + (y1 - y0) * part];
-    if (y < HEAD + 8 || y > view.height) continue;
-    const key = `${Math.round(x)}`;
-    if ((taken.get(key) ?? -1e9) > y - 15) continue;
     const text = label(arrow);
     const width = paper.measureText(text).width + 8;
     const length = Math.hypot(x1 - x0, y1 - y0);
-    if (width > length * 0.66) continue;
-    taken.set(key, y);
+    if (width > length - 30) continue;
+    const isFree = (part) => {
+      const [x, y] = [x0 + (x1 - x0) * part, y0 + (y1 - y0) * part];
+      if (y < HEAD + 8 || y > view.height - 6) return false;
+      // How far its line is from that of another name, where they are above each other.
+      return !taken.some(([ox, oy, half, slope]) => Math.abs(ox - x) < half + width / 2 && Math.abs(oy + slope * (x - ox) - y) < 15);
+    };
+    // It stays between the ends of its line.
+    const edge = (width / 2 + 14) / length;
+    const parts = (isCut ? [0.45, 0.6] : [0.3, 0.5, 0.7]).map((part) => Math.min(Math.max(part, edge), 1 - edge));
+    const part = parts.find(isFree);
+    if (part === undefined) continue;
+    const [x, y] = [x0 + (x1 - x0) * part, y0 + (y1 - y0) * part];
+    taken.push([x, y, width / 2, (y1 - y0) / (x1 - x0 || 1)]);
+    if (taken.length > 200) taken.shift();
     let turn = Math.atan2(y1 - y0, x1 - x0);
     if (!isRight) turn += Math.PI;
     paper.save();
@@ -390,7 +423,7 @@ function drawLabels(lists) {
     paper.fillStyle = colours.card;
     paper.fillRect(-width / 2, -7, width, 14);
     paper.globalAlpha = 1;
-    paper.fillStyle = arrow === state.arrow ? colours.focus : colours.kinds[kindOf[arrow]];
+    paper.fillStyle = colours.kinds[kindOf[arrow]];
     paper.fillText(text, 0, 0.5);
     paper.restore();
   }
