@@ -10,12 +10,15 @@ use std::process::Command;
 use std::time::Instant;
 
 use ferroce_trace::Timeline;
-use ferroce_trace::export::{Selection, pcapng, perfetto};
+use ferroce_trace::export::{Choice, HtmlOptions, Selection, html, mermaid, pcapng, perfetto, svg};
 
 #[path = "../tests/it/made.rs"]
 mod made;
 
-const EXPORTS: &[&str] = &["read", "pcapng", "perfetto"];
+const EXPORTS: &[&str] = &["read", "pcapng", "perfetto", "html", "svg", "mermaid"];
+
+/// Somewhere in the record.
+const CHOICE: Choice = Choice { source: None, queue_pair: None, work: Some(100_000), id: None };
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
@@ -52,7 +55,7 @@ fn run(export: &str, files: &[PathBuf]) {
     let took = begin.elapsed();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default().trim();
-    let bytes = std::fs::metadata(&path).unwrap().len() >> 20;
-    println!("{export:9} {:6.2} s  peak {peak}  {bytes} MiB written  {summary:?}", took.as_secs_f64());
+    let bytes = std::fs::metadata(&path).unwrap().len() >> 10;
+    println!("{export:9} {:6.2} s  peak {peak}  {bytes} KiB written  {summary:?}", took.as_secs_f64());
     std::fs::remove_file(path).unwrap();
 }

@@ -167,10 +167,9 @@ impl Sink for Found {
     fn work(&mut self, row: &WorkRow) -> Result<(), ExportError> {
         if self.is_it(&row.note) {
             self.row.get_or_insert_with(|| row.clone());
-        } else if let Some(sender) = row.sender
-            && self.note.is_some_and(|note| note.is(&sender))
-        {
-            self.receive = Some(row.clone());
+        } else if row.sender.is_some_and(|sender| self.is_it(&sender)) {
+            // It may be over before the work that took it.
+            self.receive.get_or_insert_with(|| row.clone());
         }
         Ok(())
     }

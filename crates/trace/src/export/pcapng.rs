@@ -188,7 +188,8 @@ fn network(headers: &mut Vec<u8>, row: &PacketRow) {
             Ip::V6(Ipv6 { traffic_class: 0, flow_label: 0, hop_limit: HOPS, source: v6(from), dest: v6(to) })
         }
     };
-    let payload = u16::try_from(row.wire_len()).unwrap_or(u16::MAX - 48);
+    // No packet is longer than a datagram; a file may say so.
+    let payload = u16::try_from(row.wire_len()).unwrap_or(u16::MAX).min(u16::MAX - 48);
     let mut bytes = [0; Ipv6::LEN + Udp::LEN];
     // The buffer is long enough for both.
     let Ok(ip_len) = ip.emit(payload + 8, &mut bytes) else { return };

@@ -235,8 +235,8 @@ impl<W: Write> Sink for Tracks<'_, W> {
             }
         });
         // Where a part is not known, the one before it is as long as the rest.
-        let completed = row.completed.map_or(end, |(time, _)| time);
-        let begun = row.begun_at.unwrap_or(completed).clamp(row.posted_at, completed.max(row.posted_at));
+        let completed = row.completed.map_or(end, |(time, _)| time).max(row.posted_at);
+        let begun = row.begun_at.unwrap_or(completed).clamp(row.posted_at, completed);
         let parts = [(QUEUED, row.posted_at, begun), (DEVICE, begun, completed), (UNPOLLED, completed, end)];
         for (name, from, to) in parts.into_iter().filter(|(_, from, to)| from < to) {
             self.event(from, |event| {

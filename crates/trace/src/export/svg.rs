@@ -9,27 +9,29 @@ use super::{ExportError, Summary};
 use crate::timeline::Timeline;
 
 /// Where things stand, in units of the picture.
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 240.0;
-const RIGHT: f64 = 620.0;
+const WIDTH: f64 = 940.0;
+const LEFT: f64 = 242.0;
+const RIGHT: f64 = 698.0;
 const TOP: f64 = 116.0;
 /// The height of a box.
 const BOX: f64 = 42.0;
-const BOX_WIDTH: f64 = 158.0;
+const BOX_WIDTH: f64 = 182.0;
 
 const STYLE: &str = "
 .back{fill:#fff}.ink{fill:#1b2026}.quiet{fill:#646d76}.rail{stroke:#aab2b9;stroke-width:1.2}
-.box{fill:#eef3fb;stroke:#7f9fd1}.bad{fill:#fdeced;stroke:#c22f3a}.band{fill:#f1f2f0}.gap{fill:#fff}
+.box{fill:#eef3fb;stroke:#7f9fd1}.bad{fill:#fdeced;stroke:#c22f3a}.band{fill:#f1f2f0}
 .request{stroke:#2a66c8}.answer{stroke:#3f8a80}.repeat{stroke:#b86e00}.lost{stroke:#c22f3a}
 text.request,.tip.request{fill:#2a66c8}text.answer,.tip.answer{fill:#3f8a80}
 text.repeat,.tip.repeat{fill:#b86e00}text.lost{fill:#c22f3a}
-line,path{fill:none;stroke-width:1.7}text{stroke:none!important}.tip{stroke:none!important}
+line,path{fill:none;stroke-width:1.7}.tip{stroke:none}
+text.request,text.answer,text.repeat,text.lost{paint-order:stroke;stroke:#fff;stroke-width:4px;stroke-linejoin:round}
 @media (prefers-color-scheme:dark){
 .back{fill:#14191d}.ink{fill:#e4e8eb}.quiet{fill:#96a1ab}.rail{stroke:#58636d}
-.box{fill:#1d2835;stroke:#4a6a97}.bad{fill:#3a1d20;stroke:#ff7d7f}.band{fill:#1c2227}.gap{fill:#14191d}
+.box{fill:#1d2835;stroke:#4a6a97}.bad{fill:#3a1d20;stroke:#ff7d7f}.band{fill:#1c2227}
 .request{stroke:#78aefb}.answer{stroke:#6fc3b4}.repeat{stroke:#efb04d}.lost{stroke:#ff7d7f}
 text.request,.tip.request{fill:#78aefb}text.answer,.tip.answer{fill:#6fc3b4}
-text.repeat,.tip.repeat{fill:#efb04d}text.lost{fill:#ff7d7f}}
+text.repeat,.tip.repeat{fill:#efb04d}text.lost{fill:#ff7d7f}
+text.request,text.answer,text.repeat,text.lost{stroke:#14191d}}
 ";
 
 /// Writes one operation as an SVG.
@@ -51,12 +53,18 @@ pub fn svg(
 }
 
 /// From times to places on the paper: those of two moments are a step apart at least.
-struct Scale(Vec<(u64, f64)>);
+struct Scale {
+    places: Vec<(u64, f64)>,
+    /// How long packets are under way.
+    flight: u64,
+}
 
 impl Scale {
     fn new(operation: &Operation) -> Self {
         const STEP: f64 = 17.0;
-        let ends = operation.legs.iter().flat_map(|leg| [leg.sent, leg.came]).flatten();
+        let known = operation.legs.iter().filter_map(|leg| leg.came?.checked_sub(leg.sent?));
+        let flight = known.min().unwrap_or(2_000);
+        let ends = operation.legs.iter().flat_map(|leg| ends(leg, flight));
         let mut moments: Vec<u64> = ends.chain(operation.marks.iter().map(|mark| mark.at)).collect();
         moments.sort_unstable();
         moments.dedup();
@@ -73,26 +81,33 @@ impl Scale {
             places.push((at, y));
             before = Some(at);
         }
-        Self(places)
+        Self { places, flight }
     }
 
     fn place(&self, at: u64) -> f64 {
-        let next = self.0.partition_point(|(time, _)| *time < at);
-        self.0.get(next).or(self.0.last()).map_or(TOP, |(_, y)| *y)
+        let next = self.places.partition_point(|(time, _)| *time < at);
+        self.places.get(next).or(self.places.last()).map_or(TOP, |(_, y)| *y)
     }
 
     fn end(&self) -> f64 {
-        self.0.last().map_or(TOP, |(_, y)| *y)
+        self.places.last().map_or(TOP, |(_, y)| *y)
     }
 
     /// Where nothing happens for long: from, to, and how long.
     fn gaps(&self) -> impl Iterator<Item = (f64, f64, u64)> {
         const LONG: f64 = 70.0;
-        self.0.windows(2).filter_map(|pair| {
+        self.places.windows(2).filter_map(|pair| {
             let [(before, top), (after, bottom)] = *pair else { return None };
             (bottom - top > LONG).then_some((top, bottom, after - before))
         })
     }
+}
+
+/// When a packet left and came; where one is not known, it was under way as long as others.
+fn ends(leg: &Leg, flight: u64) -> [u64; 2] {
+    let came = leg.came.filter(|_| leg.kind != Kind::Lost || leg.sent.is_none());
+    let sent = leg.sent.or(came.map(|came| came.saturating_sub(flight))).unwrap_or(0);
+    [sent, came.unwrap_or(sent.saturating_add(flight))]
 }
 
 /// How many steps a gap is: one up to the usual, and then one for each doubling.
@@ -168,14 +183,7 @@ fn picture(operation: &Operation) -> String {
 
 /// The arrow of a packet, with its name along it.
 fn arrow(text: &mut String, leg: &Leg, scale: &Scale, start: u64) {
-    // Where one end is not known, the arrow is nearly level.
-    const LEVEL: f64 = 14.0;
-    let came = leg.came.filter(|_| leg.kind != Kind::Lost);
-    let (y0, y1) = match (leg.sent, came) {
-        (Some(sent), Some(came)) => (scale.place(sent), scale.place(came)),
-        (Some(sent), None) => (scale.place(sent), scale.place(sent) + LEVEL),
-        (None, came) => (scale.place(came.unwrap_or(0)) - LEVEL, scale.place(came.unwrap_or(0))),
-    };
+    let [y0, y1] = ends(leg, scale.flight).map(|at| scale.place(at));
     let (x0, x1) = if leg.is_answer { (RIGHT, LEFT) } else { (LEFT, RIGHT) };
     let (class, is_lost) = match leg.kind {
         Kind::Request => ("request", false),
@@ -183,13 +191,11 @@ fn arrow(text: &mut String, leg: &Leg, scale: &Scale, start: u64) {
         Kind::Repeat => ("repeat", false),
         Kind::Lost => ("lost", true),
     };
-    let part = if is_lost { 0.82 } else { 1.0 };
+    let part = if is_lost { 0.64 } else { 1.0 };
     let (x, y) = (x0 + (x1 - x0) * part, y0 + (y1 - y0) * part);
     let turn = (y - y0).atan2(x - x0);
-    let _ = write!(
-        text,
-        "<g class=\"{class}\"><line class=\"{class}\" x1=\"{x0}\" y1=\"{y0:.1}\" x2=\"{x:.1}\" y2=\"{y:.1}\"/>"
-    );
+    let _ =
+        write!(text, "<g><line class=\"{class}\" x1=\"{x0}\" y1=\"{y0:.1}\" x2=\"{x:.1}\" y2=\"{y:.1}\"/>");
     let around = turn.to_degrees();
     if is_lost {
         let _ = write!(
@@ -203,9 +209,18 @@ fn arrow(text: &mut String, leg: &Leg, scale: &Scale, start: u64) {
         );
     }
     let flat = if leg.is_answer { around - 180.0 } else { around };
-    let fate = leg.fate.map(|fate| format!(", {fate}")).unwrap_or_default();
     let (middle_x, middle_y) = (f64::midpoint(x0, x), f64::midpoint(y0, y));
+    let fate = leg.fate.filter(|_| !is_lost).map(|fate| format!(", {fate}")).unwrap_or_default();
     let words = escaped(&format!("{}{fate}", leg.text));
+    if let Some(fate) = leg.fate.filter(|_| is_lost) {
+        let (away, anchor) = if leg.is_answer { (-12.0, "end") } else { (12.0, "start") };
+        let _ = write!(
+            text,
+            "<text class=\"lost\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\" font-size=\"10.5\">{fate}</text>",
+            x + away,
+            y + 4.0
+        );
+    }
     let place = format!("translate({middle_x:.1} {middle_y:.1}) rotate({flat:.2})");
     let _ = writeln!(
         text,

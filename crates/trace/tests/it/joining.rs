@@ -1,7 +1,7 @@
 //! Both ends of a packet are found, whatever happens on the way.
 
 use ferroce_record::WorkOp;
-use ferroce_trace::export::{HtmlOptions, Selection, Summary, html, pcapng, perfetto};
+use ferroce_trace::export::{Choice, HtmlOptions, Selection, Summary, html, mermaid, pcapng, perfetto, svg};
 use ferroce_wire::Qpn;
 use proptest::prelude::*;
 
@@ -126,5 +126,38 @@ proptest! {
         let both = summary(&mut made, 2);
         prop_assert_eq!(both.joined * 2 + lone, both.packets);
         prop_assert_eq!(summary(&mut made, 1).joined, 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A record may have been damaged, or written by something else.
+    #[test]
+    fn any_record_is_exported(
+        changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..600),
+    ) {
+        let mut made = Made::new("joining-damaged", false);
+        made.traffic(1_500, 2);
+        drop(made.timeline(2));
+        for name in ["client", "server"] {
+            let path = made.directory().join(format!("{name}.ftrace"));
+            let mut bytes = std::fs::read(&path).unwrap();
+            // Events are behind the header and the rings.
+            let start = bytes.len() - 60_000;
+            for (place, value) in &changes {
+                let place = place.index(60_000);
+                bytes[start + place] = *value;
+            }
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let read = summary(&mut made, 2);
+        prop_assert!(read.events > 0);
+        let timeline = made.timeline(2);
+        for work in 0..20 {
+            let choice = Choice { work: Some(work), ..Choice::default() };
+            let _ = svg(&timeline, &choice, &mut Vec::new(), &mut |_| {});
+            let _ = mermaid(&timeline, &choice, &mut Vec::new(), &mut |_| {});
+        }
     }
 }

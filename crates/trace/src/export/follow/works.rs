@@ -93,9 +93,29 @@ struct Posts {
     /// Work that has not ended.
     depth: u32,
     lanes: u32,
-    free: BinaryHeap<Reverse<u32>>,
+    /// Lanes that are free, and since when.
+    free: BinaryHeap<Reverse<(u32, u64)>>,
     /// Work that the device began with, in the order of its packets.
     recent: VecDeque<Note>,
+}
+
+impl Posts {
+    /// A lane that is free at this time. Work may be told of late: then a lane was still taken at its time.
+    fn lane(&mut self, time: u64) -> u32 {
+        let mut taken = Vec::new();
+        let found = loop {
+            match self.free.pop() {
+                Some(Reverse((lane, since))) if since <= time => break lane,
+                Some(later) => taken.push(later),
+                None => {
+                    self.lanes += 1;
+                    break self.lanes - 1;
+                }
+            }
+        };
+        self.free.extend(taken);
+        found
+    }
 }
 
 type WorkKey = (usize, Queue, u32);
@@ -113,13 +133,7 @@ impl Works {
     /// Work was posted; what was there under its number is handed back, unfinished.
     pub(super) fn posted(&mut self, source: usize, time: u64, posted: &Posted) -> Option<WorkRow> {
         let posts = self.queues.entry((source, posted.queue)).or_default();
-        let lane = match posts.free.pop() {
-            Some(Reverse(lane)) => lane,
-            None => {
-                posts.lanes += 1;
-                posts.lanes - 1
-            }
-        };
+        let lane = posts.lane(time);
         posts.depth += 1;
         let Posted { queue, work, id, op, length, flags, .. } = *posted;
         let row = WorkRow {
@@ -243,7 +257,7 @@ impl Works {
     /// The lane of work that is over is free again.
     fn release(&mut self, row: &WorkRow, is_open: bool) {
         if let Some(posts) = self.queues.get_mut(&(row.note.source, row.note.queue)) {
-            posts.free.push(Reverse(row.lane));
+            posts.free.push(Reverse((row.lane, row.last_at())));
             posts.depth = posts.depth.saturating_sub(u32::from(is_open));
         }
     }
@@ -254,5 +268,20 @@ impl Works {
         let mut rest: Vec<WorkRow> = open.chain(self.ended.drain().flat_map(|(_, rows)| rows)).collect();
         rest.sort_by_key(|row| (row.posted_at, row.note.source, row.note.queue, row.note.work));
         rest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_is_not_taken_before_it_is_free() {
+        let mut posts = Posts::default();
+        assert_eq!([posts.lane(0), posts.lane(0)], [0, 1]);
+        posts.free.extend([Reverse((0, 150)), Reverse((1, 90))]);
+        assert_eq!(posts.lane(100), 1, "the first is free only later");
+        assert_eq!(posts.lane(140), 2);
+        assert_eq!(posts.lane(150), 0);
     }
 }
