@@ -10,6 +10,7 @@ mod align;
 mod assemble;
 mod check;
 mod explain;
+pub mod export;
 mod fast;
 mod filter;
 mod glance;
