@@ -9,7 +9,8 @@ use ferroce_sys::sync::ring::{self, Consumer, Producer};
 use ferroce_transport::{Completion, Level};
 use ferroce_wire::Qpn;
 
-use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, WORDS, resize};
+use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, resize};
+use crate::cqe::WORDS;
 use crate::engine::Engine;
 use crate::engine::qp_shared::QpShared;
 use crate::error::CreateError;

@@ -15,6 +15,7 @@ mod completion;
 mod config;
 mod counters;
 mod cq;
+mod cqe;
 pub mod discovery;
 mod driver;
 mod engine;

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
 use ferroce_memory::MemoryTable;
 use ferroce_progress::Sleepers;
 use ferroce_record::Recorder;
-use ferroce_switchboard::{Membership, Slot};
+use ferroce_switchboard::{Membership, Records, Slot};
 use ferroce_sys::Random;
 use ferroce_sys::fork::{self, PerProcess};
 use ferroce_sys::sync::Share;
@@ -36,12 +36,24 @@ use crate::exit;
 use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::ports::{Ports, open_ports};
+use crate::record::RecordDesk;
 use crate::trace;
 
 /// An open device. Clones are the same device; it closes when the last of them and of its objects is gone.
 #[derive(Clone)]
 pub struct Nic {
     running: Arc<Running>,
+}
+
+/// A handle that does not keep the device open.
+#[derive(Clone)]
+pub(crate) struct WeakNic(Weak<Running>);
+
+impl WeakNic {
+    /// The device, if it is open still.
+    pub(crate) fn upgrade(&self) -> Option<Nic> {
+        self.0.upgrade().map(|running| Nic { running })
+    }
 }
 
 /// A device and its driver threads.
@@ -62,6 +74,8 @@ struct Running {
     member: Arc<Membership>,
     /// Connections, once there were any.
     connections: Mutex<Option<Managing>>,
+    /// What hears of other processes that want this one to write down what happens.
+    desk: OnceLock<Arc<RecordDesk>>,
     /// What writes down what happens, if something does.
     recorder: Mutex<Option<Arc<Recorder>>>,
     /// The file that everything is captured in, if there is one.
@@ -115,6 +129,7 @@ impl Nic {
         let running = Arc::new(Running::start(config.clone())?);
         open.push((config, Arc::downgrade(&running)));
         let nic = Self { running };
+        nic.can_be_asked_to_record();
         if let Some(recorder) = recorder {
             // Cannot fail: it was opened by this process.
             let _ = nic.record(&recorder);
@@ -294,6 +309,17 @@ impl Nic {
             *connections = Some(managing);
         }
         connections.as_ref().map(|it| Arc::clone(&it.manager)).ok_or_else(|| std::io::ErrorKind::Other.into())
+    }
+
+    /// Lets other processes ask this one to write down what happens.
+    fn can_be_asked_to_record(&self) {
+        let desk = self.running.desk.get_or_init(|| Arc::new(RecordDesk(self.downgrade())));
+        self.member().records_by(Arc::downgrade(desk) as Weak<dyn Records>);
+    }
+
+    /// A handle that does not keep the device open.
+    fn downgrade(&self) -> WeakNic {
+        WeakNic(Arc::downgrade(&self.running))
     }
 
     /// Has it written down what happens to connections, or no longer.
@@ -481,6 +507,7 @@ impl Running {
             slots,
             member,
             connections: Mutex::default(),
+            desk: OnceLock::new(),
             recorder: Mutex::default(),
             capture,
             generation: fork::generation(),

@@ -1,14 +1,17 @@
 //! A device that writes down what happens in it.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use ferroce_fabric::Path;
 use ferroce_memory::{Allocation, MemoryError, RegionKeys, RegionSpec};
 use ferroce_record::{PostedFlags, Queue, QueuePair as Pair, Recorder, Region, RegionKind, Shade, Step, Way};
+use ferroce_switchboard::{RecordReply, RecordRequest, Records};
 use ferroce_transport::{Bind, DomainId, PostedSend};
 use ferroce_wire::{Lkey, Rkey};
 
+use crate::chain::Chain;
 use crate::engine::Engine;
 use crate::engine::qps::Entry;
 use crate::engine::recording::Recording;
@@ -16,7 +19,8 @@ use crate::engine::srq_side::PLACE_BITS;
 use crate::engine::watch::Watch;
 use crate::engines::Everywhere;
 use crate::error::CreateError;
-use crate::nic::Nic;
+use crate::nic::{Nic, WeakNic};
+use crate::trace::{self, TraceSetting};
 
 impl Nic {
     /// Writes down what happens from now on, with this recorder instead of another. It begins with what is there: queue pairs,
@@ -48,6 +52,48 @@ impl Nic {
                 engine.end_record();
             }
         });
+    }
+}
+
+/// Hears of other processes that want this one to write down what its devices do.
+pub(crate) struct RecordDesk(pub(crate) WeakNic);
+
+impl Records for RecordDesk {
+    fn record(&self, request: RecordRequest, reply: RecordReply) {
+        let Self(nic) = self;
+        let nic = nic.clone();
+        // The thread that hears of it serves others, too; a file may take its time.
+        let thread = std::thread::Builder::new().name("ferroce record".to_owned());
+        // Without a thread the process that asks hears nothing, and says so.
+        let _ = thread.spawn(move || {
+            let Some(nic) = nic.upgrade() else { return };
+            let done = match request {
+                RecordRequest::Start { path, flight, sample } => {
+                    nic.start_recording(&TraceSetting { path, flight, sample })
+                }
+                RecordRequest::Stop => {
+                    nic.stop_recording();
+                    trace::stop()
+                }
+                RecordRequest::Where => trace::current(),
+            };
+            reply.answer(done.as_deref().map_err(String::as_str));
+        });
+    }
+}
+
+impl Nic {
+    /// Writes down what happens as another process wants it.
+    fn start_recording(&self, setting: &TraceSetting) -> Result<PathBuf, String> {
+        if let Ok(path) = trace::current()
+            && !trace::is_current(setting)
+        {
+            return Err(format!("it records already, into {}", path.display()));
+        }
+        let recorder =
+            trace::recorder(setting, self.engine_count()).map_err(|error| Chain::of(&error).to_string())?;
+        self.record(&recorder).map_err(|error| error.to_string())?;
+        trace::current()
     }
 }
 

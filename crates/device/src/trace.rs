@@ -59,14 +59,21 @@ impl TraceSetting {
 /// What this process records with.
 static RECORDING: PerProcess<Mutex<Option<Current>>> = PerProcess::new();
 
-/// A recorder, and how it was asked for.
-type Current = (TraceSetting, Arc<Recorder>);
+/// What is recorded with.
+#[derive(Debug)]
+struct Current {
+    /// How it was asked for.
+    setting: TraceSetting,
+    /// The file.
+    path: PathBuf,
+    recorder: Arc<Recorder>,
+}
 
 /// The recorder of this process with these settings, for a device with so many engines: all devices share it.
 pub(crate) fn recorder(setting: &TraceSetting, engines: usize) -> Result<Arc<Recorder>, RecordError> {
     let mut recording = lock(RECORDING.get());
-    if let Some((_, recorder)) = recording.as_ref().filter(|(known, _)| known == setting) {
-        return Ok(Arc::clone(recorder));
+    if let Some(current) = recording.as_ref().filter(|current| current.setting == *setting) {
+        return Ok(Arc::clone(&current.recorder));
     }
     let (mode, bytes) = match setting.flight {
         Some(bytes) => (Mode::Flight, bytes),
@@ -75,27 +82,49 @@ pub(crate) fn recorder(setting: &TraceSetting, engines: usize) -> Result<Arc<Rec
     let engines = u32::try_from(engines.max(ENGINES)).unwrap_or(u32::MAX);
     let config =
         RecordConfig { bytes, engines, sample: setting.sample, ..RecordConfig::of_this_process(mode) };
-    let recorder = Arc::new(create(&setting.path, &config)?);
-    *recording = Some((setting.clone(), Arc::clone(&recorder)));
+    let (recorder, path) = create(&setting.path, &config)?;
+    let recorder = Arc::new(recorder);
+    *recording = Some(Current { setting: setting.clone(), path, recorder: Arc::clone(&recorder) });
     Ok(recorder)
+}
+
+/// The file that this process writes to.
+pub(crate) fn current() -> Result<PathBuf, String> {
+    let recording = lock(RECORDING.get());
+    let none = || "it records nothing; start with `ferroce trace --attach PID`".to_owned();
+    recording.as_ref().map(|current| current.path.clone()).ok_or_else(none)
+}
+
+/// Whether this process records as it is asked to.
+pub(crate) fn is_current(setting: &TraceSetting) -> bool {
+    lock(RECORDING.get()).as_ref().is_some_and(|current| current.setting == *setting)
+}
+
+/// Ends what this process records; the file that it wrote to.
+pub(crate) fn stop() -> Result<PathBuf, String> {
+    // Another device may have stopped it just now.
+    let Some(current) = lock(RECORDING.get()).take() else { return Ok(PathBuf::new()) };
+    current.recorder.end();
+    Ok(current.path)
 }
 
 /// Ends the record of this process: the file says that it is complete.
 pub(crate) fn end() {
     if let Ok(recording) = RECORDING.get().try_lock()
-        && let Some((_, recorder)) = &*recording
+        && let Some(current) = &*recording
     {
-        recorder.end();
+        current.recorder.end();
     }
 }
 
 /// Makes the file, or the next beside it that is not there.
-fn create(path: &Path, config: &RecordConfig) -> Result<Recorder, RecordError> {
+fn create(path: &Path, config: &RecordConfig) -> Result<(Recorder, PathBuf), RecordError> {
     let mut number = 1;
     loop {
-        match Recorder::create(&numbered(path, number), config) {
+        let path = numbered(path, number);
+        match Recorder::create(&path, config) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < MOST => number += 1,
-            result => return result,
+            result => return result.map(|recorder| (recorder, path)),
         }
     }
 }

@@ -127,6 +127,26 @@ pub enum SwitchError {
         /// How long we waited.
         seconds: u64,
     },
+    /// There is no such process.
+    #[error("process {pid} has no device open, or is not one of this user; `ferroce stat` shows which are")]
+    NoSuchProcess {
+        /// Which.
+        pid: u32,
+    },
+    /// A process cannot be asked to record.
+    #[error("process {pid} cannot record: it ended, or was built before there were records")]
+    NoRecorder {
+        /// Which.
+        pid: u32,
+    },
+    /// A process refused to record, or to stop.
+    #[error("process {pid}: {why}")]
+    NotRecorded {
+        /// Which.
+        pid: u32,
+        /// Why.
+        why: String,
+    },
     /// A process speaks another version of the protocol.
     #[error(
         "process {pid} speaks version {theirs} of the switchboard's protocol, and this is version {ours}"

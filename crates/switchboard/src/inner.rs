@@ -17,6 +17,7 @@ use super::forward::{self, Arrival, Kind};
 use super::heard::HeardGroups;
 use super::mad_queue::MadQueue;
 use super::post::Post;
+use super::recording::Records;
 use super::refusals::{RefusalCounts, Refusals};
 use super::rows::Report;
 use super::table::{PROGRAM, Published, Table};
@@ -51,6 +52,8 @@ pub(super) struct Inner {
     pub(super) owned: Mutex<[bool; SLOTS]>,
     pub(super) sinks: RwLock<Vec<(u8, Weak<dyn Sink>)>>,
     pub(super) managers: Mutex<Vec<Weak<dyn Refuses>>>,
+    /// What writes down what happens, if it is asked to.
+    pub(super) records: Mutex<Option<Weak<dyn Records>>>,
     /// Where others send packets to, and from where we do.
     pub(super) post: Post,
     pub(super) mads: MadQueue,
@@ -148,6 +151,7 @@ impl Inner {
             owned: Mutex::new([false; SLOTS]),
             sinks: RwLock::default(),
             managers: Mutex::default(),
+            records: Mutex::default(),
             post,
             mads,
             heard: HeardGroups::default(),

@@ -19,6 +19,7 @@ use super::error::{SwitchError, refused};
 use super::forward::{Arrival, Kind};
 use super::heard::Spread;
 use super::inner::{Counts, Equipment, Inner, Refuses, Sink};
+use super::recording::Records;
 use super::refusals::Refusals;
 use super::{Group, Locals, SLOTS, join, lead};
 
@@ -149,6 +150,11 @@ impl Membership {
     /// What knows the descriptors that no forked child may keep.
     pub fn record(&self) -> &'static Record {
         self.inner.record
+    }
+
+    /// Lets other processes of this user ask this one to write down what happens.
+    pub fn records_by(&self, records: Weak<dyn Records>) {
+        *lock(&self.inner.records) = Some(records);
     }
 
     /// Has what a connection manager refuses told with the rest.

@@ -24,6 +24,8 @@ pub(super) enum Greeting {
     Survey,
     /// To know what the queue pairs of a process do; asked of the process itself.
     Stats,
+    /// To have a process write down what its devices do; asked of the process itself. More follows in this message.
+    Record,
 }
 
 /// What the leader answers.
@@ -43,6 +45,8 @@ pub(super) enum Answer {
     CompletionQueues,
     /// Shared receive queues follow in this message.
     SharedQueues,
+    /// Where a process writes down what it does follows in this message.
+    Recording,
     /// That was all.
     End,
     /// The leader's version is another one.
@@ -67,6 +71,7 @@ impl Greeting {
             Self::Watch => 2,
             Self::Survey => 3,
             Self::Stats => 4,
+            Self::Record => 5,
         };
         message(VERSION, kind)
     }
@@ -84,6 +89,7 @@ impl Greeting {
             2 => Ok(Self::Watch),
             3 => Ok(Self::Survey),
             4 => Ok(Self::Stats),
+            5 => Ok(Self::Record),
             _ => Err(Violation::Garbage),
         }
     }
@@ -100,6 +106,7 @@ impl Answer {
             Self::End => message(VERSION, 0x86),
             Self::CompletionQueues => message(VERSION, 0x87),
             Self::SharedQueues => message(VERSION, 0x88),
+            Self::Recording => message(VERSION, 0x89),
             Self::OtherVersion(version) => message(version, 0x91),
             Self::Full => message(VERSION, 0x92),
         }
@@ -118,6 +125,7 @@ impl Answer {
             0x86 => Some(Self::End),
             0x87 => Some(Self::CompletionQueues),
             0x88 => Some(Self::SharedQueues),
+            0x89 => Some(Self::Recording),
             0x92 => Some(Self::Full),
             _ => None,
         }
@@ -144,12 +152,13 @@ mod tests {
 
     #[test]
     fn messages_read_as_they_were_written() {
-        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey, Greeting::Stats] {
+        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey, Greeting::Stats, Greeting::Record]
+        {
             assert_eq!(Greeting::parse(&greeting.emit()), Ok(greeting));
             assert_eq!(Answer::parse(&greeting.emit()), None);
         }
         let queues = [Answer::QueuePairs, Answer::CompletionQueues, Answer::SharedQueues];
-        let rest = [Answer::Process, Answer::End].into_iter().chain(queues);
+        let rest = [Answer::Process, Answer::Recording, Answer::End].into_iter().chain(queues);
         let most = [Answer::Sockets, Answer::Watching, Answer::Rows, Answer::Full, Answer::OtherVersion(9)];
         for answer in most.into_iter().chain(rest) {
             assert_eq!(Answer::parse(&answer.emit()), Some(answer));

@@ -7,12 +7,14 @@
 use std::io;
 use std::net::Ipv6Addr;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::sync::Weak;
 use std::time::Duration;
 
 use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
 use ferroce_sys::fork::Tracked;
+use ferroce_sys::sync::lock;
 use ferroce_sys::unix::{self, Reached, Room};
 use ferroce_transport::Time;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -22,6 +24,7 @@ use super::error::{SwitchError, refused};
 use super::inner::{Inner, program};
 use super::names;
 use super::protocol::{Answer, Greeting, LEN, VERSION, Violation};
+use super::recording::{self, RecordReply, RecordRequest};
 use super::refusals::{Refusals, count};
 use super::rows::{ProcessStats, QpRow, QueueRow, Report, TotalsRow, narrow, wide};
 use super::service_name::{MOST_SERVICE, service_name};
@@ -158,16 +161,29 @@ impl StatsDesk {
 
 /// Hears a connection, and answers; false if it is over.
 fn hear(inner: &Inner, socket: &Tracked, since: Time, service: &str) -> bool {
-    let mut bytes = [0; LEN + 1];
+    let mut bytes = [0; recording::MOST];
     let message = match unix::receive(socket.as_fd(), &mut bytes, Room::None) {
         Ok(message) => message,
         Err(error) => {
             return matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted);
         }
     };
-    let asked = bytes.get(..message.len).filter(|_| !message.cut).map(Greeting::parse);
+    let said = bytes.get(..message.len).filter(|_| !message.cut);
+    let asked = said.map(|bytes| match Greeting::parse(bytes.get(..LEN).unwrap_or(bytes)) {
+        // Nothing follows the other greetings.
+        Ok(greeting) if greeting != Greeting::Record && bytes.len() != LEN => Err(Violation::Garbage),
+        parsed => parsed,
+    });
     match asked {
         _ if message.len == 0 => {}
+        Some(Ok(Greeting::Record)) => {
+            let records = lock(&inner.records).as_ref().and_then(Weak::upgrade);
+            let request = said.and_then(RecordRequest::parse);
+            match (records, request, socket.as_fd().try_clone_to_owned()) {
+                (Some(records), Some(request), Ok(reply)) => records.record(request, RecordReply(reply)),
+                _ => count(&inner.refused.violations),
+            }
+        }
         Some(Ok(Greeting::Stats)) => {
             // What does not fit into the socket is lost, and the other process sees that the end is missing.
             let _ = answer(inner, socket, since, service);
