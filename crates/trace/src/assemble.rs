@@ -1,11 +1,11 @@
 //! Puts the events of each work request together.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
 use ferroce_record::{
     Begun, Completed, Doorbell, Event, Matched, Operands, Packet, PacketFlags, Piece, Polled, Posted, Queue,
-    Stamped, Wait,
+    QueuePair, Stamped, Step, Wait,
 };
 use ferroce_wire::Qpn;
 
@@ -83,6 +83,8 @@ pub struct Assembler {
     over: VecDeque<Work>,
     /// How much work is in `ended`.
     unpolled: usize,
+    /// Queue pairs that were there before the record began, and of which completions may be taken that it does not have.
+    earlier: HashSet<(Qpn, bool)>,
     oddities: Vec<Oddity>,
     /// Whether the beginning of the record is missing: then something that is not known is no oddity.
     is_partial: bool,
@@ -124,6 +126,9 @@ impl Assembler {
             Event::Matched(matched) => self.matched(time, matched),
             Event::Completed(completed) => self.completed(time, completed),
             Event::Polled(polled) => self.polled(time, polled),
+            Event::QueuePair(QueuePair { qpn, step: Step::Earlier, .. }) => {
+                self.earlier.extend([(qpn, false), (qpn, true)]);
+            }
             _ => {}
         }
     }
@@ -309,7 +314,13 @@ impl Assembler {
         let missing = if self.is_partial { MISSING } else { 0 };
         let ended = self.ended.entry((polled.qpn, polled.is_receive)).or_default();
         let place = ended.iter().take(missing + 1).position(|work| work.posted.id == polled.id);
-        let Some(place) = place else { return self.odd(Oddity::PolledUnknown(polled)) };
+        let Some(place) = place else {
+            if !self.earlier.contains(&(polled.qpn, polled.is_receive)) {
+                self.odd(Oddity::PolledUnknown(polled));
+            }
+            return;
+        };
+        self.earlier.remove(&(polled.qpn, polled.is_receive));
         self.unpolled -= place + 1;
         self.over.extend(ended.drain(..=place));
         if let Some(work) = self.over.back_mut() {

@@ -185,6 +185,30 @@ fn a_poll_that_is_missing_does_not_hide_those_after_it() {
     assert!(!oddities.is_empty(), "in a record that has everything, it is odd");
 }
 
+#[test]
+fn completions_from_before_the_record_may_be_taken_until_one_of_its_own_is() {
+    let qpn = qpn(7);
+    let earlier = QueuePair {
+        qpn,
+        step: Step::Earlier,
+        service: ferroce_wire::Service::Rc,
+        state: ferroce_transport::State::Rts,
+        send_cq: 1,
+        receive_cq: 1,
+        shared: None,
+        sends: 8,
+        receives: 8,
+    };
+    let mut events: Vec<Event> =
+        vec![earlier.into(), polled(qpn, 100, false).into(), polled(qpn, 101, false).into()];
+    events.extend(send(7, 3, true, Status::Success));
+    let (over, rest, oddities) = read(Assembler::new(), &stamped(events.clone()));
+    assert_eq!((over.len(), rest.len(), oddities.len()), (1, 0, 0));
+    events.push(polled(qpn, 102, false).into());
+    let (_, _, oddities) = read(Assembler::new(), &stamped(events));
+    assert_eq!(oddities, [Oddity::PolledUnknown(polled(qpn, 102, false))]);
+}
+
 /// Several queues at once: the events of each in their order, as the numbers say.
 fn interleaved(mut queues: Vec<VecDeque<Event>>, order: &[usize]) -> Vec<Event> {
     let mut events = Vec::new();
