@@ -1,11 +1,11 @@
 //! Puts the events of each work request together.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fmt;
 
 use ferroce_record::{
     Begun, Completed, Doorbell, Event, Matched, Operands, Packet, PacketFlags, Piece, Polled, Posted, Queue,
-    Stamped, Wait,
+    QueuePair, Stamped, Step, Wait,
 };
 use ferroce_wire::Qpn;
 
@@ -21,6 +21,12 @@ const WAITS: usize = 64;
 
 /// Work that ended last, among which that of a late packet is looked for.
 const LATE: usize = 1024;
+
+/// Work that is held if events are missing: what ended, or was taken, and is not known to be, would stay for ever.
+const HELD: usize = 1 << 18;
+
+/// Completions that may be missing in a row.
+const MISSING: usize = 4096;
 
 /// What does not fit together in a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,13 +74,17 @@ impl fmt::Display for Oddity {
 #[derive(Debug, Default)]
 pub struct Assembler {
     /// Work that has not ended.
-    open: FastMap<(Queue, u32), Work>,
+    open: FastMap<(Queue, u32), Box<Work>>,
     /// Work that ended and whose completion was not taken, by queue pair and side, oldest first.
     ended: FastMap<(Qpn, bool), VecDeque<Work>>,
     /// The work of the packet that came last.
     last: Option<(Qpn, u32)>,
     /// Work that is over.
     over: VecDeque<Work>,
+    /// How much work is in `ended`.
+    unpolled: usize,
+    /// Queue pairs that were there before the record began, and of which completions may be taken that it does not have.
+    earlier: HashSet<(Qpn, bool)>,
     oddities: Vec<Oddity>,
     /// Whether the beginning of the record is missing: then something that is not known is no oddity.
     is_partial: bool,
@@ -116,6 +126,9 @@ impl Assembler {
             Event::Matched(matched) => self.matched(time, matched),
             Event::Completed(completed) => self.completed(time, completed),
             Event::Polled(polled) => self.polled(time, polled),
+            Event::QueuePair(QueuePair { qpn, step: Step::Earlier, .. }) => {
+                self.earlier.extend([(qpn, false), (qpn, true)]);
+            }
             _ => {}
         }
     }
@@ -142,7 +155,8 @@ impl Assembler {
     #[must_use]
     pub fn finish(self) -> Vec<Work> {
         let ended = self.ended.into_values().flatten();
-        let mut rest: Vec<Work> = self.over.into_iter().chain(ended).chain(self.open.into_values()).collect();
+        let mut rest: Vec<Work> =
+            self.over.into_iter().chain(ended).chain(self.open.into_values().map(|work| *work)).collect();
         rest.sort_by_key(|work| (work.posted_at, work.posted.queue, work.posted.work));
         rest
     }
@@ -155,10 +169,22 @@ impl Assembler {
 
     fn posted(&mut self, time: u64, posted: Posted) {
         let key = (posted.queue, posted.work);
-        if self.open.insert(key, Work::new(time, posted)).is_some() {
+        if self.is_partial && self.open.len() >= HELD {
+            self.let_go();
+        }
+        if self.open.insert(key, Box::new(Work::new(time, posted))).is_some() {
             // Whatever is missing at the beginning, this is wrong.
             self.oddities.push(Oddity::PostedTwice(key.0, key.1));
         }
+    }
+
+    /// Lets the older half of all work go: its end is missing in the record.
+    fn let_go(&mut self) {
+        let mut times: Vec<u64> = self.open.values().map(|work| work.posted_at).collect();
+        let (_, median, _) = times.select_nth_unstable(HELD / 2);
+        let median = *median;
+        let old = self.open.extract_if(|_, work| work.posted_at <= median).map(|(_, work)| *work);
+        self.over.extend(old);
     }
 
     /// Does something to work that has not ended.
@@ -221,7 +247,7 @@ impl Assembler {
     /// The work that a packet belongs to, if it is not over.
     fn sender(&mut self, qpn: Qpn, work: u32) -> Option<&mut Work> {
         let Self { open, ended, .. } = self;
-        open.get_mut(&(Queue::Send(qpn), work)).or_else(|| {
+        open.get_mut(&(Queue::Send(qpn), work)).map(|work| &mut **work).or_else(|| {
             let ended = ended.get_mut(&(qpn, false))?;
             ended.iter_mut().rev().take(LATE).find(|known| known.posted.work == work)
         })
@@ -268,23 +294,37 @@ impl Assembler {
             return self.odd(Oddity::EndedUnknown(Box::new(completed)));
         };
         work.completed = Some((time, completed));
-        if work.has_completion() {
-            let is_receive = !matches!(completed.queue, Queue::Send(_));
-            self.ended.entry((completed.qpn, is_receive)).or_default().push_back(work);
-        } else {
-            self.over.push_back(work);
+        if !work.has_completion() {
+            return self.over.push_back(*work);
         }
+        let is_receive = !matches!(completed.queue, Queue::Send(_));
+        if self.is_partial && self.unpolled >= HELD {
+            for ended in self.ended.values_mut() {
+                let half = ended.len().div_ceil(2);
+                self.unpolled -= half;
+                self.over.extend(ended.drain(..half));
+            }
+        }
+        self.unpolled += 1;
+        self.ended.entry((completed.qpn, is_receive)).or_default().push_back(*work);
     }
 
     fn polled(&mut self, time: u64, polled: Polled) {
-        let ended = self.ended.get_mut(&(polled.qpn, polled.is_receive));
-        let work = ended.and_then(|ended| ended.pop_front_if(|oldest| oldest.posted.id == polled.id));
-        match work {
-            Some(mut work) => {
-                work.polled_at = Some(time);
-                self.over.push_back(work);
+        // Completions are taken in their order. Only where events are missing some were taken before without a word.
+        let missing = if self.is_partial { MISSING } else { 0 };
+        let ended = self.ended.entry((polled.qpn, polled.is_receive)).or_default();
+        let place = ended.iter().take(missing + 1).position(|work| work.posted.id == polled.id);
+        let Some(place) = place else {
+            if !self.earlier.contains(&(polled.qpn, polled.is_receive)) {
+                self.odd(Oddity::PolledUnknown(polled));
             }
-            None => self.odd(Oddity::PolledUnknown(polled)),
+            return;
+        };
+        self.earlier.remove(&(polled.qpn, polled.is_receive));
+        self.unpolled -= place + 1;
+        self.over.extend(ended.drain(..=place));
+        if let Some(work) = self.over.back_mut() {
+            work.polled_at = Some(time);
         }
     }
 }

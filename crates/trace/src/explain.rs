@@ -275,7 +275,7 @@ impl Explainer {
     /// Work failed.
     fn failed(&mut self, source: usize, work: &Work) {
         let Some((time, completed)) = work.completed else { return };
-        if completed.status == Status::Success {
+        if completed.status == Status::Success || completed.flags.contains(CompletedFlags::FORGOTTEN) {
             return;
         }
         if self.failures.len() < FAILURES {

@@ -9,7 +9,7 @@ mod stats;
 
 use clap::Subcommand;
 
-/// Follow each work request from the call that posts it to the one that takes its completion
+/// Follow each work request from its post to its completion, in the record of a run
 ///
 /// A device that records writes down what happens to each work request: the call that posts it, the doorbell, each
 /// packet with its headers, what it waits for, its completion, and the call that takes that. These commands read such

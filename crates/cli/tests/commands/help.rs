@@ -7,7 +7,7 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "demo",
     "devices",
     "perf",
@@ -19,6 +19,7 @@ const COMMANDS: [&str; 13] = [
     "stat",
     "switchboard",
     "decode",
+    "trace",
     "completions",
     "man",
 ];

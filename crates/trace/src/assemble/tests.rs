@@ -150,6 +150,65 @@ fn a_record_without_its_beginning_has_no_oddities_for_that() {
     }
 }
 
+#[test]
+fn where_events_are_missing_work_does_not_stay_for_ever() {
+    let qpn = qpn(7);
+    let queue = Queue::Send(qpn);
+    let mut assembler = Assembler::of_the_end();
+    let mut over = 0;
+    let count = u32::try_from(HELD).unwrap() * 3;
+    // No end is told of these, and then no poll of those.
+    for work in 0..count * 2 {
+        let stamp = |event| Stamped { time: work.into(), ring: 1, number: 0, event };
+        assembler.take(&stamp(posted(queue, work, WorkOp::Send, PostedFlags::SIGNALED).into()));
+        if work >= count {
+            let end = completed(queue, qpn, work, Status::Success, CompletedFlags::empty());
+            assembler.take(&stamp(end.into()));
+        }
+        over += std::iter::from_fn(|| assembler.next_over()).count();
+        assert!(assembler.open.len() + assembler.unpolled <= 2 * HELD + 1);
+    }
+    assert_eq!(assembler.ended.values().map(VecDeque::len).sum::<usize>(), assembler.unpolled);
+    assert_eq!(over + assembler.finish().len(), count as usize * 2, "nothing is lost");
+}
+
+#[test]
+fn a_poll_that_is_missing_does_not_hide_those_after_it() {
+    let events: Vec<Event> = (0..5).flat_map(|work| send(7, work, true, Status::Success)).collect();
+    let is_lost = |event: &Event| matches!(event, Event::Polled(polled) if [0, 2].map(|work| work ^ 0xabcd).contains(&polled.id));
+    let kept: Vec<Event> = events.into_iter().filter(|event| !is_lost(event)).collect();
+    let (over, rest, oddities) = read(Assembler::of_the_end(), &stamped(kept.clone()));
+    assert!(rest.is_empty() && oddities.is_empty(), "{oddities:?}");
+    let is_polled: Vec<bool> = over.iter().map(|work| work.polled_at.is_some()).collect();
+    assert_eq!(is_polled, [false, true, false, true, true]);
+    let (_, _, oddities) = read(Assembler::new(), &stamped(kept));
+    assert!(!oddities.is_empty(), "in a record that has everything, it is odd");
+}
+
+#[test]
+fn completions_from_before_the_record_may_be_taken_until_one_of_its_own_is() {
+    let qpn = qpn(7);
+    let earlier = QueuePair {
+        qpn,
+        step: Step::Earlier,
+        service: ferroce_wire::Service::Rc,
+        state: ferroce_transport::State::Rts,
+        send_cq: 1,
+        receive_cq: 1,
+        shared: None,
+        sends: 8,
+        receives: 8,
+    };
+    let mut events: Vec<Event> =
+        vec![earlier.into(), polled(qpn, 100, false).into(), polled(qpn, 101, false).into()];
+    events.extend(send(7, 3, true, Status::Success));
+    let (over, rest, oddities) = read(Assembler::new(), &stamped(events.clone()));
+    assert_eq!((over.len(), rest.len(), oddities.len()), (1, 0, 0));
+    events.push(polled(qpn, 102, false).into());
+    let (_, _, oddities) = read(Assembler::new(), &stamped(events));
+    assert_eq!(oddities, [Oddity::PolledUnknown(polled(qpn, 102, false))]);
+}
+
 /// Several queues at once: the events of each in their order, as the numbers say.
 fn interleaved(mut queues: Vec<VecDeque<Event>>, order: &[usize]) -> Vec<Event> {
     let mut events = Vec::new();
