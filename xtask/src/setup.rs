@@ -35,7 +35,7 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "python3-venv",
         binary: "/usr/share/doc/python3-venv/copyright",
-        why: "keeps the gRPC of Python apart, which judges the controller",
+        why: "keeps packages of Python apart, which judge the controller, exports and traces",
     },
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
     Package { name: "ucx-utils", binary: "ucx_perftest", why: BESIDE },
@@ -55,7 +55,7 @@ const PACKAGES: &[Package] = &[
         binary: "pg_ctlcluster",
         why: "keeps what several controllers of a mesh share",
     },
-    Package { name: "chromium", binary: "chromium", why: "clicks through the page of a mesh" },
+    Package { name: "chromium", binary: "chromium", why: "clicks through the pages of a mesh and of a time-line" },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },

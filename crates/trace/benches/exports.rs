@@ -48,6 +48,9 @@ fn run(export: &str, files: &[PathBuf]) {
     let summary = match export {
         "pcapng" => pcapng(&timeline, &all, &mut out, quiet).unwrap(),
         "perfetto" => perfetto(&timeline, &all, &mut out, quiet).unwrap(),
+        "html" => html(&timeline, &HtmlOptions::default(), &mut out, quiet).unwrap(),
+        "svg" => svg(&timeline, &CHOICE, &mut out, quiet).unwrap(),
+        "mermaid" => mermaid(&timeline, &CHOICE, &mut out, quiet).unwrap(),
         _ => {
             ferroce_trace::export::Summary { events: timeline.events().count() as u64, ..Default::default() }
         }

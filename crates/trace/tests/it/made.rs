@@ -228,19 +228,19 @@ impl Made {
         for place in 0..sent {
             at += 150;
             let (headers, payload) = request(place);
-            self.packet(from, at, qpn, Some(work), PacketFlags::OUT, &headers, payload);
+            self.packet(from, at, qpn, Some(work), PacketFlags::OUT, (&headers, payload));
             match fate {
                 Fate::Lost(lost, told) if lost == place => {
                     if told {
                         let flags = PacketFlags::OUT | PacketFlags::TAKEN;
-                        self.packet(from, at + 10, qpn, Some(work), flags, &headers, payload);
+                        self.packet(from, at + 10, qpn, Some(work), flags, (&headers, payload));
                     }
                     resent = Some(place);
                     self.lone += 1;
                 }
                 _ => {
                     arrived = at + UNDER_WAY;
-                    self.packet(1 - from, arrived, peer, None, PacketFlags::empty(), &headers, payload);
+                    self.packet(1 - from, arrived, peer, None, PacketFlags::empty(), (&headers, payload));
                 }
             }
         }
@@ -249,7 +249,7 @@ impl Made {
             let answer = answer_headers(op, 0, count, qpn, first, length, Status::Success);
             if answer_lost {
                 self.lone += 1;
-                self.packet(1 - from, arrived + 500, peer, None, PacketFlags::OUT, &answer.0, answer.1);
+                self.packet(1 - from, arrived + 500, peer, None, PacketFlags::OUT, (&answer.0, answer.1));
             }
             at += 60_000;
             let again = resent.unwrap_or(sent - 1);
@@ -259,9 +259,9 @@ impl Made {
                 at += 150;
                 let (headers, payload) = request(place);
                 let flags = PacketFlags::OUT | PacketFlags::REPEAT;
-                self.packet(from, at, qpn, Some(work), flags, &headers, payload);
+                self.packet(from, at, qpn, Some(work), flags, (&headers, payload));
                 arrived = at + UNDER_WAY;
-                self.packet(1 - from, arrived, peer, None, PacketFlags::empty(), &headers, payload);
+                self.packet(1 - from, arrived, peer, None, PacketFlags::empty(), (&headers, payload));
             }
         }
         let status = if fate == Fate::Refused { Status::RemoteAccess } else { Status::Success };
@@ -274,9 +274,9 @@ impl Made {
             let left = arrived + 500 + u64::from(place) * 150;
             let place = if answers == 1 { count - 1 } else { place };
             let (headers, payload) = answer_headers(op, place, count, qpn, first, length, status);
-            self.packet(1 - from, left, peer, None, PacketFlags::OUT, &headers, payload);
+            self.packet(1 - from, left, peer, None, PacketFlags::OUT, (&headers, payload));
             done = left + UNDER_WAY;
-            self.packet(from, done, qpn, Some(work), PacketFlags::empty(), &headers, payload);
+            self.packet(from, done, qpn, Some(work), PacketFlags::empty(), (&headers, payload));
         }
         self.engine(from, done + 80, completed(queue, qpn, work, id, status, length));
         self.program(from, done + 900, Polled { qpn, cq: 1, id, is_receive: false });
@@ -329,10 +329,10 @@ impl Made {
         headers.extend(qpn.get().to_be_bytes());
         let [local, remote] = [self.ends[0].address, self.ends[1].address];
         let port = 49_999;
-        self.packet(0, begin + 300, qpn, Some(work), PacketFlags::OUT, &headers, 256);
+        self.packet(0, begin + 300, qpn, Some(work), PacketFlags::OUT, (&headers, 256));
         self.engine(0, begin + 300, Ends { qpn, local, remote, port });
         let came = begin + 300 + UNDER_WAY;
-        self.packet(1, came, dest, None, PacketFlags::empty(), &headers, 256);
+        self.packet(1, came, dest, None, PacketFlags::empty(), (&headers, 256));
         self.engine(1, came, Ends { qpn: dest, local: remote, remote: local, port });
         self.engine(0, begin + 500, completed(queue, qpn, work, id, Status::Success, 256));
         self.program(0, begin + 800, Polled { qpn, cq: 1, id, is_receive: false });
@@ -358,8 +358,7 @@ impl Made {
         qpn: Qpn,
         work: Option<u32>,
         flags: PacketFlags,
-        headers: &[u8],
-        payload: u32,
+        (headers, payload): (&[u8], u32),
     ) {
         let of_work = if work.is_some() { PacketFlags::WORK } else { PacketFlags::empty() };
         let packet = Packet {
@@ -387,7 +386,7 @@ impl Made {
                 let choice = self.random(100);
                 let place = usize::try_from(self.random(links.into())).unwrap();
                 let link = &mut all[place];
-                let from = usize::from(choice % 5 == 0);
+                let from = usize::from(choice.is_multiple_of(5));
                 let mut lost = None;
                 let length = match self.random(4) {
                     0 => 64,
@@ -497,7 +496,9 @@ fn request_headers(op: WorkOp, place: u32, count: u32, dest: Qpn, first: u32, le
     };
     let mut headers = bth(base + segment, dest, first + place, is_last).to_vec();
     // What is left of the last word is filled up.
-    headers[1] |= u8::try_from((4 - length % 4) % 4).unwrap() << 4 * u8::from(is_last && base < 0x0c);
+    if is_last && base < 0x0c {
+        headers[1] |= u8::try_from((4 - length % 4) % 4).unwrap() << 4;
+    }
     if matches!(op, WorkOp::Write | WorkOp::Read) && is_first || is_atomic(op) {
         headers.extend(0x7f00_0010_0000_u64.to_be_bytes());
         headers.extend(0x8765_4321_u32.to_be_bytes());

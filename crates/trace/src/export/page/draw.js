@@ -391,6 +391,11 @@ function drawLabels(lists) {
   paper.textBaseline = "middle";
   const all = lists.flat().sort((a, b) => (b === state.arrow) - (a === state.arrow) || top0[a] - top0[b]);
   if (all.length > 260) return;
+  // No name hides the cross of what is lost.
+  for (const arrow of all) {
+    const points = line(arrow);
+    if (points && points[4]) taken.push([points[2], points[3], 10, 0]);
+  }
   for (const arrow of all) {
     const points = line(arrow);
     if (!points) continue;
@@ -408,12 +413,11 @@ function drawLabels(lists) {
     };
     // It stays between the ends of its line.
     const edge = (width / 2 + 14) / length;
-    const parts = (isCut ? [0.45, 0.6] : [0.3, 0.5, 0.7]).map((part) => Math.min(Math.max(part, edge), 1 - edge));
+    const parts = (isCut ? [0.4, 0.5] : [0.3, 0.5, 0.7]).map((part) => Math.min(Math.max(part, edge), 1 - edge));
     const part = parts.find(isFree);
     if (part === undefined) continue;
     const [x, y] = [x0 + (x1 - x0) * part, y0 + (y1 - y0) * part];
     taken.push([x, y, width / 2, (y1 - y0) / (x1 - x0 || 1)]);
-    if (taken.length > 200) taken.shift();
     let turn = Math.atan2(y1 - y0, x1 - x0);
     if (!isRight) turn += Math.PI;
     paper.save();
