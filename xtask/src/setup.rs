@@ -55,7 +55,11 @@ const PACKAGES: &[Package] = &[
         binary: "pg_ctlcluster",
         why: "keeps what several controllers of a mesh share",
     },
-    Package { name: "chromium", binary: "chromium", why: "clicks through the pages of a mesh and of a time-line" },
+    Package {
+        name: "chromium",
+        binary: "chromium",
+        why: "clicks through the pages of a mesh and of a time-line",
+    },
     Package { name: "kmod", binary: "depmod", why: GUEST },
     Package { name: "cpio", binary: "cpio", why: GUEST },
     Package { name: "zstd", binary: "zstd", why: GUEST },

@@ -2,16 +2,28 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use ferroce_record::{Mode, Trace, TraceError};
+use ferroce_record::{Mode, Trace, TraceError, numbered};
 use ferroce_trace::{Source, Timeline};
+
+use super::attach::Glance;
+use super::record::duration;
 
 /// Which records are read.
 #[derive(Debug, clap::Args)]
 pub(super) struct Files {
     /// Records; of several, all events are brought to one time-line
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "attach")]
     files: Vec<PathBuf>,
+
+    /// A program that runs, instead of a file: it is recorded for a moment
+    #[arg(long, value_name = "PID", conflicts_with = "files")]
+    attach: Option<u32>,
+
+    /// With --attach: for how long, 1 s if nothing is said
+    #[arg(long = "for", value_name = "TIME", requires = "attach", value_parser = duration)]
+    time: Option<Duration>,
 
     /// Only the files that are named, not run.2.ftrace and so on beside run.ftrace
     #[arg(long)]
@@ -22,13 +34,17 @@ pub(super) struct Files {
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) timeline: Timeline,
+    /// The record of a program that runs, while it is read.
+    _glance: Option<Glance>,
     wrong: Vec<anyhow::Error>,
 }
 
 impl Files {
     /// Opens all records, and says on standard error what is to be known of them.
     pub(super) fn open(&self) -> anyhow::Result<Opened> {
+        let glance = self.attach.map(|pid| Glance::at(pid, self.time)).transpose()?;
         let mut paths = self.files.clone();
+        paths.extend(glance.as_ref().map(|glance| glance.path.clone()));
         if !self.alone {
             let beside: Vec<PathBuf> = self.files.iter().flat_map(|path| others(path)).collect();
             paths.extend(beside.into_iter().filter(|path| !self.files.contains(path)));
@@ -56,7 +72,7 @@ impl Files {
         for alignment in timeline.alignment() {
             note(&format!("record {}: {alignment}", alignment.source + 1));
         }
-        Ok(Opened { timeline, wrong })
+        Ok(Opened { timeline, _glance: glance, wrong })
     }
 }
 
@@ -79,10 +95,7 @@ fn told(error: TraceError) -> anyhow::Error {
 
 /// Records of other processes of the same run: run.2.ftrace and so on beside run.ftrace.
 fn others(path: &Path) -> impl Iterator<Item = PathBuf> + '_ {
-    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-    let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    let name = move |number: u32| path.with_file_name(format!("{stem}.{number}.{ending}"));
-    (2_u32..).map(name).take_while(move |path| !stem.is_empty() && !ending.is_empty() && path.is_file())
+    (2_u32..).map(|number| numbered(path, number)).take_while(|path| path.is_file())
 }
 
 /// Says what is to be known of a record.

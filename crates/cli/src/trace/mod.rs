@@ -1,8 +1,11 @@
 //! `ferroce trace`: what happened to each work request, from the record of a device.
 
+mod attach;
 mod explain;
+mod export;
 mod files;
 mod reading;
+mod record;
 mod select;
 mod show;
 mod stats;
@@ -15,10 +18,13 @@ use clap::Subcommand;
 /// packet with its headers, what it waits for, its completion, and the call that takes that. These commands read such
 /// records, also while they are written, and also if the program was killed.
 #[derive(Debug, clap::Args)]
-#[command(arg_required_else_help = true, subcommand_required = true, after_long_help = AFTER_LONG_HELP)]
+#[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
+
+    #[command(flatten)]
+    record: record::Args,
 }
 
 #[derive(Debug, Subcommand)]
@@ -26,6 +32,7 @@ enum Command {
     Show(show::Args),
     Explain(explain::Args),
     Stats(stats::Args),
+    Export(export::Args),
 }
 
 const AFTER_LONG_HELP: &str = "\
@@ -50,8 +57,10 @@ Exit codes:
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match &args.command {
-        Command::Show(args) => show::run(args),
-        Command::Explain(args) => explain::run(args),
-        Command::Stats(args) => stats::run(args),
+        None => record::run(&args.record),
+        Some(Command::Show(args)) => show::run(args),
+        Some(Command::Explain(args)) => explain::run(args),
+        Some(Command::Stats(args)) => stats::run(args),
+        Some(Command::Export(args)) => export::run(args),
     }
 }

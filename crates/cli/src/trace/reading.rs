@@ -48,7 +48,7 @@ pub(super) fn read_all(
 }
 
 /// A bar on standard error, if somebody looks and nothing else is written there.
-fn bar(events: u64) -> ProgressBar {
+pub(super) fn bar(events: u64) -> ProgressBar {
     let target = if events < LONG || io::stdout().is_terminal() {
         ProgressDrawTarget::hidden()
     } else {

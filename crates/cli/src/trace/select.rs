@@ -51,13 +51,13 @@ impl Select {
 }
 
 /// Reads a number, decimal or hexadecimal.
-fn number(text: &str) -> Result<u64, String> {
+pub(super) fn number(text: &str) -> Result<u64, String> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = hexadecimal.map_or_else(|| text.parse(), |digits| u64::from_str_radix(digits, 16));
     number.map_err(|_| "expected a number such as 17 or 0x11".into())
 }
 
-fn queue_pair(text: &str) -> Result<Qpn, String> {
+pub(super) fn queue_pair(text: &str) -> Result<Qpn, String> {
     match number(text)? {
         number @ 0..=0xff_ffff => Ok(Qpn::new(u32::try_from(number).unwrap_or(0))),
         _ => Err("queue pair numbers have 24 bits, at most 0xffffff".into()),
@@ -75,7 +75,7 @@ fn kind(text: &str) -> Result<OpKind, String> {
 }
 
 /// Reads a time as nanoseconds.
-fn time(text: &str) -> Result<u64, String> {
+pub(super) fn time(text: &str) -> Result<u64, String> {
     let wrong = || "expected a time such as 1.5 (seconds), 300ms, 20us or 1000ns".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {

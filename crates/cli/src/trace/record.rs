@@ -1,0 +1,192 @@
+//! `ferroce trace -- PROGRAM` and `ferroce trace --attach PID`: records are made.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use ferroce_record::{Trace, TraceError, numbered};
+use serde_json::{Value, json};
+
+use super::attach::{self, Session};
+use super::files::note;
+use crate::run::Settings;
+
+/// What is recorded, and how.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The record; what further processes do is beside it, in run.2.ftrace and so on
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Keep only the last events, in so many MiB, instead of all
+    #[arg(long, value_name = "MIB", num_args = 0..=1, default_missing_value = "64")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    flight: Option<u32>,
+
+    /// Record one work request of so many: 1/100
+    #[arg(long, value_name = "1/N", value_parser = sample)]
+    sample: Option<u32>,
+
+    /// Record a program that runs, until Ctrl-C or its end
+    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "netdev", "faults", "pcap", "path", "service", "log"])]
+    attach: Option<u32>,
+
+    /// With --attach: stop after this time, such as 10, 300ms or 20us
+    #[arg(long = "for", value_name = "TIME", requires = "attach", value_parser = duration)]
+    time: Option<Duration>,
+
+    /// With --attach: copy what the program has recorded so far, and let it go on
+    #[arg(long, requires = "attach", conflicts_with_all = ["flight", "sample", "time"])]
+    dump: bool,
+
+    /// Print what was recorded as one JSON document
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    settings: Settings,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    program: Vec<OsString>,
+}
+
+/// Reads 1/N, or N.
+fn sample(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("1/").unwrap_or(text).parse();
+    number.ok().filter(|number| *number > 0).ok_or_else(|| "expected a share such as 1/100".into())
+}
+
+/// Reads a time.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    super::select::time(text).map(Duration::from_nanos)
+}
+
+pub(super) fn run(args: &Args) -> anyhow::Result<()> {
+    match args.attach {
+        Some(pid) if args.dump => dump(args, pid),
+        Some(pid) => follow(args, pid),
+        None => record(args),
+    }
+}
+
+/// Runs a program, and records what it and all that it starts do.
+fn record(args: &Args) -> anyhow::Result<()> {
+    let [program, rest @ ..] = args.program.as_slice() else {
+        let error = anyhow::anyhow!("a program is missing: ferroce trace -o run.ftrace -- PROGRAM");
+        crate::usage("trace", &error)
+    };
+    let file = args.output.clone().unwrap_or_else(|| "run.ftrace".into());
+    let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
+    clear(&path)?;
+    let mut command = Command::new(program);
+    command.args(rest).envs(args.settings.variables()?).env("FERROCE_TRACE", &path);
+    for name in ["FERROCE_TRACE_FLIGHT", "FERROCE_TRACE_SAMPLE"] {
+        command.env_remove(name);
+    }
+    if let Some(mib) = args.flight {
+        command.env("FERROCE_TRACE_FLIGHT", mib.to_string());
+    }
+    if let Some(sample) = args.sample {
+        command.env("FERROCE_TRACE_SAMPLE", sample.to_string());
+    }
+    // A Ctrl-C is for the program: what it has done until then is told here.
+    crate::interrupt::listen()?;
+    let _patience = crate::interrupt::be_patient();
+    let status = command.status().map_err(|error| not_started(Path::new(program), &error))?;
+    let records: Vec<PathBuf> =
+        (1..).map(|number| numbered(&file, number)).take_while(|path| path.is_file()).collect();
+    tell(args, &records, Some(status));
+    if let Some(code) = status.code().filter(|code| *code != 0) {
+        std::process::exit(code);
+    }
+    if let Some(signal) = status.signal() {
+        bail!("the program was ended by signal {signal}");
+    }
+    if records.is_empty() {
+        bail!("the program opened no device: nothing was recorded");
+    }
+    Ok(())
+}
+
+fn not_started(program: &Path, error: &io::Error) -> anyhow::Error {
+    let hint =
+        if error.kind() == io::ErrorKind::NotFound { "; is it installed, and on the path?" } else { "" };
+    anyhow::anyhow!("{} cannot be run: {error}{hint}", program.display())
+}
+
+/// Records of an earlier run make room; nothing else is removed.
+fn clear(path: &Path) -> anyhow::Result<()> {
+    for number in 1.. {
+        let old = numbered(path, number);
+        match Trace::open(&old) {
+            Ok(_) | Err(TraceError::Version { .. } | TraceError::Empty(_) | TraceError::Cut(_)) => {
+                fs::remove_file(&old).with_context(|| format!("{} cannot be replaced", old.display()))?;
+            }
+            Err(TraceError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                return Ok(());
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                return Err(error.context(format!("{} is not replaced", old.display())));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Records a program that runs.
+fn follow(args: &Args, pid: u32) -> anyhow::Result<()> {
+    let file = args.output.clone().unwrap_or_else(|| format!("attach-{pid}.ftrace").into());
+    let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
+    clear(&path)?;
+    let session = Session::start(pid, &path, args.flight.map(|mib| u64::from(mib) << 20), args.sample)?;
+    if args.time.is_none() {
+        note(&format!("process {pid} is recorded into {}; Ctrl-C ends that", file.display()));
+    }
+    session.wait(args.time)?;
+    let records = [session.stop()?];
+    tell(args, &records, None);
+    Ok(())
+}
+
+/// Copies what a program has recorded so far.
+fn dump(args: &Args, pid: u32) -> anyhow::Result<()> {
+    let from = attach::current(pid)?;
+    let file = args.output.clone().unwrap_or_else(|| format!("attach-{pid}.ftrace").into());
+    clear(&std::path::absolute(&file).with_context(|| format!("{}", file.display()))?)?;
+    fs::copy(&from, &file).with_context(|| format!("{} cannot be copied", from.display()))?;
+    tell(args, &[file], None);
+    Ok(())
+}
+
+/// Says what was recorded, and what to do with it.
+fn tell(args: &Args, records: &[PathBuf], status: Option<ExitStatus>) {
+    let opened: Vec<(&PathBuf, Trace)> =
+        records.iter().filter_map(|path| Some((path, Trace::open(path).ok()?))).collect();
+    if args.json {
+        let one = |(path, trace): &(&PathBuf, Trace)| -> Value {
+            let lost: u64 = trace.rings().map(|ring| ring.lost).sum();
+            let header = trace.header();
+            json!({ "file": path.display().to_string(), "program": header.program, "pid": header.pid,
+                    "events": trace.len(), "lost": lost })
+        };
+        let code = status.and_then(|status| status.code());
+        println!("{:#}", json!({ "records": opened.iter().map(one).collect::<Vec<_>>(), "exit_code": code }));
+        return;
+    }
+    for (path, trace) in &opened {
+        let lost: u64 = trace.rings().map(|ring| ring.lost).sum();
+        let lost = if lost > 0 { format!(", {lost} more could not be kept") } else { String::new() };
+        let (path, events, header) = (path.display(), trace.len(), trace.header());
+        note(&format!("{path}: {events} events{lost}; {}, process {}", header.program, header.pid));
+    }
+    if let Some((first, _)) = opened.first() {
+        note(&format!("what went wrong: ferroce trace explain {}", first.display()));
+    }
+}
