@@ -54,7 +54,7 @@ fn write(recorder: &Recorder, events: &[Event]) {
 /// What a run left behind: exit code, standard output, standard error.
 fn trace(args: &[&dyn AsRef<OsStr>]) -> (Option<i32>, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferroce"));
-    command.arg("trace").args(args.iter().map(|arg| arg.as_ref()));
+    command.arg("trace").args(args.iter().map(AsRef::as_ref));
     let out = command.output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (out.status.code(), text(out.stdout), text(out.stderr))

@@ -21,12 +21,12 @@ use ferroce_wire::{Lkey, Qpn, Rkey, Service};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [what, file, rest @ ..] = &args[..] else {
-        return Err("make|show|json|stats|explain|check FILE [EVENTS]".into());
+        return Err("make|show|json|stats|explain|check FILE [EVENTS] [unpolled]".into());
     };
     let path = PathBuf::from(file);
     if what == "make" {
         let events = rest.first().map_or(Ok(10_000_000), |count| count.parse())?;
-        return make(&path, events);
+        return make(&path, events, rest.get(1).is_some_and(|word| word == "unpolled"));
     }
     let timeline = Timeline::open(&[path])?;
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
@@ -63,11 +63,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Sixteen queue pairs with WRITEs of one packet, each with a bell, its packet, an answer, a completion and a poll.
-fn make(path: &Path, events: u64) -> Result<(), Box<dyn std::error::Error>> {
+/// With `unpolled`, a record of which much is missing, so that nothing is ever known to be over; else
+/// sixteen queue pairs with WRITEs of one packet, each with a bell, its packet, an answer, a completion and a poll.
+fn make(path: &Path, events: u64, is_unpolled: bool) -> Result<(), Box<dyn std::error::Error>> {
     const QUEUE_PAIRS: u32 = 16;
     const DEPTH: u32 = 32;
-    let config = RecordConfig { bytes: 64 << 20, ..RecordConfig::new(Mode::Whole, "a long record") };
+    let sample = if is_unpolled { 2 } else { 1 };
+    let config = RecordConfig { bytes: 64 << 20, sample, ..RecordConfig::new(Mode::Whole, "a long record") };
     let recorder = Recorder::create(path, &config)?;
     let (mut engine, program) = (recorder.engine_ring().ok_or("no ring")?, recorder.program_ring());
     let mut time = 0;
@@ -100,7 +102,7 @@ fn make(path: &Path, events: u64) -> Result<(), Box<dyn std::error::Error>> {
             engine.push(time, &packet(qpn, first + ahead, PacketFlags::empty()).into());
             engine.push(time, &completed(queue, qpn, first + ahead).into());
         }
-        for ahead in 0..DEPTH {
+        for ahead in (0..DEPTH).filter(|_| !is_unpolled) {
             time += 50;
             program
                 .push(time, &Polled { qpn, cq: 1, id: u64::from(first + ahead), is_receive: false }.into());

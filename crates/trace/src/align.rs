@@ -26,6 +26,16 @@ const SIGHTINGS: usize = 8;
 /// to go round.
 const AGREE: i64 = 200_000_000;
 
+/// The nanoseconds that a drift is counted over: it is one part in 10^12.
+pub(crate) const DRIFT: i64 = 1_000_000_000_000;
+
+/// The most that clocks of machines drift apart: one in two thousand is far more than any does.
+const MOST_DRIFT: f64 = DRIFT as f64 / 2_000.0;
+
+/// Stretches of a run that are looked at for drift, and how many of them must have packets of both ways.
+const STRETCHES: u64 = 16;
+const LEAST: usize = 4;
+
 /// The byte of the base transport header that a network may change.
 const CHANGING: usize = 4;
 
@@ -34,6 +44,10 @@ const CHANGING: usize = 4;
 pub(crate) struct Apart {
     /// How far the clock of the second is ahead of that of the first, in nanoseconds.
     pub(crate) ahead: i64,
+    /// When that is, on the clock of the first.
+    pub(crate) at: u64,
+    /// By how much more it is ahead after [`DRIFT`] nanoseconds: clocks do not run at one speed.
+    pub(crate) drift: i64,
     /// How much that may be wrong by; none if packets went one way only.
     pub(crate) within: Option<u64>,
     /// Packets that were seen at both.
@@ -157,18 +171,17 @@ impl Aligner {
         let ends = |pair: &Pair| [0, 1].map(|end| (pair.name, end, pair.times[end]));
         near.iter().flat_map(ends).for_each(|end| *uses.entry(end).or_default() += 1);
         let alone = near.iter().filter(|pair| ends(pair).iter().all(|end| uses.get(end) == Some(&1)));
-        let (mut there, mut back, mut packets) = (None, None, 0);
-        for pair in alone.filter(|pair| (from..=from.saturating_add(AGREE)).contains(&pair.ahead)) {
-            packets += 1;
-            let fastest = if pair.is_there { &mut there } else { &mut back };
-            let faster: fn(i64, i64) -> i64 = if pair.is_there { i64::min } else { i64::max };
-            *fastest = Some(fastest.map_or(pair.ahead, |before| faster(before, pair.ahead)));
-        }
-        let (ahead, within) = match (there, back) {
-            (Some(there), Some(back)) => (back + (there - back) / 2, Some((there - back).unsigned_abs() / 2)),
-            (one, other) => (one.or(other)?, None),
+        let stretch = from..=from.saturating_add(AGREE);
+        let used: Vec<Pair> = alone.filter(|pair| stretch.contains(&pair.ahead)).copied().collect();
+        let packets = used.len() as u64;
+        let at = used.iter().map(|pair| pair.times[0]).min()?;
+        let fastest = Fastest::of(&used);
+        let (ahead, within) = match fastest.both() {
+            Some((ahead, half)) => (ahead, Some(half.unsigned_abs())),
+            None => (fastest.there.or(fastest.back)?.ahead, None),
         };
-        Some(Apart { ahead, within, packets })
+        let steady = Apart { ahead, at, drift: 0, within, packets };
+        Some(drifting(&used, steady).unwrap_or(steady))
     }
 
     /// All packets that were seen at both machines, with all that each could mean.
@@ -203,6 +216,98 @@ fn most_agree(pairs: &[Pair], near: i64) -> Option<i64> {
     let (_, chosen) = *likely.min_by_key(|(_, begin)| begin.saturating_sub(near).saturating_abs())?;
     let beside = stretches.iter().filter(|(_, begin)| begin.abs_diff(chosen) <= AGREE.unsigned_abs());
     beside.max_by_key(|(count, _)| *count).map(|(_, begin)| *begin)
+}
+
+/// The fastest packets of each way.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fastest {
+    there: Option<Pair>,
+    back: Option<Pair>,
+}
+
+impl Fastest {
+    fn of(pairs: &[Pair]) -> Self {
+        let (there, back): (Vec<&Pair>, Vec<&Pair>) = pairs.iter().partition(|pair| pair.is_there);
+        Self {
+            there: there.into_iter().min_by_key(|pair| pair.ahead).copied(),
+            back: back.into_iter().max_by_key(|pair| pair.ahead).copied(),
+        }
+    }
+
+    /// What lies in the middle, and half of what lies between; that is less than nothing if clocks drift.
+    fn both(&self) -> Option<(i64, i64)> {
+        let (there, back) = (self.there?.ahead, self.back?.ahead);
+        Some((back + (there - back) / 2, (there - back) / 2))
+    }
+}
+
+/// How far the clocks are apart if they drift; none if that cannot be told from trips that differ.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    reason = "far below 2^52 nanoseconds"
+)]
+fn drifting(pairs: &[Pair], steady: Apart) -> Option<Apart> {
+    let last = pairs.iter().map(|pair| pair.times[0]).max()?;
+    let length = (last - steady.at) / STRETCHES + 1;
+    let mut stretches: Vec<Vec<Pair>> = vec![Vec::new(); usize::try_from(STRETCHES).ok()?];
+    for pair in pairs {
+        stretches[usize::try_from((pair.times[0] - steady.at) / length).ok()?].push(*pair);
+    }
+    // Where each stretch says that the clocks were.
+    let point = |pairs: &Vec<Pair>| {
+        let fastest = Fastest::of(pairs);
+        let (ahead, half) = fastest.both()?;
+        let time = |pair: Pair| (pair.times[0] - steady.at) as f64;
+        let (there, back) = (time(fastest.there?), time(fastest.back?));
+        let (ahead, wrong) = ((ahead - steady.ahead) as f64, half.abs() as f64);
+        Some(Point { time: f64::midpoint(there, back), ahead, wrong, between: (there - back).abs() })
+    };
+    let mut points: Vec<Point> = stretches.iter().filter_map(point).collect();
+    // Where packets were lost, even the fastest were slow: that stretch tells nothing.
+    points.sort_by(|a, b| a.wrong.total_cmp(&b.wrong));
+    let usual = points.get(points.len() / 2)?.wrong;
+    points.retain(|point| point.wrong <= 4.0 * usual);
+    points.sort_by(|a, b| a.time.total_cmp(&b.time));
+    if points.len() < LEAST {
+        return None;
+    }
+    // The line that is nearest to all of them.
+    let count = points.len() as f64;
+    let mean = |value: fn(&Point) -> f64| points.iter().map(value).sum::<f64>() / count;
+    let (time, ahead) = (mean(|point| point.time), mean(|point| point.ahead));
+    let spread: f64 = points.iter().map(|point| (point.time - time).powi(2)).sum();
+    let slope = points.iter().map(|point| (point.time - time) * (point.ahead - ahead)).sum::<f64>() / spread;
+    let worst = points.iter().map(|point| point.wrong).fold(0.0, f64::max);
+    let (run, drift) = ((last - steady.at) as f64, slope * DRIFT as f64);
+    // Trips that differ may look like a slope of three times what each point may be wrong by, and no more.
+    let is_clear = (slope * run).abs() > 3.0 * worst;
+    if !is_clear || !drift.is_finite() || drift.abs() > MOST_DRIFT {
+        return None;
+    }
+    let off = |point: &Point| {
+        let line = ahead + slope * (point.time - time);
+        (line - point.ahead).abs() + point.wrong + slope.abs() * point.between / 2.0
+    };
+    // Before the first point and behind the last it may be wrong by more.
+    let known = points.last()?.time - points.first()?.time;
+    let within = points.iter().map(off).fold(0.0, f64::max) * run / known;
+    let start = steady.ahead + (ahead - slope * time).round() as i64;
+    #[expect(clippy::cast_sign_loss, reason = "it is a sum of absolute values")]
+    Some(Apart { ahead: start, drift: drift.round() as i64, within: Some(within.ceil() as u64), ..steady })
+}
+
+/// What a stretch of a run says.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    /// When it says so, in nanoseconds since the beginning.
+    time: f64,
+    /// How far the clocks were apart, beside the steady answer.
+    ahead: f64,
+    /// How much that may be wrong by.
+    wrong: f64,
+    /// The time between the packets that say so: clocks drift in it, too.
+    between: f64,
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ const WAITS: usize = 64;
 const LATE: usize = 1024;
 
 /// Work that is held if events are missing: what ended, or was taken, and is not known to be, would stay for ever.
-const HELD: usize = 1 << 18;
+const HELD: usize = 1 << 17;
 
 /// Completions that may be missing in a row.
 const MISSING: usize = 4096;

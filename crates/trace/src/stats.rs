@@ -39,6 +39,8 @@ pub struct Stats {
     others: QpFigures,
     depths: FastMap<(usize, Queue), Depth>,
     series: Series,
+    /// Sends of all queues that are not over.
+    sends: u64,
     /// When the first and the last event were.
     span: Option<(u64, u64)>,
     events: u64,
@@ -95,6 +97,7 @@ impl Stats {
             others: QpFigures::default(),
             depths: FastMap::default(),
             series: Series::default(),
+            sends: 0,
             span: None,
             events: 0,
             outstanding: 0,
@@ -147,7 +150,10 @@ impl Stats {
                 if let Some(qpn) = posted.queue.qpn() {
                     self.of(source, qpn).posted += 1;
                 }
-                self.series.at(time).posted += 1;
+                self.sends += u64::from(matches!(posted.queue, Queue::Send(_)));
+                let bucket = self.series.at(time);
+                bucket.posted += 1;
+                bucket.depth = bucket.depth.max(self.sends);
             }
             Event::Completed(completed) => {
                 self.depth(source, completed.queue).fall(time);
@@ -157,6 +163,11 @@ impl Stats {
                 figures.errors += u64::from(is_error);
                 figures.flushed += u64::from(completed.status == Status::Flushed);
                 let bucket = self.series.at(time);
+                // Those that were posted before the stretch count in it, too.
+                bucket.depth = bucket.depth.max(self.sends);
+                if matches!(completed.queue, Queue::Send(_)) {
+                    self.sends = self.sends.saturating_sub(1);
+                }
                 bucket.ended += 1;
                 bucket.errors += u64::from(is_error);
             }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ferroce_record::{Event, Events, Header, Stamped, Trace, TraceError, Wait};
 
-use crate::align::{Aligner, Apart};
+use crate::align::{Aligner, Apart, DRIFT};
 
 /// The record of one process, and how its clock is read.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub struct Source {
     trace: Trace,
     /// What is added to its times.
     offset: u64,
+    /// What its clock gains over that of the first machine, in parts of [`DRIFT`].
+    drift: i64,
     /// The machine that it was made on.
     machine: usize,
 }
@@ -36,6 +38,13 @@ impl Source {
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// A time of this record, on the time-line.
+    fn on_timeline(&self, time: u64) -> u64 {
+        let time =
+            if self.drift == 0 { time } else { slower(time.into(), self.drift).try_into().unwrap_or(time) };
+        time.saturating_add(self.offset)
     }
 
     /// Events that could not be kept, of all rings.
@@ -73,8 +82,25 @@ pub struct Alignment {
     pub source: usize,
     /// How far its monotonic clock is ahead of that of the first machine, in nanoseconds.
     pub ahead: i64,
+    /// How many nanoseconds more that is after a thousand seconds: clocks do not run at one speed.
+    pub drift: i64,
+    /// When it was so far ahead, on the clock of the first machine, in nanoseconds.
+    pub at: u64,
     /// What this rests on.
     pub basis: Basis,
+}
+
+impl Alignment {
+    /// What the clock of the first machine showed when that of this one showed this.
+    fn on_first(&self, clock: u64) -> i128 {
+        let start = i128::from(self.at) + i128::from(self.ahead);
+        i128::from(self.at) + slower(i128::from(clock) - start, self.drift)
+    }
+}
+
+/// So much time of a clock that runs too quick, as it truly was.
+fn slower(time: i128, drift: i64) -> i128 {
+    time * i128::from(DRIFT) / i128::from(DRIFT + drift)
 }
 
 /// What is known of the clocks of two machines.
@@ -100,11 +126,22 @@ pub enum Basis {
 impl fmt::Display for Alignment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.basis {
-            Basis::Packets { packets, within } => write!(
-                f,
-                "its clock is brought to the first by {packets} packets that both saw, and is right within {}",
-                crate::show::Span(within)
-            ),
+            Basis::Packets { packets, within } => {
+                let within = crate::show::Span(within);
+                write!(
+                    f,
+                    "its clock is brought to the first by {packets} packets that both saw, and is right within {within}"
+                )?;
+                match self.drift {
+                    0 => Ok(()),
+                    #[expect(clippy::cast_precision_loss, reason = "two places are shown")]
+                    drift => {
+                        let parts = drift.unsigned_abs() as f64 * 1e6 / DRIFT as f64;
+                        let how = if drift > 0 { "fast" } else { "slow" };
+                        write!(f, "; it is {parts:.2} parts in a million too {how}")
+                    }
+                }
+            }
             Basis::OneWay { packets } => write!(
                 f,
                 "its clock is brought to the first by {packets} packets that both saw, but all went one way: trips look \
@@ -131,7 +168,7 @@ impl Timeline {
     /// One of them is no record.
     pub fn open(paths: &[PathBuf]) -> Result<Self, TraceError> {
         let open = |path: &PathBuf| {
-            Ok(Source { path: path.clone(), trace: Trace::open(path)?, offset: 0, machine: 0 })
+            Ok(Source { path: path.clone(), trace: Trace::open(path)?, offset: 0, drift: 0, machine: 0 })
         };
         Ok(Self::of(paths.iter().map(open).collect::<Result<_, TraceError>>()?))
     }
@@ -139,16 +176,17 @@ impl Timeline {
     fn of(mut sources: Vec<Source>) -> Self {
         let machines = machines(&mut sources);
         let alignment = if machines.len() > 1 { align(&sources, &machines) } else { Vec::new() };
-        let ahead = |source: &Source| {
-            let known = alignment.iter().find(|known| sources[known.source].machine == source.machine);
-            known.map_or(0, |known| known.ahead)
+        let of =
+            |source: &Source| alignment.iter().find(|known| sources[known.source].machine == source.machine);
+        let start = |source: &Source| {
+            let clock = source.trace.header().clock_start;
+            of(source).map_or((i128::from(clock), 0), |known| (known.on_first(clock), known.drift))
         };
-        let start =
-            |source: &Source| i128::from(source.trace.header().clock_start) - i128::from(ahead(source));
-        let starts: Vec<i128> = sources.iter().map(start).collect();
-        let first = starts.iter().copied().min().unwrap_or(0);
-        for (source, start) in sources.iter_mut().zip(starts) {
+        let starts: Vec<(i128, i64)> = sources.iter().map(start).collect();
+        let first = starts.iter().map(|(start, _)| *start).min().unwrap_or(0);
+        for (source, (start, drift)) in sources.iter_mut().zip(starts) {
             source.offset = u64::try_from(start - first).unwrap_or(u64::MAX);
+            source.drift = drift;
         }
         Self { sources, alignment }
     }
@@ -214,7 +252,8 @@ fn align(sources: &[Source], machines: &[usize]) -> Vec<Alignment> {
         zero(header(first)).wrapping_sub(zero(header(second)))
     };
     let mut ahead = vec![None; machines.len()];
-    ahead[0] = Some(Alignment { source: 0, ahead: 0, basis: Basis::Wall });
+    let at = sources[0].trace.header().clock_start;
+    ahead[0] = Some(Alignment { source: 0, ahead: 0, drift: 0, at, basis: Basis::Wall });
     let mut unknown: BTreeSet<usize> = (1..machines.len()).collect();
     loop {
         let mut best: Option<(u64, Alignment, usize)> = None;
@@ -223,8 +262,8 @@ fn align(sources: &[Source], machines: &[usize]) -> Vec<Alignment> {
                 let Some(apart) = aligner.apart(first, machine, by_wall(first, machine)) else { continue };
                 let (sum, basis) = joined(known.basis, first == 0, apart);
                 if best.is_none_or(|(before, ..)| sum < before) {
-                    let ahead = known.ahead.wrapping_add(apart.ahead);
-                    best = Some((sum, Alignment { source: machines[machine], ahead, basis }, machine));
+                    let alignment = by_way_of(&known, apart, machines[machine], basis);
+                    best = Some((sum, alignment, machine));
                 }
             }
         }
@@ -234,9 +273,18 @@ fn align(sources: &[Source], machines: &[usize]) -> Vec<Alignment> {
     }
     for machine in unknown {
         let source = machines[machine];
-        ahead[machine] = Some(Alignment { source, ahead: by_wall(0, machine), basis: Basis::Wall });
+        let ahead_by_wall = by_wall(0, machine);
+        ahead[machine] = Some(Alignment { source, ahead: ahead_by_wall, drift: 0, at, basis: Basis::Wall });
     }
     ahead.into_iter().skip(1).flatten().collect()
+}
+
+/// A machine that is so far from another one, whose clock is known.
+fn by_way_of(known: &Alignment, apart: Apart, source: usize, basis: Basis) -> Alignment {
+    let first = known.on_first(apart.at);
+    let ahead = i128::from(apart.at) + i128::from(apart.ahead) - first;
+    let (at, ahead) = (u64::try_from(first).unwrap_or(apart.at), i64::try_from(ahead).unwrap_or(apart.ahead));
+    Alignment { source, ahead, drift: known.drift.saturating_add(apart.drift), at, basis }
 }
 
 /// What two steps rest on together, and how much that may be wrong by.
@@ -271,12 +319,12 @@ impl<'a> Part<'a> {
     fn of(source: &'a Source) -> Self {
         let mut events = source.trace.events();
         let next = events.next();
-        Self { latest: time(next, source.offset), events, next }
+        Self { latest: time(next, source), events, next }
     }
 }
 
-fn time(next: Option<Stamped>, offset: u64) -> u64 {
-    next.map_or(0, |next| next.time.saturating_add(offset))
+fn time(next: Option<Stamped>, source: &Source) -> u64 {
+    next.map_or(0, |next| source.on_timeline(next.time))
 }
 
 impl Merged<'_> {
@@ -298,15 +346,15 @@ impl Iterator for Merged<'_> {
     fn next(&mut self) -> Option<Seen> {
         let of = |(source, part): (usize, &Part<'_>)| part.next.map(|_| (part.latest, source));
         let (_, source) = self.parts.iter().enumerate().filter_map(of).min()?;
-        let offset = self.timeline.sources[source].offset;
+        let of = &self.timeline.sources[source];
         let part = &mut self.parts[source];
         let mut stamped = std::mem::replace(&mut part.next, part.events.next())?;
-        part.latest = part.latest.max(time(part.next, offset));
-        stamped.time = stamped.time.saturating_add(offset);
+        part.latest = part.latest.max(time(part.next, of));
+        stamped.time = of.on_timeline(stamped.time);
         if let Event::Wait(Wait { until, .. }) = &mut stamped.event
             && *until != 0
         {
-            *until = until.saturating_add(offset);
+            *until = of.on_timeline(*until);
         }
         Some(Seen { source, stamped })
     }

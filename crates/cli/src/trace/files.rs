@@ -127,7 +127,7 @@ fn describe(source: &Source, number: Option<usize>) {
             ));
         }
         (gone, Mode::Whole) => {
-            note(&format!("{path} lacks {gone} events from its middle: a part of the file is missing"))
+            note(&format!("{path} lacks {gone} events from its middle: a part of the file is missing"));
         }
     }
 }

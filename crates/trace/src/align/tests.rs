@@ -122,6 +122,42 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// Crystals are not alike: some parts in a million are milliseconds after a minute.
+    #[test]
+    fn clocks_that_drift_apart_are_followed(
+        messages in vec(message(), 150..250),
+        ahead in -100_000_000_000_000_i64..100_000_000_000_000,
+        drift in -100_000_000_i64..100_000_000,
+    ) {
+        let [here, there] = records(&messages, 7);
+        let drifted = |time: u64| {
+            let more = i128::from(time) * i128::from(drift) / i128::from(DRIFT);
+            time.wrapping_add_signed(i64::try_from(more).unwrap())
+        };
+        let there: Record = there.into_iter().map(|(time, event)| (drifted(time), event)).collect();
+        let mut aligner = Aligner::new();
+        let start = 200_000_000_000_000;
+        feed(&mut aligner, 0, start, &here);
+        feed(&mut aligner, 1, start + ahead, &there);
+        let apart = aligner.apart(0, 1, ahead).unwrap();
+        let within = apart.within.unwrap();
+        // What it says, and what is true, at any moment.
+        for (time, _) in &here {
+            let truth = ahead + drifted(*time).wrapping_sub(*time).cast_signed();
+            let since = time.wrapping_add_signed(start).wrapping_sub(apart.at).cast_signed();
+            let more = i128::from(since) * i128::from(apart.drift) / i128::from(DRIFT);
+            let said = apart.ahead + i64::try_from(more).unwrap();
+            // A drift that is less than trips differ is not seen, and not followed.
+            let unseen = if apart.drift == 0 { 3 * 400_000 } else { 0 };
+            prop_assert!(said.abs_diff(truth) <= within + unseen, "{apart:?}: {said}, in truth {truth}");
+        }
+        prop_assert!(within < 1_000_000, "{apart:?}");
+    }
+}
+
 #[test]
 fn the_fastest_trips_say_how_wrong_it_may_be() {
     let message = |there, back| Message { pause: 50_000_000, trips: [there, back], lost: [0, 0] };
@@ -130,7 +166,8 @@ fn the_fastest_trips_say_how_wrong_it_may_be() {
     let mut aligner = Aligner::new();
     feed(&mut aligner, 0, 0, &here);
     feed(&mut aligner, 1, 1_000_000, &there);
-    let expected = Apart { ahead: 1_000_000 - 1_000, within: Some(6_000), packets: 6 };
+    let expected =
+        Apart { ahead: 1_000_000 - 1_000, at: 1_050_000_000, drift: 0, within: Some(6_000), packets: 6 };
     assert_eq!(aligner.apart(0, 1, 0), Some(expected), "5 us there, 7 us back");
 }
 
@@ -142,7 +179,10 @@ fn packets_of_one_way_or_none_are_said_to_be_so() {
     feed(&mut aligner, 0, 0, &here[..1]);
     assert_eq!(aligner.apart(0, 1, 0), None);
     feed(&mut aligner, 1, 0, &there);
-    assert_eq!(aligner.apart(0, 1, 0), Some(Apart { ahead: 5_000, within: None, packets: 1 }));
+    assert_eq!(
+        aligner.apart(0, 1, 0),
+        Some(Apart { ahead: 5_000, at: 1_050_000_000, drift: 0, within: None, packets: 1 })
+    );
 }
 
 #[test]
@@ -168,7 +208,10 @@ fn datagrams_are_known_by_the_addresses_that_follow_them() {
         let ends = Ends { qpn: QPNS[machine], local, remote, port: 4000 };
         aligner.take(machine, machine, time, &ends.into());
     }
-    assert_eq!(aligner.apart(0, 1, 0), Some(Apart { ahead: 15_000, within: None, packets: 1 }));
+    assert_eq!(
+        aligner.apart(0, 1, 0),
+        Some(Apart { ahead: 15_000, at: 10_000, drift: 0, within: None, packets: 1 })
+    );
 }
 
 #[test]

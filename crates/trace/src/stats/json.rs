@@ -22,6 +22,7 @@ impl Stats {
                 "packets_in": bucket.came,
                 "bytes_out": bucket.bytes_out,
                 "bytes_in": bucket.bytes_came,
+                "most_sends_outstanding": bucket.depth,
             })
         });
         let queue_pairs = self.ranked().into_iter().map(|(source, qpn, figures)| {

@@ -16,6 +16,8 @@ pub(super) struct Bucket {
     pub(super) came: u64,
     pub(super) bytes_out: u64,
     pub(super) bytes_came: u64,
+    /// Sends of all queues that were not over, at most.
+    pub(super) depth: u64,
 }
 
 impl Bucket {
@@ -28,6 +30,7 @@ impl Bucket {
             came: self.came + other.came,
             bytes_out: self.bytes_out + other.bytes_out,
             bytes_came: self.bytes_came + other.bytes_came,
+            depth: if self.depth > other.depth { self.depth } else { other.depth },
         }
     }
 }

@@ -107,6 +107,7 @@ fn queue_pairs_and_queues_are_counted() {
     assert!(stats.to_string().contains("100.00 % of them in error, 1 failed, 1 flushed"), "{stats}");
     let rates: u64 = stats.series.rows(5).1.iter().map(|(_, bucket)| bucket.posted).sum();
     assert_eq!(rates, 3);
+    assert_eq!(stats.to_json()["over_time"][0]["most_sends_outstanding"], 3);
 }
 
 #[test]

@@ -48,17 +48,18 @@ impl Stats {
             return Ok(());
         }
         writeln!(f, "\nover time, each second, in stretches of {}", Span(width))?;
-        let names = ["FROM", "POSTED", "ENDED", "ERRORS", "PKTS OUT", "PKTS IN", "BYTES OUT", "BYTES IN"];
-        let [from, posted, ended, errors, out, came, bytes_out, bytes_in] = names;
+        let names =
+            ["FROM", "POSTED", "ENDED", "ERRORS", "PKTS OUT", "PKTS IN", "BYTES OUT", "BYTES IN", "OPEN"];
+        let [from, posted, ended, errors, out, came, bytes_out, bytes_in, open] = names;
         writeln!(
             f,
-            "  {from:>16} {posted:>10} {ended:>10} {errors:>8} {out:>10} {came:>10} {bytes_out:>12} {bytes_in:>12}"
+            "  {from:>16} {posted:>10} {ended:>10} {errors:>8} {out:>10} {came:>10} {bytes_out:>12} {bytes_in:>12} {open:>7}"
         )?;
         for (from, bucket) in rows {
             let rate = |count: u64| u128::from(count) * 1_000_000_000 / u128::from(width);
             writeln!(
                 f,
-                "  {:>16} {:>10} {:>10} {:>8} {:>10} {:>10} {:>12} {:>12}",
+                "  {:>16} {:>10} {:>10} {:>8} {:>10} {:>10} {:>12} {:>12} {:>7}",
                 Nanos(from).to_string(),
                 rate(bucket.posted),
                 rate(bucket.ended),
@@ -67,6 +68,7 @@ impl Stats {
                 rate(bucket.came),
                 rate(bucket.bytes_out),
                 rate(bucket.bytes_came),
+                bucket.depth,
             )?;
         }
         Ok(())
