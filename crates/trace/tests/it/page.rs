@@ -68,11 +68,15 @@ fn a_click_on_an_arrow_shows_its_headers() {
 
     // Everything at once is drawn in a moment, too.
     browser.eval("document.getElementById('all').click()");
+    browser.eval("page.frame()");
+    let drawn = browser.eval("page.view.drawn + page.view.bars").as_u64().unwrap();
+    assert!(drawn < 30_000, "{drawn} of 145,000 arrows and bars: what lies on others is left out");
+    // The quickest of some: other tests run beside this one.
     let took = browser.eval(
-        "(() => { const begin = performance.now(); for (let i = 0; i < 5; i++) page.frame();
-           return (performance.now() - begin) / 5; })()",
+        "Math.min(...Array.from({ length: 8 }, () => {
+           const begin = performance.now(); page.frame(); return performance.now() - begin; }))",
     );
-    assert!(took.as_f64().unwrap() < 250.0, "a frame took {took} ms");
+    assert!(took.as_f64().unwrap() < 200.0, "a frame took {took} ms");
     picture(&mut browser, "all");
     browser.prefer("dark");
     browser.until("document.documentElement.dataset.theme === 'dark'");

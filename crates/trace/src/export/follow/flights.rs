@@ -170,3 +170,50 @@ impl Flights {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITE_ONLY: u8 = 0x0a;
+
+    fn end(number: u64) -> OtherEnd {
+        OtherEnd { number, source: 0, qpn: Qpn::new(7), time: number * 10 }
+    }
+
+    /// Packets of one number that left, and the numbers of those that came are asked for one after the other.
+    fn came(flights: &mut Flights, number: u64) -> Option<u64> {
+        flights.came(0, 5, WRITE_ONLY, end(number)).map(|(left, _)| left.number)
+    }
+
+    #[test]
+    fn what_was_taken_never_comes() {
+        let mut flights = Flights::default();
+        for number in [1, 2] {
+            assert_eq!(flights.left(0, 5, WRITE_ONLY, end(number), None), None);
+        }
+        flights.fate(2, Some(0), 5, PacketFlags::TAKEN);
+        assert_eq!(came(&mut flights, 3), Some(1), "the first was late, and the repeat was taken");
+    }
+
+    #[test]
+    fn the_last_that_left_comes_first_and_what_comes_twice_is_the_same() {
+        let mut flights = Flights::default();
+        for number in [1, 2] {
+            assert_eq!(flights.left(0, 5, WRITE_ONLY, end(number), None), None);
+        }
+        flights.fate(2, Some(0), 5, PacketFlags::DOUBLED);
+        let places = [3, 4, 5].map(|number| came(&mut flights, number));
+        assert_eq!(places, [Some(2), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn other_numbers_flows_and_opcodes_are_other_packets() {
+        let mut flights = Flights::default();
+        assert_eq!(flights.left(0, 5, WRITE_ONLY, end(1), None), None);
+        assert_eq!(flights.came(0, 6, WRITE_ONLY, end(2)), None);
+        assert_eq!(flights.came(1, 5, WRITE_ONLY, end(3)), None);
+        assert_eq!(flights.came(0, 5, 0x04, end(4)), None);
+        assert_eq!(flights.left(0, 6, WRITE_ONLY, end(5), None), Some(end(2)), "it came before it left");
+    }
+}

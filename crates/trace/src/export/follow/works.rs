@@ -276,6 +276,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_packet_belongs_to_the_work_that_has_its_number_and_to_no_other() {
+        let (source, qpn) = (0, Qpn::new(7));
+        let queue = Queue::Send(qpn);
+        let mut works = Works::default();
+        works.queues.insert((source, queue), Posts::default());
+        // The second goes over the end of all numbers; one number between it and the third is of nobody.
+        for (work, psn, packets) in [(0, 0xff_fff0, 3), (1, 0xff_fffe, 4), (2, 3, 1)] {
+            works.remember(&Note { psn, packets, ..Note::unknown(source, queue, work) });
+        }
+        let of = |psn| works.by_psn(source, qpn, psn).map(|note| note.work);
+        let found = [0xff_ffef, 0xff_fff0, 0xff_fff2, 0xff_fff3, 0xff_fffe, 0xff_ffff, 0, 1, 2, 3, 4].map(of);
+        let (a, b, c) = (Some(0), Some(1), Some(2));
+        assert_eq!(found, [None, a, a, None, b, b, b, b, None, c, None]);
+        assert_eq!(works.by_psn(source, Qpn::new(8), 3), None);
+    }
+
+    #[test]
     fn a_lane_is_not_taken_before_it_is_free() {
         let mut posts = Posts::default();
         assert_eq!([posts.lane(0), posts.lane(0)], [0, 1]);

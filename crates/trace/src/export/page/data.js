@@ -23,6 +23,9 @@ const workCount = columns.posted.length;
 // Each pair of lanes that packets go between has a number.
 const ways = new Map();
 const wayOf = new Uint32Array(count);
+// The same, whichever way they go.
+const couples = new Map();
+const coupleOf = new Uint32Array(count);
 const KIND = { request: 0, answer: 1, repeat: 2, lost: 3 };
 const kindOf = new Uint8Array(count);
 const psnOf = (arrow) => {
@@ -39,6 +42,10 @@ for (let arrow = 0; arrow < count; arrow++) {
   const way = columns.from[arrow] * 65536 + columns.to[arrow];
   if (!ways.has(way)) ways.set(way, ways.size);
   wayOf[arrow] = ways.get(way);
+  const [low, high] = [Math.min(columns.from[arrow], columns.to[arrow]), Math.max(columns.from[arrow], columns.to[arrow])];
+  const couple = low * 65536 + high;
+  if (!couples.has(couple)) couples.set(couple, couples.size);
+  coupleOf[arrow] = couples.get(couple);
   const opcode = told.opcodes[opcodeOf(arrow)];
   if (isLost(arrow)) kindOf[arrow] = KIND.lost;
   else if (columns.flags[arrow] & FLAG.repeat) kindOf[arrow] = KIND.repeat;
@@ -147,6 +154,8 @@ const top1 = new Float64Array(count);
 const reach = new Float64Array(count);
 const bar0 = new Float64Array(workCount);
 const bar1 = new Float64Array(workCount);
+const barBegun = new Float64Array(workCount);
+const barDone = new Float64Array(workCount);
 const barReach = new Float64Array(workCount);
 function place(isShort) {
   makeScale(isShort);
@@ -169,6 +178,8 @@ function place(isShort) {
   for (let work = 0; work < workCount; work++) {
     bar0[work] = placeOf(columns.posted[work]);
     bar1[work] = placeOf(workEnd(work));
+    barBegun[work] = Number.isNaN(columns.begun[work]) ? bar1[work] : placeOf(columns.begun[work]);
+    barDone[work] = Number.isNaN(columns.completed[work]) ? bar1[work] : placeOf(columns.completed[work]);
     far = Math.max(far, bar1[work]);
     barReach[work] = far;
   }

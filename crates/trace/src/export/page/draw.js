@@ -4,7 +4,7 @@ const diagram = document.getElementById("diagram");
 const overview = document.getElementById("overview");
 const paper = diagram.getContext("2d");
 const map = overview.getContext("2d");
-const view = { top: 0, zoom: 1, x: 0, width: 0, height: 0, mapWidth: 0, mapHeight: 0, full: 0 };
+const view = { top: 0, zoom: 1, x: 0, width: 0, height: 0, mapWidth: 0, mapHeight: 0, full: 0, drawn: 0, bars: 0 };
 const state = { pair: -1, arrow: -1, work: -1, key: 0 };
 const HEAD = 46;
 const AXIS = 86;
@@ -12,6 +12,9 @@ const OUTER = 118;
 const SENDS = 4;
 const RECEIVES = 3;
 const STEP = 11;
+// So few arrows are drawn with heads and names; and so little slant is none, if there are more.
+const FEW = 700;
+const FLAT = 1.5;
 const font = (size, weight = 400) => `${weight} ${size}px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif`;
 
 let colours = {};
@@ -238,23 +241,27 @@ function barX(work) {
 }
 
 function drawWorks() {
+  view.bars = 0;
   const low = placeAt(HEAD - 20);
   const high = placeAt(view.height + 20);
-  const last = new Map();
+  // The last row that was drawn of each column of bars: what would lie in the same one is left out.
+  const each = SENDS + RECEIVES;
+  const last = new Int32Array(lanes.length * each).fill(-1e9);
   const names = new Map();
   paper.textBaseline = "middle";
   for (let work = atLeast(barReach, low); work < workCount && bar0[work] <= high; work++) {
     const lane = columns.lane[work];
-    if (Number.isNaN(laneX[lane]) || bar1[work] < low) continue;
+    if (bar1[work] < low || Number.isNaN(laneX[lane])) continue;
+    const y1 = yOf(bar1[work]);
+    const slot = lane * each + (columns.mark[work] & MARK.receive ? SENDS + (columns.column[work] % RECEIVES) : columns.column[work] % SENDS);
+    if (last[slot] >= Math.floor(y1) && state.work !== work) continue;
+    last[slot] = Math.floor(y1);
+    view.bars++;
     const x = barX(work);
-    const [y0, y1] = [yOf(bar0[work]), yOf(bar1[work])];
-    const key = Math.round(x);
-    if (last.get(key) > y1 - 0.7) continue;
-    last.set(key, y1);
+    const y0 = yOf(bar0[work]);
     const isDim = state.key && state.key !== columns.key[work];
     const status = columns.status[work];
-    const begun = Number.isNaN(columns.begun[work]) ? y1 : yOf(placeOf(columns.begun[work]));
-    const done = Number.isNaN(columns.completed[work]) ? y1 : yOf(placeOf(columns.completed[work]));
+    const [begun, done] = [yOf(barBegun[work]), yOf(barDone[work])];
     paper.globalAlpha = isDim ? 0.45 : 1;
     paper.fillStyle = colours.queued;
     paper.fillRect(x - 3.5, y0, 7, Math.max(1, Math.min(begun, done) - y0));
@@ -322,6 +329,8 @@ function drawArrows() {
   const groups = [0, 1, 2, 3].map(() => [[], []]);
   const last0 = new Float64Array(ways.size * 4).fill(-1e9);
   const last1 = new Float64Array(ways.size * 4).fill(-1e9);
+  // What is flat and in the same row as another of its kind is left out, whichever way it goes.
+  const rows = new Int32Array(couples.size * 4).fill(-1e9);
   let drawn = 0;
   for (let arrow = first; arrow < end; arrow++) {
     if (!isShown(arrow)) continue;
@@ -332,16 +341,22 @@ function drawArrows() {
     if (Math.max(y0, y1) < HEAD - 20 || Math.min(y0, y1) > view.height + 20) continue;
     last0[slot] = y0;
     last1[slot] = y1;
+    if (Math.abs(y1 - y0) < FLAT && end - first > FEW) {
+      const row = coupleOf[arrow] * 4 + (kind === KIND.answer ? KIND.request : kind);
+      if (rows[row] === Math.round(y0)) continue;
+      rows[row] = Math.round(y0);
+    }
     const isDim = state.key && columns.work[arrow] !== state.key;
     groups[kind][isDim ? 1 : 0].push(arrow);
     drawn++;
   }
-  const isFine = drawn < 700;
+  view.drawn = drawn;
+  const isFine = drawn < FEW;
   for (const kind of [1, 0, 2, 3]) {
     for (const dim of [1, 0]) {
       const list = groups[kind][dim];
       if (!list.length) continue;
-      paper.globalAlpha = dim ? (isFine ? 0.38 : 0.08) : isFine ? 1 : Math.min(0.6, Math.max(0.16, 400 / drawn));
+      paper.globalAlpha = dim ? (isFine ? 0.38 : 0.2) : isFine ? 1 : 0.5;
       stroke(list, colours.kinds[kind], isFine);
     }
   }
@@ -363,6 +378,10 @@ function stroke(list, colour, isFine, width = 1.4) {
     const points = line(arrow);
     if (!points) continue;
     const [x0, y0, x1, y1, isCut] = points;
+    if (!isFine && Math.abs(y1 - y0) < FLAT) {
+      heads.rect(Math.min(x0, x1), Math.round(y0), Math.abs(x1 - x0), 1);
+      continue;
+    }
     path.moveTo(x0, y0);
     path.lineTo(x1, y1);
     if (!isFine) continue;
