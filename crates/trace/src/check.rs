@@ -250,8 +250,11 @@ impl Checker {
 
     fn packet(&mut self, packet: &Packet) {
         let flags = packet.flags;
-        if !flags.contains(PacketFlags::OUT) || flags.intersects(PacketFlags::FATE) {
+        if flags.intersects(PacketFlags::FATE) {
             return;
+        }
+        if !flags.contains(PacketFlags::OUT) {
+            return self.answer(packet);
         }
         let Some(glance) = Glance::of(packet).filter(Glance::is_request) else { return };
         let (qpn, psn) = (packet.qpn, glance.psn);
@@ -271,6 +274,16 @@ impl Checker {
                 self.report(Violation::Outside(qpn, packet.work, psn));
             }
             _ => {}
+        }
+    }
+
+    /// An answer is about packets of the request that it belongs to.
+    fn answer(&mut self, packet: &Packet) {
+        if let Some(Numbers::Known(first, count)) = self.sends.get(&(packet.qpn, packet.work)).copied()
+            && packet.flags.contains(PacketFlags::WORK)
+            && let Some(glance) = Glance::of(packet).filter(|glance| !glance.psn.is_within(first, count))
+        {
+            self.report(Violation::Outside(packet.qpn, packet.work, glance.psn));
         }
     }
 }

@@ -44,6 +44,9 @@ pub enum ExportError {
     /// What was made could not be written.
     #[error("cannot write the export")]
     Write(#[from] io::Error),
+    /// A record could not be read to its end.
+    #[error("cannot read a record to its end")]
+    Read(#[source] io::Error),
     /// No work request of the time-line is the one that was asked for.
     #[error("no work request in the record is the one that was asked for")]
     NoSuchWork,
@@ -92,11 +95,8 @@ const TELL: u64 = 1 << 16;
 
 /// What the clock of the wall showed at time 0 of a time-line, in nanoseconds since 1970.
 fn wall_start(timeline: &Timeline) -> u64 {
-    let headers = || timeline.sources().iter().map(|source| source.trace().header());
-    let boot = headers().next().map_or(0, |header| header.boot);
-    let is_one = boot != 0 && headers().all(|header| header.boot == boot);
-    let start = |header: &&Header| if is_one { header.clock_start } else { header.wall_start };
-    headers().min_by_key(start).map_or(0, |header| header.wall_start)
+    let first = timeline.sources().first();
+    first.map_or(0, |source| source.trace().header().wall_start.saturating_sub(source.offset()))
 }
 
 /// A process, as people name it: its program without path and arguments, and its number.

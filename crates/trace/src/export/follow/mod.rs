@@ -49,12 +49,16 @@ pub(super) fn follow(
     progress: &mut dyn FnMut(u64),
 ) -> Result<Summary, ExportError> {
     let mut follower = Follower { selection: *selection, ..Follower::default() };
-    for seen in timeline.events() {
+    let mut events = timeline.events();
+    for seen in events.by_ref() {
         follower.take(&seen, sink)?;
         follower.summary.events += 1;
         if follower.summary.events.is_multiple_of(TELL) {
             progress(follower.summary.events);
         }
+    }
+    if let Some(error) = events.trouble() {
+        return Err(ExportError::Read(error));
     }
     follower.finish(sink)?;
     progress(follower.summary.events);
