@@ -77,6 +77,8 @@ pub struct Assembler {
     open: FastMap<(Queue, u32), Box<Work>>,
     /// Work that ended and whose completion was not taken, by queue pair and side, oldest first.
     ended: FastMap<(Qpn, bool), VecDeque<Work>>,
+    /// Work whose completion was taken, until the program comes back to the queue pair.
+    taken: FastMap<Qpn, Vec<Work>>,
     /// The work of the packet that came last.
     last: Option<(Qpn, u32)>,
     /// Work that is over.
@@ -126,6 +128,7 @@ impl Assembler {
             Event::Matched(matched) => self.matched(time, matched),
             Event::Completed(completed) => self.completed(time, completed),
             Event::Polled(polled) => self.polled(time, polled),
+            Event::QueuePair(QueuePair { qpn, step: Step::Gone, .. }) => self.came_back(qpn, None),
             Event::QueuePair(QueuePair { qpn, step: Step::Earlier, .. }) => {
                 self.earlier.extend([(qpn, false), (qpn, true)]);
             }
@@ -136,6 +139,13 @@ impl Assembler {
     /// The next work request that is over: it ended, and its completion was taken if it has one.
     pub fn next_over(&mut self) -> Option<Work> {
         self.over.pop_front()
+    }
+
+    /// At the end of the record: all completions that were taken are done with, as far as is known.
+    pub fn settle(&mut self) {
+        let mut taken: Vec<Work> = self.taken.drain().flat_map(|(_, works)| works).collect();
+        taken.sort_by_key(|work| (work.polled_at, work.posted.queue, work.posted.work));
+        self.over.extend(taken);
     }
 
     /// The work that this event has just ended.
@@ -154,7 +164,7 @@ impl Assembler {
     /// At the end of the record: work that is not over, oldest first.
     #[must_use]
     pub fn finish(self) -> Vec<Work> {
-        let ended = self.ended.into_values().flatten();
+        let ended = self.ended.into_values().flatten().chain(self.taken.into_values().flatten());
         let mut rest: Vec<Work> =
             self.over.into_iter().chain(ended).chain(self.open.into_values().map(|work| *work)).collect();
         rest.sort_by_key(|work| (work.posted_at, work.posted.queue, work.posted.work));
@@ -169,12 +179,24 @@ impl Assembler {
 
     fn posted(&mut self, time: u64, posted: Posted) {
         let key = (posted.queue, posted.work);
+        if let Some(qpn) = posted.queue.qpn() {
+            self.came_back(qpn, Some(time));
+        }
         if self.is_partial && self.open.len() >= HELD {
             self.let_go();
         }
         if self.open.insert(key, Box::new(Work::new(time, posted))).is_some() {
             // Whatever is missing at the beginning, this is wrong.
             self.oddities.push(Oddity::PostedTwice(key.0, key.1));
+        }
+    }
+
+    /// The program does something with a queue pair, or it is gone: completions that were taken before are done with.
+    fn came_back(&mut self, qpn: Qpn, time: Option<u64>) {
+        let Some(taken) = self.taken.get_mut(&qpn) else { return };
+        for mut work in taken.drain(..) {
+            work.processed_at = time.filter(|time| work.polled_at <= Some(*time));
+            self.over.push_back(work);
         }
     }
 
@@ -322,10 +344,19 @@ impl Assembler {
         };
         self.earlier.remove(&(polled.qpn, polled.is_receive));
         self.unpolled -= place + 1;
-        self.over.extend(ended.drain(..=place));
-        if let Some(work) = self.over.back_mut() {
-            work.polled_at = Some(time);
+        self.over.extend(ended.drain(..place));
+        let Some(mut work) = ended.pop_front() else { return };
+        work.polled_at = Some(time);
+        // Several are taken at one time.
+        if self
+            .taken
+            .get(&polled.qpn)
+            .and_then(|taken| taken.last())
+            .is_some_and(|last| last.polled_at != Some(time))
+        {
+            self.came_back(polled.qpn, Some(time));
         }
+        self.taken.entry(polled.qpn).or_default().push(work);
     }
 }
 

@@ -48,6 +48,7 @@ impl fmt::Display for Line<'_> {
             ("answered_ns", work.answered_at),
             ("completed_ns", work.completed.map(|(time, _)| time)),
             ("polled_ns", work.polled_at),
+            ("processed_ns", work.processed_at),
         ];
         for (name, time) in times {
             if let Some(time) = time {
@@ -184,6 +185,7 @@ mod tests {
         scene.end(3, WorkOp::Write, Status::RemoteAccess);
         let mut assembler = Assembler::new();
         scene.events.iter().for_each(|event| assembler.take(event));
+        assembler.settle();
         let work = assembler.next_over().unwrap();
         let text = Line { record: 1, work: &work }.to_string();
         assert!(!text.contains('\n'));

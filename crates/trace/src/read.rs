@@ -71,7 +71,11 @@ pub(crate) fn put_together<B>(
             stop(Told::Odd(seen.source, oddity))?;
         }
     }
-    for (source, assembler) in assemblers.into_iter().enumerate() {
+    for (source, mut assembler) in assemblers.into_iter().enumerate() {
+        assembler.settle();
+        while let Some(work) = assembler.next_over() {
+            stop(Told::Over(source, work))?;
+        }
         for work in assembler.finish() {
             stop(Told::Open(source, work))?;
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use ferroce_record::{CompletedFlags, PacketFlags, PostedFlags, WorkOp};
 use ferroce_wire::Packet;
 
-use crate::work::{CompletionState, PacketAt, Work, WorkState};
+use crate::work::{PacketAt, Work, WorkState};
 
 /// A time in nanoseconds, as people read it: seconds with nine places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,7 +70,9 @@ impl Block<'_> {
         writeln!(f, "    Work Request ID: {:#018x}", posted.id)?;
         writeln!(f, "    Opcode: {} ({})", posted.op.name(), posted.op.code())?;
         let flags = posted.flags - PostedFlags::DATAGRAM - PostedFlags::EARLIER;
-        writeln!(f, "    Send Flags: {:#04x}{}", ibv_flags(flags), names(&flags))?;
+        if posted.op != WorkOp::Receive {
+            writeln!(f, "    Send Flags: {:#04x}{}", ibv_flags(flags), names(&flags))?;
+        }
         if posted.flags.contains(PostedFlags::EARLIER) {
             writeln!(f, "    Posted before the record began: not all of this is known")?;
         }
@@ -193,12 +195,15 @@ impl Block<'_> {
         if let Some((time, _)) = work.completed {
             let name = if work.state() == WorkState::Error { "ERROR" } else { "COMPLETED" };
             write!(f, ", {name} {}", after(time))?;
-            match (work.completion_state(), work.polled_at) {
-                (Some(CompletionState::Polled), Some(polled)) => {
-                    write!(f, "; PENDING {}, POLLED {}", after(time), after(polled))?;
+            if work.has_completion() {
+                write!(f, "; PENDING {}", after(time))?;
+                match (work.polled_at, work.processed_at) {
+                    (None, _) => write!(f, ", never polled")?,
+                    (Some(polled), None) => write!(f, ", POLLED {}", after(polled))?,
+                    (Some(polled), Some(processed)) => {
+                        write!(f, ", POLLED {}, PROCESSED {}", after(polled), after(processed))?;
+                    }
                 }
-                (Some(_), _) => write!(f, "; PENDING {}, never polled", after(time))?,
-                (None, _) => {}
             }
         }
         writeln!(f)

@@ -86,6 +86,8 @@ pub enum CompletionState {
     Pending,
     /// The program has taken it.
     Polled,
+    /// The program has come back to the queue pair.
+    Processed,
 }
 
 /// A work request, with all that happened to it. Times are nanoseconds of the clock of the device.
@@ -118,6 +120,8 @@ pub struct Work {
     pub completed: Option<(u64, Completed)>,
     /// When the program took its completion.
     pub polled_at: Option<u64>,
+    /// When the program came back to the queue pair after that, to post or to take another completion.
+    pub processed_at: Option<u64>,
 }
 
 impl Work {
@@ -136,6 +140,7 @@ impl Work {
             arrival: None,
             completed: None,
             polled_at: None,
+            processed_at: None,
         }
     }
 
@@ -162,9 +167,10 @@ impl Work {
     /// The state of its completion; none if it has none, or none yet.
     #[must_use]
     pub fn completion_state(&self) -> Option<CompletionState> {
-        self.has_completion().then_some(match self.polled_at {
-            Some(_) => CompletionState::Polled,
-            None => CompletionState::Pending,
+        self.has_completion().then_some(match (self.polled_at, self.processed_at) {
+            (_, Some(_)) => CompletionState::Processed,
+            (Some(_), None) => CompletionState::Polled,
+            (None, None) => CompletionState::Pending,
         })
     }
 

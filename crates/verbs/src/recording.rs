@@ -118,6 +118,10 @@ impl Recording {
                 let _ = writeln!(text, "{}", Block(&work));
             }
         }
+        assembler.settle();
+        while let Some(work) = assembler.next_over() {
+            let _ = writeln!(text, "{}", Block(&work));
+        }
         for work in assembler.finish() {
             let _ = writeln!(text, "{}", Block(&work));
         }

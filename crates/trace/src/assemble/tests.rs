@@ -68,6 +68,8 @@ fn read(mut assembler: Assembler, events: &[Stamped]) -> (Vec<Work>, Vec<Work>, 
         assembler.take(event);
         over.extend(std::iter::from_fn(|| assembler.next_over()));
     }
+    assembler.settle();
+    over.extend(std::iter::from_fn(|| assembler.next_over()));
     let oddities = assembler.oddities();
     (over, assembler.finish(), oddities)
 }

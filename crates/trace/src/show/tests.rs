@@ -87,6 +87,7 @@ fn a_block_says_what_was_posted_what_went_over_the_wire_and_what_came_of_it() {
         assembler.take(&Stamped { time: 1_500_000_000 + number * number * 700, ring: 1, number, event });
     }
     assert_eq!(assembler.oddities(), []);
+    assembler.settle();
     let work = assembler.next_over().unwrap();
     let vendor = work.completed.unwrap().1.vendor_code.unwrap();
     let expected = format!(
