@@ -13,8 +13,6 @@ mod hyper_echo;
 mod rc_ping_pong;
 #[path = "../examples/shared_receive_queue.rs"]
 mod shared_receive_queue;
-#[path = "../examples/timeline.rs"]
-mod timeline;
 #[path = "../examples/ud_datagrams.rs"]
 mod ud_datagrams;
 
@@ -46,11 +44,6 @@ fn fetch_add_counter_runs() {
 #[test]
 fn endpoint_messages_runs() {
     endpoint_messages::main().unwrap();
-}
-
-#[test]
-fn timeline_runs() {
-    timeline::main().unwrap();
 }
 
 #[test]

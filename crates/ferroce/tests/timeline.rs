@@ -2,7 +2,6 @@
 //! `UPDATE_GOLDEN=1` writes the golden file anew; read the difference before you believe it.
 #![expect(unreachable_pub, reason = "an example's main is public so that it can be called from here")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
-#![allow(dead_code, reason = "the example has a main of its own")]
 
 use std::path::{Path, PathBuf};
 
@@ -82,6 +81,11 @@ fn the_time_line_of_one_of_each_is_as_documented() {
         assert_eq!(seen, expected, "line {line}; UPDATE_GOLDEN=1 rewrites it");
     }
     assert_eq!(told.len(), expected.len(), "length; UPDATE_GOLDEN=1 rewrites it");
+}
+
+#[test]
+fn the_example_runs() {
+    example::main().unwrap();
 }
 
 #[test]

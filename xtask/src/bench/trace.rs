@@ -102,16 +102,58 @@ pub(super) fn run(args: &Args) -> Result<()> {
             Some((name, figure, row.bar))
         })
         .collect();
-    show(args, &rows);
-    let above: Vec<String> = rows
+    let readers = readers(args)?;
+    show(args, &rows, &readers);
+    let mut above: Vec<String> = rows
         .iter()
         .filter(|(_, figure, bar)| !bar.is_kept(figure.ratio()))
         .map(|(name, figure, bar)| format!("{name}: {:.3}, the bar is {}", figure.ratio(), bar.text()))
         .collect();
+    above.extend(readers.iter().filter(|reader| !reader.is_kept()).map(
+        |Reader { name, seconds, mib, .. }| {
+            format!("{name} takes {seconds} s and {mib} MiB; {SECONDS} s and {MIB} MiB are allowed")
+        },
+    ));
     if !above.is_empty() && !args.quick {
         bail!("a record costs too much: {}", above.join("; "));
     }
     Ok(())
+}
+
+/// Events of a long record, and what readers of one may take.
+const EVENTS: &str = "10000000";
+const SECONDS: f64 = 10.0;
+const MIB: f64 = 500.0;
+
+/// What a reader of a long record takes.
+struct Reader {
+    name: String,
+    seconds: f64,
+    mib: f64,
+    events: f64,
+}
+
+impl Reader {
+    fn is_kept(&self) -> bool {
+        self.seconds <= SECONDS && self.mib <= MIB
+    }
+}
+
+/// Has all readers read a long record.
+fn readers(args: &Args) -> Result<Vec<Reader>> {
+    let program = Checkout::here().build("trace", "readers")?;
+    complain!("readers of a long record");
+    let output = Cmd::new(&program).arg(if args.quick { "100000" } else { EVENTS }).output()?;
+    let reader = |line: &str| {
+        let line = Line::parse(line).context("reading what the benchmark says")?;
+        Ok(Reader {
+            name: line.text("name")?.to_owned(),
+            seconds: line.number("seconds")?,
+            mib: line.number("mib")?,
+            events: line.number("events")?,
+        })
+    };
+    output.lines().map(reader).collect()
 }
 
 /// Measures all rows once.
@@ -145,7 +187,7 @@ fn measure(
     Ok(())
 }
 
-fn show(args: &Args, rows: &[(&String, &Measured, Bar)]) {
+fn show(args: &Args, rows: &[(&String, &Measured, Bar)], readers: &[Reader]) {
     if args.json {
         let row = |(name, figure, bar): &(&String, &Measured, Bar)| -> Value {
             let (off, on, ratio) = (median(&figure.off), median(&figure.on), figure.ratio());
@@ -153,7 +195,11 @@ fn show(args: &Args, rows: &[(&String, &Measured, Bar)]) {
             json!({ "figure": name, "unit": figure.unit, "off": off, "on": on, "ratio": ratio,
                     "bar": bar.text(), "kept": is_kept })
         };
-        say!("{:#}", json!({ "trace": rows.iter().map(row).collect::<Vec<_>>() }));
+        let reader = |Reader { name, seconds, mib, events }: &Reader| -> Value {
+            json!({ "reader": name, "seconds": seconds, "mib": mib, "events": events })
+        };
+        let readers: Vec<Value> = readers.iter().map(reader).collect();
+        say!("{:#}", json!({ "trace": rows.iter().map(row).collect::<Vec<_>>(), "readers": readers }));
         return;
     }
     let mut table = vec![["flight recorder", "without", "with", "ratio", "bar"].map(str::to_owned)];
@@ -167,4 +213,10 @@ fn show(args: &Args, rows: &[(&String, &Measured, Bar)]) {
         ]);
     }
     say!("\n{}", aligned(&table));
+    let mut table = vec![["reader", "events", "seconds", "MiB", "bar"].map(str::to_owned)];
+    for Reader { name, seconds, mib, events } in readers {
+        let bar = format!("<= {SECONDS} s, {MIB} MiB");
+        table.push([name.clone(), format!("{events:.0}"), short(*seconds), format!("{mib:.0}"), bar]);
+    }
+    say!("{}", aligned(&table));
 }
