@@ -8,7 +8,7 @@ use ferroce_fabric::Path;
 use ferroce_memory::{Allocation, MemoryError, RegionKeys, RegionSpec};
 use ferroce_record::{PostedFlags, Queue, QueuePair as Pair, Recorder, Region, RegionKind, Shade, Step, Way};
 use ferroce_switchboard::{RecordReply, RecordRequest, Records};
-use ferroce_transport::{Bind, DomainId, PostedSend};
+use ferroce_transport::{Bind, DomainId, PostedSend, SendFlags};
 use ferroce_wire::{Lkey, Rkey};
 
 use crate::chain::Chain;
@@ -205,7 +205,10 @@ impl Engine {
                 let (id, kind) = (request.id, request.op.kind());
                 let shade = Shade { work: number, id, kind, psn, packets };
                 psn += packets;
-                record.posted_send(&mut watch, (shade, length), &request, None, PostedFlags::EARLIER);
+                let is_signaled = machine.signals_all() || request.flags.contains(SendFlags::SIGNALED);
+                let mut flags = PostedFlags::EARLIER;
+                flags.set(PostedFlags::REPORTS, is_signaled);
+                record.posted_send(&mut watch, (shade, length), &request, None, flags);
             }
             watch.rung();
             let taken = machine.taken_receive().map(|it| (it.number(), it.id(), it.sges()));

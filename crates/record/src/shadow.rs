@@ -15,6 +15,10 @@ pub struct Shadow {
     works: VecDeque<Entry>,
     /// Packets of all work that was ever posted.
     packets: u64,
+    /// Work that is over.
+    gone: u64,
+    /// Where the last packet was found, counted from the first work ever: the next is most often there, or after it.
+    last: u64,
 }
 
 /// One send, as it is posted.
@@ -61,7 +65,7 @@ impl Shadow {
     /// For a queue of so many sends.
     #[must_use]
     pub fn with_capacity(depth: usize) -> Self {
-        Self { works: VecDeque::with_capacity(depth), packets: 0 }
+        Self { works: VecDeque::with_capacity(depth), ..Self::default() }
     }
 
     /// A send was posted.
@@ -78,8 +82,9 @@ impl Shadow {
 
     /// The work that the packet with this number belongs to; none if that is over, or has no packets.
     #[must_use]
-    pub fn find(&self, psn: Psn) -> Option<Shade> {
-        Some(self.works[self.place(psn)?].shade)
+    pub fn find(&mut self, psn: Psn) -> Option<Shade> {
+        let place = self.place(psn)?;
+        Some(self.works[place].shade)
     }
 
     /// As [`find`](Self::find), of a packet that leaves, and that was sent before or not.
@@ -95,25 +100,43 @@ impl Shadow {
         Some(leave(entry, psn, false))
     }
 
-    fn place(&self, psn: Psn) -> Option<usize> {
+    fn place(&mut self, psn: Psn) -> Option<usize> {
         // Numbers of packets go round, and a queue may hold more work than there are numbers: but what is under way is
         // near its beginning.
         let oldest = self.works.front()?;
         let ahead = psn.get().wrapping_sub(oldest.shade.psn.get()) & PSN_MASK;
         let packet = oldest.start + u64::from(ahead);
+        if let Some(place) = self.near(packet) {
+            return Some(place);
+        }
         let mut place = self.works.partition_point(|entry| entry.start <= packet).checked_sub(1)?;
         // Local work has no packets, and the number of what comes after it.
         while self.works[place].shade.packets == 0 {
             place = place.checked_sub(1)?;
         }
         let entry = &self.works[place];
-        (packet - entry.start < u64::from(entry.shade.packets)).then_some(place)
+        let is_there = packet - entry.start < u64::from(entry.shade.packets);
+        self.last = self.gone + place as u64;
+        is_there.then_some(place)
+    }
+
+    /// The place of a packet, if it is where the last one was found, or just behind.
+    fn near(&mut self, packet: u64) -> Option<usize> {
+        let last = usize::try_from(self.last.checked_sub(self.gone)?).ok()?;
+        let is_there = |place: &usize| {
+            let entry = self.works.get(*place);
+            entry.is_some_and(|entry| packet.wrapping_sub(entry.start) < u64::from(entry.shade.packets))
+        };
+        let place = [last, last + 1].into_iter().find(is_there)?;
+        self.last = self.gone + place as u64;
+        Some(place)
     }
 
     /// This work is over, and with it all that was posted before: those ended well, without a completion. What was
     /// known of it.
     pub fn end(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) -> Option<(Shade, bool)> {
         while let Some(entry) = self.works.pop_front() {
+            self.gone += 1;
             if entry.shade.work == work {
                 return Some((entry.shade, entry.last > 0));
             }
@@ -128,12 +151,14 @@ impl Shadow {
         let is_before =
             |entry: &mut Entry| work.wrapping_sub(entry.shade.work).wrapping_sub(1) < u32::MAX / 2;
         while let Some(entry) = self.works.pop_front_if(is_before) {
+            self.gone += 1;
             quiet(entry.shade, entry.last > 0);
         }
     }
 
     /// The queue pair was reset: all is forgotten.
     pub fn reset(&mut self, mut forgotten: impl FnMut(Shade)) {
+        self.gone += self.works.len() as u64;
         self.works.drain(..).for_each(|entry| forgotten(entry.shade));
     }
 }

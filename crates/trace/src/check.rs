@@ -3,7 +3,9 @@
 
 use std::fmt;
 
-use ferroce_record::{Event, Packet, PacketFlags, PostedFlags, Queue, QueuePair, Stamped, StateChange, Step};
+use ferroce_record::{
+    CompletedFlags, Event, Packet, PacketFlags, PostedFlags, Queue, QueuePair, Stamped, StateChange, Step,
+};
 use ferroce_transport::State;
 use ferroce_wire::{Operation, Psn, Qpn};
 
@@ -31,6 +33,8 @@ pub enum Violation {
     Unowned(Qpn, Psn),
     /// A request begins at a number that an earlier one has.
     Overlap(Qpn, u32, Psn),
+    /// Work ended without a completion, though it was to have one.
+    Unreported(Queue, u32),
     /// Work ended before it was posted, or its completion was taken before it was written.
     BackInTime(Queue, u32),
 }
@@ -48,6 +52,9 @@ impl fmt::Display for Violation {
             Self::Unowned(qpn, psn) => write!(f, "packet {psn} of queue pair {qpn} belongs to no work"),
             Self::Overlap(qpn, work, psn) => {
                 write!(f, "work {work} of queue pair {qpn} begins at {psn}, which earlier work has")
+            }
+            Self::Unreported(queue, work) => {
+                write!(f, "work {work} of {queue} was to have a completion, and ended without one")
             }
             Self::BackInTime(queue, work) => {
                 write!(f, "work {work} of {queue} ended before it was posted, or was taken before it ended")
@@ -224,6 +231,11 @@ impl Checker {
 
     /// Nothing ends before it begins.
     fn times(&mut self, work: &Work) {
+        if work.posted.flags.contains(PostedFlags::REPORTS)
+            && work.completed.is_some_and(|(_, completed)| completed.flags.contains(CompletedFlags::QUIET))
+        {
+            self.report(Violation::Unreported(work.posted.queue, work.posted.work));
+        }
         let ended = work.completed.map(|(time, _)| time);
         let is_back = ended.is_some_and(|ended| ended < work.posted_at)
             || work.polled_at.zip(ended).is_some_and(|(polled, ended)| polled < ended);

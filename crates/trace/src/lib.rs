@@ -15,6 +15,7 @@ mod fast;
 mod filter;
 mod glance;
 mod json;
+mod quiet;
 mod read;
 #[cfg(test)]
 mod scene;

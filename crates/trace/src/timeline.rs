@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use ferroce_record::{Event, Events, Header, Stamped, Trace, TraceError, Wait};
 
 use crate::align::{Aligner, Apart, DRIFT};
+use crate::quiet::QuietEnds;
 
 /// The record of one process, and how its clock is read.
 #[derive(Debug)]
@@ -310,6 +311,8 @@ pub struct Merged<'a> {
 #[derive(Debug)]
 struct Part<'a> {
     events: Events<'a>,
+    /// What the record leaves out.
+    quiet: QuietEnds,
     next: Option<Stamped>,
     /// The latest time so far: events of one record never change places.
     latest: u64,
@@ -317,9 +320,19 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn of(source: &'a Source) -> Self {
-        let mut events = source.trace.events();
-        let next = events.next();
-        Self { latest: time(next, source), events, next }
+        let (events, quiet) = (source.trace.events(), QuietEnds::default());
+        let mut part = Self { latest: 0, events, quiet, next: None };
+        part.next = part.following();
+        part.latest = time(part.next, source);
+        part
+    }
+
+    /// The event after the next.
+    fn following(&mut self) -> Option<Stamped> {
+        if let Some(quiet) = self.quiet.pop() {
+            return Some(quiet);
+        }
+        self.events.next().map(|stamped| self.quiet.take(stamped))
     }
 }
 
@@ -348,7 +361,8 @@ impl Iterator for Merged<'_> {
         let (_, source) = self.parts.iter().enumerate().filter_map(of).min()?;
         let of = &self.timeline.sources[source];
         let part = &mut self.parts[source];
-        let mut stamped = std::mem::replace(&mut part.next, part.events.next())?;
+        let following = part.following();
+        let mut stamped = std::mem::replace(&mut part.next, following)?;
         part.latest = part.latest.max(time(part.next, of));
         stamped.time = of.on_timeline(stamped.time);
         if let Event::Wait(Wait { until, .. }) = &mut stamped.event

@@ -4,7 +4,9 @@ use std::num::NonZeroU64;
 
 use ferroce_fabric::{Harm, Route};
 use ferroce_record::{Ends, PacketFlags, PostedFlags, Refusal, Shade};
-use ferroce_transport::{Obstacle, PostListError, ReceiveRequest, SendRequest, State};
+use ferroce_transport::{
+    Data, Obstacle, PostListError, QueuePair, ReceiveRequest, SendFlags, SendRequest, State,
+};
 use ferroce_wire::{ICRC_LEN, Kept, Qpn, Role, Service};
 
 use super::Engine;
@@ -12,6 +14,7 @@ use super::host::{Tables, view};
 use super::qps::{Entry, QpTable};
 use super::recording::{Bytes, Recording};
 use super::sender::Sender;
+use super::watch::Watch;
 
 /// A receive is about to be posted to a queue pair, if that takes it.
 #[cold]
@@ -87,6 +90,10 @@ impl Engine {
     ) -> Result<(), PostListError> {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
+        if !matches!(entry.machine.state(), State::Err | State::Sqe) {
+            return queue_at_once(tables, entry, requests);
+        }
+        // They end at once, and are told of before.
         let rules = entry.machine.rules();
         for (index, request) in requests.iter().enumerate() {
             let machine = &mut entry.machine;
@@ -94,14 +101,8 @@ impl Engine {
                 let length = rules.check_send(request).map_err(|error| PostListError::new(index, error))?;
                 record.tick_at(tables.now);
                 let at = record.posting.take().map(NonZeroU64::get);
-                let shade = Shade {
-                    work: machine.next_send(),
-                    id: request.id,
-                    kind: request.op.kind(),
-                    psn: watch.sends.next_psn().unwrap_or_else(|| machine.oldest_psn()),
-                    packets: machine.packets_of(&request.op, length),
-                };
-                record.posted_send(watch, (shade, length), request, at, PostedFlags::empty());
+                let shade = shade(machine, watch, machine.next_send(), request, length);
+                record.posted_send(watch, (shade, length), request, at, reports(machine, request));
             }
             let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
             machine.post_send(request, &mut view).map_err(|error| PostListError::new(index, error))?;
@@ -214,4 +215,44 @@ fn harmed(
         remark.flags |= PacketFlags::WORK;
     }
     record.push_packet(bytes, remark);
+}
+
+/// What is to be remembered of a send.
+fn shade(machine: &QueuePair, watch: &Watch, work: u32, request: &SendRequest<'_>, length: u32) -> Shade {
+    let psn = watch.sends.next_psn().unwrap_or_else(|| machine.oldest_psn());
+    let packets = machine.packets_of(&request.op, length);
+    Shade { work, id: request.id, kind: request.op.kind(), psn, packets }
+}
+
+/// Whether a send has a completion in any case.
+fn reports(machine: &QueuePair, request: &SendRequest<'_>) -> PostedFlags {
+    let is_signaled = machine.signals_all() || request.flags.contains(SendFlags::SIGNALED);
+    if is_signaled { PostedFlags::REPORTS } else { PostedFlags::empty() }
+}
+
+/// Puts sends into their queue, where nothing happens to them yet, and writes them down.
+fn queue_at_once(
+    tables: &mut Tables,
+    entry: &mut Entry,
+    requests: &[SendRequest<'_>],
+) -> Result<(), PostListError> {
+    let first = entry.machine.next_send();
+    let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+    let posted = entry.machine.post_sends(requests, &mut view);
+    let taken = posted.map_or_else(|refused| refused.taken, |()| requests.len());
+    entry.counted = entry.counted.saturating_add(u32::try_from(taken).unwrap_or(u32::MAX));
+    entry.sends_posted += taken as u64;
+    if let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) {
+        record.tick_at(tables.now);
+        let mut at = record.posting.take().map(NonZeroU64::get);
+        for (ahead, request) in (0_u32..).zip(&requests[..taken]) {
+            let length = match request.data {
+                Data::Gather(sges) => sges.iter().fold(0_u32, |sum, sge| sum.wrapping_add(sge.length)),
+                Data::Inline(bytes) => u32::try_from(bytes.len()).unwrap_or(u32::MAX),
+            };
+            let shade = shade(&entry.machine, watch, first.wrapping_add(ahead), request, length);
+            record.posted_send(watch, (shade, length), request, at.take(), reports(&entry.machine, request));
+        }
+    }
+    posted
 }

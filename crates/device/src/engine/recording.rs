@@ -128,6 +128,7 @@ impl Recording {
         self.now = self.now.max(now.nanos());
     }
 
+    #[inline]
     pub(crate) fn push(&mut self, event: impl Into<Event>) {
         self.push_at(self.now, event);
     }
@@ -340,8 +341,10 @@ impl Recording {
         into: (CqId, bool),
     ) -> bool {
         let qpn = watch.qpn;
-        let ended = watch.sends.end(work, |shade, has_begun| self.quiet(qpn, shade, has_begun));
+        let mut quiet = None;
+        let ended = watch.sends.end(work, |shade, has_begun| self.quiet(qpn, shade, has_begun, &mut quiet));
         if !self.recorder.samples(work) {
+            self.last_quiet(qpn, quiet);
             return false;
         }
         if of.status == Status::Success
@@ -363,23 +366,27 @@ impl Recording {
     /// All sends before this one have ended; those that had no completion ended well.
     #[inline]
     pub(super) fn sends_ended(&mut self, watch: &mut Watch, oldest: u32) {
-        let qpn = watch.qpn;
-        watch.sends.end_before(oldest, |shade, has_begun| self.quiet(qpn, shade, has_begun));
+        let (qpn, mut quiet) = (watch.qpn, None);
+        watch.sends.end_before(oldest, |shade, has_begun| self.quiet(qpn, shade, has_begun, &mut quiet));
+        self.last_quiet(qpn, quiet);
     }
 
-    /// A send ended well, without a completion.
-    fn quiet(&mut self, qpn: Qpn, shade: Shade, has_begun: bool) {
+    /// A send ended well, without a completion. The end of one that is told later is also that of this one, and then nothing
+    /// is written.
+    fn quiet(&mut self, qpn: Qpn, shade: Shade, has_begun: bool, last: &mut Option<Shade>) {
         if self.recorder.samples(shade.work) {
+            *last = Some(shade);
             if !has_begun {
                 self.stayed(qpn, shade);
+                self.last_quiet(qpn, last.take());
             }
-            self.end_without(
-                Queue::Send(qpn),
-                shade.work,
-                (shade.id, qpn),
-                CompletedFlags::QUIET,
-                shade.kind,
-            );
+        }
+    }
+
+    /// The last of some sends that ended well, without a completion.
+    fn last_quiet(&mut self, qpn: Qpn, quiet: Option<Shade>) {
+        if let Some(Shade { work, id, kind, .. }) = quiet {
+            self.end_without(Queue::Send(qpn), work, (id, qpn), CompletedFlags::QUIET, kind);
         }
     }
 

@@ -95,6 +95,8 @@ macro_rules! events {
             }
 
             /// The words of the event, without time and lap.
+            // Events are made where they are written: which one it is is known there.
+            #[inline(always)]
             pub(crate) fn words(&self) -> Words {
                 match self {
                     $(Self::$name(event) => words(event),)*
@@ -103,6 +105,7 @@ macro_rules! events {
         }
 
         $(impl From<$type> for Event {
+            #[inline(always)]
             fn from(event: $type) -> Self {
                 Self::$name(event)
             }

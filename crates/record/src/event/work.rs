@@ -138,6 +138,26 @@ numbered! {
     }
 }
 
+impl WorkOp {
+    /// What a completion calls it.
+    #[must_use]
+    pub const fn kind(self) -> WorkKind {
+        match self {
+            Self::Write | Self::WriteImm => WorkKind::Write,
+            Self::Send | Self::SendImm | Self::SendInvalidate => WorkKind::Send,
+            Self::Read => WorkKind::Read,
+            Self::CompareSwap => WorkKind::CompareSwap,
+            Self::FetchAdd => WorkKind::FetchAdd,
+            Self::LocalInvalidate => WorkKind::LocalInvalidate,
+            Self::BindWindow => WorkKind::BindWindow,
+            Self::AtomicWrite => WorkKind::AtomicWrite,
+            Self::MaskedCompareSwap => WorkKind::MaskedCompareSwap,
+            Self::MaskedFetchAdd => WorkKind::MaskedFetchAdd,
+            Self::Receive => WorkKind::Receive,
+        }
+    }
+}
+
 bitflags! {
     /// How work was posted.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -154,6 +174,8 @@ bitflags! {
         const DATAGRAM = 1 << 4;
         /// It was posted before the record began, and was found as that began.
         const EARLIER = 1 << 5;
+        /// It has a completion in any case, by its own flag or by its queue pair.
+        const REPORTS = 1 << 6;
     }
 }
 
@@ -372,7 +394,8 @@ bitflags! {
     }
 }
 
-/// Work ended.
+/// Work ended. If it is a send, all sends of its queue before it that have not ended have ended, too: well, and without a
+/// completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completed {
     /// The queue that it was posted to.

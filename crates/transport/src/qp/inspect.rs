@@ -83,6 +83,12 @@ pub struct Due {
 }
 
 impl QueuePair {
+    /// Whether every send has a completion.
+    #[must_use]
+    pub const fn signals_all(&self) -> bool {
+        self.connection.signal_all
+    }
+
     /// The number that the next send gets.
     #[must_use]
     pub const fn next_send(&self) -> u32 {
