@@ -1,6 +1,6 @@
 //! Small exports, byte for byte: a change of one is looked at before it is made.
 //!
-//! With `FERROCE_WRITE_GOLDEN` set, they are written anew.
+//! With `UPDATE_GOLDEN` set, they are written anew.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use crate::made::{Made, five_operations};
 
 fn golden(name: &str, bytes: &[u8]) {
     let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if std::env::var_os("FERROCE_WRITE_GOLDEN").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, bytes).unwrap();
     }

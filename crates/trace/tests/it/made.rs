@@ -56,6 +56,9 @@ pub(crate) struct Link {
     psns: [u32; 2],
     works: [u32; 2],
     receives: [u32; 2],
+    /// When the last send and the last receive of each end were over: they end in the order of posting.
+    sent: [u64; 2],
+    received: [u64; 2],
 }
 
 /// What becomes of one operation.
@@ -176,7 +179,14 @@ impl Made {
             self.program(end, self.now, change);
         }
         self.now += 1_000;
-        Link { qpns, psns: [0xff_fff0, 0x20], works: [0; 2], receives: [0; 2] }
+        Link {
+            qpns,
+            psns: [0xff_fff0, 0x20],
+            works: [0; 2],
+            receives: [0; 2],
+            sent: [0; 2],
+            received: [0; 2],
+        }
     }
 
     fn made(&mut self, end: usize, qpn: Qpn, service: Service) {
@@ -278,6 +288,8 @@ impl Made {
             done = left + UNDER_WAY;
             self.packet(from, done, qpn, Some(work), PacketFlags::empty(), (&headers, payload));
         }
+        let done = done.max(link.sent[from]);
+        link.sent[from] = done + 1;
         self.engine(from, done + 80, completed(queue, qpn, work, id, status, length));
         self.program(from, done + 900, Polled { qpn, cq: 1, id, is_receive: false });
         self.now += 1_500;
@@ -293,8 +305,9 @@ impl Made {
         work
     }
 
-    fn received(&mut self, link: &Link, end: usize, work: u32, at: u64, psn: u32, length: u32) {
-        let qpn = link.qpns[end];
+    fn received(&mut self, link: &mut Link, end: usize, work: u32, at: u64, psn: u32, length: u32) {
+        let (qpn, at) = (link.qpns[end], at.max(link.received[end]));
+        link.received[end] = at + 1;
         let (queue, id) = (Queue::Receive(qpn), 0x9000 + u64::from(work));
         self.engine(end, at + 20, Matched { qpn, queue, work, id, psn });
         self.engine(end, at + 100, completed(queue, qpn, work, id, Status::Success, length));
@@ -308,8 +321,10 @@ impl Made {
         link.works[0] += 1;
         self.program(0, self.now, posted(queue, work, id, WorkOp::Write, 64));
         self.program(0, self.now + 50, Begun { qpn, work, psn: 0, packets: 0 });
-        self.program(0, self.now + 90, completed(queue, qpn, work, id, Status::Success, 64));
-        self.program(0, self.now + 200, Polled { qpn, cq: 1, id, is_receive: false });
+        let done = (self.now + 90).max(link.sent[0] + 80);
+        link.sent[0] = done;
+        self.program(0, done, completed(queue, qpn, work, id, Status::Success, 64));
+        self.program(0, done + 820, Polled { qpn, cq: 1, id, is_receive: false });
         self.now += 500;
     }
 
