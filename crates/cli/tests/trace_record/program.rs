@@ -188,6 +188,11 @@ impl Program {
     /// Lets it end; its exit code, and what it said as an error.
     pub(crate) fn end(mut self) -> (Option<i32>, String) {
         drop(self.to.take());
+        self.ends()
+    }
+
+    /// The same if it ends without being told so.
+    pub(crate) fn ends(mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         while self.from.read_line(&mut rest).unwrap() > 0 {}
         let complaint = self.complaint();

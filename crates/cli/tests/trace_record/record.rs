@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 
 use ferroce_record::{Mode, Trace};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::program::{Program, WORDS, alone, connected};
 use crate::support::{Folder, command, trace};
@@ -53,6 +53,20 @@ fn ctrl_c_ends_the_program_and_its_record_is_told() {
     assert!(said.contains("run.ftrace: ") && said.contains("signal 2"), "{said}");
     let told = trace(&[&"stats", &"--json", &"--op", &"write", &file]);
     assert!(told.json()["operations"][0]["count"].as_u64().unwrap() >= 50, "{told:?}");
+}
+
+#[test]
+fn a_wish_to_end_is_handed_on_to_the_program() {
+    let folder = Folder::new("term");
+    let file = folder.path("run.ftrace");
+    let (program, _) = under(&[&"-o", &file], "127.0.158.26");
+    // To the command alone, as a service manager does it.
+    let command = Pid::from_raw(i32::try_from(program.pid()).unwrap()).unwrap();
+    kill_process(command, Signal::TERM).unwrap();
+    // It does not wait for an end of its orders.
+    let (ended, said) = program.ends();
+    assert_eq!(ended, Some(143), "{said}");
+    assert!(said.contains("run.ftrace: ") && said.contains("signal 15"), "{said}");
 }
 
 #[test]

@@ -248,15 +248,17 @@ impl Explainer {
     }
 
     fn refused(&self, findings: &mut Vec<Finding>) {
-        for ((source, why), (tally, qpn)) in &self.refused {
+        for ((source, why), (tally, qpn, late)) in &self.refused {
             let (count, of) = (tally.count, self.of_record(*source));
             let text = format!("{count} packet(s) that came{of} were refused, the last for queue pair {qpn}");
-            let because = vec![why.name().to_owned()];
-            findings.push(Finding {
-                time: Some(tally.first),
-                because,
-                ..note(Severity::Warning, *source, text)
-            });
+            // Answers and repeats that were under way as a program ended are nothing to look after.
+            let (severity, because) = if *late == count {
+                (Severity::Note, "it was destroyed before they came".to_owned())
+            } else {
+                (Severity::Warning, why.name().to_owned())
+            };
+            let because = vec![because];
+            findings.push(Finding { time: Some(tally.first), because, ..note(severity, *source, text) });
         }
     }
 
