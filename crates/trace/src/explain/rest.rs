@@ -4,7 +4,7 @@ use ferroce_record::{ConnectionStep, Queue, WaitReason, WorkOp};
 use ferroce_transport::State;
 use ferroce_wire::Qpn;
 
-use super::facts::{Facts, Tally};
+use super::facts::{Cause, Facts, Tally};
 use super::{Explainer, Finding, Severity, at, state_name};
 use crate::show::{Nanos, Span};
 use crate::work::Work;
@@ -82,7 +82,8 @@ impl Explainer {
             return None;
         }
         let Tally { count, first, .. } = facts.flushed;
-        let (severity, why) = match (facts.first_error, facts.ended, facts.state) {
+        let Cause { first_error, ended, state } = facts.flushed_for.unwrap_or_else(|| facts.cause());
+        let (severity, why) = match (first_error, ended, state) {
             (Some((time, work, op, status)), ..) if time <= facts.flushed.last => {
                 (Severity::Note, format!("{} {work} had failed {}: {status}", op.name(), at(time)))
             }

@@ -315,6 +315,9 @@ fn flushed_work_points_at_what_its_queue_pair_failed_for() {
         ],
     );
     assert!(explanation.findings()[0].text.contains("RDMA WRITE 7"), "the first error comes first");
+    // Also after the queue pair was reset, and lives on.
+    here.state(State::Err, State::Reset, true).state(State::Reset, State::Rts, true).good(9, WorkOp::Send, 9);
+    says(&explain(&[&here]), &["because: RDMA WRITE 7 had failed at 0.000"]);
 
     let [mut here, _] = both();
     here.state(State::Rts, State::Err, true).post(8, WorkOp::Write, 64).end(
