@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -51,5 +52,21 @@ pub(crate) fn listen() -> anyhow::Result<()> {
         }
     };
     thread::Builder::new().name("ctrl-c".into()).spawn(wait).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// Hands a wish to end on to a program that this one waits for. Ctrl-C is not: the terminal tells both.
+pub(crate) fn hand_on(program: u32) -> anyhow::Result<()> {
+    let program =
+        i32::try_from(program).ok().and_then(Pid::from_raw).context("no process has this number")?;
+    let mut signals = Signals::new([SIGTERM, SIGHUP]).context("cannot listen for signals")?;
+    let wait = move || {
+        for signal in signals.forever() {
+            let signal = if signal == SIGHUP { Signal::HUP } else { Signal::TERM };
+            // It may have ended just now.
+            let _ = kill_process(program, signal);
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(wait).context("cannot start a thread")?;
     Ok(())
 }

@@ -89,7 +89,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Settings {
     /// The variables that make a program use our library, and the library do what was asked for.
     pub(crate) fn variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
-        let mut variables = vec![("LD_LIBRARY_PATH", search_path(&libraries()?)?)];
+        let mut variables = vec![library_variable()?];
+        variables.extend(self.own_variables()?);
+        Ok(variables)
+    }
+
+    /// The variables that say what the card does, for programs that have it built in, too.
+    pub(crate) fn own_variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let mut variables = Vec::new();
         if let Some(names) = &self.netdev {
             Opening::parse(names)?;
             variables.push(("FERROCE_NETDEV", names.into()));
@@ -154,6 +161,11 @@ const MOST_LINKS: usize = 8;
 /// The user of this process; root's, which none is mistaken for, if that is not known.
 fn own_uid() -> u32 {
     fs::metadata("/proc/self").map_or(0, |process| process.uid())
+}
+
+/// The variable that makes a program use our library.
+pub(crate) fn library_variable() -> anyhow::Result<(&'static str, OsString)> {
+    Ok(("LD_LIBRARY_PATH", search_path(&libraries()?)?))
 }
 
 /// What the loader looks for.

@@ -32,6 +32,8 @@ impl SharedFile {
     /// The file is there already, the disk has no room for it, or it cannot be mapped. Then there is no file.
     pub fn create(path: &Path, words: usize) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        // Others see by it that the file is written, for as long as this process lives. Not all file systems have locks.
+        let _ = file.try_lock();
         let made = reserve(&file, 0, words as u64 * 8).and_then(|()| Self::map(file, words));
         if made.is_err() {
             let _ = std::fs::remove_file(path);

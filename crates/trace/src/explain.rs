@@ -48,7 +48,8 @@ pub struct Explainer {
     /// Failures beyond those, by status.
     more: BTreeMap<Status, u64>,
     overruns: BTreeMap<(usize, u32), Tally>,
-    refused: BTreeMap<(usize, Refusal), (Tally, Qpn)>,
+    /// With the last queue pair that was meant, and how many were for those that had been there.
+    refused: BTreeMap<(usize, Refusal), (Tally, Qpn, u64)>,
     connections: BTreeMap<(usize, ConnectionStep), (Tally, Connection)>,
     unpolled: BTreeMap<(usize, u32), Tally>,
     outstanding: BTreeMap<(usize, Queue), rest::Outstanding>,
@@ -203,9 +204,12 @@ impl Explainer {
 
     fn packet(&mut self, source: usize, time: u64, packet: &Packet) {
         if let Some(refusal) = packet.refusal() {
-            let (tally, qpn) =
-                self.refused.entry((source, refusal)).or_insert((Tally::default(), packet.qpn));
+            let was_there =
+                self.queue_pairs.get(&(source, packet.qpn)).is_some_and(|facts| facts.gone.is_some());
+            let first = (Tally::default(), packet.qpn, 0);
+            let (tally, qpn, late) = self.refused.entry((source, refusal)).or_insert(first);
             *qpn = packet.qpn;
+            *late += u64::from(was_there);
             return tally.add(time);
         }
         let Some(facts) = self.of_pair(source, packet.qpn) else { return };

@@ -1,6 +1,7 @@
 //! What the audience sees: lines as things happen, or JSON at the end.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use ferroce::{Completion, CompletionQueue, Context, Status, WaitError};
@@ -100,6 +101,13 @@ impl Stage {
 
     /// The last word.
     pub(crate) fn end(&mut self, text: &str) -> io::Result<()> {
+        self.line("")?;
+        self.line(text)
+    }
+
+    /// A file that stays.
+    pub(crate) fn saved(&mut self, text: &str, file: &Path) -> io::Result<()> {
+        self.events.push(json!({ "kind": "trace", "file": file.display().to_string() }));
         self.line("")?;
         self.line(text)
     }

@@ -206,7 +206,7 @@ fn check_reach(address: IpAddr, allow_remote: bool) -> anyhow::Result<()> {
 }
 
 /// A process that may be asked: there is one, and it is of this user.
-fn check_process(pid: u32) -> anyhow::Result<()> {
+pub(crate) fn check_process(pid: u32) -> anyhow::Result<()> {
     let owner = |path: &str| std::fs::metadata(path).map(|process| process.uid());
     let ours = owner("/proc/self").context("/proc tells nothing of this process")?;
     match owner(&format!("/proc/{pid}")) {

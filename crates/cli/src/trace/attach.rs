@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ferroce_device::switchboard::{RecordRequest, record};
 
+use crate::stat::check_process;
+
 /// How often it is looked whether a wait is over.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -28,7 +30,7 @@ impl Session {
         flight: Option<u64>,
         sample: Option<u32>,
     ) -> anyhow::Result<Self> {
-        check(pid)?;
+        check_process(pid)?;
         let request = RecordRequest::Start { path: path.to_owned(), flight, sample: sample.unwrap_or(1) };
         let path = record(pid, &request)?;
         Ok(Self { pid, path, is_over: false })
@@ -72,18 +74,15 @@ impl Drop for Session {
 
 /// The file that a program writes to.
 pub(super) fn current(pid: u32) -> anyhow::Result<PathBuf> {
-    check(pid)?;
+    check_process(pid)?;
     Ok(record(pid, &RecordRequest::Where)?)
 }
 
-/// Says at once what is wrong with a number of a process.
-fn check(pid: u32) -> anyhow::Result<()> {
-    anyhow::ensure!(is_there(pid), "there is no process {pid}");
-    Ok(())
-}
-
+/// Whether a process runs; one that has ended may wait for its parent.
 fn is_there(pid: u32) -> bool {
-    Path::new("/proc").join(pid.to_string()).exists()
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before the state is in brackets, and may hold anything.
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// What a program does right now: its own record if it makes one, else one of a moment, which goes with this.
@@ -95,7 +94,7 @@ pub(super) struct Glance {
 
 impl Glance {
     pub(super) fn at(pid: u32, time: Option<Duration>) -> anyhow::Result<Self> {
-        check(pid)?;
+        check_process(pid)?;
         if let Ok(path) = record(pid, &RecordRequest::Where) {
             super::files::note(&format!("process {pid} records already: this is what it has so far"));
             return Ok(Self { path, is_temporary: false });

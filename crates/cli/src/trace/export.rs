@@ -104,6 +104,44 @@ impl Format {
     }
 }
 
+/// Writes the time-line of a record, in the form that the name of the file tells; how to open it.
+pub(crate) fn save(record: &Path, output: &Path) -> anyhow::Result<String> {
+    let name = output.display();
+    let opened = match Format::of(output) {
+        Some(Format::Html) => format!("open {name} in a browser"),
+        Some(Format::Pcapng) => format!("wireshark {name}"),
+        Some(Format::Perfetto) => format!("open {name} at https://ui.perfetto.dev"),
+        Some(Format::Svg | Format::Mermaid) | None => {
+            fs::copy(record, output).with_context(|| format!("{name} cannot be written"))?;
+            return Ok(format!("ferroce trace show {name}"));
+        }
+    };
+    run(&Args {
+        files: Files::of(record),
+        output: output.to_owned(),
+        format: None,
+        qp: None,
+        from: None,
+        to: None,
+        id: None,
+        work: None,
+        packets: MOST_PACKETS,
+        json: false,
+    })?;
+    Ok(opened)
+}
+
+/// Reads the name of a file that [`save`] can write.
+pub(crate) fn file_to_save(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_record = path.extension().is_some_and(|ending| ending == "ftrace");
+    match Format::of(&path) {
+        Some(Format::Html | Format::Pcapng | Format::Perfetto) => Ok(path),
+        _ if is_record => Ok(path),
+        _ => Err("expected a name that ends with .html, .pcapng, .pftrace or .ftrace".into()),
+    }
+}
+
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let Some(format) = args.format.or_else(|| Format::of(&args.output)) else {
         bail!(
@@ -119,16 +157,23 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         }
         write(args, format, &opened.timeline, &mut BufWriter::new(io::stdout().lock()))?
     } else {
-        // Under another name until it is whole: a half file is never taken for one.
-        let part = with_ending(&args.output, ".part");
         let cannot = || format!("{} cannot be written", args.output.display());
+        // What a link leads to is written, and not the link.
+        let path = fs::canonicalize(&args.output).unwrap_or_else(|_| args.output.clone());
+        // Under another name until it is whole: a half file is never taken for one. Pipes and devices stay what they are.
+        let is_plain = fs::metadata(&path).map_or(true, |about| about.is_file());
+        let part = if is_plain { with_ending(&path, ".part") } else { path.clone() };
         let mut out = BufWriter::new(File::create(&part).with_context(cannot)?);
         let summary = write(args, format, &opened.timeline, &mut out).inspect_err(|_| {
-            // It is of no use; if it cannot be removed, it does no harm.
-            let _ = fs::remove_file(&part);
+            if is_plain {
+                // It is of no use; if it cannot be removed, it does no harm.
+                let _ = fs::remove_file(&part);
+            }
         })?;
         out.into_inner().map_err(io::IntoInnerError::into_error).with_context(cannot)?;
-        fs::rename(&part, &args.output).with_context(cannot)?;
+        if is_plain {
+            fs::rename(&part, &path).with_context(cannot)?;
+        }
         summary
     };
     tell(args, format, &summary, is_standard);

@@ -40,6 +40,11 @@ pub(super) struct Opened {
 }
 
 impl Files {
+    /// One record.
+    pub(super) fn of(path: &Path) -> Self {
+        Self { files: vec![path.to_owned()], attach: None, time: None, alone: true }
+    }
+
     /// Opens all records, and says on standard error what is to be known of them.
     pub(super) fn open(&self) -> anyhow::Result<Opened> {
         let glance = self.attach.map(|pid| Glance::at(pid, self.time)).transpose()?;

@@ -2,7 +2,7 @@
 
 mod attach;
 mod explain;
-mod export;
+pub(crate) mod export;
 mod files;
 mod reading;
 mod record;

@@ -1,7 +1,7 @@
 //! `ferroce trace -- PROGRAM` and `ferroce trace --attach PID`: records are made.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File, Metadata, TryLockError};
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,16 @@ use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use ferroce_record::{Trace, TraceError, numbered};
+use ferroce_record::{Mode, RecordConfig, Recorder, Trace, TraceError, numbered};
 use serde_json::{Value, json};
 
 use super::attach::{self, Session};
 use super::files::note;
-use crate::run::Settings;
+use crate::run::{Settings, library_variable};
 
 /// What is recorded, and how.
 #[derive(Debug, clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// The record; what further processes do is beside it, in run.2.ftrace and so on
     #[arg(short, long, value_name = "FILE")]
@@ -37,11 +38,11 @@ pub(super) struct Args {
     attach: Option<u32>,
 
     /// With --attach: stop after this time, such as 10, 300ms or 20us
-    #[arg(long = "for", value_name = "TIME", requires = "attach", value_parser = duration)]
+    #[arg(long = "for", value_name = "TIME", requires = "attach", conflicts_with = "program", value_parser = duration)]
     time: Option<Duration>,
 
     /// With --attach: copy what the program has recorded so far, and let it go on
-    #[arg(long, requires = "attach", conflicts_with_all = ["flight", "sample", "time"])]
+    #[arg(long, requires = "attach", conflicts_with_all = ["program", "flight", "sample", "time"])]
     dump: bool,
 
     /// Print what was recorded as one JSON document
@@ -83,9 +84,15 @@ fn record(args: &Args) -> anyhow::Result<()> {
     };
     let file = args.output.clone().unwrap_or_else(|| "run.ftrace".into());
     let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
-    clear(&path)?;
+    make_room(&path)?;
     let mut command = Command::new(program);
-    command.args(rest).envs(args.settings.variables()?).env("FERROCE_TRACE", &path);
+    command.args(rest).envs(args.settings.own_variables()?).env("FERROCE_TRACE", &path);
+    match library_variable() {
+        Ok((name, value)) => {
+            command.env(name, value);
+        }
+        Err(error) => note(&format!("only programs that have ferroce built in are recorded: {error:#}")),
+    }
     for name in ["FERROCE_TRACE_FLIGHT", "FERROCE_TRACE_SAMPLE"] {
         command.env_remove(name);
     }
@@ -98,20 +105,37 @@ fn record(args: &Args) -> anyhow::Result<()> {
     // A Ctrl-C is for the program: what it has done until then is told here.
     crate::interrupt::listen()?;
     let _patience = crate::interrupt::be_patient();
-    let status = command.status().map_err(|error| not_started(Path::new(program), &error))?;
+    let mut child = command.spawn().map_err(|error| not_started(Path::new(program), &error))?;
+    crate::interrupt::hand_on(child.id())?;
+    let status = child.wait().context("the program cannot be waited for")?;
     let records: Vec<PathBuf> =
         (1..).map(|number| numbered(&file, number)).take_while(|path| path.is_file()).collect();
     tell(args, &records, Some(status));
-    if let Some(code) = status.code().filter(|code| *code != 0) {
-        std::process::exit(code);
+    let made = if records.is_empty() { Err(why_none(&path)) } else { Ok(()) };
+    // As shells say it.
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    if code == 0 {
+        return made;
+    }
+    if let Err(why) = made {
+        note(&format!("{why:#}"));
     }
     if let Some(signal) = status.signal() {
-        bail!("the program was ended by signal {signal}");
+        note(&format!("the program was ended by signal {signal}"));
     }
-    if records.is_empty() {
-        bail!("the program opened no device: nothing was recorded");
+    std::process::exit(code);
+}
+
+/// Why a program left no record: it could not make one, or had nothing to record.
+fn why_none(path: &Path) -> anyhow::Error {
+    match Recorder::create(path, &RecordConfig::of_this_process(Mode::Flight)) {
+        Ok(_) => {
+            // It was only tried.
+            let _ = fs::remove_file(path);
+            anyhow::anyhow!("the program opened no device: nothing was recorded")
+        }
+        Err(error) => anyhow::Error::new(error).context("nothing was recorded"),
     }
-    Ok(())
 }
 
 fn not_started(program: &Path, error: &io::Error) -> anyhow::Error {
@@ -121,21 +145,39 @@ fn not_started(program: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 /// Records of an earlier run make room; nothing else is removed.
-fn clear(path: &Path) -> anyhow::Result<()> {
+fn make_room(path: &Path) -> anyhow::Result<()> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
+        bail!("there is no folder {}", folder.display());
+    }
+    let mut old = Vec::new();
     for number in 1.. {
-        let old = numbered(path, number);
-        match Trace::open(&old) {
-            Ok(_) | Err(TraceError::Version { .. } | TraceError::Empty(_) | TraceError::Cut(_)) => {
-                fs::remove_file(&old).with_context(|| format!("{} cannot be replaced", old.display()))?;
+        let path = numbered(path, number);
+        match fs::symlink_metadata(&path) {
+            Ok(about) => {
+                check_old(&path, &about).with_context(|| format!("{} is not replaced", path.display()))?
             }
-            Err(TraceError::Unreadable { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                return Ok(());
-            }
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                return Err(error.context(format!("{} is not replaced", old.display())));
+            Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+        old.push(path);
+    }
+    for path in old {
+        fs::remove_file(&path).with_context(|| format!("{} cannot be replaced", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Whether what has the name is a record that no program writes.
+fn check_old(path: &Path, about: &Metadata) -> anyhow::Result<()> {
+    anyhow::ensure!(about.is_file(), "it is no file");
+    match Trace::open(path) {
+        Ok(trace) => {
+            if matches!(File::open(path)?.try_lock(), Err(TryLockError::WouldBlock)) {
+                bail!("process {} writes it", trace.header().pid);
             }
         }
+        Err(TraceError::Version { .. } | TraceError::Empty(_) | TraceError::Cut(_)) => {}
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
@@ -144,7 +186,7 @@ fn clear(path: &Path) -> anyhow::Result<()> {
 fn follow(args: &Args, pid: u32) -> anyhow::Result<()> {
     let file = args.output.clone().unwrap_or_else(|| format!("attach-{pid}.ftrace").into());
     let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
-    clear(&path)?;
+    make_room(&path)?;
     let session = Session::start(pid, &path, args.flight.map(|mib| u64::from(mib) << 20), args.sample)?;
     if args.time.is_none() {
         note(&format!("process {pid} is recorded into {}; Ctrl-C ends that", file.display()));
@@ -159,7 +201,9 @@ fn follow(args: &Args, pid: u32) -> anyhow::Result<()> {
 fn dump(args: &Args, pid: u32) -> anyhow::Result<()> {
     let from = attach::current(pid)?;
     let file = args.output.clone().unwrap_or_else(|| format!("attach-{pid}.ftrace").into());
-    clear(&std::path::absolute(&file).with_context(|| format!("{}", file.display()))?)?;
+    let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
+    anyhow::ensure!(path != from, "{} is the record itself: give the copy another name", file.display());
+    make_room(&path)?;
     fs::copy(&from, &file).with_context(|| format!("{} cannot be copied", from.display()))?;
     tell(args, &[file], None);
     Ok(())

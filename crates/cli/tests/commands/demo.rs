@@ -1,5 +1,6 @@
 //! `ferroce demo`.
 
+use std::fs;
 use std::time::Duration;
 
 use ferroce_device::now;
@@ -43,6 +44,46 @@ fn it_speaks_json() {
             (speed["facts"]["wire"].as_f64().unwrap(), speed["facts"]["local"].as_f64().unwrap());
         assert!(wire > 0.0 && local > 0.0, "{speed}");
     }
+}
+
+#[test]
+fn its_time_line_is_written_in_the_form_that_the_file_is_named_for() {
+    let folder = std::env::temp_dir().join(format!("ferroce-demo-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    for (name, begin, how) in [
+        ("demo.html", &b"<!doctype html>"[..], "open # in a browser"),
+        ("demo.pcapng", &[0x0a, 0x0d, 0x0d, 0x0a], "wireshark #"),
+        ("demo.ftrace", b"FTRACE", "ferroce trace show #"),
+    ] {
+        let path = folder.join(name);
+        let file = path.to_str().unwrap();
+        let out = ferroce(&["demo", "--trace", file]);
+        assert_eq!(out.code, Some(0), "{}", out.stderr);
+        let said = format!("\nThe time-line of all this: {}\n", how.replace('#', file));
+        assert!(out.stdout.contains(&said), "{said:?} is not in {}", out.stdout);
+        let bytes = fs::read(&path).unwrap();
+        assert!(bytes[..begin.len()].eq_ignore_ascii_case(begin), "{name}: {:?}", &bytes[..20]);
+    }
+    // What it did on purpose is found in its record, and nothing else.
+    let record = folder.join("demo.ftrace");
+    let out = ferroce(&["trace", "explain", "--json", record.to_str().unwrap()]);
+    let json = out.json();
+    let of = |severity: &str| {
+        let all = json["findings"].as_array().unwrap().iter();
+        all.filter(|found| found["severity"] == severity)
+            .map(|found| found["text"].as_str().unwrap())
+            .collect()
+    };
+    let (errors, warnings): (Vec<&str>, Vec<&str>) = (of("error"), of("warning"));
+    assert!(errors.len() == 1 && errors[0].contains("remote access error"), "{json:#}");
+    assert!(warnings.len() == 1 && warnings[0].contains("answered RNR NAK"), "{json:#}");
+    fs::remove_dir_all(&folder).unwrap();
+    let out = ferroce(&["demo", "--trace", "demo.txt"]);
+    assert!(
+        out.usage().contains("a name that ends with .html, .pcapng, .pftrace or .ftrace"),
+        "{}",
+        out.stderr
+    );
 }
 
 /// Replaces what differs from run to run: addresses, keys and numbers, times and counts.

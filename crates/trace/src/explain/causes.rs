@@ -209,9 +209,9 @@ impl Explainer {
             let told = self
                 .refused
                 .iter()
-                .filter(|((source, _), (tally, _))| *source == home && tally.last >= began);
+                .filter(|((source, _), (tally, ..))| *source == home && tally.last >= began);
             let refused: Vec<String> = told
-                .map(|((_, why), (tally, _))| {
+                .map(|((_, why), (tally, ..))| {
                     format!("{} packet(s) were refused there: {}", tally.count, why.name())
                 })
                 .collect();

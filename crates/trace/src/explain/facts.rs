@@ -41,6 +41,8 @@ pub(super) struct Facts {
     pub(super) ended: Option<(u64, ConnectionStep)>,
     pub(super) first_error: Option<(u64, u32, WorkOp, Status)>,
     pub(super) flushed: Tally,
+    /// What the first of them were flushed for, if the queue pair was reset since.
+    pub(super) flushed_for: Option<Cause>,
     pub(super) wait: Option<(u64, Wait)>,
     /// Requests that left, and answers that came.
     pub(super) asked: Tally,
@@ -67,11 +69,28 @@ pub(super) struct Facts {
     pub(super) message: u64,
 }
 
+/// What work may be flushed for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cause {
+    pub(super) first_error: Option<(u64, u32, WorkOp, Status)>,
+    pub(super) ended: Option<(u64, ConnectionStep)>,
+    pub(super) state: Option<(State, u64, bool)>,
+}
+
 impl Facts {
+    /// What work is flushed for in this life.
+    pub(super) const fn cause(&self) -> Cause {
+        Cause { first_error: self.first_error, ended: self.ended, state: self.state }
+    }
+
     pub(super) const fn change(&mut self, time: u64, change: &StateChange) {
+        let cause = self.cause();
         self.state = Some((change.to, time, change.is_asked));
         if matches!(change.to, State::Reset) {
             // What comes now is another life.
+            if self.flushed.count > 0 && self.flushed_for.is_none() {
+                self.flushed_for = Some(cause);
+            }
             self.first_error = None;
             self.ended = None;
             self.wait = None;

@@ -4,7 +4,7 @@ use ferroce_record::{ConnectionStep, Queue, WaitReason, WorkOp};
 use ferroce_transport::State;
 use ferroce_wire::Qpn;
 
-use super::facts::{Facts, Tally};
+use super::facts::{Cause, Facts, Tally};
 use super::{Explainer, Finding, Severity, at, state_name};
 use crate::show::{Nanos, Span};
 use crate::work::Work;
@@ -82,7 +82,8 @@ impl Explainer {
             return None;
         }
         let Tally { count, first, .. } = facts.flushed;
-        let (severity, why) = match (facts.first_error, facts.ended, facts.state) {
+        let Cause { first_error, ended, state } = facts.flushed_for.unwrap_or_else(|| facts.cause());
+        let (severity, why) = match (first_error, ended, state) {
             (Some((time, work, op, status)), ..) if time <= facts.flushed.last => {
                 (Severity::Note, format!("{} {work} had failed {}: {status}", op.name(), at(time)))
             }
@@ -248,15 +249,17 @@ impl Explainer {
     }
 
     fn refused(&self, findings: &mut Vec<Finding>) {
-        for ((source, why), (tally, qpn)) in &self.refused {
+        for ((source, why), (tally, qpn, late)) in &self.refused {
             let (count, of) = (tally.count, self.of_record(*source));
             let text = format!("{count} packet(s) that came{of} were refused, the last for queue pair {qpn}");
-            let because = vec![why.name().to_owned()];
-            findings.push(Finding {
-                time: Some(tally.first),
-                because,
-                ..note(Severity::Warning, *source, text)
-            });
+            // Answers and repeats that were under way as a program ended are nothing to look after.
+            let (severity, because) = if *late == count {
+                (Severity::Note, "it was destroyed before they came".to_owned())
+            } else {
+                (Severity::Warning, why.name().to_owned())
+            };
+            let because = vec![because];
+            findings.push(Finding { time: Some(tally.first), because, ..note(severity, *source, text) });
         }
     }
 

@@ -237,6 +237,32 @@ fn packets_that_were_refused_there_are_told() {
 }
 
 #[test]
+fn packets_for_a_queue_pair_that_is_gone_are_no_reason_to_worry() {
+    let [mut here, there] = both();
+    here.good(0, WorkOp::Send, 5);
+    let gone = QueuePair {
+        qpn: here.qpn,
+        step: Step::Gone,
+        service: ferroce_wire::Service::Rc,
+        state: State::Rts,
+        send_cq: 1,
+        receive_cq: 1,
+        shared: None,
+        sends: 8,
+        receives: 8,
+    };
+    let headers = answer(here.qpn, 5, ACK);
+    here.then(gone).raw(PacketFlags::REFUSED, u32::from(Refusal::UnknownQp.code()), 0, &headers);
+    says(
+        &explain(&[&here, &there]),
+        &[
+            "note: 1 packet(s) that came of record 1 were refused, the last for queue pair 0x000011\n",
+            "because: it was destroyed before they came\n",
+        ],
+    );
+}
+
+#[test]
 fn a_peer_without_receives_is_explained() {
     let [mut here, mut there] = both();
     let qpn = here.qpn;
@@ -289,6 +315,9 @@ fn flushed_work_points_at_what_its_queue_pair_failed_for() {
         ],
     );
     assert!(explanation.findings()[0].text.contains("RDMA WRITE 7"), "the first error comes first");
+    // Also after the queue pair was reset, and lives on.
+    here.state(State::Err, State::Reset, true).state(State::Reset, State::Rts, true).good(9, WorkOp::Send, 9);
+    says(&explain(&[&here]), &["because: RDMA WRITE 7 had failed at 0.000"]);
 
     let [mut here, _] = both();
     here.state(State::Rts, State::Err, true).post(8, WorkOp::Write, 64).end(
