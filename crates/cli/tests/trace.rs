@@ -135,7 +135,7 @@ fn write_request(work: u32, status: Status) -> Vec<Event> {
         packet(HERE, PacketFlags::OUT | PacketFlags::WORK, work, THERE, None),
         packet(HERE, PacketFlags::WORK, work, HERE, Some(syndrome)),
         completed.into(),
-        Polled { qpn: HERE, cq: 1, id, is_receive: false }.into(),
+        Polled { qpn: HERE, cq: 1, id, is_receive: false, is_forgotten: false }.into(),
     ]
 }
 

@@ -73,10 +73,7 @@ impl Taking {
         let now = clock::now().nanos();
         for words in self.kept.iter_mut().take(most).filter(|words| words[1] & TOLD != 0) {
             words[1] &= !TOLD;
-            let completion = decode(words);
-            let is_receive = matches!(completion.kind, WorkKind::Receive | WorkKind::ReceiveWithImm);
-            let polled = Polled { qpn: completion.qpn, cq: cq.0, id: completion.id, is_receive };
-            ring.push(now, &polled.into());
+            ring.push(now, &polled(cq, words, false).into());
         }
     }
 
@@ -84,6 +81,13 @@ impl Taking {
     fn len(&self) -> usize {
         self.kept.len() + self.rings.iter().map(|(_, ring)| ring.len()).sum::<usize>()
     }
+}
+
+/// What a record says of a completion that is taken, or thrown away.
+fn polled(cq: CqId, words: &[u64; WORDS], is_forgotten: bool) -> Polled {
+    let Completion { qpn, id, kind, .. } = decode(words);
+    let is_receive = matches!(kind, WorkKind::Receive | WorkKind::ReceiveWithImm);
+    Polled { qpn, cq: cq.0, id, is_receive, is_forgotten }
 }
 
 /// The queue pairs that complete into a queue, by number.
@@ -335,9 +339,15 @@ impl CqShared {
     /// Forgets what a queue pair has completed and no thread has taken off.
     pub(crate) fn forget(&self, qpn: Qpn) {
         let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
-        let Taking { rings, kept, .. } = &mut *taking;
+        let Taking { rings, kept, record, .. } = &mut *taking;
         for (_, ring) in rings {
             kept.extend(std::iter::from_fn(|| ring.pop()));
+        }
+        if let Some(ring) = record {
+            let is_gone = |words: &&[u64; WORDS]| words[1] & TOLD != 0 && decode(words).qpn == qpn;
+            for words in kept.iter().filter(is_gone) {
+                ring.push(clock::now().nanos(), &polled(self.id, words, true).into());
+            }
         }
         kept.retain(|words| decode(words).qpn != qpn);
         self.filled.store(true, Ordering::Release);

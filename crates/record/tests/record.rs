@@ -31,7 +31,14 @@ fn begun(number: u32) -> Event {
 }
 
 fn polled(thread: u32, number: u64) -> Event {
-    Polled { qpn: Qpn::new(thread), cq: thread, id: number, is_receive: number.is_multiple_of(2) }.into()
+    Polled {
+        qpn: Qpn::new(thread),
+        cq: thread,
+        id: number,
+        is_receive: number.is_multiple_of(2),
+        is_forgotten: false,
+    }
+    .into()
 }
 
 fn works(events: &[Stamped]) -> Vec<u32> {

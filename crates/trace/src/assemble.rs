@@ -346,6 +346,9 @@ impl Assembler {
         self.unpolled -= place + 1;
         self.over.extend(ended.drain(..place));
         let Some(mut work) = ended.pop_front() else { return };
+        if polled.is_forgotten {
+            return self.over.push_back(work);
+        }
         work.polled_at = Some(time);
         // Several are taken at one time.
         if self

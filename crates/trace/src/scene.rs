@@ -153,7 +153,7 @@ impl Scene {
     pub(crate) fn end(&mut self, work: u32, op: WorkOp, status: Status) -> &mut Self {
         let completed = self.completed(work, op, status);
         let (qpn, is_receive) = (self.qpn, op == WorkOp::Receive);
-        self.then(completed).then(Polled { qpn, cq: 1, id: completed.id, is_receive })
+        self.then(completed).then(Polled { qpn, cq: 1, id: completed.id, is_receive, is_forgotten: false })
     }
 
     /// Work of one packet that ends well.

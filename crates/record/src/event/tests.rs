@@ -79,8 +79,10 @@ fn other_work() -> impl Strategy<Value = Event> {
         .prop_map(|(queue, (first, count))| Doorbell { queue, first, count }.into());
     let begun = (qpns(), any::<(u32, u32, u32)>())
         .prop_map(|(qpn, (work, psn, packets))| Begun { qpn, work, psn, packets }.into());
-    let polled = (qpns(), any::<(u32, u64, bool)>())
-        .prop_map(|(qpn, (cq, id, is_receive))| Polled { qpn, cq, id, is_receive }.into());
+    let polled =
+        (qpns(), any::<(u32, u64, bool, bool)>()).prop_map(|(qpn, (cq, id, is_receive, is_forgotten))| {
+            Polled { qpn, cq, id, is_receive, is_forgotten }.into()
+        });
     let matched = (qpns(), queues(), any::<(u32, u64, u32)>())
         .prop_map(|(qpn, queue, (work, id, psn))| Matched { qpn, queue, work, id, psn }.into());
     prop_oneof![piece, operands, doorbell, begun, polled, matched]

@@ -476,13 +476,16 @@ pub struct Polled {
     pub id: u64,
     /// Whether it is of the receive side.
     pub is_receive: bool,
+    /// Whether it was thrown away: its queue pair was reset or destroyed before the program took it.
+    pub is_forgotten: bool,
 }
 
 impl Kind for Polled {
     const KIND: u8 = 7;
 
     fn head(&self) -> Head {
-        Head { flags: u16::from(self.is_receive), number: self.qpn.get() }
+        let flags = u16::from(self.is_receive) | u16::from(self.is_forgotten) << 1;
+        Head { flags, number: self.qpn.get() }
     }
 
     #[inline]
@@ -492,7 +495,8 @@ impl Kind for Polled {
 
     fn read(head: Head, body: &Body) -> Option<Self> {
         let mut from = Unpacker::new(body);
-        Some(Self { qpn: head.qpn()?, is_receive: head.flags & 1 == 1, cq: from.u32(), id: from.u64() })
+        let (is_receive, is_forgotten) = (head.flags & 1 != 0, head.flags & 2 != 0);
+        Some(Self { qpn: head.qpn()?, is_receive, is_forgotten, cq: from.u32(), id: from.u64() })
     }
 }
 

@@ -52,7 +52,7 @@ fn packet(qpn: Qpn, work: u32) -> Packet {
 }
 
 fn polled(qpn: Qpn, work: u32, is_receive: bool) -> Polled {
-    Polled { qpn, cq: 1, id: u64::from(work) ^ 0xabcd, is_receive }
+    Polled { qpn, cq: 1, id: u64::from(work) ^ 0xabcd, is_receive, is_forgotten: false }
 }
 
 /// Events as a device writes them, at times one after the other.

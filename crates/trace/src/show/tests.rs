@@ -76,7 +76,7 @@ fn refused_write() -> Vec<Event> {
         packet(PacketFlags::OUT | PacketFlags::REPEAT, &write, 4096),
         packet(PacketFlags::empty(), &nak, 0),
         completed.into(),
-        ferroce_record::Polled { qpn: QPN, cq: 1, id: 2, is_receive: false }.into(),
+        ferroce_record::Polled { qpn: QPN, cq: 1, id: 2, is_receive: false, is_forgotten: false }.into(),
     ]
 }
 

@@ -291,7 +291,7 @@ impl Made {
         let done = done.max(link.sent[from]);
         link.sent[from] = done + 1;
         self.engine(from, done + 80, completed(queue, qpn, work, id, status, length));
-        self.program(from, done + 900, Polled { qpn, cq: 1, id, is_receive: false });
+        self.program(from, done + 900, Polled { qpn, cq: 1, id, is_receive: false, is_forgotten: false });
         self.now += 1_500;
     }
 
@@ -311,7 +311,7 @@ impl Made {
         let (queue, id) = (Queue::Receive(qpn), 0x9000 + u64::from(work));
         self.engine(end, at + 20, Matched { qpn, queue, work, id, psn });
         self.engine(end, at + 100, completed(queue, qpn, work, id, Status::Success, length));
-        self.program(end, at + 1_000, Polled { qpn, cq: 2, id, is_receive: true });
+        self.program(end, at + 1_000, Polled { qpn, cq: 2, id, is_receive: true, is_forgotten: false });
     }
 
     /// A WRITE that stays in the process of the first end.
@@ -324,7 +324,7 @@ impl Made {
         let done = (self.now + 90).max(link.sent[0] + 80);
         link.sent[0] = done;
         self.program(0, done, completed(queue, qpn, work, id, Status::Success, 64));
-        self.program(0, done + 820, Polled { qpn, cq: 1, id, is_receive: false });
+        self.program(0, done + 820, Polled { qpn, cq: 1, id, is_receive: false, is_forgotten: false });
         self.now += 500;
     }
 
@@ -350,7 +350,7 @@ impl Made {
         self.packet(1, came, dest, None, PacketFlags::empty(), (&headers, 256));
         self.engine(1, came, Ends { qpn: dest, local: remote, remote: local, port });
         self.engine(0, begin + 500, completed(queue, qpn, work, id, Status::Success, 256));
-        self.program(0, begin + 800, Polled { qpn, cq: 1, id, is_receive: false });
+        self.program(0, begin + 800, Polled { qpn, cq: 1, id, is_receive: false, is_forgotten: false });
         self.now += 1_000;
     }
 

@@ -249,7 +249,7 @@ impl Works {
         let ended = self.ended.get_mut(&(source, polled.qpn, polled.is_receive))?;
         let place = ended.iter().take(OUT_OF_ORDER).position(|row| row.note.id == polled.id)?;
         let mut row = ended.remove(place)?;
-        row.polled_at = Some(time);
+        row.polled_at = (!polled.is_forgotten).then_some(time);
         self.release(&row, false);
         Some(row)
     }
