@@ -305,7 +305,9 @@ impl CqShared {
         if !kept.is_empty() {
             taken = take_from(|| kept.pop_front(), into, owners, &mut heard);
         }
-        if let [(_, ring)] = &mut taking.rings[..] {
+        if taking.record.is_some() {
+            // What has come since is told with the next ones.
+        } else if let [(_, ring)] = &mut taking.rings[..] {
             taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
         } else {
             let (behind, from) = taking.rings.split_at_mut(taking.first);
