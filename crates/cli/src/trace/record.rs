@@ -53,7 +53,7 @@ pub(super) struct Args {
     settings: Settings,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -85,6 +85,7 @@ fn record(args: &Args) -> anyhow::Result<()> {
     let file = args.output.clone().unwrap_or_else(|| "run.ftrace".into());
     let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
     make_room(&path)?;
+    args.settings.clear_old_capture()?;
     let mut command = Command::new(program);
     command.args(rest).envs(args.settings.own_variables()?).env("FERROCE_TRACE", &path);
     match library_variable() {
