@@ -155,7 +155,7 @@ fn make_room(path: &Path) -> anyhow::Result<()> {
         let path = numbered(path, number);
         match fs::symlink_metadata(&path) {
             Ok(about) => {
-                check_old(&path, &about).with_context(|| format!("{} is not replaced", path.display()))?
+                check_old(&path, &about).with_context(|| format!("{} is not replaced", path.display()))?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(error).with_context(|| path.display().to_string()),
