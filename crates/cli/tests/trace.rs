@@ -341,6 +341,8 @@ fn what_is_missing_in_a_record_is_noted() {
 fn exports_leave_links_and_pipes_what_they_are() {
     let folder = Folder::new("links");
     let path = folder.record("run.ftrace", &client());
+    let (code, _, err) = trace(&[&"export", &path, &"--format", &"html", &"-o", &path]);
+    assert!(code == Some(1) && err.contains("run.ftrace is the record itself"), "{err}");
     let (target, link, pipe) = (folder.path("target.html"), folder.path("link.html"), folder.path("pipe"));
     fs::write(&target, "old").unwrap();
     std::os::unix::fs::symlink("target.html", &link).unwrap();

@@ -146,7 +146,7 @@ fn not_started(program: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 /// Records of an earlier run make room; nothing else is removed.
-fn make_room(path: &Path) -> anyhow::Result<()> {
+pub(super) fn make_room(path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         bail!("there is no folder {}", folder.display());
     }
