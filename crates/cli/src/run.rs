@@ -124,7 +124,7 @@ impl Settings {
 
     /// The library writes over nothing: what a run before this one has left is taken away here, unless a program
     /// writes to it just now. What another user put there is left to the library, which says so.
-    fn clear_old_capture(&self) -> anyhow::Result<()> {
+    pub(crate) fn clear_old_capture(&self) -> anyhow::Result<()> {
         let Some(file) = &self.pcap else { return Ok(()) };
         let path = whole_path(file)?;
         let is_left = |found: &Metadata| found.is_file() && found.uid() == own_uid() && found.nlink() == 1;

@@ -338,6 +338,31 @@ fn what_is_missing_in_a_record_is_noted() {
 }
 
 #[test]
+fn exports_leave_links_and_pipes_what_they_are() {
+    let folder = Folder::new("links");
+    let path = folder.record("run.ftrace", &client());
+    let (code, _, err) = trace(&[&"export", &path, &"--format", &"html", &"-o", &path]);
+    assert!(code == Some(1) && err.contains("run.ftrace is the record itself"), "{err}");
+    let (target, link, pipe) = (folder.path("target.html"), folder.path("link.html"), folder.path("pipe"));
+    fs::write(&target, "old").unwrap();
+    std::os::unix::fs::symlink("target.html", &link).unwrap();
+    let (code, _, err) = trace(&[&"export", &path, &"-o", &link]);
+    assert_eq!(code, Some(0), "{err}");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    let page = fs::read(&target).unwrap();
+    assert!(page.starts_with(b"<!doctype html>"));
+
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap()
+    });
+    let (code, _, err) = trace(&[&"export", &path, &"--format", &"html", &"-o", &pipe]);
+    assert_eq!((code, reader.join().unwrap() == page), (Some(0), true), "{err}");
+    assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
+}
+
+#[test]
 fn help_teaches_and_wrong_words_are_refused() {
     for command in ["show", "explain", "stats"] {
         let (code, out, _) = trace(&[&command, &"--help"]);
@@ -349,7 +374,8 @@ fn help_teaches_and_wrong_words_are_refused() {
         (&["show", "--op", "sing", "x"], "receive"),
         (&["show", "--from", "1h", "x"], "expected a time"),
         (&["show", "--slowest", "1", "--count", "1", "x"], "cannot be used with"),
-        (&["sing"], "unrecognized subcommand"),
+        (&["sing"], "unexpected argument 'sing'"),
+        (&["shwo", "run.ftrace"], "unexpected argument 'shwo'"),
     ] {
         let args: Vec<&dyn AsRef<OsStr>> = args.iter().map(|arg| arg as &dyn AsRef<OsStr>).collect();
         let (code, _, err) = trace(&args);

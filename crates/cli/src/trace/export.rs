@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use ferroce_trace::Timeline;
 use ferroce_trace::export::{
     Choice, HtmlOptions, MOST_PACKETS, Selection, Summary, html, mermaid, pcapng, perfetto, svg,
 };
+use ferroce_trace::{Source, Timeline};
 use ferroce_wire::Qpn;
 use serde_json::json;
 
 use super::files::{Files, note};
 use super::reading::bar;
+use super::record::make_room;
 use super::select;
 
 /// Write time-lines in the forms of other tools: Wireshark, Perfetto, a page, a picture
@@ -112,6 +113,7 @@ pub(crate) fn save(record: &Path, output: &Path) -> anyhow::Result<String> {
         Some(Format::Pcapng) => format!("wireshark {name}"),
         Some(Format::Perfetto) => format!("open {name} at https://ui.perfetto.dev"),
         Some(Format::Svg | Format::Mermaid) | None => {
+            make_room(&std::path::absolute(output)?)?;
             fs::copy(record, output).with_context(|| format!("{name} cannot be written"))?;
             return Ok(format!("ferroce trace show {name}"));
         }
@@ -160,6 +162,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         let cannot = || format!("{} cannot be written", args.output.display());
         // What a link leads to is written, and not the link.
         let path = fs::canonicalize(&args.output).unwrap_or_else(|_| args.output.clone());
+        let is_source = |source: &Source| fs::canonicalize(source.path()).is_ok_and(|source| source == path);
+        if opened.timeline.sources().iter().any(is_source) {
+            bail!("{} is the record itself: write to another file", args.output.display());
+        }
         // Under another name until it is whole: a half file is never taken for one. Pipes and devices stay what they are.
         let is_plain = fs::metadata(&path).map_or(true, |about| about.is_file());
         let part = if is_plain { with_ending(&path, ".part") } else { path.clone() };

@@ -15,8 +15,9 @@ use clap::Subcommand;
 /// Follow each work request from its post to its completion, in the record of a run
 ///
 /// A device that records writes down what happens to each work request: the call that posts it, the doorbell, each
-/// packet with its headers, what it waits for, its completion, and the call that takes that. These commands read such
-/// records, also while they are written, and also if the program was killed.
+/// packet with its headers, what it waits for, its completion, and the call that takes that. Without one of the commands
+/// below a program is run and recorded, or one that runs already (--attach). The commands read records, also while they
+/// are written, and also if the program was killed.
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true, args_conflicts_with_subcommands = true, after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Args {
@@ -37,6 +38,9 @@ enum Command {
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
+  ferroce trace -o run.ftrace -- ./my-program  record a program, and all that it starts
+  ferroce trace --attach 1234 --for 5          record a program that runs, for five seconds
+  ferroce trace explain --attach 1234          why does it hang?
   ferroce trace explain run.ftrace             what went wrong, and why, in sentences
   ferroce trace show --errors run.ftrace       the requests that failed, with all their packets
   ferroce trace show --slowest 5 run.ftrace    where the time of the slowest requests went
@@ -50,6 +54,7 @@ Several records:
   of them are read, unless --alone is said.
 
 Exit codes:
+  That of the program that was run, if it is not 0; 128 and the signal if it was ended by one.
   0  done; for explain: nothing went wrong
   1  a file is empty, foreign, cut off or cannot be read: what could be read was shown, and one
      line on standard error says what is wrong; or explain found errors

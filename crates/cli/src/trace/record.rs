@@ -53,7 +53,7 @@ pub(super) struct Args {
     settings: Settings,
 
     /// The program and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    #[arg(last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
 
@@ -85,6 +85,7 @@ fn record(args: &Args) -> anyhow::Result<()> {
     let file = args.output.clone().unwrap_or_else(|| "run.ftrace".into());
     let path = std::path::absolute(&file).with_context(|| format!("{}", file.display()))?;
     make_room(&path)?;
+    args.settings.clear_old_capture()?;
     let mut command = Command::new(program);
     command.args(rest).envs(args.settings.own_variables()?).env("FERROCE_TRACE", &path);
     match library_variable() {
@@ -145,7 +146,7 @@ fn not_started(program: &Path, error: &io::Error) -> anyhow::Error {
 }
 
 /// Records of an earlier run make room; nothing else is removed.
-fn make_room(path: &Path) -> anyhow::Result<()> {
+pub(super) fn make_room(path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent().filter(|folder| !folder.is_dir()) {
         bail!("there is no folder {}", folder.display());
     }
@@ -154,7 +155,7 @@ fn make_room(path: &Path) -> anyhow::Result<()> {
         let path = numbered(path, number);
         match fs::symlink_metadata(&path) {
             Ok(about) => {
-                check_old(&path, &about).with_context(|| format!("{} is not replaced", path.display()))?
+                check_old(&path, &about).with_context(|| format!("{} is not replaced", path.display()))?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => break,
             Err(error) => return Err(error).with_context(|| path.display().to_string()),

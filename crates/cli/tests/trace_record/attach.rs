@@ -16,9 +16,10 @@ fn a_program_that_hangs_because_its_peer_posted_no_receive_is_explained() {
     let (here, there) = (sender.pid().to_string(), receiver.pid().to_string());
     let told = trace(&[&"explain", &"--attach", &here, &"--for", &"300ms"]);
     assert_eq!(told.code, Some(0), "nothing has failed yet: {told:?}");
-    for text in
-        ["1 send(s) that are not over, the oldest (SEND ", "because: the peer has posted no receive: "]
-    {
+    for text in [
+        "1 send(s) that are not over, the oldest (SEND 0) for more than ",
+        "because: the peer has posted no receive: ",
+    ] {
         assert!(told.out.contains(text), "{text:?} is not in {told:?}");
     }
     // From the side of the peer, as JSON.
@@ -31,6 +32,11 @@ fn a_program_that_hangs_because_its_peer_posted_no_receive_is_explained() {
     );
     assert!(finding["text"].as_str().unwrap().contains("answered RNR NAK"), "{json}");
     assert_eq!(finding["because"][0], "messages came while no receive was posted");
+    let second = finding["because"][1].as_str().unwrap();
+    assert!(
+        second.ends_with(" was empty as the record began, and no receive was posted to it since"),
+        "{json}"
+    );
     // It goes on where the peer posts one, and nothing is left of having been looked at.
     receiver.does("receive");
     receiver.does("wait");

@@ -250,9 +250,12 @@ impl Explainer {
 
     /// What is known of the receives of a queue pair, in a sentence; how long before what.
     pub(super) fn receives_of(&self, source: usize, qpn: Qpn, time: u64, what: &str) -> String {
-        let shared = self.facts(source, qpn).and_then(|facts| facts.shared);
-        let queue = shared.map_or(Queue::Receive(qpn), Queue::Shared);
+        let facts = self.facts(source, qpn);
+        let queue = facts.and_then(|facts| facts.shared).map_or(Queue::Receive(qpn), Queue::Shared);
         match self.receives.get(&(source, queue)) {
+            None if facts.is_some_and(|facts| facts.is_earlier) => {
+                format!("{queue} was empty as the record began, and no receive was posted to it since")
+            }
             None => format!("no receive was ever posted to {queue}"),
             Some(receives) => {
                 let ago = Span(time.saturating_sub(receives.posted.last));

@@ -36,6 +36,8 @@ pub(super) struct Facts {
     pub(super) state: Option<(State, u64, bool)>,
     /// The shared receive queue that it takes from.
     pub(super) shared: Option<u32>,
+    /// Whether it was there before the record began.
+    pub(super) is_earlier: bool,
     pub(super) gone: Option<u64>,
     /// Whether one of the ends has ended its connection.
     pub(super) ended: Option<(u64, ConnectionStep)>,
@@ -106,6 +108,7 @@ impl Facts {
                 *self = Self {
                     way,
                     shared: pair.shared,
+                    is_earlier: pair.step == Step::Earlier,
                     state: Some((pair.state, time, true)),
                     ..Self::default()
                 };

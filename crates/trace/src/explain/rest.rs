@@ -23,12 +23,15 @@ pub(super) struct Outstanding {
     since: u64,
     work: u32,
     op: WorkOp,
+    /// Whether it was posted before the record began, nobody knows when.
+    is_earlier: bool,
 }
 
 impl Outstanding {
     /// Work comes oldest first.
     pub(super) const fn new(work: &Work) -> Self {
-        Self { count: 0, since: work.posted_at, work: work.posted.work, op: work.posted.op }
+        let is_earlier = work.is_earlier();
+        Self { count: 0, since: work.posted_at, work: work.posted.work, op: work.posted.op, is_earlier }
     }
 
     pub(super) const fn add(&mut self) {
@@ -126,12 +129,13 @@ impl Explainer {
     }
 
     fn wait_of(&self, source: usize, qpn: Qpn, outstanding: Outstanding) -> Finding {
-        let Outstanding { count, since, work, op } = outstanding;
+        let Outstanding { count, since, work, op, is_earlier } = outstanding;
         let waited = self.last.saturating_sub(since);
         let name = self.name(source, qpn);
         let text = format!(
-            "{name} has {count} send(s) that are not over, the oldest ({} {work}) for {}",
+            "{name} has {count} send(s) that are not over, the oldest ({} {work}) for {}{}",
             op.name(),
+            if is_earlier { "more than " } else { "" },
             Span(waited)
         );
         let default = Facts::default();
