@@ -130,7 +130,8 @@ impl Nic {
         open.push((config, Arc::downgrade(&running)));
         let nic = Self { running };
         nic.can_be_asked_to_record();
-        if let Some(recorder) = recorder {
+        // Another process may have asked this one to record before it opened the device.
+        if let Some(recorder) = recorder.or_else(trace::current_recorder) {
             // Cannot fail: it was opened by this process.
             let _ = nic.record(&recorder);
         }

@@ -95,6 +95,11 @@ pub(crate) fn current() -> Result<PathBuf, String> {
     recording.as_ref().map(|current| current.path.clone()).ok_or_else(none)
 }
 
+/// What this process records with, if it does.
+pub(crate) fn current_recorder() -> Option<Arc<Recorder>> {
+    lock(RECORDING.get()).as_ref().map(|current| Arc::clone(&current.recorder))
+}
+
 /// Whether this process records as it is asked to.
 pub(crate) fn is_current(setting: &TraceSetting) -> bool {
     lock(RECORDING.get()).as_ref().is_some_and(|current| current.setting == *setting)
