@@ -69,6 +69,7 @@ impl Taking {
             let Some(words) = next else { break };
             self.kept.push_back(words);
         }
+        self.first = if self.first + 1 < self.rings.len() { self.first + 1 } else { 0 };
         let Some(ring) = &self.record else { return };
         let now = clock::now().nanos();
         for words in self.kept.iter_mut().take(most).filter(|words| words[1] & TOLD != 0) {

@@ -233,6 +233,9 @@ impl CompletionQueue {
     /// Forgets the completions of a queue pair that are not taken off yet, as C programs expect it of one
     /// that they reset or destroy. What other queue pairs have completed stays.
     pub fn forget(&self, qpn: Qpn) {
+        if !self.nic.is_ours() {
+            return;
+        }
         self.shared.forget(qpn);
     }
 

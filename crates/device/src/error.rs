@@ -136,6 +136,9 @@ pub enum SettingError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CreateError {
+    /// Something else records the device.
+    #[error("the device is recorded already; one record at a time")]
+    Recorded,
     /// A number outside of its bounds.
     #[error("{given} {what}: between {least} and {most} are possible")]
     OutOfBounds {

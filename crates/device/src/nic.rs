@@ -323,11 +323,22 @@ impl Nic {
         WeakNic(Arc::downgrade(&self.running))
     }
 
+    /// Takes note that this recorder records the device; false if another one does.
+    pub(crate) fn recorded_by(&self, recorder: &Arc<Recorder>) -> bool {
+        let mut current = lock(&self.running.recorder);
+        Arc::ptr_eq(current.get_or_insert_with(|| Arc::clone(recorder)), recorder)
+    }
+
+    /// Takes note that this recorder does not record the device any more; false if it did not.
+    pub(crate) fn no_longer_recorded_by(&self, recorder: &Arc<Recorder>) -> bool {
+        let mut current = lock(&self.running.recorder);
+        current.take_if(|current| Arc::ptr_eq(current, recorder)).is_some()
+    }
+
     /// Has it written down what happens to connections, or no longer.
     pub(crate) fn record_connections(&self, recorder: Option<&Arc<Recorder>>) {
-        // In this order, as a manager that starts just now has them.
+        // A manager that starts just now sees whether there is a recorder.
         let connections = lock(&self.running.connections);
-        *lock(&self.running.recorder) = recorder.cloned();
         if let Some(managing) = &*connections {
             managing.manager.record(recorder.map(|recorder| &**recorder));
         }

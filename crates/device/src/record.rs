@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 
 use ferroce_fabric::Path;
 use ferroce_memory::{Allocation, MemoryError, RegionKeys, RegionSpec};
-use ferroce_record::{PostedFlags, Queue, QueuePair as Pair, Recorder, Region, RegionKind, Shade, Step, Way};
+use ferroce_record::{PostedFlags, QueuePair as Pair, Recorder, Region, RegionKind, Shade, Step, Way};
 use ferroce_switchboard::{RecordReply, RecordRequest, Records};
-use ferroce_transport::{Bind, DomainId, PostedSend, SendFlags};
+use ferroce_transport::{Bind, DomainId, PostedSend, SendFlags, SharedQueueId};
 use ferroce_wire::{Lkey, Rkey};
 
 use crate::chain::Chain;
@@ -23,16 +23,19 @@ use crate::nic::{Nic, WeakNic};
 use crate::trace::{self, TraceSetting};
 
 impl Nic {
-    /// Writes down what happens from now on, with this recorder instead of another. It begins with what is there: queue pairs,
-    /// memory, and work that is not over.
+    /// Writes down what happens from now on. It begins with what is there: queue pairs, memory, and work that is not over.
     ///
     /// # Errors
-    /// The device is of another process.
+    /// The device is of another process, or is recorded already by another recorder.
     pub fn record(&self, recorder: &Arc<Recorder>) -> Result<(), CreateError> {
         self.check_ours()?;
+        if !self.recorded_by(recorder) {
+            return Err(CreateError::Recorded);
+        }
+        let device = recorder.number_device();
         self.engines().control_all(|all| {
             for engine in &mut all.visits {
-                engine.begin_record(recorder);
+                engine.begin_record(recorder, device);
             }
         });
         self.engines().records.store(true, Ordering::Relaxed);
@@ -40,9 +43,9 @@ impl Nic {
         Ok(())
     }
 
-    /// Writes nothing down any more.
-    pub fn stop_recording(&self) {
-        if self.check_ours().is_err() {
+    /// Writes nothing down any more with this recorder.
+    pub fn stop_recording(&self, recorder: &Arc<Recorder>) {
+        if self.check_ours().is_err() || !self.no_longer_recorded_by(recorder) {
             return;
         }
         self.engines().records.store(false, Ordering::Relaxed);
@@ -66,20 +69,38 @@ impl Records for RecordDesk {
         let thread = std::thread::Builder::new().name("ferroce record".to_owned());
         // Without a thread the process that asks hears nothing, and says so.
         let _ = thread.spawn(move || {
-            let Some(nic) = nic.upgrade() else { return };
-            let done = match request {
-                RecordRequest::Start { path, flight, sample } => {
-                    nic.start_recording(&TraceSetting { path, flight, sample })
+            let started = serve(&nic, &request, &reply);
+            // The process that asked may be killed: then this one is not to record for ever.
+            if let Some(recorder) = started {
+                reply.wait_for_the_end();
+                if let Some(nic) = nic.upgrade() {
+                    nic.stop_recording(&recorder);
                 }
-                RecordRequest::Stop => {
-                    nic.stop_recording();
-                    trace::stop()
-                }
-                RecordRequest::Where => trace::current(),
-            };
-            reply.answer(done.as_deref().map_err(String::as_str));
+                trace::stop_with(&recorder);
+            }
         });
     }
+}
+
+/// Does what another process asks for, and answers. What is recorded with, if that has begun.
+fn serve(nic: &WeakNic, request: &RecordRequest, reply: &RecordReply) -> Option<Arc<Recorder>> {
+    let nic = nic.upgrade()?;
+    let done = match request {
+        RecordRequest::Start { path, flight, sample } => {
+            let setting = TraceSetting { path: path.clone(), flight: *flight, sample: *sample };
+            nic.start_recording(&setting)
+        }
+        RecordRequest::Stop => {
+            if let Some(recorder) = trace::current_recorder() {
+                nic.stop_recording(&recorder);
+            }
+            trace::stop()
+        }
+        RecordRequest::Where => trace::current(),
+    };
+    reply.answer(done.as_deref().map_err(String::as_str));
+    let is_begun = done.is_ok() && matches!(request, RecordRequest::Start { .. });
+    if is_begun { trace::current_recorder() } else { None }
 }
 
 impl Nic {
@@ -173,8 +194,11 @@ pub(crate) fn way(entry: &Entry) -> Option<Way> {
 
 impl Engine {
     /// Begins to write down what happens here, with what is there.
-    fn begin_record(&mut self, recorder: &Arc<Recorder>) {
-        let mut record = Recording::new(recorder);
+    fn begin_record(&mut self, recorder: &Arc<Recorder>, device: u32) {
+        if self.tables.record.as_ref().is_some_and(|record| record.is_of(recorder)) {
+            return;
+        }
+        let mut record = Recording::new(recorder, device);
         for side in self.tables.cqs.iter().flatten() {
             side.shared().record(Some(record.program_ring()));
         }
@@ -186,7 +210,7 @@ impl Engine {
         }
         let home = u32::try_from(self.index()).unwrap_or(0) << PLACE_BITS;
         for (place, side) in &self.tables.srqs {
-            let queue = Queue::Shared(home | u32::try_from(place).unwrap_or(0));
+            let queue = record.shared_queue(SharedQueueId(home | u32::try_from(place).unwrap_or(0)));
             for (number, id, sges) in side.queue.iter() {
                 record.posted_receive((queue, number), (id, sges), None, PostedFlags::EARLIER);
             }
@@ -194,7 +218,8 @@ impl Engine {
         let Self { qps, windows, tables, .. } = self;
         let now = tables.now;
         for entry in qps.iter_mut() {
-            let mut watch = Watch::new(&entry.machine, entry.shared.shared_queue);
+            let shared = entry.shared.shared_queue.map(|queue| record.shared_queue(queue));
+            let mut watch = Watch::new(&entry.machine, shared);
             record.push(pair(Step::Earlier, entry));
             if let Some(way) = way(entry) {
                 record.push(way);
@@ -237,7 +262,8 @@ impl Engine {
         if let (Some(record), Some(entry)) = (&mut tables.record, qps.get(qpn)) {
             record.tick();
             record.push(pair(Step::Made, entry));
-            entry.tally.watch = Some(Box::new(Watch::new(&entry.machine, entry.shared.shared_queue)));
+            let shared = entry.shared.shared_queue.map(|queue| record.shared_queue(queue));
+            entry.tally.watch = Some(Box::new(Watch::new(&entry.machine, shared)));
         }
     }
 }

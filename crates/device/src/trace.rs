@@ -71,6 +71,8 @@ struct Current {
 
 /// The recorder of this process with these settings, for a device with so many engines: all devices share it.
 pub(crate) fn recorder(setting: &TraceSetting, engines: usize) -> Result<Arc<Recorder>, RecordError> {
+    let path = std::path::absolute(&setting.path).unwrap_or_else(|_| setting.path.clone());
+    let setting = &TraceSetting { path, ..setting.clone() };
     let mut recording = lock(RECORDING.get());
     if let Some(current) = recording.as_ref().filter(|current| current.setting == *setting) {
         return Ok(Arc::clone(&current.recorder));
@@ -103,6 +105,14 @@ pub(crate) fn current_recorder() -> Option<Arc<Recorder>> {
 /// Whether this process records as it is asked to.
 pub(crate) fn is_current(setting: &TraceSetting) -> bool {
     lock(RECORDING.get()).as_ref().is_some_and(|current| current.setting == *setting)
+}
+
+/// Ends what this process records, if it is with this.
+pub(crate) fn stop_with(recorder: &Arc<Recorder>) {
+    let is_it = |current: &mut Current| Arc::ptr_eq(&current.recorder, recorder);
+    if let Some(current) = lock(RECORDING.get()).take_if(is_it) {
+        current.recorder.end();
+    }
 }
 
 /// Ends what this process records; the file that it wrote to.

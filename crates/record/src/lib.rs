@@ -32,9 +32,9 @@ mod shadow;
 
 pub use self::event::{
     Begun, Completed, CompletedFlags, Connection, ConnectionStep, Doorbell, EVENT_LEN, Ends, Event, HEADERS,
-    Matched, MoreHeaders, Operands, Packet, PacketFlags, Piece, Polled, Posted, PostedFlags, Queue,
-    QueuePair, Refusal, Region, RegionKind, StateChange, Step, Timer, TimerKind, Wait, WaitReason, Way,
-    WorkOp,
+    Matched, MoreHeaders, Operands, Packet, PacketFlags, PacketHead, Piece, Polled, Posted, PostedFlags,
+    Queue, QueuePair, Refusal, Region, RegionKind, StateChange, Step, Timer, TimerKind, Wait, WaitReason,
+    Way, WorkOp,
 };
 pub use self::header::{Header, Mode};
 pub use self::merge::Events;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ferroce_sys::clock;
 use ferroce_sys::shared_file::{SharedFile, reserve};
+use ferroce_sys::{clock, fork};
 use thiserror::Error;
 
 use crate::chunk::{CHUNK_HEAD, Chunk, MOST};
@@ -83,6 +83,8 @@ impl RecordError {
 pub struct Recorder {
     shared: Arc<Shared>,
     keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Which process made it, counted in forks.
+    generation: u32,
 }
 
 #[derive(Debug)]
@@ -93,6 +95,8 @@ struct Shared {
     sample: u32,
     /// Rings of engines that are taken.
     taken: AtomicU32,
+    /// Devices that were numbered.
+    devices: AtomicU32,
     ends: AtomicBool,
     /// Why events are no longer kept, if so.
     trouble: Mutex<Option<io::Error>>,
@@ -131,6 +135,7 @@ impl Recorder {
             mode: config.mode,
             sample: header.sample,
             taken: AtomicU32::new(0),
+            devices: AtomicU32::new(0),
             ends: AtomicBool::new(false),
             trouble: Mutex::new(None),
         });
@@ -139,10 +144,15 @@ impl Recorder {
             Mode::Whole => {
                 let keeper = Keeper::new(&shared);
                 let thread = std::thread::Builder::new().name("ferroce record".to_owned());
-                Some(thread.spawn(move || keeper.run()).map_err(wrong)?)
+                let spawned = thread.spawn(move || keeper.run());
+                Some(spawned.map_err(|error| {
+                    // It would be taken for a record.
+                    let _ = std::fs::remove_file(path);
+                    wrong(error)
+                })?)
             }
         };
-        Ok(Self { shared, keeper: Mutex::new(keeper) })
+        Ok(Self { shared, keeper: Mutex::new(keeper), generation: fork::generation() })
     }
 
     /// A ring for an engine; none if all are taken, and then it shares that of the program.
@@ -158,6 +168,18 @@ impl Recorder {
     #[must_use]
     pub fn program_ring(&self) -> ProgramRing {
         ProgramRing::new(self.shared.ring(0))
+    }
+
+    /// Whether this process made it, and not one that it was forked from.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// A number for a device that is about to be recorded, the first 0: numbers of its objects may be those of another one.
+    #[must_use]
+    pub fn number_device(&self) -> u32 {
+        self.shared.devices.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether the work with this number is recorded.
@@ -192,6 +214,11 @@ impl Recorder {
 impl Recorder {
     /// Ends the record: what there is is kept, and the file says that it is complete. Later events may be missing in it.
     pub fn end(&self) {
+        if !self.is_ours() {
+            // The thread and the file are the parent's.
+            std::mem::forget(self.keeper.try_lock().ok().and_then(|mut keeper| keeper.take()));
+            return;
+        }
         self.shared.ends.store(true, Ordering::Release);
         if let Some(keeper) = self.keeper.lock().unwrap_or_else(PoisonError::into_inner).take() {
             keeper.thread().unpark();
@@ -235,7 +262,8 @@ impl Keeper {
     fn run(mut self) {
         loop {
             let ends = self.shared.ends.load(Ordering::Acquire);
-            match self.keep_all() {
+            let kept = if ends { self.keep_the_rest().map(|()| false) } else { self.keep_all() };
+            match kept {
                 Ok(true) => {}
                 Ok(false) if ends => break,
                 Ok(false) => clock::park(Some(LOOK)),
@@ -248,6 +276,14 @@ impl Keeper {
         }
         // What was on the disk in advance and is not needed; nothing is lost if it stays.
         let _ = self.shared.map.file().set_len(self.at);
+    }
+
+    /// Keeps all that is there by now, and not what comes meanwhile: that may never end.
+    fn keep_the_rest(&mut self) -> io::Result<()> {
+        let until: Vec<u64> = self.rings.iter().map(Ring::begun).collect();
+        let is_done = |rings: &[Ring]| rings.iter().zip(&until).all(|(ring, until)| ring.kept() >= *until);
+        while !is_done(&self.rings) && self.keep_all()? {}
+        Ok(())
     }
 
     /// Keeps what there is; whether there was something.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use ferroce_sys::shared_file::SharedFile;
 
-use crate::event::{Event, WORDS, Words};
+use crate::event::{Event, PacketHead, WORDS, Words};
 use crate::layout::{BEGUN, KEPT, LOST, RING_HEAD, Rings};
 
 /// Where the kind and the lap of an event stand.
@@ -34,10 +34,11 @@ impl Ring {
     }
 
     #[inline]
-    fn slot(&self, number: u64) -> &[AtomicU64] {
+    fn slot(&self, number: u64) -> &[AtomicU64; WORDS] {
         #[expect(clippy::cast_possible_truncation, reason = "places have fewer than 32 bits")]
         let place = (number & u64::from(self.rings.slots - 1)) as usize;
-        &self.map.words()[self.at + RING_HEAD + place * WORDS..][..WORDS]
+        let slot = self.map.words()[self.at + RING_HEAD + place * WORDS..].first_chunk();
+        slot.expect("a ring ends with a whole place")
     }
 
     /// Whether there is no room for an event that is not to overwrite another.
@@ -112,6 +113,16 @@ impl EngineRing {
         self.push_words(time, &event.words());
     }
 
+    /// Writes a packet down with these headers: the same as an event of it, for packets that are many.
+    #[inline]
+    pub fn push_packet(&mut self, time: u64, head: &PacketHead, headers: &[u8]) {
+        let (words, more) = head.words(headers);
+        self.push_words(time, &words);
+        if let Some(more) = more {
+            self.push(time, &more.into());
+        }
+    }
+
     #[inline]
     fn push_words(&mut self, time: u64, words: &Words) {
         if self.ring.is_full(self.next) {
@@ -136,12 +147,24 @@ impl ProgramRing {
 
     /// Writes what happened at this time, in nanoseconds of the clock of the device.
     pub fn push(&self, time: u64, event: &Event) {
-        let words = event.words();
+        self.push_words(time, &event.words());
+    }
+
+    /// Writes a packet down with these headers.
+    pub fn push_packet(&self, time: u64, head: &PacketHead, headers: &[u8]) {
+        let (words, more) = head.words(headers);
+        self.push_words(time, &words);
+        if let Some(more) = more {
+            self.push(time, &more.into());
+        }
+    }
+
+    fn push_words(&self, time: u64, words: &Words) {
         let Some(number) = self.claim() else { return self.ring.lose() };
         // From here on the event that stood here is none, before any of its words is another.
         self.ring.slot(number)[FIRST].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.ring.write(number, time, &words);
+        self.ring.write(number, time, words);
     }
 
     /// A place of its own for a thread, if there is room.

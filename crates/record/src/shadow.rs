@@ -74,6 +74,14 @@ impl Shadow {
         self.packets += u64::from(shade.packets);
     }
 
+    /// A send was posted before anything was remembered; some of its packets may have left.
+    pub fn post_earlier(&mut self, shade: Shade) {
+        self.post(shade);
+        if let Some(entry) = self.works.back_mut() {
+            entry.last = 1;
+        }
+    }
+
     /// The number of the first packet of what is posted next, if something is there already.
     #[must_use]
     pub fn next_psn(&self) -> Option<Psn> {
@@ -133,9 +141,10 @@ impl Shadow {
     }
 
     /// This work is over, and with it all that was posted before: those ended well, without a completion. What was
-    /// known of it.
+    /// known of it; none if it is not known, and then nothing that was posted after it is touched.
     pub fn end(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) -> Option<(Shade, bool)> {
-        while let Some(entry) = self.works.pop_front() {
+        let is_reached = |entry: &mut Entry| work.wrapping_sub(entry.shade.work).cast_signed() >= 0;
+        while let Some(entry) = self.works.pop_front_if(is_reached) {
             self.gone += 1;
             if entry.shade.work == work {
                 return Some((entry.shade, entry.last > 0));
@@ -243,6 +252,19 @@ mod tests {
             shadow.reset(|shade| ended.push(shade.work));
             prop_assert_eq!(ended, (0..count).map(work).collect::<Vec<_>>());
         }
+    }
+
+    /// It was: the end of work that was posted before a record began ended all that was posted after it.
+    #[test]
+    fn the_end_of_unknown_work_ends_nothing_that_comes_after_it() {
+        let mut shadow = Shadow::with_capacity(8);
+        for work in [u32::MAX, 0, 1] {
+            shadow.post(shade(work, 0, Psn::new(7), 1));
+        }
+        assert_eq!(shadow.end(u32::MAX - 1, |it, _| panic!("{it:?} has not ended")), None);
+        assert_eq!(shadow.end(0, |it, _| assert_eq!(it.work, u32::MAX)).map(|(it, _)| it.work), Some(0));
+        assert_eq!(shadow.end(0, |_, _| {}), None, "it ended before");
+        assert_eq!(shadow.end(1, |_, _| {}).map(|(it, _)| it.work), Some(1));
     }
 
     /// A queue may hold more packets than there are numbers.

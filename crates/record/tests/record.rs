@@ -321,3 +321,31 @@ fn what_is_no_record_is_said_in_one_line() {
     let error = Recorder::create(&path.join("below"), &config(Mode::Flight, 0)).unwrap_err().to_string();
     assert!(error.starts_with("cannot make "), "{error}");
 }
+
+/// It was: a record whose program went on writing never came to its end, and a process hung in its exit.
+#[test]
+fn a_record_ends_though_events_keep_coming() {
+    let path = path("ends");
+    let recorder = Recorder::create(&path, &config(Mode::Whole, 2 * 4096 * EVENT_LEN as u64)).unwrap();
+    let mut ring = recorder.engine_ring().unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let limit = now() + Duration::from_mins(1);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut number = 0;
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) && now() < limit {
+                ring.push(u64::from(number), &begun(number));
+                number += 1;
+            }
+        });
+        while Trace::open(&path).unwrap().is_empty() && now() < limit {
+            thread::yield_now();
+        }
+        recorder.end();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+    assert!(now() < limit, "it did not end while events came");
+    assert!(Trace::open(&path).unwrap().header().has_ended);
+    fs::remove_file(&path).unwrap();
+}

@@ -68,7 +68,7 @@ pub use locals::{Distant, Locals};
 pub use mad_queue::{Mad, Sealed};
 pub use mads::{communication_id, route, seal};
 pub use membership::{Membership, ServiceClaim, Slot, Traffic};
-pub use recording::{RecordReply, RecordRequest, Records, record};
+pub use recording::{RecordReply, RecordRequest, Recorded, Records, record};
 pub use refusals::Refusals;
 pub use rows::{ProcessStats, QpStats, QueueStats, Report, WorkStats};
 pub use service_name::{MOST_SERVICE, ServiceNameError, check_service_name};

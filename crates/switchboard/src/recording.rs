@@ -51,7 +51,7 @@ pub struct RecordReply(pub(super) OwnedFd);
 
 impl RecordReply {
     /// Answers with the file that is written to, or was, or with why there is none.
-    pub fn answer(self, done: Result<&Path, &str>) {
+    pub fn answer(&self, done: Result<&Path, &str>) {
         let (is_done, text) = match done {
             Ok(path) => (1, path.as_os_str().as_bytes()),
             Err(why) => (0, why.as_bytes()),
@@ -62,6 +62,33 @@ impl RecordReply {
         // A process that does not wait for it any more misses nothing.
         let _ = unix::send(self.0.as_fd(), &message, &[]);
     }
+}
+
+impl RecordReply {
+    /// Waits until the process that asked has closed its end, or has ended.
+    pub fn wait_for_the_end(&self) {
+        let mut bytes = [0; 1];
+        loop {
+            match unix::receive(self.0.as_fd(), &mut bytes, Room::None) {
+                Ok(message) if message.len > 0 => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if wait_readable(self.0.as_fd(), None).is_err() {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What a process answered. If it was asked to record, it does so until this is dropped.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The file that it writes to, or wrote to.
+    pub path: PathBuf,
+    _sockets: Vec<OwnedFd>,
 }
 
 impl RecordRequest {
@@ -100,14 +127,14 @@ impl RecordRequest {
     }
 }
 
-/// Asks a process of this user. The file that it writes to, or wrote to.
+/// Asks a process of this user, each of its devices.
 ///
 /// # Errors
-/// There is no such process with an open device, it does not answer, or why it cannot.
-pub fn record(pid: u32, request: &RecordRequest) -> Result<PathBuf, SwitchError> {
+/// There is no such process with an open device, it does not answer, or why it cannot. Then no device of it records.
+pub fn record(pid: u32, request: &RecordRequest) -> Result<Recorded, SwitchError> {
     let uid = unix::own_uid();
     let names = names::list_counters(uid).map_err(refused("the list of sockets"))?;
-    let mut told = None;
+    let (mut told, mut wrong, mut sockets) = (None, None, Vec::new());
     for name in names {
         let Ok(socket) = unix::socket(libc::SOCK_SEQPACKET) else { continue };
         let Ok(Reached::Ours(peer)) = unix::reach(socket.as_fd(), name.as_bytes(), uid) else { continue };
@@ -115,10 +142,19 @@ pub fn record(pid: u32, request: &RecordRequest) -> Result<PathBuf, SwitchError>
             continue;
         }
         // A process has a name for each device: all of them write to one file.
-        let path = hear(&socket, pid)?;
-        told = told.filter(|known: &PathBuf| !known.as_os_str().is_empty()).or(Some(path));
+        match hear(&socket, pid) {
+            Ok(path) => {
+                told = told.filter(|known: &PathBuf| !known.as_os_str().is_empty()).or(Some(path));
+                sockets.push(socket);
+            }
+            Err(error) => wrong = wrong.or(Some(error)),
+        }
     }
-    told.ok_or(SwitchError::NoSuchProcess { pid })
+    match (told, wrong) {
+        (_, Some(error)) => Err(error),
+        (Some(path), None) => Ok(Recorded { path, _sockets: sockets }),
+        (None, None) => Err(SwitchError::NoSuchProcess { pid }),
+    }
 }
 
 /// Hears what the process answers.

@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use ferroce_record::{Completed, CompletedFlags, Event, Posted, Queue, Stamped, WorkOp};
+use ferroce_record::{
+    Completed, CompletedFlags, Event, Posted, PostedFlags, Queue, QueuePair, Stamped, Step, WorkOp,
+};
 use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 
@@ -26,6 +28,8 @@ struct Open {
     work: u32,
     id: u64,
     op: WorkOp,
+    /// Its end is told in any case; if it is not, that is missing in the record.
+    reports: bool,
 }
 
 impl QuietEnds {
@@ -37,12 +41,17 @@ impl QuietEnds {
     /// Takes an event of the record, and gives back what comes first: it, or an end that it tells of.
     pub(crate) fn take(&mut self, stamped: Stamped) -> Stamped {
         match &stamped.event {
-            Event::Posted(Posted { queue: Queue::Send(qpn), work, id, op, .. }) => {
+            Event::QueuePair(QueuePair { qpn, step: Step::Made | Step::Gone, .. }) => {
+                self.open.remove(qpn);
+                stamped
+            }
+            Event::Posted(Posted { queue: Queue::Send(qpn), work, id, op, flags, .. }) => {
                 let open = self.open.entry(*qpn).or_default();
                 if open.len() == MOST {
                     open.pop_front();
                 }
-                open.push_back(Open { work: *work, id: *id, op: *op });
+                let reports = flags.contains(PostedFlags::REPORTS);
+                open.push_back(Open { work: *work, id: *id, op: *op, reports });
                 stamped
             }
             Event::Completed(Completed { queue: Queue::Send(qpn), work, .. }) => {
@@ -61,8 +70,8 @@ impl QuietEnds {
     fn end(&mut self, qpn: Qpn, work: u32, stamped: &Stamped) {
         let Some(open) = self.open.get_mut(&qpn) else { return };
         let ahead = |of: u32| work.wrapping_sub(of).cast_signed();
-        while let Some(Open { work: of, id, op }) = open.pop_front_if(|open| ahead(open.work) >= 0) {
-            if of == work {
+        while let Some(Open { work: of, id, op, reports }) = open.pop_front_if(|open| ahead(open.work) >= 0) {
+            if of == work || reports {
                 continue;
             }
             let completion = Completion { id, kind: op.kind(), qpn, ..Completion::EMPTY };
@@ -75,7 +84,6 @@ impl QuietEnds {
 
 #[cfg(test)]
 mod tests {
-    use ferroce_record::PostedFlags;
     use ferroce_wire::{Lkey, Rkey};
 
     use super::*;

@@ -72,8 +72,15 @@ impl Recording {
     /// # Errors
     /// The disk has no room, or a device is of another process.
     pub fn of(contexts: &[&Context]) -> Result<Self, RecordingError> {
-        let name = format!("ferroce-{}-{}.ftrace", std::process::id(), BEGUN.fetch_add(1, Ordering::Relaxed));
-        Self::begin(contexts, std::env::temp_dir().join(name), true)
+        loop {
+            let number = BEGUN.fetch_add(1, Ordering::Relaxed);
+            let name = format!("ferroce-{}-{number}.ftrace", std::process::id());
+            match Self::begin(contexts, std::env::temp_dir().join(name), true) {
+                // A process that had this number before may have left it.
+                Err(RecordingError::File(error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                result => return result,
+            }
+        }
     }
 
     /// As [`of`](Self::of), into this file, which stays.
@@ -142,7 +149,7 @@ impl Recording {
     /// Writes nothing down any more; the file is complete.
     pub fn stop(&mut self) {
         for context in self.contexts.drain(..) {
-            context.nic().stop_recording();
+            context.nic().stop_recording(&self.recorder);
         }
         self.recorder.end();
     }
@@ -150,6 +157,10 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        if !self.recorder.is_ours() {
+            // The record is the parent's.
+            return;
+        }
         self.stop();
         if std::thread::panicking() {
             eprintln!("what happened is in {0}: ferroce trace explain {0}", self.path.display());

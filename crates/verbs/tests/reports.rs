@@ -206,3 +206,17 @@ fn what_a_peer_makes_us_wait_for_is_in_the_totals_of_both() {
     assert_eq!(all.counters.rnr_received, ours.counters.rnr_received);
     assert_eq!(all.counters.rnr_sent, theirs.counters.rnr_sent);
 }
+
+/// It was: a second recording took the device away from the first one, and its end was that of both.
+#[test]
+fn a_device_has_one_recording_at_a_time() {
+    let context = Context::builder("ferroce_lo").address([127, 0, 52, 77]).open().unwrap();
+    let first = context.record().unwrap();
+    let second = context.record().unwrap_err();
+    assert!(second.to_string().contains("recorded already"), "{second}");
+    let before = std::fs::metadata(first.path()).unwrap().len();
+    context.protection_domain().unwrap().allocate(64, ferroce_verbs::Access::LOCAL_WRITE).unwrap();
+    assert!(before > 0 && first.text().unwrap().is_empty(), "no work was posted");
+    drop(first);
+    drop(context.record().unwrap());
+}

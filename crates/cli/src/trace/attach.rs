@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use ferroce_device::switchboard::{RecordRequest, record};
+use ferroce_device::switchboard::{RecordRequest, Recorded, record};
 
 use crate::stat::check_process;
 
@@ -18,7 +18,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Session {
     pid: u32,
-    path: PathBuf,
+    /// The program records until this is dropped.
+    recorded: Recorded,
     is_over: bool,
 }
 
@@ -32,13 +33,14 @@ impl Session {
     ) -> anyhow::Result<Self> {
         check_process(pid)?;
         let request = RecordRequest::Start { path: path.to_owned(), flight, sample: sample.unwrap_or(1) };
-        let path = record(pid, &request)?;
-        Ok(Self { pid, path, is_over: false })
+        // From here on the program is recorded as long as this process lives.
+        crate::interrupt::listen()?;
+        let recorded = record(pid, &request)?;
+        Ok(Self { pid, recorded, is_over: false })
     }
 
     /// Waits for so long, or until Ctrl-C, or until the program has ended.
     pub(super) fn wait(&self, time: Option<Duration>) -> anyhow::Result<()> {
-        crate::interrupt::listen()?;
         let _patience = crate::interrupt::be_patient();
         let end = time.map(|time| ferroce_device::now() + time);
         while !crate::interrupt::is_asked()
@@ -54,10 +56,10 @@ impl Session {
     pub(super) fn stop(mut self) -> anyhow::Result<PathBuf> {
         self.is_over = true;
         match record(self.pid, &RecordRequest::Stop) {
-            Ok(path) if !path.as_os_str().is_empty() => Ok(path),
+            Ok(told) if !told.path.as_os_str().is_empty() => Ok(told.path),
             // The program has ended, and its record with it.
-            Ok(_) | Err(_) if !is_there(self.pid) => Ok(self.path.clone()),
-            Ok(_) => Ok(self.path.clone()),
+            Ok(_) | Err(_) if !is_there(self.pid) => Ok(self.recorded.path.clone()),
+            Ok(_) => Ok(self.recorded.path.clone()),
             Err(error) => Err(error).context("the record goes on"),
         }
     }
@@ -75,7 +77,7 @@ impl Drop for Session {
 /// The file that a program writes to.
 pub(super) fn current(pid: u32) -> anyhow::Result<PathBuf> {
     check_process(pid)?;
-    Ok(record(pid, &RecordRequest::Where)?)
+    Ok(record(pid, &RecordRequest::Where)?.path)
 }
 
 /// Whether a process runs; one that has ended may wait for its parent.
@@ -95,7 +97,7 @@ pub(super) struct Glance {
 impl Glance {
     pub(super) fn at(pid: u32, time: Option<Duration>) -> anyhow::Result<Self> {
         check_process(pid)?;
-        if let Ok(path) = record(pid, &RecordRequest::Where) {
+        if let Ok(Recorded { path, .. }) = record(pid, &RecordRequest::Where) {
             super::files::note(&format!("process {pid} records already: this is what it has so far"));
             return Ok(Self { path, is_temporary: false });
         }

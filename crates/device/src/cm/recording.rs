@@ -65,6 +65,12 @@ impl Recording {
         }
     }
 
+    /// The program has no use for a connection any more, and hears nothing of its end.
+    pub(super) fn abandoned(&mut self, id: CommId) {
+        self.left(id);
+        self.known.remove(&id);
+    }
+
     /// Something happened to a connection.
     pub(super) fn happened(&mut self, id: CommId, event: &Event) {
         let (step, reason, is_over) = match event {

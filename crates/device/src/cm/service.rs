@@ -279,6 +279,9 @@ impl ConnectionManager {
             books.watchers.remove(&id);
             books.accepted.remove(&id);
             books.manager.abandon(clock::now(), id);
+            if let Some(record) = &mut books.record {
+                record.abandoned(id);
+            }
         });
     }
 

@@ -229,7 +229,7 @@ impl View<'_> {
         let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) else {
             return false;
         };
-        record.send_ended(watch, number, completion, (self.send_cq, has_room))
+        record.send_ended(watch, number, completion, (self.send_cq, has_room)) && has_room
     }
 
     /// Writes the end of a receive down, if it is one that is told of.
@@ -239,7 +239,7 @@ impl View<'_> {
         let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) else {
             return false;
         };
-        record.receive_ended(watch, number, completion, (self.receive_cq, has_room))
+        record.receive_ended(watch, number, completion, (self.receive_cq, has_room)) && has_room
     }
 }
 

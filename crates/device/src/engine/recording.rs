@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use ferroce_fabric::Route;
 use ferroce_record::{
-    Begun, Completed, CompletedFlags, Doorbell, EngineRing, Event, HEADERS, Matched, Operands, Packet,
-    PacketFlags, Piece, Posted, PostedFlags, ProgramRing, Queue, Recorder, Refusal, Region, RegionKind,
-    Shade, StateChange, Step, Timer, Wait,
+    Begun, Completed, CompletedFlags, Doorbell, EngineRing, Event, Matched, Operands, PacketFlags,
+    PacketHead, Piece, Posted, PostedFlags, ProgramRing, Queue, Recorder, Refusal, Region, RegionKind, Shade,
+    StateChange, Step, Timer, Wait,
 };
 use ferroce_sys::clock;
 use ferroce_transport::{
@@ -26,6 +26,8 @@ use crate::completion::CqId;
 #[derive(Debug)]
 pub(crate) struct Recording {
     recorder: Arc<Recorder>,
+    /// Bits that tell the shared queues of this device from those of others.
+    device: u32,
     ring: Ring,
     /// When that happens which is being written down.
     now: u64,
@@ -34,6 +36,9 @@ pub(crate) struct Recording {
     /// The packet that is about to leave.
     pub(super) leaving: Option<HeaderCopy>,
 }
+
+/// Where the number of a device stands in those of its shared receive queues.
+const DEVICE_SHIFT: u32 = 24;
 
 /// Where events go.
 #[derive(Debug)]
@@ -68,9 +73,9 @@ impl Bytes<'_> {
         Some(Opcode::from_byte(*self.headers.first()?)?.info().role)
     }
 
-    pub(super) fn packet(&self, qpn: Qpn, flags: PacketFlags) -> Packet {
+    pub(super) fn packet(&self, qpn: Qpn, flags: PacketFlags) -> PacketHead {
         let payload = u16::try_from(self.payload).unwrap_or(u16::MAX);
-        Packet { qpn, flags, work: 0, payload, headers_len: 0, repeat: 0, headers: [0; HEADERS] }
+        PacketHead { qpn, flags, work: 0, payload, repeat: 0 }
     }
 }
 
@@ -101,9 +106,26 @@ impl HeaderCopy {
 
 impl Recording {
     /// The record of an engine, from now on.
-    pub(crate) fn new(recorder: &Arc<Recorder>) -> Self {
+    pub(crate) fn new(recorder: &Arc<Recorder>, device: u32) -> Self {
         let ring = recorder.engine_ring().map_or_else(|| Ring::Shared(recorder.program_ring()), Ring::Own);
-        Self { recorder: Arc::clone(recorder), ring, now: clock::now().nanos(), posting: None, leaving: None }
+        Self {
+            recorder: Arc::clone(recorder),
+            device: device << DEVICE_SHIFT,
+            ring,
+            now: clock::now().nanos(),
+            posting: None,
+            leaving: None,
+        }
+    }
+
+    /// Whether it is of this recorder.
+    pub(crate) fn is_of(&self, recorder: &Arc<Recorder>) -> bool {
+        Arc::ptr_eq(&self.recorder, recorder)
+    }
+
+    /// A shared receive queue of this device.
+    pub(crate) const fn shared_queue(&self, queue: SharedQueueId) -> Queue {
+        Queue::Shared(self.device | queue.0)
     }
 
     /// Whether all work is told of, and so are packets that belong to none.
@@ -150,7 +172,11 @@ impl Recording {
         at: Option<u64>,
         flags: PostedFlags,
     ) {
-        watch.sends.post(shade);
+        if flags.contains(PostedFlags::EARLIER) {
+            watch.sends.post_earlier(shade);
+        } else {
+            watch.sends.post(shade);
+        }
         if watch.unrung.1 == 0 {
             watch.unrung.0 = shade.work;
         }
@@ -253,11 +279,10 @@ impl Recording {
     }
 
     #[inline]
-    pub(super) fn push_packet(&mut self, bytes: Bytes<'_>, packet: Packet) {
-        let (packet, more) = packet.with_headers(bytes.headers);
-        self.push(packet);
-        if let Some(more) = more {
-            self.push(more);
+    pub(super) fn push_packet(&mut self, bytes: Bytes<'_>, packet: PacketHead) {
+        match &mut self.ring {
+            Ring::Own(ring) => ring.push_packet(self.now, &packet, bytes.headers),
+            Ring::Shared(ring) => ring.push_packet(self.now, &packet, bytes.headers),
         }
     }
 
@@ -292,7 +317,7 @@ impl Recording {
     pub(super) fn post_shared(&mut self, queue: SharedQueueId, number: u32, request: &ReceiveRequest<'_>) {
         let at = self.take_posting();
         self.posted_receive(
-            (Queue::Shared(queue.0), number),
+            (self.shared_queue(queue), number),
             (request.id, request.sges),
             at,
             PostedFlags::empty(),
@@ -303,7 +328,7 @@ impl Recording {
     pub(crate) fn forgotten_queue(&mut self, queue: SharedQueueId, waiting: &ReceiveQueue) {
         self.tick();
         for (work, id, _) in waiting.iter() {
-            self.forgotten_receive(Queue::Shared(queue.0), work, (id, Qpn::SMI));
+            self.forgotten_receive(self.shared_queue(queue), work, (id, Qpn::SMI));
         }
     }
 
@@ -343,7 +368,7 @@ impl Recording {
         let qpn = watch.qpn;
         let mut quiet = None;
         let ended = watch.sends.end(work, |shade, has_begun| self.quiet(qpn, shade, has_begun, &mut quiet));
-        if !self.recorder.samples(work) {
+        if ended.is_none() || !self.recorder.samples(work) {
             self.last_quiet(qpn, quiet);
             return false;
         }

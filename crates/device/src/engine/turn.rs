@@ -142,6 +142,7 @@ impl Engine {
         let mut parcels = std::mem::take(&mut self.mail);
         mail.take(&mut parcels);
         for parcel in parcels.drain(..) {
+            self.note_posting(None);
             match parcel {
                 Parcel::Send(qpn, work) => {
                     self.note_posting(work.posted_at());
@@ -167,6 +168,7 @@ impl Engine {
                 Parcel::Question(question) => question.answer(self.report(question.most)),
             }
         }
+        self.note_posting(None);
         self.mail = parcels;
     }
 
@@ -279,6 +281,15 @@ impl Engine {
         let Self { qps, tables, windows, timers, owing, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
         if std::mem::take(&mut entry.tally.overrun) {
+            // What waits for stamps ended before.
+            if let Some(mut held) = entry.tally.held.take() {
+                let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+                while let Some((number, completion)) = held.pop_at_once() {
+                    view.finish_send(number, &completion);
+                }
+                entry.tally.held = Some(held);
+                entry.tally.overrun = false;
+            }
             let watch = entry.tally.watch.take();
             let mut ignored = Tally { overrun: true, watch, ..Tally::default() };
             let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut ignored);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ferroce_record::{Queue, Shadow};
-use ferroce_transport::{Obstacle, QueuePair, SharedQueueId, State};
+use ferroce_transport::{Obstacle, QueuePair, State};
 use ferroce_wire::{Psn, Qpn, Service};
 
 /// What a record has to know of a queue pair.
@@ -43,13 +43,13 @@ impl Watch {
     }
 
     /// Of a queue pair that is new, or that a record begins to tell of.
-    pub(crate) fn new(machine: &QueuePair, shared: Option<SharedQueueId>) -> Self {
+    pub(crate) fn new(machine: &QueuePair, shared: Option<Queue>) -> Self {
         let qpn = machine.qpn();
         Self {
             qpn,
             service: machine.service(),
             sends: Shadow::with_capacity(machine.caps().max_send as usize),
-            receives: shared.map_or(Queue::Receive(qpn), |queue| Queue::Shared(queue.0)),
+            receives: shared.unwrap_or(Queue::Receive(qpn)),
             state: machine.state(),
             waits: None,
             unrung: (0, 0),

@@ -20,7 +20,7 @@ use ferroce_wire::Qpn;
 pub use self::object::{
     Connection, ConnectionStep, Ends, QueuePair, Region, RegionKind, StateChange, Step, Way,
 };
-pub use self::packet::{HEADERS, MoreHeaders, Packet, PacketFlags, Refusal};
+pub use self::packet::{HEADERS, MoreHeaders, Packet, PacketFlags, PacketHead, Refusal};
 pub use self::timing::{Timer, TimerKind, Wait, WaitReason};
 pub use self::work::{
     Begun, Completed, CompletedFlags, Doorbell, Matched, Operands, Piece, Polled, Posted, PostedFlags, Queue,

@@ -4,7 +4,7 @@ use bitflags::bitflags;
 use ferroce_wire::Qpn;
 
 use super::work::numbered;
-use super::{Head, Kind};
+use super::{Head, Kind, Words};
 use crate::packing::{BODY, Body, Packer, Unpacker};
 
 /// Bytes of transport headers that an event of a packet holds.
@@ -106,6 +106,44 @@ impl Packet {
         self.headers[..held].copy_from_slice(&headers[..held]);
         let more = (headers.len() > HEADERS).then(|| MoreHeaders::new(self.qpn, &headers[HEADERS..]));
         (self, more)
+    }
+}
+
+/// What is known of a packet besides its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PacketHead {
+    /// The queue pair of this process that sent it, or that it is for.
+    pub qpn: Qpn,
+    /// What is known of it.
+    pub flags: PacketFlags,
+    /// Which work of the send queue it belongs to, or why it was refused, if a flag says so.
+    pub work: u32,
+    /// Bytes of payload.
+    pub payload: u16,
+    /// How often it was sent before.
+    pub repeat: u8,
+}
+
+impl PacketHead {
+    /// The event of a packet with these headers, as words, and what has to follow if they are longer than an event holds. The
+    /// same as by way of [`Packet`], for packets that are many.
+    #[inline]
+    pub(crate) fn words(&self, headers: &[u8]) -> (Words, Option<MoreHeaders>) {
+        let Self { qpn, flags, work, payload, repeat } = *self;
+        let len = u8::try_from(headers.len()).unwrap_or(u8::MAX);
+        let first = u64::from(Packet::KIND) | u64::from(flags.bits()) << 16 | u64::from(qpn.get()) << 32;
+        let second =
+            u64::from(work) | u64::from(payload) << 32 | u64::from(len) << 48 | u64::from(repeat) << 56;
+        let mut words = [0, first, second, 0, 0, 0, 0, 0];
+        let (whole, rest) = headers[..headers.len().min(HEADERS)].as_chunks();
+        for (word, bytes) in words[3..].iter_mut().zip(whole) {
+            *word = u64::from_le_bytes(*bytes);
+        }
+        if let Some(word) = words.get_mut(3 + whole.len()) {
+            *word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
+        let more = (headers.len() > HEADERS).then(|| MoreHeaders::new(qpn, &headers[HEADERS..]));
+        (words, more)
     }
 }
 

@@ -161,6 +161,23 @@ proptest! {
     }
 }
 
+proptest! {
+    /// The short way to the words of a packet is the same as the long one.
+    #[test]
+    fn packets_are_the_same_both_ways(
+        qpn in qpns(),
+        flags in 0_u16..1 << 10,
+        (work, payload, repeat) in any::<(u32, u16, u8)>(),
+        headers in vec(any::<u8>(), 0..=80),
+    ) {
+        let flags = PacketFlags::from_bits(flags).unwrap();
+        let packet = Packet { qpn, flags, work, payload, headers_len: 0, repeat, headers: [0; HEADERS] };
+        let (packet, more) = packet.with_headers(&headers);
+        let short = PacketHead { qpn, flags, work, payload, repeat }.words(&headers);
+        prop_assert_eq!(short, (Event::from(packet).words(), more));
+    }
+}
+
 #[test]
 fn headers_that_are_too_long_for_one_event_take_two() {
     let headers: Vec<u8> = (0..56).collect();
