@@ -69,7 +69,7 @@ impl Block<'_> {
         writeln!(f, "  WQE")?;
         writeln!(f, "    Work Request ID: {:#018x}", posted.id)?;
         writeln!(f, "    Opcode: {} ({})", posted.op.name(), posted.op.code())?;
-        let flags = posted.flags - PostedFlags::DATAGRAM - PostedFlags::EARLIER;
+        let flags = posted.flags - PostedFlags::DATAGRAM - PostedFlags::EARLIER - PostedFlags::REPORTS;
         if posted.op != WorkOp::Receive {
             writeln!(f, "    Send Flags: {:#04x}{}", ibv_flags(flags), names(&flags))?;
         }
