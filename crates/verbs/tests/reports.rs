@@ -215,7 +215,7 @@ fn a_device_has_one_recording_at_a_time() {
     let second = context.record().unwrap_err();
     assert!(second.to_string().contains("recorded already"), "{second}");
     let before = std::fs::metadata(first.path()).unwrap().len();
-    context.protection_domain().unwrap().allocate(64, ferroce_verbs::Access::LOCAL_WRITE).unwrap();
+    context.protection_domain().unwrap().allocate(64, Access::LOCAL_WRITE).unwrap();
     assert!(before > 0 && first.text().unwrap().is_empty(), "no work was posted");
     drop(first);
     drop(context.record().unwrap());
