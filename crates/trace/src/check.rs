@@ -142,7 +142,7 @@ pub struct Checker {
 enum Numbers {
     /// It has not begun.
     None,
-    /// It was posted before the record began, and nobody told.
+    /// It was posted before the record began, and its numbers are not told.
     Unknown,
     /// These, and so many.
     Known(Psn, u32),
@@ -271,7 +271,7 @@ impl Checker {
         let Some(glance) = Glance::of(packet).filter(Glance::is_request) else { return };
         let (qpn, psn) = (packet.qpn, glance.psn);
         if !flags.contains(PacketFlags::WORK) {
-            // An empty WRITE asks whether the peer is there, and is nobody's.
+            // An empty WRITE asks whether the peer is there, and is of no work.
             let is_question = packet.payload == 0 && glance.info.operation == Operation::WriteOnly;
             if self.is_complete && !is_question {
                 self.report(Violation::Unowned(qpn, psn));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map with a quick hash. Its keys are numbers of a record that the user opens: nobody else chooses them.
+/// A map with a quick hash. Its keys are numbers of a record that the user opens: no other program chooses them.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 
 /// A multiplication and a rotation for each word.

@@ -38,7 +38,7 @@ Exit codes:
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let opened = args.files.open()?;
     let mut explainer = Explainer::new(&opened.timeline);
-    read_all(&opened.timeline, |told| {
+    read_all(&opened.timeline, false, |told| {
         explainer.take(&told);
         Ok(ControlFlow::Continue(()))
     })?;

@@ -195,7 +195,7 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 fn write(args: &Args, format: Format, timeline: &Timeline, out: &mut impl Write) -> anyhow::Result<Summary> {
     let selection = Selection { from: args.from, to: args.to, queue_pair: args.qp };
     let choice = Choice { source: None, queue_pair: args.qp, work: args.work, id: args.id };
-    let bar = bar(timeline.len());
+    let bar = bar(timeline.len(), args.output.as_os_str() == "-");
     let mut progress = |events| bar.set_position(events);
     let summary = match format {
         Format::Pcapng => pcapng(timeline, &selection, out, &mut progress),

@@ -14,12 +14,13 @@ const LONG: u64 = 500_000;
 /// Events between two steps of the bar.
 const STEP: u64 = 1 << 16;
 
-/// Reads all there is. A reader that wants no more breaks off without an error.
+/// Reads all there is. A reader that wants no more breaks off without an error. `prints` says whether it prints meanwhile.
 pub(super) fn read_all(
     timeline: &Timeline,
+    prints: bool,
     mut each: impl FnMut(Told) -> anyhow::Result<ControlFlow<()>>,
 ) -> anyhow::Result<()> {
-    let bar = bar(timeline.len());
+    let bar = bar(timeline.len(), prints);
     let mut events = 0_u64;
     let read = read(timeline, |told| {
         if matches!(told, Told::Event(_)) {
@@ -47,9 +48,9 @@ pub(super) fn read_all(
     }
 }
 
-/// A bar on standard error, if somebody looks and nothing else is written there.
-pub(super) fn bar(events: u64) -> ProgressBar {
-    let target = if events < LONG || io::stdout().is_terminal() {
+/// A bar on standard error, if that is a terminal, and not in the middle of what is printed there meanwhile.
+pub(super) fn bar(events: u64, prints: bool) -> ProgressBar {
+    let target = if events < LONG || prints && io::stdout().is_terminal() {
         ProgressDrawTarget::hidden()
     } else {
         ProgressDrawTarget::stderr_with_hz(10)

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
         text: String::new(),
     };
     let mut slowest = args.slowest.map(|most| Slowest::new(most.min(SLOWEST) as usize));
-    read_all(&opened.timeline, |told| {
+    read_all(&opened.timeline, true, |told| {
         let (Told::Over(record, work) | Told::Open(record, work)) = told else {
             return Ok(ControlFlow::Continue(()));
         };

@@ -48,7 +48,7 @@ Examples:
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     let opened = args.files.open()?;
     let mut stats = Stats::new(&opened.timeline, args.select.filter());
-    read_all(&opened.timeline, |told| {
+    read_all(&opened.timeline, false, |told| {
         stats.take(&told);
         Ok(ControlFlow::Continue(()))
     })?;

@@ -92,7 +92,7 @@ fn nothing_but_a_record_that_is_over_makes_room() {
     let told = trace(&[&"--attach", &program.pid().to_string(), &"--dump", &"-o", &file]);
     assert!(told.failure().contains("is the record itself"), "{told:?}");
     program.kill();
-    // One that nobody writes any more makes room, with all beside it.
+    // One that no program writes any more makes room, with all beside it.
     fs::copy(&file, folder.path("run.2.ftrace")).unwrap();
     let told = trace(&[&"-o", &file, &"--", &"true"]);
     assert!(told.failure().contains("opened no device"), "{told:?}");
@@ -132,7 +132,7 @@ fn is_root() -> bool {
 
 fn on_a_small_disk(disk: &Path) {
     let file = disk.join("run.ftrace");
-    // The whole record has no room at all: the program hears so, and so does who looks for the record.
+    // The whole record has no room at all: the program says so, and so does `ferroce trace`.
     let mut whole = command(&[&"-o", &file, &"--"]);
     whole.arg(std::env::current_exe().unwrap()).args(crate::program::WORDS);
     let (program, said) = Program::start(whole, "127.0.159.13");

@@ -200,10 +200,10 @@ impl Explainer {
             case.because.push(format!("at the other end, {there} is gone since {}", Nanos(gone)));
         } else if let Some((state @ (State::Reset | State::Init | State::Err), since, is_asked)) = facts.state
         {
-            let who = if is_asked { "the program there asked for it" } else { "something went wrong there" };
+            let why = if is_asked { "the program there asked for it" } else { "something went wrong there" };
             let state = state_name(state);
             case.because
-                .push(format!("at the other end, {there} is in {state} since {}: {who}", Nanos(since)));
+                .push(format!("at the other end, {there} is in {state} since {}: {why}", Nanos(since)));
             self.error_of_peer(case);
         } else if facts.wanted.is_none() || facts.wanted.last < began {
             let told = self

@@ -23,7 +23,7 @@ pub(super) struct Outstanding {
     since: u64,
     work: u32,
     op: WorkOp,
-    /// Whether it was posted before the record began, nobody knows when.
+    /// Whether it was posted before the record began, at a time that is not known.
     is_earlier: bool,
 }
 

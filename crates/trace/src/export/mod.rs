@@ -1,6 +1,6 @@
 //! Time-lines in the forms of other tools.
 //!
-//! | function | what it writes | who reads it |
+//! | function | what it writes | what reads it |
 //! |---|---|---|
 //! | [`pcapng()`] | every packet, with the work request that it belongs to as its comment | Wireshark, tshark, `ferroce decode` |
 //! | [`perfetto()`] | a track for each queue, slices for work, flows from work over packets to the peer | ui.perfetto.dev |

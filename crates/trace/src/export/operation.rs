@@ -201,7 +201,7 @@ impl Found {
             [name(Some(row.note.source)), pair(row.qpn())],
             [if row.is_local { String::new() } else { name(far) }, pair(far_qpn)],
         ];
-        // What nobody saw come, although the other end recorded, is lost.
+        // What did not come, although the other end recorded, is lost.
         for leg in self.legs.iter_mut().filter(|leg| leg.came.is_none() && far.is_some()) {
             leg.kind = Kind::Lost;
             leg.fate = leg.fate.or(Some("not seen at the other end"));

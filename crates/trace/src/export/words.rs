@@ -27,7 +27,7 @@ fn write_comment(text: &mut String, row: &PacketRow, processes: &[String]) -> fm
         match &row.belongs {
             Belongs::Own(note) => work(text, row, note, None)?,
             Belongs::Peer(note) => work(text, row, note, processes.get(note.source).map(String::as_str))?,
-            Belongs::Nothing => nobody(text, row),
+            Belongs::Nothing => of_no_work(text, row),
         }
     }
     if row.packet.flags.contains(PacketFlags::REPEAT) {
@@ -122,7 +122,7 @@ pub(super) fn details(text: &mut String, note: &Note) -> fmt::Result {
 }
 
 /// A packet whose work is not known.
-fn nobody(text: &mut String, row: &PacketRow) {
+fn of_no_work(text: &mut String, row: &PacketRow) {
     text.push_str(match (row.is_out(), row.is_response()) {
         (false, false) | (true, true) => "a request of the peer",
         (true, false) => "a request of this end, of work that is not recorded",

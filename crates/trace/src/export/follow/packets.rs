@@ -58,7 +58,7 @@ impl Belongs {
         }
     }
 
-    /// The work, whoever has it.
+    /// The work, at either end.
     pub(in crate::export) const fn note(&self) -> Option<&Note> {
         match self {
             Self::Own(note) | Self::Peer(note) => Some(note),

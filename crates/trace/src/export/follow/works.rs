@@ -281,7 +281,7 @@ mod tests {
         let queue = Queue::Send(qpn);
         let mut works = Works::default();
         works.queues.insert((source, queue), Posts::default());
-        // The second goes over the end of all numbers; one number between it and the third is of nobody.
+        // The second goes over the end of all numbers; one number between it and the third is of no work.
         for (work, psn, packets) in [(0, 0xff_fff0, 3), (1, 0xff_fffe, 4), (2, 3, 1)] {
             works.remember(&Note { psn, packets, ..Note::unknown(source, queue, work) });
         }

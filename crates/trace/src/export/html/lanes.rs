@@ -1,4 +1,4 @@
-//! The lines of a sequence diagram: queue pairs, and the peers that nobody recorded.
+//! The lines of a sequence diagram: queue pairs, and the peers that have no record.
 
 use std::net::IpAddr;
 
