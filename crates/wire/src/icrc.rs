@@ -167,7 +167,7 @@ impl Flow {
     ///
     /// # Errors
     /// There is no room for a BTH and an ICRC; nothing is written.
-    #[inline]
+    #[inline(always)]
     pub fn seal(&self, packet: &mut [u8], ip_id: u16) -> Result<(), BufferTooSmall> {
         let have = packet.len();
         match packet.split_last_chunk_mut() {

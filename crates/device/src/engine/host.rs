@@ -244,6 +244,7 @@ impl View<'_> {
 }
 
 impl Host for View<'_> {
+    #[inline]
     fn check_local(&mut self, domain: DomainId, sge: Sge, write: bool) -> Result<(), Denied> {
         self.tables.memory.local(domain, sge, write).map(drop)
     }

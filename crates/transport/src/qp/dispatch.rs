@@ -71,6 +71,7 @@ impl QueuePair {
 
     /// Takes in a packet for this queue pair whose ICRC was found right. `envelope` is what a
     /// receiver of a datagram is told beside it.
+    #[inline]
     pub fn handle_packet<H: Host>(
         &mut self,
         now: Time,
@@ -170,6 +171,7 @@ impl QueuePair {
     }
 
     /// The next packet to send, if there is one. Call it until there is none.
+    #[inline(always)]
     pub fn poll_transmit<H: Host>(
         &mut self,
         now: Time,
@@ -201,6 +203,7 @@ impl QueuePair {
         }
     }
 
+    #[inline(always)]
     fn poll_rc<H: Host>(
         &mut self,
         now: Time,
@@ -237,6 +240,7 @@ impl QueuePair {
     /// Sends up to `limit` packets of SENDs, WRITEs and answers to READs on a reliable connection through `sink`, which says
     /// whether it took one. How many were sent; what is left, if anything is, [`poll_transmit`](Self::poll_transmit)
     /// sends.
+    #[inline(always)]
     pub fn poll_data<H: Host>(
         &mut self,
         now: Time,

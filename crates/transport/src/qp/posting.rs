@@ -150,6 +150,7 @@ impl QueuePair {
     ///
     /// # Errors
     /// Why it is not taken; nothing has changed.
+    #[inline]
     pub fn post_receive<H: Host>(
         &mut self,
         request: &ReceiveRequest<'_>,

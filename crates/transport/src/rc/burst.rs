@@ -20,6 +20,7 @@ use crate::work::{Data, SendFlags, SendOp};
 impl Requester {
     /// Sends up to `limit` packets through `sink`, which says whether it took one; the packet is under way then.
     /// How many were sent.
+    #[inline(always)]
     pub(crate) fn burst<H>(
         &mut self,
         limit: usize,
