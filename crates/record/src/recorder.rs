@@ -184,12 +184,14 @@ impl Recorder {
 
     /// Whether the work with this number is recorded.
     #[must_use]
+    #[inline]
     pub fn samples(&self, work: u32) -> bool {
         self.shared.sample == 1 || work.is_multiple_of(self.shared.sample)
     }
 
     /// Whether all work requests are recorded.
     #[must_use]
+    #[inline]
     pub fn has_all(&self) -> bool {
         self.shared.sample == 1
     }

@@ -54,13 +54,14 @@ impl Ring {
 
     /// Writes an event to its place; it is one for readers when this is over.
     #[inline]
-    fn write(&self, number: u64, time: u64, words: &Words) {
-        let slot = self.slot(number);
-        slot[0].store(time, Ordering::Relaxed);
-        for (place, word) in slot.iter().zip(words).skip(FIRST + 1) {
-            place.store(*word, Ordering::Relaxed);
+    fn write(&self, (number, lap): (u64, u64), time: u64, words: &Words) {
+        let [at, first, rest @ ..] = self.slot(number);
+        let [_, word, others @ ..] = words;
+        at.store(time, Ordering::Relaxed);
+        for place in 0..rest.len() {
+            rest[place].store(others[place], Ordering::Relaxed);
         }
-        slot[FIRST].store(words[FIRST] | self.rings.lap(number) << LAP_BITS, Ordering::Release);
+        first.store(word | lap << LAP_BITS, Ordering::Release);
     }
 
     /// Events that were begun.
@@ -100,21 +101,24 @@ pub struct EngineRing {
     ring: Ring,
     /// The number of the next event.
     next: u64,
+    /// Its lap, which takes a division to find.
+    lap: u64,
 }
 
 impl EngineRing {
     pub(crate) fn new(ring: Ring) -> Self {
-        Self { next: ring.begun(), ring }
+        let next = ring.begun();
+        Self { next, lap: ring.rings.lap(next), ring }
     }
 
     /// Writes what happened at this time, in nanoseconds of the clock of the device.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, time: u64, event: &Event) {
         self.push_words(time, &event.words());
     }
 
     /// Writes a packet down with these headers: the same as an event of it, for packets that are many.
-    #[inline]
+    #[inline(always)]
     pub fn push_packet(&mut self, time: u64, head: &PacketHead, headers: &[u8]) {
         let (words, more) = head.words(headers);
         self.push_words(time, &words);
@@ -123,13 +127,16 @@ impl EngineRing {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_words(&mut self, time: u64, words: &Words) {
         if self.ring.is_full(self.next) {
             return self.ring.lose();
         }
-        self.ring.write(self.next, time, words);
+        self.ring.write((self.next, self.lap), time, words);
         self.next += 1;
+        if self.next & u64::from(self.ring.rings.slots - 1) == 0 {
+            self.lap = self.ring.rings.lap(self.next);
+        }
         self.ring.word(BEGUN).store(self.next, Ordering::Release);
     }
 }
@@ -164,7 +171,7 @@ impl ProgramRing {
         // From here on the event that stood here is none, before any of its words is another.
         self.ring.slot(number)[FIRST].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
-        self.ring.write(number, time, words);
+        self.ring.write((number, self.ring.rings.lap(number)), time, words);
     }
 
     /// A place of its own for a thread, if there is room.

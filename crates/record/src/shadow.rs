@@ -13,6 +13,8 @@ use ferroce_wire::Psn;
 #[derive(Debug, Default)]
 pub struct Shadow {
     works: VecDeque<Entry>,
+    /// The number that the first packet ever would have had: those that wait have numbers without a gap.
+    base: Psn,
     /// Packets of all work that was ever posted.
     packets: u64,
     /// Work that is over.
@@ -36,15 +38,34 @@ pub struct Shade {
     pub packets: u32,
 }
 
+/// As little as possible: there is one for each send of a queue, and each is touched four times.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    shade: Shade,
+    id: u64,
     /// Packets of all work before it.
     start: u64,
+    work: u32,
+    packets: u32,
     /// The packet that left last, counted from 1; none if 0.
     last: u32,
+    kind: WorkKind,
     /// How often packets of it were sent again from an earlier one on.
     round: u8,
+}
+
+impl Entry {
+    #[inline]
+    fn shade(&self, base: Psn) -> Shade {
+        let Self { id, start, work, packets, kind, .. } = *self;
+        Shade { work, id, kind, psn: numbered(base, start), packets }
+    }
+}
+
+/// The number of a packet, of which so many came before.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "numbers of packets go round after fewer bits")]
+fn numbered(base: Psn, packets: u64) -> Psn {
+    base + (packets as u32 & PSN_MASK)
 }
 
 /// A packet and the work that it belongs to.
@@ -69,9 +90,20 @@ impl Shadow {
     }
 
     /// A send was posted.
+    #[inline]
     pub fn post(&mut self, shade: Shade) {
-        self.works.push_back(Entry { shade, start: self.packets, last: 0, round: 0 });
-        self.packets += u64::from(shade.packets);
+        let Shade { work, id, kind, psn, packets } = shade;
+        if self.works.is_empty() {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "numbers of packets go round after fewer bits"
+            )]
+            let before = self.packets as u32 & PSN_MASK;
+            self.base = psn - before;
+        }
+        debug_assert_eq!(self.next_psn().unwrap_or(psn), psn, "numbers of packets have a gap");
+        self.works.push_back(Entry { id, start: self.packets, work, packets, last: 0, kind, round: 0 });
+        self.packets += u64::from(packets);
     }
 
     /// A send was posted before anything was remembered; some of its packets may have left.
@@ -84,56 +116,63 @@ impl Shadow {
 
     /// The number of the first packet of what is posted next, if something is there already.
     #[must_use]
+    #[inline]
     pub fn next_psn(&self) -> Option<Psn> {
-        self.works.back().map(|entry| entry.shade.psn + entry.shade.packets)
+        (!self.works.is_empty()).then(|| numbered(self.base, self.packets))
     }
 
     /// The work that the packet with this number belongs to; none if that is over, or has no packets.
     #[must_use]
     pub fn find(&mut self, psn: Psn) -> Option<Shade> {
         let place = self.place(psn)?;
-        Some(self.works[place].shade)
+        Some(self.works[place].shade(self.base))
     }
 
     /// As [`find`](Self::find), of a packet that leaves, and that was sent before or not.
+    #[inline]
     pub fn leaves(&mut self, psn: Psn, is_repeat: bool) -> Option<Belongs> {
         let place = self.place(psn)?;
-        Some(leave(&mut self.works[place], psn, is_repeat))
+        Some(leave(&mut self.works[place], self.base, psn, is_repeat))
     }
 
     /// A packet leaves of work that sends one after the other, and has no numbers in advance.
     pub fn leaves_in_turn(&mut self, work: u32) -> Option<Belongs> {
-        let entry = self.works.iter_mut().find(|entry| entry.shade.work == work)?;
-        let psn = entry.shade.psn + entry.last;
-        Some(leave(entry, psn, false))
+        let entry = self.works.iter_mut().find(|entry| entry.work == work)?;
+        let psn = numbered(self.base, entry.start) + entry.last;
+        Some(leave(entry, self.base, psn, false))
     }
 
+    #[inline]
     fn place(&mut self, psn: Psn) -> Option<usize> {
         // Numbers of packets go round, and a queue may hold more work than there are numbers: but what is under way is
         // near its beginning.
         let oldest = self.works.front()?;
-        let ahead = psn.get().wrapping_sub(oldest.shade.psn.get()) & PSN_MASK;
-        let packet = oldest.start + u64::from(ahead);
-        if let Some(place) = self.near(packet) {
-            return Some(place);
-        }
+        let first = numbered(self.base, oldest.start);
+        let packet = oldest.start + u64::from(psn.get().wrapping_sub(first.get()) & PSN_MASK);
+        self.near(packet).or_else(|| self.far(packet))
+    }
+
+    /// The place of a packet, wherever it is.
+    #[inline(never)]
+    fn far(&mut self, packet: u64) -> Option<usize> {
         let mut place = self.works.partition_point(|entry| entry.start <= packet).checked_sub(1)?;
         // Local work has no packets, and the number of what comes after it.
-        while self.works[place].shade.packets == 0 {
+        while self.works[place].packets == 0 {
             place = place.checked_sub(1)?;
         }
         let entry = &self.works[place];
-        let is_there = packet - entry.start < u64::from(entry.shade.packets);
+        let is_there = packet - entry.start < u64::from(entry.packets);
         self.last = self.gone + place as u64;
         is_there.then_some(place)
     }
 
     /// The place of a packet, if it is where the last one was found, or just behind.
+    #[inline]
     fn near(&mut self, packet: u64) -> Option<usize> {
         let last = usize::try_from(self.last.checked_sub(self.gone)?).ok()?;
         let is_there = |place: &usize| {
             let entry = self.works.get(*place);
-            entry.is_some_and(|entry| packet.wrapping_sub(entry.start) < u64::from(entry.shade.packets))
+            entry.is_some_and(|entry| packet.wrapping_sub(entry.start) < u64::from(entry.packets))
         };
         let place = [last, last + 1].into_iter().find(is_there)?;
         self.last = self.gone + place as u64;
@@ -143,13 +182,13 @@ impl Shadow {
     /// This work is over, and with it all that was posted before: those ended well, without a completion. What was
     /// known of it; none if it is not known, and then nothing that was posted after it is touched.
     pub fn end(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) -> Option<(Shade, bool)> {
-        let is_reached = |entry: &mut Entry| work.wrapping_sub(entry.shade.work).cast_signed() >= 0;
+        let is_reached = |entry: &mut Entry| work.wrapping_sub(entry.work).cast_signed() >= 0;
         while let Some(entry) = self.works.pop_front_if(is_reached) {
             self.gone += 1;
-            if entry.shade.work == work {
-                return Some((entry.shade, entry.last > 0));
+            if entry.work == work {
+                return Some((entry.shade(self.base), entry.last > 0));
             }
-            quiet(entry.shade, entry.last > 0);
+            quiet(entry.shade(self.base), entry.last > 0);
         }
         None
     }
@@ -157,28 +196,30 @@ impl Shadow {
     /// All that was posted before this one is over, and ended well, without a completion. Each is told with whether a
     /// packet of it has left.
     pub fn end_before(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) {
-        let is_before =
-            |entry: &mut Entry| work.wrapping_sub(entry.shade.work).wrapping_sub(1) < u32::MAX / 2;
+        let is_before = |entry: &mut Entry| work.wrapping_sub(entry.work).wrapping_sub(1) < u32::MAX / 2;
         while let Some(entry) = self.works.pop_front_if(is_before) {
             self.gone += 1;
-            quiet(entry.shade, entry.last > 0);
+            quiet(entry.shade(self.base), entry.last > 0);
         }
     }
 
     /// The queue pair was reset: all is forgotten.
     pub fn reset(&mut self, mut forgotten: impl FnMut(Shade)) {
         self.gone += self.works.len() as u64;
-        self.works.drain(..).for_each(|entry| forgotten(entry.shade));
+        let base = self.base;
+        self.works.drain(..).for_each(|entry| forgotten(entry.shade(base)));
     }
 }
 
 /// A packet of this work leaves.
-fn leave(entry: &mut Entry, psn: Psn, is_repeat: bool) -> Belongs {
-    let number = (psn.get().wrapping_sub(entry.shade.psn.get()) & PSN_MASK) + 1;
+#[inline]
+fn leave(entry: &mut Entry, base: Psn, psn: Psn, is_repeat: bool) -> Belongs {
+    let first = numbered(base, entry.start);
+    let number = (psn.get().wrapping_sub(first.get()) & PSN_MASK) + 1;
     entry.round = entry.round.saturating_add(u8::from(is_repeat && number <= entry.last));
     let begins = entry.last == 0;
     entry.last = number;
-    Belongs { shade: entry.shade, begins, round: if is_repeat { entry.round.max(1) } else { 0 } }
+    Belongs { shade: entry.shade(base), begins, round: if is_repeat { entry.round.max(1) } else { 0 } }
 }
 
 #[cfg(test)]
@@ -258,8 +299,8 @@ mod tests {
     #[test]
     fn the_end_of_unknown_work_ends_nothing_that_comes_after_it() {
         let mut shadow = Shadow::with_capacity(8);
-        for work in [u32::MAX, 0, 1] {
-            shadow.post(shade(work, 0, Psn::new(7), 1));
+        for (ahead, work) in (0..).zip([u32::MAX, 0, 1]) {
+            shadow.post(shade(work, 0, Psn::new(7) + ahead, 1));
         }
         assert_eq!(shadow.end(u32::MAX - 1, |it, _| panic!("{it:?} has not ended")), None);
         assert_eq!(shadow.end(0, |it, _| assert_eq!(it.work, u32::MAX)).map(|(it, _)| it.work), Some(0));

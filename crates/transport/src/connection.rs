@@ -57,10 +57,9 @@ impl Connection {
 
     /// How many packets a message of `length` bytes takes; an empty one takes one.
     pub(crate) const fn packets(&self, length: u32) -> u32 {
-        match length.div_ceil(self.mtu_bytes()) {
-            0 => 1,
-            packets => packets,
-        }
+        let mtu = self.mtu_bytes();
+        // Most have one, and need no division.
+        if length <= mtu { 1 } else { length.div_ceil(mtu) }
     }
 
     /// How many PSNs work of so many bytes takes.

@@ -1,5 +1,6 @@
 //! What the machines ask of the device: memory, completions, events, shared receives.
 
+use std::hint::cold_path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
@@ -40,6 +41,16 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// Whether what happens is written down. That is rare, so the code of it stands aside; it is not slow for that.
+    #[inline(always)]
+    pub(crate) fn is_recorded(&self) -> bool {
+        let is_recorded = self.record.is_some();
+        if is_recorded {
+            cold_path();
+        }
+        is_recorded
+    }
+
     pub(crate) fn new(memory: Share<MemoryTable>, events: Arc<EventQueue>) -> Self {
         Self {
             memory,
@@ -203,7 +214,7 @@ impl View<'_> {
     /// The end of a send, now: also of one whose completion was held back.
     #[inline(always)]
     pub(super) fn finish_send(&mut self, number: u32, completion: &Completion) {
-        let is_there = if self.tables.record.is_some() {
+        let is_there = if self.tables.is_recorded() {
             let is_told = self.tell_send(number, completion);
             self.complete_recorded(self.send_cq, completion, is_told)
         } else {
@@ -215,7 +226,7 @@ impl View<'_> {
     }
 
     /// Writes a packet down that leaves, and that was never sent before.
-    #[cold]
+    #[inline(never)]
     pub(super) fn tell_packet(&mut self, headers: &[u8], payload: usize) {
         if let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) {
             record.packet_out(watch, Bytes { headers, payload }, (0, false), PacketFlags::empty());
@@ -223,7 +234,7 @@ impl View<'_> {
     }
 
     /// Writes the end of a send down, if it is one that is told of.
-    #[cold]
+    #[inline(never)]
     fn tell_send(&mut self, number: u32, completion: &Completion) -> bool {
         let has_room = self.tables.has_room(self.send_cq);
         let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) else {
@@ -233,7 +244,7 @@ impl View<'_> {
     }
 
     /// Writes the end of a receive down, if it is one that is told of.
-    #[cold]
+    #[inline(never)]
     fn tell_receive(&mut self, number: u32, completion: &Completion) -> bool {
         let has_room = self.tables.has_room(self.receive_cq);
         let (Some(record), Some(watch)) = (&mut self.tables.record, &mut self.tally.watch) else {
@@ -321,7 +332,7 @@ impl Host for View<'_> {
 
     fn complete_receive(&mut self, number: u32, completion: Completion) {
         self.tally.receives += 1;
-        let is_there = if self.tables.record.is_some() {
+        let is_there = if self.tables.is_recorded() {
             let is_told = self.tell_receive(number, &completion);
             self.complete_recorded(self.receive_cq, &completion, is_told)
         } else {

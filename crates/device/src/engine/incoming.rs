@@ -129,20 +129,20 @@ impl Engine {
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(dest)?;
         if entry.machine.passes_over(data.psn) {
-            if tables.record.is_some() {
+            if tables.is_recorded() {
                 recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
             }
             return Some(index_of(dest));
         }
         flow.verify(bytes, u16::try_from(place).unwrap_or(0)).ok()?;
-        if tables.record.is_some() {
+        if tables.is_recorded() {
             recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
             run.told = true;
         }
         let (now, window) = (tables.now, windows.get(entry.window));
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let is_taken = entry.machine.take_data(now, &data, payload, window, &mut host);
-        if is_taken && tables.record.is_some() {
+        if is_taken && tables.is_recorded() {
             recorded::took(tables, entry);
         }
         is_taken.then(|| index_of(dest))
@@ -229,7 +229,7 @@ impl Engine {
             }
             None => {}
         }
-        if tables.record.is_some() && !told {
+        if tables.is_recorded() && !told {
             recorded::came(tables, entry, (bytes, packet.payload_len()), mark_of(sender));
             if matches!(packet.body, ferroce_wire::Body::Ud(_)) {
                 recorded::came_from(tables, entry, sender);
@@ -251,7 +251,7 @@ impl Engine {
         };
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         entry.machine.handle_packet(now, packet, envelope, window, &mut host);
-        if tables.record.is_some() {
+        if tables.is_recorded() {
             recorded::took(tables, entry);
         }
         Some(index)

@@ -83,7 +83,7 @@ impl Engine {
             entry.queued = true;
             self.ready.push(index);
         }
-        if self.tables.record.is_some() {
+        if self.tables.is_recorded() {
             self.record_wait(index);
         }
         self.note(index);
@@ -177,14 +177,14 @@ impl Engine {
                     held.left_at(number, now, TimeSource::Turn);
                 }
                 follow.note(index);
-                if self.tables.record.is_some() {
+                if self.tables.is_recorded() {
                     self.record_packet(index, PacketFlags::empty());
                 }
                 return true;
             }
         } else if !is_local {
             port.add(&transmit, by, way, tables, counters);
-            if self.tables.record.is_some() {
+            if self.tables.is_recorded() {
                 self.record_packet(index, PacketFlags::empty());
             }
             return true;
@@ -194,7 +194,7 @@ impl Engine {
         let mut buffer = std::mem::take(scratch);
         if emit(&transmit, by, tables, &mut buffer[..len]).is_some() {
             counters.local_packets += 1;
-            if self.tables.record.is_some() {
+            if self.tables.is_recorded() {
                 self.record_packet(index, PacketFlags::LOCAL);
             }
             if sender.is_to_group() {

@@ -185,7 +185,7 @@ impl DataSink<View<'_>> for Stream<'_> {
         if fill(payload, *by, host.tables, body).is_none() {
             return false;
         }
-        if host.tables.record.is_some() {
+        if host.tables.is_recorded() {
             host.tell_packet(&buffer[..headers], data.payload);
         }
         port.added(cargo, place, way);

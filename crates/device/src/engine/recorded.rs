@@ -17,7 +17,7 @@ use super::sender::Sender;
 use super::watch::Watch;
 
 /// A receive is about to be posted to a queue pair, if that takes it.
-#[cold]
+#[inline(never)]
 pub(super) fn post_receive(tables: &mut Tables, entry: &mut Entry, request: &ReceiveRequest<'_>) {
     let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) else { return };
     let at = record.take_posting();
@@ -30,7 +30,7 @@ pub(super) fn post_receive(tables: &mut Tables, entry: &mut Entry, request: &Rec
 }
 
 /// Takes note of what the machine has done: sends that ended, and its state.
-#[cold]
+#[inline(never)]
 pub(super) fn note(tables: &mut Tables, entry: &mut Entry) {
     let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) else { return };
     // Where completions wait for stamps, all sends have one.
@@ -41,7 +41,7 @@ pub(super) fn note(tables: &mut Tables, entry: &mut Entry) {
 }
 
 /// A packet comes for a queue pair.
-#[cold]
+#[inline(never)]
 pub(super) fn came(
     tables: &mut Tables,
     entry: &mut Entry,
@@ -55,7 +55,7 @@ pub(super) fn came(
 }
 
 /// The addresses of the datagram that came.
-#[cold]
+#[inline(never)]
 pub(super) fn came_from(tables: &mut Tables, entry: &Entry, sender: &Sender) {
     if let Some(record) = tables.record.as_mut().filter(|record| record.has_all()) {
         let (local, remote, port) = (sender.local(), sender.remote, sender.source_port);
@@ -64,7 +64,7 @@ pub(super) fn came_from(tables: &mut Tables, entry: &Entry, sender: &Sender) {
 }
 
 /// The machine has taken a packet in.
-#[cold]
+#[inline(never)]
 pub(super) fn took(tables: &mut Tables, entry: &mut Entry) {
     if let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) {
         record.taken(watch, &entry.machine);
@@ -113,7 +113,7 @@ impl Engine {
     }
 
     /// The device hears of the sends that were posted.
-    #[cold]
+    #[inline(never)]
     pub(super) fn ring_doorbell(&mut self, index: u16) {
         let Self { qps, tables, .. } = self;
         if let Some(entry) = qps.by_index(index)
@@ -124,7 +124,7 @@ impl Engine {
     }
 
     /// A packet has left, or stays in this process.
-    #[cold]
+    #[inline(never)]
     pub(super) fn record_packet(&mut self, index: u16, flags: PacketFlags) {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
@@ -141,7 +141,7 @@ impl Engine {
 
     /// What the queue pair waits for, if its next send cannot leave. Waiting for an answer is what most of them do all the
     /// time, and is not told.
-    #[cold]
+    #[inline(never)]
     pub(super) fn record_wait(&mut self, index: u16) {
         let Self { qps, tables, windows, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     /// A packet was refused before a queue pair saw it.
-    #[cold]
+    #[inline(never)]
     pub(super) fn record_refusal(
         &mut self,
         bytes: &[u8],
@@ -166,7 +166,7 @@ impl Engine {
     }
 
     /// What fault injection has done to packets that were sent.
-    #[cold]
+    #[inline(never)]
     pub(super) fn record_faults(&mut self) {
         let Self { qps, tables, port, .. } = self;
         let Some(record) = &mut tables.record else { return };

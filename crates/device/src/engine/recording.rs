@@ -3,6 +3,7 @@
 //! Nothing of this is there while a device does not record: the tables of its engines have no recording, and its queue
 //! pairs no watch. Events have the time at which something was last begun: a burst of packets shares one.
 
+use std::hint::cold_path;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
@@ -155,7 +156,7 @@ impl Recording {
         self.push_at(self.now, event);
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_at(&mut self, time: u64, event: impl Into<Event>) {
         match &mut self.ring {
             Ring::Own(ring) => ring.push(time, &event.into()),
@@ -164,6 +165,7 @@ impl Recording {
     }
 
     /// A send gets this number. It was posted at this time, if not just now.
+    #[inline]
     pub(crate) fn posted_send(
         &mut self,
         watch: &mut Watch,
@@ -173,6 +175,7 @@ impl Recording {
         flags: PostedFlags,
     ) {
         if flags.contains(PostedFlags::EARLIER) {
+            cold_path();
             watch.sends.post_earlier(shade);
         } else {
             watch.sends.post(shade);
@@ -278,7 +281,7 @@ impl Recording {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push_packet(&mut self, bytes: Bytes<'_>, packet: PacketHead) {
         match &mut self.ring {
             Ring::Own(ring) => ring.push_packet(self.now, &packet, bytes.headers),
@@ -398,6 +401,7 @@ impl Recording {
 
     /// A send ended well, without a completion. The end of one that is told later is also that of this one, and then nothing
     /// is written.
+    #[inline]
     fn quiet(&mut self, qpn: Qpn, shade: Shade, has_begun: bool, last: &mut Option<Shade>) {
         if self.recorder.samples(shade.work) {
             *last = Some(shade);

@@ -85,7 +85,7 @@ impl Engine {
             }
         }
         self.port.flush(&mut self.counters);
-        if self.tables.record.is_some() {
+        if self.tables.is_recorded() {
             self.record_faults();
         }
         if self.follow.is_on() {
@@ -187,7 +187,7 @@ impl Engine {
         qpn: Qpn,
         requests: &[SendRequest<'_>],
     ) -> Result<(), PostListError> {
-        if self.tables.record.is_some() {
+        if self.tables.is_recorded() {
             return self.queue_sends_recorded(qpn, requests);
         }
         let done = self.post_directly(qpn, requests);
@@ -223,7 +223,7 @@ impl Engine {
         let Self { qps, tables, .. } = self;
         let Some(entry) = qps.get(qpn) else { return Ok(()) };
         for (index, request) in requests.iter().enumerate() {
-            if tables.record.is_some() {
+            if tables.is_recorded() {
                 recorded::post_receive(tables, entry, request);
             }
             let mut view = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
@@ -266,7 +266,7 @@ impl Engine {
     /// once leaves nothing to send.
     #[inline]
     pub(crate) fn after_posting(&mut self, index: u16) {
-        if self.tables.record.is_some() {
+        if self.tables.is_recorded() {
             self.ring_doorbell(index);
         }
         if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() == 0) {
@@ -314,7 +314,7 @@ impl Engine {
         let done = entry.counted_receives - left.min(entry.counted_receives);
         entry.counted_receives -= done;
         entry.shared.receives_retired(if reset { done.saturating_sub(receives_told) } else { 0 });
-        if tables.record.is_some() {
+        if tables.is_recorded() {
             recorded::note(tables, entry);
         }
         timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);

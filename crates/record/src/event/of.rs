@@ -69,6 +69,7 @@ impl Posted {
 }
 
 /// What an operation is, where it goes to, and what it takes along.
+#[inline]
 const fn parts(op: &SendOp) -> (WorkOp, u64, Rkey, u32) {
     const NOWHERE: Remote = Remote { address: 0, rkey: Rkey(0) };
     let (op, Remote { address, rkey }, imm) = match *op {
@@ -102,6 +103,7 @@ impl Piece {
 impl Operands {
     /// The numbers of an atomic; none if the operation is another.
     #[must_use]
+    #[inline]
     pub const fn of(qpn: Qpn, work: u32, op: &SendOp) -> Option<Self> {
         let (compare_add, swap, compare_mask, swap_mask) = match *op {
             SendOp::CompareSwap { compare, swap, .. } => (compare, swap, 0, 0),

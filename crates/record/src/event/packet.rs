@@ -127,24 +127,53 @@ pub struct PacketHead {
 impl PacketHead {
     /// The event of a packet with these headers, as words, and what has to follow if they are longer than an event holds. The
     /// same as by way of [`Packet`], for packets that are many.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn words(&self, headers: &[u8]) -> (Words, Option<MoreHeaders>) {
         let Self { qpn, flags, work, payload, repeat } = *self;
         let len = u8::try_from(headers.len()).unwrap_or(u8::MAX);
         let first = u64::from(Packet::KIND) | u64::from(flags.bits()) << 16 | u64::from(qpn.get()) << 32;
         let second =
             u64::from(work) | u64::from(payload) << 32 | u64::from(len) << 48 | u64::from(repeat) << 56;
-        let mut words = [0, first, second, 0, 0, 0, 0, 0];
-        let (whole, rest) = headers[..headers.len().min(HEADERS)].as_chunks();
-        for (word, bytes) in words[3..].iter_mut().zip(whole) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        if let Some(word) = words.get_mut(3 + whole.len()) {
-            *word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        }
+        let [a, b, c, d, e] = header_words(headers);
         let more = (headers.len() > HEADERS).then(|| MoreHeaders::new(qpn, &headers[HEADERS..]));
-        (words, more)
+        ([0, first, second, a, b, c, d, e], more)
     }
+}
+
+/// The first bytes of headers, as words.
+#[inline(always)]
+fn header_words(headers: &[u8]) -> [u64; HEADERS / 8] {
+    // Nearly all packets have headers of one of these lengths, and copying is cheap where the length is known: those of
+    // nothing but the base transport header, with an immediate or an acknowledgement, with the address of a WRITE or READ.
+    match headers.len() {
+        12 => words_of::<12>(headers),
+        16 => words_of::<16>(headers),
+        28 => words_of::<28>(headers),
+        HEADERS.. => words_of::<HEADERS>(headers),
+        _ => {
+            let mut bytes = [0; HEADERS];
+            bytes[..headers.len()].copy_from_slice(headers);
+            words_of::<HEADERS>(&bytes)
+        }
+    }
+}
+
+/// So many of the first bytes, as words.
+#[inline(always)]
+fn words_of<const LEN: usize>(bytes: &[u8]) -> [u64; HEADERS / 8] {
+    let Some(bytes) = bytes.first_chunk::<LEN>() else { return [0; HEADERS / 8] };
+    let byte = |at: usize| if at < LEN { u64::from(bytes[at]) << (at % 8 * 8) } else { 0 };
+    std::array::from_fn(|word| {
+        let at = word * 8;
+        byte(at)
+            | byte(at + 1)
+            | byte(at + 2)
+            | byte(at + 3)
+            | byte(at + 4)
+            | byte(at + 5)
+            | byte(at + 6)
+            | byte(at + 7)
+    })
 }
 
 impl Kind for Packet {
