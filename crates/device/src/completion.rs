@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::hint::cold_path;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,7 +61,7 @@ struct Taking {
 
 impl Taking {
     /// Writes down which completions the program is about to take off: as many as these, in the order in which they come.
-    #[cold]
+    #[inline(never)]
     fn note_polled(&mut self, cq: CqId, most: usize) {
         // Those that are told of are marked in their rings; the program gets them from here.
         while self.kept.len() < most {
@@ -298,6 +299,7 @@ impl CqShared {
         self.filled.swap(false, Ordering::AcqRel);
         taking.most = taking.most.max(taking.len());
         if taking.record.is_some() {
+            cold_path();
             taking.note_polled(self.id, into.len());
         }
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
@@ -477,7 +479,7 @@ impl CqSide {
     }
 
     /// As [`push`](Self::push), of one that a record tells of: it is told, too, when the program takes it off.
-    #[cold]
+    #[inline(never)]
     pub(crate) fn push_told(&mut self, completion: &Completion, time: Time) -> bool {
         let mut words = encode(completion, time);
         words[1] |= TOLD;

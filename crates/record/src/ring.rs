@@ -12,6 +12,9 @@ use crate::layout::{BEGUN, KEPT, LOST, RING_HEAD, Rings};
 const FIRST: usize = 1;
 const LAP_BITS: u32 = 8;
 
+/// How many events before it is written the place of one is fetched.
+const AHEAD: u64 = 8;
+
 /// A ring in a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
@@ -34,11 +37,22 @@ impl Ring {
     }
 
     #[inline]
-    fn slot(&self, number: u64) -> &[AtomicU64; WORDS] {
+    fn place(&self, number: u64) -> usize {
         #[expect(clippy::cast_possible_truncation, reason = "places have fewer than 32 bits")]
         let place = (number & u64::from(self.rings.slots - 1)) as usize;
-        let slot = self.map.words()[self.at + RING_HEAD + place * WORDS..].first_chunk();
+        self.at + RING_HEAD + place * WORDS
+    }
+
+    #[inline]
+    fn slot(&self, number: u64) -> &[AtomicU64; WORDS] {
+        let slot = self.map.words()[self.place(number)..].first_chunk();
         slot.expect("a ring ends with a whole place")
+    }
+
+    /// Has the place of an event at hand that comes soon: it was last written a whole lap ago, and is far from the processor.
+    #[inline]
+    fn expect(&self, number: u64) {
+        self.map.prefetch(self.place(number));
     }
 
     /// Whether there is no room for an event that is not to overwrite another.
@@ -134,6 +148,7 @@ impl EngineRing {
         }
         self.ring.write((self.next, self.lap), time, words);
         self.next += 1;
+        self.ring.expect(self.next + AHEAD);
         if self.next & u64::from(self.ring.rings.slots - 1) == 0 {
             self.lap = self.ring.rings.lap(self.next);
         }
@@ -172,6 +187,7 @@ impl ProgramRing {
         self.ring.slot(number)[FIRST].store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         self.ring.write((number, self.ring.rings.lap(number)), time, words);
+        self.ring.expect(number + AHEAD);
     }
 
     /// A place of its own for a thread, if there is room.

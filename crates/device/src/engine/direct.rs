@@ -45,7 +45,7 @@ impl Direct for Meeting<'_> {
         view(tables, self.answering.0, self.answering.1, self.answering_tally)
     }
 
-    #[inline]
+    #[inline(always)]
     fn copy(&mut self, from: Spot, to: Spot, len: u32) -> Result<(), Denied> {
         // A WRITE, and by far the most frequent form: everything about it is known here.
         if let (Spot::Own(domain, lkey, address), Spot::Opened(by, rkey, there)) = (from, to) {

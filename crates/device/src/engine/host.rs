@@ -80,7 +80,7 @@ impl Tables {
     }
 
     /// As [`complete`](Self::complete), of one that a record tells of.
-    #[cold]
+    #[inline(never)]
     fn complete_told(&mut self, cq: CqId, completion: &Completion) -> bool {
         let Some(Some(side)) = self.cqs.get_mut(cq.0 as usize) else { return true };
         if !side.touched {
@@ -190,7 +190,7 @@ impl View<'_> {
     }
 
     /// As [`complete`](Self::complete), of one that a record tells of, or not.
-    #[cold]
+    #[inline(never)]
     fn complete_recorded(&mut self, cq: CqId, completion: &Completion, is_told: bool) -> bool {
         if !is_told {
             return self.complete(cq, completion);

@@ -26,10 +26,9 @@ const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
 impl Engine {
     /// Lets every queue pair that may have something to send do so.
     pub(super) fn transmit(&mut self, acks: Acks, around: &Engines) {
-        if let Some(record) = &mut self.tables.record
-            && !self.ready.is_empty()
-        {
-            record.tick();
+        if let Some(record) = &mut self.tables.record {
+            // A turn that took packets in looked at the clock after that.
+            record.tick_at(self.tables.now);
         }
         // Packets that stay in this process make others ready: go on until none is.
         let mut budget = MAX_PACKETS;
@@ -128,6 +127,9 @@ impl Engine {
     fn transmit_packet(&mut self, index: u16, acks: Acks, around: &Engines) -> bool {
         let Self { qps, tables, windows, port, counters, handles, scratch, follow, .. } = self;
         let Some(entry) = qps.by_index(index) else { return false };
+        if !entry.machine.may_transmit(acks) {
+            return false;
+        }
         let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let now = host.tables.now;

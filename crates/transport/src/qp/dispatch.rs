@@ -170,6 +170,20 @@ impl QueuePair {
         Introduction { established, state: *state, qpn: connection.qpn }.make(host);
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something: a look that costs little, where most calls of that
+    /// would find nothing.
+    #[inline]
+    #[must_use]
+    pub fn may_transmit(&self, acks: Acks) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, responder } => {
+                let owes = acks == Acks::Send && responder.owes_ack();
+                owes || requester.may_send() || responder.may_have_answers()
+            }
+            Machine::Uc { .. } | Machine::Ud { .. } => true,
+        }
+    }
+
     /// The next packet to send, if there is one. Call it until there is none.
     #[inline(always)]
     pub fn poll_transmit<H: Host>(

@@ -125,7 +125,7 @@ impl<D: Direct> Ends<'_, D> {
 }
 
 impl<D: Direct> Meeting<'_, D> {
-    #[inline]
+    #[inline(always)]
     fn pass(&mut self, job: &Job<'_>, packets: u32) -> Option<()> {
         match (job.op, job.data) {
             // By far the most frequent form.

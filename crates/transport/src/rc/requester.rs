@@ -185,6 +185,12 @@ impl Requester {
         self.una != self.cursor.psn
     }
 
+    /// Whether there may be something to send: a look that costs little.
+    #[inline]
+    pub(crate) fn may_send(&self) -> bool {
+        self.asks || self.retry.has_due_probe() || self.queue.get(self.cursor.work).is_some()
+    }
+
     /// Chooses the next packet to be sent, if one may be sent now.
     pub(crate) fn poll<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<Option<Chosen>, Failed> {
         let chosen = match self.choose_probe(cx) {

@@ -98,6 +98,11 @@ impl Retry {
         self.cautious
     }
 
+    #[inline]
+    pub(crate) fn has_due_probe(&self) -> bool {
+        self.probe == Probe::Due
+    }
+
     pub(crate) fn take_due_probe(&mut self) -> bool {
         let due = self.probe == Probe::Due;
         if due {
