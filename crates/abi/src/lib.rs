@@ -22,6 +22,7 @@
 mod address;
 mod capture;
 mod channel;
+mod cm;
 mod context;
 mod cq;
 mod cq_ex;

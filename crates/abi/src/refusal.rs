@@ -32,6 +32,12 @@ impl Refused {
         Self { code, why: log::is_on().then(|| why.to_string()) }
     }
 
+    /// What happens in the ordinary course of a program, such as nothing being there yet: the log hears
+    /// nothing of it.
+    pub(crate) const fn quiet(code: c_int) -> Self {
+        Self { code, why: None }
+    }
+
     /// What the device says, with all that caused it.
     pub(crate) fn because(code: c_int, error: &(dyn Error + 'static)) -> Self {
         Self::new(code, Chain::of(error))
@@ -93,6 +99,11 @@ pub(crate) fn set_errno(code: c_int) {
     let place = unsafe { libc::__errno_location() };
     // SAFETY: as above; the place is valid while the thread lives, and no other thread writes it.
     unsafe { place.write(code) };
+}
+
+/// What another function of ours has refused, and told the log of.
+pub(crate) fn last_errno(why: impl Display) -> Refused {
+    Refused::new(io::Error::last_os_error().raw_os_error().unwrap_or(EINVAL), why)
 }
 
 impl From<CreateError> for Refused {
