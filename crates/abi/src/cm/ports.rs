@@ -124,11 +124,12 @@ fn bind_to(wish: Wish, port: u16, devices: &[&'static CmDevice]) -> Answer<Bindi
     let mut claims = Vec::new();
     for device in devices {
         if !ports.claims.contains_key(&place(device, space, port)) {
-            let claim = device.context.nic.listen_for(service(space, port)).map_err(|error| match error {
+            let claim = device.manager.claim(&device.context.nic, service(space, port));
+            let claim = claim.map_err(|error| match error {
                 SwitchError::ServiceClaimed { .. } => Refused::because(libc::EADDRINUSE, &error),
                 _ => Refused::because(libc::ENOMEM, &error),
             })?;
-            claims.push((place(device, space, port), Arc::new(claim)));
+            claims.push((place(device, space, port), claim));
         }
     }
     for (place, claim) in claims {
@@ -194,8 +195,11 @@ impl Drop for Binding {
             if claimed.listeners == 0 {
                 gone.extend(claimed.listening.take());
             }
-            if claimed.users == 0 {
-                ports.claims.remove(&place);
+            if claimed.users == 0
+                && let Some(claimed) = ports.claims.remove(&place)
+                && self.listens
+            {
+                device.manager.linger(service(self.space, self.port), claimed.claim);
             }
         }
         // The manager's lock comes after ours.

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferroce_switchboard::{ServiceClaim, SwitchError};
+use ferroce_sys::clock;
 use ferroce_transport::cm::{DatagramService, Refused};
 use ferroce_wire::mad::ServiceId;
 use thiserror::Error;
@@ -12,6 +14,9 @@ use super::asked::Hearer;
 use super::books::Acceptor;
 use super::service::ConnectionManager;
 use crate::nic::Nic;
+
+/// How long a service stays claimed whose listener went away.
+const LINGERS: Duration = Duration::from_millis(200);
 
 /// Why a service cannot be listened for: a closed list, of which `verbs` has to translate every case.
 #[derive(Debug, Error)]
@@ -111,6 +116,29 @@ impl ConnectionManager {
         // Outside of the lock.
         drop(before);
         self.listening(service, true, claim)
+    }
+
+    /// Claims a service, before anything listens for it.
+    ///
+    /// # Errors
+    /// Another process has claimed it, or there are too many.
+    pub fn claim(&self, nic: &Nic, service: ServiceId) -> Result<Arc<ServiceClaim>, SwitchError> {
+        let kept = self.with(|books| {
+            let place = books.lingering.iter().position(|(_, known, _)| *known == service)?;
+            books.lingering.remove(place)
+        });
+        match kept {
+            Some((.., claim)) => Ok(claim),
+            None => Ok(Arc::new(nic.listen_for(service)?)),
+        }
+    }
+
+    /// Gives a claim back, but not at once: programs close a listener and open the next one on the same port, while
+    /// their peers connect again. A peer that is not answered asks again; one that is rejected gives up.
+    pub fn linger(&self, service: ServiceId, claim: Arc<ServiceClaim>) {
+        if self.member.is_ours() {
+            self.with(|books| books.lingering.push_back((clock::now() + LINGERS, service, claim)));
+        }
     }
 
     /// What ends listening when it is dropped. A claim comes first: it is the only one in all processes, this one

@@ -252,10 +252,10 @@ impl ConnectionManager {
     /// Does something with the books. The thread is called if it has to know.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
         let mut books = lock(&self.books);
-        let before = books.manager.poll_timeout();
+        let before = books.wake();
         let result = change(&mut books);
         books.settle();
-        let earlier = match (before, books.manager.poll_timeout()) {
+        let earlier = match (before, books.wake()) {
             (Some(before), Some(now)) => now < before,
             (None, Some(_)) => true,
             (_, None) => false,
@@ -280,7 +280,7 @@ impl ConnectionManager {
                 let Some(news) = next else { break };
                 self.tell(news);
             }
-            let wake = lock(&self.books).manager.poll_timeout();
+            let wake = lock(&self.books).wake();
             let mads = self.member.mads_readable();
             if wait_either([mads.as_fd(), self.bell.as_fd()], wake.map(clock::until)).is_err() {
                 return;
@@ -297,11 +297,16 @@ impl ConnectionManager {
         }
         let now = clock::now();
         let mut books = lock(&self.books);
+        let over = books.lingering.iter().take_while(|(until, ..)| *until <= now).count();
+        let over: Vec<_> = books.lingering.drain(..over).collect();
         if books.manager.poll_timeout().is_some_and(|due| due <= now) {
             books.look_for_data();
             books.manager.handle_timeout(now);
             books.settle();
         }
+        drop(books);
+        // Outside of the lock: other processes are told.
+        drop(over);
     }
 
     fn take_in(&self, mad: &Mad) {
@@ -316,6 +321,9 @@ impl ConnectionManager {
             return;
         }
         books.mailer.arrived(mad);
+        if books.is_of_lingering(&message.message) {
+            return;
+        }
         let now = clock::now();
         // The manager itself rejects questions of other partitions.
         let is_refused = matches!(&message.message,
