@@ -1,0 +1,3 @@
+//! The functions of `librdmacm.so.1`.
+
+mod missing;
