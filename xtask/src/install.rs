@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
@@ -62,15 +63,22 @@ fn install(binary: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
     Ok(installed)
 }
 
-/// Copies the drop-in library to where `ferroce run` looks for it.
+/// Copies the drop-in libraries to where `ferroce run` looks for them.
 fn install_library(linked: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
+    let folder = prefix.join("lib/ferroce");
     let mut installed = Vec::new();
-    for name in [link_abi::SONAME, link_abi::PLAIN] {
-        let to = prefix.join("lib/ferroce").join(name);
+    // Programs that run with one of them keep the old one whole.
+    let fresh = folder.join(".new");
+    for name in link_abi::LIBRARIES {
+        let to = folder.join(name);
         make_parent(&to)?;
-        // Programs that run with it keep the old one whole.
-        let fresh = to.with_file_name(".new");
         fs::copy(linked.join(name), &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
+        fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
+        installed.push(to);
+    }
+    for (name, target) in link_abi::LINKS {
+        let to = folder.join(name);
+        symlink(target, &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
         fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
         installed.push(to);
     }
@@ -163,11 +171,21 @@ mod tests {
             assert!(installed.iter().all(|path| path.starts_with(&prefix) && path.is_file()));
         }
         for _ in 0..2 {
-            for name in [link_abi::SONAME, link_abi::PLAIN] {
+            for name in link_abi::LIBRARIES {
                 fs::write(dir.join(name), name).unwrap();
             }
             let installed = install_library(&dir, &prefix).unwrap();
-            assert!(installed.contains(&prefix.join("lib/ferroce/libibverbs.so.1")), "{installed:?}");
+            for (name, is) in [
+                ("libferroce.so.0", "libferroce.so.0"),
+                ("libibverbs.so.1", "libibverbs.so.1"),
+                ("librdmacm.so.1", "librdmacm.so.1"),
+                ("libibverbs.so", "libibverbs.so.1"),
+                ("librdmacm.so", "librdmacm.so.1"),
+            ] {
+                let path = prefix.join("lib/ferroce").join(name);
+                assert!(installed.contains(&path), "{installed:?}");
+                assert_eq!(fs::read_to_string(path).unwrap(), is);
+            }
         }
         let zsh = fs::read_to_string(prefix.join("share/zsh/site-functions/_ferroce")).unwrap();
         assert_eq!(zsh, "for zsh\n");

@@ -1,18 +1,23 @@
 //! `cargo xtask link-abi`: links the drop-in libraries from the archive of the C interface.
 //!
-//! Cargo cannot give symbols their versions, so a C compiler links: the archive, a version map made from the list of
-//! symbols that Debian's library exports, and its soname.
+//! There is one engine, `libferroce.so.0`, with all code and all state, and a door to it for each library that programs ask
+//! for: a process that uses both has one card. Cargo cannot give symbols their versions, so a C compiler links: the
+//! engine from the archive, under names of its own; and each door from a few lines of assembly, with a version map made
+//! from the list of symbols that Debian's library exports, and its soname.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+mod door;
+mod exports;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 
 use crate::say::say;
 use crate::shell::{Cmd, root, target_dir};
+use door::Processor;
+use exports::Export;
 
 /// Options of `cargo xtask link-abi`.
 #[derive(clap::Args)]
@@ -22,21 +27,39 @@ pub(crate) struct Args {
     release: bool,
 }
 
-/// Symbols that the library must export, with their versions: those of Debian 12, as `nm -D` names them.
-pub(crate) const EXPORTS: &str = "crates/abi/exports.txt";
-
 /// The variable that tells the tests where the library is.
 pub(crate) const FOLDER: &str = "FERROCE_ABI";
 
-/// What programs ask for.
-pub(crate) const SONAME: &str = "libibverbs.so.1";
-/// What programs that load it by hand may ask for.
-pub(crate) const PLAIN: &str = "libibverbs.so";
+/// What is behind the doors.
+const ENGINE: &str = "libferroce.so.0";
+
+/// A library that programs ask for.
+struct Door {
+    soname: &'static str,
+    /// What programs that load it by hand, and linkers, may ask for: a link to it.
+    plain: &'static str,
+    /// Symbols that it must export, with their versions: those of Debian 12, as `nm -D` names them.
+    exports: &'static str,
+}
+
+const DOORS: [Door; 2] = [
+    Door { soname: "libibverbs.so.1", plain: "libibverbs.so", exports: "crates/abi/exports.txt" },
+    Door { soname: "librdmacm.so.1", plain: "librdmacm.so", exports: "crates/abi/exports-rdmacm.txt" },
+];
+
+/// The libraries, each after those that it needs.
+pub(crate) const LIBRARIES: [&str; 3] = [ENGINE, DOORS[0].soname, DOORS[1].soname];
+
+/// Links to libraries, each with its target.
+pub(crate) const LINKS: [(&str, &str); 2] =
+    [(DOORS[0].plain, DOORS[0].soname), (DOORS[1].plain, DOORS[1].soname)];
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let folder = link(Build::Alone { release: args.release })?;
-    say!("link-abi: {}", folder.join(SONAME).display());
-    say!("link-abi: use it with LD_LIBRARY_PATH={} or `ferroce run -- PROGRAM`", folder.display());
+    for library in LIBRARIES {
+        say!("link-abi: {}", folder.join(library).display());
+    }
+    say!("link-abi: use them with LD_LIBRARY_PATH={} or `ferroce run -- PROGRAM`", folder.display());
     Ok(())
 }
 
@@ -69,124 +92,84 @@ impl Build {
 pub(crate) fn link(build: Build) -> Result<PathBuf> {
     let built = build.run()?;
     let folder = built.join("abi");
-    fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
-    let exports = fs::read_to_string(root().join(EXPORTS)).with_context(|| format!("reading {EXPORTS}"))?;
-    let map = folder.join("libibverbs.map");
-    fs::write(&map, version_map(&exports)?)?;
-    // Under another name first, so that a program that runs meanwhile keeps the old one whole.
-    let fresh = folder.join(format!("{SONAME}.{}", std::process::id()));
-    linker(&built.join("libferroce_abi.a"), &map, &fresh).run()?;
-    fs::rename(&fresh, folder.join(SONAME))?;
-    let plain = folder.join(PLAIN);
-    if fs::symlink_metadata(&plain).is_err() {
-        symlink(SONAME, &plain)?;
+    // In a folder beside it first: a program that runs meanwhile keeps the old libraries whole, and several may link at once.
+    let fresh = built.join(format!("abi.{}", std::process::id()));
+    for folder in [&folder, &fresh] {
+        fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
-    check_exports(&folder.join(SONAME), &exports)?;
-    Ok(folder)
+    let done = link_all(&built.join("libferroce_abi.a"), &fresh).and_then(|()| put(&fresh, &folder));
+    fs::remove_dir_all(&fresh)?;
+    done.map(|()| folder)
 }
 
-fn linker(archive: &Path, map: &Path, to: &Path) -> Cmd {
-    Cmd::new("cc")
-        .args(["-shared", "-o"])
-        .arg(to)
-        .args([format!("-Wl,-soname,{SONAME}"), format!("-Wl,--version-script={}", map.display())])
-        .args(["-Wl,--gc-sections", "-Wl,-z,defs", "-Wl,-z,now", "-Wl,-z,relro", "-Wl,--whole-archive"])
-        .arg(archive)
-        .args(["-Wl,--no-whole-archive", "-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"])
-}
-
-/// The version map: every version with its symbols, each version after the one before it.
-fn version_map(exports: &str) -> Result<String> {
-    let mut nodes: BTreeMap<(u8, u32), (String, Vec<&str>)> = BTreeMap::new();
-    for line in exports.lines().filter(|line| !line.is_empty()) {
-        let Some((name, version)) = line.split_once("@@") else {
-            // A version by itself, or an old form: those bring their versions with them.
-            if !line.contains('@') {
-                nodes.entry(order(line)?).or_default().0 = line.to_owned();
-            }
-            continue;
-        };
-        let node = nodes.entry(order(version)?).or_default();
-        node.0 = version.to_owned();
-        node.1.push(name);
+fn link_all(archive: &Path, folder: &Path) -> Result<()> {
+    let mut lists = Vec::new();
+    for door in &DOORS {
+        let list = root().join(door.exports);
+        lists.push(fs::read_to_string(&list).with_context(|| format!("reading {}", door.exports))?);
     }
-    let mut map = String::new();
-    let mut before = String::new();
-    let mut left = nodes.len();
-    for (name, symbols) in nodes.into_values() {
-        left -= 1;
-        let _ = writeln!(map, "{name} {{");
-        if !symbols.is_empty() {
-            let _ = writeln!(map, "  global: {};", symbols.join("; "));
-        }
-        // In an earlier version this would also hide the old forms that bring that version with them.
-        if left == 0 {
-            let _ = writeln!(map, "  local: *;");
-        }
-        let _ = writeln!(map, "}}{before};");
-        before = format!(" {name}");
+    let exports: Vec<Vec<Export<'_>>> = lists.iter().map(|list| exports::read(list)).collect();
+    link_engine(archive, folder, &exports.concat())?;
+    for ((door, exports), list) in DOORS.iter().zip(&exports).zip(&lists) {
+        link_door(door, folder, exports)?;
+        exports::check(&folder.join(door.soname), list)?;
     }
-    Ok(map)
-}
-
-/// Public versions come first, by number; the private one is the last.
-fn order(version: &str) -> Result<(u8, u32)> {
-    let parts = [("IBVERBS_1.", 0), ("IBVERBS_PRIVATE_", 1)];
-    let found = parts.iter().find_map(|(prefix, rank)| Some((*rank, version.strip_prefix(prefix)?)));
-    let Some((rank, number)) = found else { bail!("{EXPORTS}: {version:?} is no version of libibverbs") };
-    Ok((rank, number.parse().with_context(|| format!("{EXPORTS}: {version:?}"))?))
-}
-
-/// The library exports what the list says, no less and no more.
-fn check_exports(library: &Path, expected: &str) -> Result<()> {
-    let (done, table) = Cmd::new("readelf").args(["--dyn-syms", "-W"]).arg(library).captured()?;
-    ensure!(done, "readelf failed:\n{table}");
-    let exported = exported(&table);
-    let mut expected: Vec<&str> = expected.lines().filter(|line| !line.is_empty()).collect();
-    expected.sort_unstable();
-    let missing: Vec<_> = expected.iter().filter(|name| !exported.contains(name)).collect();
-    let surplus: Vec<_> = exported.iter().filter(|name| !expected.contains(name)).collect();
-    ensure!(
-        missing.is_empty() && surplus.is_empty(),
-        "{} differs from {EXPORTS}: missing {missing:?}, surplus {surplus:?}",
-        library.display()
-    );
+    for (link, target) in LINKS {
+        symlink(target, folder.join(link))?;
+    }
     Ok(())
 }
 
-/// Names that are defined, from the table that readelf prints.
-fn exported(table: &str) -> Vec<&str> {
-    let columns = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let defined =
-        columns.filter(|columns| columns.len() == 8 && columns[6] != "UND" && columns[4] != "LOCAL");
-    let mut names: Vec<&str> = defined.map(|columns| columns[7]).filter(|name| *name != "Name").collect();
-    names.sort_unstable();
-    names
+/// Each takes the place of the one before it at once, the engine before its doors: an old door fits a newer engine.
+fn put(from: &Path, to: &Path) -> Result<()> {
+    for name in LIBRARIES.into_iter().chain(LINKS.map(|(link, _)| link)) {
+        fs::rename(from.join(name), to.join(name))
+            .with_context(|| format!("replacing {}", to.join(name).display()))?;
+    }
+    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The engine: the whole archive, of which one can see only what the doors lead to. It stays where it is when a program
+/// closes its door: threads run in it, and the C library calls it at a fork and at the end.
+fn link_engine(archive: &Path, folder: &Path, exports: &[Export<'_>]) -> Result<()> {
+    let names: Vec<(String, String)> = exports.iter().filter_map(door::behind).collect();
+    let seen: Vec<&str> = names.iter().map(|(seen, _)| seen.as_str()).collect();
+    let map = folder.join("engine.map");
+    fs::write(&map, format!("{VERSION} {{\n  global: {};\n  local: *;\n}};\n", seen.join("; ")))?;
+    let renamed = names.iter().filter(|(seen, compiled)| seen != compiled);
+    let options: String =
+        renamed.map(|(seen, compiled)| format!("-Wl,--defsym={seen}={compiled}\n")).collect();
+    let aliases = folder.join("engine.options");
+    fs::write(&aliases, options)?;
+    let to = folder.join(ENGINE);
+    shared(ENGINE, &map, &to)
+        .args(["-Wl,--gc-sections", "-Wl,-z,nodelete", "-Wl,--whole-archive"])
+        .arg(archive)
+        .args(["-Wl,--no-whole-archive".to_owned(), format!("@{}", aliases.display())])
+        .args(["-lgcc_s", "-lpthread", "-lm", "-ldl", "-lc"])
+        .run()?;
+    let list: String = seen.iter().map(|name| format!("{name}@@{VERSION}\n")).collect();
+    exports::check(&to, &format!("{VERSION}\n{list}"))
+}
 
-    #[test]
-    fn versions_come_in_order_and_hide_the_rest() {
-        let exports = "IBVERBS_1.0\nIBVERBS_1.10\nIBVERBS_PRIVATE_34\na@@IBVERBS_1.10\nb@@IBVERBS_1.2\n\
-                       b@IBVERBS_1.0\nc@@IBVERBS_PRIVATE_34\n";
-        let map = version_map(exports).unwrap();
-        assert_eq!(
-            map,
-            "IBVERBS_1.0 {\n};\nIBVERBS_1.2 {\n  global: b;\n} IBVERBS_1.0;\n\
-             IBVERBS_1.10 {\n  global: a;\n} IBVERBS_1.2;\nIBVERBS_PRIVATE_34 {\n  global: c;\n  local: *;\n} IBVERBS_1.10;\n"
-        );
-        assert!(version_map("a@@GLIBC_2.2\n").is_err());
-    }
+/// The version of all that the engine exports. It changes when an old door must not meet a new engine.
+const VERSION: &str = "FERROCE_0";
 
-    #[test]
-    fn what_is_defined_is_read_from_the_table() {
-        let table = "   Num:    Value          Size Type    Bind   Vis      Ndx Name\n\
-                     1: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND read@GLIBC_2.2.5 (2)\n\
-                     2: 0000000000000000     0 FUNC    GLOBAL DEFAULT  UND poll\n\
-                     3: 00000000000f1cc0    25 FUNC    GLOBAL DEFAULT   14 ibv_fork_init@@IBVERBS_1.1\n";
-        assert_eq!(exported(table), ["ibv_fork_init@@IBVERBS_1.1"]);
-    }
+fn link_door(door: &Door, folder: &Path, exports: &[Export<'_>]) -> Result<()> {
+    let (map, text) = (folder.join("door.map"), folder.join("door.s"));
+    fs::write(&map, exports::version_map(exports).with_context(|| format!("reading {}", door.exports))?)?;
+    fs::write(&text, door::assembly(exports, Processor::here()))?;
+    shared(door.soname, &map, &folder.join(door.soname))
+        .args(["-nostdlib", "-Wl,-rpath,$ORIGIN", "-Wl,--enable-new-dtags"])
+        .args([text, folder.join(ENGINE)])
+        .run()
+}
+
+/// What all of them are linked with.
+fn shared(soname: &str, map: &Path, to: &Path) -> Cmd {
+    Cmd::new("cc")
+        .args(["-shared", "-o"])
+        .arg(to)
+        .args([format!("-Wl,-soname,{soname}"), format!("-Wl,--version-script={}", map.display())])
+        .args(["-Wl,-z,defs", "-Wl,-z,now", "-Wl,-z,relro"])
 }

@@ -59,7 +59,7 @@ enum Command {
     Interop(interop::Args),
     /// Run rdma-core's own test suite on the drop-in library
     Conformance(conformance::Args),
-    /// Link the drop-in libibverbs.so.1
+    /// Link the drop-in libibverbs.so.1 and librdmacm.so.1
     LinkAbi(link_abi::Args),
     /// Run the benchmarks
     Bench(bench::Args),

@@ -28,8 +28,14 @@ const PACKAGES: &[Package] = &[
         binary: "/usr/include/infiniband/verbs.h",
         why: "knows the layouts of C structures",
     },
+    Package {
+        name: "librdmacm-dev",
+        binary: "/usr/include/rdma/rdma_cma.h",
+        why: "knows the layouts of C structures",
+    },
     Package { name: "binutils", binary: "readelf", why: "names the symbols of libraries" },
     Package { name: "ibverbs-utils", binary: "ibv_rc_pingpong", why: STOCK },
+    Package { name: "rdmacm-utils", binary: "rping", why: STOCK },
     Package { name: "perftest", binary: "ib_write_bw", why: STOCK },
     Package { name: "python3-pyverbs", binary: "/usr/share/doc/rdma-core/tests/run_tests.py", why: STOCK },
     Package {

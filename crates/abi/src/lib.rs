@@ -1,4 +1,5 @@
-//! `libibverbs.so.1` over the soft NIC: programs that were compiled against rdma-core find its symbols here.
+//! `libibverbs.so.1` and `librdmacm.so.1` over the soft NIC: programs that were compiled against rdma-core find their
+//! symbols here.
 //!
 //! Every function checks its pointers, calls the device and turns the answer into the error number that the
 //! manual pages promise. What the device does not have is refused with `EOPNOTSUPP`. Under `FERROCE_LOG=warn`
@@ -8,7 +9,8 @@
 //! see what stands behind them. Objects live on the heap from their creation to their destruction, as C
 //! expects it. Nothing happens before the first call: no thread, no socket, no constructor.
 //!
-//! `cargo xtask link-abi` links the library with Debian's names and versions of symbols (`exports.txt`).
+//! `cargo xtask link-abi` links this into one library, `libferroce.so.0`, and two doors to it with Debian's names and
+//! versions of symbols (`exports.txt`, `exports-rdmacm.txt`).
 #![allow(
     unsafe_code,
     reason = "the C interface is a home of unsafe code: every pointer comes from a C program"

@@ -74,10 +74,6 @@ pub(crate) extern "C" fn __ioctl_final_num_attrs(given: libc::c_uint) -> libc::c
     given
 }
 
-/// Whether destroying may go on after the kernel's device has gone.
-#[unsafe(no_mangle)]
-static verbs_allow_disassociate_destroy: bool = false;
-
 /// Files of a device of the kernel: ours has none.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn ibv_read_ibdev_sysfs_file(
@@ -91,62 +87,35 @@ pub(crate) extern "C" fn ibv_read_ibdev_sysfs_file(
     -1
 }
 
-/// What the oldest forms answer. They are reached through the versions below only.
-#[unsafe(no_mangle)]
-extern "C" fn ferroce_old_number() -> c_int {
-    ENOSYS
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ferroce_old_pointer() -> *mut c_void {
-    set_errno(ENOSYS);
-    std::ptr::null_mut()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ferroce_old_minus_one() -> c_int {
-    set_errno(ENOSYS);
-    -1
-}
-
-#[cfg(all(not(test), target_arch = "x86_64"))]
-macro_rules! jump {
-    () => {
-        "jmp "
-    };
-}
-#[cfg(all(not(test), target_arch = "aarch64"))]
-macro_rules! jump {
-    () => {
-        "b "
-    };
-}
-
-/// Gives names their old versions, each as a jump to one of the answers above.
+/// The oldest forms, which answer that they are not here. The door of `libibverbs.so.1` has each under its own name with the
+/// version of that time.
 macro_rules! old_forms {
-    ($($version:literal $answer:literal: $($name:literal)*;)*) => {
-        // The names must stand in one object file with their versions, so they are written in assembly.
-        #[cfg(not(test))]
-        std::arch::global_asm!($($(
-            concat!(".globl ferroce_old_", $name),
-            concat!(".type ferroce_old_", $name, ", %function"),
-            concat!("ferroce_old_", $name, ": ", jump!(), $answer),
-            concat!(".symver ferroce_old_", $name, ", ", $name, "@", $version),
-        )*)*);
-    };
+    ($($answer:ident: $($name:ident)*;)*) => {$($(
+        #[unsafe(no_mangle)]
+        extern "C" fn $name() -> old_forms!(@type $answer) {
+            old_forms!(@answer $answer)
+        }
+    )*)*};
+    (@type pointer) => { *mut c_void };
+    (@type $number:ident) => { c_int };
+    (@answer number) => { ENOSYS };
+    (@answer pointer) => {{ set_errno(ENOSYS); std::ptr::null_mut() }};
+    (@answer minus_one) => {{ set_errno(ENOSYS); -1 }};
 }
 
 old_forms! {
-    "IBVERBS_1.0" "ferroce_old_number":
-        "ibv_ack_async_event" "ibv_ack_cq_events" "ibv_attach_mcast" "ibv_dealloc_pd" "ibv_dereg_mr"
-        "ibv_destroy_ah" "ibv_destroy_cq" "ibv_destroy_qp" "ibv_destroy_srq" "ibv_detach_mcast"
-        "ibv_free_device_list" "ibv_modify_qp" "ibv_modify_srq" "ibv_query_device" "ibv_query_port"
-        "ibv_query_qp" "ibv_query_srq" "ibv_resize_cq";
-    "IBVERBS_1.0" "ferroce_old_pointer":
-        "ibv_alloc_pd" "ibv_create_ah" "ibv_create_cq" "ibv_create_qp" "ibv_create_srq"
-        "ibv_get_device_guid" "ibv_get_device_list" "ibv_get_device_name" "ibv_open_device" "ibv_reg_mr";
-    "IBVERBS_1.0" "ferroce_old_minus_one":
-        "ibv_close_device" "ibv_get_async_event" "ibv_get_cq_event" "ibv_query_gid" "ibv_query_pkey";
-    "IBVERBS_1.1" "ferroce_old_number":
-        "ibv_register_driver";
+    number:
+        ferroce_old_ibv_ack_async_event ferroce_old_ibv_ack_cq_events ferroce_old_ibv_attach_mcast
+        ferroce_old_ibv_dealloc_pd ferroce_old_ibv_dereg_mr ferroce_old_ibv_destroy_ah ferroce_old_ibv_destroy_cq
+        ferroce_old_ibv_destroy_qp ferroce_old_ibv_destroy_srq ferroce_old_ibv_detach_mcast
+        ferroce_old_ibv_free_device_list ferroce_old_ibv_modify_qp ferroce_old_ibv_modify_srq
+        ferroce_old_ibv_query_device ferroce_old_ibv_query_port ferroce_old_ibv_query_qp ferroce_old_ibv_query_srq
+        ferroce_old_ibv_register_driver ferroce_old_ibv_resize_cq;
+    pointer:
+        ferroce_old_ibv_alloc_pd ferroce_old_ibv_create_ah ferroce_old_ibv_create_cq ferroce_old_ibv_create_qp
+        ferroce_old_ibv_create_srq ferroce_old_ibv_get_device_guid ferroce_old_ibv_get_device_list
+        ferroce_old_ibv_get_device_name ferroce_old_ibv_open_device ferroce_old_ibv_reg_mr;
+    minus_one:
+        ferroce_old_ibv_close_device ferroce_old_ibv_get_async_event ferroce_old_ibv_get_cq_event
+        ferroce_old_ibv_query_gid ferroce_old_ibv_query_pkey;
 }

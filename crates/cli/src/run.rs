@@ -17,9 +17,9 @@ use ferroce_device::switchboard::check_service_name;
 
 /// Run a verbs program on Ferroce's network card
 ///
-/// The program and everything that it starts find our libibverbs.so.1 instead of the system's. They see a
-/// device, ferroce_lo, also on a machine without any RDMA; nothing is installed or changed. The program takes
-/// the place of this one, so its exit status and signals are its own.
+/// The program and everything that it starts find our libibverbs.so.1 and librdmacm.so.1 instead of the
+/// system's. They see a device, ferroce_lo, also on a machine without any RDMA; nothing is installed or
+/// changed. The program takes the place of this one, so its exit status and signals are its own.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Args {
@@ -168,27 +168,31 @@ pub(crate) fn library_variable() -> anyhow::Result<(&'static str, OsString)> {
     Ok(("LD_LIBRARY_PATH", search_path(&libraries()?)?))
 }
 
-/// What the loader looks for.
-const LIBRARY: &str = "libibverbs.so.1";
+/// What the loader looks for: the libraries that programs ask for, and the one behind both.
+const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libferroce.so.0"];
+
+/// The first library that is not in a folder.
+fn missing_in(folder: &Path) -> Option<&'static str> {
+    LIBRARIES.into_iter().find(|library| !folder.join(library).is_file())
+}
 
 /// The folder of our libraries: the one that FERROCE_LIBRARIES names, or one beside this program.
 fn libraries() -> anyhow::Result<PathBuf> {
     if let Some(folder) = env::var_os("FERROCE_LIBRARIES").filter(|folder| !folder.is_empty()) {
         let folder = PathBuf::from(folder);
-        if folder.join(LIBRARY).is_file() {
-            return Ok(std::path::absolute(folder)?);
-        }
-        bail!("FERROCE_LIBRARIES is {}, but there is no {LIBRARY} in it", folder.display());
+        let Some(missing) = missing_in(&folder) else { return Ok(std::path::absolute(folder)?) };
+        bail!("FERROCE_LIBRARIES is {}, but there is no {missing} in it", folder.display());
     }
     let program = env::current_exe().context("this program cannot find itself")?;
     let folder = program.parent().unwrap_or(Path::new("."));
     let places = [folder.join("abi"), folder.join("../lib/ferroce")];
-    let found = places.iter().find(|place| place.join(LIBRARY).is_file());
+    let found = places.iter().find(|place| missing_in(place).is_none());
     let Some(place) = found else {
         let [beside, installed] = places.each_ref().map(|place| place.display().to_string());
         bail!(
-            "{LIBRARY} is neither in {beside} nor in {installed}; link it with `cargo xtask link-abi`, or say in \
-             FERROCE_LIBRARIES where it is"
+            "{} are neither in {beside} nor in {installed}; link them with `cargo xtask link-abi`, or say in \
+             FERROCE_LIBRARIES where they are",
+            LIBRARIES.join(", ")
         );
     };
     Ok(place.canonicalize()?)

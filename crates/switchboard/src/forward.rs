@@ -35,6 +35,17 @@ pub(super) enum Kind {
     Management,
 }
 
+/// What became of packets that were handed to the owner of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Handed {
+    /// It has them.
+    Taken,
+    /// It has no room at the moment.
+    Full,
+    /// There is no owner, or it does not take them.
+    Gone,
+}
+
 /// Bytes before the packets.
 pub(super) const HEAD: usize = 64;
 

@@ -13,7 +13,7 @@ use ferroce_sys::sync::lock;
 use ferroce_sys::{Random, clock, unix};
 
 use super::error::{SwitchError, refused};
-use super::forward::{self, Arrival, Kind};
+use super::forward::{self, Arrival, Handed, Kind};
 use super::heard::HeardGroups;
 use super::mad_queue::MadQueue;
 use super::post::Post;
@@ -237,7 +237,7 @@ impl Inner {
 
     /// Hands packets to the owner of a slot, and counts them.
     pub(super) fn forward(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> bool {
-        let done = self.hand_over(kind, slot, arrival);
+        let done = self.hand_over(kind, slot, arrival) == Handed::Taken;
         if done && kind == Kind::Packets {
             self.counts.forwarded.fetch_add(arrival.packets(), Ordering::Relaxed);
         }
@@ -245,20 +245,32 @@ impl Inner {
     }
 
     /// Hands packets to the owner of a slot: in this process, or with one message to another.
-    fn hand_over(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> bool {
-        let at = usize::from(slot);
-        if at == 0 || at >= SLOTS || !self.is_ours() {
-            return false;
-        }
-        let Some(owner) = self.table.entry(at).read() else { return false };
-        if owner.token == self.token() {
-            return match kind {
+    pub(super) fn hand_over(&self, kind: Kind, slot: u8, arrival: &Arrival<'_>) -> Handed {
+        let Some(token) = self.token_of(slot).filter(|_| self.is_ours()) else { return Handed::Gone };
+        if token == self.token() {
+            let taken = match kind {
                 Kind::Packets => self.deliver(slot, arrival),
                 Kind::Management => self.mads.push(arrival),
             };
+            return if taken { Handed::Taken } else { Handed::Gone };
         }
         let head = forward::head(kind, slot, arrival);
-        self.post.send(&self.table, owner.token, head, arrival.bytes).is_ok()
+        match self.post.send(&self.table, token, head, arrival.bytes) {
+            Ok(()) => Handed::Taken,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Handed::Full,
+            Err(_) => Handed::Gone,
+        }
+    }
+
+    /// What the owner of a slot has told, if there is one.
+    fn token_of(&self, slot: u8) -> Option<[u64; 2]> {
+        let at = usize::from(slot);
+        (at > 0 && at < SLOTS).then(|| self.table.entry(at).read())?.map(|owner| owner.token)
+    }
+
+    /// What letters to the owner of a slot are written to, if there is such a way at the moment.
+    pub(super) fn way_to(&self, slot: u8) -> Option<RawFd> {
+        self.post.way_to(self.token_of(slot)?)
     }
 
     /// Gives packets that others forwarded to one of our slots; false if it is none, or has no sink.

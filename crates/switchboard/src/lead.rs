@@ -159,8 +159,11 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
                 polled.extend(listeners.map(|listener| entry(if accepts { listener } else { -1 })));
                 polled.push(entry(inner.common_socket().raw()));
                 polled.extend(leading.connections.descriptors().map(entry));
+                let late = leading.desk.late.descriptors(inner);
+                polled.extend(late.map(|fd| libc::pollfd { events: libc::POLLOUT, ..entry(fd) }));
                 let again = leading.listeners.again.map(|(when, _)| when);
-                [leading.connections.next_deadline(), again].into_iter().flatten().min()
+                let times = [leading.connections.next_deadline(), again, leading.desk.late.next_try()];
+                times.into_iter().flatten().min()
             }
             State::Watching(connection) => {
                 polled.push(entry(connection.raw()));
@@ -256,6 +259,7 @@ fn lead(inner: &Inner, leading: &mut Leading, polled: &[libc::pollfd]) {
     if is_ready(&polled[2]) {
         leading.desk.look(inner);
     }
+    leading.desk.late.flush(inner);
     leading.connections.serve(inner, &polled[3..]);
     let Listeners { usual, spare, .. } = &leading.listeners;
     for (listener, entry) in [usual, spare].into_iter().zip(polled) {

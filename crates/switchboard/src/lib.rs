@@ -33,6 +33,7 @@ mod group;
 mod heard;
 mod inner;
 mod join;
+mod late;
 mod lead;
 mod locals;
 mod mad_queue;

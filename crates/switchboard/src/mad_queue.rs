@@ -15,7 +15,7 @@ use ferroce_wire::{Body, Datagram, PKey, Packet, QKey, Qpn};
 use super::forward::Arrival;
 
 /// Messages that wait for this process, at most; more are dropped and counted.
-const QUEUE: usize = 256;
+pub(super) const QUEUE: usize = 4096;
 
 /// Bytes of the longest packet with a management datagram: headers, immediate data and ICRC around it.
 pub(super) const PACKET: usize = 12 + 8 + 4 + MAD_LEN + 4;

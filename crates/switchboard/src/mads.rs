@@ -20,6 +20,7 @@ use ferroce_wire::{Body, Datagram, Flow, Packet, Psn, QKey, Qpn};
 use super::Distant;
 use super::forward::{Arrival, Kind};
 use super::inner::Inner;
+use super::late::Late;
 use super::mad_queue::{PACKET, Sealed, general_service};
 use super::slot_of as slot_of_qp;
 
@@ -83,6 +84,8 @@ pub(super) struct Desk {
     receiving: Receiving,
     verifier: Verifier,
     distant: Distant,
+    /// What other processes have no room for.
+    pub(super) late: Late,
 }
 
 impl Desk {
@@ -92,6 +95,7 @@ impl Desk {
             receiving: Receiving::new(None),
             verifier: Verifier::new(),
             distant: Distant::default(),
+            late: Late::default(),
         }
     }
 
@@ -111,7 +115,7 @@ impl Desk {
                     continue;
                 }
                 for (place, packet) in bytes.chunks(received.segment.max(1)).enumerate() {
-                    sort(&mut self.verifier, inner, received, place, packet);
+                    sort((&mut self.verifier, &mut self.late), inner, received, place, packet);
                 }
             }
             if !self.inbox.is_full() {
@@ -122,7 +126,13 @@ impl Desk {
 }
 
 /// Hands one packet to the process that it is for, if it arrived as it was sent.
-fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usize, bytes: &[u8]) {
+fn sort(
+    (verifier, late): (&mut Verifier, &mut Late),
+    inner: &Inner,
+    received: &Received,
+    place: usize,
+    bytes: &[u8],
+) {
     let ends = Ends { source: received.source, local: received.local };
     let packet = Packet::parse(bytes).ok();
     let checked =
@@ -141,11 +151,11 @@ fn sort(verifier: &mut Verifier, inner: &Inner, received: &Received, place: usiz
         return;
     };
     let taken = match CmMad::parse(datagram.payload).map(|mad| (addressee(inner, &mad.message), mad)) {
-        Ok((Addressee::Slot(slot), _)) => inner.forward(Kind::Management, slot, &arrival),
+        Ok((Addressee::Slot(slot), _)) => late.hand(inner, slot, &arrival),
         Ok((Addressee::Listeners, _)) => {
             let mut listeners = inner.claimants().into_iter();
             // To each of them, and not only until one has it.
-            listeners.by_ref().filter(|slot| inner.forward(Kind::Management, *slot, &arrival)).count() > 0
+            listeners.by_ref().filter(|slot| late.hand(inner, *slot, &arrival)).count() > 0
         }
         Ok((Addressee::Missing, mad)) => {
             if datagram.deth.source_qp == Qpn::GSI {
@@ -209,7 +219,7 @@ mod tests {
 
     use super::*;
     use crate::inner::Sink;
-    use crate::mad_queue::MadQueue;
+    use crate::mad_queue::{MadQueue, QUEUE};
     use crate::rows::Report;
     use ferroce_wire::PKey;
     use ferroce_wire::mad::Rej;
@@ -238,13 +248,14 @@ mod tests {
         let queue = MadQueue::new().unwrap();
         let is_readable = || queue.readable.wait(Some(Duration::ZERO)).unwrap();
         assert!(queue.pop().is_none() && !is_readable());
-        for number in 0..=u8::MAX {
+        let numbers = || (0..=u8::MAX).cycle().take(QUEUE);
+        for number in numbers() {
             assert!(queue.push(&arrival(sealed(number).bytes())));
         }
         assert_eq!(queue.dropped.load(Ordering::Relaxed), 0);
         assert!(queue.push(&arrival(sealed(0).bytes())), "it is one, and there is no room");
         assert_eq!(queue.dropped.load(Ordering::Relaxed), 1);
-        for number in 0..=u8::MAX {
+        for number in numbers() {
             assert!(is_readable());
             let mad = queue.pop().unwrap();
             assert_eq!((mad.bytes, mad.packet), ([number; MAD_LEN], sealed(number)));
@@ -375,7 +386,7 @@ mod tests {
         for (slot, strays) in [(ours.number(), 0), (free, 1)] {
             let dest_qp = Qpn::new(u32::from(slot) << 16 | 0x1234);
             let packet = packet_with(|packet| packet.dest_qp = dest_qp, &[1; MAD_LEN]);
-            sort(&mut Verifier::new(), inner, &arrival(&packet).received, 0, &packet);
+            sort((&mut Verifier::new(), &mut Late::default()), inner, &arrival(&packet).received, 0, &packet);
             assert_eq!(ours.member().traffic().strays, strays, "slot {slot}");
         }
     }
@@ -387,7 +398,7 @@ mod tests {
         let mut mad = [0; MAD_LEN];
         CmMad::new(7, Rej::default()).emit(&mut mad);
         let packet = packet_with(|_| {}, &mad);
-        sort(&mut Verifier::new(), inner, &arrival(&packet).received, 0, &packet);
+        sort((&mut Verifier::new(), &mut Late::default()), inner, &arrival(&packet).received, 0, &packet);
         let traffic = ours.member().traffic();
         assert_eq!((traffic.mads_unclaimed, traffic.strays), (1, 0));
     }

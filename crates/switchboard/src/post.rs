@@ -99,6 +99,14 @@ impl Post {
     }
 }
 
+impl Post {
+    /// What letters to the process that told this token are written to, if there is such a way at the moment.
+    pub(super) fn way_to(&self, token: [u64; 2]) -> Option<RawFd> {
+        let ways = lock(&self.ways);
+        ways.all.iter().find(|(of, _)| *of == Some(token)).map(|(_, way)| way.raw())
+    }
+}
+
 impl Ways {
     /// Connects one of them to the process that told this token; which.
     fn connect(&mut self, table: &Table, to: [u64; 2]) -> io::Result<usize> {

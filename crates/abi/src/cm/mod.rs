@@ -18,6 +18,7 @@ mod ep;
 mod event;
 mod handles;
 mod id;
+mod missing;
 mod multicast;
 mod option;
 mod ports;

@@ -70,8 +70,13 @@ pub(crate) fn succeeds(mut command: Command) -> String {
     said
 }
 
-/// Compiles a C program of `tests/c`.
+/// Compiles a C program of `tests/c` that is linked to the library.
 pub(crate) fn compiled(name: &str) -> PathBuf {
+    compiled_with(name, &["-libverbs"])
+}
+
+/// The same with these libraries instead.
+pub(crate) fn compiled_with(name: &str, libraries: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(format!("{name}.c"));
     // Several tests may need it at once, and a program that runs cannot be written.
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -81,7 +86,8 @@ pub(crate) fn compiled(name: &str) -> PathBuf {
         .args(["-Wall", "-Werror", "-D_GNU_SOURCE", "-o"])
         .arg(&binary)
         .arg(&source)
-        .args(["-libverbs", "-lpthread", "-ldl"])
+        .args(libraries)
+        .args(["-lpthread", "-ldl"])
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", said(&output));

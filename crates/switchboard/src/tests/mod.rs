@@ -15,7 +15,7 @@ use std::time::Duration;
 use ferroce_fabric::udp::Receiving;
 use ferroce_fabric::{Inbox, PORT};
 use ferroce_sys::clock;
-use ferroce_sys::descriptor::wait_readable;
+use ferroce_sys::descriptor::{self, wait_readable};
 use ferroce_sys::unix::{self, Room};
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Req, ServiceId};
 use other::Other;
@@ -43,7 +43,7 @@ fn why_not(last: u8) -> String {
 }
 
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = clock::now() + Duration::from_secs(20);
+    let end = clock::now() + Duration::from_secs(60);
     while !is_so() {
         assert!(clock::now() < end, "it never came: {what}");
         clock::pause(Duration::from_millis(2));
@@ -327,13 +327,45 @@ fn connection_requests_reach_the_process_that_listens() {
     eventually("it is for no process", || unclaimed() == before + 1);
     let claim = ours.claim(4711).expect("it is free");
     ours.member().send_mad(address(12), address(12), &request(&ours)).expect("it is sent");
-    assert!(ours.member().next_mad(Duration::from_secs(20)).is_some());
+    assert!(ours.member().next_mad(Duration::from_secs(60)).is_some());
     drop(claim);
     assert!(ours.claim(4711).is_ok());
 }
 
+/// A socket for letters holds ten of them in places, and what did not fit was lost: half a second for each connection.
+#[test]
+fn requests_that_come_all_at_once_reach_a_process_that_does_not_run_just_then() {
+    const REQUESTS: u32 = 1000;
+    let ours = enter(14);
+    let mut listener = Other::start("member", address(14));
+    listener.hear();
+    listener.say("claim 4711");
+    assert_eq!(listener.hear(), "claimed");
+    listener.signal(libc::SIGSTOP);
+    eventually("it is stopped", || listener.is_stopped());
+    let is_taken_in = || {
+        let fd = ours.member().inner().common_socket().raw();
+        let mut entry = [libc::pollfd { fd, events: libc::POLLIN, revents: 0 }];
+        descriptor::poll(&mut entry, Some(Duration::ZERO));
+        entry[0].revents == 0
+    };
+    for number in 0..REQUESTS {
+        ours.member().send_mad(address(14), address(14), &request_number(&ours, number)).expect("it is sent");
+    }
+    eventually("all are taken in", is_taken_in);
+    listener.signal(libc::SIGCONT);
+    listener.say(&format!("gather {REQUESTS}"));
+    let numbers: Vec<String> = (0..REQUESTS).map(|number| number.to_string()).collect();
+    assert_eq!(listener.hear(), numbers.join(" "));
+    assert_eq!(ours.member().inner().counts.mads_unclaimed.load(Ordering::Relaxed), 0);
+}
+
 fn request(ours: &Slot) -> [u8; 256] {
-    let local_comm_id = CommId(communication_id(ours.number(), 5));
+    request_number(ours, 5)
+}
+
+fn request_number(ours: &Slot, number: u32) -> [u8; 256] {
+    let local_comm_id = CommId(communication_id(ours.number(), number));
     let mut bytes = [0; CmMad::LEN];
     CmMad::new(1, Req { local_comm_id, service_id: ServiceId(4711), ..Req::default() }).emit(&mut bytes);
     bytes
@@ -345,7 +377,7 @@ fn exchange(ours: &Slot, listener: &mut Other, last: u8) {
     ours.member().send_mad(address(last), address(last), &request(ours)).expect("it is sent");
     let heard = listener.hear();
     assert_eq!(heard, format!("answered ServiceId(0x0000000000001267) from 127.0.61.{last}"));
-    let mad = ours.member().next_mad(Duration::from_secs(20)).expect("an answer");
+    let mad = ours.member().next_mad(Duration::from_secs(60)).expect("an answer");
     let Ok(CmMad { message: CmMessage::Rep(rep), .. }) = CmMad::parse(&mad.bytes) else {
         unreachable!("{mad:?}");
     };

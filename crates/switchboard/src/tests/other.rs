@@ -15,7 +15,7 @@ use crate::error::refused;
 use crate::inner::Inner;
 use crate::join::{Joined, join};
 use crate::membership::{Membership, Slot};
-use crate::{Group, Locals, SwitchError, communication_id};
+use crate::{Group, Locals, Mad, SwitchError, communication_id};
 
 const ROLE: &str = "FERROCE_TEST_ROLE";
 
@@ -169,16 +169,27 @@ fn member(slot: &Slot) {
                 tell("forgotten");
             }
             ["answer"] => answer(slot),
+            ["gather", count] => gather(slot, count.parse().expect("a number")),
             ["end"] => return,
             _ => unreachable!("{line}"),
         }
     }
 }
 
+/// Waits for so many requests, and says which came, by their communication ids.
+fn gather(slot: &Slot, count: usize) {
+    let come = std::iter::from_fn(|| slot.member().next_mad(Duration::from_secs(60)));
+    let number = |mad: Mad| match CmMad::parse(&mad.bytes).map(|mad| mad.message) {
+        Ok(CmMessage::Req(req)) => (req.local_comm_id.0 & 0x00ff_ffff).to_string(),
+        other => format!("{other:?}"),
+    };
+    tell(&come.take(count).map(number).collect::<Vec<_>>().join(" "));
+}
+
 /// Waits for a request and accepts it.
 fn answer(slot: &Slot) {
     let member: &Arc<Membership> = slot.member();
-    let Some(mad) = member.next_mad(Duration::from_secs(20)) else { return tell("nothing came") };
+    let Some(mad) = member.next_mad(Duration::from_secs(60)) else { return tell("nothing came") };
     let Ok(CmMad { message: CmMessage::Req(req), transaction_id, .. }) = CmMad::parse(&mad.bytes) else {
         return tell("no request");
     };

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use ferroce_record::{CompletedFlags, PacketFlags, Queue, WorkOp};
+use ferroce_record::{CompletedFlags, PacketFlags, Queue, Timer, TimerKind, Wait, WaitReason, WorkOp};
 use ferroce_transport::Status;
 use ferroce_wire::{Opcode, Qpn};
 
@@ -18,7 +18,7 @@ use crate::timeline::Timeline;
 /// Each process is a process there. A queue has a track for each work request that it held at the same time, with a
 /// slice from the call that posted it to the call that took its completion, in which others say how long it was
 /// `queued`, with the `device`, and `unpolled`; and a counter of its depth. A queue pair has a track of its packets,
-/// as instants. Flows lead from work over its packets, and from each packet to the same one at the peer; a receive
+/// as instants, and one of its timers that fired and of what its next send waits for. Flows lead from work over its packets, and from each packet to the same one at the peer; a receive
 /// has the flow of the work that took it.
 ///
 /// # Errors
@@ -78,6 +78,7 @@ enum Track {
     Process(usize),
     Pair(usize, Qpn),
     Packets(usize, Qpn),
+    Timing(usize, Qpn),
     Queue(usize, Queue),
     Lane(usize, Queue, u32),
     Depth(usize, Queue),
@@ -91,7 +92,7 @@ impl Track {
         match self {
             Self::Process(_) => None,
             Self::Pair(source, _) => Some(Self::Process(source)),
-            Self::Packets(source, qpn) => Some(Self::Pair(source, qpn)),
+            Self::Packets(source, qpn) | Self::Timing(source, qpn) => Some(Self::Pair(source, qpn)),
             Self::Queue(source, queue) | Self::Depth(source, queue) => Some(home(source, queue)),
             Self::Lane(source, queue, _) => Some(Self::Queue(source, queue)),
         }
@@ -107,6 +108,7 @@ impl Track {
             Self::Process(_) => String::new(),
             Self::Pair(_, qpn) => format!("queue pair {qpn}"),
             Self::Packets(..) => "packets".to_owned(),
+            Self::Timing(..) => "timers and waits".to_owned(),
             Self::Queue(_, queue) => queue_name(queue),
             Self::Lane(_, queue, lane) => format!("{} {lane}", queue_name(queue)),
             Self::Depth(_, queue) => format!("{}: depth", queue_name(queue)),
@@ -122,6 +124,7 @@ impl Track {
             Self::Packets(..) => 2,
             Self::Queue(_, Queue::Receive(_)) => 3,
             Self::Depth(_, Queue::Receive(_)) => 4,
+            Self::Timing(..) => 5,
             Self::Queue(_, Queue::Shared(number)) => (1 << 24) + u64::from(number) * 2,
             Self::Depth(_, Queue::Shared(number)) => (1 << 24) + u64::from(number) * 2 + 1,
             Self::Lane(_, _, lane) => lane.into(),
@@ -136,6 +139,8 @@ const QUEUED: u64 = 291;
 const DEVICE: u64 = 292;
 const UNPOLLED: u64 = 293;
 const UNKNOWN_PACKET: u64 = 294;
+const TIMERS: u64 = 400;
+const WAITS: u64 = 500;
 
 /// Numbers of what is told of slices and instants.
 const ANNOTATIONS: &[(u64, &str)] = &[
@@ -150,9 +155,13 @@ const ANNOTATIONS: &[(u64, &str)] = &[
     (9, "local path"),
     (10, "repeat"),
     (11, "end"),
+    (12, "in a row"),
+    (13, "at most"),
+    (14, "until"),
 ];
 
-const CATEGORIES: &[(u64, &str)] = &[(1, "work"), (2, "packet out"), (3, "packet in")];
+const CATEGORIES: &[(u64, &str)] =
+    &[(1, "work"), (2, "packet out"), (3, "packet in"), (4, "timer"), (5, "wait")];
 
 struct Tracks<'a, W> {
     out: &'a mut W,
@@ -259,6 +268,34 @@ impl<W: Write> Sink for Tracks<'_, W> {
         });
         self.flush_if_full()
     }
+
+    fn timer(&mut self, time: u64, source: usize, timer: Timer) -> Result<(), ExportError> {
+        let track = self.track(Track::Timing(source, timer.qpn));
+        self.event(time, |event| {
+            event.uint(EVENT_CATEGORY, 4);
+            number(event, 1, timer.psn.into());
+            number(event, 2, timer.work.into());
+            number(event, 12, timer.tries.into());
+            number(event, 13, timer.most.into());
+            let name = TIMERS + u64::from(timer.kind.code());
+            event.uint(EVENT_TYPE, INSTANT).uint(EVENT_NAME, name).uint(EVENT_TRACK, track);
+        });
+        self.flush_if_full()
+    }
+
+    fn wait(&mut self, time: u64, source: usize, wait: Wait) -> Result<(), ExportError> {
+        let track = self.track(Track::Timing(source, wait.qpn));
+        self.event(time, |event| {
+            event.uint(EVENT_CATEGORY, 5);
+            number(event, 2, wait.work.into());
+            if wait.until > 0 {
+                number(event, 14, wait.until);
+            }
+            let name = WAITS + u64::from(wait.reason.code());
+            event.uint(EVENT_TYPE, INSTANT).uint(EVENT_NAME, name).uint(EVENT_TRACK, track);
+        });
+        self.flush_if_full()
+    }
 }
 
 impl<W: Write> Tracks<'_, W> {
@@ -289,7 +326,13 @@ impl<W: Write> Tracks<'_, W> {
             (UNPOLLED, "unpolled"),
         ];
         let parts = parts.into_iter().map(|(number, name)| (number, name.to_owned()));
-        let names: Vec<(u64, String)> = opcodes.chain(operations).chain(parts).collect();
+        let timers =
+            TimerKind::ALL.iter().map(|kind| (TIMERS + u64::from(kind.code()), kind.name().to_owned()));
+        let waits = WaitReason::ALL
+            .iter()
+            .map(|reason| (WAITS + u64::from(reason.code()), format!("waits for {}", reason.name())));
+        let names: Vec<(u64, String)> =
+            opcodes.chain(operations).chain(parts).chain(timers).chain(waits).collect();
         self.message.message(PACKET, |packet| {
             packet.message(PACKET_NAMES, |interned| {
                 let mut put = |field: u32, number: u64, name: &str| {

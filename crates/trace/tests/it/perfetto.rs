@@ -80,9 +80,15 @@ fn perfetto_reads_tracks_slices_and_flows() {
     assert!(list("slices").iter().any(|slice| slice["name"] == "unpolled"));
 
     // A packet is one flow at both ends, and leads to its work.
-    assert_eq!(list("instants").len() as u64, summary.packets);
+    let (timing, instants): (Vec<&Value>, Vec<&Value>) =
+        list("instants").iter().partition(|event| event["kind"][0] == "timer" || event["kind"][0] == "wait");
+    assert_eq!(instants.len() as u64, summary.packets);
+    let timers = timeline.events().filter(|seen| matches!(seen.stamped.event, Event::Timer(_))).count();
+    assert!(timers > 0 && timing.len() == timers, "{} of {timers}", timing.len());
+    assert!(timing.iter().all(|event| event["name"] == "no acknowledgement in time"));
+    assert!(timing.iter().all(|event| name(&event["track"]) == "timers and waits"));
     let mut flows: BTreeMap<&str, Vec<&Value>> = BTreeMap::new();
-    for event in list("instants").iter().chain(whole.iter().copied()) {
+    for event in instants.iter().copied().chain(whole.iter().copied()) {
         for flow in event["flows"].as_array().unwrap() {
             flows.entry(flow.as_str().unwrap()).or_default().push(event);
         }

@@ -10,7 +10,7 @@ mod works;
 pub(super) use self::packets::{Belongs, OtherEnd, PacketRow, Route};
 pub(super) use self::works::{Note, WorkRow};
 
-use ferroce_record::{Event, Packet, PacketFlags, Queue, Way};
+use ferroce_record::{Event, Packet, PacketFlags, Queue, Timer, Wait, Way};
 use ferroce_wire::{Opcode, Psn, Qpn, Role};
 
 use self::flights::{Flights, FlowKey};
@@ -32,6 +32,16 @@ pub(super) trait Sink {
 
     /// A queue has so many work requests now.
     fn depth(&mut self, _at: u64, _source: usize, _queue: Queue, _depth: u32) -> Result<(), ExportError> {
+        Ok(())
+    }
+
+    /// A timer of a queue pair fired.
+    fn timer(&mut self, _at: u64, _source: usize, _timer: Timer) -> Result<(), ExportError> {
+        Ok(())
+    }
+
+    /// The next send of a queue pair waits for something.
+    fn wait(&mut self, _at: u64, _source: usize, _wait: Wait) -> Result<(), ExportError> {
         Ok(())
     }
 
@@ -114,9 +124,16 @@ impl Follower {
                 }
             }
             Event::Way(way) => self.way(source, way),
+            Event::Timer(timer) if self.has(time, timer.qpn) => sink.timer(time, source, timer)?,
+            Event::Wait(wait) if self.has(time, wait.qpn) => sink.wait(time, source, wait)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether what happened to a queue pair at this time is selected.
+    fn has(&self, time: u64, qpn: Qpn) -> bool {
+        self.selection.has_time(time, time) && self.selection.has(Some(qpn))
     }
 
     /// At the end: what is held, and what is not over.

@@ -38,6 +38,8 @@ const isLost = (arrow) => {
   if (flags & (FLAG.taken | FLAG.refused)) return true;
   return Number.isNaN(columns.came[arrow]) && !(flags & FLAG.local) && lanes[columns.to[arrow]].isKnown;
 };
+// An acknowledgement that says no: not now, or not at all.
+const isNak = (arrow) => opcodeOf(arrow) === 0x11 && columns.headers[columns.head[arrow] + 12] >> 5 !== 0;
 for (let arrow = 0; arrow < count; arrow++) {
   const way = columns.from[arrow] * 65536 + columns.to[arrow];
   if (!ways.has(way)) ways.set(way, ways.size);
@@ -47,7 +49,7 @@ for (let arrow = 0; arrow < count; arrow++) {
   if (!couples.has(couple)) couples.set(couple, couples.size);
   coupleOf[arrow] = couples.get(couple);
   const opcode = told.opcodes[opcodeOf(arrow)];
-  if (isLost(arrow)) kindOf[arrow] = KIND.lost;
+  if (isLost(arrow) || isNak(arrow)) kindOf[arrow] = KIND.lost;
   else if (columns.flags[arrow] & FLAG.repeat) kindOf[arrow] = KIND.repeat;
   else kindOf[arrow] = opcode && opcode[2] ? KIND.answer : KIND.request;
 }

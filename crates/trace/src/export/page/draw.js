@@ -319,7 +319,7 @@ function line(arrow) {
   if (Number.isNaN(x0)) x0 = x1 - laneSide[to] * -60;
   if (Number.isNaN(x1)) x1 = x0 + laneSide[from] * -60;
   if (from === to) x1 = x0 + laneSide[from] * -70;
-  const isCut = kindOf[arrow] === KIND.lost && Number.isNaN(columns.came[arrow]);
+  const isCut = isLost(arrow) && Number.isNaN(columns.came[arrow]);
   const part = isCut ? 0.55 : 1;
   return [x0, y0, x0 + (x1 - x0) * part, y0 + (y1 - y0) * part, isCut];
 }
@@ -455,9 +455,8 @@ function drawLabels(lists) {
 function label(arrow) {
   const name = operationName(opcodeOf(arrow)).replace("RDMA ", "").replace("Acknowledge", "ACK");
   const bytes = headerBytes(arrow);
-  const isNak = bytes[0] === 0x11 && bytes[12] >> 5 !== 0;
   const size = columns.payload[arrow] ? ` · ${number(columns.payload[arrow])} B` : "";
-  return `${isNak ? told.syndromes[bytes[12]] : name} ${hex(psnOf(arrow), 6)}${size}`;
+  return `${isNak(arrow) ? told.syndromes[bytes[12]] : name} ${hex(psnOf(arrow), 6)}${size}`;
 }
 
 // How much happens when: the whole page in one strip.

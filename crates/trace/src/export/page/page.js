@@ -69,7 +69,7 @@ function showArrow(arrow) {
   const parts = [turnButtons(), element("h2", told.opcodes[opcodeOf(arrow)]?.[0] ?? "No known opcode")];
   parts.push(element("p", `packet ${number(arrow + 1)} of ${number(count)}`));
   for (const [flag, text, kind] of TAGS) if (flags & flag) parts.push(element("span", text, { class: `tag ${kind}` }));
-  if (kindOf[arrow] === KIND.lost && !(flags & (FLAG.taken | FLAG.refused))) parts.push(element("span", "not seen at the other end", { class: "tag bad" }));
+  if (isLost(arrow) && !(flags & (FLAG.taken | FLAG.refused))) parts.push(element("span", "not seen at the other end", { class: "tag bad" }));
   parts.push(element("h3", "Packet"));
   parts.push(
     fieldList(
