@@ -10,3 +10,4 @@ mod perftest;
 mod pingpong;
 mod programs;
 mod pyverbs;
+mod rdmacm;
