@@ -173,7 +173,9 @@ fn check_old(path: &Path, about: &Metadata) -> anyhow::Result<()> {
     anyhow::ensure!(about.is_file(), "it is no file");
     match Trace::open(path) {
         Ok(trace) => {
-            if matches!(File::open(path)?.try_lock(), Err(TryLockError::WouldBlock)) {
+            // One that has ended may be locked for a moment longer.
+            let is_locked = matches!(File::open(path)?.try_lock(), Err(TryLockError::WouldBlock));
+            if is_locked && !trace.header().has_ended {
                 bail!("process {} writes it", trace.header().pid);
             }
         }
