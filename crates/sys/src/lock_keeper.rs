@@ -104,7 +104,7 @@ impl Keeper {
         let (theirs, number) = (Arc::clone(&errands), file.as_raw_fd());
         let _blocked = SignalsBlocked::new();
         let thread = std::thread::Builder::new().name("ferroce-locks".to_owned()).stack_size(STACK);
-        let thread = thread.spawn(move || theirs.work(|errand| act(number, errand)))?;
+        let thread = thread.spawn(move || serve(&theirs, number))?;
         let keeper = Self { errands, thread: Some(thread), generation: fork::generation() };
         // Seen from here, a lock of another owner is there. The byte is drawn: no other process looks at it.
         let byte = PROBES | Random::from_system()?.next_u64() >> 8;
@@ -141,6 +141,21 @@ impl Drop for Keeper {
         self.errands.end();
         // It has not panicked: it calls nothing that does.
         drop(thread.map(JoinHandle::join));
+    }
+}
+
+/// What the thread does.
+fn serve(errands: &Errands<Errand, io::Result<bool>>, file: RawFd) {
+    let mut has_own = false;
+    errands.work(|errand| {
+        let answer = act(file, errand);
+        has_own |= matches!((errand, &answer), (Errand::Part, Ok(true)));
+        answer
+    });
+    if has_own {
+        // The kernel says that a thread has ended before it closes what the thread had: its locks would outlive it.
+        // SAFETY: takes a plain number. It is of this thread's own table, in which nothing else uses it.
+        unsafe { libc::close(file) };
     }
 }
 
