@@ -177,6 +177,7 @@ fn code_of_switchboard(error: &SwitchError) -> c_int {
         | SwitchError::LeaderFull { .. }
         | SwitchError::ServiceClaimed { .. }
         | SwitchError::TooManyServices { .. }
+        | SwitchError::AnotherCopy
         | SwitchError::TooManyListeners { .. } => EBUSY,
         SwitchError::TooFewDescriptors { .. } => EMFILE,
         SwitchError::Leaderless { .. }
