@@ -9,3 +9,4 @@ mod perftest;
 mod pingpong;
 mod programs;
 mod pyverbs;
+mod told;
