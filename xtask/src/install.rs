@@ -65,7 +65,7 @@ fn install(binary: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
 /// Copies the drop-in library to where `ferroce run` looks for it.
 fn install_library(linked: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
     let mut installed = Vec::new();
-    for name in [link_abi::SONAME, link_abi::PLAIN] {
+    for name in [link_abi::SONAME, link_abi::PLAIN, link_abi::FILES] {
         let to = prefix.join("lib/ferroce").join(name);
         make_parent(&to)?;
         // Programs that run with it keep the old one whole.
@@ -163,7 +163,7 @@ mod tests {
             assert!(installed.iter().all(|path| path.starts_with(&prefix) && path.is_file()));
         }
         for _ in 0..2 {
-            for name in [link_abi::SONAME, link_abi::PLAIN] {
+            for name in [link_abi::SONAME, link_abi::PLAIN, link_abi::FILES] {
                 fs::write(dir.join(name), name).unwrap();
             }
             let installed = install_library(&dir, &prefix).unwrap();

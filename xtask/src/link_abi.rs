@@ -30,6 +30,8 @@ pub(crate) const FOLDER: &str = "FERROCE_ABI";
 
 /// What programs ask for.
 pub(crate) const SONAME: &str = "libibverbs.so.1";
+/// What `ferroce run` preloads for programs that look for the kernel's files.
+pub(crate) const FILES: &str = "libferroce_files.so";
 /// What programs that load it by hand may ask for.
 pub(crate) const PLAIN: &str = "libibverbs.so";
 
@@ -54,8 +56,8 @@ impl Build {
     /// Compiles, and returns the folder with what came of it.
     fn run(self) -> Result<PathBuf> {
         let (line, profile) = match self {
-            Self::Alone { release: false } => ("build -p ferroce-abi", "debug"),
-            Self::Alone { release: true } => ("build -p ferroce-abi --release", "release"),
+            Self::Alone { release: false } => ("build -p ferroce-abi -p ferroce-files", "debug"),
+            Self::Alone { release: true } => ("build -p ferroce-abi -p ferroce-files --release", "release"),
             Self::WithTests => {
                 ("build --workspace --lib --tests --examples --bin ferroce-interop --bin ferroce", "debug")
             }
@@ -82,6 +84,9 @@ pub(crate) fn link(build: Build) -> Result<PathBuf> {
         symlink(SONAME, &plain)?;
     }
     check_exports(&folder.join(SONAME), &exports)?;
+    let fresh = folder.join(format!("{FILES}.{}", std::process::id()));
+    fs::copy(built.join(FILES), &fresh).with_context(|| format!("copying {FILES}"))?;
+    fs::rename(&fresh, folder.join(FILES))?;
     Ok(folder)
 }
 
