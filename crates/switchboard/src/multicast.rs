@@ -40,7 +40,7 @@ const INBOX: usize = 8;
 const LOOKS: usize = 4;
 
 impl Inner {
-    /// Hands a datagram to each other process that listens to its group. Waits for room a few milliseconds at most.
+    /// Hands a datagram to each other process that listens to its group. Waits for room a little, if need be.
     pub(super) fn spread(&self, group: IpAddr, arrival: &Arrival<'_>) -> Spread {
         let mut spread = Spread::default();
         if !self.is_ours() {

@@ -28,7 +28,7 @@ use super::table::Table;
 const WAYS: usize = 4;
 
 /// How long a letter waits for room. A socket keeps ten of them as a rule, and a thread that does nothing else takes them out.
-const PATIENCE: Duration = Duration::from_millis(5);
+const PATIENCE: Duration = Duration::from_millis(20);
 
 /// Letters that have to go without waiting, after one that waited in vain, before another waits.
 const AFTER_VAIN: u32 = 256;
