@@ -107,9 +107,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Settings {
     /// The variables that make a program use our library, and the library do what was asked for.
     pub(crate) fn variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let mut variables = self.library_variables()?;
+        variables.extend(self.own_variables()?);
+        Ok(variables)
+    }
+
+    /// The variables that make a program use our library, and find the files of our devices.
+    pub(crate) fn library_variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
         let mut variables = vec![library_variable()?];
         variables.extend(self.files()?);
-        variables.extend(self.own_variables()?);
         Ok(variables)
     }
 
@@ -193,7 +199,7 @@ pub(crate) fn own_uid() -> u32 {
 }
 
 /// The variable that makes a program use our library.
-pub(crate) fn library_variable() -> anyhow::Result<(&'static str, OsString)> {
+fn library_variable() -> anyhow::Result<(&'static str, OsString)> {
     Ok(("LD_LIBRARY_PATH", search_path(&libraries()?)?))
 }
 
