@@ -32,6 +32,11 @@ impl Refused {
         Self { code, why: log::is_on().then(|| why.to_string()) }
     }
 
+    /// No refusal, but an answer that the program expects: the log has nothing to say of it.
+    pub(crate) const fn quiet(code: c_int) -> Self {
+        Self { code, why: None }
+    }
+
     /// What the device says, with all that caused it.
     pub(crate) fn because(code: c_int, error: &(dyn Error + 'static)) -> Self {
         Self::new(code, Chain::of(error))

@@ -6,8 +6,8 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::library::can_compile;
 use crate::library::{compiled_with, folder, succeeds, with_library};
-use crate::programs::can_compile;
 
 /// The plugin: beside the libraries if `cargo xtask test` has compiled it, else compiled here.
 fn plugin() -> PathBuf {

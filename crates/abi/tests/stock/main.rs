@@ -11,3 +11,4 @@ mod perftest;
 mod pingpong;
 mod programs;
 mod pyverbs;
+mod told;
