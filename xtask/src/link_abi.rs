@@ -47,8 +47,11 @@ const DOORS: [Door; 2] = [
     Door { soname: "librdmacm.so.1", plain: "librdmacm.so", exports: "crates/abi/exports-rdmacm.txt" },
 ];
 
+/// What `ferroce run` preloads for programs that look for the kernel's files.
+const FILES: &str = "libferroce_files.so";
+
 /// The libraries, each after those that it needs.
-pub(crate) const LIBRARIES: [&str; 3] = [ENGINE, DOORS[0].soname, DOORS[1].soname];
+pub(crate) const LIBRARIES: [&str; 4] = [ENGINE, DOORS[0].soname, DOORS[1].soname, FILES];
 
 /// Links to libraries, each with its target.
 pub(crate) const LINKS: [(&str, &str); 2] =
@@ -77,8 +80,8 @@ impl Build {
     /// Compiles, and returns the folder with what came of it.
     fn run(self) -> Result<PathBuf> {
         let (line, profile) = match self {
-            Self::Alone { release: false } => ("build -p ferroce-abi", "debug"),
-            Self::Alone { release: true } => ("build -p ferroce-abi --release", "release"),
+            Self::Alone { release: false } => ("build -p ferroce-abi -p ferroce-files", "debug"),
+            Self::Alone { release: true } => ("build -p ferroce-abi -p ferroce-files --release", "release"),
             Self::WithTests => {
                 ("build --workspace --lib --tests --examples --bin ferroce-interop --bin ferroce", "debug")
             }
@@ -97,19 +100,19 @@ pub(crate) fn link(build: Build) -> Result<PathBuf> {
     for folder in [&folder, &fresh] {
         fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     }
-    let done = link_all(&built.join("libferroce_abi.a"), &fresh).and_then(|()| put(&fresh, &folder));
+    let done = link_all(&built, &fresh).and_then(|()| put(&fresh, &folder));
     fs::remove_dir_all(&fresh)?;
     done.map(|()| folder)
 }
 
-fn link_all(archive: &Path, folder: &Path) -> Result<()> {
+fn link_all(built: &Path, folder: &Path) -> Result<()> {
     let mut lists = Vec::new();
     for door in &DOORS {
         let list = root().join(door.exports);
         lists.push(fs::read_to_string(&list).with_context(|| format!("reading {}", door.exports))?);
     }
     let exports: Vec<Vec<Export<'_>>> = lists.iter().map(|list| exports::read(list)).collect();
-    link_engine(archive, folder, &exports.concat())?;
+    link_engine(&built.join("libferroce_abi.a"), folder, &exports.concat())?;
     for ((door, exports), list) in DOORS.iter().zip(&exports).zip(&lists) {
         link_door(door, folder, exports)?;
         exports::check(&folder.join(door.soname), list)?;
@@ -117,6 +120,7 @@ fn link_all(archive: &Path, folder: &Path) -> Result<()> {
     for (link, target) in LINKS {
         symlink(target, folder.join(link))?;
     }
+    fs::copy(built.join(FILES), folder.join(FILES)).with_context(|| format!("copying {FILES}"))?;
     Ok(())
 }
 

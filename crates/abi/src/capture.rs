@@ -87,7 +87,9 @@ fn new_file(wanted: &Path, id: u32) -> Claim {
 /// `a.pcap` itself, then `a.1234.pcap`, `a.1234-2.pcap` and so on. A name with `%p` has the number there
 /// anyway.
 fn name(wanted: &Path, id: u32, number: u32) -> PathBuf {
-    let named = wanted.as_os_str().as_encoded_bytes().windows(2).any(|part| part == b"%p");
+    let whole = ferroce_device::fabric::capture::with_process_id(wanted, id);
+    let named = whole != wanted;
+    let wanted = whole.as_path();
     let part = match (named, number) {
         (_, 0) => return wanted.to_path_buf(),
         (true, _) => format!("{}", number + 1),
@@ -112,7 +114,7 @@ mod tests {
         let names = |wanted: &str| [0, 1, 2].map(|number| name(Path::new(wanted), 7, number));
         assert_eq!(names("x/a.pcap"), ["x/a.pcap", "x/a.7.pcap", "x/a.7-2.pcap"].map(PathBuf::from));
         assert_eq!(names("a"), ["a", "a.7", "a.7-2"].map(PathBuf::from));
-        assert_eq!(names("%p.pcap"), ["%p.pcap", "%p.2.pcap", "%p.3.pcap"].map(PathBuf::from));
+        assert_eq!(names("%p.pcap"), ["7.pcap", "7.2.pcap", "7.3.pcap"].map(PathBuf::from));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::capture::{self, Claim};
 use crate::devices::Device;
 use crate::events::{self, Inbox, Subject};
 use crate::object::{Zero, given, seen, taken};
-use crate::refusal::{Answer, Refused, minus_one, pointer};
+use crate::refusal::{Answer, Refused, minus_one, number, pointer};
 use crate::{cq, cq_ex, fork, post, private, qp, query, srq, window};
 
 /// An open device. The C structure comes first, and the part that programs know is its end.
@@ -142,47 +142,68 @@ unsafe fn close(context: *mut ibv_context) -> Answer<()> {
     Ok(())
 }
 
+/// Sets functions that refuse, each with a line for the log.
+macro_rules! refuse {
+    ($c:ident: $($way:ident $field:ident $name:literal $what:literal;)*) => {$(
+        $c.$field = Some({
+            unsafe extern "C" fn refuse() -> answer!($way) {
+                let _whole = Uncancelled::new();
+                $way($name, Err(Refused::unsupported($what)))
+            }
+            refuse
+        });
+    )*};
+}
+
+/// What a function returns that refuses in one of these ways.
+macro_rules! answer {
+    (number) => { c_int };
+    (pointer) => { *mut c_void };
+}
+
 /// Sets every function. What the device does not have refuses.
 fn fill(c: &mut verbs_context) {
     let (no, none) = (Some(private::refuse as _), Some(private::refuse_pointer as _));
     c.sz = size_of::<verbs_context>();
     c.query_port = Some(query::query_port);
-    c.advise_mr = no;
-    c.alloc_null_mr = none;
-    c.read_counters = no;
-    c.attach_counters_point_flow = no;
-    c.create_counters = none;
-    c.destroy_counters = no;
-    c.reg_dm_mr = none;
-    c.alloc_dm = none;
-    c.free_dm = no;
-    c.modify_flow_action_esp = no;
-    c.destroy_flow_action = no;
-    c.create_flow_action_esp = none;
-    c.modify_qp_rate_limit = no;
-    c.alloc_parent_domain = none;
-    c.dealloc_td = no;
-    c.alloc_td = none;
     c.modify_cq = Some(cq::modify);
-    c.post_srq_ops = no;
-    c.destroy_rwq_ind_table = no;
-    c.create_rwq_ind_table = none;
-    c.destroy_wq = no;
-    c.modify_wq = no;
-    c.create_wq = none;
     c.query_rt_values = Some(query::query_rt_values);
     c.create_cq_ex = Some(cq_ex::create);
     c.query_device_ex = Some(query::query_device_ex);
-    c.ibv_destroy_flow = no;
     c.ABI_placeholder2 = no;
-    c.ibv_create_flow = none;
     c.ABI_placeholder1 = no;
-    c.open_qp = none;
     c.create_qp_ex = Some(qp::create_extended);
     c.get_srq_num = Some(srq::number_of);
     c.create_srq_ex = Some(srq::create_extended);
-    c.open_xrcd = none;
-    c.close_xrcd = no;
+    refuse! { c:
+        number advise_mr "ibv_advise_mr" "advice on memory";
+        pointer alloc_null_mr "ibv_alloc_null_mr" "null regions";
+        number read_counters "ibv_read_counters" "counters of flows";
+        number attach_counters_point_flow "ibv_attach_counters_point_flow" "counters of flows";
+        pointer create_counters "ibv_create_counters" "counters of flows";
+        number destroy_counters "ibv_destroy_counters" "counters of flows";
+        pointer reg_dm_mr "ibv_reg_dm_mr" "device memory";
+        pointer alloc_dm "ibv_alloc_dm" "device memory";
+        number free_dm "ibv_free_dm" "device memory";
+        number modify_flow_action_esp "ibv_modify_flow_action_esp" "flow steering";
+        number destroy_flow_action "ibv_destroy_flow_action" "flow steering";
+        pointer create_flow_action_esp "ibv_create_flow_action_esp" "flow steering";
+        number modify_qp_rate_limit "ibv_modify_qp_rate_limit" "rate limits with bursts";
+        pointer alloc_parent_domain "ibv_alloc_parent_domain" "parent domains";
+        number dealloc_td "ibv_dealloc_td" "thread domains";
+        pointer alloc_td "ibv_alloc_td" "thread domains";
+        number post_srq_ops "ibv_post_srq_ops" "tag matching";
+        number destroy_rwq_ind_table "ibv_destroy_rwq_ind_table" "receive side scaling";
+        pointer create_rwq_ind_table "ibv_create_rwq_ind_table" "receive side scaling";
+        number destroy_wq "ibv_destroy_wq" "work queues";
+        number modify_wq "ibv_modify_wq" "work queues";
+        pointer create_wq "ibv_create_wq" "work queues";
+        number ibv_destroy_flow "ibv_destroy_flow" "flow steering";
+        pointer ibv_create_flow "ibv_create_flow" "flow steering";
+        pointer open_qp "ibv_open_qp" "XRC";
+        pointer open_xrcd "ibv_open_xrcd" "XRC";
+        number close_xrcd "ibv_close_xrcd" "XRC";
+    }
     // The mark of a context with extended functions in front of it.
     c.context.abi_compat = std::ptr::without_provenance_mut::<c_void>(usize::MAX);
     c.context.ops = ibv_context_ops {

@@ -10,7 +10,7 @@ use ferroce_transport::Completion;
 use ferroce_wire::Qpn;
 use libc::{ENOENT, c_int, c_uint};
 
-use crate::cq::{Cq, Wanted, flags_of, immediate_of, make};
+use crate::cq::{Cq, Wanted, flags_of, immediate_of, kind_of_packet, make};
 use crate::object::seen;
 use crate::refusal::{Answer, Refused, pointer};
 
@@ -168,7 +168,7 @@ fields! {
     read_src_qp: u32 = |completion| completion.source_qp.map_or(0, Qpn::get);
     read_wc_flags: c_uint = flags_of;
     read_slid: u32 = |_| 0;
-    read_sl: u8 = |_| 0;
+    read_sl: u8 = kind_of_packet;
     read_dlid_path_bits: u8 = |_| 0;
     read_cvlan: u16 = |_| 0;
     read_flow_tag: u32 = |_| 0;

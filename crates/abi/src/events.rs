@@ -196,11 +196,11 @@ pub(crate) fn wait_for(fd: RawFd) -> Answer<()> {
     match unsafe { read(fd, (&raw mut count).cast(), size_of::<u64>()) } {
         -1 => {
             let error = std::io::Error::last_os_error();
-            match error.raw_os_error() {
-                // A program that does not want to wait hears so each time that it looks.
-                Some(libc::EAGAIN) => Err(Refused::quiet(libc::EAGAIN)),
-                code => Err(Refused::new(code.unwrap_or(libc::EINTR), error)),
+            // A program that made the descriptor non-blocking asks whether there is something.
+            if error.kind() == std::io::ErrorKind::WouldBlock {
+                return Err(Refused::quiet(libc::EAGAIN));
             }
+            Err(Refused::new(error.raw_os_error().unwrap_or(libc::EINTR), error))
         }
         _ => Ok(()),
     }

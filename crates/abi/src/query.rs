@@ -3,12 +3,13 @@
 use std::mem::offset_of;
 
 use ferroce_cabi::{
-    IBV_ATOMIC_GLOB, IBV_DEVICE_BAD_PKEY_CNTR, IBV_DEVICE_BAD_QKEY_CNTR, IBV_DEVICE_CURR_QP_STATE_MOD,
+    IBV_ATOMIC_HCA, IBV_DEVICE_BAD_PKEY_CNTR, IBV_DEVICE_BAD_QKEY_CNTR, IBV_DEVICE_CURR_QP_STATE_MOD,
     IBV_DEVICE_MEM_MGT_EXTENSIONS, IBV_DEVICE_MEM_WINDOW, IBV_DEVICE_MEM_WINDOW_TYPE_2B,
     IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_SRQ_RESIZE, IBV_DEVICE_SYS_IMAGE_GUID, IBV_GID_TYPE_ROCE_V2,
     IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096, IBV_PORT_ACTIVE, IBV_PORT_CM_SUP, IBV_PORT_DOWN,
-    IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr, ibv_query_device_ex_input, ibv_values_ex,
+    IBV_PORT_IP_BASED_GIDS, IBV_QPF_GRH_REQUIRED, IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD,
+    IBV_VALUES_MASK_RAW_CLOCK, ibv_context, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry,
+    ibv_port_attr, ibv_query_device_ex_input, ibv_values_ex,
 };
 use ferroce_device::discovery::GidTable;
 use ferroce_device::memory::{MAX_REGIONS, MAX_WINDOWS};
@@ -59,7 +60,12 @@ fn device_attributes(nic: &Nic) -> ibv_device_attr {
     attr.max_qp_rd_atom = c_int::from(Limits::READ_DEPTH);
     attr.max_qp_init_rd_atom = c_int::from(Limits::READ_DEPTH);
     attr.max_res_rd_atom = int(Limits::QUEUE_PAIRS * usize::from(Limits::READ_DEPTH));
-    attr.atomic_cap = IBV_ATOMIC_GLOB;
+    // They are atomic for the processors too, which would be `IBV_ATOMIC_GLOB`. But cards and the kernel's own device say
+    // this, and programs that know no other, such as UCX before 1.19, would do without atomics.
+    attr.atomic_cap = IBV_ATOMIC_HCA;
+    attr.max_mcast_grp = int(nic.most_groups());
+    attr.max_mcast_qp_attach = int(Limits::GROUP_MEMBERS);
+    attr.max_total_mcast_qp_attach = int(nic.most_groups() * Limits::GROUP_MEMBERS);
     attr.max_mw = int(MAX_WINDOWS);
     attr.max_ah = int(Limits::ADDRESS_HANDLES);
     attr.max_srq = int(Limits::SHARED_QUEUES);
@@ -117,6 +123,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         attr.hca_core_clock = 1_000_000;
         attr.device_cap_flags_ex = u64::from(attr.orig_attr.device_cap_flags) | ATOMIC_WRITE;
         (attr.cq_mod_caps.max_cq_count, attr.cq_mod_caps.max_cq_period) = (u16::MAX, u16::MAX);
+        // In kilobits per second, as `ibv_modify_qp` takes it.
+        attr.packet_pacing_caps.qp_rate_limit_min = 1;
+        attr.packet_pacing_caps.qp_rate_limit_max = u32::MAX;
+        attr.packet_pacing_caps.supported_qpts = 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD;
         attr.phys_port_cnt_ex = u32::from(PORT);
         // SAFETY: the caller vouches for `size` bytes there; no more than the structure has are copied.
         unsafe { copy_out(&attr, to.cast(), size) };

@@ -32,8 +32,7 @@ impl Refused {
         Self { code, why: log::is_on().then(|| why.to_string()) }
     }
 
-    /// What happens in the ordinary course of a program, such as nothing being there yet: the log hears
-    /// nothing of it.
+    /// No refusal, but an answer that the program expects: the log has nothing to say of it.
     pub(crate) const fn quiet(code: c_int) -> Self {
         Self { code, why: None }
     }
@@ -188,6 +187,7 @@ fn code_of_switchboard(error: &SwitchError) -> c_int {
         | SwitchError::LeaderFull { .. }
         | SwitchError::ServiceClaimed { .. }
         | SwitchError::TooManyServices { .. }
+        | SwitchError::AnotherCopy
         | SwitchError::TooManyListeners { .. } => EBUSY,
         SwitchError::TooFewDescriptors { .. } => EMFILE,
         SwitchError::Leaderless { .. }

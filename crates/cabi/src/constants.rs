@@ -16,7 +16,7 @@ c_constants! {
         IBV_NODE_UNSPECIFIED = 7,
         IBV_TRANSPORT_IB = 0,
         IBV_FORK_UNNEEDED = 2,
-        IBV_ATOMIC_GLOB = 2,
+        IBV_ATOMIC_HCA = 1,
         IBV_MTU_4096 = 5,
         IBV_PORT_NOP = 0,
         IBV_PORT_DOWN = 1,

@@ -6,6 +6,7 @@ mod decode;
 mod demo;
 mod devices;
 mod env;
+mod files;
 mod interrupt;
 mod man;
 mod mesh;

@@ -1,9 +1,10 @@
 //! `ferroce run`: any verbs program, unchanged, on our network card.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,8 @@ use ferroce_device::PathPolicy;
 use ferroce_device::discovery::Opening;
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::switchboard::check_service_name;
+
+use crate::files;
 
 /// Run a verbs program on Ferroce's network card
 ///
@@ -30,6 +33,11 @@ pub(crate) struct Args {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
 }
+
+/// What `rdma` of iproute2 cannot show.
+const NO_NETLINK: &str = "\
+ferroce run: rdma asks the kernel by netlink, and the kernel does not know our devices: `ferroce devices` and
+ferroce run: `ferroce stat` show them, and what is open on them";
 
 const AFTER_LONG_HELP: &str = "\
 Examples:
@@ -69,6 +77,13 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "NAME")]
     service: Option<String>,
 
+    /// Do not show the program the kernel's files of RDMA devices
+    ///
+    /// Many programs look for /dev/infiniband/uverbs0 and read /sys/class/infiniband. The program finds files of our
+    /// devices there, by a library in LD_PRELOAD, which leaves all other files as they are.
+    #[arg(long)]
+    no_files: bool,
+
     /// Say on standard error why a call failed
     #[arg(long)]
     log: bool,
@@ -79,6 +94,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.args(rest).envs(args.settings.variables()?);
     args.settings.clear_old_capture()?;
+    if Path::new(program).file_name() == Some(OsStr::new("rdma")) {
+        eprintln!("{NO_NETLINK}");
+    }
     // Returns only if the program cannot be started.
     let error = command.exec();
     let hint =
@@ -89,9 +107,26 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Settings {
     /// The variables that make a program use our library, and the library do what was asked for.
     pub(crate) fn variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
-        let mut variables = vec![library_variable()?];
+        let mut variables = self.library_variables()?;
         variables.extend(self.own_variables()?);
         Ok(variables)
+    }
+
+    /// The variables that make a program use our library, and find the files of our devices.
+    pub(crate) fn library_variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let mut variables = vec![library_variable()?];
+        variables.extend(self.files()?);
+        Ok(variables)
+    }
+
+    /// The variables that lead the program to the files of our devices.
+    fn files(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let library = libraries()?.join(files::LIBRARY);
+        if self.no_files || !library.is_file() {
+            return Ok(Vec::new());
+        }
+        let folder = files::written(self.netdev.as_deref())?;
+        Ok(vec![("LD_PRELOAD", preloaded(library.into_os_string())?), (files::FOLDER, folder.into())])
     }
 
     /// The variables that say what the card does, for programs that have it built in, too.
@@ -159,12 +194,12 @@ fn whole_path(file: &Path) -> io::Result<PathBuf> {
 const MOST_LINKS: usize = 8;
 
 /// The user of this process; root's, which none is mistaken for, if that is not known.
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     fs::metadata("/proc/self").map_or(0, |process| process.uid())
 }
 
 /// The variable that makes a program use our library.
-pub(crate) fn library_variable() -> anyhow::Result<(&'static str, OsString)> {
+fn library_variable() -> anyhow::Result<(&'static str, OsString)> {
     Ok(("LD_LIBRARY_PATH", search_path(&libraries()?)?))
 }
 
@@ -196,6 +231,25 @@ fn libraries() -> anyhow::Result<PathBuf> {
         );
     };
     Ok(place.canonicalize()?)
+}
+
+/// Our library before those that are loaded already.
+fn preloaded(library: OsString) -> anyhow::Result<OsString> {
+    let is_apart = |byte: &u8| matches!(byte, b' ' | b':');
+    if library.as_encoded_bytes().iter().any(is_apart) {
+        bail!(
+            "{} has a colon or a space in its path, and cannot be preloaded; see --no-files",
+            library.display()
+        );
+    }
+    let before = env::var_os("LD_PRELOAD").unwrap_or_default();
+    let others = before.as_encoded_bytes().split(is_apart).filter(|other| !other.is_empty());
+    let mut all = library.clone();
+    for other in others.filter(|other| *other != library.as_encoded_bytes()) {
+        all.push(":");
+        all.push(OsStr::from_bytes(other));
+    }
+    Ok(all)
 }
 
 /// Our folder before those that are searched already.

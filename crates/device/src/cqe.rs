@@ -14,6 +14,7 @@ const HAS_SOURCE: u64 = 1 << 18;
 const SOLICITED: u64 = 1 << 19;
 /// A record tells of it, and is to be told when it is taken off.
 pub(crate) const TOLD: u64 = 1 << 22;
+const OVER_IPV6: u64 = 1 << 23;
 /// Where the source of the time stands, in two bits.
 const TIME_SOURCE: u32 = 20;
 const TIME_SOURCES: [TimeSource; 4] =
@@ -39,6 +40,9 @@ pub(crate) fn encode(completion: &Completion, time: Time) -> [u64; WORDS] {
     }
     if completion.solicited {
         head |= SOLICITED;
+    }
+    if completion.over_ipv6 {
+        head |= OVER_IPV6;
     }
     // The device has a better time for few.
     let mut time = time;
@@ -78,6 +82,7 @@ pub(crate) fn decode(words: &[u64; WORDS]) -> Completion {
         qpn: Qpn::new(numbers as u32),
         source_qp: (head & HAS_SOURCE != 0).then_some(source),
         source_port: NonZeroU16::new((head >> SOURCE_PORT) as u16),
+        over_ipv6: head & OVER_IPV6 != 0,
         solicited: head & SOLICITED != 0,
         time: Time::from_nanos(time),
         time_source: TIME_SOURCES[(head >> TIME_SOURCE & 3) as usize],
@@ -101,6 +106,7 @@ mod tests {
             qpn: Qpn::new(0x01_beef),
             source_qp: Some(Qpn::new(0)),
             source_port: NonZeroU16::new(u16::MAX),
+            over_ipv6: true,
             solicited: true,
             time: Time::ZERO,
             time_source: TimeSource::Turn,
@@ -110,6 +116,7 @@ mod tests {
             invalidated: Some(Rkey(0xffff_ffff)),
             source_qp: None,
             source_port: None,
+            over_ipv6: false,
             solicited: false,
             kind: WorkKind::Receive,
             ..plain

@@ -279,7 +279,9 @@ fn identification(place: usize) -> u16 {
     u16::try_from(place).unwrap_or(u16::MAX)
 }
 
-fn with_process_id(path: &Path, id: u32) -> PathBuf {
+/// The path with the number of a process in each place of `%p`.
+#[must_use]
+pub fn with_process_id(path: &Path, id: u32) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     let mut replaced = Vec::with_capacity(bytes.len());
     let mut rest = bytes;

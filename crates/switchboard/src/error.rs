@@ -170,6 +170,12 @@ pub enum SwitchError {
         /// The leader.
         pid: u32,
     },
+    /// Another copy of this code is in the process, and this system does not let them have slots beside each other.
+    #[error(
+        "another copy of Ferroce in this process has slots, which a second one would lose here: this system lets no \
+         thread have descriptors of its own (close_range of Linux 5.9, or unshare); use one copy, or allow these calls"
+    )]
+    AnotherCopy,
     /// The kernel shows other users' processes as this one's.
     #[error(
         "this process runs as uid {uid}, which is also how the kernel shows it every user that its user namespace \

@@ -47,8 +47,8 @@ pub(super) struct Inner {
     pub(super) sockets: Vec<Socket>,
     /// Taken when this is dropped, so that it is gone before `gone` is called.
     pub(super) table: ManuallyDrop<Table>,
-    /// Which slots this process owns. Taken for every change, because record locks do not keep one
-    /// thread of a process from another.
+    /// Which slots this membership owns. Taken for every change, because its locks do not keep one thread of it from
+    /// another.
     pub(super) owned: Mutex<[bool; SLOTS]>,
     pub(super) sinks: RwLock<Vec<(u8, Weak<dyn Sink>)>>,
     pub(super) managers: Mutex<Vec<Weak<dyn Refuses>>>,
@@ -120,7 +120,7 @@ impl Inner {
     pub(super) fn new(
         group: &Group,
         sockets: Vec<Socket>,
-        table: Table,
+        mut table: Table,
         record: &'static Record,
         locals: Locals,
         equip: fn(&'static Record) -> Result<Equipment, SwitchError>,
@@ -128,6 +128,7 @@ impl Inner {
     ) -> Result<Self, SwitchError> {
         let equipped = equip(record).and_then(|equipment| {
             equipment.post.guard(table.secret());
+            table.keep_locks().map_err(refused("a thread that keeps locks"))?;
             match table.lock_letters(equipment.post.token()).map_err(refused("a record lock"))? {
                 true => Ok(equipment),
                 false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),
@@ -232,7 +233,7 @@ impl Inner {
 
     /// Whether a process owns a slot, whatever stands in the shared file.
     pub(super) fn is_alive(&self, slot: usize) -> bool {
-        self.owns(slot) || self.table.is_owned_by_another(slot)
+        self.owns(slot) || self.table.is_slot_locked(slot)
     }
 
     /// Hands packets to the owner of a slot, and counts them.

@@ -4,8 +4,7 @@
 //! the leader's usual name; and if one has it, the leader may listen at a spare name ([`names`]).
 //!
 //! It is all or nothing: whatever goes wrong on the way, everything that was received is closed again before the
-//! next attempt. Only then can a slot be locked, because closing a second descriptor of the shared file
-//! would release its locks.
+//! next attempt.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,6 +16,7 @@ use ferroce_sys::Random;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::wait_readable;
 use ferroce_sys::fork::{self, Record, Tracked};
+use ferroce_sys::lock_keeper::{self, Owner};
 use ferroce_sys::unix::{self, Message, Reached, Room};
 use ferroce_sys::users;
 use ferroce_transport::Time;
@@ -60,6 +60,10 @@ pub(super) fn join(group: &Group, is_loopback: bool) -> Result<Joined, SwitchErr
     let uid = unix::own_uid();
     if users::are_mixed_up(uid) {
         return Err(SwitchError::UserUnknown { uid });
+    }
+    // Before anything comes that could be closed: that would end the locks of the other copy.
+    if lock_keeper::owner().map_err(refused("a thread that keeps locks"))? == Owner::AnotherCopy {
+        return Err(SwitchError::AnotherCopy);
     }
     nofile::make_room()?;
     let record = Record::acquire().map_err(refused("a descriptor"))?;
@@ -263,8 +267,9 @@ impl<'a> Newcomer<'a> {
     }
 }
 
-/// Nothing, if a file came that this process is a member of another group with: closing that second descriptor
-/// of it would end all locks of that membership. So it stays open, and nothing more is asked of its sender.
+/// Nothing, if a file came that this process is a member of another group with: where locks are the process's, closing that
+/// second descriptor of it would end all locks of that membership. So it stays open, and nothing more is asked of its
+/// sender.
 fn refuse_own_files(mut message: Message) -> Option<Message> {
     let (ours, others) = message.descriptors.drain(..).partition(|fd| Table::is_in_use(fd.as_fd()));
     message.descriptors = others;

@@ -40,7 +40,7 @@ const INBOX: usize = 8;
 const LOOKS: usize = 4;
 
 impl Inner {
-    /// Hands a datagram to each other process that listens to its group. Never waits.
+    /// Hands a datagram to each other process that listens to its group. Waits for room a little, if need be.
     pub(super) fn spread(&self, group: IpAddr, arrival: &Arrival<'_>) -> Spread {
         let mut spread = Spread::default();
         if !self.is_ours() {
@@ -64,7 +64,7 @@ impl Inner {
                 continue;
             }
             let head = forward::head(Kind::Packets, number, arrival);
-            match self.post.send(&self.table, entry.token, head, arrival.bytes) {
+            match self.post.send_patiently(&self.table, entry.token, head, arrival.bytes) {
                 Ok(()) => spread.sent += 1,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => spread.no_room += 1,
                 // The process is gone, and no other has its slot yet.

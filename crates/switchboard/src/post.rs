@@ -12,10 +12,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use ferroce_sys::fork::{Record, Tracked};
 use ferroce_sys::sync::lock;
-use ferroce_sys::unix;
+use ferroce_sys::{descriptor, unix};
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 
 use super::bpf::step;
@@ -25,6 +26,12 @@ use super::table::Table;
 
 /// Connections that are kept at a time.
 const WAYS: usize = 4;
+
+/// How long a letter waits for room. A socket keeps ten of them as a rule, and a thread that does nothing else takes them out.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// Letters that have to go without waiting, after one that waited in vain, before another waits.
+const AFTER_VAIN: u32 = 256;
 
 /// Where a process gets letters, and how it sends them.
 #[derive(Debug)]
@@ -42,6 +49,8 @@ struct Ways {
     all: Vec<(Option<[u64; 2]>, Tracked)>,
     /// The one that is connected anew next.
     next: usize,
+    /// Letters that do not wait: a process did not take one out in time.
+    hurried: u32,
 }
 
 impl Post {
@@ -55,7 +64,7 @@ impl Post {
         })?;
         let way = || Ok((None, Tracked::open(record, || unix::socket(libc::SOCK_DGRAM))?));
         let all = (0..WAYS).map(|_| way()).collect::<io::Result<_>>()?;
-        Ok(Self { token, letters, ways: Mutex::new(Ways { all, next: 0 }) })
+        Ok(Self { token, letters, ways: Mutex::new(Ways { all, next: 0, hurried: 0 }) })
     }
 
     /// What tells this process from others in the shared file.
@@ -81,14 +90,49 @@ impl Post {
         mut head: [u8; HEAD],
         packets: &[u8],
     ) -> io::Result<()> {
+        self.send_after(Duration::ZERO, table, to, &mut head, packets)
+    }
+
+    /// The same, but waits for room a little: of datagrams to a group, which come in bursts, nothing else would be left than
+    /// what a socket keeps. A process that takes nothing out costs this once in many letters.
+    pub(super) fn send_patiently(
+        &self,
+        table: &Table,
+        to: [u64; 2],
+        mut head: [u8; HEAD],
+        packets: &[u8],
+    ) -> io::Result<()> {
+        self.send_after(PATIENCE, table, to, &mut head, packets)
+    }
+
+    fn send_after(
+        &self,
+        patience: Duration,
+        table: &Table,
+        to: [u64; 2],
+        head: &mut [u8; HEAD],
+        packets: &[u8],
+    ) -> io::Result<()> {
         head[SECRET..].copy_from_slice(&table.secret().to_ne_bytes());
         let mut ways = lock(&self.ways);
+        let hurried = ways.hurried;
+        ways.hurried = hurried.saturating_sub(1);
         let place = match ways.all.iter().position(|(of, _)| *of == Some(to)) {
             Some(place) => place,
             None => ways.connect(table, to)?,
         };
-        let (of, way) = &mut ways.all[place];
-        let sent = unix::send_pieces(way.as_fd(), [&head, packets]);
+        let (_, way) = &ways.all[place];
+        let would_block =
+            |sent: &io::Result<()>| matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        let mut sent = unix::send_pieces(way.as_fd(), [head, packets]);
+        if would_block(&sent) && !patience.is_zero() && hurried == 0 {
+            let mut room = [libc::pollfd { fd: way.raw(), events: libc::POLLOUT, revents: 0 }];
+            descriptor::poll(&mut room, Some(patience));
+            sent = unix::send_pieces(way.as_fd(), [head, packets]);
+            let in_vain = would_block(&sent);
+            ways.hurried = if in_vain { AFTER_VAIN } else { 0 };
+        }
+        let (of, _) = &mut ways.all[place];
         if let Err(error) = &sent
             && error.kind() != io::ErrorKind::WouldBlock
         {

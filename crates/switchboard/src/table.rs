@@ -13,6 +13,7 @@ use ferroce_sys::Random;
 use ferroce_sys::descriptor::owned;
 use ferroce_sys::fork::PerProcess;
 use ferroce_sys::fork::{Held, Record};
+use ferroce_sys::lock_keeper::LockKeeper;
 use ferroce_sys::record_lock;
 use ferroce_sys::sync::lock;
 
@@ -106,11 +107,13 @@ pub(super) struct Published {
     pub(super) program: [u8; PROGRAM],
 }
 
-/// The shared file, mapped. It has one descriptor in this process, and never gets a second.
+/// The shared file, mapped.
 #[derive(Debug)]
 pub(super) struct Table {
     map: NonNull<Layout>,
-    /// `None` when it was closed early, and with it all locks.
+    /// What has the locks; `None` before there are any, and when all were given up early.
+    keeper: Option<LockKeeper>,
+    /// `None` when it was closed early. This copy of the code has no second descriptor of it, but for the keeper's own.
     file: Option<OwnedFd>,
     inode: Inode,
 }
@@ -175,8 +178,8 @@ impl Table {
         Ok(table)
     }
 
-    /// Whether a descriptor is of a file that this process is a member with. To close a second descriptor of
-    /// such a file would end all locks of that membership.
+    /// Whether a descriptor is of a file that this process is a member with. Where locks are the process's, to close a
+    /// second descriptor of such a file would end all locks of that membership.
     pub(super) fn is_in_use(file: BorrowedFd<'_>) -> bool {
         inode(file).is_some_and(|inode| lock(IN_USE.get()).contains(&inode))
     }
@@ -193,7 +196,28 @@ impl Table {
         };
         let inode = inode(file.as_fd()).unwrap_or_default();
         lock(IN_USE.get()).push(inode);
-        Ok(Self { map, file: Some(file), inode })
+        Ok(Self { map, keeper: None, file: Some(file), inode })
+    }
+
+    /// From now on there may be locks.
+    pub(super) fn keep_locks(&mut self) -> io::Result<()> {
+        self.keeper = Some(LockKeeper::start(self.file())?);
+        Ok(())
+    }
+
+    fn lock(&self, byte: u64) -> io::Result<bool> {
+        let keeper = self.keeper.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        keeper.lock(self.file(), byte)
+    }
+
+    fn unlock(&self, byte: u64) {
+        // Nothing can be done about a refusal, and none is known.
+        drop(self.keeper.as_ref().map(|keeper| keeper.unlock(self.file(), byte)));
+    }
+
+    /// Whether a process has locked a byte, be it this one. Where locks are the process's, those of this one are not seen.
+    fn is_locked(&self, byte: u64) -> bool {
+        record_lock::is_locked_by_another(self.file(), byte)
     }
 
     fn layout(&self) -> &Layout {
@@ -220,8 +244,9 @@ impl Table {
         self.file.as_ref().expect("it is closed last").as_fd()
     }
 
-    /// Closes the file, which ends all locks; what is mapped stays until the table is dropped.
+    /// Ends all locks and closes the file; what is mapped stays until the table is dropped.
     pub(super) fn close(&mut self) {
+        self.keeper = None;
         self.file = None;
     }
 
@@ -250,26 +275,25 @@ impl Table {
 
     /// Locks a slot for this process; false if another has it.
     pub(super) fn lock_slot(&self, slot: usize) -> io::Result<bool> {
-        record_lock::lock(self.file(), slot as u64)
+        self.lock(slot as u64)
     }
 
     pub(super) fn unlock_slot(&self, slot: usize) {
-        // Nothing can be done about a refusal, and none is known.
-        drop(record_lock::unlock(self.file(), slot as u64));
+        self.unlock(slot as u64);
     }
 
-    /// Whether another process owns a slot; for slots of this process it says no.
-    pub(super) fn is_owned_by_another(&self, slot: usize) -> bool {
-        record_lock::is_locked_by_another(self.file(), slot as u64)
+    /// Whether a process owns a slot; of slots of this process it may say no.
+    pub(super) fn is_slot_locked(&self, slot: usize) -> bool {
+        self.is_locked(slot as u64)
     }
 
     /// Makes this process the one that leads; false if another does.
     pub(super) fn lock_leader(&self) -> io::Result<bool> {
-        record_lock::lock(self.file(), LEADER_LOCK)
+        self.lock(LEADER_LOCK)
     }
 
     pub(super) fn unlock_leader(&self) {
-        drop(record_lock::unlock(self.file(), LEADER_LOCK));
+        self.unlock(LEADER_LOCK);
     }
 
     /// Says where the leader listens; this process leads.
@@ -289,21 +313,21 @@ impl Table {
 
     /// Says that this process has the name for letters that its token makes, until it ends or closes the file.
     pub(super) fn lock_letters(&self, token: [u64; 2]) -> io::Result<bool> {
-        record_lock::lock(self.file(), letters_byte(token))
+        self.lock(letters_byte(token))
     }
 
     /// Whether another process has the name for letters that this token makes.
     pub(super) fn has_letters(&self, token: [u64; 2]) -> bool {
-        record_lock::is_locked_by_another(self.file(), letters_byte(token))
+        self.is_locked(letters_byte(token))
     }
 
     /// Locks the claims against other processes; false if one has them.
     pub(super) fn lock_claims(&self) -> io::Result<bool> {
-        record_lock::lock(self.file(), CLAIMS_LOCK)
+        self.lock(CLAIMS_LOCK)
     }
 
     pub(super) fn unlock_claims(&self) {
-        drop(record_lock::unlock(self.file(), CLAIMS_LOCK));
+        self.unlock(CLAIMS_LOCK);
     }
 }
 
@@ -514,6 +538,8 @@ mod tests {
     #[test]
     fn each_lock_is_of_a_byte_of_its_own_and_can_be_given_back() {
         let mut table = Table::create("locks").unwrap();
+        assert!(table.lock_leader().is_err(), "nothing keeps locks yet");
+        table.keep_locks().unwrap();
         assert_locked(&table, &[]);
         assert!(table.lock_leader().unwrap());
         assert_locked(&table, &[LEADER_LOCK]);
@@ -523,7 +549,10 @@ mod tests {
         table.unlock_claims();
         assert!(table.lock_slot(5).unwrap());
         assert_locked(&table, &[5]);
-        assert!(!table.is_owned_by_another(5), "it is ours");
+        assert!(table.is_slot_locked(5) && !table.is_slot_locked(6));
+        // A second descriptor that this process closes ends nothing.
+        drop(table.file().try_clone_to_owned().unwrap());
+        assert_locked(&table, &[5]);
         table.unlock_slot(5);
         assert_locked(&table, &[]);
         assert!(table.lock_letters([8, 0]).unwrap());

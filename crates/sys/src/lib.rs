@@ -14,6 +14,7 @@ mod exit;
 pub mod fork;
 pub mod interfaces;
 pub mod limits;
+pub mod lock_keeper;
 mod random;
 pub mod record_lock;
 pub mod shared_file;

@@ -1,14 +1,14 @@
 //! Record locks on the shared file: which process owns a slot.
 //!
-//! They are the classic ones of POSIX and belong to the *process*: the kernel releases them however it
-//! ends, a forked child does not have them, and a descriptor that was passed on does not carry them. The
-//! price is that closing *any* descriptor of the file in this process releases all of them; so a member
-//! has exactly one, and closes it last.
+//! They are the classic ones of POSIX and belong to a *table of descriptors*, which as a rule is the one that all threads of a
+//! process have: the kernel releases them however it ends, a forked child does not have them, and a descriptor that was
+//! passed on does not carry them. The price is that closing *any* descriptor of the file in that table releases all of
+//! them; so they are had through a [`LockKeeper`](crate::lock_keeper::LockKeeper), which has a table of its own.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Locks one byte for this process; false if another has it.
+/// Locks one byte for the descriptor table of this thread; false if another has it.
 pub fn lock(file: BorrowedFd<'_>, byte: u64) -> io::Result<bool> {
     match command(file, libc::F_SETLK, &mut record(byte, libc::F_WRLCK)) {
         Ok(()) => Ok(true),
@@ -24,7 +24,7 @@ pub fn unlock(file: BorrowedFd<'_>, byte: u64) -> io::Result<()> {
     command(file, libc::F_SETLK, &mut record(byte, libc::F_UNLCK))
 }
 
-/// Whether another process has locked this byte. What this process has locked itself is not seen.
+/// Whether another owner has locked this byte. What the table of this thread has locked itself is not seen.
 #[must_use]
 pub fn is_locked_by_another(file: BorrowedFd<'_>, byte: u64) -> bool {
     let mut record = record(byte, libc::F_WRLCK);

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 
-use ferroce_sys::sync::{Alarm, Calls, Doze, Inside, Mailbox, Share, Turnstile, ring};
+use ferroce_sys::sync::{Alarm, Calls, Doze, Errands, Inside, Mailbox, Share, Turnstile, ring};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicBool;
 use loom::sync::atomic::Ordering::Relaxed;
@@ -434,5 +434,42 @@ fn engines_that_want_something_of_each_other_neither_wait_nor_forget() {
             assert!(station.freight.is_empty(), "something was left behind");
             assert_eq!(station.turnstile.try_enter().expect("every thread has left").get(), 1);
         }
+    });
+}
+
+/// Each of two senders gets the answer to its own errand, one at a time, and the thread that does them ends.
+#[test]
+fn errands_are_answered_to_their_senders() {
+    model(2, || {
+        let (errands, hands) = (Arc::new(Errands::new()), Arc::new(Watched::default()));
+        let theirs = Arc::clone(&errands);
+        let worker = thread::spawn(move || {
+            theirs.work(|number: u32| {
+                hands.add();
+                number * 10 + hands.get()
+            });
+        });
+        let other = Arc::clone(&errands);
+        let sender = thread::spawn(move || other.send(1));
+        let second = errands.send(2).unwrap();
+        let first = sender.join().unwrap().unwrap();
+        assert!((first, second) == (11, 22) || (first, second) == (12, 21), "{first} {second}");
+        errands.end();
+        worker.join().unwrap();
+        assert_eq!(errands.send(3), None);
+    });
+}
+
+/// An errand that comes when no more are wanted is done, or its sender is told that it is not.
+#[test]
+fn no_sender_waits_for_a_thread_that_has_gone() {
+    model(2, || {
+        let errands = Arc::new(Errands::new());
+        let (theirs, other) = (Arc::clone(&errands), Arc::clone(&errands));
+        let worker = thread::spawn(move || theirs.work(|number: u32| number + 1));
+        let sender = thread::spawn(move || other.send(1));
+        errands.end();
+        assert!(matches!(sender.join().unwrap(), None | Some(2)));
+        worker.join().unwrap();
     });
 }

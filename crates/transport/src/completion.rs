@@ -37,6 +37,9 @@ pub struct Completion {
     pub source_qp: Option<Qpn>,
     /// The UDP port that a datagram left from. The header in front of a datagram does not tell it.
     pub source_port: Option<NonZeroU16>,
+    /// Whether a datagram came over IPv6: what stands before it in its buffer is a GRH then, and the header of IPv4 in the
+    /// second half of that place if not.
+    pub over_ipv6: bool,
     /// Whether the sender asked for an event.
     pub solicited: bool,
     /// When it ended, on the clock of the device. The machines know no clock and leave it at zero: the device
@@ -74,6 +77,7 @@ impl Completion {
         qpn: Qpn::SMI,
         source_qp: None,
         source_port: None,
+        over_ipv6: false,
         solicited: false,
         time: Time::ZERO,
         time_source: TimeSource::Turn,
@@ -215,6 +219,20 @@ pub struct Envelope {
 impl Envelope {
     /// Nothing is known.
     pub const EMPTY: Self = Self { header: [0; Grh::LEN], source_port: 0, came: None };
+
+    /// Whether it came over IPv6. Before a datagram over IPv4 there are twenty zeros.
+    const fn is_over_ipv6(&self) -> bool {
+        self.header[0] >> 4 == 6
+    }
+
+    /// Says in a completion which way its datagram took.
+    pub(crate) fn tell(&self, completion: &mut Completion) {
+        completion.source_port = NonZeroU16::new(self.source_port);
+        completion.over_ipv6 = self.is_over_ipv6();
+        if let Some((time, source)) = self.came {
+            (completion.time, completion.time_source) = (time, source);
+        }
+    }
 }
 
 /// Something that happened to a queue pair beside its work.

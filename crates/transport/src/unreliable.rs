@@ -1,7 +1,5 @@
 //! Unreliable connections and datagrams: nothing is acknowledged, nothing sent twice.
 
-use core::num::NonZeroU16;
-
 use ferroce_wire::{Body, Datagram, Deth, Imm, Msn, Packet, PayloadLen, Psn, Reth, UcRequest};
 
 use crate::arrival::{Arrival, Fault};
@@ -328,11 +326,8 @@ pub(crate) fn handle_datagram<H: Host>(
                 |completion| {
                     completion.imm = datagram.imm.map(|imm| imm.0);
                     completion.source_qp = Some(datagram.deth.source_qp);
-                    completion.source_port = NonZeroU16::new(envelope.source_port);
                     completion.solicited = solicited;
-                    if let Some((time, source)) = envelope.came {
-                        (completion.time, completion.time_source) = (time, source);
-                    }
+                    envelope.tell(completion);
                 },
                 cx,
             );

@@ -30,6 +30,7 @@ pub(super) const ORDER: &[&str] = &[
     "lab",
     "ferroce",
     "abi",
+    "files",
     "cli",
 ];
 
@@ -51,7 +52,7 @@ const OUTSIDERS: &[Outsider] = &[
     },
     Outsider {
         packages: &["libc"],
-        allowed: &["sys", "memory", "fabric", "switchboard", "device", "cabi", "verbs", "abi"],
+        allowed: &["sys", "memory", "fabric", "switchboard", "device", "cabi", "verbs", "abi", "files"],
         why: "only they make system calls or speak C",
     },
     Outsider { packages: &["anyhow"], allowed: &["cli"], why: "a library's errors are lists of reasons" },

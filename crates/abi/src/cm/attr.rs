@@ -24,8 +24,9 @@ use crate::qp::{Qp, ibv_modify_qp};
 use crate::refusal::{Answer, Refused, minus_one};
 
 /// How long a queue pair waits for an acknowledgement if the program does not say: 4.096 us times 2 to this power,
-/// 134 ms.
-pub(crate) const ACK_TIMEOUT: u8 = 15;
+/// 537 ms. On a busy machine the peer's process may be kept waiting for longer than a second, which is all that eight
+/// times a quarter of this would be; the kernel waits for 2.1 s each time.
+pub(crate) const ACK_TIMEOUT: u8 = 17;
 
 /// What both sides of a connection agreed on so far.
 #[derive(Clone, Copy, Debug)]

@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
+use crate::library::can_compile;
 use crate::library::{are_here, compiled, compiled_with, folder, succeeds, with_library};
-use crate::programs::can_compile;
 
 #[test]
 fn functions_are_found_by_name_and_version() {

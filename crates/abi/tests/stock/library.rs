@@ -7,6 +7,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ferroce_testkit::judge;
+
 /// Where the library is, set by `cargo xtask test`. Without it the library is linked here.
 const FOLDER_VARIABLE: &str = "FERROCE_ABI";
 
@@ -70,6 +72,11 @@ pub(crate) fn succeeds(mut command: Command) -> String {
     said
 }
 
+/// Whether C programs can be compiled.
+pub(crate) fn can_compile() -> bool {
+    judge::is_here("gcc") && judge::has_file("/usr/include/infiniband/verbs.h")
+}
+
 /// Compiles a C program of `tests/c` that is linked to the library.
 pub(crate) fn compiled(name: &str) -> PathBuf {
     compiled_with(name, &["-libverbs"])
@@ -96,5 +103,5 @@ pub(crate) fn compiled_with(name: &str, libraries: &[&str]) -> PathBuf {
 
 /// Whether the packages with foreign programs are there.
 pub(crate) fn are_here(programs: &[&str]) -> bool {
-    programs.iter().all(|program| ferroce_testkit::judge::has_file(&format!("/usr/bin/{program}")))
+    programs.iter().all(|program| judge::has_file(&format!("/usr/bin/{program}")))
 }

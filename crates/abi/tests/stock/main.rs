@@ -2,6 +2,7 @@
 //! here.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
+mod copies;
 mod doors;
 mod entries;
 mod library;
@@ -11,3 +12,4 @@ mod pingpong;
 mod programs;
 mod pyverbs;
 mod rdmacm;
+mod told;

@@ -22,7 +22,7 @@ fn the_device_is_listed_and_described() {
     let mut command = with_library("ibv_devinfo", "127.0.88.1");
     command.arg("-v");
     let described = succeeds(command);
-    for words in ["ferroce_lo", "ATOMIC_GLOB", "PORT_ACTIVE", "Ethernet", "::ffff:127.0.88.1, RoCE v2"] {
+    for words in ["ferroce_lo", "ATOMIC_HCA", "PORT_ACTIVE", "Ethernet", "::ffff:127.0.88.1, RoCE v2"] {
         assert!(described.contains(words), "{words}: {described}");
     }
     // The same through LD_PRELOAD, which every child inherits.

@@ -8,13 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ferroce_testkit::judge;
-
-use crate::library::{are_here, compiled, folder, is_long, said, succeeds, with_library};
-
-pub(crate) fn can_compile() -> bool {
-    judge::is_here("gcc") && judge::has_file("/usr/include/infiniband/verbs.h")
-}
+use crate::library::{are_here, can_compile, compiled, folder, is_long, said, succeeds, with_library};
 
 #[test]
 fn every_mistake_gets_its_error_number_and_a_line_that_says_why() {

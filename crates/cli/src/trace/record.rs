@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::attach::{self, Session};
 use super::files::note;
-use crate::run::{Settings, library_variable};
+use crate::run::Settings;
 
 /// What is recorded, and how.
 #[derive(Debug, clap::Args)]
@@ -88,9 +88,9 @@ fn record(args: &Args) -> anyhow::Result<()> {
     args.settings.clear_old_capture()?;
     let mut command = Command::new(program);
     command.args(rest).envs(args.settings.own_variables()?).env("FERROCE_TRACE", &path);
-    match library_variable() {
-        Ok((name, value)) => {
-            command.env(name, value);
+    match args.settings.library_variables() {
+        Ok(variables) => {
+            command.envs(variables);
         }
         Err(error) => note(&format!("only programs that have ferroce built in are recorded: {error:#}")),
     }
@@ -173,7 +173,9 @@ fn check_old(path: &Path, about: &Metadata) -> anyhow::Result<()> {
     anyhow::ensure!(about.is_file(), "it is no file");
     match Trace::open(path) {
         Ok(trace) => {
-            if matches!(File::open(path)?.try_lock(), Err(TryLockError::WouldBlock)) {
+            // One that has ended may be locked for a moment longer.
+            let is_locked = matches!(File::open(path)?.try_lock(), Err(TryLockError::WouldBlock));
+            if is_locked && !trace.header().has_ended {
                 bail!("process {} writes it", trace.header().pid);
             }
         }

@@ -100,7 +100,7 @@ impl Engine {
             if let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) {
                 let length = rules.check_send(request).map_err(|error| PostListError::new(index, error))?;
                 record.tick_at(tables.now);
-                let at = record.posting.take().map(NonZeroU64::get);
+                let at = record.take_mailed();
                 let shade = shade(machine, watch, machine.next_send(), request, length);
                 record.posted_send(watch, (shade, length), request, at, reports(machine, request));
             }
@@ -244,7 +244,7 @@ fn queue_at_once(
     entry.sends_posted += taken as u64;
     if let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) {
         record.tick_at(tables.now);
-        let mut at = record.posting.take().map(NonZeroU64::get);
+        let mut at = record.take_mailed();
         for (ahead, request) in (0_u32..).zip(&requests[..taken]) {
             let length = match request.data {
                 Data::Gather(sges) => sges.iter().fold(0_u32, |sum, sge| sum.wrapping_add(sge.length)),

@@ -337,10 +337,19 @@ impl Recording {
 
     /// When the work that comes next was posted: it waited in the mail since then. Else it is posted now.
     pub(super) fn take_posting(&mut self) -> Option<u64> {
-        let at = self.posting.take().map(NonZeroU64::get);
+        let at = self.take_mailed();
         if at.is_none() {
             self.tick();
         }
+        at
+    }
+
+    /// When the work that comes next was posted, if it waited in the mail since then. What happens to it happens later, although
+    /// the turn may have begun, and looked at the clock, before.
+    #[inline]
+    pub(super) fn take_mailed(&mut self) -> Option<u64> {
+        let at = self.posting.take().map(NonZeroU64::get);
+        self.now = self.now.max(at.unwrap_or(0));
         at
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use ferroce_switchboard::SwitchError;
+use ferroce_switchboard::{Slot, SwitchError};
 use ferroce_sys::sync::lock;
 use ferroce_wire::Qpn;
 
@@ -11,6 +11,12 @@ use crate::error::CreateError;
 use crate::limits::Limits;
 
 impl Nic {
+    /// How many multicast groups its queue pairs may belong to, if no other process has any.
+    #[must_use]
+    pub fn most_groups(&self) -> usize {
+        Slot::most_groups(self.info().loopback).min(Limits::GROUPS)
+    }
+
     /// Has a queue pair get what is sent to a group; once, however often it is attached.
     ///
     /// # Errors

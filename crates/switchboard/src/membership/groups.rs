@@ -5,11 +5,18 @@ use std::sync::atomic::Ordering;
 
 use super::Slot;
 use crate::error::SwitchError;
+use crate::heard::MOST_HEARD;
 use crate::multicast::words;
 use crate::owners::{Locked, owner_word};
 use crate::table::{LISTENERS, Listener};
 
 impl Slot {
+    /// How many groups one process may listen to, if no other listens to any.
+    #[must_use]
+    pub const fn most_groups(loopback: bool) -> usize {
+        if loopback { LISTENERS } else { MOST_HEARD }
+    }
+
     /// Lets other processes know that this one listens to a group.
     pub fn publish_listener(&self, group: IpAddr) -> Result<(), SwitchError> {
         let inner = self.member().inner();

@@ -18,10 +18,13 @@
 //! Several engines have a turnstile each. What they have in common is divided into as many [`Share`]s:
 //! a thread inside one of them may read it, and a thread inside all of them may change it.
 //!
+//! What only one thread can do, others send it to do as [`Errands`].
+//!
 //! `tests/loom.rs` runs exactly this under every interleaving; for that, [`prim`] alone decides
 //! whose atomics these are.
 
 mod doze;
+mod errands;
 mod mailbox;
 pub mod prim;
 pub mod ring;
@@ -32,6 +35,7 @@ mod turnstile;
 mod unpark;
 
 pub use doze::{Alarm, Doze};
+pub use errands::Errands;
 pub use mailbox::Mailbox;
 pub use share::Share;
 pub use turnstile::{Calls, Inside, Turnstile};

@@ -9,7 +9,7 @@ pub use self::real::*;
 mod real {
     pub use std::hint::spin_loop as pause;
     pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
-    pub use std::sync::{Mutex, MutexGuard};
+    pub use std::sync::{Condvar, Mutex, MutexGuard};
 
     /// How often to look again before sleeping: about as long as a short turn takes.
     pub const SPINS: u32 = 100;
@@ -44,9 +44,8 @@ mod modelled {
     use std::sync::PoisonError;
     use std::sync::atomic::Ordering::SeqCst;
 
-    use loom::sync::Condvar;
     pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
-    pub use loom::sync::{Mutex, MutexGuard};
+    pub use loom::sync::{Condvar, Mutex, MutexGuard};
     pub use loom::thread::yield_now as pause;
 
     /// Once: to look again shows a model nothing new.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod chromium;
+mod damaged;
 mod golden;
 mod joining;
 mod made;
