@@ -16,7 +16,7 @@ use super::service::ConnectionManager;
 use crate::nic::Nic;
 
 /// How long a service stays claimed whose listener went away.
-const LINGERS: Duration = Duration::from_millis(200);
+const LINGERS: Duration = Duration::from_secs(2);
 
 /// Why a service cannot be listened for: a closed list, of which `verbs` has to translate every case.
 #[derive(Debug, Error)]
