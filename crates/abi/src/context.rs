@@ -32,7 +32,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    fn open(device: &Device) -> Answer<*mut ibv_context> {
+    pub(crate) fn open(device: &Device) -> Answer<*mut ibv_context> {
         fork::watch();
         let mut config =
             Config::from_env(&device.interface).map_err(|error| Refused::because(libc::EINVAL, &error))?;

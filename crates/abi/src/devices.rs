@@ -28,7 +28,7 @@ static KNOWN: Mutex<Vec<&'static Device>> = Mutex::new(Vec::new());
 unsafe impl Sync for Device {}
 
 impl Device {
-    fn known(info: &DeviceInfo) -> &'static Self {
+    pub(crate) fn known(info: &DeviceInfo) -> &'static Self {
         let mut known = lock(&KNOWN);
         let guid = info.node_guid();
         if let Some(device) =
@@ -72,13 +72,17 @@ pub(crate) fn write_text(to: &mut [c_char], text: &str) {
     }
 }
 
-fn listed() -> Answer<Vec<*mut ibv_device>> {
+/// The interfaces that are devices.
+pub(crate) fn chosen() -> Answer<Vec<DeviceInfo>> {
     let all = discovery::interfaces()
         .map_err(|error| Refused::because(error.raw_os_error().unwrap_or(libc::EIO), &error))?;
     let wanted = std::env::var("FERROCE_NETDEV").unwrap_or_default();
     let opening = Opening::parse(&wanted).map_err(|error| Refused::because(libc::EINVAL, &error))?;
-    let chosen = discovery::select(all, &opening).map_err(|error| Refused::because(libc::ENODEV, &error))?;
-    Ok(chosen.iter().map(|info| Device::known(info).as_c()).collect())
+    discovery::select(all, &opening).map_err(|error| Refused::because(libc::ENODEV, &error))
+}
+
+fn listed() -> Answer<Vec<*mut ibv_device>> {
+    Ok(chosen()?.iter().map(|info| Device::known(info).as_c()).collect())
 }
 
 #[unsafe(no_mangle)]

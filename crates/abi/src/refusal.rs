@@ -100,6 +100,11 @@ pub(crate) fn set_errno(code: c_int) {
     unsafe { place.write(code) };
 }
 
+/// What another function of ours has refused, and told the log of.
+pub(crate) fn last_errno(why: impl Display) -> Refused {
+    Refused::new(io::Error::last_os_error().raw_os_error().unwrap_or(EINVAL), why)
+}
+
 impl From<CreateError> for Refused {
     fn from(error: CreateError) -> Self {
         let code = match &error {

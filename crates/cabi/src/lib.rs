@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "names and meanings are those of the C headers and manual pages")]
 #![allow(non_camel_case_types, non_snake_case, reason = "the names are those of C")]
 
+pub mod cm;
 mod constants;
 mod context;
 mod device;

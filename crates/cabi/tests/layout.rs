@@ -1,12 +1,12 @@
 //! A C compiler is asked how the structures of the installed headers lie in memory, and what their numbers are.
-#![allow(missing_docs, reason = "a test")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use ferroce_cabi::{constants, layouts};
+use ferroce_cabi::{Layout, cm, constants, layouts};
 use ferroce_testkit::judge;
 
 #[test]
@@ -14,15 +14,34 @@ fn every_field_lies_where_c_has_it_and_every_number_is_the_same() {
     if !judge::is_here("gcc") || !judge::has_file("/usr/include/infiniband/verbs.h") {
         return;
     }
-    let (program, expected) = program();
+    compare("layout", "infiniband/verbs.h", layouts(), constants(), 500);
+}
+
+#[test]
+fn so_it_is_for_connection_management() {
+    if !judge::is_here("gcc") || !judge::has_file("/usr/include/rdma/rdma_cma.h") {
+        return;
+    }
+    compare("layout-cm", "rdma/rdma_cma.h", cm::all_layouts(), cm::constants(), 100);
+}
+
+/// Has C say how these structures lie in memory and what these numbers are: at least so many facts.
+fn compare(
+    name: &str,
+    header: &str,
+    layouts: Vec<Layout>,
+    constants: Vec<(&'static str, i128)>,
+    at_least: usize,
+) {
+    let (program, expected) = program(header, layouts, constants);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (source, binary) = (folder.join("layout.c"), folder.join("layout"));
+    let (source, binary) = (folder.join(format!("{name}.c")), folder.join(name));
     fs::write(&source, program).unwrap();
     let compiled = Command::new("gcc").arg("-o").arg(&binary).arg(&source).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     let output = Command::new(&binary).output().unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
-    assert!(expected.len() > 500, "only {} things to compare", expected.len());
+    assert!(expected.len() > at_least, "only {} things to compare", expected.len());
     let differing: Vec<_> =
         expected.iter().zip(told.lines()).filter(|(ours, theirs)| ours.as_str() != *theirs).collect();
     assert!(differing.is_empty(), "ours and C's: {differing:#?}");
@@ -30,10 +49,14 @@ fn every_field_lies_where_c_has_it_and_every_number_is_the_same() {
 }
 
 /// A C program that prints offsets, sizes and numbers, and what it has to print.
-fn program() -> (String, Vec<String>) {
+fn program(
+    header: &str,
+    layouts: Vec<Layout>,
+    constants: Vec<(&'static str, i128)>,
+) -> (String, Vec<String>) {
     let (mut c, mut expected) = (String::new(), Vec::new());
-    c.push_str("#include <stdio.h>\n#include <stddef.h>\n#include <infiniband/verbs.h>\nint main(void) {\n");
-    for layout in layouts() {
+    let _ = write!(c, "#include <stdio.h>\n#include <stddef.h>\n#include <{header}>\nint main(void) {{\n");
+    for layout in layouts {
         let name = layout.name;
         let _ = writeln!(c, "printf(\"{name} %zu\\n\", sizeof({name}));");
         expected.push(format!("{name} {}", layout.size));
@@ -46,7 +69,7 @@ fn program() -> (String, Vec<String>) {
             expected.push(format!("{name}.{field} {offset} {size}"));
         }
     }
-    for (name, value) in constants() {
+    for (name, value) in constants {
         let _ = writeln!(c, "printf(\"{name} %lld\\n\", (long long)({name}));");
         expected.push(format!("{name} {value}"));
     }

@@ -11,4 +11,5 @@ mod perftest;
 mod pingpong;
 mod programs;
 mod pyverbs;
+mod rdmacm;
 mod told;

@@ -23,7 +23,13 @@ impl Acceptor for Listener {
     fn requested(&self, manager: &ConnectionManager, request: Box<Request>) -> Arc<dyn Watcher> {
         if let Some(local_qpn) = self.accepts_with {
             let wait = Duration::from_secs(60);
-            let patience = Patience { response: wait, retries: 15, deadline: now() + wait, time_wait: wait };
+            let patience = Patience {
+                response: wait,
+                retries: 15,
+                deadline: now() + wait,
+                time_wait: wait,
+                tell_end: false,
+            };
             // If the peer has given up, no connection comes to stand, and that is found.
             let _ =
                 manager.accept(request.id, &Accept { rep: Rep { local_qpn, ..Rep::default() }, patience });

@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
+use ferroce_switchboard::ServiceClaim;
 use ferroce_sys::clock;
+use ferroce_transport::Time;
 use ferroce_transport::cm::{Event, Manager, Request};
-use ferroce_wire::mad::{CommId, MAD_LEN, ServiceId};
+use ferroce_wire::mad::{CmMessage, CommId, MAD_LEN, ServiceId};
 
 use super::asked::{Asked, Hearing};
 use super::mailer::Mailer;
@@ -63,6 +65,8 @@ pub(super) struct Books {
     /// Connections whose peer was asked whether it knows of them, and how many signs of life it had given
     /// before.
     pub(super) doubted: BTreeMap<CommId, u64>,
+    /// Services that a listener gave up a moment ago: until when requests for them are left unanswered.
+    pub(super) lingering: VecDeque<(Time, ServiceId, Arc<ServiceClaim>)>,
     pub(super) mailer: Mailer,
     /// What is to be told.
     pub(super) news: VecDeque<News>,
@@ -85,10 +89,28 @@ impl Books {
             hearing: Hearing::default(),
             accepted: BTreeSet::new(),
             doubted: BTreeMap::new(),
+            lingering: VecDeque::new(),
             mailer,
             news: VecDeque::new(),
             record: None,
         }
+    }
+
+    /// When something has to be looked at.
+    pub(super) fn wake(&self) -> Option<Time> {
+        let lingers = self.lingering.front().map(|(until, ..)| *until);
+        self.manager.poll_timeout().into_iter().chain(lingers).min()
+    }
+
+    /// Whether a message asks for a service whose listener went away a moment ago.
+    pub(super) fn is_of_lingering(&self, message: &CmMessage) -> bool {
+        let service = match message {
+            CmMessage::Req(req) => req.service_id,
+            CmMessage::SidrReq(req) => req.service_id,
+            _ => return false,
+        };
+        let is_back = self.acceptors.contains_key(&service) || self.hearing.hearers.contains_key(&service);
+        !is_back && self.lingering.iter().any(|(_, known, _)| *known == service)
     }
 
     /// Sends what the machine has to send, and notes what it has to tell.

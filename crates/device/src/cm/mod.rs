@@ -13,6 +13,7 @@
 
 mod asked;
 mod books;
+mod listening;
 mod mailer;
 mod notice;
 mod recording;
@@ -20,6 +21,7 @@ mod service;
 
 pub use asked::{Asked, Hearer};
 pub use books::{Acceptor, Inquiry, Watcher};
+pub use listening::{ListeningTo, ServiceError};
 pub use notice::Notice;
+pub use service::ConnectionManager;
 pub(crate) use service::Managing;
-pub use service::{ConnectionManager, ListeningTo, ServiceError};

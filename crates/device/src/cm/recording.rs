@@ -89,7 +89,7 @@ impl Recording {
                 self.known.remove(&id);
                 return;
             }
-            Event::Doubted | Event::Resolved(_) => return,
+            Event::Doubted | Event::Resolved(_) | Event::Forgotten => return,
         };
         self.push(id, step, reason);
         if is_over {

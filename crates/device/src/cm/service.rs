@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use ferroce_fabric::capture::Capture;
 use ferroce_record::Recorder;
-use ferroce_switchboard::{Mad, Membership, Refusals, Refuses, ServiceClaim, SwitchError};
+use ferroce_switchboard::{Mad, Membership, Refusals, Refuses};
 use ferroce_sys::Random;
 use ferroce_sys::SignalsBlocked;
 use ferroce_sys::clock;
@@ -18,15 +18,13 @@ use ferroce_sys::descriptor::{EventFd, wait_either};
 use ferroce_sys::fork;
 use ferroce_sys::sync::lock;
 use ferroce_transport::cm::{
-    Accept, Chance, CmCounters, Config, Connect, DatagramService, Ends, Event, Limits, Manager, Query,
-    Refused,
+    Accept, Chance, CmCounters, Config, Connect, Ends, Event, Limits, Manager, Query, Refused,
 };
 use ferroce_wire::Qpn;
-use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason, ServiceId, SidrRep};
-use thiserror::Error;
+use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason, SidrRep};
 
-use super::asked::{Asked, Hearer};
-use super::books::{Acceptor, Books, News, Watcher};
+use super::asked::Asked;
+use super::books::{Books, News, Watcher};
 use super::mailer::Mailer;
 use super::recording::Recording;
 use crate::nic::Nic;
@@ -34,24 +32,10 @@ use crate::nic::Nic;
 /// Messages that are taken in before timers are looked at.
 const LOOK: usize = 256;
 
-/// Why a service cannot be listened for: a closed list, of which `verbs` has to translate every case.
-#[derive(Debug, Error)]
-pub enum ServiceError {
-    /// This process listens for the service already.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// Another process listens for the service, or the device is not ours.
-    #[error(transparent)]
-    Switch(#[from] SwitchError),
-    /// The connection manager could not be started.
-    #[error("the operating system refused what connections need")]
-    System(#[from] io::Error),
-}
-
 /// The connection manager of a device.
 pub struct ConnectionManager {
-    books: Mutex<Books>,
-    member: Arc<Membership>,
+    pub(super) books: Mutex<Books>,
+    pub(super) member: Arc<Membership>,
     bell: EventFd,
     stop: AtomicBool,
 }
@@ -60,15 +44,6 @@ pub struct ConnectionManager {
 pub(crate) struct Managing {
     pub(crate) manager: Arc<ConnectionManager>,
     thread: JoinHandle<()>,
-}
-
-/// A service that is listened for, until it is dropped.
-#[derive(Debug)]
-pub struct ListeningTo {
-    manager: Arc<ConnectionManager>,
-    service: ServiceId,
-    is_datagram: bool,
-    _claim: ServiceClaim,
 }
 
 impl Managing {
@@ -112,56 +87,6 @@ impl Managing {
 }
 
 impl ConnectionManager {
-    /// Lets requests for a service come in: so many may wait.
-    ///
-    /// # Errors
-    /// This process or another one listens already.
-    pub fn listen(
-        self: &Arc<Self>,
-        nic: &Nic,
-        service: ServiceId,
-        backlog: usize,
-        acceptor: Arc<dyn Acceptor>,
-    ) -> Result<ListeningTo, ServiceError> {
-        let listening = self.claim(nic, service, false)?;
-        self.with(|books| {
-            books.manager.listen(service, backlog)?;
-            books.acceptors.insert(service, acceptor);
-            Ok::<_, Refused>(())
-        })?;
-        Ok(listening)
-    }
-
-    /// Offers a datagram service.
-    ///
-    /// # Errors
-    /// This process or another one offers it already.
-    pub fn serve(
-        self: &Arc<Self>,
-        nic: &Nic,
-        service: ServiceId,
-        offer: DatagramService,
-    ) -> Result<ListeningTo, ServiceError> {
-        let listening = self.claim(nic, service, true)?;
-        self.with(|books| books.manager.serve(service, offer))?;
-        Ok(listening)
-    }
-
-    /// Lets the program hear of questions for a datagram service, and answer them.
-    ///
-    /// # Errors
-    /// The service is taken.
-    pub fn hear(
-        self: &Arc<Self>,
-        nic: &Nic,
-        service: ServiceId,
-        hearer: Arc<dyn Hearer>,
-    ) -> Result<ListeningTo, ServiceError> {
-        let listening = self.claim(nic, service, true)?;
-        self.with(|books| books.hearing.hearers.insert(service, hearer));
-        Ok(listening)
-    }
-
     /// Answers a question for a datagram service; its name and its service are filled in.
     ///
     /// # Errors
@@ -171,17 +96,6 @@ impl ConnectionManager {
             return Err(io::ErrorKind::NotConnected.into());
         }
         self.with(|books| books.hearing.answer(&mut books.mailer, asked, answer))
-    }
-
-    /// Claims a service. That comes first: a claim is the only one in all processes, this one included.
-    fn claim(
-        self: &Arc<Self>,
-        nic: &Nic,
-        service: ServiceId,
-        is_datagram: bool,
-    ) -> Result<ListeningTo, ServiceError> {
-        let claim = nic.listen_for(service)?;
-        Ok(ListeningTo { manager: Arc::clone(self), service, is_datagram, _claim: claim })
     }
 
     /// Asks for a connection; the watcher hears what becomes of it.
@@ -249,6 +163,30 @@ impl ConnectionManager {
         })
     }
 
+    /// Forgets a request without a word: there was no room for it, and the peer asks again.
+    pub fn forget(&self, id: CommId) {
+        if self.member.is_ours() {
+            self.with(|books| {
+                books.watchers.remove(&id);
+                books.manager.forget(id);
+            });
+        }
+    }
+
+    /// Data of the peer have come before its confirmation: the connection stands. False if it stood already.
+    ///
+    /// # Errors
+    /// It was not accepted, or is over.
+    pub fn data_arrived(&self, id: CommId) -> Result<bool, Refused> {
+        self.if_ours(|books| {
+            if books.manager.awaits_ready(id) {
+                books.manager.data_arrived(id);
+                return Ok(true);
+            }
+            if books.manager.is_established(id) { Ok(false) } else { Err(Refused::NotPending) }
+        })
+    }
+
     /// Whether a request still waits for an answer.
     #[must_use]
     pub fn is_pending(&self, id: CommId) -> bool {
@@ -312,12 +250,12 @@ impl ConnectionManager {
     }
 
     /// Does something with the books. The thread is called if it has to know.
-    fn with<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut Books) -> R) -> R {
         let mut books = lock(&self.books);
-        let before = books.manager.poll_timeout();
+        let before = books.wake();
         let result = change(&mut books);
         books.settle();
-        let earlier = match (before, books.manager.poll_timeout()) {
+        let earlier = match (before, books.wake()) {
             (Some(before), Some(now)) => now < before,
             (None, Some(_)) => true,
             (_, None) => false,
@@ -342,7 +280,7 @@ impl ConnectionManager {
                 let Some(news) = next else { break };
                 self.tell(news);
             }
-            let wake = lock(&self.books).manager.poll_timeout();
+            let wake = lock(&self.books).wake();
             let mads = self.member.mads_readable();
             if wait_either([mads.as_fd(), self.bell.as_fd()], wake.map(clock::until)).is_err() {
                 return;
@@ -359,11 +297,16 @@ impl ConnectionManager {
         }
         let now = clock::now();
         let mut books = lock(&self.books);
+        let over = books.lingering.iter().take_while(|(until, ..)| *until <= now).count();
+        let over: Vec<_> = books.lingering.drain(..over).collect();
         if books.manager.poll_timeout().is_some_and(|due| due <= now) {
             books.look_for_data();
             books.manager.handle_timeout(now);
             books.settle();
         }
+        drop(books);
+        // Outside of the lock: other processes are told.
+        drop(over);
     }
 
     fn take_in(&self, mad: &Mad) {
@@ -378,6 +321,9 @@ impl ConnectionManager {
             return;
         }
         books.mailer.arrived(mad);
+        if books.is_of_lingering(&message.message) {
+            return;
+        }
         let now = clock::now();
         // The manager itself rejects questions of other partitions.
         let is_refused = matches!(&message.message,
@@ -425,9 +371,14 @@ impl ConnectionManager {
                 }
             }
             News::Happened(id, event) => {
-                let last = matches!(event, Event::Failed(_) | Event::Ended(_) | Event::Resolved(_));
+                let last;
                 let watcher = {
                     let mut books = lock(&self.books);
+                    last = match event {
+                        Event::Failed(_) | Event::Resolved(_) | Event::Forgotten => true,
+                        Event::Ended(_) => !books.manager.tells_end(id),
+                        _ => false,
+                    };
                     if last { books.watchers.remove(&id) } else { books.watchers.get(&id).cloned() }
                 };
                 match watcher {
@@ -453,24 +404,5 @@ impl Refuses for ConnectionManager {
 impl fmt::Debug for ConnectionManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectionManager").field("member", &self.member).finish_non_exhaustive()
-    }
-}
-
-impl Drop for ListeningTo {
-    fn drop(&mut self) {
-        if !self.manager.member.is_ours() {
-            return;
-        }
-        let (service, is_datagram) = (self.service, self.is_datagram);
-        let gone = self.manager.with(|books| {
-            if is_datagram {
-                books.manager.stop_serving(service);
-            } else {
-                books.manager.stop_listening(service);
-            }
-            (books.acceptors.remove(&service), books.hearing.hearers.remove(&service))
-        });
-        // Outside of the lock: it may hold the last requests, which are rejected with it.
-        drop(gone);
     }
 }

@@ -58,6 +58,7 @@ impl Manager {
                 attempts: 1,
                 timer: Some((now + patience.response).min(patience.deadline)),
                 questions: 0,
+                stood: false,
                 told: false,
                 over: None,
             },

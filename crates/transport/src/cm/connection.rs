@@ -28,6 +28,8 @@ pub struct Patience {
     pub deadline: Time,
     /// How long a connection that is over is remembered, so that late messages and packets of it meet nothing new.
     pub time_wait: Duration,
+    /// Whether the program is told when a connection that stood is forgotten ([`Event::Forgotten`](super::Event::Forgotten)).
+    pub tell_end: bool,
 }
 
 /// Where a connection stands (IBA 12.9).
@@ -80,6 +82,8 @@ pub(super) struct Connection {
     pub(super) timer: Option<Time>,
     /// How often the peer was asked whether it still knows of this connection; 0 if nothing speaks against it.
     pub(super) questions: u32,
+    /// It stood before it was over.
+    pub(super) stood: bool,
     /// The program has heard of its end.
     pub(super) told: bool,
     /// Its place among those that are over.

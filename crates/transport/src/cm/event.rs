@@ -24,8 +24,10 @@ pub enum Event {
     Doubted,
     /// It came to nothing. Nothing follows.
     Failed(Failure),
-    /// It stood, and is over. Nothing follows.
+    /// It stood, and is over. Nothing follows, but for [`Event::Forgotten`] if that was asked for.
     Ended(End),
+    /// No message or packet of it is under way any more: it is not remembered any longer.
+    Forgotten,
     /// A question for a datagram service was answered.
     Resolved(Box<Resolved>),
 }

@@ -199,6 +199,25 @@ impl Manager {
         self.connections.get(&id).is_some_and(|connection| connection.state == State::Requested)
     }
 
+    /// Whether the program will be told when a connection that is over is forgotten.
+    #[must_use]
+    pub fn tells_end(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_some_and(|it| it.over.is_some() && it.stood && it.patience.tell_end)
+    }
+
+    /// Whether a connection stands.
+    #[must_use]
+    pub fn is_established(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_some_and(|connection| connection.state == State::Established)
+    }
+
+    /// Forgets a request without a word, as if it had not come: the peer asks again.
+    pub fn forget(&mut self, id: CommId) {
+        if self.is_pending(id) {
+            self.remove(id);
+        }
+    }
+
     pub(super) fn half_open_of(&self, address: IpAddr) -> usize {
         self.half_open_of.get(&address).copied().unwrap_or(0)
     }
@@ -319,6 +338,7 @@ impl Manager {
         let (end, key) = (now + connection.patience.time_wait, connection.peer_key());
         // No packet of it is under way if it never stood: its queue pair may ask for another at once.
         let stood = matches!(connection.state, State::Established | State::DreqSent);
+        connection.stood = stood;
         self.overs += 1;
         connection.over = Some(self.overs);
         self.over.insert(self.overs, id);

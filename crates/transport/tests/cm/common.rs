@@ -45,7 +45,7 @@ pub(crate) fn chance(mut seed: u64) -> Chance {
 
 pub(crate) fn patience(now: Time) -> Patience {
     let deadline = now + Duration::from_secs(20);
-    Patience { response: RESPONSE, retries: 3, deadline, time_wait: TIME_WAIT }
+    Patience { response: RESPONSE, retries: 3, deadline, time_wait: TIME_WAIT, tell_end: false }
 }
 
 /// A request that nothing is wrong with.

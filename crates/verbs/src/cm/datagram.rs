@@ -171,7 +171,8 @@ impl Watcher for Question {
             | Event::Replied(_)
             | Event::Established
             | Event::Doubted
-            | Event::Ended(_) => return,
+            | Event::Ended(_)
+            | Event::Forgotten => return,
         };
         self.answer.change(|place| *place = Some(answer));
     }

@@ -145,7 +145,7 @@ impl Watcher for Link {
                 End::Stale => Disconnected::Stale,
             }),
             // Not of a connection of ours.
-            Event::Requested(_) | Event::Resolved(_) | Event::Doubted => {}
+            Event::Requested(_) | Event::Resolved(_) | Event::Doubted | Event::Forgotten => {}
         }
     }
 

@@ -67,6 +67,7 @@ impl CmOptions {
             retries: self.retries.min(15),
             deadline: now() + self.timeout.min(Self::LONGEST),
             time_wait: silence.clamp(Duration::from_millis(100), Duration::from_secs(10)),
+            tell_end: false,
         }
     }
 }
