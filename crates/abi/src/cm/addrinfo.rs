@@ -185,6 +185,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
+    let _whole = Uncancelled::new();
     if !info.is_null() {
         // SAFETY: it came from `rdma_getaddrinfo`, and the program gives it back.
         drop(unsafe { Box::from_raw(info.cast::<Info>()) });

@@ -325,6 +325,9 @@ pub(crate) unsafe extern "C-unwind" fn rdma_accept(
     }
 }
 
+/// The peer's vendor options are not acceptable.
+const VENDOR_OPTIONS: RejectReason = RejectReason(35);
+
 fn reject(id: &Id, reason: RejectReason, data: &[u8]) -> Answer<()> {
     let mut state = lock(&id.state);
     if let Stage::Asked(_) = state.stage {
@@ -363,8 +366,6 @@ pub(crate) unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    /// The peer's vendor options are not acceptable.
-    const VENDOR_OPTIONS: RejectReason = RejectReason(35);
     let _whole = Uncancelled::new();
     // SAFETY: the caller passes so many bytes, or null.
     let data = unsafe { bytes(data, len) };

@@ -14,7 +14,7 @@ use ferroce_cabi::cm::{
     RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_TIMEWAIT_EXIT,
     RDMA_CM_EVENT_UNREACHABLE, rdma_cm_event, rdma_conn_param, rdma_ud_param,
 };
-use ferroce_device::AddressVector;
+use ferroce_device::{AddressVector, Uncancelled};
 use ferroce_transport::cm::Resolved;
 use ferroce_wire::Gid;
 use ferroce_wire::mad::{CommId, Rep, Req};
@@ -279,6 +279,7 @@ pub(crate) fn acknowledge(event: *mut rdma_cm_event) -> Answer<()> {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    let _whole = Uncancelled::new();
     minus_one("rdma_ack_cm_event", acknowledge(event))
 }
 

@@ -276,10 +276,12 @@ fn ports_of(id: *mut rdma_cm_id) -> (u16, u16) {
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
+    let _whole = Uncancelled::new();
     ports_of(id).0.to_be()
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
+    let _whole = Uncancelled::new();
     ports_of(id).1.to_be()
 }
