@@ -78,7 +78,7 @@ impl Pending {
     }
 
     /// It will not be told: a request is refused.
-    fn discard(self) {
+    pub(crate) fn discard(self) {
         if let Some(listener) = &self.listener {
             listener.one_waits_less();
             self.id.refuse_unseen();

@@ -15,7 +15,7 @@ use super::resolve::{self, rdma_bind_addr};
 use super::sync::complete;
 use crate::object::{filled, lock, seen};
 use crate::qp::ibv_create_qp;
-use crate::refusal::{Answer, Refused, last_errno, minus_one};
+use crate::refusal::{Answer, last_errno, minus_one};
 
 /// What an endpoint was given for the queue pairs that it will have.
 #[derive(Default)]
@@ -101,9 +101,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
     let attr = if attr.is_null() { Ok(None) } else { unsafe { filled(attr, "attributes") }.map(Some) };
     let answer = to.and_then(|to| {
         let (info, attr) = (info?, attr?);
-        if info.ai_port_space == 0 {
-            return Err(Refused::invalid("the address has no port space"));
-        }
+        id::qp_type_of(info.ai_port_space)?;
         let null = std::ptr::null_mut();
         let made = id::create(null, null.cast(), info.ai_port_space, info.ai_qp_type)?;
         handles::show_id(&made);

@@ -55,6 +55,8 @@ pub(crate) struct Id {
     pub(crate) queue_pair: Mutex<Weak<ferroce_device::Qp>>,
     /// The program has accepted the request: what happens from now on is told.
     pub(crate) accepted: AtomicBool,
+    /// It is destroyed: nothing is told of it any more. Changed while `home` is held.
+    dead: AtomicBool,
     /// Taking the queue pair to RTS failed: that the connection ends then is no news.
     pub(crate) failed: AtomicBool,
     /// Of a listener: requests that wait to be fetched, and how many may.
@@ -174,6 +176,7 @@ impl Id {
             told: Acknowledged::default(),
             queue_pair: Mutex::default(),
             accepted: AtomicBool::new(false),
+            dead: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             backlog: AtomicU32::new(0),
@@ -262,7 +265,18 @@ impl Id {
     /// Tells what happened, in the channel of this id.
     pub(crate) fn tell_of(&self, pending: Pending) {
         let home = lock(&self.home);
+        if self.dead.load(Ordering::Relaxed) {
+            // The program may have freed what its context is.
+            drop(home);
+            return pending.discard();
+        }
         home.push(pending);
+    }
+
+    /// Nothing is told of it from now on.
+    fn dies(&self) {
+        let _home = lock(&self.home);
+        self.dead.store(true, Ordering::Relaxed);
     }
 
     /// The channel that hears of it.
@@ -333,8 +347,8 @@ fn give_up(state: State) {
             let refusal = SidrRep { status: SidrStatus::REJECTED, ..SidrRep::default() };
             let _ = device.manager.answer(asked, &refusal);
         }
-        Stage::Ended => {}
         _ => {
+            // Of one that has ended nothing is to be heard any more.
             if let Some(comm) = state.comm {
                 device.manager.abandon(comm);
             }
@@ -379,7 +393,7 @@ pub(crate) fn create(
 }
 
 /// The kind of queue pair that goes with a port space.
-fn qp_type_of(space: c_int) -> Answer<c_int> {
+pub(crate) fn qp_type_of(space: c_int) -> Answer<c_int> {
     match space {
         RDMA_PS_TCP | RDMA_PS_IB => Ok(IBV_QPT_RC),
         RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(IBV_QPT_UD),
@@ -416,6 +430,7 @@ pub(crate) fn destroy(id: &Arc<Id>) -> Answer<()> {
     if !handles::take_id(id) {
         return Err(Refused::invalid("the id is being destroyed"));
     }
+    id.dies();
     let mut state =
         std::mem::replace(&mut *lock(&id.state), State { stage: Stage::Gone, ..State::default() });
     // First of all: no more requests.

@@ -151,6 +151,14 @@ impl Binding {
     pub(crate) fn listen(&mut self, id: &Arc<Id>) -> Answer<()> {
         let (space, port) = (self.space, self.port);
         let mut ports = lock(PORTS.get());
+        let bound = ports.bound.get(&(space, port)).map_or(&[][..], |bound| &bound[..]);
+        if let Some(own) = bound.iter().find(|bound| bound.key == self.key) {
+            // Ids may share a port, but one of them listens.
+            let listening = bound.iter().filter(|other| other.key != self.key && other.listener.is_some());
+            if listening.filter_map(|other| conflict(&own.wish, other)).next().is_some() {
+                return Err(Refused::new(libc::EADDRINUSE, "another id listens on the port"));
+            }
+        }
         for device in &self.devices {
             let Some(claimed) = ports.claims.get_mut(&place(device, space, port)) else { continue };
             if claimed.listening.is_none() {

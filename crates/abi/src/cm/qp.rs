@@ -164,10 +164,15 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     // SAFETY: the caller passes attributes of its own, or null.
     let attr = unsafe { filled(attr, "attributes") };
     let answer = handles::id(id).and_then(|id| {
-        create(&id, pd, attr?, |pd, attr| {
+        let attr = attr?;
+        // The program sees what was made for it only if all went well: queues that were are gone otherwise.
+        let mut tried = *attr;
+        create(&id, pd, &mut tried, |pd, attr| {
             // SAFETY: the program answers for what it put into the attributes.
             unsafe { ibv_create_qp(pd, attr) }
-        })
+        })?;
+        *attr = tried;
+        Ok(())
     });
     minus_one("rdma_create_qp", answer)
 }
@@ -181,7 +186,9 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     // SAFETY: the caller passes attributes of its own, or null.
     let attr = unsafe { filled(attr, "attributes") };
     let answer = handles::id(id).and_then(|id| {
-        let whole = attr?;
+        let attr = attr?;
+        let mut tried = *attr;
+        let whole = &mut tried;
         let named = if whole.comp_mask & IBV_QP_INIT_ATTR_PD == 0 { std::ptr::null_mut() } else { whole.pd };
         let mut plain = ibv_qp_init_attr {
             qp_context: whole.qp_context,
@@ -198,7 +205,9 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
             (whole.send_cq, whole.recv_cq) = (plain.send_cq, plain.recv_cq);
             // SAFETY: as for `rdma_create_qp`.
             unsafe { qp::create_extended(id.verbs(), whole) }
-        })
+        })?;
+        *attr = tried;
+        Ok(())
     });
     minus_one("rdma_create_qp_ex", answer)
 }

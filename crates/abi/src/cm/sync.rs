@@ -42,7 +42,14 @@ fn own_channel(id: *mut rdma_cm_id) -> Answer<Option<*mut rdma_event_channel>> {
 /// # Safety
 /// The event is a live one.
 unsafe fn keep(id: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Answer<()> {
-    let id = handles::id(id)?;
+    let id = match handles::id(id) {
+        Ok(id) => id,
+        Err(refused) => {
+            // Another thread destroys the id, and waits for this.
+            let _ = event::acknowledge(event);
+            return Err(refused);
+        }
+    };
     id.set_event(event);
     // SAFETY: the caller vouches for it.
     let event = unsafe { seen(event, "event") }?;
@@ -107,7 +114,9 @@ unsafe fn taken(listen: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Answer<Ar
         (_, RDMA_CM_EVENT_REJECTED) => return refused(libc::ECONNREFUSED, "rejected"),
         (status, _) => return refused(status.saturating_abs(), "the request failed"),
     }
-    let id = handles::id(told.id)?;
+    let Ok(id) = handles::id(told.id) else {
+        return refused(libc::EINVAL, "another thread has destroyed the id of the request");
+    };
     let made = handles::id(listen).and_then(|listener| ep::make_queue_pair(&listener, &id));
     if let Err(refused) = made {
         let _ = event::acknowledge(event);

@@ -67,8 +67,8 @@ static struct rdma_cm_id *listener_on(struct rdma_event_channel *channel, int po
     return id;
 }
 
-/* An id that may connect. */
-static struct rdma_cm_id *client_to(struct rdma_event_channel *channel, int port)
+/* An id that knows its way, and has no queue pair. */
+static struct rdma_cm_id *client_without(struct rdma_event_channel *channel, int port)
 {
     struct rdma_cm_id *id;
     WORKS(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP));
@@ -76,6 +76,13 @@ static struct rdma_cm_id *client_to(struct rdma_event_channel *channel, int port
     rdma_ack_cm_event(NEXT(channel, RDMA_CM_EVENT_ADDR_RESOLVED));
     WORKS(rdma_resolve_route(id, 2000));
     rdma_ack_cm_event(NEXT(channel, RDMA_CM_EVENT_ROUTE_RESOLVED));
+    return id;
+}
+
+/* An id that may connect. */
+static struct rdma_cm_id *client_to(struct rdma_event_channel *channel, int port)
+{
+    struct rdma_cm_id *id = client_without(channel, port);
     struct ibv_qp_init_attr attr = {
         .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1}, .qp_type = IBV_QPT_RC};
     WORKS(rdma_create_qp(id, NULL, &attr));
@@ -230,6 +237,40 @@ int main(int argc, char **argv)
         rdma_destroy_qp(asking[i]);
         WORKS(rdma_destroy_id(asking[i]));
     }
+
+    /* Of an id that is destroyed nothing is told, also when its connection is forgotten. */
+    struct pollfd poller = {.fd = other->fd, .events = POLLIN};
+    if (poll(&poller, 1, 1500)) {
+        event = NULL;
+        WORKS(rdma_get_cm_event(other, &event));
+        printf("%s of an id that is no more\n", event ? rdma_event_str(event->event) : "nothing");
+        surprises++;
+    }
+
+    /* What a call that failed made is gone, and the attributes do not name it. */
+    id = client_without(other, 7003);
+    struct ibv_qp_init_attr greedy = {
+        .cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 1 << 30},
+        .qp_type = IBV_QPT_RC};
+    FAILS(rdma_create_qp(id, NULL, &greedy), EINVAL);
+    WORKS(greedy.send_cq || greedy.recv_cq || id->send_cq || id->recv_cq || id->qp);
+    greedy.cap.max_inline_data = 0;
+    WORKS(rdma_create_qp(id, NULL, &greedy));
+    rdma_destroy_qp(id);
+    WORKS(rdma_destroy_id(id));
+
+    /* Two ids may have a port, but one of them listens. */
+    struct rdma_cm_id *shared[2];
+    for (int i = 0; i < 2; i++) {
+        int reuse = 1;
+        WORKS(rdma_create_id(other, &shared[i], NULL, RDMA_PS_TCP));
+        WORKS(rdma_set_option(shared[i], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof reuse));
+        WORKS(rdma_bind_addr(shared[i], at(7004)));
+    }
+    WORKS(rdma_listen(shared[0], 1));
+    FAILS(rdma_listen(shared[1], 1), EADDRINUSE);
+    for (int i = 0; i < 2; i++)
+        WORKS(rdma_destroy_id(shared[i]));
 
     /* Nothing to fetch, and a channel that does not wait. */
     fcntl(channel->fd, F_SETFL, O_NONBLOCK);

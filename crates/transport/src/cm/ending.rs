@@ -200,10 +200,7 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (state, patience) = (connection.state, connection.patience);
         if state == State::TimeWait {
-            if self.tells_end(id) {
-                self.tell(id, Event::Forgotten);
-            }
-            return self.remove(id);
+            return self.remove_over(id);
         }
         if connection.questions > 0 && state == State::Established {
             return self.unanswered(now, id);

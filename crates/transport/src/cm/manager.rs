@@ -246,6 +246,14 @@ impl Manager {
         self.set_timer(id, timer);
     }
 
+    /// Forgets a connection that is over, and tells it where that was asked for.
+    pub(super) fn remove_over(&mut self, id: CommId) {
+        if self.tells_end(id) {
+            self.tell(id, Event::Forgotten);
+        }
+        self.remove(id);
+    }
+
     /// Forgets a connection.
     pub(super) fn remove(&mut self, id: CommId) {
         self.set_timer(id, None);
@@ -354,7 +362,7 @@ impl Manager {
             && let Some(oldest) = self.over.first_key_value().map(|(_, oldest)| *oldest)
         {
             self.counters.forgotten += 1;
-            self.remove(oldest);
+            self.remove_over(oldest);
         }
     }
 

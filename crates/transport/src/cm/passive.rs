@@ -104,7 +104,7 @@ impl Manager {
             let (state, same) = (connection.state, connection.peer_qpn == Some(req.local_qpn));
             match state {
                 // The name is used again for something else.
-                State::TimeWait if !same => self.remove(id),
+                State::TimeWait if !same => self.remove_over(id),
                 _ if !same => {
                     self.counters.invalid += 1;
                     return self.refuse(ends, mad, req, RejectReason::DUPLICATE_LOCAL_COMM_ID, &[]);
