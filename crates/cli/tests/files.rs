@@ -233,3 +233,23 @@ const TRIES: usize = 200;
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
+
+/// Where Debian has the tests of rdma-core.
+const SUITE: &str = "/usr/share/doc/rdma-core/tests";
+
+/// They look for the interface of a device among these files, and use its first address.
+#[test]
+fn the_tests_of_rdma_core_for_rdma_cm_pass() {
+    if !judge::has_file("/usr/bin/python3") || !judge::has_file(&format!("{SUITE}/run_tests.py")) {
+        return;
+    }
+    let suite = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rdmacm-suite");
+    let copied = format!("rm -rf {0} && cp -r {SUITE} {0} && gunzip -f {0}/*.gz", suite.display());
+    assert!(Command::new("sh").args(["-c", &copied]).status().unwrap().success());
+    let mut command =
+        run("127.0.0.1", &["--", "/usr/bin/python3", "run_tests.py", "--dev", "ferroce_lo", "-v", "-k"]);
+    command.arg("test_rdmacm.CMTestCase").current_dir(&suite);
+    let said = succeeds(command);
+    let passed = said.lines().filter(|line| line.ends_with("... ok")).count();
+    assert_eq!(passed, 10, "{said}");
+}
