@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd as _, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
@@ -128,7 +128,8 @@ impl Inner {
     ) -> Result<Self, SwitchError> {
         let equipped = equip(record).and_then(|equipment| {
             equipment.post.guard(table.secret());
-            table.keep_locks().map_err(refused("a thread that keeps locks"))?;
+            let kept = table.keep_locks(Some(equipment.post.as_fd()));
+            kept.map_err(refused("a thread that keeps locks"))?;
             match table.lock_letters(equipment.post.token()).map_err(refused("a record lock"))? {
                 true => Ok(equipment),
                 false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),

@@ -3,7 +3,8 @@
 //! When a process ends, its name is free for any user, and what it told stands in the shared file until another
 //! takes its slot. So a letter is sent over a connection, which stays with the socket that it was made to,
 //! and only if the process that told the name lived *after* the connection was made: then it had the
-//! name all the time. It says that it lives with a record lock, which the kernel ends before the name is free.
+//! name all the time. It says that it lives with a record lock, which the kernel ends before the name is free: what keeps
+//! the lock has a descriptor of the socket, too.
 //!
 //! Any user can write to a name that it sees, and a socket keeps few letters. So letters carry a secret that stands in
 //! the shared file, and the kernel drops those that do not before they take room. Whether the
