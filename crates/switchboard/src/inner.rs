@@ -265,9 +265,18 @@ impl Inner {
     }
 
     /// What the owner of a slot has told, if there is one.
-    fn token_of(&self, slot: u8) -> Option<[u64; 2]> {
+    fn owner_of(&self, slot: u8) -> Option<Published> {
         let at = usize::from(slot);
-        (at > 0 && at < SLOTS).then(|| self.table.entry(at).read())?.map(|owner| owner.token)
+        (at > 0 && at < SLOTS).then(|| self.table.entry(at).read())?
+    }
+
+    fn token_of(&self, slot: u8) -> Option<[u64; 2]> {
+        self.owner_of(slot).map(|owner| owner.token)
+    }
+
+    /// What tells the owner of a slot from those before it, if there is one.
+    pub(super) fn incarnation_of(&self, slot: u8) -> Option<u64> {
+        self.owner_of(slot).map(|owner| owner.incarnation)
     }
 
     /// What letters to the owner of a slot are written to, if there is such a way at the moment.
