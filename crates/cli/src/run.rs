@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -107,15 +107,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Settings {
     /// The variables that make a program use our library, and the library do what was asked for.
     pub(crate) fn variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let own = self.own_variables()?;
         let mut variables = self.library_variables()?;
-        variables.extend(self.own_variables()?);
+        variables.extend(own);
         Ok(variables)
     }
 
     /// The variables that make a program use our library, and find the files of our devices.
     pub(crate) fn library_variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
         let mut variables = vec![library_variable()?];
-        variables.extend(self.files()?);
+        match self.files() {
+            Ok(files) => variables.extend(files),
+            // Many programs do without them.
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "ferroce: the program sees no files of devices: {error:#}");
+            }
+        }
         Ok(variables)
     }
 
