@@ -47,6 +47,7 @@ fn install(binary: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
     make_parent(&to)?;
     // A running binary cannot be written to, but it can be replaced.
     let fresh = prefix.join("bin/.ferroce.new");
+    clear(&fresh)?;
     fs::copy(binary, &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
     fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
     let mut installed = vec![to.clone()];
@@ -72,17 +73,29 @@ fn install_library(linked: &Path, prefix: &Path) -> Result<Vec<PathBuf>> {
     for name in link_abi::LIBRARIES {
         let to = folder.join(name);
         make_parent(&to)?;
+        clear(&fresh)?;
         fs::copy(linked.join(name), &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
         fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
         installed.push(to);
     }
     for (name, target) in link_abi::LINKS {
         let to = folder.join(name);
+        clear(&fresh)?;
         symlink(target, &fresh).with_context(|| format!("cannot write {}", fresh.display()))?;
         fs::rename(&fresh, &to).with_context(|| format!("cannot write {}", to.display()))?;
         installed.push(to);
     }
     Ok(installed)
+}
+
+/// Removes what an install that was interrupted left: a copy would follow a link.
+fn clear(fresh: &Path) -> Result<()> {
+    match fs::remove_file(fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", fresh.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn make_parent(file: &Path) -> Result<()> {
@@ -186,6 +199,15 @@ mod tests {
                 assert!(installed.contains(&path), "{installed:?}");
                 assert_eq!(fs::read_to_string(path).unwrap(), is);
             }
+        }
+        // It was: a link that an interrupted install left was followed, and what it led to was written over.
+        for (left, folder) in [(".new", "lib/ferroce"), (".ferroce.new", "bin")] {
+            let other = dir.join("other");
+            fs::write(&other, "other").unwrap();
+            symlink(&other, prefix.join(folder).join(left)).unwrap();
+            install(&binary, &prefix).unwrap();
+            install_library(&dir, &prefix).unwrap();
+            assert_eq!(fs::read_to_string(&other).unwrap(), "other");
         }
         let zsh = fs::read_to_string(prefix.join("share/zsh/site-functions/_ferroce")).unwrap();
         assert_eq!(zsh, "for zsh\n");

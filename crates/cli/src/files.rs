@@ -3,11 +3,13 @@
 
 use std::env;
 use std::fmt::Write as _;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io;
+use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, symlink,
+};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -26,6 +28,9 @@ const NOWHERE: &str = "/dev/null";
 
 /// Names that are tried for the folder: another user may have made one of that name.
 const TRIES: u32 = 16;
+
+/// What may be done with the files: as with most of the kernel's, they are read.
+const MODE: u32 = 0o444;
 
 /// A file: where it is, and what is in it. Without anything in it, it is a folder.
 type File = (String, Option<String>);
@@ -135,14 +140,17 @@ impl Table {
                 fs::create_dir_all(&path)?;
                 continue;
             };
-            if fs::read_to_string(&path).is_ok_and(|found| found == *content) {
+            let is_read_only = || fs::symlink_metadata(&path).is_ok_and(|found| found.mode() & 0o777 == MODE);
+            if fs::read_to_string(&path).is_ok_and(|found| found == *content) && is_read_only() {
                 continue;
             }
             fs::create_dir_all(path.parent().unwrap_or(folder))?;
             // Programs see it whole, or not at all.
             let fresh = folder.join(format!(".{}", std::process::id()));
-            fs::write(&fresh, content)?;
-            fs::rename(&fresh, &path)?;
+            if let Err(error) = write_new(&fresh, content).and_then(|()| fs::rename(&fresh, &path)) {
+                drop(fs::remove_file(&fresh));
+                return Err(error);
+            }
         }
         for path in &self.nodes {
             let path = folder.join(&path[1..]);
@@ -154,6 +162,17 @@ impl Table {
         }
         Ok(())
     }
+}
+
+/// Writes a file that is not there, or was left by a process of the same number that was interrupted.
+fn write_new(path: &Path, content: &str) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+    file.write_all(content.as_bytes())?;
+    file.set_permissions(Permissions::from_mode(MODE))
 }
 
 /// Writes the files of the devices that programs will see; the folder. The same devices have the same folder, so that it
@@ -176,12 +195,14 @@ fn own_folder(table: &Table) -> anyhow::Result<PathBuf> {
     let run = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let is_own = |folder: &PathBuf| fs::metadata(folder).is_ok_and(|found| found.uid() == own_uid());
     let place = run.filter(is_own).unwrap_or_else(env::temp_dir);
+    // The library knows by this path what `realpath` would say of our files, and takes it away again.
+    let place = place.canonicalize().with_context(|| format!("{}; see --no-files", place.display()))?;
     let mut hasher = DefaultHasher::new();
     table.hash(&mut hasher);
     let name = format!("ferroce-files-{}-{:016x}", own_uid(), hasher.finish());
     for number in 0..TRIES {
         let name = if number == 0 { name.clone() } else { format!("{name}-{number}") };
-        let folder = std::path::absolute(place.join(name))?;
+        let folder = place.join(name);
         if let Err(error) = DirBuilder::new().mode(0o755).create(&folder)
             && error.kind() != io::ErrorKind::AlreadyExists
         {
@@ -290,6 +311,7 @@ mod tests {
         fs::remove_file(&guid).expect("gone");
         table.write(&folder).expect("files");
         assert_eq!(fs::read_to_string(&guid).expect("a file"), before);
+        assert_eq!(fs::metadata(&guid).expect("a file").mode() & 0o777, MODE);
         assert_eq!(fs::read_link(folder.join("dev/infiniband/uverbs0")).expect("a link"), Path::new(NOWHERE));
         fs::remove_dir_all(&folder).expect("an end");
     }

@@ -3,7 +3,7 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -107,15 +107,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 impl Settings {
     /// The variables that make a program use our library, and the library do what was asked for.
     pub(crate) fn variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
+        let own = self.own_variables()?;
         let mut variables = self.library_variables()?;
-        variables.extend(self.own_variables()?);
+        variables.extend(own);
         Ok(variables)
     }
 
     /// The variables that make a program use our library, and find the files of our devices.
     pub(crate) fn library_variables(&self) -> anyhow::Result<Vec<(&'static str, OsString)>> {
         let mut variables = vec![library_variable()?];
-        variables.extend(self.files()?);
+        match self.files() {
+            Ok(files) => variables.extend(files),
+            // Many programs do without them.
+            Err(error) => {
+                let _ = writeln!(io::stderr(), "ferroce: the program sees no files of devices: {error:#}");
+            }
+        }
         Ok(variables)
     }
 
@@ -126,7 +133,8 @@ impl Settings {
             return Ok(Vec::new());
         }
         let folder = files::written(self.netdev.as_deref())?;
-        Ok(vec![("LD_PRELOAD", preloaded(library.into_os_string())?), (files::FOLDER, folder.into())])
+        let before = env::var_os("LD_PRELOAD").unwrap_or_default();
+        Ok(vec![("LD_PRELOAD", preloaded(library.as_os_str(), &before)?), (files::FOLDER, folder.into())])
     }
 
     /// The variables that say what the card does, for programs that have it built in, too.
@@ -233,22 +241,22 @@ fn libraries() -> anyhow::Result<PathBuf> {
     Ok(place.canonicalize()?)
 }
 
-/// Our library before those that are loaded already.
-fn preloaded(library: OsString) -> anyhow::Result<OsString> {
+/// Our library behind those that are preloaded already: some, such as ASan's, end a program in which they are not the first.
+fn preloaded(library: &OsStr, before: &OsStr) -> anyhow::Result<OsString> {
     let is_apart = |byte: &u8| matches!(byte, b' ' | b':');
-    if library.as_encoded_bytes().iter().any(is_apart) {
+    if library.as_bytes().iter().any(is_apart) {
         bail!(
             "{} has a colon or a space in its path, and cannot be preloaded; see --no-files",
             library.display()
         );
     }
-    let before = env::var_os("LD_PRELOAD").unwrap_or_default();
-    let others = before.as_encoded_bytes().split(is_apart).filter(|other| !other.is_empty());
-    let mut all = library.clone();
-    for other in others.filter(|other| *other != library.as_encoded_bytes()) {
-        all.push(":");
+    let others = before.as_bytes().split(is_apart).filter(|other| !other.is_empty());
+    let mut all = OsString::new();
+    for other in others.filter(|other| *other != library.as_bytes()) {
         all.push(OsStr::from_bytes(other));
+        all.push(":");
     }
+    all.push(library);
     Ok(all)
 }
 
@@ -268,6 +276,16 @@ mod tests {
 
     fn settings(pcap: &Path) -> Settings {
         Settings { pcap: Some(pcap.to_owned()), ..Settings::default() }
+    }
+
+    /// It was: ours came first, and ASan ended every program that it was preloaded into.
+    #[test]
+    fn our_library_comes_behind_those_that_are_preloaded_already() {
+        let all = |before: &str| preloaded("/ours.so".as_ref(), before.as_ref()).expect("a list");
+        assert_eq!(all(""), "/ours.so");
+        assert_eq!(all("libasan.so.8 /b.so"), "libasan.so.8:/b.so:/ours.so");
+        assert_eq!(all(":/ours.so:/a.so"), "/a.so:/ours.so");
+        assert!(preloaded("/a folder/ours.so".as_ref(), "".as_ref()).is_err());
     }
 
     #[test]

@@ -150,6 +150,37 @@ fn python_and_ls_see_them() {
     assert!(node.is_some_and(|line| line.starts_with("crw-rw-rw-")), "{said}");
 }
 
+/// It was: the run ended with an error, though most programs do without the files.
+#[test]
+fn where_they_cannot_be_written_the_program_runs_without_them() {
+    let mut command = run("127.0.89.43", &["--", "sh", "-c", "echo runs; test -z \"$FERROCE_FILES\""]);
+    command.env("TMPDIR", "/proc/no-such-folder").env_remove("FERROCE_FILES");
+    let said = succeeds(command);
+    let lines: Vec<_> = said.lines().collect();
+    assert!(
+        matches!(lines[..], ["runs", why] if why.starts_with("ferroce: the program sees no files")),
+        "{said}"
+    );
+}
+
+/// It was: behind a link, `realpath` said where our folder is.
+#[test]
+fn a_folder_behind_a_link_is_not_seen_either() {
+    if !judge::is_here("gcc") {
+        return;
+    }
+    let folder = outside("files-behind-link");
+    let link = folder.with_extension("link");
+    let _ = fs::remove_file(&link);
+    symlink(&folder, &link).unwrap();
+    let program = compiled("files-behind", &[]);
+    let [program, folder] =
+        [&program, &outside("files-outside-link")].map(|path| path.to_str().unwrap().to_owned());
+    let mut command = run("127.0.89.44", &["--", &program, &folder, "1"]);
+    command.env("TMPDIR", &link);
+    assert_eq!(succeeds(command), "0 surprises\n");
+}
+
 /// A program that looks for none of them makes the same system calls as without the library.
 #[test]
 fn other_programs_are_left_alone() {

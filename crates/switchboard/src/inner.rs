@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd as _, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
@@ -128,7 +128,8 @@ impl Inner {
     ) -> Result<Self, SwitchError> {
         let equipped = equip(record).and_then(|equipment| {
             equipment.post.guard(table.secret());
-            table.keep_locks().map_err(refused("a thread that keeps locks"))?;
+            let kept = table.keep_locks(Some(equipment.post.as_fd()));
+            kept.map_err(refused("a thread that keeps locks"))?;
             match table.lock_letters(equipment.post.token()).map_err(refused("a record lock"))? {
                 true => Ok(equipment),
                 false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),
@@ -264,9 +265,18 @@ impl Inner {
     }
 
     /// What the owner of a slot has told, if there is one.
-    fn token_of(&self, slot: u8) -> Option<[u64; 2]> {
+    fn owner_of(&self, slot: u8) -> Option<Published> {
         let at = usize::from(slot);
-        (at > 0 && at < SLOTS).then(|| self.table.entry(at).read())?.map(|owner| owner.token)
+        (at > 0 && at < SLOTS).then(|| self.table.entry(at).read())?
+    }
+
+    fn token_of(&self, slot: u8) -> Option<[u64; 2]> {
+        self.owner_of(slot).map(|owner| owner.token)
+    }
+
+    /// What tells the owner of a slot from those before it, if there is one.
+    pub(super) fn incarnation_of(&self, slot: u8) -> Option<u64> {
+        self.owner_of(slot).map(|owner| owner.incarnation)
     }
 
     /// What letters to the owner of a slot are written to, if there is such a way at the moment.

@@ -3,12 +3,14 @@
 //! When a process ends, its name is free for any user, and what it told stands in the shared file until another
 //! takes its slot. So a letter is sent over a connection, which stays with the socket that it was made to,
 //! and only if the process that told the name lived *after* the connection was made: then it had the
-//! name all the time. It says that it lives with a record lock, which the kernel ends before the name is free.
+//! name all the time. It says that it lives with a record lock, which the kernel ends before the name is free: what keeps
+//! the lock has a descriptor of the socket, too.
 //!
 //! Any user can write to a name that it sees, and a socket keeps few letters. So letters carry a secret that stands in
 //! the shared file, and the kernel drops those that do not before they take room. Whether the
 //! sender is of this user is looked at all the same.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Mutex;
@@ -16,9 +18,10 @@ use std::time::Duration;
 
 use ferroce_sys::fork::{Record, Tracked};
 use ferroce_sys::sync::lock;
-use ferroce_sys::{descriptor, unix};
+use ferroce_sys::{clock, descriptor, unix};
 use libc::{BPF_ABS, BPF_ALU, BPF_AND, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W, sock_filter};
 
+use super::SLOTS;
 use super::bpf::step;
 use super::forward::{HEAD, SECRET};
 use super::names;
@@ -30,8 +33,11 @@ const WAYS: usize = 4;
 /// How long a letter waits for room. A socket keeps ten of them as a rule, and a thread that does nothing else takes them out.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// Letters that have to go without waiting, after one that waited in vain, before another waits.
+/// Letters to a process that have to go without waiting, after one that waited in vain, before another waits.
 const AFTER_VAIN: u32 = 256;
+
+/// Processes of which it is known that a letter waited in vain: as many as there can be. Those that are gone do not add up.
+const MOST_HURRIED: usize = SLOTS;
 
 /// Where a process gets letters, and how it sends them.
 #[derive(Debug)]
@@ -49,8 +55,8 @@ struct Ways {
     all: Vec<(Option<[u64; 2]>, Tracked)>,
     /// The one that is connected anew next.
     next: usize,
-    /// Letters that do not wait: a process did not take one out in time.
-    hurried: u32,
+    /// Letters that do not wait, by the process that they are for: it did not take one out in time.
+    hurried: BTreeMap<[u64; 2], u32>,
 }
 
 impl Post {
@@ -64,7 +70,7 @@ impl Post {
         })?;
         let way = || Ok((None, Tracked::open(record, || unix::socket(libc::SOCK_DGRAM))?));
         let all = (0..WAYS).map(|_| way()).collect::<io::Result<_>>()?;
-        Ok(Self { token, letters, ways: Mutex::new(Ways { all, next: 0, hurried: 0 }) })
+        Ok(Self { token, letters, ways: Mutex::new(Ways { all, next: 0, hurried: BTreeMap::new() }) })
     }
 
     /// What tells this process from others in the shared file.
@@ -115,31 +121,38 @@ impl Post {
     ) -> io::Result<()> {
         head[SECRET..].copy_from_slice(&table.secret().to_ne_bytes());
         let mut ways = lock(&self.ways);
-        let hurried = ways.hurried;
-        ways.hurried = hurried.saturating_sub(1);
-        let place = match ways.all.iter().position(|(of, _)| *of == Some(to)) {
-            Some(place) => place,
-            None => ways.connect(table, to)?,
-        };
-        let (_, way) = &ways.all[place];
-        let would_block =
-            |sent: &io::Result<()>| matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        let mut sent = unix::send_pieces(way.as_fd(), [head, packets]);
-        if would_block(&sent) && !patience.is_zero() && hurried == 0 {
+        let may_wait = !ways.hurries(to) && !patience.is_zero();
+        let mut until = None;
+        loop {
+            let place = ways.place(table, to)?;
+            let (of, way) = &mut ways.all[place];
+            let sent = unix::send_pieces(way.as_fd(), [head, packets]);
+            let is_full = matches!(&sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+            if !is_full {
+                if sent.is_err() {
+                    // As a rule the process is gone.
+                    *of = None;
+                }
+                if sent.is_err() || until.is_some() {
+                    ways.hurried.remove(&to);
+                }
+                return sent;
+            }
+            if !may_wait {
+                return sent;
+            }
+            let now = clock::now();
+            let left = until.get_or_insert(now + patience).since(now);
+            if left.is_zero() {
+                ways.hurry(to);
+                return sent;
+            }
             let mut room = [libc::pollfd { fd: way.raw(), events: libc::POLLOUT, revents: 0 }];
-            descriptor::poll(&mut room, Some(patience));
-            sent = unix::send_pieces(way.as_fd(), [head, packets]);
-            let in_vain = would_block(&sent);
-            ways.hurried = if in_vain { AFTER_VAIN } else { 0 };
+            // Others send meanwhile. They may take the room, or the way for another process: so all is looked at again.
+            drop(ways);
+            descriptor::poll(&mut room, Some(left));
+            ways = lock(&self.ways);
         }
-        let (of, _) = &mut ways.all[place];
-        if let Err(error) = &sent
-            && error.kind() != io::ErrorKind::WouldBlock
-        {
-            // As a rule the process is gone.
-            *of = None;
-        }
-        sent
     }
 }
 
@@ -152,6 +165,30 @@ impl Post {
 }
 
 impl Ways {
+    /// Whether a letter to this process must not wait. It is counted.
+    fn hurries(&mut self, to: [u64; 2]) -> bool {
+        let Some(left) = self.hurried.get_mut(&to) else { return false };
+        *left -= 1;
+        if *left == 0 {
+            self.hurried.remove(&to);
+        }
+        true
+    }
+
+    /// A letter to this process waited in vain.
+    fn hurry(&mut self, to: [u64; 2]) {
+        if self.hurried.len() >= MOST_HURRIED {
+            self.hurried.pop_first();
+        }
+        self.hurried.insert(to, AFTER_VAIN);
+    }
+
+    /// The one that is connected to the process that told this token.
+    fn place(&mut self, table: &Table, to: [u64; 2]) -> io::Result<usize> {
+        let found = self.all.iter().position(|(of, _)| *of == Some(to));
+        found.map_or_else(|| self.connect(table, to), Ok)
+    }
+
     /// Connects one of them to the process that told this token; which.
     fn connect(&mut self, table: &Table, to: [u64; 2]) -> io::Result<usize> {
         let place = self.next;
@@ -258,6 +295,46 @@ mod tests {
         let nothing = unix::receive(squatter.as_fd(), &mut [0; 8], Room::None);
         assert_eq!(nothing.map(|message| message.len).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         drop(post);
+        record.release(&ferroce_sys::fork::hold());
+    }
+
+    /// It was: a letter waited with the ways locked, so that none went to any process; and one process that took nothing out
+    /// left no letter the time to wait.
+    #[test]
+    fn a_letter_that_waits_for_one_process_stops_none_to_another() {
+        let record = Record::acquire().expect("a descriptor");
+        let tokens = [1, 2, 3].map(|half| [u64::from(std::process::id()), 0x7761_6974 + half]);
+        let [own, slow, quick] = tokens.map(|token| Post::open(record, token).expect("a name"));
+        let mut table = Table::create("waits").expect("a file");
+        table.keep_locks(None).expect("a keeper");
+        for token in tokens {
+            assert!(table.lock_letters(token).expect("a lock"));
+        }
+        let fill = || while own.send(&table, slow.token(), [0; HEAD], b"packets").is_ok() {};
+        let take =
+            |post: &Post| unix::receive(post.as_fd(), &mut [0; 1000], Room::None).map(|found| found.len);
+        fill();
+        std::thread::scope(|scope| {
+            let send = || {
+                own.send_after(Duration::from_secs(600), &table, slow.token(), &mut [0; HEAD], b"waited for")
+            };
+            let waits = scope.spawn(send);
+            for _ in 0..1000 {
+                // In one of these rounds the other thread waits.
+                std::thread::yield_now();
+                own.send(&table, quick.token(), [0; HEAD], b"packets").expect("it goes at once");
+                take(&quick).expect("a letter");
+            }
+            take(&slow).expect("a letter");
+            waits.join().expect("no panic").expect("there is room");
+        });
+        fill();
+        let in_vain = own.send_patiently(&table, slow.token(), [0; HEAD], b"packets");
+        assert_eq!(in_vain.expect_err("it is full").kind(), io::ErrorKind::WouldBlock);
+        let mut ways = lock(&own.ways);
+        assert!(ways.hurries(slow.token()) && !ways.hurries(quick.token()));
+        drop(ways);
+        drop((own, slow, quick));
         record.release(&ferroce_sys::fork::hold());
     }
 }

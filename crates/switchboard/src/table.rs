@@ -199,9 +199,9 @@ impl Table {
         Ok(Self { map, keeper: None, file: Some(file), inode })
     }
 
-    /// From now on there may be locks.
-    pub(super) fn keep_locks(&mut self) -> io::Result<()> {
-        self.keeper = Some(LockKeeper::start(self.file())?);
+    /// From now on there may be locks. The socket for letters stays open until they have ended.
+    pub(super) fn keep_locks(&mut self, letters: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        self.keeper = Some(LockKeeper::start(self.file(), letters)?);
         Ok(())
     }
 
@@ -539,7 +539,7 @@ mod tests {
     fn each_lock_is_of_a_byte_of_its_own_and_can_be_given_back() {
         let mut table = Table::create("locks").unwrap();
         assert!(table.lock_leader().is_err(), "nothing keeps locks yet");
-        table.keep_locks().unwrap();
+        table.keep_locks(None).unwrap();
         assert_locked(&table, &[]);
         assert!(table.lock_leader().unwrap());
         assert_locked(&table, &[LEADER_LOCK]);

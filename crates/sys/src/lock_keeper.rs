@@ -6,6 +6,10 @@
 //! nothing but the file in it: its locks keep out other threads of the process as well as other processes. They end with
 //! the thread, and so with the process, in whatever way that ends.
 //!
+//! Threads of a process that is killed end in any order, and the process's table may be closed before the keeper's. So what
+//! must not be closed while there are locks, such as a socket with a name that a lock speaks for, is in the keeper's
+//! table, too: the kernel ends the locks as it closes a table, and what was in it only when all of it is closed.
+//!
 //! Where the system does not let a thread have a table of its own, the locks are the process's, and there may be one copy only.
 
 use std::io;
@@ -53,10 +57,11 @@ pub struct LockKeeper {
 }
 
 impl LockKeeper {
-    /// Begins to keep locks of a file. One that another thread closes meanwhile must not be the last descriptor of it.
-    pub fn start(file: BorrowedFd<'_>) -> io::Result<Self> {
+    /// Begins to keep locks of a file, and keeps a companion open until they have ended. One that another thread closes
+    /// meanwhile must not be the last descriptor of it.
+    pub fn start(file: BorrowedFd<'_>, companion: Option<BorrowedFd<'_>>) -> io::Result<Self> {
         match owner()? {
-            Owner::Thread => match Keeper::start(file)? {
+            Owner::Thread => match Keeper::start(file, companion)? {
                 Some(keeper) => Ok(Self { thread: Some(keeper) }),
                 None => Err(io::ErrorKind::PermissionDenied.into()),
             },
@@ -99,12 +104,13 @@ struct Keeper {
 
 impl Keeper {
     /// `None` if the system does not let a thread have a table of its own, or does not own locks by it.
-    fn start(file: BorrowedFd<'_>) -> io::Result<Option<Self>> {
+    fn start(file: BorrowedFd<'_>, companion: Option<BorrowedFd<'_>>) -> io::Result<Option<Self>> {
         let errands = Arc::new(Errands::new());
-        let (theirs, number) = (Arc::clone(&errands), file.as_raw_fd());
+        let theirs = Arc::clone(&errands);
+        let kept = Kept { file: file.as_raw_fd(), companion: companion.map(|other| other.as_raw_fd()) };
         let _blocked = SignalsBlocked::new();
         let thread = std::thread::Builder::new().name("ferroce-locks".to_owned()).stack_size(STACK);
-        let thread = thread.spawn(move || serve(&theirs, number))?;
+        let thread = thread.spawn(move || serve(&theirs, kept))?;
         let keeper = Self { errands, thread: Some(thread), generation: fork::generation() };
         // Seen from here, a lock of another owner is there. The byte is drawn: no other process looks at it.
         let byte = PROBES | Random::from_system()?.next_u64() >> 8;
@@ -122,6 +128,13 @@ impl Keeper {
         }
         self.errands.send(errand).unwrap_or_else(|| Err(io::ErrorKind::BrokenPipe.into()))
     }
+}
+
+/// What stays open in the thread's own table, by the numbers that it has in the process's.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    file: RawFd,
+    companion: Option<RawFd>,
 }
 
 /// Bytes: it calls nothing that needs much.
@@ -145,39 +158,45 @@ impl Drop for Keeper {
 }
 
 /// What the thread does.
-fn serve(errands: &Errands<Errand, io::Result<bool>>, file: RawFd) {
+fn serve(errands: &Errands<Errand, io::Result<bool>>, kept: Kept) {
     let mut has_own = false;
     errands.work(|errand| {
-        let answer = act(file, errand);
+        let answer = act(kept, errand);
         has_own |= matches!((errand, &answer), (Errand::Part, Ok(true)));
         answer
     });
     if has_own {
-        // The kernel says that a thread has ended before it closes what the thread had: its locks would outlive it.
-        // SAFETY: takes a plain number. It is of this thread's own table, in which nothing else uses it.
-        unsafe { libc::close(file) };
+        // The kernel says that a thread has ended before it closes what the thread had: its locks would outlive it. In this
+        // order: the companion is open as long as there are locks.
+        for number in std::iter::once(kept.file).chain(kept.companion) {
+            // SAFETY: takes a plain number. It is of this thread's own table, in which nothing else uses it.
+            unsafe { libc::close(number) };
+        }
     }
 }
 
-/// What the thread does for an errand. The number is that of the file in its own table, too.
-fn act(file: RawFd, errand: Errand) -> io::Result<bool> {
+/// What the thread does for an errand. The numbers are those in its own table, too.
+fn act(kept: Kept, errand: Errand) -> io::Result<bool> {
     // SAFETY: the number is of the file: in the table of the process until the first errand is done, because the thread
     // that waits for it borrows the file, and in this thread's own table from then on, where nothing closes it.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(file) };
+    let borrowed = unsafe { BorrowedFd::borrow_raw(kept.file) };
     match errand {
-        Errand::Part => part(file),
+        Errand::Part => part(kept),
         Errand::Lock(byte) => record_lock::lock(borrowed, byte),
         Errand::Unlock(byte) => record_lock::unlock(borrowed, byte).map(|()| true),
     }
 }
 
-/// Gives this thread a table of its own with this descriptor alone. Others must not stay open in it: whatever waits for the
+/// Gives this thread a table of its own with what is kept alone. Others must not stay open in it: whatever waits for the
 /// end of a pipe would wait for ever.
-fn part(file: RawFd) -> io::Result<bool> {
-    let number = u32::try_from(file).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // In this order: what comes behind the file is not even copied.
-    if close_range(number + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE)? {
-        return if number == 0 { Ok(true) } else { close_range(0, number - 1, 0) };
+fn part(Kept { file, companion }: Kept) -> io::Result<bool> {
+    let companion = companion.unwrap_or(file);
+    let number = |of: RawFd| u32::try_from(of).map_err(|_| io::ErrorKind::InvalidInput);
+    let (first, last) = (number(file.min(companion))?, number(file.max(companion))?);
+    // In this order: what comes behind both is not even copied.
+    if close_range(last + 1, u32::MAX, libc::CLOSE_RANGE_UNSHARE)? {
+        let before = first == 0 || close_range(0, first - 1, 0)?;
+        return Ok(before && (last - first < 2 || close_range(first + 1, last - 1, 0)?));
     }
     // SAFETY: takes a plain number. Descriptors stay what they are, and other threads notice nothing.
     if unsafe { libc::unshare(libc::CLONE_FILES) } != 0 {
@@ -188,8 +207,8 @@ fn part(file: RawFd) -> io::Result<bool> {
     let number =
         |entry: io::Result<std::fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<RawFd>().ok();
     let open: Vec<RawFd> = folder.filter_map(number).collect();
-    for other in open.into_iter().filter(|other| *other != file) {
-        // SAFETY: takes a plain number. The table is this thread's alone, and nothing in it is used but the file. The
+    for other in open.into_iter().filter(|other| ![file, companion].contains(other)) {
+        // SAFETY: takes a plain number. The table is this thread's alone, and nothing in it is used but what is kept. The
         // folder that was listed is closed by now.
         unsafe { libc::close(other) };
     }
@@ -216,7 +235,7 @@ fn is_refusal(error: io::Error) -> io::Result<()> {
 fn can_keep() -> io::Result<bool> {
     // SAFETY: the pointer is to a text with its zero, which is static.
     let file = owned(unsafe { libc::memfd_create(c"ferroce-locks".as_ptr(), libc::MFD_CLOEXEC) })?;
-    Keeper::start(file.as_fd()).map(|keeper| keeper.is_some())
+    Keeper::start(file.as_fd(), None).map(|keeper| keeper.is_some())
 }
 
 /// Whether no other copy of the code in this process has the process's locks. A lock says so that belongs to an open file,
@@ -250,7 +269,8 @@ mod tests {
     fn two_keepers_of_a_process_keep_each_other_out() {
         assert_eq!(owner().expect("known"), Owner::Thread);
         let file = file();
-        let (one, two) = (LockKeeper::start(file.as_fd()).unwrap(), LockKeeper::start(file.as_fd()).unwrap());
+        let start = || LockKeeper::start(file.as_fd(), None).unwrap();
+        let (one, two) = (start(), start());
         let file = file.as_fd();
         assert!(one.lock(file, 7).unwrap() && one.lock(file, 7).unwrap(), "it has it already");
         assert!(!two.lock(file, 7).unwrap() && two.lock(file, 8).unwrap());
@@ -274,11 +294,38 @@ mod tests {
         let end = |mut reader: PipeReader| reader.read(&mut [0]).expect("an end");
         let (before, behind) = (pipe().unwrap(), file());
         let after = pipe().unwrap();
-        let keeper = LockKeeper::start(behind.as_fd()).unwrap();
+        let keeper = LockKeeper::start(behind.as_fd(), None).unwrap();
         for (reader, writer) in [before, after] {
             drop(writer);
             assert_eq!(end(reader), 0);
         }
         assert!(keeper.lock(behind.as_fd(), 1).unwrap());
+    }
+
+    /// It was: the locks were in the keeper's table and the socket in the process's, so that the name that a lock speaks for
+    /// could be free, for any user, before the lock ended.
+    #[test]
+    fn a_name_is_not_free_before_the_lock_that_speaks_for_it_ends() {
+        use crate::unix;
+        for file_is_first in [true, false] {
+            let early = file_is_first.then(file);
+            let name = format!("ferroce-keeper-{}-{file_is_first}", std::process::id()).into_bytes();
+            let bind = || {
+                let socket = unix::socket(libc::SOCK_DGRAM).unwrap();
+                unix::bind(socket.as_fd(), &name).map(|()| socket)
+            };
+            let socket = bind().unwrap();
+            let (mut reader, writer) = pipe().unwrap();
+            let locked = early.unwrap_or_else(file);
+            let keeper = LockKeeper::start(locked.as_fd(), Some(socket.as_fd())).unwrap();
+            assert!(keeper.lock(locked.as_fd(), 1).unwrap());
+            // As when the process's table is closed first.
+            drop(socket);
+            assert!(bind().is_err() && record_lock::is_locked_by_another(locked.as_fd(), 1));
+            drop(writer);
+            assert_eq!(reader.read(&mut [0]).expect("an end"), 0);
+            drop(keeper);
+            assert!(bind().is_ok() && !record_lock::is_locked_by_another(locked.as_fd(), 1));
+        }
     }
 }

@@ -66,9 +66,13 @@ pub(super) fn assembly(exports: &[Export<'_>], processor: Processor) -> String {
             Export::Now { name, .. } => (*name).to_owned(),
             Export::Version(_) => continue,
         };
-        let _ = writeln!(text, "  .globl {label}\n  .type {label}, %function\n  .p2align 4\n{label}:");
+        let _ = writeln!(
+            text,
+            "  .globl {label}\n  .type {label}, %function\n  .p2align 4\n{label}:\n  .cfi_startproc"
+        );
         text.push_str(&processor.jump(&engine));
-        let _ = writeln!(text, "  .size {label}, .-{label}");
+        // Unwinding from a signal finds a frame as a caller makes it, which the jump leaves as it is.
+        let _ = writeln!(text, "  .cfi_endproc\n  .size {label}, .-{label}");
     }
     text.push_str("  .section .rodata\n");
     for export in exports {
@@ -98,9 +102,9 @@ mod tests {
     fn every_symbol_has_its_jump_and_data_has_none() {
         let text = assembly(&read(LIST), Processor::X86_64);
         for part in [
-            "\na:\n  endbr64\n  jmp *ferroce_a@GOTPCREL(%rip)\n",
+            "\na:\n  .cfi_startproc\n  endbr64\n  jmp *ferroce_a@GOTPCREL(%rip)\n  .cfi_endproc\n",
             "  .symver old_a, a@IBVERBS_1.0\n",
-            "\nold_a:\n  endbr64\n  jmp *ferroce_old_a@GOTPCREL(%rip)\n",
+            "\nold_a:\n  .cfi_startproc\n  endbr64\n  jmp *ferroce_old_a@GOTPCREL(%rip)\n",
             "verbs_allow_disassociate_destroy: .byte 0\n",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
@@ -111,8 +115,8 @@ mod tests {
     #[test]
     fn the_other_processor_has_doors_too() {
         let text = assembly(&read(LIST), Processor::Aarch64);
-        let jump =
-            "\na:\n  hint #34\n  adrp x16, :got:ferroce_a\n  ldr x16, [x16, :got_lo12:ferroce_a]\n  br x16\n";
+        let jump = "\na:\n  .cfi_startproc\n  hint #34\n  adrp x16, :got:ferroce_a\n  ldr x16, [x16, :got_lo12:ferroce_a]\n  \
+                    br x16\n  .cfi_endproc\n";
         assert!(text.contains(jump), "{text}");
     }
 }
