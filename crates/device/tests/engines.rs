@@ -236,7 +236,7 @@ fn windows_are_fair_over_several_sockets() {
     const LEN: u32 = 16 * 1024;
     const UNDER_WAY: u32 = 8;
     /// Messages of each stream at the least, if those of a socket get the same.
-    const SHARE: u64 = 100;
+    const SHARE: u64 = 400;
 
     let (here, there) = ([127, 0, NET, 7], [127, 0, NET, 8]);
     let [from, to] = [here, there].map(|address| device(address, PathPolicy::Forbid, None));
@@ -284,8 +284,7 @@ fn windows_are_fair_over_several_sockets() {
             let counters = near.qp.query().expect("it is there").counters;
             assert!(counters.window_waits > 0, "the window was no limit, and this test shows nothing");
             let (got, fair) = (done[index], share(&done, socket(index)));
-            // Engines get processors as the system likes, and one may have twice as much of it as another.
-            assert!(got >= fair / 4, "stream {index} got {got} of {fair}: {done:?} over {sockets} sockets");
+            assert!(got >= fair / 2, "stream {index} got {got} of {fair}: {done:?} over {sockets} sockets");
         }
     }
 }
