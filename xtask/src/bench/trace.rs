@@ -28,7 +28,10 @@ const ROWS: &[Row] = &[
 const FLIGHT: &str = "64";
 
 /// How often each side is measured.
-const REPEATS: usize = 9;
+const REPEATS: usize = 25;
+
+/// How long, each time.
+const MILLIS: &str = "150";
 
 struct Row {
     figure: &'static str,
@@ -60,9 +63,20 @@ impl Bar {
 
 /// The one in the middle.
 fn median(values: &[f64]) -> f64 {
+    let values = sorted(values);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The best but one; the best, of one.
+fn second_best(values: &[f64]) -> f64 {
+    let values = sorted(values);
+    values.iter().rev().nth(1).or(values.last()).copied().unwrap_or(f64::NAN)
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    values
 }
 
 /// A figure of the device, without a record and with one.
@@ -74,10 +88,22 @@ struct Measured {
 }
 
 impl Measured {
-    /// On by off, of the same repeat.
-    fn ratio(&self) -> f64 {
-        let ratios: Vec<f64> = self.off.iter().zip(&self.on).map(|(off, on)| on / off).collect();
-        median(&ratios)
+    /// Without a record, and with one.
+    ///
+    /// The two cores of a rented machine are often halves of one: plain arithmetic on both then has two speeds,
+    /// one 1.6 times the other, that take turns every few seconds. A median of rates would compare one speed with the
+    /// other as often as not, so a rate is that of the fast moments. Times of single messages, of which one end or
+    /// the other waits at any moment, differ less; the median tells.
+    fn sides(&self, bar: Bar) -> [f64; 2] {
+        [&self.off, &self.on].map(|values| match bar {
+            Bar::AtLeast(_) => second_best(values),
+            Bar::AtMost(_) => median(values),
+        })
+    }
+
+    fn ratio(&self, bar: Bar) -> f64 {
+        let [off, on] = self.sides(bar);
+        on / off
     }
 }
 
@@ -86,7 +112,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let folder = target_dir().join("trace-bench");
     fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
     let repeats = args.repeats.unwrap_or(if args.quick { 1 } else { REPEATS });
-    let millis = if args.quick { "20" } else { "300" };
+    let millis = if args.quick { "20" } else { MILLIS };
     let mut measured: BTreeMap<String, Measured> = BTreeMap::new();
     for repeat in 0..repeats {
         // A slow minute falls on both sides, and each is the first one in turn.
@@ -106,8 +132,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     show(args, &rows, &readers);
     let mut above: Vec<String> = rows
         .iter()
-        .filter(|(_, figure, bar)| !bar.is_kept(figure.ratio()))
-        .map(|(name, figure, bar)| format!("{name}: {:.3}, the bar is {}", figure.ratio(), bar.text()))
+        .filter(|(_, figure, bar)| !bar.is_kept(figure.ratio(*bar)))
+        .map(|(name, figure, bar)| format!("{name}: {:.3}, the bar is {}", figure.ratio(*bar), bar.text()))
         .collect();
     above.extend(readers.iter().filter(|reader| !reader.is_kept()).map(
         |Reader { name, seconds, mib, .. }| {
@@ -190,10 +216,10 @@ fn measure(
 fn show(args: &Args, rows: &[(&String, &Measured, Bar)], readers: &[Reader]) {
     if args.json {
         let row = |(name, figure, bar): &(&String, &Measured, Bar)| -> Value {
-            let (off, on, ratio) = (median(&figure.off), median(&figure.on), figure.ratio());
+            let ([off, on], ratio) = (figure.sides(*bar), figure.ratio(*bar));
             let is_kept = bar.is_kept(ratio);
             json!({ "figure": name, "unit": figure.unit, "off": off, "on": on, "ratio": ratio,
-                    "bar": bar.text(), "kept": is_kept })
+                    "all_off": figure.off, "all_on": figure.on, "bar": bar.text(), "kept": is_kept })
         };
         let reader = |Reader { name, seconds, mib, events }: &Reader| -> Value {
             json!({ "reader": name, "seconds": seconds, "mib": mib, "events": events })
@@ -204,13 +230,8 @@ fn show(args: &Args, rows: &[(&String, &Measured, Bar)], readers: &[Reader]) {
     }
     let mut table = vec![["flight recorder", "without", "with", "ratio", "bar"].map(str::to_owned)];
     for (name, figure, bar) in rows {
-        table.push([
-            (*name).clone(),
-            format!("{} {}", short(median(&figure.off)), figure.unit),
-            format!("{} {}", short(median(&figure.on)), figure.unit),
-            format!("{:.3}", figure.ratio()),
-            bar.text(),
-        ]);
+        let [off, on] = figure.sides(*bar).map(|value| format!("{} {}", short(value), figure.unit));
+        table.push([(*name).clone(), off, on, format!("{:.3}", figure.ratio(*bar)), bar.text()]);
     }
     say!("\n{}", aligned(&table));
     let mut table = vec![["reader", "events", "seconds", "MiB", "bar"].map(str::to_owned)];
