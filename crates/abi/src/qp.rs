@@ -86,6 +86,18 @@ fn service_of(kind: c_int) -> Answer<Service> {
     }
 }
 
+/// Bytes of a piece of a gather list, as cards write it.
+const PIECE: u32 = 16;
+
+/// Inline bytes that a queue pair takes at most although its program asked for none.
+const UNASKED: u32 = 64;
+
+/// Inline bytes of a queue pair. Cards and the kernel put them where the gather list would be, so they take as many as that has
+/// room for, and programs rely on it: `rdma_xclient` asks for none and sends 16.
+fn inline_for(cap: &ibv_qp_cap) -> u32 {
+    cap.max_inline_data.max(cap.max_send_sge.saturating_mul(PIECE).min(UNASKED))
+}
+
 /// # Safety
 /// All pointers are null, or to live objects of this library.
 unsafe fn make(wanted: &Wanted) -> Answer<&'static Qp> {
@@ -113,7 +125,7 @@ unsafe fn make(wanted: &Wanted) -> Answer<&'static Qp> {
         max_receive: wanted.cap.max_recv_wr,
         max_send_sge: wanted.cap.max_send_sge,
         max_receive_sge: wanted.cap.max_recv_sge,
-        max_inline: wanted.cap.max_inline_data.max(qp_ex::inline_for(wanted.operations)),
+        max_inline: inline_for(&wanted.cap).max(qp_ex::inline_for(wanted.operations)),
     };
     let qp = ferroce_device::Qp::new(
         &pd.context.nic,
