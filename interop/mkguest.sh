@@ -13,7 +13,8 @@ HERE=$(cd "$(dirname "$0")" && pwd)
 DEBS=$OUT/debs STAGE=$OUT/stage ROOT=$OUT/root
 ROOTS="iproute2 ibverbs-utils rdmacm-utils perftest ibverbs-providers iperf3 busybox-static dash"
 # Programs that go into the image; their libraries are found by what they need.
-PROGRAMS="dash ip tc ss rdma iperf3 ibv_* rping ucmatose udaddy rstream
+PROGRAMS="dash ip tc ss rdma iperf3 ibv_* rping ucmatose udaddy mckey cmtime rdma_client rdma_server rdma_xclient rdma_xserver
+ rstream riostream rcopy udpong
  ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw ib_atomic_lat"
 # What probe.c is compiled against, and the guest does not get.
 HEADERS=librdmacm-dev

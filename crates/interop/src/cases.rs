@@ -14,6 +14,7 @@ use crate::pair::Asks;
 use crate::pingpong;
 use crate::probes;
 use crate::stock::{InShort, Tool};
+use crate::stock_cm::{Manner, Meeting, Over};
 
 /// One thing that we and the kernel do together, in both directions.
 pub(crate) struct Case {
@@ -31,12 +32,18 @@ enum Does {
     OneWay(Asks, fn(&mut Lab) -> Result<()>),
     /// A program that is not ours, on our drop-in library.
     Stock(Tool),
+    /// Such a program that connects by `rdma_cm`.
+    Meets(Meeting),
 }
 
 impl Case {
-    /// Whether it can be done with this side as the requester.
-    pub(crate) fn is_for(&self, asks: Asks) -> bool {
-        !matches!(self.does, Does::OneWay(only, _) if only != asks)
+    /// Whether it can be done with this side as the requester, over this family.
+    pub(crate) fn is_for(&self, asks: Asks, family: Family) -> bool {
+        match &self.does {
+            Does::OneWay(only, _) => *only == asks,
+            Does::Meets(meeting) => family == Family::V4 || meeting.over == Over::Both,
+            Does::Ours(_) | Does::Stock(_) => true,
+        }
     }
 
     pub(crate) fn run(&self, lab: &mut Lab, asks: Asks) -> Result<()> {
@@ -44,17 +51,20 @@ impl Case {
             Does::Ours(run) => run(lab, asks),
             Does::OneWay(_, run) => run(lab),
             Does::Stock(tool) => tool.run(lab, asks),
+            Does::Meets(meeting) => meeting.run(lab, asks),
         }
     }
 
     /// Whether the short form has it with this family and MTU.
     pub(crate) fn is_in_short(&self, lab: &Lab) -> bool {
+        let in_short = |in_short| match in_short {
+            InShort::Twice => lab.is_diagonal(),
+            InShort::Once => lab.is_diagonal() && lab.family == Family::V4,
+            InShort::Never => false,
+        };
         match &self.does {
-            Does::Stock(tool) => match tool.in_short {
-                InShort::Twice => lab.is_diagonal(),
-                InShort::Once => lab.is_diagonal() && lab.family == Family::V4,
-                InShort::Never => false,
-            },
+            Does::Stock(tool) => in_short(tool.in_short),
+            Does::Meets(meeting) => in_short(meeting.in_short),
             Does::Ours(_) | Does::OneWay(..) => lab.is_diagonal() || !self.is_slow(),
         }
     }
@@ -69,7 +79,7 @@ impl Case {
     pub(crate) fn is_accounted(&self) -> bool {
         let ends_badly =
             ["send_inv", "bad_rkey_write", "bad_rkey_read", "wrong_qpn", "reregistered"].contains(&self.name);
-        let foreign = matches!(self.does, Does::Stock(_))
+        let foreign = matches!(self.does, Does::Stock(_) | Does::Meets(_))
             || ["pingpong", "cm_"].iter().any(|word| self.name.contains(word));
         self.weather == Weather::Fair && !ends_badly && !foreign
     }
@@ -134,6 +144,19 @@ const fn stock(
 ) -> Case {
     let does = Does::Stock(Tool { program, ways, in_short });
     Case { name, shows: program, weather: Weather::Fair, does }
+}
+
+/// A stock program of `rdma_cm`, and how often the short form has it.
+const fn meets(
+    in_short: InShort,
+    name: &'static str,
+    shows: &'static str,
+    (server, client): (&'static str, &'static str),
+    manner: Manner,
+    over: Over,
+) -> Case {
+    let does = Does::Meets(Meeting { server, client, manner, over, in_short });
+    Case { name, shows, weather: Weather::Fair, does }
 }
 
 /// In the order of the table.
@@ -254,6 +277,62 @@ pub(crate) const CASES: &[Case] = &[
         "stock_atomic_lat",
         "ib_atomic_lat",
         &["-n 20 -A FETCH_AND_ADD", "-n 20 -A CMP_AND_SWAP"],
+    ),
+    meets(
+        InShort::Twice,
+        "stock_rping",
+        "rping on both sides, contents compared",
+        ("rping -s -a @S -p 7171 -C 10 -S 1000 -v", "rping -c -a @S -p 7171 -C 10 -S 1000 -V -v"),
+        Manner::Ends,
+        Over::Both,
+    ),
+    meets(
+        InShort::Once,
+        "stock_ucmatose",
+        "ucmatose on both sides",
+        ("ucmatose -b @S -p 7172 -c 3 -C 10 -S 100", "ucmatose -s @S -p 7172 -c 3 -C 10 -S 100"),
+        Manner::Ends,
+        Over::Both,
+    ),
+    meets(
+        InShort::Twice,
+        "stock_udaddy",
+        "udaddy on both sides",
+        ("udaddy -b @S -c 2 -C 10 -S 100", "udaddy -s @S -c 2 -C 10 -S 100"),
+        Manner::Ends,
+        Over::Both,
+    ),
+    meets(
+        InShort::Once,
+        "stock_mckey",
+        "mckey on both sides: a group",
+        ("mckey -m @G -b @O -C 5", "mckey -m @G -s -b @O -C 5"),
+        Manner::Listens,
+        Over::V4,
+    ),
+    meets(
+        InShort::Once,
+        "stock_rdma_client",
+        "rdma_client and rdma_server",
+        ("rdma_server -s @S -p 7173", "rdma_client -s @S -p 7173"),
+        Manner::Ends,
+        Over::Both,
+    ),
+    meets(
+        InShort::Once,
+        "stock_rdma_xclient",
+        "rdma_xclient and rdma_xserver",
+        ("rdma_xserver -p 7175", "rdma_xclient -s @S -p 7175"),
+        Manner::Ends,
+        Over::V4,
+    ),
+    meets(
+        InShort::Once,
+        "stock_cmtime",
+        "cmtime, 20 connections at once",
+        ("cmtime -b @S -p 7176 -c 20", "cmtime -s @S -p 7176 -c 20"),
+        Manner::GoesOn,
+        Over::Both,
     ),
     fair("cm_rping", "rping, connected by rdma_cm", connections::rping),
     fair("cm_ucmatose", "ucmatose, three connections of rdma_cm", connections::ucmatose),

@@ -17,6 +17,7 @@ mod probes;
 mod run;
 mod speed;
 mod stock;
+mod stock_cm;
 mod table;
 mod totals;
 

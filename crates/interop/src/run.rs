@@ -47,7 +47,8 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
                     if args.short && !case.is_in_short(&lab) {
                         continue;
                     }
-                    for asks in [Asks::We, Asks::Kernel].into_iter().filter(|asks| case.is_for(*asks)) {
+                    for asks in [Asks::We, Asks::Kernel].into_iter().filter(|asks| case.is_for(*asks, family))
+                    {
                         totals.begin(&lab)?;
                         let wrong = case.run(&mut lab, asks).err().map(|error| error.to_string());
                         let column = Column { link, family, asks };

@@ -160,7 +160,7 @@ fn is_line_of_figures(line: &str) -> bool {
     numbers.is_some_and(|numbers| numbers.len() >= 4 && numbers[2..].iter().any(|figure| *figure > 0.0))
 }
 
-fn started(library: &Path, line: &str) -> Result<Child> {
+pub(crate) fn started(library: &Path, line: &str) -> Result<Child> {
     let mut words = line.split_whitespace();
     let program = words.next().ok_or("no program")?;
     let started = Command::new(program)
@@ -205,17 +205,17 @@ fn is_listening() -> io::Result<bool> {
 }
 
 /// Ends a program of ours: `timeout` hands the signal on.
-fn ended(child: Child) -> io::Result<Output> {
+pub(crate) fn ended(child: Child) -> io::Result<Output> {
     let _ = Command::new("kill").arg(child.id().to_string()).status();
     child.wait_with_output()
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
 }
 
 /// What it said, if its end was a good one; else that, in words.
-fn good(program: &str, output: &Output) -> std::result::Result<String, String> {
+pub(crate) fn good(program: &str, output: &Output) -> std::result::Result<String, String> {
     let text = said(output);
     if output.status.success() {
         Ok(text)
@@ -224,7 +224,7 @@ fn good(program: &str, output: &Output) -> std::result::Result<String, String> {
     }
 }
 
-fn finished(program: &str, far: &mut Far) -> std::result::Result<String, String> {
+pub(crate) fn finished(program: &str, far: &mut Far) -> std::result::Result<String, String> {
     match far.finish() {
         Ok((0, text)) => Ok(text),
         Ok((status, text)) => Err(format!("{program} ended with {status}: {}", text.trim())),
@@ -233,7 +233,7 @@ fn finished(program: &str, far: &mut Far) -> std::result::Result<String, String>
 }
 
 /// Both ends must be good; if not, what each of them said.
-fn both(
+pub(crate) fn both(
     first: std::result::Result<String, String>,
     second: std::result::Result<String, String>,
 ) -> Result<(String, String)> {
