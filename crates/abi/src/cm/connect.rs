@@ -44,6 +44,7 @@ fn patience(timeout: u8) -> Patience {
         deadline: now() + Duration::from_secs(120),
         time_wait: silence.clamp(Duration::from_millis(100), Duration::from_secs(10)),
         tell_end: true,
+        watched: true,
     }
 }
 

@@ -58,6 +58,7 @@ impl Manager {
                 attempts: 1,
                 timer: Some((now + patience.response).min(patience.deadline)),
                 questions: 0,
+                probed: false,
                 stood: false,
                 told: false,
                 over: None,
@@ -89,8 +90,9 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
             State::ReqSent => {}
-            // Our confirmation was lost.
+            // Our confirmation was lost, or the peer asks whether we live.
             State::Established if !connection.passive => return self.answer_again(id),
+            State::Established => return self.gives_sign(id),
             // We had refused or given up, and this was on its way.
             State::TimeWait if matches!(connection.last, CmMessage::Rej(_)) => return self.answer_again(id),
             State::TimeWait => {
