@@ -84,6 +84,15 @@ pub(crate) struct State {
     pub(crate) endpoint: Endpoint,
 }
 
+impl State {
+    /// Options have changed that say which other ids may have the port.
+    pub(crate) fn tell_options(&self) {
+        if let (Some(binding), Some(source)) = (&self.binding, self.source) {
+            binding.has_options(self.options.reuse, self.options.family_only.unwrap_or(source.is_ipv4()));
+        }
+    }
+}
+
 /// How far an id has come.
 #[derive(Default)]
 pub(crate) enum Stage {

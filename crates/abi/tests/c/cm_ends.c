@@ -1,7 +1,7 @@
 /* One end of a connection that says what happens to it, line by line, with the time since the machine started in
    milliseconds. Arguments: "server" or "client", the address of the server, and its port. Commands on the standard
    input: "exit" ends the program without another word to its peer, "part" disconnects, "wait N" says "quiet" if nothing
-   happens for N milliseconds. */
+   happens for N milliseconds, "close" ends the listener. */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
@@ -98,6 +98,10 @@ int main(int argc, char **argv)
                 exit(0);
             if (strcmp(command, "part\n") == 0)
                 check(rdma_disconnect(connection), "rdma_disconnect");
+            if (strcmp(command, "close\n") == 0) {
+                check(rdma_destroy_id(id), "rdma_destroy_id");
+                printf("closed\n");
+            }
             if (strncmp(command, "wait ", 5) == 0)
                 wait = atoi(command + 5);
         }

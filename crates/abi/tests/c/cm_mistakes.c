@@ -259,7 +259,7 @@ int main(int argc, char **argv)
     rdma_destroy_qp(id);
     WORKS(rdma_destroy_id(id));
 
-    /* Two ids may have a port, but one of them listens. */
+    /* Two ids may have a port, but one that listens has it for itself. */
     struct rdma_cm_id *shared[2];
     for (int i = 0; i < 2; i++) {
         int reuse = 1;
@@ -267,10 +267,40 @@ int main(int argc, char **argv)
         WORKS(rdma_set_option(shared[i], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof reuse));
         WORKS(rdma_bind_addr(shared[i], at(7004)));
     }
+    int no = 0, yes = 1;
+    FAILS(rdma_listen(shared[0], 1), EADDRINUSE);
+    FAILS(rdma_set_option(shared[1], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &no, sizeof no), EINVAL);
+    WORKS(rdma_destroy_id(shared[1]));
     WORKS(rdma_listen(shared[0], 1));
-    FAILS(rdma_listen(shared[1], 1), EADDRINUSE);
+    FAILS(rdma_set_option(shared[0], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes), EINVAL);
+    FAILS(rdma_set_option(shared[0], RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes), EINVAL);
+    WORKS(rdma_create_id(other, &shared[1], NULL, RDMA_PS_TCP));
+    WORKS(rdma_set_option(shared[1], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+    FAILS(rdma_bind_addr(shared[1], at(7004)), EADDRINUSE);
+    WORKS(rdma_bind_addr(shared[1], at(7005)));
     for (int i = 0; i < 2; i++)
         WORKS(rdma_destroy_id(shared[i]));
+
+    /* One that allows others once it is bound. */
+    for (int i = 0; i < 2; i++)
+        WORKS(rdma_create_id(other, &shared[i], NULL, RDMA_PS_TCP));
+    WORKS(rdma_bind_addr(shared[0], at(7005)));
+    WORKS(rdma_set_option(shared[1], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+    FAILS(rdma_bind_addr(shared[1], at(7005)), EADDRINUSE);
+    WORKS(rdma_set_option(shared[0], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+    WORKS(rdma_bind_addr(shared[1], at(7005)));
+    for (int i = 0; i < 2; i++)
+        WORKS(rdma_destroy_id(shared[i]));
+
+    /* A port whose listener went is for the next one that wants it, on the same address or on all. */
+    for (int i = 0; i < 4; i++) {
+        id = listener_on(other, 7006, 1);
+        WORKS(rdma_destroy_id(id));
+        if (i == 1)
+            address.sin_addr.s_addr = 0;
+        else
+            inet_pton(AF_INET, argc > 1 ? argv[1] : "127.0.0.1", &address.sin_addr);
+    }
 
     /* Nothing to fetch, and a channel that does not wait. */
     fcntl(channel->fd, F_SETFL, O_NONBLOCK);

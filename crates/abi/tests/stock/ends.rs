@@ -180,3 +180,26 @@ fn a_process_that_is_stopped_for_a_while_loses_no_connection() {
         client.ends();
     }
 }
+
+/// It was: for two seconds no other process got the port.
+#[test]
+fn a_port_whose_listener_went_is_for_the_next_process_that_wants_it() {
+    let Some(program) = program() else { return };
+    let address = "127.0.91.12";
+    let mut last: Option<End> = None;
+    for _ in 0..3 {
+        let mut server = End::start(&program, "server", address, address, 7508);
+        server.says("listens");
+        let mut client = End::start(&program, "client", address, address, 7508);
+        client.stands();
+        server.stands();
+        server.does("close");
+        server.says("closed");
+        // The one before it lives on, with its connection.
+        if let Some(mut last) = last.replace(server) {
+            last.does("part");
+            last.hears_of_the_end();
+            last.ends();
+        }
+    }
+}
