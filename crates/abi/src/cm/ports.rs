@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
 
+use ferroce_cabi::cm::{RDMA_PS_TCP, RDMA_PS_UDP};
 use ferroce_device::PerProcess;
 use ferroce_device::cm::{Acceptor, Asked, ConnectionManager, Hearer, ListeningTo, Watcher};
 use ferroce_device::switchboard::{Scope, ServiceClaim, SwitchError};
@@ -276,6 +277,12 @@ impl Drop for Binding {
                 && self.listens
             {
                 device.manager.linger(service(self.space, self.port), claimed.claim);
+                // perftest goes on to datagrams on the same port, and its client may be faster than its server.
+                let twin =
+                    service(if self.space == RDMA_PS_UDP { RDMA_PS_TCP } else { RDMA_PS_UDP }, self.port);
+                if let Ok(claim) = device.context.nic.listen_on(twin, self.scope) {
+                    device.manager.linger(twin, Arc::new(claim));
+                }
             }
         }
         // The manager's lock comes after ours.

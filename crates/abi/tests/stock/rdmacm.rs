@@ -170,11 +170,13 @@ fn perftest_connects_by_rdma_cm() {
         "ib_read_lat",
         "ib_atomic_bw",
         "ib_atomic_lat",
+        "ib_send_bw -c UD",
     ];
     let pairs = tools.into_iter().zip(0..).map(|(tool, number)| {
         std::thread::spawn(move || {
             let (address, port) = (format!("127.0.89.{}", 20 + number), 18_650 + number);
-            let args = format!("-R -n 100 -p {port}");
+            let (tool, kind) = tool.split_once(' ').unwrap_or((tool, ""));
+            let args = format!("-R -n 100 -p {port} {kind}");
             meet([tool, tool], &args, &format!("{args} {address}"), &address);
         })
     });
