@@ -68,6 +68,7 @@ unsafe fn set(id: &Id, name: c_int, at: *const c_void, len: usize) -> Answer<()>
         }
         _ => return Err(Refused::new(libc::ENOSYS, format_args!("option {name}"))),
     }
+    *lock(&id.inherited) = state.options;
     Ok(())
 }
 

@@ -344,14 +344,14 @@ impl Acceptor for Door {
 impl Hearer for Door {
     fn asked(&self, question: Box<Asked>) -> bool {
         let Some(listener) = self.listener(question.ends.local) else { return false };
-        if listener.answers_again(self.device, &question) {
+        if listener.questions.answers_again(self.device, &question) {
             return true;
         }
         if !listener.one_waits_more() {
             return false;
         }
         let id = Id::asked(&listener, self.device, &question);
-        listener.heard(&question, &id);
+        listener.questions.heard(&question, &id);
         listener.tell_of(Pending { id, listener: Some(Arc::clone(&listener)), raw: Raw::Question(question) });
         true
     }

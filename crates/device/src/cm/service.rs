@@ -148,7 +148,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Rejects a request.
+    /// Rejects a request, or the peer's acceptance of one of ours.
     ///
     /// # Errors
     /// The peer has given up.
