@@ -12,14 +12,14 @@ fn watched(two: &mut Two) -> (CommId, CommId) {
     let watched = |patience| Patience { watched: true, tell_end: true, ..patience };
     let mut connect = wish(two.now, ends(1, 2), 0x11);
     connect.patience = watched(connect.patience);
-    let ours = two.ann.connect(two.now, &connect).unwrap();
+    let ours = two.ann.connect(two.now, &connect).expect("room");
     two.exchange();
     let theirs = requested(&mut two.bob);
     let mut accept = acceptance(two.now, 0x22);
     accept.patience = watched(accept.patience);
-    two.bob.accept(two.now, theirs, &accept).unwrap();
+    two.bob.accept(two.now, theirs, &accept).expect("it waits");
     two.exchange();
-    two.ann.ready(ours).unwrap();
+    two.ann.ready(ours).expect("it waits");
     two.exchange();
     while two.ann.poll_event().is_some() || two.bob.poll_event().is_some() {}
     (ours, theirs)
