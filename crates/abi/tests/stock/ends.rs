@@ -186,7 +186,7 @@ fn a_process_that_is_stopped_for_a_while_loses_no_connection() {
 fn a_port_whose_listener_went_is_for_the_next_process_that_wants_it() {
     let Some(program) = program() else { return };
     let address = "127.0.91.12";
-    let mut last: Option<End> = None;
+    let mut last: Option<[End; 2]> = None;
     for _ in 0..3 {
         let mut server = End::start(&program, "server", address, address, 7508);
         server.says("listens");
@@ -196,10 +196,11 @@ fn a_port_whose_listener_went_is_for_the_next_process_that_wants_it() {
         server.does("close");
         server.says("closed");
         // The one before it lives on, with its connection.
-        if let Some(mut last) = last.replace(server) {
-            last.does("part");
-            last.hears_of_the_end();
-            last.ends();
+        if let Some([mut before, mut its_client]) = last.replace([server, client]) {
+            before.does("part");
+            before.hears_of_the_end();
+            its_client.hears_of_the_end();
+            before.ends();
         }
     }
 }
