@@ -172,16 +172,21 @@ fn perftest_connects_by_rdma_cm() {
         "ib_atomic_lat",
         "ib_send_bw -c UD",
     ];
-    let pairs = tools.into_iter().zip(0..).map(|(tool, number)| {
-        std::thread::spawn(move || {
-            let (address, port) = (format!("127.0.89.{}", 20 + number), 18_650 + number);
-            let (tool, kind) = tool.split_once(' ').unwrap_or((tool, ""));
-            let args = format!("-R -n 100 -p {port} {kind}");
-            meet([tool, tool], &args, &format!("{args} {address}"), &address);
-        })
-    });
-    for pair in pairs.collect::<Vec<_>>() {
-        pair.join().unwrap();
+    let one = |tool: &str, number: usize| {
+        let (address, port) = (format!("127.0.89.{}", 20 + number), 18_650 + number);
+        let (tool, kind) = tool.split_once(' ').unwrap_or((tool, ""));
+        let args = format!("-R -n 100 -p {port} {kind}");
+        meet([tool, tool], &args, &format!("{args} {address}"), &address);
+    };
+    // Both ends of a pair look for completions without a pause: a few of them at once, or a server is kept from opening
+    // its second listener for longer than its client may wait.
+    let numbered: Vec<_> = tools.into_iter().zip(0..).collect();
+    for few in numbered.chunks(3) {
+        std::thread::scope(|scope| {
+            for (tool, number) in few {
+                scope.spawn(move || one(tool, *number));
+            }
+        });
     }
 }
 
