@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 
 use ferroce_testkit::judge;
@@ -24,7 +24,19 @@ struct End {
 
 impl End {
     fn start(program: &Path, role: &str, own: &str, server: &str, port: u16) -> Self {
+        Self::start_with(program, role, own, server, port, &[])
+    }
+
+    fn start_with(
+        program: &Path,
+        role: &str,
+        own: &str,
+        server: &str,
+        port: u16,
+        variables: &[(&str, &str)],
+    ) -> Self {
         let mut command = with_library(program, own);
+        command.envs(variables.iter().copied());
         command.args([role, server, &port.to_string()]);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -82,9 +94,13 @@ fn uptime() -> u64 {
     seconds.parse::<u64>().unwrap() * 1000 + hundredths.parse::<u64>().unwrap() * 10
 }
 
-fn program() -> Option<std::path::PathBuf> {
+fn program() -> Option<PathBuf> {
+    compiled("cm_ends")
+}
+
+fn compiled(name: &str) -> Option<PathBuf> {
     let can = judge::is_here("gcc") && judge::has_file("/usr/include/rdma/rdma_cma.h");
-    can.then(|| compiled_with("cm_ends", &["-lrdmacm", "-libverbs"]))
+    can.then(|| compiled_with(name, &["-lrdmacm", "-libverbs"]))
 }
 
 /// A server and a client, connected.
@@ -203,4 +219,17 @@ fn a_port_whose_listener_went_is_for_the_next_process_that_wants_it() {
             before.ends();
         }
     }
+}
+
+/// It was: as long as the destroyed id was remembered, the question was neither answered nor told.
+#[test]
+fn a_question_that_comes_again_after_its_id_was_destroyed_is_a_new_one() {
+    let Some(program) = compiled("cm_asked") else { return };
+    let [server, client] = ["127.0.91.13", "127.0.91.14"];
+    let lost = [("FERROCE_FAULTS", "loss=1,seed=1")];
+    let mut server_end = End::start_with(&program, "server", server, server, 7509, &lost);
+    server_end.says("listens");
+    let _client = End::start(&program, "client", client, server, 7509);
+    server_end.says("asked twice");
+    server_end.ends();
 }

@@ -169,3 +169,37 @@ fn is_refused(socket: &UdpSocket) -> bool {
     let told = socket.take_error().ok().flatten();
     told.is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_nothing_has_is_told_from_one_that_is_silent() {
+        let [here, there]: [IpAddr; 2] = [[127, 0, 91, 60].into(), [127, 0, 91, 61].into()];
+        let ends = Ends { local: here, remote: there };
+        assert!(is_refused(&knock(ends).unwrap()), "nothing is there");
+        let silent = UdpSocket::bind((there, PORT)).unwrap();
+        let socket = knock(ends).unwrap();
+        assert_eq!(silent.recv(&mut [0]).unwrap(), 0, "it has arrived, and says nothing");
+        assert!(!is_refused(&socket));
+    }
+
+    #[test]
+    fn only_what_was_asked_about_and_is_unknown_there_makes_a_process_suspect() {
+        let mut heartbeat = Heartbeat::default();
+        let (near, far): (CommId, CommId) = (CommId(1), CommId(2));
+        let process = ([127, 0, 0, 1].into(), 7);
+        assert_eq!(heartbeat.next(), None);
+        heartbeat.notes(near, &Event::Established);
+        assert!(heartbeat.is_due(Time::from_nanos(1)), "the first one is looked at now");
+        heartbeat.is_wanted = false;
+        heartbeat.notes(near, &Event::Ended(End::Stale));
+        heartbeat.asked.insert(far, process);
+        heartbeat.notes(far, &Event::Ended(End::Peer));
+        assert_eq!((heartbeat.next(), heartbeat.asked.len()), (None, 0));
+        heartbeat.asked.insert(far, process);
+        heartbeat.notes(far, &Event::Ended(End::Stale));
+        assert!(heartbeat.suspects.contains(&process) && heartbeat.is_due(Time::from_nanos(1)));
+    }
+}
