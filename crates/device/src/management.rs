@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ferroce_switchboard::{Mad, ServiceClaim, Slot, SwitchError, communication_id};
+use ferroce_switchboard::{Mad, Scope, ServiceClaim, Slot, SwitchError, communication_id};
 use ferroce_sys::descriptor::EventFd;
 use ferroce_wire::mad::{MAD_LEN, ServiceId};
 
@@ -19,8 +19,16 @@ impl Nic {
     /// # Errors
     /// Another process listens for it, or there are too many services.
     pub fn listen_for(&self, service: ServiceId) -> Result<ServiceClaim, SwitchError> {
+        self.listen_on(service, Scope::All)
+    }
+
+    /// The same on some of the addresses: other processes may listen for the service on others.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn listen_on(&self, service: ServiceId, scope: Scope) -> Result<ServiceClaim, SwitchError> {
         match self.slots().first() {
-            Some(slot) => slot.claim(service.0),
+            Some(slot) => slot.claim_on(service.0, scope),
             None => Err(SwitchError::Forked),
         }
     }

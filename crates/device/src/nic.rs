@@ -459,6 +459,11 @@ fn say_farewell() {
     drop(devices);
     for device in running {
         device.engines.say_farewell();
+        // One that is just being started has no connections.
+        let manager = device.connections.try_lock().ok();
+        if let Some(managing) = manager.as_ref().and_then(|managing| managing.as_ref()) {
+            managing.manager.say_farewell();
+        }
     }
     trace::end();
 }

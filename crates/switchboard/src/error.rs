@@ -201,6 +201,8 @@ pub enum SwitchError {
         service: u64,
         /// The process that listens for it.
         pid: u32,
+        /// On the very address that was asked for, and on no other.
+        exact: bool,
     },
     /// There are as many services as can be.
     #[error("the processes of this switchboard listen for {allowed} services, and no more are possible")]

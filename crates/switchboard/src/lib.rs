@@ -26,6 +26,7 @@
 mod bpf;
 #[cfg(test)]
 mod churn;
+mod claim;
 mod connections;
 mod error;
 mod forward;
@@ -60,6 +61,7 @@ mod tests;
 
 use ferroce_wire::Qpn;
 
+pub use claim::Scope;
 pub use error::{Holder, SwitchError};
 pub use forward::Arrival;
 pub use group::Group;

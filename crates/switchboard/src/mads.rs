@@ -150,7 +150,9 @@ fn sort(
         }
         return;
     };
-    let taken = match CmMad::parse(datagram.payload).map(|mad| (addressee(inner, &mad.message), mad)) {
+    let taken = match CmMad::parse(datagram.payload)
+        .map(|mad| (addressee(inner, &mad.message, received.local), mad))
+    {
         Ok((Addressee::Slot(slot), _)) => late.hand(inner, slot, &arrival),
         Ok((Addressee::Listeners, _)) => {
             let mut listeners = inner.claimants().into_iter();
@@ -191,10 +193,10 @@ enum Addressee {
     Missing,
 }
 
-fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
+fn addressee(inner: &Inner, message: &CmMessage, local: IpAddr) -> Addressee {
     let name = match message {
-        CmMessage::Req(req) => return listener(inner, req.service_id.0),
-        CmMessage::SidrReq(req) => return listener(inner, req.service_id.0),
+        CmMessage::Req(req) => return listener(inner, req.service_id.0, local),
+        CmMessage::SidrReq(req) => return listener(inner, req.service_id.0, local),
         CmMessage::Rej(rej) if rej.remote_comm_id.0 == 0 => return Addressee::Listeners,
         CmMessage::SidrRep(rep) => rep.request_id,
         CmMessage::Mra(mra) => mra.remote_comm_id.0,
@@ -208,8 +210,8 @@ fn addressee(inner: &Inner, message: &CmMessage) -> Addressee {
     if inner.has_owner(slot) { Addressee::Slot(slot) } else { Addressee::Missing }
 }
 
-fn listener(inner: &Inner, service: u64) -> Addressee {
-    inner.claimant(service).map_or(Addressee::Missing, Addressee::Slot)
+fn listener(inner: &Inner, service: u64, local: IpAddr) -> Addressee {
+    inner.claimant(service, local).map_or(Addressee::Missing, Addressee::Slot)
 }
 
 #[cfg(test)]
@@ -326,7 +328,7 @@ mod tests {
 
     /// The slot that a message goes to; `Err` with whether it goes to all that listen.
     fn goes_to(inner: &Inner, message: impl Into<CmMessage>) -> Result<u8, bool> {
-        match addressee(inner, &message.into()) {
+        match addressee(inner, &message.into(), [127, 0, 0, 1].into()) {
             Addressee::Slot(slot) => Ok(slot),
             Addressee::Listeners => Err(true),
             Addressee::Missing => Err(false),

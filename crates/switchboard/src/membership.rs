@@ -147,6 +147,17 @@ impl Membership {
         self.inner.spread(group, arrival)
     }
 
+    /// Whether a peer of one of our addresses can only be a process of this group.
+    pub fn shares(&self, local: IpAddr, remote: IpAddr) -> bool {
+        let is_all_loopback = || self.inner.group.address.is_none() && local.is_loopback();
+        local == remote || is_all_loopback() && remote.is_loopback()
+    }
+
+    /// What tells the owner of a slot from all others that it has had, if it has one that lives.
+    pub fn living(&self, slot: u8) -> Option<u64> {
+        self.inner.incarnation_of(slot).filter(|_| self.inner.is_alive(slot.into()))
+    }
+
     /// What knows the descriptors that no forked child may keep.
     pub fn record(&self) -> &'static Record {
         self.inner.record

@@ -2,7 +2,7 @@
 //! and a few longer answers.
 
 /// The version of all this, and of the shared file.
-pub(super) const VERSION: u16 = 7;
+pub(super) const VERSION: u16 = 8;
 
 /// The same, as wide as it stands in forwarded messages.
 pub(super) const VERSION_WORD: u32 = VERSION as u32;

@@ -18,10 +18,11 @@ use ferroce_sys::record_lock;
 use ferroce_sys::sync::lock;
 
 use super::SLOTS;
+use super::claim::Claim;
 use super::names::Place;
 
 /// Services that the processes of a group listen for, at most.
-pub(super) const CLAIMS: usize = 256;
+pub(super) const CLAIMS: usize = 4096;
 
 /// Multicast groups that processes listen to, at most; each counts once for every process.
 pub(super) const LISTENERS: usize = 1024;
@@ -33,7 +34,7 @@ const IDENTITY: usize = 12;
 pub(super) const PROGRAM: usize = 32;
 
 /// What the file begins with, its version included.
-const MAGIC: u64 = 0x4645_5252_4f43_4503;
+const MAGIC: u64 = 0x4645_5252_4f43_4504;
 
 /// The byte that is locked while claims and listeners are changed; those of the slots come before it.
 const CLAIMS_LOCK: u64 = 4096;
@@ -55,6 +56,9 @@ struct Layout {
     /// What letters of members are known by.
     secret: AtomicU64,
     slots: [Entry; SLOTS],
+    /// How many of the claims were ever used, and how many were ever made.
+    claims_used: AtomicU64,
+    claims_made: AtomicU64,
     claims: [Claim; CLAIMS],
     /// How many of the listeners were ever used: no more have to be looked at.
     listeners_used: AtomicU64,
@@ -76,15 +80,6 @@ pub(super) struct Entry {
     pub(super) token: [AtomicU64; 2],
     /// The name of its program, padded with zeroes.
     pub(super) program: [AtomicU64; PROGRAM / 8],
-}
-
-/// A service that a process listens for.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct Claim {
-    /// The slot and the low bits of its incarnation; 0 if no process does.
-    pub(super) owner: AtomicU64,
-    pub(super) service: AtomicU64,
 }
 
 /// A process that listens to a multicast group.
@@ -255,8 +250,22 @@ impl Table {
         &self.layout().slots[slot]
     }
 
-    pub(super) fn claims(&self) -> &[Claim; CLAIMS] {
-        &self.layout().claims
+    pub(super) fn claims(&self) -> &[Claim] {
+        let used = usize::try_from(self.layout().claims_used.load(Ordering::SeqCst)).unwrap_or(CLAIMS);
+        &self.layout().claims[..used.min(CLAIMS)]
+    }
+
+    /// The place of one more claim than were ever used, if there is room; the claims are locked.
+    pub(super) fn new_claim(&self) -> Option<usize> {
+        let place = self.claims().len();
+        self.layout().claims.get(place)?.clear();
+        self.layout().claims_used.store(place as u64 + 1, Ordering::SeqCst);
+        Some(place)
+    }
+
+    /// What tells a new claim from all others.
+    pub(super) fn next_claim_number(&self) -> u64 {
+        self.layout().claims_made.fetch_add(1, Ordering::SeqCst).wrapping_add(1).max(1)
     }
 
     pub(super) fn listeners(&self) -> &[Listener] {

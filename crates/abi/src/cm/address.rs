@@ -29,7 +29,11 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Answer<SocketAddr> {
             // SAFETY: the family says that it is one of IPv6.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let (ip, port) = (Ipv6Addr::from_octets(v6.sin6_addr.s6_addr), u16::from_be(v6.sin6_port));
-            Ok(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into())
+            // One of IPv4 in the dress of IPv6 is what it is: its peers know it as one of IPv4.
+            Ok(match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, port).into(),
+                None => SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into(),
+            })
         }
         _ => Err(Refused::invalid(format_args!("addresses of family {family}: AF_INET or AF_INET6"))),
     }
@@ -64,6 +68,14 @@ pub(crate) fn written(address: SocketAddr) -> (sockaddr_storage, usize) {
             unsafe { to.cast::<sockaddr_in6>().write(v6) };
             (storage, size_of::<sockaddr_in6>())
         }
+    }
+}
+
+/// The number of the interface that a link-local address is of; 0 for all others, and if it is not said.
+pub(crate) const fn scope_of(address: SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => v6.scope_id(),
+        _ => 0,
     }
 }
 
@@ -113,6 +125,23 @@ mod tests {
         let nothing: sockaddr_storage = unsafe { std::mem::zeroed() };
         // SAFETY: it is long enough for every family.
         assert_eq!(unsafe { read((&raw const nothing).cast()) }.unwrap_err().code, libc::EINVAL);
+    }
+
+    #[test]
+    fn an_address_of_ipv4_in_the_dress_of_ipv6_is_one_of_ipv4() {
+        let (storage, _) = written("[::ffff:10.1.2.3]:7".parse().unwrap());
+        // SAFETY: the storage was just filled.
+        let read = unsafe { read((&raw const storage).cast()) }.unwrap();
+        assert_eq!(read, "10.1.2.3:7".parse().unwrap());
+    }
+
+    #[test]
+    fn only_a_link_local_address_has_an_interface() {
+        for (text, scope) in
+            [("[fe80::1%3]:7", 3), ("[fe80::1]:7", 0), ("[fd00::1%3]:7", 0), ("10.0.0.1:7", 0)]
+        {
+            assert_eq!(scope_of(text.parse().unwrap()), scope, "{text}");
+        }
     }
 
     #[test]

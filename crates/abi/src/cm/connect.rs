@@ -44,6 +44,7 @@ fn patience(timeout: u8) -> Patience {
         deadline: now() + Duration::from_secs(120),
         time_wait: silence.clamp(Duration::from_millis(100), Duration::from_secs(10)),
         tell_end: true,
+        watched: true,
     }
 }
 
@@ -342,8 +343,9 @@ fn reject(id: &Id, reason: RejectReason, data: &[u8]) -> Answer<()> {
         return Err(Refused::invalid("there is no request to reject"));
     };
     match state.stage {
-        Stage::Requested => device.manager.reject(comm, reason, data).map_err(Refused::gone)?,
-        Stage::Replied => device.manager.abandon(comm),
+        Stage::Requested | Stage::Replied => {
+            device.manager.reject(comm, reason, data).map_err(Refused::gone)?;
+        }
         _ => return Err(Refused::invalid("there is no request to reject")),
     }
     state.stage = Stage::Ended;

@@ -10,7 +10,7 @@ use ferroce_device::cm::ConnectionManager;
 use ferroce_device::discovery::DeviceInfo;
 use ferroce_device::{PerProcess, Uncancelled};
 
-use crate::context::Context;
+use crate::context::{Context, ibv_close_device};
 use crate::devices::{Device, chosen};
 use crate::domain::ibv_alloc_pd;
 use crate::object::{filled, lock};
@@ -40,20 +40,28 @@ fn opened(info: &DeviceInfo) -> Answer<&'static CmDevice> {
         return Ok(known);
     }
     let context = Context::open(Device::known(info))?;
-    // SAFETY: it was opened just now, and is never closed.
+    let device = equipped(info, context).inspect_err(|_| {
+        // SAFETY: it was opened just now, and nothing else knows it.
+        unsafe { ibv_close_device(context) };
+    })?;
+    let device: &'static CmDevice = Box::leak(Box::new(device));
+    open.push(device);
+    Ok(device)
+}
+
+/// What a device needs for ids. If it comes to nothing, the context is as it was.
+fn equipped(info: &DeviceInfo, context: *mut ibv_context) -> Answer<CmDevice> {
+    // SAFETY: it was opened just now; it is closed only if this fails, when nothing knows it.
     let known: &'static Context = unsafe { Context::of(context) }?;
+    let manager = known.nic.connections();
+    let manager =
+        manager.map_err(|error| Refused::new(error.raw_os_error().unwrap_or(libc::ENOMEM), error))?;
     // SAFETY: as above.
     let pd = unsafe { ibv_alloc_pd(context) };
     if pd.is_null() {
         return Err(last_errno("no protection domain"));
     }
-    let manager = known.nic.connections();
-    let manager =
-        manager.map_err(|error| Refused::new(error.raw_os_error().unwrap_or(libc::ENOMEM), error))?;
-    let device = CmDevice { interface: info.interface.clone(), context: known, pd, manager };
-    let device: &'static CmDevice = Box::leak(Box::new(device));
-    open.push(device);
-    Ok(device)
+    Ok(CmDevice { interface: info.interface.clone(), context: known, pd, manager })
 }
 
 impl CmDevice {
@@ -77,13 +85,14 @@ fn lists(info: &DeviceInfo, address: IpAddr) -> bool {
     info.addresses.contains(&address) || info.loopback && address.is_ipv4() && address.is_loopback()
 }
 
-/// The device that an address of this machine belongs to.
+/// The device that an address of this machine belongs to. A link-local one may be of several interfaces: then a number
+/// says of which.
 ///
 /// # Errors
 /// `ENODEV`: it belongs to none of the devices, or the device cannot be opened.
-pub(crate) fn with_address(address: IpAddr) -> Answer<&'static CmDevice> {
+pub(crate) fn with_address(address: IpAddr, scope: u32) -> Answer<&'static CmDevice> {
     let all = chosen()?;
-    let info = all.iter().find(|info| lists(info, address));
+    let info = all.iter().find(|info| lists(info, address) && (scope == 0 || scope == info.index));
     let info = info.ok_or_else(|| Refused::new(libc::ENODEV, format_args!("{address}: no device has it")))?;
     opened(info)
 }

@@ -123,7 +123,7 @@ fn destroy(id: &Arc<Id>) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     let _whole = Uncancelled::new();
-    match handles::id(id) {
+    match handles::any_id(id) {
         Ok(id) => destroy(&id),
         Err(refused) => {
             refused.tell("rdma_destroy_ep");

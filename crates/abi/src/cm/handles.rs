@@ -51,8 +51,15 @@ fn retire(object: Arc<dyn Any + Send + Sync>) {
     drop(oldest);
 }
 
-/// The id that a program means.
+/// The id that a program means. If its channel was destroyed, nothing can be done with it any more, but for ending it.
 pub(crate) fn id(named: *mut rdma_cm_id) -> Answer<Arc<Id>> {
+    let id = any_id(named)?;
+    id.home().descriptor()?;
+    Ok(id)
+}
+
+/// The same, whatever became of its channel.
+pub(crate) fn any_id(named: *mut rdma_cm_id) -> Answer<Arc<Id>> {
     found(&LIVE.get().ids, named.addr(), "id")
 }
 

@@ -1,9 +1,8 @@
 //! Ids: what a program calls one end of a connection, or a listener.
 
 use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -29,6 +28,7 @@ use super::ep::Endpoint;
 use super::handles;
 use super::multicast::Join;
 use super::ports::{Binding, MOST_WAITING};
+use super::questions::Questions;
 use super::route;
 use super::sync;
 use crate::fork;
@@ -53,6 +53,9 @@ pub(crate) struct Id {
     pub(crate) told: Acknowledged,
     /// A leaf: the connection manager takes it under its own lock.
     pub(crate) queue_pair: Mutex<Weak<ferroce_device::Qp>>,
+    /// A leaf: what requests that come to it have for options. The thread of the connection manager must not wait for a
+    /// call of the program, as the lock of the state would have it.
+    pub(crate) inherited: Mutex<Options>,
     /// The program has accepted the request: what happens from now on is told.
     pub(crate) accepted: AtomicBool,
     /// It is destroyed: nothing is told of it any more. Changed while `home` is held.
@@ -62,8 +65,8 @@ pub(crate) struct Id {
     /// Of a listener: requests that wait to be fetched, and how many may.
     waiting: AtomicU32,
     backlog: AtomicU32,
-    /// Of a listener: the last questions for its service, by address and name, with the id that each became.
-    questions: Mutex<VecDeque<(IpAddr, u32, Weak<Self>)>>,
+    /// Of a listener: the last questions for its service.
+    pub(crate) questions: Questions,
 }
 
 /// What changes about an id by calls of the program and by what it fetches.
@@ -82,6 +85,15 @@ pub(crate) struct State {
     pub(crate) joins: Vec<Arc<Join>>,
     /// What `rdma_create_ep` was given.
     pub(crate) endpoint: Endpoint,
+}
+
+impl State {
+    /// Options have changed that say which other ids may have the port.
+    pub(crate) fn tell_options(&self) {
+        if let (Some(binding), Some(source)) = (&self.binding, self.source) {
+            binding.has_options(self.options.reuse, self.options.family_only.unwrap_or(source.is_ipv4()));
+        }
+    }
 }
 
 /// How far an id has come.
@@ -175,12 +187,13 @@ impl Id {
             sync: AtomicBool::new(false),
             told: Acknowledged::default(),
             queue_pair: Mutex::default(),
+            inherited: Mutex::default(),
             accepted: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             failed: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             backlog: AtomicU32::new(0),
-            questions: Mutex::default(),
+            questions: Questions::default(),
         })
     }
 
@@ -209,7 +222,8 @@ impl Id {
     }
 
     fn born(listener: &Self, device: &'static CmDevice, state: State) -> Arc<Self> {
-        let state = State { device: Some(device), options: lock_options(listener), ..state };
+        let options = *lock(&listener.inherited);
+        let state = State { device: Some(device), options, ..state };
         let home = lock(&listener.home).clone();
         let id = Self::new(home, listener.space, listener.qp_type, true, state);
         let ends = {
@@ -265,7 +279,7 @@ impl Id {
     /// Tells what happened, in the channel of this id.
     pub(crate) fn tell_of(&self, pending: Pending) {
         let home = lock(&self.home);
-        if self.dead.load(Ordering::Relaxed) {
+        if self.is_dead() {
             // The program may have freed what its context is.
             drop(home);
             return pending.discard();
@@ -307,29 +321,8 @@ impl Id {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Answers a question that was answered before; true also if the program has it and thinks about it.
-    pub(crate) fn answers_again(&self, device: &CmDevice, asked: &Asked) -> bool {
-        let (from, name) = (asked.ends.remote, asked.req.request_id);
-        let questions = lock(&self.questions);
-        let known = questions.iter().rev().find(|(address, known, _)| (*address, *known) == (from, name));
-        let Some(id) = known.and_then(|(.., id)| id.upgrade()) else { return false };
-        drop(questions);
-        // A thread of the program that has the lock is about to answer.
-        let answer = id.state.try_lock().ok().and_then(|state| state.answer);
-        if let Some(answer) = answer {
-            // If it is lost, it is asked for again.
-            let _ = device.manager.answer(asked, &answer);
-        }
-        true
-    }
-
-    /// Remembers what became of a question.
-    pub(crate) fn heard(&self, asked: &Asked, id: &Arc<Self>) {
-        let mut questions = lock(&self.questions);
-        if questions.len() == usize::try_from(MOST_WAITING).unwrap_or(usize::MAX) {
-            questions.pop_front();
-        }
-        questions.push_back((asked.ends.remote, asked.req.request_id, Arc::downgrade(id)));
+    pub(crate) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
     }
 
     /// The program will never see this request.
@@ -354,11 +347,6 @@ fn give_up(state: State) {
             }
         }
     }
-}
-
-fn lock_options(id: &Id) -> Options {
-    // The connection manager's thread must not wait for a call of the program.
-    id.state.try_lock().map(|state| state.options).unwrap_or_default()
 }
 
 /// A number that others cannot guess easily; ids without a device have no better source.
@@ -421,7 +409,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     let _whole = Uncancelled::new();
-    minus_one("rdma_destroy_id", handles::id(id).and_then(|id| destroy(&id)))
+    minus_one("rdma_destroy_id", handles::any_id(id).and_then(|id| destroy(&id)))
 }
 
 /// Ends an id. It returns when all events that were told of it are acknowledged.

@@ -23,6 +23,7 @@ mod multicast;
 mod option;
 mod ports;
 mod qp;
+mod questions;
 mod resolve;
 mod route;
 mod sync;

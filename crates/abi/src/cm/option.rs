@@ -43,7 +43,11 @@ unsafe fn set(id: &Id, name: c_int, at: *const c_void, len: usize) -> Answer<()>
             if !reuse && !is_new {
                 return Err(Refused::invalid("the id is bound: others may rely on it"));
             }
+            if matches!(state.stage, Stage::Listening) {
+                return Err(Refused::invalid("the id listens, and has its port for itself"));
+            }
             state.options.reuse = reuse;
+            state.tell_options();
         }
         RDMA_OPTION_ID_AFONLY => {
             // SAFETY: as above.
@@ -52,6 +56,7 @@ unsafe fn set(id: &Id, name: c_int, at: *const c_void, len: usize) -> Answer<()>
                 return Err(Refused::invalid("the id is beyond being bound"));
             }
             state.options.family_only = Some(only);
+            state.tell_options();
         }
         RDMA_OPTION_ID_ACK_TIMEOUT => {
             // SAFETY: as above.
@@ -63,6 +68,7 @@ unsafe fn set(id: &Id, name: c_int, at: *const c_void, len: usize) -> Answer<()>
         }
         _ => return Err(Refused::new(libc::ENOSYS, format_args!("option {name}"))),
     }
+    *lock(&id.inherited) = state.options;
     Ok(())
 }
 

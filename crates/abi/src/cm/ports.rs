@@ -5,9 +5,10 @@ use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
 
+use ferroce_cabi::cm::{RDMA_PS_TCP, RDMA_PS_UDP};
 use ferroce_device::PerProcess;
 use ferroce_device::cm::{Acceptor, Asked, ConnectionManager, Hearer, ListeningTo, Watcher};
-use ferroce_device::switchboard::{ServiceClaim, SwitchError};
+use ferroce_device::switchboard::{Scope, ServiceClaim, SwitchError};
 use ferroce_transport::cm::Request;
 use ferroce_wire::Service;
 use ferroce_wire::mad::{RejectReason, ServiceId};
@@ -38,18 +39,27 @@ struct Bound {
     listener: Option<Weak<Id>>,
 }
 
-/// A service of a device that this process has claimed for its ids.
+/// A service of a device that this process has claimed for its ids, on some addresses.
 struct Claimed {
     claim: Arc<ServiceClaim>,
     users: usize,
-    listeners: usize,
-    listening: Option<ListeningTo>,
 }
+
+/// A service of a device that ids of this process listen for.
+struct Listened {
+    listeners: usize,
+    /// Held to be dropped with the last of them.
+    listening: ListeningTo,
+}
+
+/// A service of a device.
+type Place = (usize, ServiceId);
 
 #[derive(Default)]
 struct Ports {
     bound: HashMap<(c_int, u16), Vec<Bound>>,
-    claims: HashMap<(usize, ServiceId), Claimed>,
+    claims: HashMap<(Place, Scope), Claimed>,
+    listened: HashMap<Place, Listened>,
     keys: u64,
 }
 
@@ -60,6 +70,7 @@ pub(crate) struct Binding {
     space: c_int,
     port: u16,
     key: u64,
+    scope: Scope,
     devices: Vec<&'static CmDevice>,
     listens: bool,
 }
@@ -69,7 +80,7 @@ pub(crate) fn service(space: c_int, port: u16) -> ServiceId {
     ServiceId(u64::from(space.cast_unsigned()) << 16 | u64::from(port))
 }
 
-fn place(device: &'static CmDevice, space: c_int, port: u16) -> (usize, ServiceId) {
+fn place(device: &'static CmDevice, space: c_int, port: u16) -> Place {
     (std::ptr::from_ref(device).addr(), service(space, port))
 }
 
@@ -121,29 +132,37 @@ fn bind_to(wish: Wish, port: u16, devices: &[&'static CmDevice]) -> Answer<Bindi
     if let Some(code) = others.filter_map(|other| conflict(&wish, other)).next() {
         return Err(Refused::new(code, format_args!("port {port}: another id of this process has it")));
     }
+    let scope = Scope::new(wish.address.ip(), wish.family_only);
     let mut claims = Vec::new();
     for device in devices {
-        if !ports.claims.contains_key(&place(device, space, port)) {
-            let claim = device.manager.claim(&device.context.nic, service(space, port));
-            let claim = claim.map_err(|error| match error {
-                SwitchError::ServiceClaimed { .. } => Refused::because(libc::EADDRINUSE, &error),
-                _ => Refused::because(libc::ENOMEM, &error),
-            })?;
-            claims.push((place(device, space, port), claim));
+        let key = (place(device, space, port), scope);
+        if !ports.claims.contains_key(&key) {
+            let claim = device.context.nic.listen_on(service(space, port), scope);
+            let claim = claim.map_err(|error| Refused::because(code_of(&error), &error))?;
+            claims.push((key, Arc::new(claim)));
         }
     }
-    for (place, claim) in claims {
-        ports.claims.insert(place, Claimed { claim, users: 0, listeners: 0, listening: None });
+    for (key, claim) in claims {
+        ports.claims.insert(key, Claimed { claim, users: 0 });
     }
     for device in devices {
-        if let Some(claimed) = ports.claims.get_mut(&place(device, space, port)) {
+        if let Some(claimed) = ports.claims.get_mut(&(place(device, space, port), scope)) {
             claimed.users += 1;
         }
     }
     ports.keys += 1;
     let key = ports.keys;
     ports.bound.entry((space, port)).or_default().push(Bound { key, wish, listener: None });
-    Ok(Binding { space, port, key, devices: devices.to_vec(), listens: false })
+    Ok(Binding { space, port, key, scope, devices: devices.to_vec(), listens: false })
+}
+
+/// What the kernel says to a program that cannot have a port.
+const fn code_of(error: &SwitchError) -> c_int {
+    match error {
+        SwitchError::ServiceClaimed { exact: true, .. } => libc::EADDRINUSE,
+        SwitchError::ServiceClaimed { .. } | SwitchError::TooManyServices { .. } => libc::EADDRNOTAVAIL,
+        _ => libc::ENOMEM,
+    }
 }
 
 impl Binding {
@@ -153,34 +172,84 @@ impl Binding {
         let mut ports = lock(PORTS.get());
         let bound = ports.bound.get(&(space, port)).map_or(&[][..], |bound| &bound[..]);
         if let Some(own) = bound.iter().find(|bound| bound.key == self.key) {
-            // Ids may share a port, but one of them listens.
-            let listening = bound.iter().filter(|other| other.key != self.key && other.listener.is_some());
-            if listening.filter_map(|other| conflict(&own.wish, other)).next().is_some() {
-                return Err(Refused::new(libc::EADDRINUSE, "another id listens on the port"));
+            // Ids may share a port, but one that listens has it for itself from then on.
+            let alone = Wish { reuse: false, ..own.wish };
+            let mut others = bound.iter().filter(|other| other.key != self.key);
+            if let Some(code) = others.find_map(|other| conflict(&alone, other)) {
+                return Err(Refused::new(code, "another id has the port"));
             }
         }
-        for device in &self.devices {
-            let Some(claimed) = ports.claims.get_mut(&place(device, space, port)) else { continue };
-            if claimed.listening.is_none() {
-                let door = Arc::new(Door { device, space, port });
-                let (service, claim) = (service(space, port), Arc::clone(&claimed.claim));
-                let manager = &device.manager;
-                claimed.listening = Some(if id.is_datagram() {
-                    manager.hear_claimed(service, door, claim)
-                } else {
-                    let most = usize::try_from(MOST_WAITING).unwrap_or(usize::MAX);
-                    let listening = manager.listen_claimed(service, most, door, claim);
-                    listening.map_err(|error| Refused::because(libc::EADDRINUSE, &error))?
-                });
+        for (count, device) in self.devices.iter().enumerate() {
+            if let Err(refused) = ports.listened(device, space, port, id.is_datagram(), self.scope) {
+                // Those before it are not listened for by this one either.
+                let gone: Vec<_> = self.devices[..count]
+                    .iter()
+                    .filter_map(|it| ports.left(place(it, space, port)))
+                    .collect();
+                drop((ports, gone));
+                return Err(refused);
             }
-            claimed.listeners += 1;
         }
         self.listens = true;
         let bound = ports.bound.get_mut(&(space, port)).into_iter().flatten();
         for bound in bound.filter(|bound| bound.key == self.key) {
+            bound.wish.reuse = false;
             bound.listener = Some(Arc::downgrade(id));
         }
         Ok(())
+    }
+
+    /// Options of the id have changed since it was bound. That it is for one family only says nothing about what was
+    /// claimed: other processes are kept off by how it was bound.
+    pub(crate) fn has_options(&self, reuse: bool, family_only: bool) {
+        let mut ports = lock(PORTS.get());
+        let bound = ports.bound.get_mut(&(self.space, self.port)).into_iter().flatten();
+        for bound in bound.filter(|bound| bound.key == self.key) {
+            bound.wish.reuse = reuse && bound.listener.is_none();
+            bound.wish.family_only = family_only;
+        }
+    }
+}
+
+impl Ports {
+    /// One id more listens for the port of a device.
+    fn listened(
+        &mut self,
+        device: &'static CmDevice,
+        space: c_int,
+        port: u16,
+        is_datagram: bool,
+        scope: Scope,
+    ) -> Answer<()> {
+        let place = place(device, space, port);
+        if let Some(listened) = self.listened.get_mut(&place) {
+            listened.listeners += 1;
+            return Ok(());
+        }
+        let claimed = self.claims.get(&(place, scope));
+        let claim = claimed.map(|claimed| Arc::clone(&claimed.claim));
+        let claim = claim.ok_or_else(|| Refused::invalid("the id has no port"))?;
+        let (door, service, manager) =
+            (Arc::new(Door { device, space, port }), service(space, port), &device.manager);
+        let listening = if is_datagram {
+            manager.hear_claimed(service, door, claim)
+        } else {
+            let most = usize::try_from(MOST_WAITING).unwrap_or(usize::MAX);
+            let listening = manager.listen_claimed(service, most, door, claim);
+            listening.map_err(|error| Refused::because(libc::EADDRINUSE, &error))?
+        };
+        self.listened.insert(place, Listened { listeners: 1, listening });
+        Ok(())
+    }
+
+    /// One id less does. What is to be dropped when the ports are not locked any more.
+    fn left(&mut self, place: Place) -> Option<ListeningTo> {
+        let listened = self.listened.get_mut(&place)?;
+        listened.listeners -= 1;
+        if listened.listeners > 0 {
+            return None;
+        }
+        self.listened.remove(&place).map(|listened| listened.listening)
     }
 }
 
@@ -197,17 +266,23 @@ impl Drop for Binding {
         let mut gone = Vec::new();
         for device in &self.devices {
             let place = place(device, self.space, self.port);
-            let Some(claimed) = ports.claims.get_mut(&place) else { continue };
-            claimed.users -= 1;
-            claimed.listeners -= usize::from(self.listens);
-            if claimed.listeners == 0 {
-                gone.extend(claimed.listening.take());
+            if self.listens {
+                gone.extend(ports.left(place));
             }
+            let key = (place, self.scope);
+            let Some(claimed) = ports.claims.get_mut(&key) else { continue };
+            claimed.users -= 1;
             if claimed.users == 0
-                && let Some(claimed) = ports.claims.remove(&place)
+                && let Some(claimed) = ports.claims.remove(&key)
                 && self.listens
             {
                 device.manager.linger(service(self.space, self.port), claimed.claim);
+                // perftest goes on to datagrams on the same port, and its client may be faster than its server.
+                let twin =
+                    service(if self.space == RDMA_PS_UDP { RDMA_PS_TCP } else { RDMA_PS_UDP }, self.port);
+                if let Ok(claim) = device.context.nic.listen_on(twin, self.scope) {
+                    device.manager.linger(twin, Arc::new(claim));
+                }
             }
         }
         // The manager's lock comes after ours.
@@ -269,14 +344,14 @@ impl Acceptor for Door {
 impl Hearer for Door {
     fn asked(&self, question: Box<Asked>) -> bool {
         let Some(listener) = self.listener(question.ends.local) else { return false };
-        if listener.answers_again(self.device, &question) {
+        if listener.questions.answers_again(self.device, &question) {
             return true;
         }
         if !listener.one_waits_more() {
             return false;
         }
         let id = Id::asked(&listener, self.device, &question);
-        listener.heard(&question, &id);
+        listener.questions.heard(&question, &id);
         listener.tell_of(Pending { id, listener: Some(Arc::clone(&listener)), raw: Raw::Question(question) });
         true
     }

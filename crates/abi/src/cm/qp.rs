@@ -226,7 +226,7 @@ pub(crate) fn destroy(id: &Id) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     let _whole = Uncancelled::new();
-    match handles::id(id) {
+    match handles::any_id(id) {
         Ok(id) => destroy(&id),
         Err(refused) => {
             refused.tell("rdma_destroy_qp");
@@ -297,7 +297,7 @@ pub(crate) fn destroy_srq(id: &Id) {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     let _whole = Uncancelled::new();
-    match handles::id(id) {
+    match handles::any_id(id) {
         Ok(id) => destroy_srq(&id),
         Err(refused) => {
             refused.tell("rdma_destroy_srq");

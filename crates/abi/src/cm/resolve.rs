@@ -1,14 +1,14 @@
 //! Binding, listening, and finding the way to a peer.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::sync::Arc;
 
 use ferroce_cabi::cm::{RDMA_PS_IPOIB, rdma_cm_id};
 use ferroce_device::Uncancelled;
 use libc::sockaddr;
 
-use super::address::{read, source_for};
+use super::address::{read, scope_of, source_for};
 use super::channel::Raw;
 use super::devices::{self, CmDevice};
 use super::handles;
@@ -36,8 +36,9 @@ fn is_local(ip: IpAddr) -> bool {
 }
 
 /// The device of an address that a program wants to have.
-fn device_of(ip: IpAddr) -> Answer<&'static CmDevice> {
-    let device = devices::with_address(ip).and_then(|device| {
+fn device_of(address: SocketAddr) -> Answer<&'static CmDevice> {
+    let ip = address.ip();
+    let device = devices::with_address(ip, scope_of(address)).and_then(|device| {
         let foreign =
             || Refused::new(libc::ENODEV, format_args!("{ip}: the device is kept to another address"));
         if device.has(ip) { Ok(device) } else { Err(foreign()) }
@@ -69,7 +70,7 @@ fn bind(id: &Id, state: &mut State, address: SocketAddr, reserve: bool) -> Answe
     if (1..PRIVILEGED).contains(&address.port()) && !is_root() {
         return Err(Refused::new(libc::EACCES, format_args!("port {} is a privileged one", address.port())));
     }
-    let device = if address.ip().is_unspecified() { None } else { Some(device_of(address.ip())?) };
+    let device = if address.ip().is_unspecified() { None } else { Some(device_of(address)?) };
     let hosts = match device {
         Some(device) => vec![device],
         None => devices::all()?,
@@ -135,6 +136,14 @@ fn routed(destination: SocketAddr) -> Answer<IpAddr> {
     })
 }
 
+/// An address and a port, on the interface of this number if the address is of one.
+fn scoped(ip: IpAddr, port: u16, scope: u32) -> SocketAddr {
+    match ip {
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => SocketAddrV6::new(v6, port, 0, scope).into(),
+        _ => SocketAddr::new(ip, port),
+    }
+}
+
 /// Finds out which device leads to a peer.
 pub(crate) fn resolve_address(
     id: &Arc<Id>,
@@ -161,7 +170,7 @@ pub(crate) fn resolve_address(
     }
     let known = match state.device {
         Some(device) => Ok(device),
-        None => devices::with_address(from),
+        None => devices::with_address(from, scope_of(destination)),
     };
     id.has_destination(destination);
     let Some((device, ip)) = known.ok().and_then(|device| Some((device, device.source(from)?))) else {
@@ -173,7 +182,7 @@ pub(crate) fn resolve_address(
     let source = match own {
         // It has its scope.
         Some(_) => state.source.unwrap_or(SocketAddr::new(ip, port)),
-        None => SocketAddr::new(ip, port),
+        None => scoped(ip, port, scope_of(destination)),
     };
     state.source = Some(source);
     state.destination = Some(destination);
@@ -268,7 +277,7 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 
 /// The two ports of an id, 0 for one that it does not have.
 fn ports_of(id: *mut rdma_cm_id) -> (u16, u16) {
-    let Ok(id) = handles::id(id) else { return (0, 0) };
+    let Ok(id) = handles::any_id(id) else { return (0, 0) };
     let state = lock(&id.state);
     let port = |address: Option<SocketAddr>| address.map_or(0, |address| address.port());
     (port(state.source), port(state.destination))

@@ -42,7 +42,7 @@ fn own_channel(id: *mut rdma_cm_id) -> Answer<Option<*mut rdma_event_channel>> {
 /// # Safety
 /// The event is a live one.
 unsafe fn keep(id: *mut rdma_cm_id, event: *mut rdma_cm_event) -> Answer<()> {
-    let id = match handles::id(id) {
+    let id = match handles::any_id(id) {
         Ok(id) => id,
         Err(refused) => {
             // Another thread destroys the id, and waits for this.

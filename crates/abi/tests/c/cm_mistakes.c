@@ -259,7 +259,7 @@ int main(int argc, char **argv)
     rdma_destroy_qp(id);
     WORKS(rdma_destroy_id(id));
 
-    /* Two ids may have a port, but one of them listens. */
+    /* Two ids may have a port, but one that listens has it for itself. */
     struct rdma_cm_id *shared[2];
     for (int i = 0; i < 2; i++) {
         int reuse = 1;
@@ -267,10 +267,95 @@ int main(int argc, char **argv)
         WORKS(rdma_set_option(shared[i], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &reuse, sizeof reuse));
         WORKS(rdma_bind_addr(shared[i], at(7004)));
     }
+    int no = 0, yes = 1;
+    FAILS(rdma_listen(shared[0], 1), EADDRINUSE);
+    FAILS(rdma_set_option(shared[1], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &no, sizeof no), EINVAL);
+    WORKS(rdma_destroy_id(shared[1]));
     WORKS(rdma_listen(shared[0], 1));
-    FAILS(rdma_listen(shared[1], 1), EADDRINUSE);
+    FAILS(rdma_set_option(shared[0], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes), EINVAL);
+    FAILS(rdma_set_option(shared[0], RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &yes, sizeof yes), EINVAL);
+    WORKS(rdma_create_id(other, &shared[1], NULL, RDMA_PS_TCP));
+    WORKS(rdma_set_option(shared[1], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+    FAILS(rdma_bind_addr(shared[1], at(7004)), EADDRINUSE);
+    WORKS(rdma_bind_addr(shared[1], at(7005)));
     for (int i = 0; i < 2; i++)
         WORKS(rdma_destroy_id(shared[i]));
+
+    /* One that allows others once it is bound. */
+    for (int i = 0; i < 2; i++)
+        WORKS(rdma_create_id(other, &shared[i], NULL, RDMA_PS_TCP));
+    WORKS(rdma_bind_addr(shared[0], at(7005)));
+    WORKS(rdma_set_option(shared[1], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+    FAILS(rdma_bind_addr(shared[1], at(7005)), EADDRINUSE);
+    WORKS(rdma_set_option(shared[0], RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &yes, sizeof yes));
+    WORKS(rdma_bind_addr(shared[1], at(7005)));
+    for (int i = 0; i < 2; i++)
+        WORKS(rdma_destroy_id(shared[i]));
+
+    /* A port whose listener went is for the next one that wants it, on the same address or on all. */
+    for (int i = 0; i < 4; i++) {
+        id = listener_on(other, 7006, 1);
+        WORKS(rdma_destroy_id(id));
+        if (i == 1)
+            address.sin_addr.s_addr = 0;
+        else
+            inet_pton(AF_INET, argc > 1 ? argv[1] : "127.0.0.1", &address.sin_addr);
+    }
+
+    /* An acceptance is rejected, with a reason that reaches the program on the other side. */
+    struct rdma_cm_id *client = client_without(other, 7003);
+    param.qp_num = 0x123456;
+    WORKS(rdma_connect(client, &param));
+    event = NEXT(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    request = event->id;
+    WORKS(rdma_ack_cm_event(event));
+    param.private_data = NULL;
+    param.private_data_len = 0;
+    param.qp_num = 0x123457;
+    WORKS(rdma_accept(request, &param));
+    WORKS(rdma_ack_cm_event(NEXT(other, RDMA_CM_EVENT_CONNECT_RESPONSE)));
+    WORKS(rdma_reject(client, "because", 8));
+    event = NEXT(channel, RDMA_CM_EVENT_REJECTED);
+    WORKS(event->status != 28 || event->param.conn.private_data_len != 148);
+    WORKS(strcmp(event->param.conn.private_data, "because"));
+    WORKS(rdma_ack_cm_event(event));
+    WORKS(rdma_destroy_id(client));
+    WORKS(rdma_destroy_id(request));
+
+    /* Ids of RDMA_PS_IB carry addresses too; an address of IPv4 in the dress of IPv6 is one of IPv4. */
+    struct sockaddr_in6 dressed = {.sin6_family = AF_INET6, .sin6_port = htons(7007)};
+    dressed.sin6_addr.s6_addr[10] = dressed.sin6_addr.s6_addr[11] = 0xff;
+    memcpy(&dressed.sin6_addr.s6_addr[12], &address.sin_addr, 4);
+    struct rdma_cm_id *ib;
+    WORKS(rdma_create_id(channel, &ib, NULL, RDMA_PS_IB));
+    WORKS(rdma_bind_addr(ib, (struct sockaddr *)&dressed));
+    WORKS(rdma_listen(ib, 1));
+    WORKS(rdma_create_id(other, &client, NULL, RDMA_PS_IB));
+    WORKS(rdma_resolve_addr(client, NULL, (struct sockaddr *)&dressed, 2000));
+    WORKS(rdma_ack_cm_event(NEXT(other, RDMA_CM_EVENT_ADDR_RESOLVED)));
+    WORKS(rdma_resolve_route(client, 2000));
+    WORKS(rdma_ack_cm_event(NEXT(other, RDMA_CM_EVENT_ROUTE_RESOLVED)));
+    param.private_data = bytes;
+    param.private_data_len = 11;
+    WORKS(rdma_connect(client, &param));
+    event = NEXT(channel, RDMA_CM_EVENT_CONNECT_REQUEST);
+    WORKS(strcmp(event->param.conn.private_data, bytes));
+    request = event->id;
+    WORKS(rdma_get_dst_port(request) != rdma_get_src_port(client));
+    WORKS(rdma_ack_cm_event(event));
+    WORKS(rdma_destroy_id(request));
+    WORKS(rdma_ack_cm_event(NEXT(other, RDMA_CM_EVENT_REJECTED)));
+    WORKS(rdma_destroy_id(client));
+    WORKS(rdma_destroy_id(ib));
+
+    /* Of a channel that is destroyed nothing is left but ids that can be ended. */
+    struct rdma_event_channel *gone = rdma_create_event_channel();
+    WORKS(rdma_create_id(gone, &id, NULL, RDMA_PS_TCP));
+    rdma_destroy_event_channel(gone);
+    FAILS(rdma_bind_addr(id, at(7009)), EBADF);
+    FAILS(rdma_resolve_addr(id, NULL, at(7009), 100), EBADF);
+    FAILS(rdma_listen(id, 1), EBADF);
+    WORKS(rdma_destroy_id(id));
 
     /* Nothing to fetch, and a channel that does not wait. */
     fcntl(channel->fd, F_SETFL, O_NONBLOCK);

@@ -4,6 +4,7 @@
 
 mod copies;
 mod doors;
+mod ends;
 mod entries;
 mod library;
 mod pairs;

@@ -70,7 +70,7 @@ impl Pair<'_> {
             }
             for child in [&mut client, &mut server] {
                 if begun {
-                    kill_program_of(child);
+                    signal_program_of(child, "-KILL");
                 }
             }
             let _ = client.wait();
@@ -96,12 +96,12 @@ impl std::fmt::Display for Pair<'_> {
     }
 }
 
-/// Kills the program that `timeout` runs.
-fn kill_program_of(timeout: &Child) {
+/// Sends a signal to the program that `timeout` runs.
+pub(crate) fn signal_program_of(timeout: &Child, signal: &str) {
     let children = format!("/proc/{0}/task/{0}/children", timeout.id());
     let children = fs::read_to_string(children).unwrap_or_default();
     for child in children.split_whitespace() {
-        let _ = Command::new("kill").args(["-KILL", child]).status();
+        let _ = Command::new("kill").args([signal, child]).status();
     }
 }
 

@@ -29,6 +29,7 @@ impl Acceptor for Listener {
                 deadline: now() + wait,
                 time_wait: wait,
                 tell_end: false,
+                watched: false,
             };
             // If the peer has given up, no connection comes to stand, and that is found.
             let _ =

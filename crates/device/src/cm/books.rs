@@ -11,6 +11,7 @@ use ferroce_transport::cm::{Event, Manager, Request};
 use ferroce_wire::mad::{CmMessage, CommId, MAD_LEN, ServiceId};
 
 use super::asked::{Asked, Hearing};
+use super::heartbeat::Heartbeat;
 use super::mailer::Mailer;
 use super::recording::Recording;
 use super::service::ConnectionManager;
@@ -67,6 +68,8 @@ pub(super) struct Books {
     pub(super) doubted: BTreeMap<CommId, u64>,
     /// Services that a listener gave up a moment ago: until when requests for them are left unanswered.
     pub(super) lingering: VecDeque<(Time, ServiceId, Arc<ServiceClaim>)>,
+    /// Whether the peers of connections that stand live.
+    pub(super) heartbeat: Heartbeat,
     pub(super) mailer: Mailer,
     /// What is to be told.
     pub(super) news: VecDeque<News>,
@@ -90,6 +93,7 @@ impl Books {
             accepted: BTreeSet::new(),
             doubted: BTreeMap::new(),
             lingering: VecDeque::new(),
+            heartbeat: Heartbeat::default(),
             mailer,
             news: VecDeque::new(),
             record: None,
@@ -99,7 +103,8 @@ impl Books {
     /// When something has to be looked at.
     pub(super) fn wake(&self) -> Option<Time> {
         let lingers = self.lingering.front().map(|(until, ..)| *until);
-        self.manager.poll_timeout().into_iter().chain(lingers).min()
+        let times = [self.manager.poll_timeout(), lingers, self.heartbeat.next()];
+        times.into_iter().flatten().min()
     }
 
     /// Whether a message asks for a service whose listener went away a moment ago.
@@ -131,6 +136,7 @@ impl Books {
             if let Some(record) = &mut self.record {
                 record.happened(id, &event);
             }
+            self.heartbeat.notes(id, &event);
             if event == Event::Doubted {
                 self.ask(id);
             } else {

@@ -18,6 +18,9 @@ use crate::nic::Nic;
 /// How long a service stays claimed whose listener went away.
 const LINGERS: Duration = Duration::from_secs(2);
 
+/// The most services that stay claimed so. The oldest go first.
+const MOST_LINGERING: usize = 256;
+
 /// Why a service cannot be listened for: a closed list, of which `verbs` has to translate every case.
 #[derive(Debug, Error)]
 pub enum ServiceError {
@@ -118,27 +121,19 @@ impl ConnectionManager {
         self.listening(service, true, claim)
     }
 
-    /// Claims a service, before anything listens for it.
-    ///
-    /// # Errors
-    /// Another process has claimed it, or there are too many.
-    pub fn claim(&self, nic: &Nic, service: ServiceId) -> Result<Arc<ServiceClaim>, SwitchError> {
-        let kept = self.with(|books| {
-            let place = books.lingering.iter().position(|(_, known, _)| *known == service)?;
-            books.lingering.remove(place)
-        });
-        match kept {
-            Some((.., claim)) => Ok(claim),
-            None => Ok(Arc::new(nic.listen_for(service)?)),
-        }
-    }
-
     /// Gives a claim back, but not at once: programs close a listener and open the next one on the same port, while
-    /// their peers connect again. A peer that is not answered asks again; one that is rejected gives up.
+    /// their peers connect again. A peer that is not answered asks again; one that is rejected gives up. The next one to
+    /// claim the service has it at once, be it this process or another.
     pub fn linger(&self, service: ServiceId, claim: Arc<ServiceClaim>) {
-        if self.member.is_ours() {
-            self.with(|books| books.lingering.push_back((clock::now() + LINGERS, service, claim)));
+        if !self.member.is_ours() {
+            return;
         }
+        claim.linger();
+        let crowded = self.with(|books| {
+            books.lingering.push_back((clock::now() + LINGERS, service, claim));
+            if books.lingering.len() > MOST_LINGERING { books.lingering.pop_front() } else { None }
+        });
+        drop(crowded);
     }
 
     /// What ends listening when it is dropped. A claim comes first: it is the only one in all processes, this one

@@ -13,6 +13,7 @@
 
 mod asked;
 mod books;
+mod heartbeat;
 mod listening;
 mod mailer;
 mod notice;

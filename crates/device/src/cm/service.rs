@@ -148,7 +148,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Rejects a request.
+    /// Rejects a request, or the peer's acceptance of one of ours.
     ///
     /// # Errors
     /// The peer has given up.
@@ -221,6 +221,17 @@ impl ConnectionManager {
                 record.abandoned(id);
             }
         });
+    }
+
+    /// The process ends, and its connections with it: their peers are told, once.
+    pub(crate) fn say_farewell(&self) {
+        // A thread that was ended in the middle of something has the lock for ever.
+        let Ok(mut books) = self.books.try_lock() else { return };
+        let standing: Vec<CommId> = books.manager.standing().map(|standing| standing.id).collect();
+        for id in standing {
+            books.manager.abandon(clock::now(), id);
+        }
+        books.settle();
     }
 
     /// Has it written down what happens to connections, or no longer.
@@ -299,6 +310,9 @@ impl ConnectionManager {
         let mut books = lock(&self.books);
         let over = books.lingering.iter().take_while(|(until, ..)| *until <= now).count();
         let over: Vec<_> = books.lingering.drain(..over).collect();
+        if books.heartbeat.is_due(now) {
+            books.beat(now, &self.member);
+        }
         if books.manager.poll_timeout().is_some_and(|due| due <= now) {
             books.look_for_data();
             books.manager.handle_timeout(now);

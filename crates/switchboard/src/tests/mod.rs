@@ -387,8 +387,8 @@ fn exchange(ours: &Slot, listener: &mut Other, last: u8) {
 #[test]
 fn services_are_bounded() {
     let ours = enter(13);
-    let claims: Vec<_> = (0..256).map(|service| ours.claim(service).expect("room")).collect();
-    assert!(matches!(ours.claim(9999), Err(SwitchError::TooManyServices { allowed: 256 })));
+    let claims: Vec<_> = (0..4096).map(|service| ours.claim(service).expect("room")).collect();
+    assert!(matches!(ours.claim(9999), Err(SwitchError::TooManyServices { allowed: 4096 })));
     drop(claims);
     assert!(ours.claim(9999).is_ok());
 }

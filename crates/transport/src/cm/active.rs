@@ -1,12 +1,13 @@
 //! The side that asks.
 
 use ferroce_wire::mad::{
-    AnswerTo, CmMad, CmMessage, CommId, Opaque, RejectReason, Rep, Req, Rtu, ServiceId, Timeout,
+    AnswerTo, CmMad, CmMessage, CommId, Mra, Opaque, RejectReason, Rep, Req, Rtu, ServiceId, Timeout,
 };
 
 use super::connection::{Connection, Ends, Patience, State};
 use super::event::{Event, Failure};
 use super::manager::{Manager, Refused};
+use super::passive::DECISION;
 use super::unknown::reject;
 use crate::time::Time;
 
@@ -58,6 +59,7 @@ impl Manager {
                 attempts: 1,
                 timer: Some((now + patience.response).min(patience.deadline)),
                 questions: 0,
+                probed: false,
                 stood: false,
                 told: false,
                 over: None,
@@ -89,8 +91,9 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
             State::ReqSent => {}
-            // Our confirmation was lost.
+            // Our confirmation was lost, or the peer asks whether we live.
             State::Established if !connection.passive => return self.answer_again(id),
+            State::Established => return self.gives_sign(id),
             // We had refused or given up, and this was on its way.
             State::TimeWait if matches!(connection.last, CmMessage::Rej(_)) => return self.answer_again(id),
             State::TimeWait => {
@@ -101,8 +104,10 @@ impl Manager {
                 self.counters.duplicates += 1;
                 return self.send(Some(id), ends, mad);
             }
+            // The program has not confirmed yet: the peer is asked to wait (IBA 12.6.6).
+            State::RepReceived => return self.ask_for_patience(id),
             // What comes next is on its way already.
-            State::RepReceived | State::DreqSent => {
+            State::DreqSent => {
                 self.counters.duplicates += 1;
                 return;
             }
@@ -131,6 +136,21 @@ impl Manager {
         self.set_state(id, State::RepReceived);
         self.set_timer(id, Some(deadline));
         self.tell(id, Event::Replied(Box::new(*rep)));
+    }
+
+    /// The program takes its time to confirm an acceptance.
+    fn ask_for_patience(&mut self, id: CommId) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        let mra = Mra {
+            local_comm_id: id,
+            remote_comm_id: connection.peer_id,
+            message: AnswerTo::Rep,
+            service_timeout: DECISION,
+            ..Mra::default()
+        };
+        let (ends, mad) = (connection.ends, CmMad::new(connection.transaction, mra));
+        self.counters.duplicates += 1;
+        self.send(Some(id), ends, mad);
     }
 
     /// Refuses an acceptance, or gives up asking, and says so to the peer.

@@ -30,6 +30,8 @@ pub struct Patience {
     pub time_wait: Duration,
     /// Whether the program is told when a connection that stood is forgotten ([`Event::Forgotten`](super::Event::Forgotten)).
     pub tell_end: bool,
+    /// Whether the peer's life is watched while the connection stands ([`Manager::standing`](super::Manager::standing)).
+    pub watched: bool,
 }
 
 /// Where a connection stands (IBA 12.9).
@@ -52,6 +54,11 @@ pub(super) enum State {
 }
 
 impl State {
+    /// Whether it stands, or did until we asked for its end.
+    pub(super) const fn is_standing(self) -> bool {
+        matches!(self, Self::Established | Self::DreqSent)
+    }
+
     /// Whether a peer made us keep it, and has not shown yet that it means it.
     pub(super) const fn is_half_open(self) -> bool {
         matches!(self, Self::Requested | Self::RepSent)
@@ -82,6 +89,8 @@ pub(super) struct Connection {
     pub(super) timer: Option<Time>,
     /// How often the peer was asked whether it still knows of this connection; 0 if nothing speaks against it.
     pub(super) questions: u32,
+    /// The peer was asked for a sign of life ([`Manager::probe`](super::Manager::probe)), and none came since.
+    pub(super) probed: bool,
     /// It stood before it was over.
     pub(super) stood: bool,
     /// The program has heard of its end.

@@ -134,7 +134,7 @@ impl Manager {
         }
     }
 
-    fn end(&mut self, now: Time, id: CommId, answer: Option<CmMessage>, end: End) {
+    pub(super) fn end(&mut self, now: Time, id: CommId, answer: Option<CmMessage>, end: End) {
         self.counters.ended += 1;
         self.finish(now, id, answer, Some(Event::Ended(end)));
     }
@@ -153,7 +153,10 @@ impl Manager {
                 Failure::Rejected { reason: rej.reason, private_data: Box::new(rej.private_data) }
             }
             State::Requested => Failure::Withdrawn,
-            // It stands for us only: the other side did not hear of it in time.
+            // It stands for us only: the process of the other side is another one by now, or did not hear of it in time.
+            State::Established if rej.reason == RejectReason::INVALID_COMM_ID => {
+                return self.end(now, id, None, End::Stale);
+            }
             State::Established => return self.end(now, id, None, End::Peer),
             State::DreqSent => return self.end(now, id, None, End::Here),
             State::TimeWait => {

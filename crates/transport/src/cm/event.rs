@@ -69,7 +69,8 @@ pub enum End {
     Peer,
     /// We ended it, and the peer did not answer.
     Unanswered,
-    /// The peer knows nothing of it any more: its queue pair asked for a new connection, and did not answer on this one.
+    /// The peer knows nothing of it any more: its process is gone, or its queue pair asked for a new connection and did
+    /// not answer on this one.
     Stale,
 }
 

@@ -199,10 +199,12 @@ impl Manager {
         self.connections.get(&id).is_some_and(|connection| connection.state == State::Requested)
     }
 
-    /// Whether the program will be told when a connection that is over is forgotten.
+    /// Whether the program will be told when a connection whose end it has heard of is forgotten.
     #[must_use]
     pub fn tells_end(&self, id: CommId) -> bool {
-        self.connections.get(&id).is_some_and(|it| it.over.is_some() && it.stood && it.patience.tell_end)
+        self.connections
+            .get(&id)
+            .is_some_and(|it| it.patience.tell_end && (it.stood || it.state.is_standing()))
     }
 
     /// Whether a connection stands.
@@ -345,7 +347,7 @@ impl Manager {
         connection.questions = 0;
         let (end, key) = (now + connection.patience.time_wait, connection.peer_key());
         // No packet of it is under way if it never stood: its queue pair may ask for another at once.
-        let stood = matches!(connection.state, State::Established | State::DreqSent);
+        let stood = connection.state.is_standing();
         connection.stood = stood;
         self.overs += 1;
         connection.over = Some(self.overs);

@@ -35,6 +35,7 @@ mod receive;
 mod sidr;
 mod unknown;
 mod waiting;
+mod watching;
 
 pub use active::Connect;
 pub use connection::{Ends, Patience};
@@ -46,3 +47,4 @@ pub use manager::{Config, Manager, Outgoing, Refused};
 pub use passive::Accept;
 pub use sidr::{DatagramService, Query};
 pub use unknown::answer_unknown;
+pub use watching::Standing;

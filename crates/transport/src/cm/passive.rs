@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ferroce_wire::mad::{
-    AnswerTo, CmMad, CmMessage, CommId, Mra, RejectReason, Rep, Req, ServiceId, Timeout, TransportService,
+    AnswerTo, CmMad, CmMessage, CommId, Mra, PortSpace, RejectReason, Rep, Req, ServiceId, Timeout,
+    TransportService,
 };
 use ferroce_wire::{Gid, Qpn};
 
@@ -25,7 +26,7 @@ pub struct Accept {
 }
 
 /// How long a program is granted to decide, each time that the peer asks again: 4.3 s (IBA 12.6.6).
-const DECISION: Timeout = Timeout::new(20);
+pub(super) const DECISION: Timeout = Timeout::new(20);
 
 /// A peer that says it waits longer than this for one answer is asked again after this.
 const LONGEST_RESPONSE: Duration = Duration::from_secs(10);
@@ -60,7 +61,8 @@ impl Manager {
         Ok(())
     }
 
-    /// Rejects a request. What does not fit of the private data is cut off.
+    /// Rejects a request, or an acceptance of ours that is not confirmed. What does not fit of the private data is cut
+    /// off.
     ///
     /// # Errors
     /// The peer has given up.
@@ -71,9 +73,13 @@ impl Manager {
         reason: RejectReason,
         private_data: &[u8],
     ) -> Result<(), Refused> {
-        let connection = self.connections.get(&id).filter(|it| it.state == State::Requested);
-        let Some(connection) = connection else { return Err(Refused::NotPending) };
-        let mut rej = reject(id, connection.peer_id, AnswerTo::Req, reason);
+        let connection = self.connections.get(&id).ok_or(Refused::NotPending)?;
+        let answers = match connection.state {
+            State::Requested => AnswerTo::Req,
+            State::RepReceived => AnswerTo::Rep,
+            _ => return Err(Refused::NotPending),
+        };
+        let mut rej = reject(id, connection.peer_id, answers, reason);
         rej.private_data = cut(private_data);
         self.counters.rejected += 1;
         self.finish(now, id, Some(rej.into()), None);
@@ -205,10 +211,12 @@ impl Manager {
                     deadline,
                     time_wait,
                     tell_end: false,
+                    watched: false,
                 },
                 attempts: 0,
                 timer: Some(deadline),
                 questions: 0,
+                probed: false,
                 stood: false,
                 told: false,
                 over: None,
@@ -241,7 +249,9 @@ impl Manager {
             // What would have been acceptable goes with it (IBA 12.6.7).
             _ => return Err((RejectReason::INVALID_PATH_MTU, acceptable(most.code()))),
         }
-        if req.service_id.as_rdma_ip().is_some() && req.ip().is_none() {
+        // Those of `RDMA_PS_IB` may do without addresses.
+        let has_addresses = matches!(req.service_id.as_rdma_ip(), Some((PortSpace::Tcp | PortSpace::Udp, _)));
+        if has_addresses && req.ip().is_none() {
             return wrong(RejectReason::UNSUPPORTED_REQUEST);
         }
         Ok(())

@@ -74,7 +74,7 @@ impl Manager {
 
     /// The connection that a message names, if it comes from its peer. To what is unknown it is answered.
     fn known(&mut self, ends: Ends, mad: &CmMad, ours: CommId, theirs: CommId) -> Option<CommId> {
-        let Some(connection) = self.connections.get(&ours) else {
+        let Some(connection) = self.connections.get_mut(&ours) else {
             self.counters.unknown += 1;
             if let Some(answer) = answer_unknown(mad) {
                 self.send(None, ends, answer);
@@ -85,6 +85,7 @@ impl Manager {
             self.counters.strangers += 1;
             return None;
         }
+        connection.probed = false;
         Some(ours)
     }
 

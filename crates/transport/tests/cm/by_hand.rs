@@ -552,3 +552,121 @@ fn a_reply_that_comes_after_a_rejection_is_rejected() {
     two.exchange();
     assert!(matches!(two.bob.poll_event(), Some((_, Event::Failed(Failure::Rejected { .. })))));
 }
+
+#[test]
+fn an_acceptance_that_waits_for_the_program_asks_for_patience_when_it_comes_again() {
+    let mut two = Two::new();
+    let ours = two.ask(0x11);
+    two.exchange();
+    let theirs = requested(&mut two.bob);
+    two.bob.accept(two.now, theirs, &acceptance(two.now, 0x22)).unwrap();
+    two.exchange();
+    assert!(matches!(two.ann.poll_event(), Some((id, Event::Replied(_))) if id == ours));
+    // Bob has three retries of half a second: without word from Ann the fourth ends it.
+    for _ in 0..4 {
+        two.pass(Duration::from_millis(500));
+        two.exchange();
+    }
+    assert_eq!((two.bob.poll_event(), two.bob.open()), (None, 1), "it was asked to wait");
+    two.ann.ready(ours).unwrap();
+    two.exchange();
+    assert_eq!(two.bob.poll_event(), Some((theirs, Event::Established)));
+}
+
+#[test]
+fn an_acceptance_can_be_rejected_with_a_reason_and_with_data() {
+    let mut two = Two::new();
+    let ours = two.ask(0x11);
+    two.exchange();
+    let theirs = requested(&mut two.bob);
+    two.bob.accept(two.now, theirs, &acceptance(two.now, 0x22)).unwrap();
+    two.exchange();
+    two.ann.reject(two.now, ours, RejectReason::CONSUMER, b"why").unwrap();
+    two.exchange();
+    let Some((id, Event::Failed(Failure::Rejected { reason, private_data }))) = two.bob.poll_event() else {
+        panic!("it was rejected");
+    };
+    assert_eq!((id, reason, &private_data.0[..4]), (theirs, RejectReason::CONSUMER, &b"why\0"[..]));
+    assert!(two.ann.reject(two.now, ours, RejectReason::CONSUMER, b"").is_err(), "once");
+}
+
+#[test]
+fn a_request_that_is_forgotten_is_heard_of_again_when_the_peer_repeats_it() {
+    let mut two = Two::new();
+    let ours = two.ask(0x11);
+    two.exchange();
+    let first = requested(&mut two.bob);
+    two.bob.forget(first);
+    assert_eq!((sent(&mut two.bob), two.bob.open(), two.bob.half_open()), (vec![], 0, 0), "without a word");
+    assert!(two.bob.accept(two.now, first, &acceptance(two.now, 0x22)).is_err());
+    two.pass(Duration::from_millis(500));
+    two.exchange();
+    let second = requested(&mut two.bob);
+    assert_ne!(first, second);
+    two.bob.accept(two.now, second, &acceptance(two.now, 0x22)).unwrap();
+    // What is accepted is not forgotten.
+    two.bob.forget(second);
+    assert_eq!(two.bob.open(), 1);
+    two.exchange();
+    assert!(matches!(two.ann.poll_event(), Some((id, Event::Replied(_))) if id == ours));
+}
+
+/// That a connection is forgotten is told once, of one that stood, and only where that was asked for.
+#[test]
+fn the_end_of_the_memory_of_a_connection_is_told_to_the_side_that_asked_for_it() {
+    let mut two = Two::new();
+    let mut connect = wish(two.now, ends(1, 2), 0x11);
+    connect.patience.tell_end = true;
+    let ours = two.ann.connect(two.now, &connect).unwrap();
+    two.exchange();
+    let theirs = requested(&mut two.bob);
+    two.bob.accept(two.now, theirs, &acceptance(two.now, 0x22)).unwrap();
+    two.exchange();
+    two.ann.ready(ours).unwrap();
+    two.exchange();
+    two.bob.disconnect(two.now, theirs, b"").unwrap();
+    two.exchange();
+    let told = |manager: &mut ferroce_transport::cm::Manager| {
+        std::iter::from_fn(|| manager.poll_event()).map(|(_, event)| event).last()
+    };
+    assert_eq!(told(&mut two.ann), Some(Event::Ended(End::Peer)));
+    assert_eq!(told(&mut two.bob), Some(Event::Ended(End::Here)));
+    assert!(two.ann.tells_end(ours) && !two.bob.tells_end(theirs));
+    two.pass(TIME_WAIT);
+    assert_eq!(two.ann.poll_event(), Some((ours, Event::Forgotten)));
+    assert_eq!((two.ann.poll_event(), two.bob.poll_event()), (None, None));
+    assert_eq!((two.ann.remembered(), two.bob.remembered()), (0, 0));
+    // One that never stood is forgotten in silence.
+    let never = two.ann.connect(two.now, &wish(two.now, ends(1, 2), 0x33)).unwrap();
+    two.ann.abandon(two.now, never);
+    two.pass(TIME_WAIT);
+    assert_eq!(two.ann.poll_event(), None);
+}
+
+/// It was: of a connection that ended because its peer knew nothing of it, the memory's end was not told.
+#[test]
+fn the_end_of_the_memory_of_a_stale_connection_is_told_too() {
+    let mut two = Two::new();
+    two.ask(0x11);
+    two.exchange();
+    let theirs = requested(&mut two.bob);
+    let mut accept = acceptance(two.now, 0x22);
+    accept.patience.tell_end = true;
+    two.bob.accept(two.now, theirs, &accept).unwrap();
+    two.bob.data_arrived(theirs);
+    let mut reborn = crate::common::manager(3, ferroce_transport::cm::Limits::default());
+    reborn.connect(two.now, &wish(two.now, ends(1, 2), 0x11)).unwrap();
+    two.bob.handle_message(two.now, ends(2, 1), &only(&mut reborn));
+    let mut told = Vec::new();
+    for _ in 0..400 {
+        two.bob.handle_timeout(two.now);
+        while let Some((_, event)) = two.bob.poll_event() {
+            if event == Event::Ended(End::Stale) {
+                assert!(two.bob.tells_end(theirs));
+            }
+            told.push(event);
+        }
+        two.now = two.now + Duration::from_millis(50);
+    }
+    assert_eq!(told[told.len() - 2..], [Event::Ended(End::Stale), Event::Forgotten]);
+}

@@ -45,7 +45,14 @@ pub(crate) fn chance(mut seed: u64) -> Chance {
 
 pub(crate) fn patience(now: Time) -> Patience {
     let deadline = now + Duration::from_secs(20);
-    Patience { response: RESPONSE, retries: 3, deadline, time_wait: TIME_WAIT, tell_end: false }
+    Patience {
+        response: RESPONSE,
+        retries: 3,
+        deadline,
+        time_wait: TIME_WAIT,
+        tell_end: false,
+        watched: false,
+    }
 }
 
 /// A request that nothing is wrong with.

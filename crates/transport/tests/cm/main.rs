@@ -8,4 +8,5 @@ mod kernel;
 mod ledger;
 mod life;
 mod resolving;
+mod watching;
 mod world;

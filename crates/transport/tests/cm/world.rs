@@ -191,7 +191,7 @@ impl World {
         let retries = u8::try_from(self.dice.between(1, 8)).expect("few");
         let deadline = self.now + Duration::from_millis(self.dice.between(300, 6_000));
         let time_wait = Duration::from_millis(self.dice.between(200, 3_000));
-        Patience { response, retries, deadline, time_wait, tell_end: false }
+        Patience { response, retries, deadline, time_wait, tell_end: false, watched: false }
     }
 
     fn act(&mut self, plan: Plan) {

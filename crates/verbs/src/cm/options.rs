@@ -68,6 +68,7 @@ impl CmOptions {
             deadline: now() + self.timeout.min(Self::LONGEST),
             time_wait: silence.clamp(Duration::from_millis(100), Duration::from_secs(10)),
             tell_end: false,
+            watched: false,
         }
     }
 }

@@ -6,7 +6,7 @@ use core::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ServiceId(pub u64);
 
-/// The IP port spaces that service IDs are made from, by their IP protocol number.
+/// The IP port spaces that service IDs are made from, by their IP protocol number, or by one that no protocol has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum PortSpace {
@@ -14,6 +14,8 @@ pub enum PortSpace {
     Tcp = 0x06,
     /// Datagram services: what UD queue pairs listen on.
     Udp = 0x11,
+    /// Services of `RDMA_PS_IB`, which may be of either kind.
+    Ib = 0x3f,
 }
 
 /// The first five bytes of every service ID made from an IP port (IBA A11.2).
@@ -34,6 +36,7 @@ impl ServiceId {
         let space = match protocol {
             0x06 => PortSpace::Tcp,
             0x11 => PortSpace::Udp,
+            0x3f => PortSpace::Ib,
             _ => return None,
         };
         if self.0 >> 24 == RDMA_IP_PREFIX { Some((space, u16::from_be_bytes([high, low]))) } else { None }
@@ -64,6 +67,9 @@ mod tests {
         let udaddy = ServiceId::rdma_ip(PortSpace::Udp, 0xfffe);
         assert_eq!(udaddy, ServiceId(0x0000_0000_0111_fffe));
         assert_eq!(udaddy.as_rdma_ip(), Some((PortSpace::Udp, 0xfffe)));
+        let either = ServiceId::rdma_ip(PortSpace::Ib, 7);
+        assert_eq!(either, ServiceId(0x0000_0000_013f_0007));
+        assert_eq!(either.as_rdma_ip(), Some((PortSpace::Ib, 7)));
     }
 
     #[test]
