@@ -46,8 +46,8 @@ impl Default for Sizes {
             send_queue: 384,
             receive_queue: 384,
             inline: 64,
-            send_buffer: 1 << 17,
-            receive_buffer: 1 << 17,
+            send_buffer: 1 << 19,
+            receive_buffer: 1 << 19,
             mapped: 0,
         }
     }
@@ -100,11 +100,8 @@ impl Options {
     }
 }
 
-fn is_before_connecting(inner: &Inner) -> Answer<()> {
-    if matches!(inner.phase, Phase::New | Phase::Bound | Phase::Listening) {
-        return Ok(());
-    }
-    Err(Refused::invalid("the buffers of a connection are made before it"))
+const fn is_before_connecting(inner: &Inner) -> bool {
+    matches!(inner.phase, Phase::New | Phase::Bound | Phase::Listening)
 }
 
 /// A value of the program's.
@@ -146,13 +143,18 @@ unsafe fn set(socket: &Socket, level: c_int, name: c_int, at: *const c_void, len
     let number = || unsafe { value::<c_int>(at, len) };
     match (level, name) {
         (SOL_SOCKET, SO_REUSEADDR) => inner.options.reuse = number()? != 0,
+        // The buffers of a connection are made before it: later there is nothing to change, and it is no error.
         (SOL_SOCKET, SO_RCVBUF) => {
-            is_before_connecting(&inner)?;
-            inner.options.sizes.receive_buffer = size_of_buffer(number()?);
+            let size = size_of_buffer(number()?);
+            if is_before_connecting(&inner) {
+                inner.options.sizes.receive_buffer = size;
+            }
         }
         (SOL_SOCKET, SO_SNDBUF) => {
-            is_before_connecting(&inner)?;
-            inner.options.sizes.send_buffer = size_of_buffer(number()?);
+            let size = size_of_buffer(number()?);
+            if is_before_connecting(&inner) {
+                inner.options.sizes.send_buffer = size;
+            }
         }
         (SOL_SOCKET, SO_LINGER) => {
             // SAFETY: the caller vouches for it.
@@ -173,7 +175,9 @@ unsafe fn set(socket: &Socket, level: c_int, name: c_int, at: *const c_void, len
             inner.options.sizes.inline = usize::try_from(number()?).unwrap_or(0).min(256);
         }
         (SOL_RDMA, RDMA_IOMAPSIZE) => {
-            is_before_connecting(&inner)?;
+            if !is_before_connecting(&inner) {
+                return Err(Refused::invalid("the table of mappings is made before a connection"));
+            }
             inner.options.sizes.mapped = mapped_size(u16::try_from(number()?).map_err(Refused::invalid)?);
         }
         (SOL_SOCKET, SO_ERROR | SO_TYPE | SO_DOMAIN | SO_PROTOCOL | SO_ACCEPTCONN) => {
