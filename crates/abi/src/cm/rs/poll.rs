@@ -109,13 +109,19 @@ impl<'a> Set<'a> {
             changed |= inner.progress();
         }
         // Something may have happened between the last look and the bell.
-        let polled = if changed || self.look() > 0 {
+        changed |= self.look() > 0;
+        let polled = if changed {
             Ok(0)
         } else {
             poll_kernel(&mut self.others(&more), until)
         };
+        let is_silent = !changed && matches!(polled, Ok(0));
         for socket in self.sockets.iter().flatten() {
-            lock(&socket.inner).disarm(&bell);
+            let mut inner = lock(&socket.inner);
+            inner.disarm(&bell);
+            if is_silent {
+                inner.knock();
+            }
         }
         polled.map(|_| ())
     }

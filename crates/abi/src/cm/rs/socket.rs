@@ -110,7 +110,9 @@ impl Socket {
             let polled = poll(&mut entries, until);
             inner = lock(&self.inner);
             inner.disarm(&bell);
-            polled?;
+            if polled? == 0 {
+                inner.knock();
+            }
         }
     }
 }
@@ -143,6 +145,13 @@ impl Inner {
     pub(super) fn disarm(&mut self, bell: &Bell) {
         if let Some(index) = self.bells.iter().position(|known| Arc::ptr_eq(known, bell)) {
             self.bells.swap_remove(index);
+        }
+    }
+
+    /// Nothing has happened for a while: asks whether the peer is still there.
+    pub(super) fn knock(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.knock();
         }
     }
 

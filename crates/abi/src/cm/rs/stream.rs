@@ -572,6 +572,18 @@ impl Stream {
         true
     }
 
+    /// Asks whether the peer is still there, by a write of nothing: if it is not, the write fails. What is under way
+    /// asks already.
+    pub(super) fn knock(&mut self) {
+        if self.stands
+            && self.words > 0
+            && self.under_way == 0
+            && self.post_one(WORD, SendOp::Write(NOWHERE), Data::Inline(&[])).is_ok()
+        {
+            self.words -= 1;
+        }
+    }
+
     /// Whether all that was sent has arrived, or never will.
     pub(super) const fn is_quiet(&self) -> bool {
         self.under_way == 0

@@ -41,7 +41,10 @@ pub(super) fn of_bell(bell: &Bell) -> pollfd {
     readable(bell.as_fd().as_raw_fd())
 }
 
-/// Polls until a time, or for ever.
+/// A thread that has waited for so many milliseconds asks whether the peer is still there.
+const SILENCE: c_int = 1000;
+
+/// Polls until a time, or until it has been silent for a while.
 pub(super) fn poll(entries: &mut [pollfd], until: Option<Time>) -> Answer<c_int> {
     let timeout = until.map(|until| {
         let left = until.since(now());
@@ -49,7 +52,7 @@ pub(super) fn poll(entries: &mut [pollfd], until: Option<Time>) -> Answer<c_int>
         let left = left.as_nanos().div_ceil(1_000_000);
         c_int::try_from(left).unwrap_or(c_int::MAX)
     });
-    poll_for(entries, timeout.unwrap_or(-1))
+    poll_for(entries, timeout.unwrap_or(SILENCE).min(SILENCE))
 }
 
 /// Polls for so many milliseconds.
