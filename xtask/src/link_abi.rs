@@ -83,10 +83,12 @@ impl Build {
     /// Compiles, and returns the folder with what came of it.
     fn run(self) -> Result<PathBuf> {
         let (line, profile) = match self {
-            Self::Alone { release: false } => ("build -p ferroce-abi -p ferroce-files -p ferroce-sockets", "debug"),
+            Self::Alone { release: false } => {
+                ("build -p ferroce-abi -p ferroce-files -p ferroce-sockets", "debug")
+            }
             Self::Alone { release: true } => {
                 ("build -p ferroce-abi -p ferroce-files -p ferroce-sockets --release", "release")
-            },
+            }
             Self::WithTests => {
                 ("build --workspace --lib --tests --examples --bin ferroce-interop --bin ferroce", "debug")
             }

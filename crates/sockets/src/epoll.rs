@@ -9,13 +9,13 @@ use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use libc::{
-    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
-    epoll_event, pollfd, sigset_t, timespec,
+    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, POLLERR, POLLHUP, POLLIN, POLLOUT,
+    POLLRDHUP, epoll_event, pollfd, sigset_t, timespec,
 };
 
 use crate::kinds::{self, TOLD_END, TOLD_IN, TOLD_OUT};
 use crate::next::{next, set_errno};
-use crate::polls::{millis, ring, rpoll, with_mask};
+use crate::polls::{Masked, millis, ring, rpoll};
 use crate::streams::close_real;
 
 mod real {
@@ -76,7 +76,12 @@ pub(crate) fn set_is_gone(fd: c_int) {
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn epoll_ctl(set: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub(crate) unsafe extern "C" fn epoll_ctl(
+    set: c_int,
+    op: c_int,
+    fd: c_int,
+    event: *mut epoll_event,
+) -> c_int {
     if !kinds::is_socket(fd) {
         // SAFETY: the caller keeps the contract of the function.
         return unsafe { real::epoll_ctl(set, op, fd, event) };
@@ -145,11 +150,7 @@ impl Entry {
             self.is_spent = true;
         }
         if self.events & EPOLLET as u32 != 0 {
-            let bits = [
-                (POLLIN | POLLRDHUP, TOLD_IN),
-                (POLLOUT, TOLD_OUT),
-                (POLLHUP | POLLERR, TOLD_END),
-            ];
+            let bits = [(POLLIN | POLLRDHUP, TOLD_IN), (POLLOUT, TOLD_OUT), (POLLHUP | POLLERR, TOLD_END)];
             for (event, bit) in bits {
                 if events & event != 0 {
                     kinds::has_told(fd, bit);
@@ -256,7 +257,9 @@ pub(crate) unsafe extern "C" fn epoll_pwait(
         return unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     }
     // SAFETY: as above.
-    unsafe { with_mask(mask, || epoll_wait(set, events, most, timeout)) }
+    let _mask = unsafe { Masked::new(mask) };
+    // SAFETY: as above.
+    unsafe { epoll_wait(set, events, most, timeout) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -274,5 +277,7 @@ pub(crate) unsafe extern "C" fn epoll_pwait2(
     // SAFETY: as above.
     let millis = unsafe { millis(timeout) };
     // SAFETY: as above.
-    unsafe { with_mask(mask, || epoll_wait(set, events, most, millis)) }
+    let _mask = unsafe { Masked::new(mask) };
+    // SAFETY: as above.
+    unsafe { epoll_wait(set, events, most, millis) }
 }

@@ -52,19 +52,31 @@ pub(crate) unsafe fn millis(timeout: *const timespec) -> c_int {
     c_int::try_from(millis).unwrap_or(c_int::MAX)
 }
 
-/// Does something while other signals are blocked.
-pub(crate) unsafe fn with_mask<T>(mask: *const sigset_t, work: impl FnOnce() -> T) -> T {
-    if mask.is_null() {
-        return work();
+/// While it lives, other signals of the thread are blocked.
+pub(crate) struct Masked(Option<sigset_t>);
+
+impl Masked {
+    /// # Safety
+    /// `mask` is null, or to a set of signals.
+    pub(crate) unsafe fn new(mask: *const sigset_t) -> Self {
+        if mask.is_null() {
+            return Self(None);
+        }
+        // SAFETY: a set of signals is a structure of numbers.
+        let mut old: sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the caller passes a set, and the other one is ours.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut old) };
+        Self(Some(old))
     }
-    // SAFETY: a set of signals is a structure of numbers.
-    let mut old: sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: the caller passes a set, and the other one is ours.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, &raw mut old) };
-    let done = work();
-    // SAFETY: as above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, std::ptr::null_mut()) };
-    done
+}
+
+impl Drop for Masked {
+    fn drop(&mut self) {
+        if let Some(old) = &self.0 {
+            // SAFETY: the set is ours.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old, std::ptr::null_mut()) };
+        }
+    }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -105,7 +117,9 @@ pub(crate) unsafe extern "C" fn ppoll(
     // SAFETY: as above.
     let millis = unsafe { millis(timeout) };
     // SAFETY: as above.
-    unsafe { with_mask(mask, || rpoll(entries, count, millis)) }
+    let _mask = unsafe { Masked::new(mask) };
+    // SAFETY: as above.
+    unsafe { rpoll(entries, count, millis) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -145,7 +159,9 @@ pub(crate) unsafe extern "C" fn pselect(
     let mut time = time.map(|time| timeval { tv_sec: time.tv_sec, tv_usec: (time.tv_nsec + 999) / 1000 });
     let place: *mut timeval = time.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
     // SAFETY: as above.
-    unsafe { with_mask(mask, || real::rselect(count, reads, writes, excepts, place)) }
+    let _mask = unsafe { Masked::new(mask) };
+    // SAFETY: as above.
+    unsafe { real::rselect(count, reads, writes, excepts, place) }
 }
 
 /// Rings a descriptor that a thread polls.

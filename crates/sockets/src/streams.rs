@@ -155,9 +155,11 @@ pub(crate) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *
 
 /// The socket becomes one of the kernel, under the same number.
 unsafe fn fall_back(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let (mut domain, mut size) = (AF_INET, size_of::<c_int>() as socklen_t);
+    let (mut domain, mut size) = (AF_INET, 4);
     // SAFETY: the places are ours.
-    unsafe { real::rgetsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size) };
+    unsafe {
+        real::rgetsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size)
+    };
     // SAFETY: a function of numbers.
     let flags = unsafe { real::rfcntl(fd, libc::F_GETFL, 0) } & O_NONBLOCK;
     let kind = SOCK_STREAM | SOCK_CLOEXEC | if flags == 0 { 0 } else { SOCK_NONBLOCK };

@@ -109,8 +109,10 @@ pub(crate) unsafe extern "C" fn sendfile(fd: c_int, from: c_int, offset: *mut of
         return unsafe { real::sendfile(fd, from, offset, len) };
     }
     kinds::tell_again(fd, TOLD_OUT);
-    // SAFETY: a function of numbers.
-    let start = if offset.is_null() { unsafe { libc::lseek(from, 0, libc::SEEK_CUR) } } else {
+    let start = if offset.is_null() {
+        // SAFETY: a function of numbers.
+        unsafe { libc::lseek(from, 0, libc::SEEK_CUR) }
+    } else {
         // SAFETY: the caller passes an offset.
         unsafe { offset.read() }
     };
@@ -153,7 +155,12 @@ pub(crate) unsafe extern "C" fn sendfile(fd: c_int, from: c_int, offset: *mut of
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn sendfile64(fd: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t {
+pub(crate) unsafe extern "C" fn sendfile64(
+    fd: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    len: size_t,
+) -> ssize_t {
     // SAFETY: the caller keeps the contract of the function; on 64 bits both are the same.
     unsafe { sendfile(fd, from, offset, len) }
 }

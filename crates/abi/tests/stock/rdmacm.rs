@@ -47,7 +47,12 @@ fn is_too_early(said: &str) -> bool {
 }
 
 /// Runs a server and a client to good ends; what both said.
-pub(crate) fn meet(program: [&str; 2], server_args: &str, client_args: &str, address: &str) -> (String, String) {
+pub(crate) fn meet(
+    program: [&str; 2],
+    server_args: &str,
+    client_args: &str,
+    address: &str,
+) -> (String, String) {
     let mut server = started(program[0], server_args, address);
     wait_for_manager(&server);
     for _ in 0..TRIES {

@@ -32,7 +32,8 @@ pub(super) fn descriptor(function: &str, answer: Answer<c_int>) -> c_int {
 
 fn make(domain: c_int, kind: c_int, protocol: c_int) -> Answer<c_int> {
     let (flags, kind) = (kind & (SOCK_NONBLOCK | SOCK_CLOEXEC), kind & !(SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if domain != AF_INET && domain != AF_INET6 || kind != SOCK_STREAM || ![0, IPPROTO_TCP].contains(&protocol) {
+    if domain != AF_INET && domain != AF_INET6 || kind != SOCK_STREAM || ![0, IPPROTO_TCP].contains(&protocol)
+    {
         let what = format_args!("sockets of domain {domain}, type {kind} and protocol {protocol}");
         return Err(Refused::new(libc::ENOTSUP, what));
     }
@@ -131,7 +132,8 @@ pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int 
             Phase::Bound | Phase::Listening => {}
             _ => return Err(Refused::invalid("the socket is connected")),
         }
-        inner.options.backlog = usize::try_from(backlog).ok().filter(|most| *most > 0).unwrap_or(128).min(1024);
+        inner.options.backlog =
+            usize::try_from(backlog).ok().filter(|most| *most > 0).unwrap_or(128).min(1024);
         if inner.phase == Phase::Bound {
             let id = inner.id()?;
             // First: a request may come at once.
@@ -165,11 +167,7 @@ fn accept(listener: &Socket) -> Answer<Arc<Socket>> {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn raccept(
-    socket: c_int,
-    address: *mut sockaddr,
-    len: *mut socklen_t,
-) -> c_int {
+pub(crate) unsafe extern "C" fn raccept(socket: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let _whole = Uncancelled::new();
     let answer = table::find(socket).and_then(|listener| {
         let accepted = accept(&listener)?;
@@ -186,7 +184,11 @@ fn begin(socket: &Arc<Socket>, inner: &mut Inner, address: SocketAddr) -> Answer
     inner.options.write_to(&id);
     let unreachable = |refused: Refused| {
         // There is no device that leads there.
-        if refused.code == libc::EINVAL { Refused::new(libc::ENETUNREACH, "no device leads there") } else { refused }
+        if refused.code == libc::EINVAL {
+            Refused::new(libc::ENETUNREACH, "no device leads there")
+        } else {
+            refused
+        }
     };
     resolve_address(&id, None, address)?;
     resolve_route(&id).map_err(unreachable)?;
@@ -285,7 +287,9 @@ unsafe fn tell_name(socket: &Socket, peer: bool, address: *mut sockaddr, len: *m
     // SAFETY: the caller vouches for it.
     let room = unsafe { len.read_unaligned() } as usize;
     // SAFETY: the place has room for so many bytes, and the storage has more.
-    unsafe { std::ptr::copy_nonoverlapping((&raw const storage).cast::<u8>(), address.cast(), room.min(whole)) };
+    unsafe {
+        std::ptr::copy_nonoverlapping((&raw const storage).cast::<u8>(), address.cast(), room.min(whole));
+    };
     // SAFETY: the caller vouches for it.
     unsafe { len.write_unaligned(socklen_t::try_from(whole).unwrap_or(0)) };
     Ok(())

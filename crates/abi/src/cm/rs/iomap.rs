@@ -149,7 +149,11 @@ pub(crate) unsafe extern "C" fn riowrite(
     let answer = table::find(socket).and_then(|socket| {
         let start = offset.cast_unsigned();
         socket.write_with(Wish { flags }, &mut parts, |stream, parts, done| {
-            if stream.can_write_mapped() { stream.write_mapped(parts, start + done as u64).map(Some) } else { Ok(None) }
+            if stream.can_write_mapped() {
+                stream.write_mapped(parts, start + done as u64).map(Some)
+            } else {
+                Ok(None)
+            }
         })
     });
     let written: ssize_t = length("riowrite", answer);

@@ -195,7 +195,9 @@ unsafe fn set(socket: &Socket, level: c_int, name: c_int, at: *const c_void, len
 /// Options that have no meaning here, but do no harm.
 const fn is_idle(level: c_int, name: c_int) -> bool {
     match level {
-        SOL_SOCKET => matches!(name, SO_KEEPALIVE | libc::SO_OOBINLINE | libc::SO_REUSEPORT | libc::SO_PRIORITY),
+        SOL_SOCKET => {
+            matches!(name, SO_KEEPALIVE | libc::SO_OOBINLINE | libc::SO_REUSEPORT | libc::SO_PRIORITY)
+        }
         IPPROTO_TCP => matches!(
             name,
             libc::TCP_NODELAY
@@ -241,7 +243,8 @@ fn get(socket: &Socket, level: c_int, name: c_int) -> Answer<Vec<u8>> {
             return Ok([c_int::from(given.is_some()), given.unwrap_or(0)].map(c_int::to_ne_bytes).concat());
         }
         (SOL_SOCKET, SO_RCVTIMEO | SO_SNDTIMEO) => {
-            let span = if name == SO_RCVTIMEO { inner.options.receive_timeout } else { inner.options.send_timeout };
+            let span =
+                if name == SO_RCVTIMEO { inner.options.receive_timeout } else { inner.options.send_timeout };
             let span = span.unwrap_or_default();
             return Ok([span.as_secs(), u64::from(span.subsec_micros())].map(u64::to_ne_bytes).concat());
         }

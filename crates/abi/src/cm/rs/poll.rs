@@ -110,11 +110,7 @@ impl<'a> Set<'a> {
         }
         // Something may have happened between the last look and the bell.
         changed |= self.look() > 0;
-        let polled = if changed {
-            Ok(0)
-        } else {
-            poll_kernel(&mut self.others(&more), until)
-        };
+        let polled = if changed { Ok(0) } else { poll_kernel(&mut self.others(&more), until) };
         let is_silent = !changed && matches!(polled, Ok(0));
         for socket in self.sockets.iter().flatten() {
             let mut inner = lock(&socket.inner);
@@ -164,7 +160,7 @@ pub(crate) unsafe extern "C" fn rpoll(entries: *mut pollfd, count: nfds_t, timeo
 /// The three sets of a select, as entries to poll.
 unsafe fn entries_of(count: c_int, sets: [*mut fd_set; 3]) -> Vec<pollfd> {
     let mut entries = Vec::new();
-    for fd in 0..count.min(libc::FD_SETSIZE as c_int) {
+    for fd in 0..count.min(c_int::try_from(libc::FD_SETSIZE).unwrap_or(0)) {
         let mut events = 0;
         for (set, event) in sets.into_iter().zip([POLLIN, POLLOUT, POLLPRI]) {
             // SAFETY: the caller vouches for the sets; the number is inside of one.

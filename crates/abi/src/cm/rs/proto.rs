@@ -153,7 +153,8 @@ impl Place {
     /// An entry of the peer's list, in the peer's order of bytes.
     pub(super) fn emit(&self, swap: bool) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];
-        bytes[..8].copy_from_slice(&if swap { self.address.swap_bytes() } else { self.address }.to_ne_bytes());
+        bytes[..8]
+            .copy_from_slice(&if swap { self.address.swap_bytes() } else { self.address }.to_ne_bytes());
         bytes[8..12].copy_from_slice(&if swap { self.key.swap_bytes() } else { self.key }.to_ne_bytes());
         bytes[12..].copy_from_slice(&if swap { self.length.swap_bytes() } else { self.length }.to_ne_bytes());
         bytes

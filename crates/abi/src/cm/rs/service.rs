@@ -45,7 +45,8 @@ pub(super) fn channel() -> Answer<Arc<Channel>> {
 /// Signals of the program are for threads of the program: one that is started here gets none.
 fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: a set of signals is a structure of numbers.
-    let (mut all, mut old): (libc::sigset_t, libc::sigset_t) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+    let mut old = all;
     // SAFETY: the set is ours.
     unsafe { libc::sigfillset(&raw mut all) };
     // SAFETY: both sets are ours.
@@ -86,7 +87,9 @@ impl Told {
         let conn = unsafe { event.param.conn };
         let data = if has_data && !conn.private_data.is_null() {
             // SAFETY: the bytes live as long as the event.
-            unsafe { std::slice::from_raw_parts(conn.private_data.cast::<u8>(), conn.private_data_len.into()) }
+            unsafe {
+                std::slice::from_raw_parts(conn.private_data.cast::<u8>(), conn.private_data_len.into())
+            }
         } else {
             &[]
         };

@@ -204,7 +204,8 @@ impl Inner {
                 if !stream.reads {
                     events |= POLLRDHUP;
                 }
-                if !stream.reads && !stream.writes {
+                // While there is something to read, programs are not told of the end: some look no further.
+                if !stream.reads && !stream.writes && stream.readable_bytes() == 0 {
                     events |= POLLHUP;
                 }
                 if stream.error.is_some() {

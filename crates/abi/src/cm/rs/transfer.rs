@@ -87,7 +87,8 @@ impl Socket {
                     Err(refused) => return Some(Err(refused)),
                 };
                 if !stream.writes {
-                    let code = if stream.shut { libc::EPIPE } else { stream.error.unwrap_or(libc::ECONNRESET) };
+                    let code =
+                        if stream.shut { libc::EPIPE } else { stream.error.unwrap_or(libc::ECONNRESET) };
                     return Some(Err(Refused::new(code, "the connection has ended")));
                 }
                 match some(stream, parts, done) {
@@ -137,9 +138,9 @@ impl Socket {
                 }
                 if !stream.reads {
                     let error = if stream.shut { None } else { stream.error.take() };
-                    return Some(error.map_or(Ok(0), |code| {
-                        Err(Refused::new(code, "the connection has ended"))
-                    }));
+                    return Some(
+                        error.map_or(Ok(0), |code| Err(Refused::new(code, "the connection has ended"))),
+                    );
                 }
                 at_once.then(|| Err(Refused::quiet(libc::EAGAIN)))
             });
@@ -187,7 +188,12 @@ fn count_of(count: c_int) -> usize {
 }
 
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rsend(socket: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(crate) unsafe extern "C" fn rsend(
+    socket: c_int,
+    from: *const c_void,
+    len: size_t,
+    flags: c_int,
+) -> ssize_t {
     let _whole = Uncancelled::new();
     // SAFETY: the caller passes so many bytes.
     length("rsend", unsafe { send(socket, &one(from, len), 1, flags) })
