@@ -50,8 +50,11 @@ const DOORS: [Door; 2] = [
 /// What `ferroce run` preloads for programs that look for the kernel's files.
 const FILES: &str = "libferroce_files.so";
 
+/// What `ferroce run --sockets` preloads for programs whose sockets are to be rsockets.
+const SOCKETS: &str = "libferroce_sockets.so";
+
 /// The libraries, each after those that it needs.
-pub(crate) const LIBRARIES: [&str; 4] = [ENGINE, DOORS[0].soname, DOORS[1].soname, FILES];
+pub(crate) const LIBRARIES: [&str; 5] = [ENGINE, DOORS[0].soname, DOORS[1].soname, FILES, SOCKETS];
 
 /// Links to libraries, each with its target.
 pub(crate) const LINKS: [(&str, &str); 2] =
@@ -80,8 +83,12 @@ impl Build {
     /// Compiles, and returns the folder with what came of it.
     fn run(self) -> Result<PathBuf> {
         let (line, profile) = match self {
-            Self::Alone { release: false } => ("build -p ferroce-abi -p ferroce-files", "debug"),
-            Self::Alone { release: true } => ("build -p ferroce-abi -p ferroce-files --release", "release"),
+            Self::Alone { release: false } => {
+                ("build -p ferroce-abi -p ferroce-files -p ferroce-sockets", "debug")
+            }
+            Self::Alone { release: true } => {
+                ("build -p ferroce-abi -p ferroce-files -p ferroce-sockets --release", "release")
+            }
             Self::WithTests => {
                 ("build --workspace --lib --tests --examples --bin ferroce-interop --bin ferroce", "debug")
             }
@@ -120,7 +127,9 @@ fn link_all(built: &Path, folder: &Path) -> Result<()> {
     for (link, target) in LINKS {
         symlink(target, folder.join(link))?;
     }
-    fs::copy(built.join(FILES), folder.join(FILES)).with_context(|| format!("copying {FILES}"))?;
+    for library in [FILES, SOCKETS] {
+        fs::copy(built.join(library), folder.join(library)).with_context(|| format!("copying {library}"))?;
+    }
     Ok(())
 }
 

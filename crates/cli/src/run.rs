@@ -34,6 +34,9 @@ pub(crate) struct Args {
     program: Vec<OsString>,
 }
 
+/// The library that `--sockets` preloads.
+const SOCKETS: &str = "libferroce_sockets.so";
+
 /// What `rdma` of iproute2 cannot show.
 const NO_NETLINK: &str = "\
 ferroce run: rdma asks the kernel by netlink, and the kernel does not know our devices: `ferroce devices` and
@@ -84,6 +87,13 @@ pub(crate) struct Settings {
     #[arg(long)]
     no_files: bool,
 
+    /// Let the program's TCP connections go over RDMA
+    ///
+    /// Stream sockets of IPv4 and IPv6 are rsockets then, by a library in LD_PRELOAD; both ends must use it, or rsockets of
+    /// their own. Connections to addresses that no device leads to stay as they are.
+    #[arg(long)]
+    sockets: bool,
+
     /// Say on standard error why a call failed
     #[arg(long)]
     log: bool,
@@ -122,6 +132,18 @@ impl Settings {
             Err(error) => {
                 let _ = writeln!(io::stderr(), "ferroce: the program sees no files of devices: {error:#}");
             }
+        }
+        if self.sockets {
+            let library = libraries()?.join(SOCKETS);
+            if !library.is_file() {
+                bail!("--sockets: {} is missing", library.display());
+            }
+            let known = variables.iter().position(|(name, _)| *name == "LD_PRELOAD");
+            let before = match known {
+                Some(index) => variables.remove(index).1,
+                None => env::var_os("LD_PRELOAD").unwrap_or_default(),
+            };
+            variables.push(("LD_PRELOAD", preloaded(library.as_os_str(), &before)?));
         }
         Ok(variables)
     }

@@ -31,6 +31,7 @@ pub(super) const ORDER: &[&str] = &[
     "ferroce",
     "abi",
     "files",
+    "sockets",
     "cli",
 ];
 
@@ -52,7 +53,18 @@ const OUTSIDERS: &[Outsider] = &[
     },
     Outsider {
         packages: &["libc"],
-        allowed: &["sys", "memory", "fabric", "switchboard", "device", "cabi", "verbs", "abi", "files"],
+        allowed: &[
+            "sys",
+            "memory",
+            "fabric",
+            "switchboard",
+            "device",
+            "cabi",
+            "verbs",
+            "abi",
+            "files",
+            "sockets",
+        ],
         why: "only they make system calls or speak C",
     },
     Outsider { packages: &["anyhow"], allowed: &["cli"], why: "a library's errors are lists of reasons" },

@@ -13,4 +13,5 @@ mod pingpong;
 mod programs;
 mod pyverbs;
 mod rdmacm;
+mod rsockets;
 mod told;

@@ -15,7 +15,7 @@ const PROGRAMS: &[&str] =
 const TRIES: usize = 400;
 
 /// One side of a pair, on the address that both share.
-fn started(program: &str, args: &str, address: &str) -> Child {
+pub(crate) fn started(program: &str, args: &str, address: &str) -> Child {
     let mut command = with_library(program, address);
     // What a program tries in vain is its own business here.
     command.env_remove("FERROCE_LOG").args(args.split_whitespace());
@@ -24,7 +24,7 @@ fn started(program: &str, args: &str, address: &str) -> Child {
 
 /// Waits until a program has a connection manager: the next thing that it does is to listen. Some clients cannot be
 /// refused, they go on with what they have freed.
-fn wait_for_manager(timeout: &Child) {
+pub(crate) fn wait_for_manager(timeout: &Child) {
     let children = format!("/proc/{0}/task/{0}/children", timeout.id());
     for _ in 0..1_000_000 {
         let program = fs::read_to_string(&children).unwrap_or_default();
@@ -47,7 +47,12 @@ fn is_too_early(said: &str) -> bool {
 }
 
 /// Runs a server and a client to good ends; what both said.
-fn meet(program: [&str; 2], server_args: &str, client_args: &str, address: &str) -> (String, String) {
+pub(crate) fn meet(
+    program: [&str; 2],
+    server_args: &str,
+    client_args: &str,
+    address: &str,
+) -> (String, String) {
     let mut server = started(program[0], server_args, address);
     wait_for_manager(&server);
     for _ in 0..TRIES {

@@ -1,0 +1,117 @@
+//! Programs with TCP sockets, over RDMA by `ferroce run --sockets`.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+use std::env;
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use ferroce_testkit::judge;
+
+/// How often a client is started until its server listens.
+const TRIES: usize = 400;
+
+/// The folder of the libraries: from `cargo xtask test`, or linked here.
+fn libraries() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        env::var_os("FERROCE_ABI").map_or_else(
+            || {
+                let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+                let mut command = Command::new(env!("CARGO"));
+                command.args(["xtask", "link-abi"]).current_dir(root).stdout(Stdio::null());
+                assert!(command.status().unwrap().success());
+                Path::new(env!("CARGO_BIN_EXE_ferroce")).with_file_name("abi")
+            },
+            PathBuf::from,
+        )
+    })
+}
+
+/// `ferroce run --sockets` of a program that is ended when it hangs.
+fn run(address: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["-k", "5", "60", env!("CARGO_BIN_EXE_ferroce"), "run", "--sockets", "--"]).args(args);
+    command.env("FERROCE_LIBRARIES", libraries()).env("FERROCE_ADDRESS", address);
+    command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
+    for name in ["LD_LIBRARY_PATH", "LD_PRELOAD", "FERROCE_NETDEV", "FERROCE_FAULTS", "http_proxy"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn end(mut child: Child) {
+    // `timeout` hands the signal on.
+    let _ = Command::new("kill").arg(child.id().to_string()).status();
+    let _ = child.wait();
+}
+
+/// A server of one thread for each connection, which polls; it asks for no names.
+const THREADS: &str = "
+import http.server, socketserver, sys
+class Server(http.server.ThreadingHTTPServer):
+    def server_bind(self):
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = 'here', self.server_address[1]
+Server((sys.argv[1], int(sys.argv[2])), http.server.SimpleHTTPRequestHandler).serve_forever()
+";
+
+/// A server of one thread for all connections, by epoll.
+const EPOLL: &str = "
+import asyncio, sys
+async def serve(reader, writer):
+    request = await reader.readuntil(b'\\r\\n\\r\\n')
+    body = open(request.split()[1].decode()[1:], 'rb').read()
+    writer.write(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(body) + body)
+    await writer.drain()
+    writer.close()
+async def main():
+    server = await asyncio.start_server(serve, sys.argv[1], int(sys.argv[2]))
+    async with server:
+        await server.serve_forever()
+asyncio.run(main())
+";
+
+/// Has a server give a file to a client, several times and several at once, and compares it.
+fn serves(script: &str, address: &str, port: &str) {
+    if !judge::is_here("curl") || !judge::is_here("python3") {
+        return;
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sockets-{address}"));
+    fs::create_dir_all(&folder).unwrap();
+    let bytes: Vec<u8> = (0..2_000_003_u32).map(|number| number.wrapping_mul(31).to_le_bytes()[1]).collect();
+    fs::write(folder.join("file"), &bytes).unwrap();
+    let mut server = run(address, &["python3", "-c", script, address, port]);
+    let log = fs::File::create(folder.join("log")).unwrap();
+    server.current_dir(&folder).stdout(log.try_clone().unwrap()).stderr(log);
+    let server = server.spawn().unwrap();
+    let url = format!("http://{address}:{port}/file");
+    let get = || run(address, &["curl", "-sS", "--noproxy", "*", &url]).output().unwrap();
+    // 7: the server does not listen yet.
+    let first = (0..TRIES).map(|_| get()).find(|output| output.status.code() != Some(7)).unwrap();
+    let is_tcp = TcpStream::connect((address, port.parse().unwrap())).is_ok();
+    let more: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(get)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    end(server);
+    let log = fs::read_to_string(folder.join("log")).unwrap();
+    for output in [first].iter().chain(&more) {
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {complaint}\nserver: {log}", output.status);
+        assert!(output.stdout == bytes, "{} bytes: {complaint}\nserver: {log}", output.stdout.len());
+    }
+    assert!(!is_tcp, "the server listens on TCP: the file did not go over RDMA");
+}
+
+#[test]
+fn a_server_of_threads_gives_files_over_rdma() {
+    serves(THREADS, "127.0.90.20", "8080");
+}
+
+#[test]
+fn a_server_with_epoll_gives_files_over_rdma() {
+    serves(EPOLL, "127.0.90.21", "8081");
+}
