@@ -37,8 +37,7 @@ fn pairs(long: bool) -> Vec<Pair> {
     let mut pairs = vec![
         ucx("rc_v", &format!("-t tag_lat -s 8 -w 10 -n {}", 100 * n)),
         ucx("ud_v", &format!("-t tag_bw -s 65536 -w 5 -n {}", 20 * n)),
-        pingpong("verbs", "msg", ADDRESS, 5 * n),
-        pingpong("verbs;ofi_rxm", "rdm", ADDRESS, 5 * n),
+        pingpong("verbs;ofi_rxd", "rdm", ADDRESS, 2 * n),
         rping(&format!("-C {}", 20 * n)),
         alike(&format!("ib_write_bw -x 0 -s 65536 -p PORT -n {}", 100 * n)),
         alike(&format!("ibv_rc_pingpong -g 0 -p PORT -n {}", 100 * n)),
@@ -48,8 +47,9 @@ fn pairs(long: bool) -> Vec<Pair> {
             ucx("rc_v", "-t ucp_fadd -s 8 -w 10 -n 2000"),
             ucx("ud_v", "-t ucp_get -s 8192 -w 10 -n 500"),
             ucx("rc_v", "-t stream_bw -s 8192 -w 10 -n 2000"),
-            pingpong("verbs", "msg", ADDRESS, 50),
             pingpong("verbs;ofi_rxd", "rdm", ADDRESS, 20),
+            ucx("rc_v", "-t ucp_am_bw -s 8192 -w 10 -n 2000"),
+            ucx("ud_v", "-t ucp_put_lat -s 8 -w 10 -n 500"),
             rping("-C 100"),
             alike("ib_read_bw -x 0 -s 65536 -p PORT -n 1000"),
             alike("ib_send_lat -x 0 -s 512 -p PORT -n 1000"),
@@ -73,7 +73,7 @@ fn victims(long: bool) -> Vec<Pair> {
     if long {
         victims.extend([
             ucx("ud_v", "-t tag_bw -s 8192 -n 1000000000"),
-            pingpong("verbs", "msg", ADDRESS, 1_000_000_000),
+            pingpong("verbs;ofi_rxd", "rdm", ADDRESS, 100_000_000),
             alike("ib_write_bw -x 0 -p PORT --run_infinitely"),
         ]);
     }

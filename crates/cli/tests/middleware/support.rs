@@ -22,7 +22,7 @@ fn patience() -> &'static str {
 }
 
 /// The folder of the libraries: from `cargo xtask test`, or linked here.
-fn libraries() -> &'static Path {
+pub(crate) fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
         env::var_os("FERROCE_ABI").map_or_else(
