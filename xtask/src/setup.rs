@@ -44,8 +44,10 @@ const PACKAGES: &[Package] = &[
         why: "keeps packages of Python apart, which judge the controller, exports and traces",
     },
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
-    Package { name: "ucx-utils", binary: "ucx_perftest", why: BESIDE },
-    Package { name: "libfabric-bin", binary: "fi_pingpong", why: BESIDE },
+    Package { name: "ucx-utils", binary: "ucx_perftest", why: STOCK },
+    Package { name: "openmpi-bin", binary: "mpirun", why: STOCK },
+    Package { name: "libopenmpi-dev", binary: "mpicc", why: "compiles ranks that run on the drop-in library" },
+    Package { name: "libfabric-bin", binary: "fi_pingpong", why: STOCK },
     Package {
         name: "valgrind",
         binary: "valgrind",
@@ -76,9 +78,6 @@ const SERVICES: &[&str] = &["postgresql", "prometheus"];
 
 /// Programs that know nothing of us.
 const STOCK: &str = "runs on the drop-in library";
-
-/// Small programs of other libraries.
-const BESIDE: &str = "is measured beside us by `cargo xtask bench`";
 
 /// Why many of them are needed.
 const GUEST: &str = "for the guest whose kernel we interoperate with";

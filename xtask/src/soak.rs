@@ -80,6 +80,17 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "middleware".into(),
+        shows: "UCX, Open MPI over it and libfabric for long, also under loss; 20 pairs of all programs at once, some killed",
+        minutes: 10,
+        run: whole(|| {
+            let abi = link_abi::link(Build::Alone { release: false })?;
+            let cmd = Cmd::cargo("test -p ferroce-cli --test middleware -- --test-threads 1");
+            let cmd = cmd.env("FERROCE_SOAK", "1").env(link_abi::FOLDER, abi.display().to_string());
+            cmd.env(setup::REQUIRE_ALL, "1").run()
+        }),
+    });
+    entries.push(Entry {
         name: "sim".into(),
         shows: "100,000 seeded runs with faults break no guarantee, at 10 minutes",
         minutes: minutes * 4,

@@ -405,6 +405,14 @@ impl CqShared {
         fence(Ordering::SeqCst);
     }
 
+    /// If completions are there already, has the event come for them, unless events wait for several.
+    pub(crate) fn tell_of_old(self: &Arc<Self>) {
+        let waits = self.event_count.load(Ordering::SeqCst) > 1;
+        if !waits && self.is_filled() && self.has_some() && self.disarm() {
+            Wake::Channel(Arc::clone(self)).run();
+        }
+    }
+
     /// Whether there is something to take off.
     pub(crate) fn has_some(&self) -> bool {
         let taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);

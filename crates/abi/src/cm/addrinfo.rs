@@ -1,6 +1,6 @@
 //! From names to addresses.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::net::SocketAddr;
 
 use ferroce_cabi::cm::{RAI_FAMILY, RAI_NUMERICHOST, RAI_PASSIVE, RDMA_PS_TCP, RDMA_PS_UDP, rdma_addrinfo};
@@ -9,17 +9,8 @@ use ferroce_device::Uncancelled;
 use libc::{sockaddr, sockaddr_storage, socklen_t};
 
 use super::address::{read, written};
-use crate::object::{filled, given, seen};
+use crate::object::{filled, seen};
 use crate::refusal::{Refused, minus_one};
-
-/// An answer. The C structure comes first, and points to the rest.
-#[repr(C)]
-struct Info {
-    c: rdma_addrinfo,
-    source: Option<Box<sockaddr_storage>>,
-    destination: Option<Box<sockaddr_storage>>,
-    name: Option<CString>,
-}
 
 /// What the C library is asked for, by what the program wants.
 fn wish(hints: Option<&rdma_addrinfo>) -> libc::addrinfo {
@@ -83,24 +74,44 @@ unsafe fn ask(
     answer
 }
 
-/// An address on the heap, and how long it is.
-fn kept(address: SocketAddr) -> (Box<sockaddr_storage>, socklen_t) {
+/// A copy in memory of the C library, or null if there is none left.
+///
+/// Programs change answers: libfabric frees an address and puts one of its own there, and makes answers itself. So all
+/// parts are the C library's, and [`rdma_freeaddrinfo`] frees what it finds.
+fn copied(bytes: &[u8]) -> *mut c_void {
+    // SAFETY: any size may be asked for.
+    let room = unsafe { libc::malloc(bytes.len().max(1)) };
+    if !room.is_null() {
+        // SAFETY: the memory is new and as long as the bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.cast(), bytes.len()) };
+    }
+    room
+}
+
+/// A copy of an address, and how long it is.
+fn kept(address: SocketAddr) -> (*mut sockaddr, socklen_t) {
     let (storage, len) = written(address);
-    (Box::new(storage), socklen_t::try_from(len).unwrap_or(0))
+    let len = len.min(size_of::<sockaddr_storage>());
+    // SAFETY: the whole structure was zeroed before the address was written to it, and is longer than this.
+    let bytes = unsafe { std::slice::from_raw_parts((&raw const storage).cast::<u8>(), len) };
+    (copied(bytes).cast(), socklen_t::try_from(len).unwrap_or(0))
 }
 
 /// # Safety
 /// The addresses of the hints are null, or as their families say.
-unsafe fn build(found: Option<(SocketAddr, Option<CString>)>, hints: Option<&rdma_addrinfo>) -> Box<Info> {
+unsafe fn build(
+    found: Option<(SocketAddr, Option<CString>)>,
+    hints: Option<&rdma_addrinfo>,
+) -> Result<*mut rdma_addrinfo, c_int> {
     // SAFETY: a structure of numbers and pointers, all of which may be zero.
     let mut c: rdma_addrinfo = unsafe { std::mem::zeroed() };
     let is_passive = hints.is_some_and(|hints| hints.ai_flags & RAI_PASSIVE != 0);
-    let copied = |address: *mut sockaddr| {
+    let read = |address: *mut sockaddr| {
         // SAFETY: the caller vouches for the addresses of the hints.
         unsafe { read(address) }.ok()
     };
-    let mut source = hints.and_then(|hints| copied(hints.ai_src_addr));
-    let mut destination = hints.and_then(|hints| copied(hints.ai_dst_addr));
+    let mut source = hints.and_then(|hints| read(hints.ai_src_addr));
+    let mut destination = hints.and_then(|hints| read(hints.ai_dst_addr));
     let mut name = None;
     if let Some((address, called)) = found {
         name = called;
@@ -125,28 +136,46 @@ unsafe fn build(found: Option<(SocketAddr, Option<CString>)>, hints: Option<&rdm
         (0, _) => RDMA_PS_UDP,
         _ => space,
     };
-    let mut info = Box::new(Info { c, source: None, destination: None, name });
+    let mut is_whole = true;
     if let Some(address) = source {
-        let (mut storage, len) = kept(address);
-        info.c.ai_src_addr = (&raw mut *storage).cast();
-        info.c.ai_src_len = len;
-        info.source = Some(storage);
+        (c.ai_src_addr, c.ai_src_len) = kept(address);
+        is_whole &= !c.ai_src_addr.is_null();
     }
     if let Some(address) = destination {
-        let (mut storage, len) = kept(address);
-        info.c.ai_dst_addr = (&raw mut *storage).cast();
-        info.c.ai_dst_len = len;
-        info.destination = Some(storage);
+        (c.ai_dst_addr, c.ai_dst_len) = kept(address);
+        is_whole &= !c.ai_dst_addr.is_null();
     }
-    if let Some(name) = &info.name {
-        let text = name.as_ptr().cast_mut();
-        if is_passive {
-            info.c.ai_src_canonname = text;
-        } else {
-            info.c.ai_dst_canonname = text;
+    if let Some(name) = name {
+        let text = copied(name.as_bytes_with_nul()).cast();
+        *if is_passive { &mut c.ai_src_canonname } else { &mut c.ai_dst_canonname } = text;
+        is_whole &= !text.is_null();
+    }
+    // SAFETY: any size may be asked for.
+    let answer: *mut rdma_addrinfo = unsafe { libc::malloc(size_of::<rdma_addrinfo>()) }.cast();
+    if answer.is_null() || !is_whole {
+        // SAFETY: all its parts are null or from `copied`; the answer is null or new.
+        unsafe {
+            free_parts(&c);
+            libc::free(answer.cast());
         }
+        return Err(libc::EAI_MEMORY);
     }
-    info
+    // SAFETY: the memory is new, as long as the structure, and aligned for any.
+    unsafe { answer.write(c) };
+    Ok(answer)
+}
+
+/// Frees what an answer points to, except for the next one.
+///
+/// # Safety
+/// All its pointers are null or from the C library's allocator, and not used again.
+unsafe fn free_parts(info: &rdma_addrinfo) {
+    let names = [info.ai_src_canonname, info.ai_dst_canonname].map(|name| name.cast::<c_void>());
+    let addresses = [info.ai_src_addr, info.ai_dst_addr].map(|address| address.cast::<c_void>());
+    for part in names.into_iter().chain(addresses).chain([info.ai_route, info.ai_connect]) {
+        // SAFETY: the caller vouches for it.
+        unsafe { libc::free(part) };
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -178,16 +207,26 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
         }
     };
     // SAFETY: the caller vouches for the hints.
-    let info = unsafe { build(found, hints) };
-    *to = given(*info).cast();
-    0
+    match unsafe { build(found, hints) } {
+        Ok(answer) => {
+            *to = answer;
+            0
+        }
+        Err(code) => code,
+    }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
     let _whole = Uncancelled::new();
-    if !info.is_null() {
-        // SAFETY: it came from `rdma_getaddrinfo`, and the program gives it back.
-        drop(unsafe { Box::from_raw(info.cast::<Info>()) });
+    let mut next = info;
+    while !next.is_null() {
+        let this = next;
+        // SAFETY: it came from `rdma_getaddrinfo`, or the program made it in the same way; it gives all of them back.
+        unsafe {
+            next = (*this).ai_next;
+            free_parts(&*this);
+            libc::free(this.cast());
+        }
     }
 }

@@ -85,6 +85,11 @@ fn lists(info: &DeviceInfo, address: IpAddr) -> bool {
     info.addresses.contains(&address) || info.loopback && address.is_ipv4() && address.is_loopback()
 }
 
+/// Whether an address belongs to a device, by what the kernel lists.
+pub(crate) fn is_of_a_device(address: IpAddr) -> bool {
+    chosen().is_ok_and(|all| all.iter().any(|info| lists(info, address)))
+}
+
 /// The device that an address of this machine belongs to. A link-local one may be of several interfaces: then a number
 /// says of which.
 ///

@@ -35,6 +35,18 @@ fn is_local(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }
 
+/// Whether an address stands for all of the machine: the wildcard, and as with the kernel a loopback address that no
+/// device has. libfabric binds to the address of `localhost`, and means any.
+fn is_any(ip: IpAddr) -> bool {
+    ip.is_unspecified() || ip.is_loopback() && !devices::is_of_a_device(ip)
+}
+
+/// The same address with another IP; a scope stays.
+fn with_ip(mut address: SocketAddr, ip: IpAddr) -> SocketAddr {
+    address.set_ip(ip);
+    address
+}
+
 /// The device of an address that a program wants to have.
 fn device_of(address: SocketAddr) -> Answer<&'static CmDevice> {
     let ip = address.ip();
@@ -70,7 +82,9 @@ fn bind(id: &Id, state: &mut State, address: SocketAddr, reserve: bool) -> Answe
     if (1..PRIVILEGED).contains(&address.port()) && !is_root() {
         return Err(Refused::new(libc::EACCES, format_args!("port {} is a privileged one", address.port())));
     }
-    let device = if address.ip().is_unspecified() { None } else { Some(device_of(address)?) };
+    let is_any = is_any(address.ip());
+    let device = if is_any { None } else { Some(device_of(address)?) };
+    let claimed = if is_any { super::address::unspecified(address.ip()) } else { address.ip() };
     let hosts = match device {
         Some(device) => vec![device],
         None => devices::all()?,
@@ -78,7 +92,7 @@ fn bind(id: &Id, state: &mut State, address: SocketAddr, reserve: bool) -> Answe
     let port = if reserve || address.port() != 0 {
         let wish = Wish {
             space: id.space,
-            address,
+            address: with_ip(address, claimed),
             reuse: state.options.reuse,
             family_only: state.options.family_only.unwrap_or(address.is_ipv4()),
         };
@@ -111,27 +125,32 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mu
 
 /// Where "any address" is, seen from an id: at home.
 fn home(source: Option<SocketAddr>, destination: SocketAddr) -> SocketAddr {
-    if !destination.ip().is_unspecified() {
+    if !is_any(destination.ip()) {
         return destination;
     }
-    let own = source.map(|source| source.ip()).filter(|ip| !ip.is_unspecified());
-    let own = own.unwrap_or(match destination {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    let own = source.map(|source| source.ip()).filter(|ip| !is_any(*ip));
+    let own = own.unwrap_or_else(|| {
+        let localhost = match destination {
+            SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        if is_any(localhost) { first_address(destination.is_ipv4()).unwrap_or(localhost) } else { localhost }
     });
     SocketAddr::new(own, destination.port())
+}
+
+/// The first address of this family that a device has.
+fn first_address(is_ipv4: bool) -> Option<IpAddr> {
+    let all = devices::all().ok()?;
+    let mut gids = all.iter().flat_map(|device| device.context.nic.gids());
+    gids.find_map(|gid| Some(gid.ip()).filter(|ip| ip.is_ipv4() == is_ipv4))
 }
 
 /// The address that packets to a peer will come from: the kernel's choice, or for a group that it has no way to, the
 /// first address of a device.
 fn routed(destination: SocketAddr) -> Answer<IpAddr> {
     source_for(destination).or_else(|refused| {
-        let is_of_family = |ip: &IpAddr| ip.is_ipv4() == destination.is_ipv4();
-        let first = || {
-            let all = devices::all().ok()?;
-            let mut gids = all.iter().flat_map(|device| device.context.nic.gids());
-            gids.find_map(|gid| Some(gid.ip()).filter(is_of_family))
-        };
+        let first = || first_address(destination.is_ipv4());
         destination.ip().is_multicast().then(first).flatten().ok_or(refused)
     })
 }
@@ -159,7 +178,7 @@ pub(crate) fn resolve_address(
         return Err(Refused::invalid(format_args!("{destination} is of another family than the id")));
     }
     let destination = home(bound, destination);
-    let own = bound.map(|bound| bound.ip()).filter(|ip| !ip.is_unspecified());
+    let own = bound.map(|bound| bound.ip()).filter(|ip| !is_any(*ip));
     let from = match own {
         Some(own) => own,
         None => routed(destination)?,
