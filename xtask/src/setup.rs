@@ -46,7 +46,11 @@ const PACKAGES: &[Package] = &[
     Package { name: "strace", binary: "strace", why: "sees what a library does when it is loaded" },
     Package { name: "ucx-utils", binary: "ucx_perftest", why: STOCK },
     Package { name: "openmpi-bin", binary: "mpirun", why: STOCK },
-    Package { name: "libopenmpi-dev", binary: "mpicc", why: "compiles ranks that run on the drop-in library" },
+    Package {
+        name: "libopenmpi-dev",
+        binary: "mpicc",
+        why: "compiles ranks that run on the drop-in library",
+    },
     Package { name: "libfabric-bin", binary: "fi_pingpong", why: STOCK },
     Package {
         name: "valgrind",

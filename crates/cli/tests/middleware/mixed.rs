@@ -102,8 +102,7 @@ fn pairs_of_all_kinds_end_well_while_others_are_killed() {
             result.map_err(|both| format!("{}: {both}", pair.client))
         };
         let started = pairs.iter().map(|pair| (pair, over.clone()));
-        let threads: Vec<_> =
-            started.map(|(pair, over)| scope.spawn(move || run(pair, over))).collect();
+        let threads: Vec<_> = started.map(|(pair, over)| scope.spawn(move || run(pair, over))).collect();
         // The first victim dies at once, each other when a further pair is over: some early and some late.
         for (number, victim) in running.into_iter().enumerate() {
             if number > 0 {
