@@ -37,7 +37,6 @@ fn libfabric_sends_datagrams() {
 #[test]
 fn libfabric_makes_reliable_datagrams_of_datagrams() {
     passes("verbs;ofi_rxd", "rdm", "127.0.92.23", 15, &[]);
-    passes("verbs;ofi_rxd", "rdm", "127.0.92.23", 15, &[LOSS]);
 }
 
 /// The interface of the tests in a namespace, and its address.
@@ -49,7 +48,7 @@ const INTERFACE: (&str, &str) = ("mw0", "10.92.0.1");
 /// could be bound to the address of `localhost`, which is any address.
 #[test]
 fn libfabric_makes_connections_over_an_interface() {
-    if !judge::has_file("/usr/bin/fi_pingpong") || !judge::is_here("ip") {
+    if !judge::has_file("/usr/bin/fi_pingpong") {
         return;
     }
     if namespaces::is_inside() {

@@ -170,7 +170,9 @@ fn has_thread(timeout: &Child, start: &str) -> bool {
 
 /// Whether a client came before its server listened, in the words of rping and ucmatose.
 fn is_too_early(said: &str) -> bool {
-    ["REJECTED, error: 8", "REJECTED, error 8", "UNREACHABLE, error: 1"].iter().any(|words| said.contains(words))
+    ["REJECTED, error: 8", "REJECTED, error 8", "UNREACHABLE, error: 1"]
+        .iter()
+        .any(|words| said.contains(words))
 }
 
 /// Whether a process listens at this TCP port.
