@@ -4,7 +4,7 @@ use ferroce_lab::namespaces::command_inside;
 use ferroce_testkit::{judge, namespaces};
 
 use crate::pair::Pair;
-use crate::support::{LOSS, is_long, libraries, succeeds};
+use crate::support::{is_long, libraries, succeeds};
 
 /// Both ends of a `fi_pingpong` with data of all sizes, each byte of which is compared.
 pub(crate) fn pingpong(provider: &str, kind: &str, address: &str, iterations: u32) -> Pair {
@@ -80,9 +80,7 @@ fn over_the_interface() {
     }
     let there = ("FERROCE_NETDEV", name);
     passes("verbs", "msg", address, 15, &[there]);
-    passes("verbs", "msg", address, 15, &[there, LOSS]);
     passes("verbs;ofi_rxm", "rdm", address, 15, &[there]);
-    passes("verbs;ofi_rxm", "rdm", address, 15, &[there, LOSS]);
     passes("verbs", "dgram", address, 5, &[there]);
     passes("verbs;ofi_rxd", "rdm", address, 15, &[there]);
 }
