@@ -153,11 +153,10 @@ unsafe fn build(
     // SAFETY: any size may be asked for.
     let answer: *mut rdma_addrinfo = unsafe { libc::malloc(size_of::<rdma_addrinfo>()) }.cast();
     if answer.is_null() || !is_whole {
-        // SAFETY: all its parts are null or from `copied`; the answer is null or new.
-        unsafe {
-            free_parts(&c);
-            libc::free(answer.cast());
-        }
+        // SAFETY: all its parts are null or from `copied`.
+        unsafe { free_parts(&c) };
+        // SAFETY: it is null or new.
+        unsafe { libc::free(answer.cast()) };
         return Err(libc::EAI_MEMORY);
     }
     // SAFETY: the memory is new, as long as the structure, and aligned for any.
@@ -170,8 +169,8 @@ unsafe fn build(
 /// # Safety
 /// All its pointers are null or from the C library's allocator, and not used again.
 unsafe fn free_parts(info: &rdma_addrinfo) {
-    let names = [info.ai_src_canonname, info.ai_dst_canonname].map(|name| name.cast::<c_void>());
-    let addresses = [info.ai_src_addr, info.ai_dst_addr].map(|address| address.cast::<c_void>());
+    let names = [info.ai_src_canonname, info.ai_dst_canonname].map(<*mut c_char>::cast::<c_void>);
+    let addresses = [info.ai_src_addr, info.ai_dst_addr].map(<*mut sockaddr>::cast::<c_void>);
     for part in names.into_iter().chain(addresses).chain([info.ai_route, info.ai_connect]) {
         // SAFETY: the caller vouches for it.
         unsafe { libc::free(part) };
@@ -223,10 +222,11 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(info: *mut rdma_addrinfo) {
     while !next.is_null() {
         let this = next;
         // SAFETY: it came from `rdma_getaddrinfo`, or the program made it in the same way; it gives all of them back.
-        unsafe {
-            next = (*this).ai_next;
-            free_parts(&*this);
-            libc::free(this.cast());
-        }
+        let answer = unsafe { this.read() };
+        next = answer.ai_next;
+        // SAFETY: as above; the parts are the program's to give back, too.
+        unsafe { free_parts(&answer) };
+        // SAFETY: as above; it was read before.
+        unsafe { libc::free(this.cast()) };
     }
 }
