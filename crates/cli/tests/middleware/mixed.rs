@@ -63,6 +63,13 @@ fn pairs(long: bool) -> Vec<Pair> {
     pairs
 }
 
+/// With packets lost, except where datagrams of libfabric are: its own repair does not always come to an end.
+fn harmed(pairs: Vec<Pair>) -> Vec<Pair> {
+    let with_loss =
+        |pair: Pair| if pair.client.starts_with("fi_pingpong") { pair } else { pair.with(&[LOSS]) };
+    pairs.into_iter().map(with_loss).collect()
+}
+
 /// Pairs that would never end.
 fn victims(long: bool) -> Vec<Pair> {
     let mut victims = vec![
@@ -86,8 +93,7 @@ fn pairs_of_all_kinds_end_well_while_others_are_killed() {
     if !PROGRAMS.iter().all(|program| judge::has_file(&format!("/usr/bin/{program}"))) {
         return;
     }
-    let [pairs, victims] = [pairs, victims].map(|of| of(is_long()).into_iter().map(|p| p.with(&[LOSS])));
-    let (pairs, victims): (Vec<_>, Vec<_>) = (pairs.collect(), victims.collect());
+    let [pairs, victims] = [pairs(is_long()), victims(is_long())].map(harmed);
     let mut running = Vec::new();
     for victim in &victims {
         let mut both = victim.start_both().unwrap();

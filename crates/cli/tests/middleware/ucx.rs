@@ -80,7 +80,7 @@ fn every_test_passes(transport: &str, address: &str, variables: &[(&str, &str)],
 
 /// How often each test sends.
 fn iterations() -> u32 {
-    if is_long() { 2_000 } else { 100 }
+    if is_long() { 2_000 } else { 20 }
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn ucx_does_every_test_over_datagrams() {
 
 #[test]
 fn ucx_does_every_test_where_packets_are_lost() {
-    let times = if is_long() { 500 } else { 20 };
+    let times = if is_long() { 500 } else { 10 };
     every_test_passes("rc_v", "127.0.92.3", &[LOSS], times);
     every_test_passes("ud_v", "127.0.92.4", &[LOSS], times);
 }
