@@ -8,8 +8,18 @@ use ferroce_testkit::judge;
 
 use crate::library::{are_here, compiled_with, said, succeeds, with_library};
 
-const PROGRAMS: &[&str] =
-    &["rping", "ucmatose", "udaddy", "mckey", "cmtime", "rdma_server", "rdma_client", "ib_write_bw"];
+const PROGRAMS: &[&str] = &[
+    "rping",
+    "ucmatose",
+    "udaddy",
+    "mckey",
+    "cmtime",
+    "rdma_server",
+    "rdma_client",
+    "rdma_xserver",
+    "rdma_xclient",
+    "ib_write_bw",
+];
 
 /// How often a client is started until its server listens.
 const TRIES: usize = 400;
@@ -137,6 +147,18 @@ fn calls_that_wait_work_without_a_channel() {
     let address = "127.0.89.14";
     let (client, server) =
         meet(["rdma_server", "rdma_client"], "-p 7471", &format!("-s {address} -p 7471"), address);
+    assert!(client.contains("end 0") && server.contains("end 0"), "{client}\n{server}");
+}
+
+/// `rdma_xclient` asks for a queue pair without inline bytes and sends sixteen: they fit where the gather list would be.
+#[test]
+fn inline_bytes_that_a_program_did_not_ask_for_fit_into_the_gather_list() {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    let address = "127.0.89.26";
+    let (client, server) =
+        meet(["rdma_xserver", "rdma_xclient"], "-p 7471", &format!("-s {address} -p 7471"), address);
     assert!(client.contains("end 0") && server.contains("end 0"), "{client}\n{server}");
 }
 
