@@ -74,6 +74,43 @@ async def main():
 asyncio.run(main())
 ";
 
+/// The same with edges: what is ready is told once, until it is used.
+const EDGES: &str = "
+import select, socket, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])), backlog=64)
+listener.setblocking(False)
+epoll = select.epoll()
+epoll.register(listener, select.EPOLLIN | select.EPOLLET)
+clients = {}
+def go_on(fd):
+    connection, wish, answer = clients[fd]
+    try:
+        while answer is None:
+            wish += connection.recv(1000)
+            if b'\\r\\n\\r\\n' in wish:
+                body = open(wish.split()[1].decode()[1:], 'rb').read()
+                answer = b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\nContent-Length: %d\\r\\n\\r\\n' % len(body) + body
+        while answer:
+            answer = answer[connection.send(answer):]
+        connection.close()
+        del clients[fd]
+    except BlockingIOError:
+        clients[fd] = connection, wish, answer
+while True:
+    for fd, events in epoll.poll():
+        if fd != listener.fileno():
+            go_on(fd)
+            continue
+        try:
+            while True:
+                connection = listener.accept()[0]
+                connection.setblocking(False)
+                clients[connection.fileno()] = connection, b'', None
+                epoll.register(connection, select.EPOLLIN | select.EPOLLOUT | select.EPOLLET)
+        except BlockingIOError:
+            pass
+";
+
 /// Has a server give a file to a client, several times and several at once, and compares it.
 fn serves(script: &str, address: &str, port: &str) {
     if !judge::is_here("curl") || !judge::is_here("python3") {
@@ -114,4 +151,9 @@ fn a_server_of_threads_gives_files_over_rdma() {
 #[test]
 fn a_server_with_epoll_gives_files_over_rdma() {
     serves(EPOLL, "127.0.90.21", "8081");
+}
+
+#[test]
+fn a_server_with_edges_gives_files_over_rdma() {
+    serves(EDGES, "127.0.90.22", "8082");
 }

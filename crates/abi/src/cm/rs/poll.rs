@@ -19,7 +19,7 @@ use crate::object::lock;
 use crate::refusal::{Answer, Refused};
 
 /// How long a thread looks again and again before it sleeps.
-const LOOKS: Duration = Duration::from_micros(20);
+const LOOKS: Duration = Duration::from_micros(50);
 
 /// What of the readiness of a socket was asked for.
 const fn of_interest(readiness: i16, events: i16) -> i16 {
@@ -135,7 +135,10 @@ fn poll(entries: &mut [pollfd], until: Option<Time>, at_once: bool) -> Answer<c_
         if until.is_some_and(|until| time >= until) {
             return Ok(0);
         }
-        if time >= looks_until {
+        if time < looks_until {
+            // The peer may be on the same processor.
+            std::thread::yield_now();
+        } else {
             set.sleep(until)?;
         }
     }

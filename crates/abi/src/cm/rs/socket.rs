@@ -17,7 +17,7 @@ use crate::object::lock;
 use crate::refusal::{Answer, Refused};
 
 /// How long a thread looks again and again before it sleeps.
-const LOOKS: std::time::Duration = std::time::Duration::from_micros(20);
+const LOOKS: std::time::Duration = std::time::Duration::from_micros(50);
 
 /// A stream socket.
 pub(crate) struct Socket {
@@ -92,7 +92,8 @@ impl Socket {
             }
             if inner.stream.is_some() && now() < looks_until {
                 drop(inner);
-                std::hint::spin_loop();
+                // The peer may be on the same processor.
+                std::thread::yield_now();
                 inner = lock(&self.inner);
                 continue;
             }

@@ -28,7 +28,7 @@ const CONTROL: u32 = 4;
 /// The least room in the send buffer that is worth a message.
 const LOW_WATER: usize = 2048;
 /// The first piece of what is sent at once, and the largest.
-const FIRST_PIECE: usize = 2048;
+const FIRST_PIECE: usize = 16_384;
 const LARGEST_PIECE: usize = 65_536;
 /// Completions that are looked at together.
 const BATCH: usize = 32;
