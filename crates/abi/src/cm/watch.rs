@@ -34,13 +34,6 @@ impl Watcher for Watch {
         if id.passive && !id.accepted.load(Ordering::Acquire) {
             return;
         }
-        // What the peer sent before its farewell came by another way, and may not be looked at yet. A program that hears
-        // of the end takes down what it has: an acknowledgement must not be found after that.
-        if matches!(event, Event::Ended(_))
-            && let Some(qp) = self.qp()
-        {
-            qp.settle();
-        }
         let raw = match event {
             Event::Replied(rep) => Raw::Reply(comm, rep),
             // The side that asked knows it: it has confirmed it itself.
