@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn request_notification(cq: *mut ibv_cq, solicited_
     // SAFETY: the caller passes a live queue, or null.
     let cq = unsafe { Cq::of(cq) };
     let answer = cq.map(|cq| {
-        cq.queue.arm_as_cards(if solicited_only == 0 { Notify::Any } else { Notify::Solicited });
+        cq.queue.arm_for_untold(if solicited_only == 0 { Notify::Any } else { Notify::Solicited });
     });
     number("ibv_req_notify_cq", answer)
 }

@@ -167,6 +167,14 @@ impl Batch<'_> {
             let inline = unsafe { (*place).send_flags } & IBV_SEND_INLINE != 0;
             let pieces = if inline { self.pieces_of(index) } else { &[] };
             let len: usize = pieces.iter().map(|piece| piece.length as usize).sum();
+            // A queue pair without pieces of its own has room for one, as cards do.
+            let allowed = self.qp.caps.max_send_sge.max(1);
+            if pieces.len() > allowed as usize {
+                let error = PostError::TooManyPieces { given: pieces.len(), allowed };
+                refused = Some((place, error.into()));
+                self.places = &self.places[..index];
+                break;
+            }
             if len > self.qp.caps.max_inline as usize {
                 let error = PostError::InlineTooLong { given: len, allowed: self.qp.caps.max_inline };
                 refused = Some((place, error.into()));

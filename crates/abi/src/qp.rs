@@ -276,6 +276,21 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     number("ibv_destroy_qp", unsafe { destroy(qp) })
 }
 
+/// How often a thread lets others run that look at a queue pair which it ends.
+const LOOKS: u32 = 100_000;
+
+/// Ends a queue pair in this thread. The thread of connections may be looking at it for a moment: if that one ended it later, the
+/// program would find its protection domain still in use.
+fn end(mut machine: Arc<ferroce_device::Qp>) {
+    for _ in 0..LOOKS {
+        match Arc::try_unwrap(machine) {
+            Ok(last) => return drop(last),
+            Err(shared) => machine = shared,
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// # Safety
 /// As for [`Qp::of`], and no thread uses the queue pair any more, but to acknowledge events.
 unsafe fn destroy(qp: *mut ibv_qp) -> Answer<()> {
@@ -284,9 +299,10 @@ unsafe fn destroy(qp: *mut ibv_qp) -> Answer<()> {
     events::strike(&known.pd.context.nic, Subject::Qp(known.qp.qpn().get()));
     known.told.wait();
     let (queues, srq, context) = ([known.send_cq, known.receive_cq], known.srq, known.pd.context);
-    let number = known.qp.qpn();
+    let (number, machine) = (known.qp.qpn(), Arc::clone(&known.qp));
     // SAFETY: the caller gives it up, and all its events are acknowledged.
     drop(unsafe { taken(qp.cast::<Qp>()) });
+    end(machine);
     // They live as long as queue pairs complete into them, which is counted here.
     for cq in queues {
         cq.queue.forget(number);

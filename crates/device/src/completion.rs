@@ -166,6 +166,9 @@ pub(crate) struct CqShared {
     taking: Mutex<Taking>,
     /// There may be completions: a look that costs next to nothing, for threads that look again and again.
     filled: AtomicBool,
+    /// There may be completions that no event on the channel has told of, and solicited ones among them.
+    untold: AtomicBool,
+    untold_solicited: AtomicBool,
     /// Whether the program asked for an event on its channel, and for which completions.
     armed: AtomicU8,
     channel: Option<Arc<Channel>>,
@@ -207,6 +210,8 @@ impl CqShared {
                 most: 0,
             }),
             filled: AtomicBool::new(false),
+            untold: AtomicBool::new(false),
+            untold_solicited: AtomicBool::new(false),
             armed: AtomicU8::new(ARMED_NOT),
             channel,
             spin: Spin::new(),
@@ -405,12 +410,22 @@ impl CqShared {
         fence(Ordering::SeqCst);
     }
 
-    /// If completions are there already, has the event come for them, unless events wait for several.
-    pub(crate) fn tell_of_old(self: &Arc<Self>) {
-        let waits = self.event_count.load(Ordering::SeqCst) > 1;
-        if !waits && self.is_filled() && self.has_some() && self.disarm() {
+    /// If completions are there already that no event has told of, has the event come for them at once, whatever events
+    /// wait for. An engine says that there are some before it looks whether the queue is armed.
+    pub(crate) fn tell_of_old(self: &Arc<Self>, notify: Notify) {
+        let untold = match notify {
+            Notify::Any => &self.untold,
+            Notify::Solicited => &self.untold_solicited,
+        };
+        if untold.load(Ordering::SeqCst) && self.is_filled() && self.has_some() && self.disarm() {
+            self.has_told();
             Wake::Channel(Arc::clone(self)).run();
         }
+    }
+
+    fn has_told(&self) {
+        self.untold.store(false, Ordering::SeqCst);
+        self.untold_solicited.store(false, Ordering::SeqCst);
     }
 
     /// Whether there is something to take off.
@@ -498,8 +513,12 @@ impl CqSide {
     fn add(&mut self, completion: &Completion, words: [u64; WORDS]) -> bool {
         self.touched = true;
         self.added += 1;
-        self.solicited |= completion.solicited || completion.status != Status::Success;
+        if completion.solicited || completion.status != Status::Success {
+            self.solicited = true;
+            self.shared.untold_solicited.store(true, Ordering::Relaxed);
+        }
         let fits = self.producer.push(words).is_ok();
+        self.shared.untold.store(true, Ordering::Relaxed);
         self.shared.filled.store(true, Ordering::Release);
         if !fits {
             self.shared.overrun.store(true, Ordering::Relaxed);
@@ -521,6 +540,7 @@ impl CqSide {
             again = shared.event_after(added, now);
             // Another engine may have been quicker: one event is enough.
             if again.is_none() && shared.disarm() && shared.channel.is_some() {
+                shared.has_told();
                 wakes.push(Wake::Channel(Arc::clone(shared)));
             }
         }

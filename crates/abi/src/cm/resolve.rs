@@ -173,6 +173,18 @@ pub(crate) fn resolve_address(
     if !matches!(state.stage, Stage::Idle | Stage::Bound) {
         return Err(Refused::invalid("the id is neither new nor only bound"));
     }
+    // Any address is one of either family: a program with IPv6 may want a peer of IPv4 by a mapped address.
+    let any = SocketAddr::new(super::address::unspecified(destination.ip()), 0);
+    let of_family = |source: SocketAddr| {
+        let is_other = source.is_ipv4() != destination.is_ipv4();
+        if is_other && source.ip().is_unspecified() {
+            SocketAddr::new(any.ip(), source.port())
+        } else {
+            source
+        }
+    };
+    let source = source.map(of_family);
+    state.source = state.source.map(of_family);
     let bound = state.source.or(source);
     if bound.is_some_and(|bound| bound.is_ipv4() != destination.is_ipv4()) {
         return Err(Refused::invalid(format_args!("{destination} is of another family than the id")));
@@ -184,7 +196,6 @@ pub(crate) fn resolve_address(
         None => routed(destination)?,
     };
     if matches!(state.stage, Stage::Idle) {
-        let any = SocketAddr::new(super::address::unspecified(destination.ip()), 0);
         bind(id, &mut state, source.unwrap_or(any), false)?;
     }
     let known = match state.device {

@@ -9,7 +9,8 @@
 #include <time.h>
 
 #define MOST 20
-#define INLINE 16
+/* More than fits where a gather list of two pieces would be: that much every queue takes. */
+#define INLINE 48
 #define CHECK(what)                                                                                                  \
     do {                                                                                                             \
         if (!(what)) {                                                                                               \

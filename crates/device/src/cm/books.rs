@@ -136,7 +136,9 @@ impl Books {
             if let Some(record) = &mut self.record {
                 record.happened(id, &event);
             }
-            self.heartbeat.notes(id, &event);
+            if event != Event::Established || self.manager.is_watched(id) {
+                self.heartbeat.notes(id, &event);
+            }
             if event == Event::Doubted {
                 self.ask(id);
             } else {

@@ -32,6 +32,15 @@ const PERIOD: Duration = Duration::from_millis(400);
 /// Addresses that are knocked at with one look: each takes a socket until the next.
 const KNOCKS: usize = 32;
 
+/// Connections of one process that are asked about at once: more questions, and their answers, would crowd out other messages.
+const QUESTIONS: usize = 256;
+
+/// When the next ones are.
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The slots that processes of ours have. Others deal their numbers by no such rule.
+const SLOTS: std::ops::RangeInclusive<u8> = 1..=127;
+
 /// A process of a peer: its address, and its slot there.
 type Peer = (IpAddr, u8);
 
@@ -48,13 +57,21 @@ pub(super) struct Heartbeat {
     asked: BTreeMap<CommId, Peer>,
     /// Processes that a connection was lost with: about the others it is to be asked.
     suspects: BTreeSet<Peer>,
+    /// When to go on asking about these.
+    goes_on: Time,
+    /// The last address that was knocked at: the next time it begins behind it.
+    last_door: Option<Ends>,
     /// Sockets at closed doors, perhaps: the answer may be on its way.
     knocks: Vec<(Ends, UdpSocket)>,
 }
 
 impl Heartbeat {
     pub(super) fn next(&self) -> Option<Time> {
-        if self.is_wanted || !self.suspects.is_empty() { Some(Time::from_nanos(0)) } else { self.next }
+        if self.is_wanted {
+            return Some(Time::from_nanos(0));
+        }
+        let goes_on = (!self.suspects.is_empty()).then_some(self.goes_on);
+        [goes_on, self.next].into_iter().flatten().min()
     }
 
     pub(super) fn is_due(&self, now: Time) -> bool {
@@ -79,6 +96,11 @@ const fn peer(standing: &Standing) -> Peer {
     (standing.ends.remote, standing.peer_id.0.to_be_bytes()[0])
 }
 
+/// Addresses of peers that are none of ours, such as a kernel: all connections there are with one of them.
+fn strangers(far: &[Standing]) -> BTreeSet<IpAddr> {
+    far.iter().map(peer).filter(|(_, slot)| !SLOTS.contains(slot)).map(|(address, _)| address).collect()
+}
+
 impl Books {
     /// Looks after the peers of all connections that stand.
     pub(super) fn beat(&mut self, now: Time, member: &Membership) {
@@ -95,17 +117,25 @@ impl Books {
             let is_left = !(near.is_empty() && far.is_empty());
             self.heartbeat.next = is_left.then(|| now + PERIOD);
         }
-        let mut seen = BTreeSet::new();
+        let (mut seen, strangers, mut more) = (BTreeSet::new(), strangers(&far), QUESTIONS);
         for it in &far {
-            let peer = peer(it);
+            let peer = match peer(it) {
+                (address, _) if strangers.contains(&address) => (address, 0),
+                peer => peer,
+            };
             let is_first = seen.insert(peer);
             // An answer to what was asked before may be on its way, or lost: that shows in time.
-            let asks = if it.is_silent { is_time } else { is_time && is_first || suspects.contains(&peer) };
-            if asks {
+            let is_suspect = suspects.contains(&peer);
+            let asks = if it.is_silent { is_time } else { is_time && is_first || is_suspect };
+            if asks && !is_first && more == 0 {
+                self.heartbeat.suspects.extend(is_suspect.then_some(peer));
+            } else if asks {
+                more = more.saturating_sub(1);
                 self.heartbeat.asked.insert(it.id, peer);
                 self.manager.probe(it.id);
             }
         }
+        self.heartbeat.goes_on = now + PAUSE;
         self.settle();
     }
 
@@ -140,7 +170,12 @@ impl Books {
             }
         }
         let doors: BTreeSet<Ends> = far.iter().filter(|it| it.is_silent).map(|it| it.ends).collect();
-        for ends in doors.into_iter().filter(|ends| !closed.contains(ends)).take(KNOCKS).collect::<Vec<_>>() {
+        // Each has its turn.
+        let after = self.heartbeat.last_door;
+        let (first, behind): (Vec<Ends>, Vec<Ends>) =
+            doors.into_iter().filter(|ends| !closed.contains(ends)).partition(|ends| Some(*ends) > after);
+        for ends in first.into_iter().chain(behind).take(KNOCKS) {
+            self.heartbeat.last_door = Some(ends);
             match knock(ends) {
                 Ok(socket) if is_refused(&socket) => {
                     closed.insert(ends);
@@ -183,6 +218,34 @@ mod tests {
         let socket = knock(ends).unwrap();
         assert_eq!(silent.recv(&mut [0]).unwrap(), 0, "it has arrived, and says nothing");
         assert!(!is_refused(&socket));
+    }
+
+    fn standing(remote: [u8; 4], id: u32, peer_id: u32) -> Standing {
+        let ends = Ends { local: [127, 0, 91, 60].into(), remote: remote.into() };
+        Standing { id: CommId(id), peer_id: CommId(peer_id), ends, is_silent: false }
+    }
+
+    #[test]
+    fn a_peer_whose_numbers_follow_no_rule_of_ours_is_one_peer() {
+        let far = [
+            standing([10, 0, 0, 1], 1, 0x0500_0001),
+            standing([10, 0, 0, 1], 2, 0x0600_0002),
+            standing([10, 0, 0, 2], 3, 0x0500_0001),
+            standing([10, 0, 0, 2], 4, 0x9300_0001),
+            standing([10, 0, 0, 3], 5, 0x0000_0001),
+        ];
+        let strangers: Vec<IpAddr> = strangers(&far).into_iter().collect();
+        assert_eq!(strangers, [IpAddr::from([10, 0, 0, 2]), IpAddr::from([10, 0, 0, 3])]);
+    }
+
+    #[test]
+    fn what_could_not_be_asked_at_once_is_asked_soon() {
+        let mut heartbeat = Heartbeat { next: Some(Time::from_nanos(900)), ..Heartbeat::default() };
+        heartbeat.goes_on = Time::from_nanos(500);
+        assert_eq!(heartbeat.next(), Some(Time::from_nanos(900)));
+        heartbeat.suspects.insert(([127, 0, 0, 1].into(), 7));
+        assert_eq!(heartbeat.next(), Some(Time::from_nanos(500)));
+        assert!(!heartbeat.is_due(Time::from_nanos(499)) && heartbeat.is_due(Time::from_nanos(500)));
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Slot {
         let owner = owner_word(self.number(), self.incarnation());
         let locked = Locked::new(inner)?;
         let mut living = Living::new(inner);
-        let (mut free, mut lingering) = (None, None);
+        let (mut free, mut lingering, mut taken_over) = (None, None, Vec::new());
         for (place, claim) in inner.table.claims().iter().enumerate() {
             let Some((row, slot)) = claim.read().and_then(|row| Some((row, living.slot(row.owner)?))) else {
                 free = free.or(Some(place));
@@ -41,10 +41,7 @@ impl Slot {
             let is_other = row.owner != owner || row.scope == scope;
             match row.scope.overlap(scope).filter(|_| row.service == service && is_other) {
                 // Its owner keeps it for a while, in case that it is wanted again: it is.
-                Some(_) if row.lingers => {
-                    claim.clear();
-                    free = free.or(Some(place));
-                }
+                Some(_) if row.lingers => taken_over.push(place),
                 Some(exact) => {
                     let pid = inner.table.entry(slot).pid.load(std::sync::atomic::Ordering::SeqCst);
                     return Err(SwitchError::ServiceClaimed { service, pid, exact });
@@ -53,6 +50,10 @@ impl Slot {
                 None => {}
             }
         }
+        for place in &taken_over {
+            inner.table.claims()[*place].clear();
+        }
+        let free = free.or_else(|| taken_over.first().copied());
         let place = free.or_else(|| inner.table.new_claim()).or(lingering);
         let place = place.ok_or(SwitchError::TooManyServices { allowed: CLAIMS })?;
         let number = inner.table.next_claim_number();

@@ -40,6 +40,12 @@ impl Manager {
         })
     }
 
+    /// Whether the peer of a connection is watched while it stands.
+    #[must_use]
+    pub fn is_watched(&self, id: CommId) -> bool {
+        self.connections.get(&id).is_some_and(|it| it.patience.watched)
+    }
+
     /// Asks the peer of a connection that stands for a sign of life. If nothing knows of the connection there, it ends.
     pub fn probe(&mut self, id: CommId) {
         let standing = self.connections.get_mut(&id).filter(|it| it.state == State::Established);
