@@ -52,6 +52,8 @@ const PACKAGES: &[Package] = &[
         why: "compiles ranks that run on the drop-in library",
     },
     Package { name: "libfabric-bin", binary: "fi_pingpong", why: STOCK },
+    Package { name: "iperf3", binary: "iperf3", why: "sends its streams over RDMA" },
+    Package { name: "curl", binary: "curl", why: "fetches files over RDMA" },
     Package {
         name: "valgrind",
         binary: "valgrind",

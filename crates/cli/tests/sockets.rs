@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 
 use ferroce_testkit::judge;
@@ -156,4 +156,30 @@ fn a_server_with_epoll_gives_files_over_rdma() {
 #[test]
 fn a_server_with_edges_gives_files_over_rdma() {
     serves(EDGES, "127.0.90.22", "8082");
+}
+
+#[test]
+fn iperf3_sends_its_stream_over_rdma() {
+    const BYTES: u64 = 30_000_000;
+    if !judge::is_here("iperf3") {
+        return;
+    }
+    let (address, port) = ("127.0.90.23", "5301");
+    let mut server = run(address, &["iperf3", "-s", "-1", "-B", address, "-p", port]);
+    let server = server.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let bytes = BYTES.to_string();
+    let client =
+        || run(address, &["iperf3", "-J", "-c", address, "-p", port, "-n", &bytes]).output().unwrap();
+    let is_refused = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("refused");
+    let client = (0..TRIES).map(|_| client()).find(|output| !is_refused(output)).unwrap();
+    let server = server.wait_with_output().unwrap();
+    let said = [&client, &server].map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
+    assert!(client.status.success() && server.status.success(), "{said:?}");
+    let report: serde_json::Value = serde_json::from_str(&said[0]).unwrap();
+    // When the client says that it is done, the server counts what it has read; the rest is in the buffers of both.
+    let received = report["end"]["sum_received"]["bytes"].as_u64().unwrap();
+    assert!(received + (2 << 20) >= BYTES, "{report}");
+    // The kernel's TCP has a maximum segment size to tell of, and a count of segments sent again.
+    let sender = &report["end"]["streams"][0]["sender"];
+    assert_eq!(sender["max_snd_cwnd"].as_u64().unwrap_or(0), 0, "this is the kernel's TCP: {report}");
 }
