@@ -100,9 +100,10 @@ impl Socket {
                 // SAFETY: a call with an id that is alive.
                 unsafe { rdma_disconnect(id.as_c()) };
             }
-            drop(stream);
+            // First the id: the thread of the service may be taking the queue pair to another state for an event of it.
             let _ = id::destroy(&id);
         }
+        drop(stream);
         for waiting in accepted {
             waiting.drop_connection();
         }

@@ -207,11 +207,12 @@ fn begin(socket: &Arc<Socket>, inner: &mut Inner, address: SocketAddr) -> Answer
 
 /// An id whose connection failed cannot be used again: the socket gets another.
 fn renew(inner: &mut Inner) -> Answer<()> {
-    inner.stream = None;
     if let Some(id) = inner.id.take() {
         table::strike(id.as_c());
+        // Before its queue pair: the thread of the service may use that for an event.
         let _ = id::destroy(&id);
     }
+    inner.stream = None;
     inner.id = Some(new_id()?);
     inner.phase = Phase::New;
     Ok(())
