@@ -203,7 +203,7 @@ impl Told {
                 return inner.ring();
             }
         }
-        socket.drop_connection();
+        socket.cut_connection();
     }
 }
 
@@ -213,7 +213,7 @@ fn gives_up(socket: &Socket) {
     if let Some(listener) = listener.upgrade() {
         is_pending_no_more(&listener);
     }
-    socket.drop_connection();
+    socket.cut_connection();
 }
 
 fn is_pending_no_more(listener: &Socket) {

@@ -584,6 +584,11 @@ impl Stream {
         }
     }
 
+    /// Requests that the peer has not acknowledged yet.
+    pub(super) const fn under_way(&self) -> u32 {
+        self.under_way
+    }
+
     /// Whether all that was sent has arrived, or never will.
     pub(super) const fn is_quiet(&self) -> bool {
         self.under_way == 0
