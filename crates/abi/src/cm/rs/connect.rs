@@ -43,7 +43,9 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Answer<c_int> {
     let id = new_id()?;
     let mut options = Options::default();
     options.nonblocking = flags & SOCK_NONBLOCK != 0;
-    let socket = Socket::new(domain, Phase::New, Arc::clone(&id), options)?;
+    let socket = Socket::new(domain, Phase::New, Arc::clone(&id), options).inspect_err(|_| {
+        let _ = id::destroy(&id);
+    })?;
     table::enroll(id.as_c(), &socket);
     table::show(&socket);
     Ok(socket.descriptor())
