@@ -2,8 +2,10 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::time::Duration;
 
-use ferroce_device::Uncancelled;
+use ferroce_device::{Uncancelled, now};
+use ferroce_transport::Time;
 use libc::{SHUT_RD, SHUT_RDWR, SHUT_WR};
 
 use super::proto::Word;
@@ -14,28 +16,48 @@ use crate::cm::id;
 use crate::object::lock;
 use crate::refusal::{Answer, Refused, minus_one};
 
+/// How long the end of a connection waits for a peer that takes nothing. An honest one is done much sooner, and one that
+/// is gone fails sooner; but a peer may answer for ever that it is not ready to receive.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Socket {
-    /// Says what is to be said to the peer, when there is room for it.
-    fn say(&self, word: Word) -> Answer<()> {
-        let inner = lock(&self.inner);
-        self.wait(inner, None, |inner| match &mut inner.stream {
-            Some(stream) if stream.stands => stream.say(word).then_some(Ok(())),
-            _ => Some(Ok(())),
-        })
+    /// Says what is to be said to the peer, when there is room for it. A peer that gives none for too long hears nothing.
+    fn say(&self, word: Word, until: Time) {
+        let _ = self.to_the_end(until, |inner| match &mut inner.stream {
+            Some(stream) if stream.stands => stream.say(word).then_some(()),
+            _ => Some(()),
+        });
     }
 
-    /// Waits until all that was sent has arrived, or never will.
-    fn drain(&self) -> Answer<()> {
-        let inner = lock(&self.inner);
-        self.wait(inner, None, |inner| match &inner.stream {
-            Some(stream) if !stream.over && !stream.is_quiet() => None,
-            _ => Some(Ok(())),
-        })
+    /// Waits until all that was sent has arrived, or never will. The time begins anew when something has arrived, unless
+    /// the program has said how long it may take.
+    fn drain(&self, mut until: Time, may_go_on: bool) {
+        loop {
+            let left = lock(&self.inner).stream.as_ref().map_or(0, |stream| stream.under_way());
+            let fewer = self.to_the_end(until, |inner| match &inner.stream {
+                Some(stream) if !stream.over && !stream.is_quiet() => {
+                    (stream.under_way() < left).then_some(true)
+                }
+                _ => Some(false),
+            });
+            match fewer {
+                Some(true) if may_go_on => until = now() + PATIENCE,
+                Some(true) => {}
+                _ => return,
+            }
+        }
     }
 
-    /// A signal does not end these waits: the program has no way to begin them again.
-    fn to_the_end(&self, step: impl Fn() -> Answer<()>) {
-        while step().is_err_and(|refused| refused.code == libc::EINTR) {}
+    /// A signal does not end these waits, as the program has no way to begin them again; the time does.
+    fn to_the_end<T>(&self, until: Time, mut answer: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
+        loop {
+            let waited = self.wait(lock(&self.inner), Some(until), |inner| answer(inner).map(Ok));
+            match waited {
+                Ok(answer) => return Some(answer),
+                Err(refused) if refused.code == libc::EINTR => {}
+                Err(_) => return None,
+            }
+        }
     }
 
     fn shut(&self, how: c_int) -> Answer<()> {
@@ -44,6 +66,9 @@ impl Socket {
             inner.phase = Phase::Bound;
             inner.ring();
             return Ok(());
+        }
+        if inner.phase == Phase::Connecting {
+            return Err(Refused::new(libc::ENOTCONN, "the socket is not connected yet"));
         }
         inner.progress();
         let stream = inner.stream()?;
@@ -63,7 +88,7 @@ impl Socket {
         drop(inner);
         if stands {
             // The program's own messages go first: they are posted in order.
-            self.to_the_end(|| self.say(word));
+            self.say(word, now() + PATIENCE);
         }
         let mut inner = lock(&self.inner);
         if let Some(stream) = &mut inner.stream {
@@ -78,14 +103,21 @@ impl Socket {
 
     /// Ends the connection: what was sent arrives first.
     pub(super) fn drop_connection(&self) {
-        let ends_hard = {
+        let (linger, phase) = {
             let inner = lock(&self.inner);
-            inner.options.linger == Some(0)
+            (inner.options.linger, inner.phase)
         };
-        if !ends_hard && lock(&self.inner).phase == Phase::Connected {
-            self.to_the_end(|| self.say(Word::Disconnect));
-            self.to_the_end(|| self.drain());
+        if linger != Some(0) && phase == Phase::Connected {
+            let given = linger.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+            let until = now() + given.unwrap_or(PATIENCE);
+            self.say(Word::Disconnect, until);
+            self.drain(until, given.is_none());
         }
+        self.cut_connection();
+    }
+
+    /// Ends the connection at once. The thread of the service waits for no peer, and neither does a listener that ends.
+    pub(super) fn cut_connection(&self) {
         let mut inner = lock(&self.inner);
         let accepted = std::mem::take(&mut inner.accepted);
         let was_connected = inner.phase == Phase::Connected;
@@ -100,11 +132,12 @@ impl Socket {
                 // SAFETY: a call with an id that is alive.
                 unsafe { rdma_disconnect(id.as_c()) };
             }
-            drop(stream);
+            // First the id: the thread of the service may be taking the queue pair to another state for an event of it.
             let _ = id::destroy(&id);
         }
+        drop(stream);
         for waiting in accepted {
-            waiting.drop_connection();
+            waiting.cut_connection();
         }
     }
 }

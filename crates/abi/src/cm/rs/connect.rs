@@ -43,7 +43,9 @@ fn make(domain: c_int, kind: c_int, protocol: c_int) -> Answer<c_int> {
     let id = new_id()?;
     let mut options = Options::default();
     options.nonblocking = flags & SOCK_NONBLOCK != 0;
-    let socket = Socket::new(domain, Phase::New, Arc::clone(&id), options)?;
+    let socket = Socket::new(domain, Phase::New, Arc::clone(&id), options).inspect_err(|_| {
+        let _ = id::destroy(&id);
+    })?;
     table::enroll(id.as_c(), &socket);
     table::show(&socket);
     Ok(socket.descriptor())
@@ -207,11 +209,12 @@ fn begin(socket: &Arc<Socket>, inner: &mut Inner, address: SocketAddr) -> Answer
 
 /// An id whose connection failed cannot be used again: the socket gets another.
 fn renew(inner: &mut Inner) -> Answer<()> {
-    inner.stream = None;
     if let Some(id) = inner.id.take() {
         table::strike(id.as_c());
+        // Before its queue pair: the thread of the service may use that for an event.
         let _ = id::destroy(&id);
     }
+    inner.stream = None;
     inner.id = Some(new_id()?);
     inner.phase = Phase::New;
     Ok(())

@@ -81,6 +81,7 @@ fn map(socket: c_int, start: *mut c_void, length: size_t, prot: c_int, offset: o
     if prot & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
         return Err(Refused::invalid("memory is mapped with PROT_WRITE or PROT_NONE"));
     }
+    let told = u32::try_from(length).map_err(|_| Refused::invalid("4 GiB and more cannot be mapped"))?;
     let mut inner = lock(&socket.inner);
     let pd = inner.id()?.pd();
     let stream = inner.stream()?;
@@ -94,11 +95,7 @@ fn map(socket: c_int, start: *mut c_void, length: size_t, prot: c_int, offset: o
     // SAFETY: it was made just now.
     let rkey = unsafe { (*region).rkey };
     let offset = if offset == -1 { start.addr() as u64 } else { offset.cast_unsigned() };
-    let place = Place {
-        address: start.addr() as u64,
-        key: rkey,
-        length: u32::try_from(length).map_err(|_| Refused::invalid("4 GiB and more cannot be mapped"))?,
-    };
+    let place = Place { address: start.addr() as u64, key: rkey, length: told };
     let mapped = Mapped { mapping: Mapping { offset, place }, start: start.addr(), length, region };
     let most = stream.most_maps();
     stream.maps.add(mapped, most)?;

@@ -235,7 +235,9 @@ fn get(socket: &Socket, level: c_int, name: c_int) -> Answer<Vec<u8>> {
         (SOL_SOCKET, SO_ACCEPTCONN) => c_int::from(inner.phase == Phase::Listening),
         (SOL_SOCKET, SO_ERROR) => {
             let failed = std::mem::take(&mut inner.error);
-            let broken = inner.stream.as_mut().and_then(|stream| stream.error.take());
+            let is_connected = inner.phase == Phase::Connected;
+            let stream = inner.stream.as_mut().filter(|_| is_connected);
+            let broken = stream.and_then(|stream| stream.error.take());
             if failed == 0 { broken.unwrap_or(0) } else { failed }
         }
         (SOL_SOCKET, SO_LINGER) => {

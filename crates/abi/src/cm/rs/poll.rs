@@ -1,6 +1,6 @@
 //! `rpoll` and `rselect`: sockets of ours and descriptors of the kernel, together.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_ulong};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +43,10 @@ struct Set<'a> {
 
 impl<'a> Set<'a> {
     fn new(entries: &'a mut [pollfd]) -> Self {
+        // Entries without a descriptor are not looked at, and have no news either.
+        for entry in entries.iter_mut() {
+            entry.revents = 0;
+        }
         let sockets: Vec<_> = entries.iter().map(|entry| table::known(entry.fd)).collect();
         let any_other = entries.iter().zip(&sockets).any(|(entry, socket)| entry.fd >= 0 && socket.is_none());
         Self { entries, sockets, any_other }
@@ -178,12 +182,15 @@ unsafe fn entries_of(count: c_int, sets: [*mut fd_set; 3]) -> Vec<pollfd> {
     entries
 }
 
-/// Writes into the sets what is ready; how many bits.
-unsafe fn write_sets(entries: &[pollfd], sets: [*mut fd_set; 3]) -> c_int {
+/// Writes into the sets what is ready; how many bits. A program may give sets that are no longer than so many descriptors
+/// need, in whole words.
+unsafe fn write_sets(count: c_int, entries: &[pollfd], sets: [*mut fd_set; 3]) -> c_int {
+    let count = usize::try_from(count).unwrap_or(0).min(libc::FD_SETSIZE);
+    let words = count.div_ceil(c_ulong::BITS as usize);
     for set in sets {
         if !set.is_null() {
-            // SAFETY: the caller vouches for the sets.
-            unsafe { libc::FD_ZERO(set) };
+            // SAFETY: the caller vouches for so many words of the sets.
+            unsafe { set.cast::<c_ulong>().write_bytes(0, words) };
         }
     }
     let mut bits = 0;
@@ -223,7 +230,30 @@ pub(crate) unsafe extern "C" fn rselect(
             return Err(Refused::new(libc::EBADF, "a descriptor that is none"));
         }
         // SAFETY: as above.
-        Ok(unsafe { write_sets(&entries, sets) })
+        Ok(unsafe { write_sets(count, &entries, sets) })
     });
     descriptor("rselect", answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_without_a_descriptor_has_no_old_news() {
+        let mut entries = [pollfd { fd: -1, events: POLLIN, revents: POLLIN | POLLHUP }];
+        let set = Set::new(&mut entries);
+        assert!(!set.any_other);
+        assert_eq!(entries[0].revents, 0);
+    }
+
+    #[test]
+    fn only_the_words_of_a_small_set_are_written() {
+        let mut words: [c_ulong; 3] = [c_ulong::MAX; 3];
+        let set = words.as_mut_ptr().cast::<fd_set>();
+        let entries = [pollfd { fd: 65, events: POLLIN, revents: POLLIN }];
+        // SAFETY: the set has two words and more, which is what 66 descriptors need.
+        let bits = unsafe { write_sets(66, &entries, [set, std::ptr::null_mut(), std::ptr::null_mut()]) };
+        assert_eq!((bits, words), (1, [0, 2, c_ulong::MAX]));
+    }
 }

@@ -11,6 +11,7 @@ use ferroce_cabi::cm::{
 };
 use ferroce_device::PerProcess;
 
+use super::options::Options;
 use super::proto::Introduction;
 use super::socket::{Phase, Socket};
 use super::stream::Stream;
@@ -122,12 +123,15 @@ impl Told {
                 // What the peer sent before is there.
                 inner.progress();
                 inner.fails(libc::ECONNRESET);
+                drop(inner);
+                gives_up(&socket);
             }
             RDMA_CM_EVENT_ADDR_RESOLVED | RDMA_CM_EVENT_ROUTE_RESOLVED | RDMA_CM_EVENT_TIMEWAIT_EXIT => {}
-            RDMA_CM_EVENT_REJECTED => lock(&socket.inner).fails(libc::ECONNREFUSED),
             _ => {
-                let code = if self.status == 0 { libc::ECONNREFUSED } else { self.status.saturating_abs() };
+                let is_refused = self.kind == RDMA_CM_EVENT_REJECTED || self.status == 0;
+                let code = if is_refused { libc::ECONNREFUSED } else { self.status.saturating_abs() };
                 lock(&socket.inner).fails(code);
+                gives_up(&socket);
             }
         }
     }
@@ -138,12 +142,25 @@ impl Told {
         let listener = table::of_id(self.listener).ok_or_else(|| refused("nobody listens any more"))?;
         let peer = self.introduction.ok_or_else(|| refused("the peer is no rsocket of this version"))?;
         let options = {
-            let inner = lock(&listener.inner);
-            if inner.phase != Phase::Listening || inner.accepted.len() >= inner.options.backlog {
+            let mut inner = lock(&listener.inner);
+            // One more than the program asked for, as with sockets of the kernel.
+            if inner.phase != Phase::Listening || inner.accepted.len() + inner.pending > inner.options.backlog
+            {
                 return Err(refused("too many wait to be accepted"));
             }
+            inner.pending += 1;
             inner.options.for_accepted()
         };
+        self.accept_with(id, &listener, peer, options).inspect_err(|_| is_pending_no_more(&listener))
+    }
+
+    fn accept_with(
+        &self,
+        id: &Arc<Id>,
+        listener: &Arc<Socket>,
+        peer: Introduction,
+        options: Options,
+    ) -> Answer<()> {
         let mut stream = Stream::new(id, options.sizes)?;
         stream.meet(peer);
         let data = stream.introduction().emit();
@@ -151,7 +168,7 @@ impl Told {
         {
             let mut inner = lock(&socket.inner);
             inner.stream = Some(Box::new(stream));
-            inner.listener = Some(Arc::downgrade(&listener));
+            inner.listener = Some(Arc::downgrade(listener));
         }
         table::enroll(id.as_c(), &socket);
         let mut param = parameters(&data);
@@ -179,14 +196,29 @@ impl Told {
         drop(inner);
         let Some(listener) = listener else { return };
         if let Some(listener) = listener.upgrade() {
+            is_pending_no_more(&listener);
             let mut inner = lock(&listener.inner);
             if inner.phase == Phase::Listening {
                 inner.accepted.push_back(Arc::clone(socket));
                 return inner.ring();
             }
         }
-        socket.drop_connection();
+        socket.cut_connection();
     }
+}
+
+/// A connection that a peer asked for has failed before it stood: the program will never know of it.
+fn gives_up(socket: &Socket) {
+    let Some(listener) = lock(&socket.inner).listener.take() else { return };
+    if let Some(listener) = listener.upgrade() {
+        is_pending_no_more(&listener);
+    }
+    socket.cut_connection();
+}
+
+fn is_pending_no_more(listener: &Socket) {
+    let mut inner = lock(&listener.inner);
+    inner.pending = inner.pending.saturating_sub(1);
 }
 
 /// What goes with a request and with its acceptance.

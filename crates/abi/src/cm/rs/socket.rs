@@ -38,6 +38,8 @@ pub(super) struct Inner {
     pub(super) error: c_int,
     /// Of a listener: connections that the program has not accepted yet.
     pub(super) accepted: VecDeque<Arc<Socket>>,
+    /// Of a listener: connections that peers have asked for and that do not stand yet.
+    pub(super) pending: usize,
     /// Of a connection that a peer asked for: the listener that it came to.
     pub(super) listener: Option<std::sync::Weak<Socket>>,
     bells: Vec<Bell>,
@@ -64,6 +66,7 @@ impl Socket {
             stream: None,
             error: 0,
             accepted: VecDeque::new(),
+            pending: 0,
             listener: None,
             bells: Vec::new(),
         };

@@ -175,8 +175,8 @@ impl Stream {
             at_entry: 1,
             under_way: 0,
             stands: false,
-            reads: false,
-            writes: false,
+            reads: true,
+            writes: true,
             shut: false,
             error: None,
             over: false,
@@ -212,9 +212,9 @@ impl Stream {
         }
     }
 
-    /// The connection stands.
+    /// The connection stands, unless the peer has ended it already: its words may come before this is known.
     pub(super) fn begin(&mut self) {
-        (self.stands, self.reads, self.writes) = (true, true, !self.shut);
+        self.stands = self.reads || self.writes;
         self.progress();
         self.give_credits();
     }
@@ -289,6 +289,8 @@ impl Stream {
             return false;
         }
         match Word::parse(completion.imm.unwrap_or(u32::MAX)) {
+            // There is nothing to read of it.
+            Word::Data(0) => self.received = self.received.wrapping_add(1),
             Word::Data(length) => {
                 let length = usize::try_from(length).unwrap_or(usize::MAX);
                 let room = self.sizes.receive_buffer.saturating_sub(self.free + self.waiting);
@@ -320,7 +322,7 @@ impl Stream {
 
     /// Nothing comes or goes any more. It is no error if both sides had said so before.
     pub(super) fn fails(&mut self, error: i32) {
-        if self.stands {
+        if self.stands || self.reads || self.writes {
             self.error = Some(error);
         }
         self.over = true;
@@ -329,7 +331,7 @@ impl Stream {
 
     /// Whether there is something to read, if only the end.
     pub(super) fn can_read(&self) -> bool {
-        self.waiting > 0 || !self.messages.is_empty() || !self.reads
+        self.waiting > 0 || !self.reads
     }
 
     pub(super) fn can_write(&mut self) -> bool {
@@ -582,6 +584,11 @@ impl Stream {
         {
             self.words -= 1;
         }
+    }
+
+    /// Requests that the peer has not acknowledged yet.
+    pub(super) const fn under_way(&self) -> u32 {
+        self.under_way
     }
 
     /// Whether all that was sent has arrived, or never will.

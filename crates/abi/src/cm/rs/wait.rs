@@ -20,16 +20,22 @@ pub(super) fn own_bell() -> Answer<Bell> {
     thread_local! {
         static BELL: RefCell<Option<(u32, Bell)>> = const { RefCell::new(None) };
     }
-    BELL.with_borrow_mut(|known| {
+    let fresh = || EventFd::new().map(Arc::new).map_err(|error| Refused::new(libc::EMFILE, error));
+    let known = BELL.try_with(|known| {
+        let mut known = known.try_borrow_mut().ok()?;
         // The parent of a fork has the same one.
         if let Some((_, bell)) = known.as_ref().filter(|(made_in, _)| fork::is_ours(*made_in)) {
             bell.clear();
-            return Ok(Arc::clone(bell));
+            return Some(Ok(Arc::clone(bell)));
         }
-        let bell = Arc::new(EventFd::new().map_err(|error| Refused::new(libc::EMFILE, error))?);
-        *known = Some((fork::generation(), Arc::clone(&bell)));
-        Ok(bell)
-    })
+        let bell = fresh();
+        if let Ok(bell) = &bell {
+            *known = Some((fork::generation(), Arc::clone(bell)));
+        }
+        Some(bell)
+    });
+    // A thread that ends may still close sockets, when what it kept is gone; and so may a handler of a signal.
+    known.ok().flatten().unwrap_or_else(fresh)
 }
 
 /// An entry that waits until a descriptor is readable.
