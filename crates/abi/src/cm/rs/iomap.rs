@@ -82,6 +82,7 @@ fn map(socket: c_int, start: *mut c_void, length: size_t, prot: c_int, offset: o
         return Err(Refused::invalid("memory is mapped with PROT_WRITE or PROT_NONE"));
     }
     let mut inner = lock(&socket.inner);
+    inner.stream()?;
     let pd = inner.id()?.pd();
     let stream = inner.stream()?;
     let writes = if prot & libc::PROT_WRITE == 0 { 0 } else { IBV_ACCESS_REMOTE_WRITE };
