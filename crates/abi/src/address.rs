@@ -119,7 +119,7 @@ unsafe fn destroy(ah: *mut ibv_ah) -> Answer<()> {
 }
 
 /// What an IP header says beside addresses and lengths.
-struct Marks {
+pub(crate) struct Marks {
     traffic_class: u8,
     hop_limit: u8,
     flow_label: u32,
@@ -127,7 +127,7 @@ struct Marks {
 
 /// The address that a datagram came from and the one of ours that it went to, as its prefix says: forty
 /// bytes, a GRH, or an IPv4 header in the second half.
-fn ends_of(prefix: &[u8; 40]) -> Answer<(IpAddr, IpAddr, Marks)> {
+pub(crate) fn ends_of(prefix: &[u8; 40]) -> Answer<(IpAddr, IpAddr, Marks)> {
     let ip = |at: usize| {
         let mut raw = [0; 16];
         raw.copy_from_slice(&prefix[at..at + 16]);

@@ -37,7 +37,7 @@ fn is_local(ip: IpAddr) -> bool {
 
 /// Whether an address stands for all of the machine: the wildcard, and as with the kernel a loopback address that no
 /// device has. libfabric binds to the address of `localhost`, and means any.
-fn is_any(ip: IpAddr) -> bool {
+pub(crate) fn is_any(ip: IpAddr) -> bool {
     ip.is_unspecified() || ip.is_loopback() && !devices::is_of_a_device(ip)
 }
 
@@ -48,7 +48,7 @@ fn with_ip(mut address: SocketAddr, ip: IpAddr) -> SocketAddr {
 }
 
 /// The device of an address that a program wants to have.
-fn device_of(address: SocketAddr) -> Answer<&'static CmDevice> {
+pub(crate) fn device_of(address: SocketAddr) -> Answer<&'static CmDevice> {
     let ip = address.ip();
     let device = devices::with_address(ip, scope_of(address)).and_then(|device| {
         let foreign =
@@ -124,7 +124,7 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, address: *mu
 }
 
 /// Where "any address" is, seen from an id: at home.
-fn home(source: Option<SocketAddr>, destination: SocketAddr) -> SocketAddr {
+pub(crate) fn home(source: Option<SocketAddr>, destination: SocketAddr) -> SocketAddr {
     if !is_any(destination.ip()) {
         return destination;
     }
@@ -148,7 +148,7 @@ fn first_address(is_ipv4: bool) -> Option<IpAddr> {
 
 /// The address that packets to a peer will come from: the kernel's choice, or for a group that it has no way to, the
 /// first address of a device.
-fn routed(destination: SocketAddr) -> Answer<IpAddr> {
+pub(crate) fn routed(destination: SocketAddr) -> Answer<IpAddr> {
     source_for(destination).or_else(|refused| {
         let first = || first_address(destination.is_ipv4());
         destination.ip().is_multicast().then(first).flatten().ok_or(refused)

@@ -9,7 +9,7 @@ use ferroce_testkit::judge;
 use crate::library::{are_here, compiled_with, said, succeeds, with_library};
 use crate::rdmacm::{meet, started, wait_for_manager};
 
-const PROGRAMS: &[&str] = &["rstream", "riostream", "rcopy"];
+const PROGRAMS: &[&str] = &["rstream", "riostream", "rcopy", "udpong"];
 
 #[test]
 fn streams_carry_every_size_both_ways() {
@@ -87,6 +87,45 @@ fn a_file_is_copied_whole() {
     let _ = Command::new("kill").arg(server.id().to_string()).status();
     let _ = server.wait();
     assert!(copied, "{last}");
+}
+
+/// Runs udpong to a good end; what the client said. Its server does not end by itself.
+fn pong(address: &str, args: &str) -> String {
+    let mut server = started("udpong", &format!("-b {address} {args}"), address);
+    // A client that comes before its server asks again each second.
+    let client = started("udpong", &format!("-s {address} {args}"), address).wait_with_output().unwrap();
+    // `timeout` hands the signal on.
+    let _ = Command::new("kill").arg(server.id().to_string()).status();
+    let _ = server.wait();
+    let client_said = said(&client);
+    assert!(client.status.success(), "udpong {args}: client {}\n{client_said}", client.status);
+    assert!(client_said.contains("custom"), "udpong {args}: {client_said}");
+    client_said
+}
+
+/// Echoes and streams of datagrams, with calls that wait, calls that never wait, and calls behind `rpoll`.
+#[test]
+fn datagrams_go_and_come_back() {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    for address in ["127.0.90.15", "::1"] {
+        for args in
+            ["-S 64 -C 200 -T e", "-S 1500 -C 100 -T e -T b", "-S 1000 -C 100 -T e -T a", "-S 2000 -C 1000"]
+        {
+            pong(address, args);
+        }
+    }
+}
+
+#[test]
+fn strangers_do_nothing_to_a_datagram_socket() {
+    if !judge::is_here("gcc") || !judge::has_file("/usr/include/rdma/rsocket.h") {
+        return;
+    }
+    let mut command = with_library(compiled_with("rs_datagrams", &["-lrdmacm"]), "127.0.90.16");
+    command.env_remove("FERROCE_LOG").arg("127.0.90.16");
+    assert_eq!(succeeds(command), "0 surprises\n");
 }
 
 #[test]

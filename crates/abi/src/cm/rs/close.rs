@@ -71,6 +71,11 @@ impl Socket {
             return Err(Refused::new(libc::ENOTCONN, "the socket is not connected yet"));
         }
         inner.progress();
+        if let Some(datagrams) = &mut inner.datagrams {
+            datagrams.shut(how)?;
+            inner.ring();
+            return Ok(());
+        }
         let stream = inner.stream()?;
         let (reads, writes) = (stream.reads, stream.writes);
         let word = match (how, reads, writes) {
@@ -146,7 +151,11 @@ fn close(socket: &Arc<Socket>) -> Answer<()> {
     if !table::hide(socket) {
         return Err(Refused::new(libc::EBADF, "another thread has closed the socket"));
     }
-    socket.drop_connection();
+    if socket.is_datagram {
+        socket.end_datagrams();
+    } else {
+        socket.drop_connection();
+    }
     Ok(())
 }
 

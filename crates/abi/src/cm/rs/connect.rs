@@ -7,8 +7,12 @@ use std::sync::Arc;
 use ferroce_cabi::IBV_QPT_RC;
 use ferroce_cabi::cm::RDMA_PS_TCP;
 use ferroce_device::Uncancelled;
-use libc::{AF_INET, AF_INET6, IPPROTO_TCP, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, sockaddr, socklen_t};
+use libc::{
+    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, SOCK_CLOEXEC, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM,
+    sockaddr, socklen_t,
+};
 
+use super::datagram;
 use super::options::Options;
 use super::service::{self, parameters};
 use super::socket::{Inner, Phase, Socket};
@@ -32,18 +36,25 @@ pub(super) fn descriptor(function: &str, answer: Answer<c_int>) -> c_int {
 
 fn make(domain: c_int, kind: c_int, protocol: c_int) -> Answer<c_int> {
     let (flags, kind) = (kind & (SOCK_NONBLOCK | SOCK_CLOEXEC), kind & !(SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if domain != AF_INET && domain != AF_INET6 || kind != SOCK_STREAM || ![0, IPPROTO_TCP].contains(&protocol)
-    {
+    let is_known = match kind {
+        SOCK_STREAM => [0, IPPROTO_TCP].contains(&protocol),
+        SOCK_DGRAM => [0, IPPROTO_UDP].contains(&protocol),
+        _ => false,
+    };
+    if domain != AF_INET && domain != AF_INET6 || !is_known {
         let what = format_args!("sockets of domain {domain}, type {kind} and protocol {protocol}");
         return Err(Refused::new(libc::ENOTSUP, what));
     }
     if crate::devices::chosen()?.is_empty() {
         return Err(Refused::new(libc::ENODEV, "there is no device"));
     }
-    let id = new_id()?;
     let mut options = Options::default();
     options.nonblocking = flags & SOCK_NONBLOCK != 0;
-    let socket = Socket::new(domain, Phase::New, Arc::clone(&id), options).inspect_err(|_| {
+    if kind == SOCK_DGRAM {
+        return Ok(datagram::make(domain, options)?.descriptor());
+    }
+    let id = new_id()?;
+    let socket = Socket::new(domain, Phase::New, Some(Arc::clone(&id)), options).inspect_err(|_| {
         let _ = id::destroy(&id);
     })?;
     table::enroll(id.as_c(), &socket);
@@ -68,7 +79,7 @@ pub(crate) unsafe extern "C" fn rsocket(domain: c_int, kind: c_int, protocol: c_
 ///
 /// # Safety
 /// `address` is null, or to so many bytes.
-unsafe fn given(address: *const sockaddr, len: socklen_t) -> Answer<SocketAddr> {
+pub(super) unsafe fn given(address: *const sockaddr, len: socklen_t) -> Answer<SocketAddr> {
     let needed = |family: c_int| match family {
         AF_INET => size_of::<libc::sockaddr_in>(),
         _ => size_of::<libc::sockaddr_in6>(),
@@ -96,6 +107,9 @@ unsafe fn given(address: *const sockaddr, len: socklen_t) -> Answer<SocketAddr> 
 
 /// Gives a socket its own address.
 fn bind(inner: &mut Inner, address: SocketAddr) -> Answer<()> {
+    if let Inner { datagrams: Some(datagrams), options, .. } = inner {
+        return datagrams.bind(address, options);
+    }
     if inner.phase != Phase::New {
         return Err(Refused::invalid("the socket has an address already"));
     }
@@ -125,6 +139,7 @@ pub(crate) unsafe extern "C" fn rbind(socket: c_int, address: *const sockaddr, l
 pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
     let _whole = Uncancelled::new();
     let answer = table::find(socket).and_then(|socket| {
+        refuse_datagrams(&socket)?;
         let mut inner = lock(&socket.inner);
         match inner.phase {
             Phase::New => {
@@ -147,8 +162,13 @@ pub(crate) unsafe extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int 
     minus_one("rlisten", answer)
 }
 
+fn refuse_datagrams(socket: &Socket) -> Answer<()> {
+    if socket.is_datagram { Err(Refused::unsupported("connections of datagrams")) } else { Ok(()) }
+}
+
 /// Waits for a connection.
 fn accept(listener: &Socket) -> Answer<Arc<Socket>> {
+    refuse_datagrams(listener)?;
     let inner = lock(&listener.inner);
     if inner.phase != Phase::Listening {
         return Err(Refused::invalid("the socket does not listen"));
@@ -222,6 +242,9 @@ fn renew(inner: &mut Inner) -> Answer<()> {
 
 fn connect(socket: &Arc<Socket>, address: SocketAddr) -> Answer<()> {
     let mut inner = lock(&socket.inner);
+    if let Inner { datagrams: Some(datagrams), options, .. } = &mut *inner {
+        return datagrams.connect(address, options);
+    }
     match inner.phase {
         Phase::New | Phase::Bound => {}
         Phase::Failed => {
@@ -271,18 +294,37 @@ unsafe fn tell_name(socket: &Socket, peer: bool, address: *mut sockaddr, len: *m
         return Ok(());
     }
     let inner = lock(&socket.inner);
-    let id = inner.id()?;
-    let is_connected = matches!(inner.phase, Phase::Connected);
-    drop(inner);
-    let state = lock(&id.state);
-    let known = if peer { state.destination.filter(|_| is_connected) } else { state.source };
-    drop(state);
+    let known = if let Some(datagrams) = &inner.datagrams {
+        datagrams.name(peer)
+    } else {
+        let id = inner.id()?;
+        let is_connected = matches!(inner.phase, Phase::Connected);
+        drop(inner);
+        let state = lock(&id.state);
+        if peer { state.destination.filter(|_| is_connected) } else { state.source }
+    };
     if peer && known.is_none() {
         return Err(Refused::new(libc::ENOTCONN, "the socket is not connected"));
     }
     let is_v4 = socket.domain == AF_INET;
     let none = if is_v4 { SocketAddr::from(([0; 4], 0)) } else { SocketAddr::from(([0_u16; 8], 0)) };
-    let known = match known.unwrap_or(none) {
+    // SAFETY: the caller vouches for both.
+    unsafe { write_name(socket, known.unwrap_or(none), address, len) };
+    Ok(())
+}
+
+/// Writes an address where the program wants it.
+///
+/// # Safety
+/// `address` and `len` are to a place of so many bytes.
+pub(super) unsafe fn write_name(
+    socket: &Socket,
+    known: SocketAddr,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) {
+    let is_v4 = socket.domain == AF_INET;
+    let known = match known {
         SocketAddr::V4(v4) if !is_v4 => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
         other => other,
     };
@@ -295,7 +337,6 @@ unsafe fn tell_name(socket: &Socket, peer: bool, address: *mut sockaddr, len: *m
     };
     // SAFETY: the caller vouches for it.
     unsafe { len.write_unaligned(socklen_t::try_from(whole).unwrap_or(0)) };
-    Ok(())
 }
 
 #[unsafe(no_mangle)]

@@ -83,6 +83,7 @@ fn map(socket: c_int, start: *mut c_void, length: size_t, prot: c_int, offset: o
     }
     let told = u32::try_from(length).map_err(|_| Refused::invalid("4 GiB and more cannot be mapped"))?;
     let mut inner = lock(&socket.inner);
+    inner.stream()?;
     let pd = inner.id()?.pd();
     let stream = inner.stream()?;
     let writes = if prot & libc::PROT_WRITE == 0 { 0 } else { IBV_ACCESS_REMOTE_WRITE };

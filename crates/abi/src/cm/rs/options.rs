@@ -8,9 +8,9 @@ use std::time::Duration;
 use ferroce_device::{Uncancelled, now};
 use ferroce_transport::Time;
 use libc::{
-    IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_KEEPALIVE, SO_LINGER,
-    SO_PROTOCOL, SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE, SOCK_STREAM,
-    SOL_SOCKET, linger, socklen_t, timeval,
+    IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, IPPROTO_UDP, SO_ACCEPTCONN, SO_DOMAIN, SO_ERROR, SO_KEEPALIVE,
+    SO_LINGER, SO_PROTOCOL, SO_RCVBUF, SO_RCVTIMEO, SO_REUSEADDR, SO_SNDBUF, SO_SNDTIMEO, SO_TYPE,
+    SOCK_DGRAM, SOCK_STREAM, SOL_SOCKET, linger, socklen_t, timeval,
 };
 
 use super::connect::descriptor;
@@ -68,9 +68,9 @@ pub(super) struct Options {
     pub(super) backlog: usize,
     /// Seconds that a close may take, if any were given.
     pub(super) linger: Option<c_int>,
-    reuse: bool,
+    pub(super) reuse: bool,
     family_only: Option<bool>,
-    tos: u8,
+    pub(super) tos: u8,
     send_timeout: Option<Duration>,
     receive_timeout: Option<Duration>,
     /// Those that change nothing, but are told as they were given.
@@ -139,6 +139,9 @@ fn size_of_queue(given: c_int) -> u16 {
 /// `at` is null, or to so many bytes.
 unsafe fn set(socket: &Socket, level: c_int, name: c_int, at: *const c_void, len: socklen_t) -> Answer<()> {
     let mut inner = lock(&socket.inner);
+    if level == IPPROTO_TCP && socket.is_datagram {
+        return Err(unknown(level, name));
+    }
     // SAFETY: the caller vouches for it.
     let number = || unsafe { value::<c_int>(at, len) };
     match (level, name) {
@@ -225,12 +228,17 @@ fn unknown(level: c_int, name: c_int) -> Refused {
 fn get(socket: &Socket, level: c_int, name: c_int) -> Answer<Vec<u8>> {
     let mut inner = lock(&socket.inner);
     let size = |size: usize| c_int::try_from(size).unwrap_or(c_int::MAX);
+    if level == IPPROTO_TCP && socket.is_datagram {
+        return Err(unknown(level, name));
+    }
     let number = match (level, name) {
         (SOL_SOCKET, SO_REUSEADDR) => c_int::from(inner.options.reuse),
         (SOL_SOCKET, SO_RCVBUF) => size(inner.options.sizes.receive_buffer),
         (SOL_SOCKET, SO_SNDBUF) => size(inner.options.sizes.send_buffer),
+        (SOL_SOCKET, SO_TYPE) if socket.is_datagram => SOCK_DGRAM,
         (SOL_SOCKET, SO_TYPE) => SOCK_STREAM,
         (SOL_SOCKET, SO_DOMAIN) => socket.domain,
+        (SOL_SOCKET, SO_PROTOCOL) if socket.is_datagram => IPPROTO_UDP,
         (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_TCP,
         (SOL_SOCKET, SO_ACCEPTCONN) => c_int::from(inner.phase == Phase::Listening),
         (SOL_SOCKET, SO_ERROR) => {

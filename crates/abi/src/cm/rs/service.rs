@@ -44,7 +44,7 @@ pub(super) fn channel() -> Answer<Arc<Channel>> {
 }
 
 /// Signals of the program are for threads of the program: one that is started here gets none.
-fn without_signals<T>(start: impl FnOnce() -> T) -> T {
+pub(super) fn without_signals<T>(start: impl FnOnce() -> T) -> T {
     // SAFETY: a set of signals is a structure of numbers.
     let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
     let mut old = all;
@@ -164,7 +164,7 @@ impl Told {
         let mut stream = Stream::new(id, options.sizes)?;
         stream.meet(peer);
         let data = stream.introduction().emit();
-        let socket = Socket::new(listener.domain, Phase::Connecting, Arc::clone(id), options)?;
+        let socket = Socket::new(listener.domain, Phase::Connecting, Some(Arc::clone(id)), options)?;
         {
             let mut inner = lock(&socket.inner);
             inner.stream = Some(Box::new(stream));

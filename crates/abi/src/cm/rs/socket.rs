@@ -9,6 +9,7 @@ use ferroce_device::{EventFd, now};
 use ferroce_transport::Time;
 use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP};
 
+use super::datagram::Datagrams;
 use super::options::Options;
 use super::stream::Stream;
 use super::wait::{Bell, of_bell, own_bell, poll, readable};
@@ -19,21 +20,24 @@ use crate::refusal::{Answer, Refused};
 /// How long a thread looks again and again before it sleeps.
 const LOOKS: std::time::Duration = std::time::Duration::from_micros(50);
 
-/// A stream socket.
+/// A socket.
 pub(crate) struct Socket {
     /// A descriptor of the kernel, for the sake of its number.
     number: EventFd,
     pub(super) domain: c_int,
+    pub(super) is_datagram: bool,
     pub(super) inner: Mutex<Inner>,
 }
 
 /// What changes about a socket.
 pub(super) struct Inner {
     pub(super) phase: Phase,
-    /// None when it is closed.
+    /// Of a stream; none when it is closed.
     pub(super) id: Option<Arc<Id>>,
     pub(super) options: Options,
     pub(super) stream: Option<Box<Stream>>,
+    /// Of a datagram socket, until it is closed.
+    pub(super) datagrams: Option<Box<Datagrams>>,
     /// Why it could not connect; told once.
     pub(super) error: c_int,
     /// Of a listener: connections that the program has not accepted yet.
@@ -57,20 +61,28 @@ pub(super) enum Phase {
 }
 
 impl Socket {
-    pub(super) fn new(domain: c_int, phase: Phase, id: Arc<Id>, options: Options) -> Answer<Arc<Self>> {
+    /// A stream has an id, and a datagram socket has none.
+    pub(super) fn new(
+        domain: c_int,
+        phase: Phase,
+        id: Option<Arc<Id>>,
+        options: Options,
+    ) -> Answer<Arc<Self>> {
         let number = EventFd::new().map_err(|error| Refused::new(libc::EMFILE, error))?;
+        let is_datagram = id.is_none();
         let inner = Inner {
             phase,
-            id: Some(id),
+            id,
             options,
             stream: None,
+            datagrams: None,
             error: 0,
             accepted: VecDeque::new(),
             pending: 0,
             listener: None,
             bells: Vec::new(),
         };
-        Ok(Arc::new(Self { number, domain, inner: Mutex::new(inner) }))
+        Ok(Arc::new(Self { number, domain, is_datagram, inner: Mutex::new(inner) }))
     }
 
     pub(super) fn descriptor(&self) -> RawFd {
@@ -93,7 +105,7 @@ impl Socket {
             if until.is_some_and(|until| now() >= until) {
                 return Err(Refused::quiet(libc::EAGAIN));
             }
-            if inner.stream.is_some() && now() < looks_until {
+            if (inner.stream.is_some() || inner.datagrams.is_some()) && now() < looks_until {
                 drop(inner);
                 // The peer may be on the same processor.
                 std::thread::yield_now();
@@ -124,7 +136,8 @@ impl Socket {
 impl Inner {
     /// Sees what has happened; whether anything had. Threads that wait for it are told.
     pub(super) fn progress(&mut self) -> bool {
-        let any = self.stream.as_mut().is_some_and(|stream| stream.progress());
+        let any = self.stream.as_mut().is_some_and(|stream| stream.progress())
+            || self.datagrams.as_mut().is_some_and(|datagrams| datagrams.progress());
         if any {
             self.ring();
         }
@@ -141,6 +154,10 @@ impl Inner {
     /// A thread is about to wait: its bell is rung when something changes, and so is the descriptor, if there is one.
     pub(super) fn arm(&mut self, bell: &Bell) -> Option<RawFd> {
         self.bells.push(Arc::clone(bell));
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.arm();
+            return Some(datagrams.descriptor());
+        }
         let stream = self.stream.as_ref()?;
         stream.arm();
         Some(stream.descriptor())
@@ -188,6 +205,9 @@ impl Inner {
 
     /// What `poll` says of it, all events.
     pub(super) fn readiness(&mut self) -> i16 {
+        if let Some(datagrams) = &self.datagrams {
+            return datagrams.readiness();
+        }
         match (self.phase, &mut self.stream) {
             (Phase::Listening, _) => {
                 if self.accepted.is_empty() {

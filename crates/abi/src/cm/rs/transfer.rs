@@ -1,12 +1,15 @@
 //! Sending and receiving, in all the forms that sockets have.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
+use std::net::SocketAddr;
 
 use ferroce_device::Uncancelled;
-use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_WAITALL, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{
+    MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t,
+};
 
 use super::buffer::Parts;
+use super::connect::{given, rgetpeername, write_name};
 use super::socket::{Phase, Socket};
 use super::stream::Stream;
 use super::table;
@@ -162,21 +165,91 @@ impl Socket {
 /// # Safety
 /// `parts` is null, or to so many parts, each of which may be read.
 unsafe fn send(socket: c_int, parts: *const iovec, count: usize, flags: c_int) -> Answer<usize> {
-    let socket: Arc<Socket> = table::find(socket)?;
+    let socket = table::find(socket)?;
+    // SAFETY: the caller vouches for it.
+    unsafe { send_to(&socket, (parts, count), flags, (std::ptr::null(), 0)) }
+}
+
+/// # Safety
+/// As for [`send`]; the address is null, or of so many bytes.
+unsafe fn send_to(
+    socket: &Socket,
+    (parts, count): (*const iovec, usize),
+    flags: c_int,
+    (address, len): (*const sockaddr, socklen_t),
+) -> Answer<usize> {
     // SAFETY: the caller vouches for it.
     let parts = unsafe { named(parts, count) }?;
     // SAFETY: as above.
-    socket.send(Wish { flags }, &mut unsafe { Parts::new(parts) })
+    let mut parts = unsafe { Parts::new(parts) };
+    if !socket.is_datagram {
+        return socket.send(Wish { flags }, &mut parts);
+    }
+    let to = if address.is_null() {
+        None
+    } else {
+        // SAFETY: as above.
+        Some(unsafe { given(address, len) }?)
+    };
+    socket.send_datagram(Wish { flags }, &mut parts, to)
+}
+
+/// What a call has received.
+struct Got {
+    len: usize,
+    /// Where it came from, if it was a datagram.
+    from: Option<SocketAddr>,
+    /// There was no room for all of it.
+    is_cut: bool,
+}
+
+impl Got {
+    const fn some(len: usize) -> Self {
+        Self { len, from: None, is_cut: false }
+    }
+
+    /// Tells where it came from.
+    ///
+    /// # Safety
+    /// `address` and `len` are null, or to a place of so many bytes.
+    unsafe fn tell(&self, socket: &Socket, address: *mut sockaddr, len: *mut socklen_t) {
+        if let Some(from) = self.from
+            && !address.is_null()
+            && !len.is_null()
+        {
+            // SAFETY: the caller vouches for it.
+            unsafe { write_name(socket, from, address, len) };
+        }
+    }
 }
 
 /// # Safety
 /// `parts` is null, or to so many parts, each of which may be written.
 unsafe fn receive(socket: c_int, parts: *const iovec, count: usize, flags: c_int) -> Answer<usize> {
-    let socket: Arc<Socket> = table::find(socket)?;
+    let socket = table::find(socket)?;
+    // SAFETY: the caller vouches for it.
+    let got = unsafe { receive_from(&socket, (parts, count), flags) }?;
+    Ok(got.len)
+}
+
+/// # Safety
+/// As for [`receive`].
+unsafe fn receive_from(socket: &Socket, (parts, count): (*const iovec, usize), flags: c_int) -> Answer<Got> {
     // SAFETY: the caller vouches for it.
     let parts = unsafe { named(parts, count) }?;
     // SAFETY: as above.
-    socket.receive(Wish { flags }, &mut unsafe { Parts::new(parts) })
+    let mut parts = unsafe { Parts::new(parts) };
+    if !socket.is_datagram {
+        return socket.receive(Wish { flags }, &mut parts).map(Got::some);
+    }
+    let Some(received) = socket.receive_datagram(Wish { flags }, &mut parts)? else {
+        return Ok(Got::some(0));
+    };
+    Ok(Got {
+        len: if flags & MSG_TRUNC == 0 { received.copied } else { received.whole },
+        from: Some(received.from),
+        is_cut: received.copied < received.whole,
+    })
 }
 
 const fn one(start: *const c_void, len: size_t) -> iovec {
@@ -199,7 +272,7 @@ pub(crate) unsafe extern "C" fn rsend(
     length("rsend", unsafe { send(socket, &one(from, len), 1, flags) })
 }
 
-/// A stream knows where it goes.
+/// A stream knows where it goes: it takes no address.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rsendto(
     socket: c_int,
@@ -207,15 +280,16 @@ pub(crate) unsafe extern "C" fn rsendto(
     len: size_t,
     flags: c_int,
     address: *const sockaddr,
-    _address_len: socklen_t,
+    address_len: socklen_t,
 ) -> ssize_t {
     let _whole = Uncancelled::new();
-    let answer = if address.is_null() {
-        // SAFETY: the caller passes so many bytes.
-        unsafe { send(socket, &one(from, len), 1, flags) }
-    } else {
-        table::find(socket).and_then(|_| Err(Refused::new(libc::EISCONN, "a stream has one peer")))
-    };
+    let answer = table::find(socket).and_then(|socket| {
+        if !address.is_null() && !socket.is_datagram {
+            return Err(Refused::new(libc::EISCONN, "a stream has one peer"));
+        }
+        // SAFETY: the caller passes so many bytes, and an address or null.
+        unsafe { send_to(&socket, (&one(from, len), 1), flags, (address, address_len)) }
+    });
     length("rsendto", answer)
 }
 
@@ -227,8 +301,10 @@ pub(crate) unsafe extern "C" fn rsendmsg(socket: c_int, message: *const msghdr, 
         if message.msg_controllen > 0 {
             return Err(Refused::unsupported("control messages"));
         }
+        let to = (message.msg_name.cast_const().cast(), message.msg_namelen);
+        let socket = table::find(socket)?;
         // SAFETY: as above.
-        unsafe { send(socket, message.msg_iov, message.msg_iovlen, flags) }
+        unsafe { send_to(&socket, (message.msg_iov, message.msg_iovlen), flags, to) }
     });
     length("rsendmsg", answer)
 }
@@ -264,12 +340,17 @@ pub(crate) unsafe extern "C" fn rrecvfrom(
     address_len: *mut socklen_t,
 ) -> ssize_t {
     let _whole = Uncancelled::new();
-    // SAFETY: the caller passes room for so many bytes.
-    let answer = unsafe { receive(socket, &one(to, len), 1, flags) };
-    if answer.is_ok() && !address.is_null() && !address_len.is_null() {
+    let answer = table::find(socket).and_then(|known| {
+        // SAFETY: the caller passes room for so many bytes.
+        let got = unsafe { receive_from(&known, (&one(to, len), 1), flags) }?;
         // SAFETY: the caller passes places to fill.
-        unsafe { super::connect::rgetpeername(socket, address, address_len) };
-    }
+        unsafe { got.tell(&known, address, address_len) };
+        if got.from.is_none() && !address.is_null() && !address_len.is_null() {
+            // SAFETY: as above.
+            unsafe { rgetpeername(socket, address, address_len) };
+        }
+        Ok(got.len)
+    });
     length("rrecvfrom", answer)
 }
 
@@ -278,9 +359,20 @@ pub(crate) unsafe extern "C" fn rrecvmsg(socket: c_int, message: *mut msghdr, fl
     let _whole = Uncancelled::new();
     // SAFETY: the caller passes a message, or null.
     let answer = unsafe { crate::object::filled(message, "message") }.and_then(|message| {
-        (message.msg_controllen, message.msg_namelen, message.msg_flags) = (0, 0, 0);
+        let mut room = std::mem::take(&mut message.msg_namelen);
+        (message.msg_controllen, message.msg_flags) = (0, 0);
+        let socket = table::find(socket)?;
         // SAFETY: as above.
-        unsafe { receive(socket, message.msg_iov, message.msg_iovlen, flags) }
+        let got = unsafe { receive_from(&socket, (message.msg_iov, message.msg_iovlen), flags) }?;
+        if got.from.is_some() && !message.msg_name.is_null() {
+            // SAFETY: as above.
+            unsafe { got.tell(&socket, message.msg_name.cast(), &raw mut room) };
+            message.msg_namelen = room;
+        }
+        if got.is_cut {
+            message.msg_flags = MSG_TRUNC;
+        }
+        Ok(got.len)
     });
     length("rrecvmsg", answer)
 }
