@@ -190,18 +190,6 @@ pub struct ListenerCounters {
     pub crowded_out: u64,
 }
 
-impl ListenerCounters {
-    fn add(&mut self, more: Self) {
-        let Self { accepted, foreign, not_admitted, no_room, given_up, crowded_out } = more;
-        self.accepted += accepted;
-        self.foreign += foreign;
-        self.not_admitted += not_admitted;
-        self.no_room += no_room;
-        self.given_up += given_up;
-        self.crowded_out += crowded_out;
-    }
-}
-
 impl Listener {
     /// Listens. Port 0 takes a free one, which [`local_addr`](Self::local_addr) tells.
     ///
@@ -290,11 +278,8 @@ impl Listener {
     }
 
     fn take_in(&self, request: ConnectRequest, device: &Context) -> Result<(), SetupError> {
-        let mut counted = ListenerCounters::default();
-        let answered = self.answer(request, device, &mut counted);
+        let coming = self.answer(request, device)?;
         let mut inside = self.inside();
-        inside.counters.add(counted);
-        let coming = answered?;
         // It may have been closed meanwhile; then the peer is told by dropping it, outside of the lock.
         if inside.doors.is_empty() {
             drop(inside);
@@ -305,35 +290,28 @@ impl Listener {
     }
 
     /// Accepts a request, or refuses it with a reason.
-    fn answer(
-        &self,
-        request: ConnectRequest,
-        context: &Context,
-        counters: &mut ListenerCounters,
-    ) -> Result<Option<Coming>, SetupError> {
+    fn answer(&self, request: ConnectRequest, context: &Context) -> Result<Option<Coming>, SetupError> {
         let (local, peer) = (request.local(), request.peer());
-        let refuse = |request: ConnectRequest, why: Refusal| {
+        // Counted before the peer hears of it, so that one that asks then finds it counted.
+        let refuse = |request: ConnectRequest, why: Refusal, count: fn(&mut ListenerCounters)| {
+            count(&mut self.inside().counters);
             // If the peer is gone, it needs no answer.
             let _ = request.reject(&[why as u8]);
             Ok(None)
         };
         if !self.address.is_unspecified() && local.ip() != self.address {
-            counters.not_admitted += 1;
-            return refuse(request, Refusal::NotAdmitted);
+            return refuse(request, Refusal::NotAdmitted, |counters| counters.not_admitted += 1);
         }
         if Hello::parse(request.private_data()).is_err() {
-            counters.foreign += 1;
-            return refuse(request, Refusal::Foreign);
+            return refuse(request, Refusal::Foreign, |counters| counters.foreign += 1);
         }
         if self.options.admit.as_ref().is_some_and(|admit| !admit(peer)) {
-            counters.not_admitted += 1;
-            return refuse(request, Refusal::NotAdmitted);
+            return refuse(request, Refusal::NotAdmitted, |counters| counters.not_admitted += 1);
         }
         let half = match Half::new(context, Some(local.ip()), peer, &self.options) {
             Ok(half) => half,
             Err(error) => {
-                counters.no_room += 1;
-                let _ = refuse(request, Refusal::NoRoom);
+                let _ = refuse(request, Refusal::NoRoom, |counters| counters.no_room += 1);
                 return Err(error);
             }
         };
@@ -342,7 +320,7 @@ impl Listener {
             Ok(connecting) => Ok(Some(Coming { from: peer.ip(), half, connecting })),
             // The peer gave up, or lies about what it wants.
             Err(_) => {
-                counters.given_up += 1;
+                self.inside().counters.given_up += 1;
                 Ok(None)
             }
         }
