@@ -3,7 +3,7 @@
 //!
 //! `ferroce run --sockets` loads it. A stream socket of IPv4 or IPv6 that the program makes is one of `librdmacm.so.1`,
 //! which is looked up when the first is made; the functions here send what concerns such a socket there, and all else to
-//! the C library. Sets of `epoll` may hold both kinds ([`epoll`]). A connection to an address that no device leads to is
+//! the C library. Sets of `epoll` may hold both kinds (module `epoll`). A connection to an address that no device leads to is
 //! one of the kernel after all.
 //!
 //! A child of a fork has none of the sockets of its parent: connections are the parent's.
