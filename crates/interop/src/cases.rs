@@ -334,8 +334,9 @@ pub(crate) const CASES: &[Case] = &[
         Manner::GoesOn,
         Over::Both,
     ),
+    // Not in the short form yet: our client was once seen to wait for ever for the kernel's server.
     meets(
-        InShort::Twice,
+        InShort::Never,
         "stock_rstream",
         "rstream on both sides: rsockets, contents compared",
         ("rstream -b @S -p 7177 -S 4096 -C 100 -T v", "rstream -s @S -p 7177 -S 4096 -C 100 -T v"),
@@ -343,7 +344,7 @@ pub(crate) const CASES: &[Case] = &[
         Over::Both,
     ),
     meets(
-        InShort::Once,
+        InShort::Never,
         "stock_riostream",
         "riostream on both sides: WRITEs into memory that a program has shown",
         ("riostream -b @S -p 7178 -S 4096 -C 100 -T v", "riostream -s @S -p 7178 -S 4096 -C 100 -T v"),
