@@ -334,9 +334,8 @@ pub(crate) const CASES: &[Case] = &[
         Manner::GoesOn,
         Over::Both,
     ),
-    // Not in the short form yet: our client was once seen to wait for ever for the kernel's server.
     meets(
-        InShort::Never,
+        InShort::Twice,
         "stock_rstream",
         "rstream on both sides: rsockets, contents compared",
         ("rstream -b @S -p 7177 -S 4096 -C 100 -T v", "rstream -s @S -p 7177 -S 4096 -C 100 -T v"),
@@ -344,7 +343,7 @@ pub(crate) const CASES: &[Case] = &[
         Over::Both,
     ),
     meets(
-        InShort::Never,
+        InShort::Twice,
         "stock_riostream",
         "riostream on both sides: WRITEs into memory that a program has shown",
         ("riostream -b @S -p 7178 -S 4096 -C 100 -T v", "riostream -s @S -p 7178 -S 4096 -C 100 -T v"),

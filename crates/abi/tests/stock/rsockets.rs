@@ -27,6 +27,17 @@ fn streams_carry_every_size_both_ways() {
     meet(both, "-b ::1 -S 4096 -C 50 -I 5 -T v", "-s ::1 -S 4096 -C 50 -I 5 -T v", "::1");
 }
 
+/// `rpoll` tells of the end of an attempt to connect, and `errno` of the reason. It was: whatever `errno` had been before,
+/// so that a refusal looked like a connection that was lost.
+#[test]
+fn a_refused_stream_says_why() {
+    if !are_here(PROGRAMS) {
+        return;
+    }
+    let client = started("rstream", "-s 127.0.90.17 -p 7190", "127.0.90.17").wait_with_output().unwrap();
+    assert!(said(&client).contains("rpoll: Connection refused"), "{}", said(&client));
+}
+
 /// The forms of waiting: blocking calls, calls that never wait, and calls behind `rpoll`.
 #[test]
 fn streams_wait_in_all_ways() {

@@ -12,11 +12,11 @@ use libc::{
 };
 
 use super::connect::descriptor;
-use super::socket::Socket;
+use super::socket::{Phase, Socket};
 use super::table;
 use super::wait::{of_bell, own_bell, poll as poll_kernel, poll_for, readable};
 use crate::object::lock;
-use crate::refusal::{Answer, Refused};
+use crate::refusal::{Answer, Refused, set_errno};
 
 /// How long a thread looks again and again before it sleeps.
 const LOOKS: Duration = Duration::from_micros(50);
@@ -39,6 +39,8 @@ struct Set<'a> {
     sockets: Vec<Option<Arc<Socket>>>,
     /// Whether there are descriptors of the kernel among them.
     any_other: bool,
+    /// Why the first of the sockets whose connection failed has none; 0 if there is none such.
+    failure: c_int,
 }
 
 impl<'a> Set<'a> {
@@ -49,7 +51,7 @@ impl<'a> Set<'a> {
         }
         let sockets: Vec<_> = entries.iter().map(|entry| table::known(entry.fd)).collect();
         let any_other = entries.iter().zip(&sockets).any(|(entry, socket)| entry.fd >= 0 && socket.is_none());
-        Self { entries, sockets, any_other }
+        Self { entries, sockets, any_other, failure: 0 }
     }
 
     /// Looks at the sockets; how many are ready.
@@ -60,6 +62,9 @@ impl<'a> Set<'a> {
             let mut inner = lock(&socket.inner);
             inner.progress();
             entry.revents = of_interest(inner.readiness(), entry.events);
+            if self.failure == 0 && inner.phase == Phase::Failed {
+                self.failure = inner.error;
+            }
             ready += c_int::from(entry.revents != 0);
         }
         ready
@@ -133,6 +138,10 @@ fn poll(entries: &mut [pollfd], until: Option<Time>, at_once: bool) -> Answer<c_
     loop {
         let ready = set.look_at_all()?;
         if ready > 0 || at_once {
+            // Programs that take any error for the end, rstream among them, say what `errno` says.
+            if set.failure != 0 {
+                set_errno(set.failure);
+            }
             return Ok(ready);
         }
         let time = now();
