@@ -60,23 +60,69 @@ struct Taking {
 }
 
 impl Taking {
-    /// Writes down which completions the program is about to take off: as many as these, in the order in which they come.
+    /// Takes completions off, the oldest of each ring first.
+    #[inline(always)]
+    fn take(&mut self, into: &mut [Completion], heard: &mut Heard) -> usize {
+        let Self { rings, first, kept, owners, .. } = self;
+        let mut taken = 0;
+        if !kept.is_empty() {
+            taken = take_from(|| kept.pop_front(), into, owners, heard);
+        }
+        if let [(_, ring)] = &mut rings[..] {
+            taken += take_from(|| ring.pop(), &mut into[taken..], owners, heard);
+        } else {
+            let (behind, from) = rings.split_at_mut(*first);
+            for (_, ring) in from.iter_mut().chain(behind) {
+                taken += take_from(|| ring.pop(), &mut into[taken..], owners, heard);
+            }
+            *first = if *first + 1 < rings.len() { *first + 1 } else { 0 };
+        }
+        taken
+    }
+
+    /// As [`take`](Self::take), and writes down that the program has them, if they are such that are told of.
     #[inline(never)]
-    fn note_polled(&mut self, cq: CqId, most: usize) {
-        // Those that are told of are marked in their rings; the program gets them from here.
-        while self.kept.len() < most {
-            let (behind, from) = self.rings.split_at_mut(self.first);
-            let next = from.iter_mut().chain(behind).find_map(|(_, ring)| ring.pop());
-            let Some(words) = next else { break };
-            self.kept.push_back(words);
+    fn take_told(&mut self, cq: CqId, into: &mut [Completion], heard: &mut Heard) -> usize {
+        let Self { rings, first, kept, owners, record, .. } = self;
+        let mut next = || {
+            if !kept.is_empty() {
+                return kept.pop_front();
+            }
+            if let [(_, ring)] = &mut rings[..] {
+                return ring.pop();
+            }
+            let (behind, from) = rings.split_at_mut(*first);
+            from.iter_mut().chain(behind).find_map(|(_, ring)| ring.pop())
+        };
+        let mut whole = 0;
+        // A bit for each says whether it is told. All of them had been written when the clock is read.
+        for some in into.chunks_mut(u64::BITS as usize) {
+            let (mut bits, mut bit) = (0_u64, 1_u64);
+            let next = || {
+                let mut words = next()?;
+                if words[1] & TOLD != 0 {
+                    words[1] &= !TOLD;
+                    bits |= bit;
+                }
+                bit = bit.wrapping_shl(1);
+                Some(words)
+            };
+            let taken = take_from(next, some, owners, heard);
+            if let Some(ring) = record.as_ref().filter(|_| bits != 0) {
+                let now = clock::now().nanos();
+                for (place, completion) in some[..taken].iter().enumerate() {
+                    if bits >> place & 1 != 0 {
+                        ring.push(now, &polled(cq, completion, false).into());
+                    }
+                }
+            }
+            whole += taken;
+            if taken < some.len() {
+                break;
+            }
         }
-        self.first = if self.first + 1 < self.rings.len() { self.first + 1 } else { 0 };
-        let Some(ring) = &self.record else { return };
-        let now = clock::now().nanos();
-        for words in self.kept.iter_mut().take(most).filter(|words| words[1] & TOLD != 0) {
-            words[1] &= !TOLD;
-            ring.push(now, &polled(cq, words, false).into());
-        }
+        *first = if *first + 1 < rings.len() { *first + 1 } else { 0 };
+        whole
     }
 
     /// Completions that are there.
@@ -86,8 +132,9 @@ impl Taking {
 }
 
 /// What a record says of a completion that is taken, or thrown away.
-fn polled(cq: CqId, words: &[u64; WORDS], is_forgotten: bool) -> Polled {
-    let Completion { qpn, id, kind, .. } = decode(words);
+#[inline]
+fn polled(cq: CqId, completion: &Completion, is_forgotten: bool) -> Polled {
+    let Completion { qpn, id, kind, .. } = *completion;
     let is_receive = matches!(kind, WorkKind::Receive | WorkKind::ReceiveWithImm);
     Polled { qpn, cq: cq.0, id, is_receive, is_forgotten }
 }
@@ -303,28 +350,14 @@ impl CqShared {
         // An engine that adds something sets it afterwards. So it is found below, or it is set again.
         self.filled.swap(false, Ordering::AcqRel);
         taking.most = taking.most.max(taking.len());
-        if taking.record.is_some() {
-            cold_path();
-            taking.note_polled(self.id, into.len());
-        }
         let mut heard = Heard { of: Qpn::SMI, sends: 0, receives: 0 };
-        let (kept, owners) = (&mut taking.kept, &taking.owners);
-        let mut taken = 0;
-        if !kept.is_empty() {
-            taken = take_from(|| kept.pop_front(), into, owners, &mut heard);
-        }
-        if taking.record.is_some() {
-            // What has come since is told with the next ones.
-        } else if let [(_, ring)] = &mut taking.rings[..] {
-            taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
+        let taken = if taking.record.is_some() {
+            cold_path();
+            taking.take_told(self.id, into, &mut heard)
         } else {
-            let (behind, from) = taking.rings.split_at_mut(taking.first);
-            for (_, ring) in from.iter_mut().chain(behind) {
-                taken += take_from(|| ring.pop(), &mut into[taken..], owners, &mut heard);
-            }
-            taking.first = if taking.first + 1 < taking.rings.len() { taking.first + 1 } else { 0 };
-        }
-        tell(owners, &heard);
+            taking.take(into, &mut heard)
+        };
+        tell(&taking.owners, &heard);
         if taken == into.len() {
             self.filled.store(true, Ordering::Release);
         }
@@ -356,7 +389,7 @@ impl CqShared {
         if let Some(ring) = record {
             let is_gone = |words: &&[u64; WORDS]| words[1] & TOLD != 0 && decode(words).qpn == qpn;
             for words in kept.iter().filter(is_gone) {
-                ring.push(clock::now().nanos(), &polled(self.id, words, true).into());
+                ring.push(clock::now().nanos(), &polled(self.id, &decode(words), true).into());
             }
         }
         kept.retain(|words| decode(words).qpn != qpn);

@@ -193,11 +193,17 @@ impl Shadow {
         None
     }
 
+    /// Whether something is remembered that was posted before this one.
+    #[must_use]
+    #[inline]
+    pub fn has_before(&self, work: u32) -> bool {
+        self.works.front().is_some_and(|entry| is_before(entry.work, work))
+    }
+
     /// All that was posted before this one is over, and ended well, without a completion. Each is told with whether a
     /// packet of it has left.
     pub fn end_before(&mut self, work: u32, mut quiet: impl FnMut(Shade, bool)) {
-        let is_before = |entry: &mut Entry| work.wrapping_sub(entry.work).wrapping_sub(1) < u32::MAX / 2;
-        while let Some(entry) = self.works.pop_front_if(is_before) {
+        while let Some(entry) = self.works.pop_front_if(|entry| is_before(entry.work, work)) {
             self.gone += 1;
             quiet(entry.shade(self.base), entry.last > 0);
         }
@@ -209,6 +215,12 @@ impl Shadow {
         let base = self.base;
         self.works.drain(..).for_each(|entry| forgotten(entry.shade(base)));
     }
+}
+
+/// Whether one work was posted before another; their numbers go round.
+#[inline]
+const fn is_before(one: u32, other: u32) -> bool {
+    other.wrapping_sub(one).wrapping_sub(1) < u32::MAX / 2
 }
 
 /// A packet of this work leaves.

@@ -4,7 +4,7 @@ use ferroce_fabric::{Path, PathPolicy};
 use ferroce_record::PacketFlags;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Accessor, Acks, Destination, TimeSource};
-use ferroce_wire::{Packet, Qpn};
+use ferroce_wire::{Body, Packet, Qpn};
 
 use super::Engine;
 use super::follow::ticket;
@@ -165,8 +165,14 @@ impl Engine {
             counters.send_refused += 1;
             return true;
         };
-        if let Some(record) = &mut tables.record {
-            record.about_to_leave(&transmit.packet, way.route, repeats);
+        if tables.is_recorded()
+            && let (Some(record), Some(watch)) = (&mut tables.record, &entry.tally.watch)
+        {
+            if !is_local && matches!(transmit.packet.body, Body::RcResponse(_)) {
+                record.answer_leaves(watch, &transmit.packet);
+            } else {
+                record.about_to_leave(&transmit.packet, way.route, repeats);
+            }
         }
         if let Some(held) = &mut entry.tally.held {
             let number = held.leaves(now);

@@ -33,11 +33,14 @@ pub(super) fn post_receive(tables: &mut Tables, entry: &mut Entry, request: &Rec
 #[inline(never)]
 pub(super) fn note(tables: &mut Tables, entry: &mut Entry) {
     let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) else { return };
+    let (oldest, state) = (entry.machine.oldest_send(), entry.machine.state());
     // Where completions wait for stamps, all sends have one.
-    if entry.tally.held.is_none() {
-        record.sends_ended(watch, entry.machine.oldest_send());
+    if entry.tally.held.is_none() && watch.sends.has_before(oldest) {
+        record.sends_ended(watch, oldest);
     }
-    record.state(watch, entry.machine.state(), false);
+    if watch.state != state {
+        record.state(watch, state, false);
+    }
 }
 
 /// A packet comes for a queue pair.
@@ -146,6 +149,9 @@ impl Engine {
         let Self { qps, tables, windows, .. } = self;
         let Some(entry) = qps.by_index(index) else { return };
         let (Some(record), Some(watch)) = (&mut tables.record, &mut entry.tally.watch) else { return };
+        if watch.waits.is_none() && entry.machine.has_sent_all() {
+            return;
+        }
         let waiting = entry.machine.waits(tables.now, windows.get(entry.window));
         record.waits(watch, waiting.filter(|waiting| waiting.obstacle != Obstacle::Answer));
     }

@@ -238,6 +238,19 @@ impl Recording {
         self.leaving = Some(HeaderCopy::new(packet, route, repeats));
     }
 
+    /// An answer leaves. Nothing else has to be known of it, so that it can be written down before it is in the buffer in which
+    /// it goes.
+    #[inline(never)]
+    pub(super) fn answer_leaves(&mut self, watch: &Watch, packet: &ferroce_wire::Packet<PayloadLen>) {
+        let mut headers = [0; 32];
+        if self.recorder.has_all()
+            && let Ok(len) = packet.emit_headers(&mut headers)
+        {
+            let bytes = Bytes { headers: &headers[..len], payload: packet.payload_len() };
+            self.push_packet(bytes, bytes.packet(watch.qpn, PacketFlags::OUT));
+        }
+    }
+
     /// A packet leaves. `oldest` is the send that is sent from, where those have no packet numbers in advance. Whether it is
     /// told of.
     #[inline]

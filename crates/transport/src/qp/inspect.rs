@@ -186,6 +186,21 @@ impl QueuePair {
         }
     }
 
+    /// Whether all that was posted to a connection has left, and nothing holds up what is posted next: if
+    /// [`waits`](Self::waits) says anything, it is that answers have to come.
+    #[must_use]
+    #[inline]
+    pub fn has_sent_all(&self) -> bool {
+        match &self.machine {
+            Machine::Rc { requester, .. } => {
+                self.state().sends_requests()
+                    && requester.retry.receiver_ready_at().is_none()
+                    && requester.queue.get(requester.cursor.work).is_none()
+            }
+            _ => false,
+        }
+    }
+
     /// In the order in which the requester asks.
     fn waits_for(
         &self,
