@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_fabric::PathChoice;
+use ferroce_fabric::{Path, PathChoice};
 use ferroce_fabric::Route;
 use ferroce_progress::AckDelay;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::Random;
-use ferroce_transport::{Completions, Level, QpTotals, QueuePair, Status, Time};
+use ferroce_transport::{Acks, Completions, Level, QpTotals, QueuePair, Status, Time};
 use ferroce_wire::{Flow, Qpn};
 
 use crate::completion::CqId;
@@ -74,6 +74,14 @@ impl Entry {
         totals.completions = self.tally.ended.completions();
         totals.counters = *self.machine.counters();
         totals
+    }
+
+    /// Whether it may have something to send, beside an acknowledgement that has time. On the way to a queue pair of this
+    /// process acknowledgements cost nothing, and have none.
+    #[inline]
+    pub(super) fn has_to_send(&self) -> bool {
+        let is_local = self.path.is_some_and(|choice| choice.path == Path::Local);
+        is_local || self.waiting || self.machine.may_transmit(Acks::Hold)
     }
 
     /// How full its send queue and its own receive queue are.

@@ -71,6 +71,7 @@ impl Engine {
                     turned.received += look.received;
                     turned.more = look.more;
                     self.patient = look.received <= STREAM;
+                    self.queue_owing();
                     self.transmit(Acks::Send, around);
                     if !look.more {
                         break;
@@ -254,6 +255,19 @@ impl Engine {
     pub(crate) fn after(&mut self, index: u16) {
         // Those that waited for what this one has no longer under way come before it.
         self.note(index);
+        // Most packets that come leave nothing to send but an acknowledgement, which waits with those that are owed. A record
+        // also hears what a queue pair waits for.
+        let is_recorded = self.tables.is_recorded();
+        if let Some(entry) = self.qps.by_index(index)
+            && (entry.has_to_send() || is_recorded)
+        {
+            self.queue(index);
+        }
+    }
+
+    /// Has a queue pair send what it has with the next `transmit`.
+    #[inline]
+    fn queue(&mut self, index: u16) {
         if let Some(entry) = self.qps.by_index(index)
             && !entry.queued
         {
@@ -272,7 +286,8 @@ impl Engine {
         if self.qps.by_index(index).is_some_and(|entry| entry.machine.sends_waiting() == 0) {
             self.note(index);
         } else {
-            self.after(index);
+            // It is taken note of when it was sent.
+            self.queue(index);
         }
     }
 
