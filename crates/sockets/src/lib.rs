@@ -17,9 +17,11 @@
 )]
 #![cfg_attr(test, allow(dead_code, reason = "a test must not have functions of these names in it"))]
 
+mod copies;
 mod epoll;
-mod kinds;
 mod next;
+mod numbers;
 mod polls;
+mod sets;
 mod streams;
 mod transfers;
