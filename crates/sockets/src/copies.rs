@@ -53,32 +53,22 @@ pub(crate) unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     answer
 }
 
-/// Descriptors that would not be there in another program (`FD_CLOEXEC`). The device has many of them, and the program
-/// knows of none: if they were closed, the device would write to what has their numbers next.
-fn private_ones(are: impl Fn(c_int) -> bool) -> Vec<c_int> {
-    let Ok(folder) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
+/// Closes a range of descriptors except for those that would not be there in another program (`FD_CLOEXEC`). The device has
+/// many of them, and the program knows of none: if they were closed, the device would write to what has their numbers
+/// next. What another thread opens meanwhile stays, too.
+fn close_shared_ones(are_inside: impl Fn(c_int) -> bool) -> std::io::Result<()> {
+    let folder = std::fs::read_dir("/proc/self/fd")?;
     let open = folder.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok());
-    // SAFETY: a function of numbers.
-    let flags = |fd| unsafe { real::fcntl(fd, libc::F_GETFD, 0) };
-    open.filter(|fd| are(*fd) && flags(*fd) & libc::FD_CLOEXEC == libc::FD_CLOEXEC).collect()
-}
-
-/// Closes a range except for some numbers.
-fn close_others(first: c_uint, last: c_uint, mut kept: Vec<c_int>) -> c_int {
-    kept.sort_unstable();
-    let (mut from, mut answer) = (first, 0);
-    for fd in kept.into_iter().map(c_int::cast_unsigned) {
-        if from < fd {
-            // SAFETY: a function of numbers.
-            answer |= unsafe { real::close_range(from, fd - 1, 0) };
+    let open: Vec<_> = open.filter(|fd| are_inside(*fd)).collect();
+    for fd in open {
+        // SAFETY: a function of numbers.
+        let flags = unsafe { real::fcntl(fd, libc::F_GETFD, 0) };
+        if flags >= 0 && flags & libc::FD_CLOEXEC == 0 && numbers::kind(fd) == Kind::Kernel {
+            // SAFETY: as above.
+            unsafe { real::close(fd) };
         }
-        from = from.max(fd + 1);
     }
-    if from <= last {
-        // SAFETY: as above.
-        answer |= unsafe { real::close_range(from, last, 0) };
-    }
-    answer
+    Ok(())
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
@@ -99,15 +89,10 @@ pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, 
         // SAFETY: as above.
         unsafe { real::close(fd) };
     }
-    let is_inside = |fd: c_int| (lowest..=highest).contains(&fd);
-    // A socket that ends is closed below, and has its hidden number until then.
-    let mut kept: Vec<_> = ended.iter().copied().filter(|fd| is_inside(*fd)).collect();
-    kept.extend(numbers::all(lowest, highest, |kind| kind == Kind::Hidden));
-    kept.extend(private_ones(is_inside));
-    let answer = close_others(first, last, kept);
+    let closed = close_shared_ones(|fd| (lowest..=highest).contains(&fd));
     drop(state);
     end(ended);
-    answer
+    closed.map_or_else(|error| fail(error.raw_os_error().unwrap_or(libc::ENOMEM)), |()| 0)
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]

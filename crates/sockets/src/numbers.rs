@@ -123,7 +123,8 @@ pub(crate) fn may_be_made() -> bool {
     may
 }
 
-/// Whether this process has made sockets of ours, so that the device behind them is open.
+/// Whether this process, or one that it was forked from, has made sockets of ours, so that there are descriptors of the
+/// device.
 pub(crate) fn is_device_open() -> bool {
     IS_OPEN.load(Ordering::SeqCst)
 }
@@ -267,7 +268,6 @@ extern "C" fn in_child() {
         number.store(0, Ordering::SeqCst);
         waiting.store(0, Ordering::SeqCst);
     }
-    IS_OPEN.store(false, Ordering::SeqCst);
     // What the parent knew stays as it is: another of its threads may have been changing it.
     STATE.store(std::ptr::null_mut(), Ordering::SeqCst);
     // SAFETY: a function of nothing.

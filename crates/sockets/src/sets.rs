@@ -59,7 +59,8 @@ pub(crate) fn state() -> Locked {
     let mut at = numbers::STATE.load(Ordering::SeqCst);
     if at.is_null() {
         let fresh = Box::into_raw(Box::<Shared>::default());
-        let known = numbers::STATE.compare_exchange(ptr::null_mut(), fresh, Ordering::SeqCst, Ordering::SeqCst);
+        let known =
+            numbers::STATE.compare_exchange(ptr::null_mut(), fresh, Ordering::SeqCst, Ordering::SeqCst);
         at = match known {
             Ok(_) => fresh,
             Err(known) => {
@@ -127,8 +128,7 @@ pub(crate) struct Entry {
 }
 
 /// The bits of epoll that `poll` has too, with the same values.
-const SHARED: i16 =
-    POLLIN | POLLOUT | POLLRDHUP | POLLERR | POLLHUP | POLLPRI | POLLRDNORM | POLLWRNORM;
+const SHARED: i16 = POLLIN | POLLOUT | POLLRDHUP | POLLERR | POLLHUP | POLLPRI | POLLRDNORM | POLLWRNORM;
 
 /// How long an alarm sounds at most.
 const OLD: Duration = Duration::from_secs(1);
@@ -248,7 +248,8 @@ impl State {
     /// was cancelled there is counted for ever.
     pub(crate) fn has_heard(&mut self, number: c_int, set: u32) {
         let Some(set) = self.sets.get_mut(&set) else { return };
-        let is_over = |(_, since): &mut (Bell, Time)| !numbers::any_waits(number) || now().since(*since) > OLD;
+        let is_over =
+            |(_, since): &mut (Bell, Time)| !numbers::any_waits(number) || now().since(*since) > OLD;
         if let Some((alarm, _)) = set.alarm.take_if(is_over) {
             epoll::silence_in_kernel(number, alarm.number());
         }
@@ -279,7 +280,8 @@ impl State {
         let Some(set) = self.sets.get_mut(&set) else { return Ok(None) };
         let bell = set.idle.pop().map_or_else(Bell::new, Ok)?;
         let readable = |fd| pollfd { fd, events: POLLIN, revents: 0 };
-        let mut wait = Wait { polled: vec![readable(bell.number())], keys: Vec::new(), kernel_is_first: false };
+        let mut wait =
+            Wait { polled: vec![readable(bell.number())], keys: Vec::new(), kernel_is_first: false };
         set.waiters.push(Waiter { bell, is_rung: false });
         set.turn = set.turn.wrapping_add(1);
         wait.kernel_is_first = set.turn % 2 == 1;
@@ -379,5 +381,80 @@ impl State {
             epoll::add_to_kernel(set, fd, epoll_event { events, u64: entry.data });
         }
         was_ours
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(events: c_int) -> Entry {
+        Entry::new(epoll_event { events: events.cast_unsigned(), u64: 7 })
+    }
+
+    fn told(entry: &mut Entry, hidden: c_int, ready: i16) -> u32 {
+        entry.tell(hidden, ready).map_or(0, |event| event.events)
+    }
+
+    #[test]
+    fn what_was_told_once_is_not_told_to_a_second_thread() {
+        let mut once = entry(EPOLLONESHOT | libc::EPOLLIN);
+        assert_eq!(told(&mut once, 900, POLLIN), libc::EPOLLIN.cast_unsigned());
+        // It was polled before the first one was told.
+        assert_eq!(told(&mut once, 900, POLLIN), 0);
+        assert_eq!(once.wanted(900), None);
+    }
+
+    #[test]
+    fn an_edge_is_told_again_after_a_use_of_its_own_direction() {
+        let mut edge = entry(EPOLLET | libc::EPOLLIN | libc::EPOLLOUT);
+        assert_eq!(told(&mut edge, 901, POLLIN | POLLOUT), (POLLIN | POLLOUT) as u32);
+        assert_eq!(edge.wanted(901), Some(0));
+        numbers::has_used(901, Way::In);
+        assert_eq!(told(&mut edge, 901, POLLIN | POLLOUT), POLLIN as u32);
+        numbers::has_used(901, Way::Out);
+        assert_eq!(edge.wanted(901), Some(POLLOUT));
+        // The end is another edge, which nothing masks but itself.
+        assert_eq!(told(&mut edge, 901, POLLIN | POLLHUP), POLLHUP as u32);
+        assert_eq!(edge.wanted(901), None);
+    }
+
+    #[test]
+    fn an_edge_that_one_set_was_told_is_still_told_to_another() {
+        let mut both = [entry(EPOLLET | libc::EPOLLIN), entry(EPOLLET | libc::EPOLLIN)];
+        for edge in &mut both {
+            assert_eq!(told(edge, 902, POLLIN), POLLIN as u32);
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_that_was_not_asked_for_but_the_end() {
+        let mut plain = entry(libc::EPOLLIN);
+        let all = POLLIN | POLLRDNORM | POLLOUT | POLLWRNORM | POLLRDHUP;
+        assert_eq!(told(&mut plain, 903, all), POLLIN as u32);
+        assert_eq!(told(&mut plain, 903, POLLHUP), POLLHUP as u32);
+        assert_eq!(told(&mut plain, 903, POLLRDNORM), 0);
+    }
+
+    #[test]
+    fn each_thread_that_waits_hears_of_a_change() {
+        let mut state = State::default();
+        let set = state.make_set(40_000).unwrap();
+        let waits = [state.begin(set).unwrap().unwrap(), state.begin(set).unwrap().unwrap()];
+        let mut bells = waits.each_ref().map(|wait| wait.polled[0]);
+        state.change(set, 41_000, 904, Some(entry(libc::EPOLLIN)));
+        // SAFETY: the entries live during the call.
+        assert_eq!(unsafe { libc::poll(bells.as_mut_ptr(), 2, 0) }, 2);
+        for wait in &waits {
+            state.end(set, wait);
+        }
+        let again = state.begin(set).unwrap().unwrap();
+        assert_eq!((again.polled.len(), again.polled[1].fd, again.keys[0].1), (2, 904, 41_000));
+        let mut bell = again.polled[0];
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::poll(&raw mut bell, 1, 0) }, 0, "it rings of the change that was seen");
+        state.end(set, &again);
+        assert_eq!(state.forget(40_000), None);
+        assert!(state.begin(set).unwrap().is_none());
     }
 }

@@ -110,7 +110,12 @@ either! {
 // Compilers put these in the place of some where they check lengths.
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C-unwind" fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
     // SAFETY: the caller keeps the contract of the function.
     unsafe { read(fd, to, len.min(room)) }
 }
@@ -145,7 +150,12 @@ pub(crate) unsafe extern "C-unwind" fn __recvfrom_chk(
 const PIECE: usize = 1 << 16;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C-unwind" fn sendfile(fd: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn sendfile(
+    fd: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    len: size_t,
+) -> ssize_t {
     let Some(hidden) = numbers::socket_of(fd) else {
         // SAFETY: the caller keeps the contract of the function.
         return unsafe { real::sendfile(fd, from, offset, len) };

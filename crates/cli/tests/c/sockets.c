@@ -158,8 +158,10 @@ static void once(unsigned kind)
 	IS(pipe(last), 0);
 	once_set = epoll_create1(0);
 	enter(once_set, ends[1], EPOLLIN | kind);
-	for (int i = 0; i < 4; i++)
+	for (int i = 0; i < 4; i++) {
+		once_threads[i] = 0;
 		pthread_create(&threads[i], NULL, once_waits, &once_threads[i]);
+	}
 	for (int i = 0; i < 50; i++) {
 		for (int j = 0; j < 4; j++)
 			sleeps(&once_threads[j]);
@@ -252,7 +254,7 @@ static void edges(void)
 	for (int i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, edge_reads, NULL);
 	waits_for = "threads that read what edges tell of";
-	for (int sent = 0; sent < 3000;) {
+	for (int sent = 0; sent < 1000;) {
 		int count = sent % 7 + 1;
 		IS(write(ends[0], "abcdefg", count), count);
 		sent += count;
@@ -392,7 +394,7 @@ static void falls(void)
 	IS(syscall(SYS_listen, listener, 64), 0);
 	IS(syscall(SYS_getsockname, listener, &in, &len), 0);
 	pthread_create(&thread, NULL, fall_opens, NULL);
-	for (int i = 0; i < 300; i++) {
+	for (int i = 0; i < 100; i++) {
 		int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0), copy = dup(fd);
 		int set = epoll_create1(0);
 		struct epoll_event event;
@@ -620,7 +622,7 @@ int main(int count, char **args)
 	address = args[2];
 	signal(SIGALRM, too_long);
 	signal(SIGPIPE, SIG_IGN);
-	alarm(120);
+	alarm(60);
 	for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
 		if (strcmp(args[1], parts[i].name))
 			continue;
