@@ -120,7 +120,7 @@ static void sleeps(atomic_int *thread)
 	while (*thread == 0)
 		sched_yield();
 	snprintf(path, sizeof path, "/proc/self/task/%d/stat", *thread);
-	for (int times = 0; times < 20;) {
+	for (int times = 0; times < 5;) {
 		FILE *file = fopen(path, "r");
 		if (file && fgets(line, sizeof line, file))
 			state = strrchr(line, ')')[2];
@@ -162,7 +162,7 @@ static void once(unsigned kind)
 		once_threads[i] = 0;
 		pthread_create(&threads[i], NULL, once_waits, &once_threads[i]);
 	}
-	for (int i = 0; i < 50; i++) {
+	for (int i = 0; i < 20; i++) {
 		for (int j = 0; j < 4; j++)
 			sleeps(&once_threads[j]);
 		IS(write(ends[0], "x", 1), 1);
@@ -254,7 +254,7 @@ static void edges(void)
 	for (int i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, edge_reads, NULL);
 	waits_for = "threads that read what edges tell of";
-	for (int sent = 0; sent < 1000;) {
+	for (int sent = 0; sent < 500;) {
 		int count = sent % 7 + 1;
 		IS(write(ends[0], "abcdefg", count), count);
 		sent += count;
@@ -394,7 +394,7 @@ static void falls(void)
 	IS(syscall(SYS_listen, listener, 64), 0);
 	IS(syscall(SYS_getsockname, listener, &in, &len), 0);
 	pthread_create(&thread, NULL, fall_opens, NULL);
-	for (int i = 0; i < 100; i++) {
+	for (int i = 0; i < 50; i++) {
 		int fd = socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK, 0), copy = dup(fd);
 		int set = epoll_create1(0);
 		struct epoll_event event;
