@@ -33,7 +33,7 @@ fn libraries() -> &'static Path {
 /// `ferroce run --sockets` of a program that is ended when it hangs.
 fn run(address: &str, args: &[&str]) -> Command {
     let mut command = Command::new("timeout");
-    command.args(["-k", "5", "60", env!("CARGO_BIN_EXE_ferroce"), "run", "--sockets", "--"]).args(args);
+    command.args(["-k", "5", "90", env!("CARGO_BIN_EXE_ferroce"), "run", "--sockets", "--"]).args(args);
     command.env("FERROCE_LIBRARIES", libraries()).env("FERROCE_ADDRESS", address);
     command.env("TMPDIR", env!("CARGO_TARGET_TMPDIR")).stdin(Stdio::null());
     for name in ["LD_LIBRARY_PATH", "LD_PRELOAD", "FERROCE_NETDEV", "FERROCE_FAULTS", "http_proxy"] {
@@ -182,4 +182,92 @@ fn iperf3_sends_its_stream_over_rdma() {
     // The kernel's TCP has a maximum segment size to tell of, and a count of segments sent again.
     let sender = &report["end"]["streams"][0]["sender"];
     assert_eq!(sender["max_snd_cwnd"].as_u64().unwrap_or(0), 0, "this is the kernel's TCP: {report}");
+}
+
+/// The program of `tests/c/sockets.c`.
+fn program() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/sockets.c");
+        let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sockets-{}", std::process::id()));
+        let mut command = Command::new("gcc");
+        command.args(["-O1", "-Wall", "-Werror", "-Wno-unused-result", "-pthread", "-o"]);
+        let output = command.arg(&binary).arg(source).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        binary
+    })
+}
+
+/// Runs one part of it.
+fn does(part: &str, address: &str) {
+    if !judge::is_here("gcc") {
+        return;
+    }
+    let mut command = run(address, &[program().to_str().unwrap(), part, address]);
+    let output = command.output().unwrap();
+    let said = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let nothing_odd = said[0].ends_with(&format!("{part}: 0 surprises\n"));
+    assert!(output.status.success() && nothing_odd, "{}: {}{}", output.status, said[0], said[1]);
+}
+
+#[test]
+fn one_thread_of_several_is_told_of_what_is_told_once() {
+    does("told", "127.0.90.24");
+}
+
+#[test]
+fn an_edge_after_another_thread_has_read_is_told() {
+    does("edges", "127.0.90.25");
+}
+
+#[test]
+fn all_threads_that_wait_hear_of_a_socket_that_is_added() {
+    does("added", "127.0.90.26");
+}
+
+#[test]
+fn a_wait_is_over_in_time_while_the_set_changes() {
+    does("times", "127.0.90.27");
+}
+
+#[test]
+fn a_socket_that_becomes_the_kernels_keeps_its_number_all_the_time() {
+    does("falls", "127.0.90.28");
+}
+
+#[test]
+fn a_socket_ends_with_the_last_of_its_numbers() {
+    does("copies", "127.0.90.29");
+}
+
+#[test]
+fn children_that_close_all_leave_sockets_of_their_parent_alone() {
+    does("children", "127.0.90.30");
+}
+
+#[test]
+fn a_signal_that_came_before_a_wait_ends_it() {
+    does("signals", "127.0.90.31");
+}
+
+/// A client that starts other programs by `vfork`, which close its descriptors, while it is connected.
+const STARTS: &str = "
+import socket, subprocess, sys
+listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
+here = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+there = listener.accept()[0]
+for number in range(5):
+    assert subprocess.run(['true'], close_fds=True).returncode == 0
+    here.sendall(b'%d' % number)
+    assert there.recv(10) == b'%d' % number
+";
+
+#[test]
+fn a_program_keeps_its_sockets_when_it_starts_others() {
+    if !judge::is_here("python3") {
+        return;
+    }
+    let address = "127.0.90.32";
+    let output = run(address, &["python3", "-c", STARTS, address, "8083"]).output().unwrap();
+    assert!(output.status.success(), "{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
 }

@@ -1,22 +1,18 @@
-//! Sets of `epoll` with sockets of ours in them.
-//!
-//! The kernel keeps what is its own in the set, and we keep the rest: a wait polls our sockets, the set itself, and a
-//! descriptor that is rung when the set changes. Edge-triggered entries are told once, and again when the program has
-//! used the socket since.
+//! The functions of `epoll`. A wait polls our sockets, the set of the kernel, and a bell that is rung when the set changes.
+//! Edge-triggered entries are told once, and again when the program has used the socket since.
 
-use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::AtomicU8;
+use std::time::Duration;
 
-use libc::{
-    EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLONESHOT, POLLERR, POLLHUP, POLLIN, POLLOUT,
-    POLLRDHUP, epoll_event, pollfd, sigset_t, timespec,
-};
+use ferroce_sys::Uncancelled;
+use ferroce_sys::clock::now;
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, POLLIN, epoll_event, pollfd, sigset_t, timespec};
 
-use crate::kinds::{self, TOLD_END, TOLD_IN, TOLD_OUT};
-use crate::next::{next, set_errno};
-use crate::polls::{Masked, millis, ring, rpoll};
-use crate::streams::close_real;
+use crate::next::{errno, fail, next, set_errno};
+use crate::numbers;
+use crate::polls::{masked, millis, rpoll, span_of};
+use crate::sets::{self, Entry};
 
 mod real {
     use super::*;
@@ -29,255 +25,228 @@ mod real {
     }
 }
 
-/// What we keep of a set.
-struct Set {
-    entries: HashMap<c_int, Entry>,
-    /// Rung when the entries change.
-    changed: c_int,
+/// What the kernel says of the alarm in its sets: an address that is no program's.
+fn alarm() -> u64 {
+    static PLACE: AtomicU8 = AtomicU8::new(0);
+    (&raw const PLACE).addr() as u64
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    events: u32,
-    data: u64,
-    /// It was told, and is to be told once.
-    is_spent: bool,
+pub(crate) fn add_to_kernel(set: c_int, fd: c_int, mut event: epoll_event) {
+    // SAFETY: the event lives during the call.
+    unsafe { real::epoll_ctl(set, EPOLL_CTL_ADD, fd, &raw mut event) };
 }
 
-/// The bits of epoll that `poll` has too, with the same values.
-const SHARED: u32 = (POLLIN | POLLOUT | POLLRDHUP | POLLERR | POLLHUP | libc::POLLPRI) as u32
-    | libc::EPOLLRDNORM as u32
-    | libc::EPOLLWRNORM as u32;
-
-fn sets() -> MutexGuard<'static, HashMap<c_int, Set>> {
-    static SETS: OnceLock<Mutex<HashMap<c_int, Set>>> = OnceLock::new();
-    SETS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+/// Threads that wait for the set in the kernel come back, one after the other, as long as the alarm is there.
+pub(crate) fn sound_in_kernel(set: c_int, bell: c_int) {
+    add_to_kernel(set, bell, epoll_event { events: libc::EPOLLIN as u32, u64: alarm() });
 }
 
-fn fail(code: c_int) -> c_int {
-    set_errno(code);
-    -1
+pub(crate) fn silence_in_kernel(set: c_int, bell: c_int) {
+    let mut none = epoll_event { events: 0, u64: 0 };
+    // SAFETY: the event lives during the call.
+    unsafe { real::epoll_ctl(set, EPOLL_CTL_DEL, bell, &raw mut none) };
 }
 
-/// A socket is closed: it is in no set any more.
-pub(crate) fn socket_is_gone(fd: c_int) {
-    for set in sets().values_mut() {
-        if set.entries.remove(&fd).is_some() {
-            ring(set.changed);
+/// Takes the alarm out of what the kernel said; how many events are left.
+fn without_alarm(events: &mut [epoll_event]) -> c_int {
+    let mut count = 0;
+    for index in 0..events.len() {
+        if { events[index].u64 } != alarm() {
+            events[count] = events[index];
+            count += 1;
         }
     }
-}
-
-pub(crate) fn set_is_gone(fd: c_int) {
-    if let Some(set) = sets().remove(&fd) {
-        // SAFETY: a descriptor of ours.
-        unsafe { close_real(set.changed) };
-    }
+    c_int::try_from(count).unwrap_or(c_int::MAX)
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn epoll_ctl(
+pub(crate) unsafe extern "C-unwind" fn epoll_ctl(
     set: c_int,
     op: c_int,
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
-    if !kinds::is_socket(fd) {
+    let Some(hidden) = numbers::socket_of(fd) else {
         // SAFETY: the caller keeps the contract of the function.
         return unsafe { real::epoll_ctl(set, op, fd, event) };
-    }
-    let mut sets = sets();
-    if !kinds::is_set(set) {
-        // What a set of the same number held is gone with it.
-        if let Some(old) = sets.remove(&set) {
-            // SAFETY: a descriptor of ours.
-            unsafe { close_real(old.changed) };
-        }
-        // SAFETY: a function of numbers.
-        let changed = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if changed < 0 {
+    };
+    let mut state = sets::state();
+    let known = if let Some(known) = numbers::set_of(set) {
+        known
+    } else {
+        let mut none = epoll_event { events: 0, u64: 0 };
+        // The kernel knows whether it is a set at all: it says then that the socket is not in it.
+        // SAFETY: the event lives during the call.
+        let is_none = unsafe { real::epoll_ctl(set, EPOLL_CTL_DEL, fd, &raw mut none) } != 0;
+        if is_none && errno() != libc::ENOENT {
             return -1;
         }
-        sets.insert(set, Set { entries: HashMap::new(), changed });
-        kinds::made_set(set);
-    }
-    let Some(known) = sets.get_mut(&set) else { return fail(libc::EBADF) };
-    let is_there = known.entries.contains_key(&fd);
-    match op {
+        match state.make_set(set) {
+            Ok(known) => known,
+            Err(error) => return fail(error.raw_os_error().unwrap_or(libc::ENOMEM)),
+        }
+    };
+    let is_there = state.has(known, fd, hidden);
+    let entry = match op {
         EPOLL_CTL_ADD if is_there => return fail(libc::EEXIST),
         EPOLL_CTL_MOD | EPOLL_CTL_DEL if !is_there => return fail(libc::ENOENT),
         EPOLL_CTL_ADD | EPOLL_CTL_MOD => {
             // SAFETY: the caller passes an event, or null.
             let Some(event) = (unsafe { event.as_ref() }) else { return fail(libc::EFAULT) };
-            let entry = Entry { events: event.events, data: event.u64, is_spent: false };
-            kinds::tell_again(fd, TOLD_IN | TOLD_OUT);
-            known.entries.insert(fd, entry);
+            Some(Entry::new(*event))
         }
-        EPOLL_CTL_DEL => {
-            known.entries.remove(&fd);
-        }
+        EPOLL_CTL_DEL => None,
         _ => return fail(libc::EINVAL),
-    }
-    ring(known.changed);
+    };
+    state.change(known, fd, hidden, entry);
     0
 }
 
-impl Entry {
-    /// What to poll a socket for; nothing if it is not to be told now.
-    fn wanted(&self, fd: c_int) -> Option<i16> {
-        if self.is_spent {
-            return None;
-        }
-        let mut events = i16::try_from(self.events & SHARED).unwrap_or(0);
-        if self.events & EPOLLET as u32 != 0 {
-            let told = kinds::told(fd);
-            if told & TOLD_END != 0 {
-                return None;
-            }
-            if told & TOLD_IN != 0 {
-                events &= !(POLLIN | POLLRDHUP);
-            }
-            if told & TOLD_OUT != 0 {
-                events &= !POLLOUT;
-            }
-        }
-        Some(events)
-    }
-
-    /// The program is told this.
-    fn has_told(&mut self, fd: c_int, events: i16) {
-        if self.events & EPOLLONESHOT as u32 != 0 {
-            self.is_spent = true;
-        }
-        if self.events & EPOLLET as u32 != 0 {
-            let bits = [(POLLIN | POLLRDHUP, TOLD_IN), (POLLOUT, TOLD_OUT), (POLLHUP | POLLERR, TOLD_END)];
-            for (event, bit) in bits {
-                if events & event != 0 {
-                    kinds::has_told(fd, bit);
-                }
-            }
-        }
-    }
-}
-
-/// What is to be polled for a set: the set itself, what is rung when it changes, and its sockets.
-fn entries_of(set: c_int) -> Vec<pollfd> {
-    let sets = sets();
-    let mut entries = vec![pollfd { fd: set, events: POLLIN, revents: 0 }];
-    if let Some(known) = sets.get(&set) {
-        entries.push(pollfd { fd: known.changed, events: POLLIN, revents: 0 });
-        let sockets = known.entries.iter().filter_map(|(fd, entry)| Some((*fd, entry.wanted(*fd)?)));
-        entries.extend(sockets.map(|(fd, events)| pollfd { fd, events, revents: 0 }));
-    }
-    entries
-}
-
-/// Tells what was polled; how much.
-fn tell(set: c_int, polled: &[pollfd], events: &mut [epoll_event]) -> usize {
-    let mut sets = sets();
-    let Some(known) = sets.get_mut(&set) else { return 0 };
-    let mut count = 0;
-    for entry in polled {
-        let Some(item) = known.entries.get_mut(&entry.fd) else { continue };
-        if entry.revents == 0 || count == events.len() {
-            continue;
-        }
-        item.has_told(entry.fd, entry.revents);
-        let told = u32::from(entry.revents.cast_unsigned()) & SHARED;
-        events[count] = epoll_event { events: told, u64: item.data };
-        count += 1;
-    }
-    count
-}
-
-/// Waits for the sockets and the rest of a set.
-fn wait(set: c_int, events: &mut [epoll_event], timeout: c_int) -> c_int {
+/// Waits for the sockets and the rest of a set, for ever without a time span.
+fn wait(number: c_int, set: u32, events: &mut [epoll_event], span: Option<Duration>) -> c_int {
+    let _whole = Uncancelled::new();
+    let until = span.map(|span| now() + span);
     loop {
-        let mut entries = entries_of(set);
+        let mut waits = match sets::state().begin(set) {
+            Ok(Some(waits)) => waits,
+            Ok(None) => return fail(libc::EBADF),
+            Err(error) => return fail(error.raw_os_error().unwrap_or(libc::ENOMEM)),
+        };
+        waits.polled.push(pollfd { fd: number, events: POLLIN, revents: 0 });
+        let timeout = millis(until.map(|until| until.since(now())));
+        let count = waits.polled.len() as libc::nfds_t;
         // SAFETY: the entries live during the call, and are so many.
-        let ready = unsafe { rpoll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, timeout) };
-        if ready <= 0 {
-            return ready;
-        }
-        let ours = tell(set, entries.get(2..).unwrap_or_default(), events);
-        let rest = &mut events[ours..];
-        let room = c_int::try_from(rest.len()).unwrap_or(c_int::MAX);
-        let mut count = c_int::try_from(ours).unwrap_or(c_int::MAX);
-        if entries[0].revents != 0 && room > 0 {
-            // SAFETY: there is room for so many.
-            let others = unsafe { real::epoll_wait(set, rest.as_mut_ptr(), room, 0) };
-            if others < 0 && count == 0 {
-                return others;
+        let ready = unsafe { rpoll(waits.polled.as_mut_ptr(), count, timeout) };
+        let code = errno();
+        let kernel = waits.polled.pop().map_or(0, |kernel| kernel.revents);
+        let ask_kernel = |rest: &mut [epoll_event]| {
+            let room = c_int::try_from(rest.len()).unwrap_or(c_int::MAX);
+            if ready <= 0 || kernel == 0 || room == 0 {
+                return 0;
             }
-            count += others.max(0);
+            // SAFETY: there is room for so many.
+            let found = unsafe { real::epoll_wait(number, rest.as_mut_ptr(), room, 0) };
+            let Ok(found) = usize::try_from(found) else { return -1 };
+            let left = without_alarm(&mut rest[..found]);
+            if usize::try_from(left) != Ok(found) {
+                sets::state().has_heard(number, set);
+                std::thread::yield_now();
+            }
+            left
+        };
+        let first = if waits.kernel_is_first { ask_kernel(events) } else { 0 };
+        let rest = events.get_mut(usize::try_from(first).unwrap_or(0)..).unwrap_or_default();
+        let ours = {
+            let mut state = sets::state();
+            let ours = if ready > 0 { state.tell(set, &waits, rest) } else { 0 };
+            state.end(set, &waits);
+            ours
+        };
+        let last = if waits.kernel_is_first { 0 } else { ask_kernel(&mut rest[ours..]) };
+        if ready < 0 {
+            set_errno(code);
+            return -1;
         }
-        if let Some(changed) = entries.get(1).filter(|entry| entry.revents != 0) {
-            let mut number = 0_u64;
-            // SAFETY: eight bytes of ours; the descriptor does not block.
-            unsafe { libc::read(changed.fd, (&raw mut number).cast(), size_of::<u64>()) };
-        }
+        let count = first.max(0) + c_int::try_from(ours).unwrap_or(0) + last.max(0);
         if count > 0 {
             return count;
         }
-        // The set has changed. What is left of the time is not counted: it is waited for anew.
-        if timeout == 0 {
+        if first < 0 || last < 0 {
+            // The set is gone, or what is in its place is none.
+            return fail(libc::EBADF);
+        }
+        // Another thread was told what was ready, or the set has changed.
+        if until.is_some_and(|until| now() >= until) {
             return 0;
         }
     }
 }
 
+/// A wait for any set. The kernel waits for those that it alone has something in; it may come to be one of ours meanwhile.
+///
+/// # Safety
+/// There is room for so many events, and `ask` keeps to it.
+unsafe fn wait_for(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    span: Option<Duration>,
+    mask: *const sigset_t,
+    ask: impl FnOnce() -> c_int,
+) -> c_int {
+    let until = span.map(|span| now() + span);
+    if numbers::set_of(set).is_none() {
+        numbers::begins_to_wait(set);
+        let found = if numbers::set_of(set).is_none() { ask() } else { 0 };
+        numbers::ends_to_wait(set);
+        let Some(known) = numbers::set_of(set) else { return found };
+        let code = errno();
+        sets::state().has_heard(set, known);
+        set_errno(code);
+        let Ok(all) = usize::try_from(found) else { return found };
+        if all > 0 {
+            // SAFETY: the kernel has written so many.
+            let left = without_alarm(unsafe { std::slice::from_raw_parts_mut(events, all) });
+            if left > 0 {
+                return left;
+            }
+        }
+    }
+    let Some(known) = numbers::set_of(set) else { return 0 };
+    let Some(room) = usize::try_from(most).ok().filter(|room| *room > 0) else { return fail(libc::EINVAL) };
+    if events.is_null() {
+        return fail(libc::EFAULT);
+    }
+    // SAFETY: the caller passes room for so many.
+    let events = unsafe { std::slice::from_raw_parts_mut(events, room) };
+    // SAFETY: the caller passes a mask, or null.
+    unsafe { masked(mask, || wait(set, known, events, until.map(|until| until.since(now())))) }
+}
+
+/// A number of milliseconds as programs give it: a negative one is for ever.
+fn span(timeout: c_int) -> Option<Duration> {
+    u64::try_from(timeout).ok().map(Duration::from_millis)
+}
+
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn epoll_wait(
+pub(crate) unsafe extern "C-unwind" fn epoll_wait(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
     timeout: c_int,
 ) -> c_int {
-    if !kinds::is_set(set) {
-        // SAFETY: the caller keeps the contract of the function.
-        return unsafe { real::epoll_wait(set, events, most, timeout) };
-    }
-    let Some(room) = usize::try_from(most).ok().filter(|room| *room > 0 && !events.is_null()) else {
-        return fail(libc::EINVAL);
-    };
-    // SAFETY: the caller passes room for so many.
-    wait(set, unsafe { std::slice::from_raw_parts_mut(events, room) }, timeout)
+    // SAFETY: the caller keeps the contract of the function.
+    let ask = || unsafe { real::epoll_wait(set, events, most, timeout) };
+    // SAFETY: as above.
+    unsafe { wait_for(set, events, most, span(timeout), std::ptr::null(), ask) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn epoll_pwait(
+pub(crate) unsafe extern "C-unwind" fn epoll_pwait(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    if !kinds::is_set(set) {
-        // SAFETY: the caller keeps the contract of the function.
-        return unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
-    }
+    // SAFETY: the caller keeps the contract of the function.
+    let ask = || unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     // SAFETY: as above.
-    let _mask = unsafe { Masked::new(mask) };
-    // SAFETY: as above.
-    unsafe { epoll_wait(set, events, most, timeout) }
+    unsafe { wait_for(set, events, most, span(timeout), mask, ask) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn epoll_pwait2(
+pub(crate) unsafe extern "C-unwind" fn epoll_pwait2(
     set: c_int,
     events: *mut epoll_event,
     most: c_int,
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    if !kinds::is_set(set) {
-        // SAFETY: the caller keeps the contract of the function.
-        return unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
-    }
+    // SAFETY: the caller passes a time, or null.
+    let Ok(span) = (unsafe { span_of(timeout) }) else { return fail(libc::EINVAL) };
+    // SAFETY: the caller keeps the contract of the function.
+    let ask = || unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
     // SAFETY: as above.
-    let millis = unsafe { millis(timeout) };
-    // SAFETY: as above.
-    let _mask = unsafe { Masked::new(mask) };
-    // SAFETY: as above.
-    unsafe { epoll_wait(set, events, most, millis) }
+    unsafe { wait_for(set, events, most, span, mask, ask) }
 }

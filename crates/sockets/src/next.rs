@@ -56,11 +56,18 @@ pub(crate) fn set_errno(code: c_int) {
     unsafe { place.write(code) };
 }
 
+/// For functions that return -1 and an error number.
+pub(crate) fn fail(code: c_int) -> c_int {
+    set_errno(code);
+    -1
+}
+
 pub(crate) fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
-/// Declares functions that are called through their addresses. One that is not there fails with `ENOSYS`.
+/// Declares functions that are called through their addresses. One that is not there fails with `ENOSYS`. A thread that is
+/// cancelled in one of the C library is unwound through ours.
 macro_rules! next {
     ($($from:ident $name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
         pub(crate) unsafe fn $name($($argument: $type),*) -> $answer {
@@ -76,7 +83,7 @@ macro_rules! next {
                 return -1;
             }
             // SAFETY: the function of this name has this type.
-            let call: unsafe extern "C" fn($($type),*) -> $answer = unsafe { std::mem::transmute(address) };
+            let call: unsafe extern "C-unwind" fn($($type),*) -> $answer = unsafe { std::mem::transmute(address) };
             // SAFETY: the caller keeps the contract of the function.
             unsafe { call($($argument),*) }
         }

@@ -1,12 +1,12 @@
-//! Making, connecting, asking and closing sockets.
+//! Making, connecting and asking sockets.
 
 use std::ffi::{c_int, c_ulong, c_void};
 
 use libc::{AF_INET, AF_INET6, O_NONBLOCK, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_STREAM, sockaddr, socklen_t};
 
-use crate::epoll;
-use crate::kinds;
-use crate::next::{errno, next, set_errno};
+use crate::next::{errno, fail, next, set_errno};
+use crate::numbers::{self, Way};
+use crate::sets;
 
 /// The functions behind those that are defined here.
 mod real {
@@ -19,12 +19,10 @@ mod real {
         of_c accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int;
         of_c connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
         of_c shutdown(fd: c_int, how: c_int) -> c_int;
-        of_c close(fd: c_int) -> c_int;
         of_c getsockopt(fd: c_int, level: c_int, name: c_int, at: *mut c_void, len: *mut socklen_t) -> c_int;
         of_c setsockopt(fd: c_int, level: c_int, name: c_int, at: *const c_void, len: socklen_t) -> c_int;
         of_c getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
         of_c getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;
-        of_c fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
         of_c ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
         of_rsockets rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
         of_rsockets rbind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int;
@@ -41,16 +39,16 @@ mod real {
     }
 }
 
-pub(crate) use real::close as close_real;
+pub(crate) use real::{rclose, rfcntl};
 
 /// Defines functions that ask rsockets about sockets of ours, and the C library about all else.
 macro_rules! either {
     ($($name:ident $ours:ident($($argument:ident: $type:ty),*);)*) => {$(
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub(crate) unsafe extern "C" fn $name(fd: c_int $(, $argument: $type)*) -> c_int {
-            if kinds::is_socket(fd) {
+        pub(crate) unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> c_int {
+            if let Some(hidden) = numbers::socket_of(fd) {
                 // SAFETY: the caller keeps the contract of the function, which is the same for both.
-                unsafe { real::$ours(fd $(, $argument)*) }
+                unsafe { real::$ours(hidden $(, $argument)*) }
             } else {
                 // SAFETY: as above.
                 unsafe { real::$name(fd $(, $argument)*) }
@@ -60,26 +58,23 @@ macro_rules! either {
 }
 
 either! {
-    bind rbind(address: *const sockaddr, len: socklen_t);
-    listen rlisten(backlog: c_int);
     shutdown rshutdown(how: c_int);
-    setsockopt rsetsockopt(level: c_int, name: c_int, at: *const c_void, len: socklen_t);
     getpeername rgetpeername(address: *mut sockaddr, len: *mut socklen_t);
     getsockname rgetsockname(address: *mut sockaddr, len: *mut socklen_t);
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn getsockopt(
+pub(crate) unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,
     level: c_int,
     name: c_int,
     at: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    if !kinds::is_socket(fd) {
+    let Some(hidden) = numbers::socket_of(fd) else {
         // SAFETY: the caller keeps the contract of the function.
         return unsafe { real::getsockopt(fd, level, name, at, len) };
-    }
+    };
     if level == libc::IPPROTO_TCP && name == libc::TCP_INFO && !at.is_null() && !len.is_null() {
         // There is no TCP: all that can be counted is zero.
         // SAFETY: the caller passes a place of so many bytes.
@@ -89,7 +84,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
         return 0;
     }
     // SAFETY: the caller keeps the contract of the function.
-    unsafe { real::rgetsockopt(fd, level, name, at, len) }
+    unsafe { real::rgetsockopt(hidden, level, name, at, len) }
 }
 
 /// Whether a program asks for a socket that can be one of ours.
@@ -99,149 +94,193 @@ const fn is_stream(domain: c_int, kind: c_int, protocol: c_int) -> bool {
         && (protocol == 0 || protocol == libc::IPPROTO_TCP)
 }
 
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    if is_stream(domain, kind, protocol) {
-        // SAFETY: a function of numbers.
-        let fd = unsafe { real::rsocket(domain, kind, protocol) };
-        if fd >= 0 {
-            if kinds::made_socket(fd) {
-                return fd;
-            }
-            // SAFETY: it was made just now.
-            unsafe { real::rclose(fd) };
-        }
+/// The program's socket, which is the kernel's, and ours behind it.
+fn made(fd: c_int, hidden: c_int) -> bool {
+    let state = sets::state();
+    let is_known = numbers::made_socket(fd, hidden);
+    drop(state);
+    if !is_known {
+        // SAFETY: it was made just now.
+        unsafe { rclose(hidden) };
     }
-    // Without a device, or too many.
-    // SAFETY: a function of numbers.
-    unsafe { real::socket(domain, kind, protocol) }
+    is_known
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn accept4(
+pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: a function of numbers.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    if fd >= 0 && is_stream(domain, kind, protocol) && numbers::may_be_made() {
+        let code = errno();
+        // SAFETY: as above.
+        let hidden = unsafe { real::rsocket(domain, kind, protocol) };
+        // Without a device, or with too many sockets, it is the kernel's.
+        if hidden >= 0 {
+            made(fd, hidden);
+        }
+        set_errno(code);
+    }
+    fd
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
     flags: c_int,
 ) -> c_int {
-    if !kinds::is_socket(fd) {
+    let Some(listener) = numbers::socket_of(fd) else {
         // SAFETY: the caller keeps the contract of the function.
         return unsafe { real::accept4(fd, address, len, flags) };
-    }
-    kinds::tell_again(fd, kinds::TOLD_IN);
+    };
     // SAFETY: as above.
-    let accepted = unsafe { real::raccept(fd, address, len) };
-    if accepted < 0 {
-        return -1;
+    let hidden = unsafe { real::raccept(listener, address, len) };
+    if hidden >= 0 || matches!(errno(), libc::EAGAIN | libc::EINTR) {
+        numbers::has_used(listener, Way::In);
     }
-    if !kinds::made_socket(accepted) {
-        // SAFETY: it was made just now.
-        unsafe { real::rclose(accepted) };
-        set_errno(libc::EMFILE);
+    if hidden < 0 {
         return -1;
     }
     if flags & SOCK_NONBLOCK != 0 {
         // SAFETY: a function of numbers.
-        unsafe { real::rfcntl(accepted, libc::F_SETFL, O_NONBLOCK as usize) };
+        unsafe { rfcntl(hidden, libc::F_SETFL, O_NONBLOCK as usize) };
+    }
+    let kind = SOCK_STREAM | flags & (SOCK_NONBLOCK | SOCK_CLOEXEC);
+    // SAFETY: as above.
+    let accepted = unsafe { real::socket(domain_of(hidden), kind, 0) };
+    if accepted < 0 {
+        let code = errno();
+        // SAFETY: it was made just now.
+        unsafe { rclose(hidden) };
+        return fail(code);
+    }
+    if !made(accepted, hidden) {
+        // SAFETY: as above.
+        unsafe { libc::close(accepted) };
+        return fail(libc::EMFILE);
     }
     accepted
 }
 
+fn domain_of(hidden: c_int) -> c_int {
+    let (mut domain, mut size) = (AF_INET, 4);
+    let at = (&raw mut domain).cast();
+    // SAFETY: the places are ours.
+    unsafe { real::rgetsockopt(hidden, libc::SOL_SOCKET, libc::SO_DOMAIN, at, &raw mut size) };
+    domain
+}
+
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn accept(
+    fd: c_int,
+    address: *mut sockaddr,
+    len: *mut socklen_t,
+) -> c_int {
     // SAFETY: the caller keeps the contract of the function.
     unsafe { accept4(fd, address, len, 0) }
 }
 
-/// The socket becomes one of the kernel, under the same number.
-unsafe fn fall_back(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    let (mut domain, mut size) = (AF_INET, 4);
-    // SAFETY: the places are ours.
-    unsafe {
-        real::rgetsockopt(fd, libc::SOL_SOCKET, libc::SO_DOMAIN, (&raw mut domain).cast(), &raw mut size)
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    at: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // The kernel's socket has the options of ours, so far as it knows them: it may be in its place one day.
+    // SAFETY: the caller keeps the contract of the function, in all that follows.
+    let kernel = unsafe { real::setsockopt(fd, level, name, at, len) };
+    // SAFETY: as above.
+    numbers::socket_of(fd).map_or(kernel, |hidden| unsafe { real::rsetsockopt(hidden, level, name, at, len) })
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let Some(hidden) = numbers::socket_of(fd) else {
+        // SAFETY: the caller keeps the contract of the function.
+        return unsafe { real::bind(fd, address, len) };
     };
-    // SAFETY: a function of numbers.
-    let flags = unsafe { real::rfcntl(fd, libc::F_GETFL, 0) } & O_NONBLOCK;
-    let kind = SOCK_STREAM | SOCK_CLOEXEC | if flags == 0 { 0 } else { SOCK_NONBLOCK };
     // SAFETY: as above.
-    let other = unsafe { real::socket(domain, kind, 0) };
-    if other < 0 {
-        return -1;
+    let answer = unsafe { real::rbind(hidden, address, len) };
+    if answer == 0 {
+        numbers::has_bound(hidden);
     }
-    kinds::gone(fd);
-    // SAFETY: the descriptors are ours.
-    unsafe { real::rclose(fd) };
+    answer
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
+    let Some(hidden) = numbers::socket_of(fd) else {
+        // SAFETY: a function of numbers.
+        return unsafe { real::listen(fd, backlog) };
+    };
     // SAFETY: as above.
-    let moved = unsafe { libc::dup3(other, fd, libc::O_CLOEXEC) };
+    let answer = unsafe { real::rlisten(hidden, backlog) };
+    numbers::has_used(hidden, Way::In);
+    answer
+}
+
+/// An address of a socket.
+type Name = (libc::sockaddr_storage, socklen_t);
+
+/// The address that the program has given to a socket.
+fn own_name(hidden: c_int) -> Option<Name> {
+    if !numbers::is_bound(hidden) {
+        return None;
+    }
+    // SAFETY: an address is a structure of numbers.
+    let mut name: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let mut len = socklen_t::try_from(size_of_val(&name)).unwrap_or(0);
+    // SAFETY: the places are ours.
+    let answer = unsafe { real::rgetsockname(hidden, (&raw mut name).cast(), &raw mut len) };
+    (answer == 0).then_some((name, len))
+}
+
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub(crate) unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+    let Some(hidden) = numbers::socket_of(fd) else {
+        // SAFETY: the caller keeps the contract of the function.
+        return unsafe { real::connect(fd, address, len) };
+    };
+    let own = own_name(hidden);
     // SAFETY: as above.
-    unsafe { real::close(other) };
-    if moved < 0 {
-        return -1;
+    let answer = unsafe { real::rconnect(hidden, address, len) };
+    if answer == 0 || !matches!(errno(), libc::ENETUNREACH | libc::ENODEV) {
+        numbers::has_used(hidden, Way::In);
+        numbers::has_used(hidden, Way::Out);
+        return answer;
+    }
+    // No device leads there. The socket of the kernel is that of the program from now on.
+    if sets::state().give_to_kernel(hidden) {
+        // SAFETY: no number of the program leads to it any more.
+        unsafe { rclose(hidden) };
+        if let Some((own, len)) = own {
+            // SAFETY: the address is ours.
+            if unsafe { real::bind(fd, (&raw const own).cast(), len) } != 0 {
+                return -1;
+            }
+        }
     }
     // SAFETY: the caller keeps the contract of the function.
     unsafe { real::connect(fd, address, len) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
-    if !kinds::is_socket(fd) {
-        // SAFETY: the caller keeps the contract of the function.
-        return unsafe { real::connect(fd, address, len) };
-    }
-    // SAFETY: as above.
-    let answer = unsafe { real::rconnect(fd, address, len) };
-    if answer != 0 && matches!(errno(), libc::ENETUNREACH | libc::ENODEV) {
-        // SAFETY: as above.
-        return unsafe { fall_back(fd, address, len) };
-    }
-    answer
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
-    if kinds::is_socket(fd) {
-        kinds::gone(fd);
-        epoll::socket_is_gone(fd);
-        // SAFETY: a function of numbers.
-        return unsafe { real::rclose(fd) };
-    }
-    if kinds::is_set(fd) {
-        kinds::gone(fd);
-        epoll::set_is_gone(fd);
-    }
-    // SAFETY: as above.
-    unsafe { real::close(fd) }
-}
-
-/// The third argument is there whether the command has one or not: the calling conventions of C allow it.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    if kinds::is_socket(fd) {
-        // SAFETY: the commands that it knows have numbers as arguments.
-        return unsafe { real::rfcntl(fd, command, argument) };
-    }
-    // SAFETY: the caller keeps the contract of the function.
-    unsafe { real::fcntl(fd, command, argument) }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the caller keeps the contract of the function; on 64 bits both are the same.
-    unsafe { fcntl(fd, command, argument) }
-}
-
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
-    if !kinds::is_socket(fd) {
-        // SAFETY: the caller keeps the contract of the function.
-        return unsafe { real::ioctl(fd, request, argument) };
-    }
-    if request == libc::FIONBIO && argument != 0 {
+pub(crate) unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int {
+    let hidden = numbers::socket_of(fd);
+    if let Some(hidden) = hidden
+        && request == libc::FIONBIO
+        && argument != 0
+    {
         // SAFETY: the caller passes a number.
         let on = unsafe { std::ptr::with_exposed_provenance::<c_int>(argument).read_unaligned() };
         // SAFETY: a function of numbers.
-        return unsafe { real::rfcntl(fd, libc::F_SETFL, if on == 0 { 0 } else { O_NONBLOCK as usize }) };
+        unsafe { rfcntl(hidden, libc::F_SETFL, if on == 0 { 0 } else { O_NONBLOCK as usize }) };
+    } else if hidden.is_some() && !matches!(request, libc::FIOCLEX | libc::FIONCLEX) {
+        return fail(libc::ENOTTY);
     }
-    set_errno(libc::ENOTTY);
-    -1
+    // SAFETY: the caller keeps the contract of the function.
+    unsafe { real::ioctl(fd, request, argument) }
 }

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
-use crate::kinds::{self, TOLD_IN, TOLD_OUT};
-use crate::next::next;
+use crate::next::{errno, next};
+use crate::numbers::{self, Way};
 
 mod real {
     use super::*;
@@ -35,15 +35,45 @@ mod real {
     }
 }
 
+/// Bytes were taken out of a socket, or not. An edge may follow unless it was the end, after which nothing comes.
+fn has_received(hidden: c_int, got: ssize_t) -> ssize_t {
+    if got > 0 || got < 0 && matches!(errno(), libc::EAGAIN | libc::EINTR) {
+        numbers::has_used(hidden, Way::In);
+    }
+    got
+}
+
+/// Bytes were sent, or not. An edge may follow if there was no room for all.
+fn has_sent(hidden: c_int, sent: ssize_t, wanted: size_t) -> ssize_t {
+    if usize::try_from(sent).is_ok_and(|sent| sent >= wanted) {
+        return sent;
+    }
+    numbers::has_used(hidden, Way::Out);
+    sent
+}
+
+/// How many bytes some parts have.
+///
+/// # Safety
+/// There are so many parts, or the pointer is null.
+unsafe fn total(parts: *const iovec, count: usize) -> size_t {
+    if parts.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller vouches for it.
+    let parts = unsafe { std::slice::from_raw_parts(parts, count) };
+    parts.iter().fold(0, |sum, part| sum.saturating_add(part.iov_len))
+}
+
 /// Defines functions that ask rsockets about sockets of ours, and the C library about all else.
 macro_rules! either {
-    ($($again:ident $name:ident $ours:ident($($argument:ident: $type:ty),*);)*) => {$(
+    ($($name:ident $ours:ident($($argument:ident: $type:ty),*) $done:expr;)*) => {$(
         #[cfg_attr(not(test), unsafe(no_mangle))]
-        pub(crate) unsafe extern "C" fn $name(fd: c_int $(, $argument: $type)*) -> ssize_t {
-            if kinds::is_socket(fd) {
-                kinds::tell_again(fd, $again);
+        pub(crate) unsafe extern "C-unwind" fn $name(fd: c_int $(, $argument: $type)*) -> ssize_t {
+            if let Some(hidden) = numbers::socket_of(fd) {
                 // SAFETY: the caller keeps the contract of the function, which is the same for both.
-                unsafe { real::$ours(fd $(, $argument)*) }
+                let answer = unsafe { real::$ours(hidden $(, $argument)*) };
+                $done(hidden, answer)
             } else {
                 // SAFETY: as above.
                 unsafe { real::$name(fd $(, $argument)*) }
@@ -53,28 +83,45 @@ macro_rules! either {
 }
 
 either! {
-    TOLD_OUT send rsend(from: *const c_void, len: size_t, flags: c_int);
-    TOLD_OUT sendto rsendto(from: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t);
-    TOLD_OUT sendmsg rsendmsg(message: *const msghdr, flags: c_int);
-    TOLD_OUT write rwrite(from: *const c_void, len: size_t);
-    TOLD_OUT writev rwritev(parts: *const iovec, count: c_int);
-    TOLD_IN recv rrecv(to: *mut c_void, len: size_t, flags: c_int);
-    TOLD_IN recvfrom rrecvfrom(to: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t);
-    TOLD_IN recvmsg rrecvmsg(message: *mut msghdr, flags: c_int);
-    TOLD_IN read rread(to: *mut c_void, len: size_t);
-    TOLD_IN readv rreadv(parts: *const iovec, count: c_int);
+    send rsend(from: *const c_void, len: size_t, flags: c_int) |hidden, sent| has_sent(hidden, sent, len);
+    sendto rsendto(from: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t)
+        |hidden, sent| has_sent(hidden, sent, len);
+    sendmsg rsendmsg(message: *const msghdr, flags: c_int) |hidden, sent: ssize_t| {
+        // SAFETY: the message was read just now, unless it was refused.
+        let message = if sent < 0 { None } else { unsafe { message.as_ref() } };
+        // SAFETY: as above.
+        let wanted = message.map_or(0, |message| unsafe { total(message.msg_iov, message.msg_iovlen) });
+        has_sent(hidden, sent, wanted)
+    };
+    write rwrite(from: *const c_void, len: size_t) |hidden, sent| has_sent(hidden, sent, len);
+    writev rwritev(parts: *const iovec, count: c_int) |hidden, sent: ssize_t| {
+        let count = if sent < 0 { 0 } else { usize::try_from(count).unwrap_or(0) };
+        // SAFETY: the parts were read just now, unless they were refused.
+        has_sent(hidden, sent, unsafe { total(parts, count) })
+    };
+    recv rrecv(to: *mut c_void, len: size_t, flags: c_int) has_received;
+    recvfrom rrecvfrom(to: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t)
+        has_received;
+    recvmsg rrecvmsg(message: *mut msghdr, flags: c_int) has_received;
+    read rread(to: *mut c_void, len: size_t) has_received;
+    readv rreadv(parts: *const iovec, count: c_int) has_received;
 }
 
 // Compilers put these in the place of some where they check lengths.
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn __read_chk(fd: c_int, to: *mut c_void, len: size_t, room: size_t) -> ssize_t {
+pub(crate) unsafe extern "C-unwind" fn __read_chk(
+    fd: c_int,
+    to: *mut c_void,
+    len: size_t,
+    room: size_t,
+) -> ssize_t {
     // SAFETY: the caller keeps the contract of the function.
     unsafe { read(fd, to, len.min(room)) }
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn __recv_chk(
+pub(crate) unsafe extern "C-unwind" fn __recv_chk(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -86,7 +133,7 @@ pub(crate) unsafe extern "C" fn __recv_chk(
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn __recvfrom_chk(
+pub(crate) unsafe extern "C-unwind" fn __recvfrom_chk(
     fd: c_int,
     to: *mut c_void,
     len: size_t,
@@ -103,12 +150,16 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
 const PIECE: usize = 1 << 16;
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn sendfile(fd: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t {
-    if !kinds::is_socket(fd) {
+pub(crate) unsafe extern "C-unwind" fn sendfile(
+    fd: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    len: size_t,
+) -> ssize_t {
+    let Some(hidden) = numbers::socket_of(fd) else {
         // SAFETY: the caller keeps the contract of the function.
         return unsafe { real::sendfile(fd, from, offset, len) };
-    }
-    kinds::tell_again(fd, TOLD_OUT);
+    };
     let start = if offset.is_null() {
         // SAFETY: a function of numbers.
         unsafe { libc::lseek(from, 0, libc::SEEK_CUR) }
@@ -132,7 +183,8 @@ pub(crate) unsafe extern "C" fn sendfile(fd: c_int, from: c_int, offset: *mut of
             break;
         }
         // SAFETY: as above.
-        let sent = unsafe { real::rsend(fd, buffer.as_ptr().cast(), got.cast_unsigned(), 0) };
+        let sent = unsafe { real::rsend(hidden, buffer.as_ptr().cast(), got.cast_unsigned(), 0) };
+        has_sent(hidden, sent, got.cast_unsigned());
         if sent < 0 {
             if done == 0 {
                 return -1;
@@ -155,7 +207,7 @@ pub(crate) unsafe extern "C" fn sendfile(fd: c_int, from: c_int, offset: *mut of
 }
 
 #[cfg_attr(not(test), unsafe(no_mangle))]
-pub(crate) unsafe extern "C" fn sendfile64(
+pub(crate) unsafe extern "C-unwind" fn sendfile64(
     fd: c_int,
     from: c_int,
     offset: *mut off_t,

@@ -203,6 +203,21 @@ static void bytes(int here, int there)
 	FD_SET(ends[0], &reads);
 	IS(rselect((there > ends[0] ? there : ends[0]) + 1, &reads, NULL, NULL, &limit), 2);
 	IS(FD_ISSET(there, &reads) && FD_ISSET(ends[0], &reads), 1);
+	/* A program may give a set that is only as long as its descriptors need. */
+	int bits = 8 * sizeof(long), needed = there / bits + 1;
+	unsigned long *words = malloc((needed + 2) * sizeof(long));
+	memset(words, 0, needed * sizeof(long));
+	words[needed] = words[needed + 1] = -1ul;
+	words[there / bits] |= 1ul << there % bits;
+	IS(rselect(there + 1, (fd_set *)words, NULL, NULL, &limit), 1);
+	IS(words[there / bits] >> there % bits & 1, 1);
+	IS(words[needed] == -1ul && words[needed + 1] == -1ul, 1);
+	free(words);
+	/* Nothing is said of an entry without a descriptor. */
+	struct pollfd entries[2] = { { .fd = -1, .events = POLLIN, .revents = POLLIN },
+				     { .fd = there, .events = POLLIN } };
+	IS(rpoll(entries, 2, WAIT), 1);
+	IS(entries[0].revents, 0);
 	IS(rread(there, word, 1), 1);
 	close(ends[0]);
 	close(ends[1]);
@@ -255,7 +270,17 @@ static void killed(const char *address, int port, pid_t pid, int told)
 	char byte;
 	struct sockaddr_in in = at(address, port);
 	IS(read(told, &byte, 1), 1);
+	/* While the peer is stopped, a connection does not come to stand. */
+	kill(pid, SIGSTOP);
+	waitpid(pid, NULL, WUNTRACED);
 	int fd = rsocket(AF_INET, SOCK_STREAM, 0);
+	IS(rfcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	FAILS(rconnect(fd, SA(in)), EINPROGRESS);
+	FAILS(rshutdown(fd, SHUT_WR), ENOTCONN);
+	FAILS(rconnect(fd, SA(in)), EALREADY);
+	IS(rclose(fd), 0);
+	kill(pid, SIGCONT);
+	fd = rsocket(AF_INET, SOCK_STREAM, 0);
 	IS(rconnect(fd, SA(in)), 0);
 	IS(read(told, &byte, 1), 1);
 	kill(pid, SIGKILL);
