@@ -85,7 +85,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
     });
     entries.push(Entry {
         name: "programs".into(),
-        shows: "every program of docs/drop-in.md that uses rdma_cm or rsockets, 100 times, over IPv4 and IPv6",
+        shows: "every program of docs/drop-in.md that uses rdma_cm or rsockets, 100 times, over IPv4 and IPv6; perftest 10 times",
         minutes: 25,
         run: whole(|| {
             let abi = link_abi::link(Build::Alone { release: false })?;
