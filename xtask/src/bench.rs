@@ -8,6 +8,7 @@ mod instructions;
 mod line;
 mod nic;
 mod pairs;
+mod programs;
 mod refusals;
 mod table;
 mod trace;
@@ -26,7 +27,8 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, refusals, instructions, trace, endpoint, probe, broker or drop-in
+    /// Only this: wire, transport, device, refusals, instructions, trace, endpoint, probe, broker, drop-in or
+    /// programs
     #[arg(long)]
     only: Option<String>,
     /// All but wire and transport: one short look at every figure; it shows that all work, and little more
@@ -36,10 +38,10 @@ pub(crate) struct Args {
     /// nothing else)
     #[arg(long)]
     json: bool,
-    /// Device, endpoint, broker and drop-in: keep each process on a core of its own
+    /// Device, endpoint, broker, drop-in and programs: keep each process on a core of its own
     #[arg(long)]
     pin: bool,
-    /// Device and drop-in: how often every figure is measured
+    /// Device, drop-in and programs: how often every figure is measured
     #[arg(long)]
     repeats: Option<usize>,
     /// Instructions: count those of this commit, too, and fail if the work tree takes 2 % more
@@ -76,6 +78,10 @@ const BENCHES: &[Bench] = &[
     Bench {
         package: drop_in::NAME,
         shows: "perftest on the drop-in library beside ferroce perf and plain sockets",
+    },
+    Bench {
+        package: programs::NAME,
+        shows: "rstream, iperf3, UCX, Open MPI and libfabric on it, beside the same programs over TCP",
     },
 ];
 
@@ -122,6 +128,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if *package == drop_in::NAME {
             drop_in::run(args)?;
+            continue;
+        }
+        if *package == programs::NAME {
+            programs::run(args)?;
             continue;
         }
         // Those that measure two processes have one benchmark, which knows these.

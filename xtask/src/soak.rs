@@ -18,6 +18,9 @@ const PROPERTY_CASES_PER_MINUTE: u64 = 10_000;
 /// Seeds of the simulator for each minute that is asked for.
 const SEEDS_PER_MINUTE: u64 = 10_000;
 
+/// The test that runs every program of a table, which has an entry of its own.
+const EVERY_PROGRAM: &str = "every_program_many_times";
+
 /// Options of `cargo xtask soak`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -75,8 +78,20 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         minutes: 8,
         run: whole(|| {
             let abi = link_abi::link(Build::Alone { release: false })?;
-            let cmd = Cmd::cargo("test -p ferroce-abi --test stock").env("FERROCE_SOAK", "1");
+            let others = format!("test -p ferroce-abi --test stock -- --skip {EVERY_PROGRAM}");
+            let cmd = Cmd::cargo(&others).env("FERROCE_SOAK", "1");
             cmd.env(link_abi::FOLDER, abi.display().to_string()).env(setup::REQUIRE_ALL, "1").run()
+        }),
+    });
+    entries.push(Entry {
+        name: "programs".into(),
+        shows: "every program of docs/drop-in.md that uses rdma_cm or rsockets, 100 times, over IPv4 and IPv6; perftest 10 times",
+        minutes: 25,
+        run: whole(|| {
+            let abi = link_abi::link(Build::Alone { release: false })?;
+            let cmd = Cmd::cargo(&format!("test -p ferroce-abi --test stock -- --nocapture {EVERY_PROGRAM}"));
+            let cmd = cmd.env("FERROCE_SOAK", "1").env(link_abi::FOLDER, abi.display().to_string());
+            cmd.env(setup::REQUIRE_ALL, "1").run()
         }),
     });
     entries.push(Entry {

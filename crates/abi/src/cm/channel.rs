@@ -236,6 +236,38 @@ pub(crate) fn next(channel: *mut rdma_event_channel) -> Answer<*mut rdma_cm_even
     }
 }
 
+/// The same for a thread of the program. One that waits while another destroys the channel waits for ever, as it does in the
+/// kernel: rping destroys its channel under such a thread, which would take an answer for a failure and end the process.
+fn next_or_never(channel: *mut rdma_event_channel) -> Answer<*mut rdma_cm_event> {
+    let mut fetched = fetch(channel)?;
+    loop {
+        let fd = match fetched {
+            Ok(event) => return Ok(event),
+            Err(fd) => fd,
+        };
+        fetched = match wait_for(fd).and_then(|()| fetch(channel)) {
+            Ok(fetched) => fetched,
+            Err(refused) if is_there(channel) => return Err(refused),
+            Err(_) => loop {
+                // SAFETY: a system call without pointers. It is a cancellation point: a thread that ends here is unwound
+                // through frames that hold no lock and own nothing.
+                unsafe { pause() };
+            },
+        };
+    }
+}
+
+fn is_there(channel: *mut rdma_event_channel) -> bool {
+    let _whole = Uncancelled::new();
+    // In the child of a fork nothing is there, but its one thread never waited.
+    handles::channel(channel).is_ok()
+}
+
+unsafe extern "C-unwind" {
+    /// The C library's, which unwinds the thread if it is cancelled while it waits.
+    unsafe fn pause() -> c_int;
+}
+
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -246,5 +278,5 @@ pub(crate) unsafe extern "C-unwind" fn rdma_get_cm_event(
         Ok(to) => to,
         Err(refused) => return minus_one("rdma_get_cm_event", Err(refused)),
     };
-    minus_one("rdma_get_cm_event", next(channel).map(|event| *to = event))
+    minus_one("rdma_get_cm_event", next_or_never(channel).map(|event| *to = event))
 }

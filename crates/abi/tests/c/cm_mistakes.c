@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_cma.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -98,6 +99,52 @@ static void *destroy(void *unused)
     WORKS(rdma_destroy_id(destroyed_late));
     is_destroyed = 1;
     return NULL;
+}
+
+static atomic_int waiter;
+
+static void *waits_for_an_event(void *channel)
+{
+    struct rdma_cm_event *event;
+    waiter = gettid();
+    rdma_get_cm_event(channel, &event);
+    return NULL;
+}
+
+/* Whether a thread sleeps. */
+static int sleeps(int thread)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%*d (%*[^)]) %c", &state) != 1)
+        state = 0;
+    if (file)
+        fclose(file);
+    return state == 'S';
+}
+
+/* A thread that waits for events of a channel, while another destroys it, never hears of one again. */
+static void destroys_a_channel_under_a_thread(void)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    pthread_t thread;
+    void *end = NULL;
+    uint64_t one = 1;
+    int same = dup(channel->fd);
+    WORKS(pthread_create(&thread, NULL, waits_for_an_event, channel));
+    while (!waiter || !sleeps(waiter))
+        sched_yield();
+    rdma_destroy_event_channel(channel);
+    /* It wakes, as for an event that went with its id, and goes on waiting. */
+    WORKS(write(same, &one, sizeof one) != sizeof one);
+    struct pollfd poller = {.fd = same, .events = POLLIN};
+    while (poll(&poller, 1, 0) == 1)
+        sched_yield();
+    WORKS(pthread_cancel(thread));
+    WORKS(pthread_join(thread, &end));
+    WORKS(end != PTHREAD_CANCELED);
+    close(same);
 }
 
 int main(int argc, char **argv)
@@ -356,6 +403,8 @@ int main(int argc, char **argv)
     FAILS(rdma_resolve_addr(id, NULL, at(7009), 100), EBADF);
     FAILS(rdma_listen(id, 1), EBADF);
     WORKS(rdma_destroy_id(id));
+
+    destroys_a_channel_under_a_thread();
 
     /* Nothing to fetch, and a channel that does not wait. */
     fcntl(channel->fd, F_SETFL, O_NONBLOCK);

@@ -38,9 +38,14 @@ fn link() -> PathBuf {
 
 /// A program with our library, on a loopback address of its own, that is ended when it hangs.
 pub(crate) fn with_library(program: impl AsRef<OsStr>, address: &str) -> Command {
+    with_library_for(patience(), program, address)
+}
+
+/// The same for a program that hangs after so many seconds.
+pub(crate) fn with_library_for(seconds: &str, program: impl AsRef<OsStr>, address: &str) -> Command {
     let mut command = Command::new("timeout");
     command
-        .args(["-k", "5", patience()])
+        .args(["-k", "5", seconds])
         .arg(program)
         .env("LD_LIBRARY_PATH", folder())
         .env("FERROCE_ADDRESS", address)

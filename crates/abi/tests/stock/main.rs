@@ -7,6 +7,8 @@ mod doors;
 mod ends;
 mod entries;
 mod library;
+mod many;
+mod meeting;
 mod pairs;
 mod perftest;
 mod pingpong;
