@@ -291,6 +291,7 @@ impl ConnectionManager {
                 let Some(news) = next else { break };
                 self.tell(news);
             }
+            self.tell_of_partings();
             let wake = lock(&self.books).wake();
             let mads = self.member.mads_readable();
             if wait_either([mads.as_fd(), self.bell.as_fd()], wake.map(clock::until)).is_err() {
@@ -385,23 +386,29 @@ impl ConnectionManager {
                 }
             }
             News::Happened(id, event) => {
-                let last;
-                let watcher = {
-                    let mut books = lock(&self.books);
-                    last = match event {
-                        Event::Failed(_) | Event::Resolved(_) | Event::Forgotten => true,
-                        Event::Ended(_) => !books.manager.tells_end(id),
-                        _ => false,
-                    };
-                    if last { books.watchers.remove(&id) } else { books.watchers.get(&id).cloned() }
-                };
-                match watcher {
-                    Some(watcher) => watcher.happened(self, id, event),
-                    // The watcher is gone.
-                    None if !last => self.abandon(id),
-                    None => {}
-                }
+                let Some(event) = self.in_time(id, event) else { return };
+                self.happened(id, event);
             }
+        }
+    }
+
+    /// Tells the watcher of a connection what happened to it.
+    pub(super) fn happened(&self, id: CommId, event: Event) {
+        let last;
+        let watcher = {
+            let mut books = lock(&self.books);
+            last = match event {
+                Event::Failed(_) | Event::Resolved(_) | Event::Forgotten => true,
+                Event::Ended(_) => !books.manager.tells_end(id),
+                _ => false,
+            };
+            if last { books.watchers.remove(&id) } else { books.watchers.get(&id).cloned() }
+        };
+        match watcher {
+            Some(watcher) => watcher.happened(self, id, event),
+            // The watcher is gone.
+            None if !last => self.abandon(id),
+            None => {}
         }
     }
 }
