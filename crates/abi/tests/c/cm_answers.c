@@ -1,5 +1,5 @@
 /* What libfabric does with answers of rdma_getaddrinfo, and binds to: it changes them, makes some itself, and has the library
-   free both; and it binds ids to any address, which is what it makes of the name of this machine. */
+   free both; and it binds ids to any address, which names no device. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
@@ -73,7 +73,6 @@ int main(int argc, char **argv)
     binds(own_address("0.0.0.0"), 0);
     struct sockaddr_in6 any = {.sin6_family = AF_INET6};
     binds((struct sockaddr *)&any, 0);
-    binds(own_address("127.0.0.1"), 0);
     free(hints.ai_src_addr);
     printf("0 surprises\n");
     return 0;

@@ -251,8 +251,8 @@ fn a_goodbye_does_not_overtake_the_last_message() {
     surprises_nothing("cm_goodbye", &["127.0.91.22"]);
 }
 
-/// It was: a part of an answer of `rdma_getaddrinfo` that libfabric had made was freed as if it were ours, and nothing
-/// could be bound to the address of `localhost`, which is any address.
+/// It was: a part of an answer of `rdma_getaddrinfo` that libfabric had made was freed as if it were ours. That ids can be
+/// bound to `localhost` where no device has its address is tested with libfabric.
 #[test]
 fn answers_may_be_changed_before_they_are_freed_and_ids_bound_to_any_address() {
     if !can_compile() {
