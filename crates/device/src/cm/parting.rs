@@ -66,11 +66,11 @@ impl ConnectionManager {
         };
         // A program that ends a connection itself knows what it gives up.
         let is_goodbye = matches!(event, Event::Ended(End::Peer));
-        if !waits && !(is_goodbye && !is_full && self.is_behind(id)) {
-            return Some(event);
+        if waits || is_goodbye && !is_full && self.is_behind(id) {
+            lock(&self.books).partings.push(Parting { id, event, until: clock::now() + PATIENCE });
+            return None;
         }
-        lock(&self.books).partings.push(Parting { id, event, until: clock::now() + PATIENCE });
-        None
+        Some(event)
     }
 
     /// Tells what has waited long enough.
