@@ -10,12 +10,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ferroce_sys::clock;
-use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
-use ferroce_transport::cm::{End, Event};
+use ferroce_transport::cm::Event;
 use ferroce_wire::mad::CommId;
-
-use super::service::ConnectionManager;
 
 /// How long a program has for its completions: more than it has to wait for a processor, as a rule. One that does not poll hears
 /// of the end so much later.
@@ -34,11 +31,19 @@ pub(super) struct Partings {
     next: Option<Time>,
 }
 
+/// Something that is told later.
 #[derive(Debug)]
-struct Parting {
-    id: CommId,
-    event: Event,
-    until: Time,
+pub(super) struct Parting {
+    pub(super) id: CommId,
+    pub(super) event: Event,
+    /// When it is told at the latest.
+    pub(super) until: Time,
+}
+
+impl Parting {
+    pub(super) fn new(id: CommId, event: Event) -> Self {
+        Self { id, event, until: clock::now() + PATIENCE }
+    }
 }
 
 impl Partings {
@@ -47,48 +52,22 @@ impl Partings {
         self.next
     }
 
-    fn has(&self, id: CommId) -> bool {
+    /// Whether something of a connection waits.
+    pub(super) fn has(&self, id: CommId) -> bool {
         self.waiting.iter().any(|parting| parting.id == id)
     }
 
-    fn push(&mut self, parting: Parting) {
+    pub(super) fn is_full(&self) -> bool {
+        self.waiting.len() >= MOST
+    }
+
+    pub(super) fn push(&mut self, parting: Parting) {
         self.waiting.push_back(parting);
         self.next = Some(clock::now() + LOOK);
     }
-}
 
-impl ConnectionManager {
-    /// An event that can be told now. Else it is told later, and so is everything that happens to the connection meanwhile.
-    pub(super) fn in_time(&self, id: CommId, event: Event) -> Option<Event> {
-        let (waits, is_full) = {
-            let partings = &lock(&self.books).partings;
-            (partings.has(id), partings.waiting.len() >= MOST)
-        };
-        // A program that ends a connection itself knows what it gives up.
-        let is_goodbye = matches!(event, Event::Ended(End::Peer));
-        if waits || is_goodbye && !is_full && self.is_behind(id) {
-            lock(&self.books).partings.push(Parting { id, event, until: clock::now() + PATIENCE });
-            return None;
-        }
-        Some(event)
-    }
-
-    /// Tells what has waited long enough.
-    pub(super) fn tell_of_partings(&self) {
-        let Partings { waiting, .. } = std::mem::take(&mut lock(&self.books).partings);
-        for parting in waiting {
-            let comes_first = lock(&self.books).partings.has(parting.id);
-            if comes_first || parting.until > clock::now() && self.is_behind(parting.id) {
-                lock(&self.books).partings.push(parting);
-            } else {
-                self.happened(parting.id, parting.event);
-            }
-        }
-    }
-
-    /// Whether the program has not seen yet all that a connection did. Asked outside of the lock: the watcher meets the device.
-    fn is_behind(&self, id: CommId) -> bool {
-        let watcher = lock(&self.books).watchers.get(&id).cloned();
-        watcher.is_some_and(|watcher| watcher.is_behind())
+    /// Takes all out, to be told or put back.
+    pub(super) fn take(&mut self) -> VecDeque<Parting> {
+        std::mem::take(self).waiting
     }
 }
