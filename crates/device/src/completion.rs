@@ -396,6 +396,20 @@ impl CqShared {
         self.filled.store(true, Ordering::Release);
     }
 
+    /// Whether it has completions of a queue pair that no thread has taken off.
+    pub(crate) fn holds(&self, qpn: Qpn) -> bool {
+        let mut taking = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let Taking { rings, kept, .. } = &mut *taking;
+        // They cannot be looked at in their rings.
+        for (_, ring) in rings {
+            kept.extend(std::iter::from_fn(|| ring.pop()));
+        }
+        if !kept.is_empty() {
+            self.filled.store(true, Ordering::Release);
+        }
+        kept.iter().any(|words| decode(words).qpn == qpn)
+    }
+
     pub(crate) fn is_overrun(&self) -> bool {
         self.overrun.load(Ordering::Relaxed)
     }

@@ -25,6 +25,9 @@ use crate::groups::Groups;
 use crate::mail::{MAIL, Mail, Parcel};
 use crate::visit::{Aftermath, Visit};
 
+/// Turns that a thread makes until it has taken in what had arrived before, however fast more comes.
+const ARRIVALS: usize = 64;
+
 /// An engine, and what others can reach of it without being inside.
 pub(crate) struct Station {
     pub(crate) turnstile: Turnstile<Engine>,
@@ -225,10 +228,14 @@ impl Engines {
         visit.leave();
     }
 
-    /// Takes in what has arrived for an engine, and sends what it owes.
-    pub(crate) fn settle(&self, index: usize) {
+    /// Takes in all that has arrived for an engine.
+    pub(crate) fn take_in(&self, index: usize) {
         let mut visit = self.enter(index);
-        visit.turn(Reason::Driver);
+        for _ in 0..ARRIVALS {
+            if !visit.turn(Reason::Driver).more {
+                break;
+            }
+        }
         visit.leave();
     }
 

@@ -428,12 +428,23 @@ impl Qp {
         Ok(())
     }
 
-    /// Takes in what has arrived for it, and sends the acknowledgements that it owes: for a program that is
-    /// about to end its connection.
+    /// Takes in what has arrived for it, and sends the acknowledgement that it owes, or the last one once more: for a program
+    /// that is about to end its connection. From then on nothing is acknowledged.
     pub fn settle(&self) {
         if self.nic.is_ours() {
-            self.nic.engines().settle(self.engine);
+            self.nic.engines().take_in(self.engine);
+            self.nic.engines().send_owed(self.engine, self.qpn);
         }
+    }
+
+    /// Takes in what has arrived for it. Whether there are completions of it that the program has not taken off.
+    #[must_use]
+    pub fn has_untaken(&self) -> bool {
+        if !self.nic.is_ours() {
+            return false;
+        }
+        self.nic.engines().take_in(self.engine);
+        [&self.send_cq, &self.receive_cq].iter().any(|cq| cq.shared.holds(self.qpn))
     }
 
     /// Asks the peer of a reliable connection whether it is there. It notices nothing of it, and no work is

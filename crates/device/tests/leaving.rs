@@ -50,6 +50,31 @@ fn what_is_owed_is_sent_before_a_queue_pair_goes() {
     }
 }
 
+/// It was: an acknowledgement that could ride behind an answer was kept back, though the connection was about to end and no answer
+/// could come. The peer asked again until it gave up (`fi_pingpong` did, where packets are lost).
+#[test]
+fn what_is_owed_is_sent_before_a_connection_is_ended() {
+    for _ in 0..5 {
+        let (a, b) = ends([127, 0, 87, 9], [127, 0, 87, 10]);
+        for side in [&a, &b] {
+            side.qp.post_receive(&[ReceiveRequest { id: 1, sges: &[side.sge(0, 64)] }; ROUNDS]).unwrap();
+        }
+        for _ in 1..ROUNDS {
+            for (from, to) in [(&a, &b), (&b, &a)] {
+                let (flags, sges) = (SendFlags::empty(), [from.sge(0, 64)]);
+                from.qp.post_send(&[SendRequest { flags, ..signaled(2, SendOp::Send, &sges) }]).unwrap();
+                assert_eq!(to.polled_completion().status, Status::Success);
+            }
+        }
+        a.qp.post_send(&[signaled(3, SendOp::Send, &[a.sge(0, 64)])]).unwrap();
+        assert_eq!(b.polled_completion().status, Status::Success);
+        b.qp.settle();
+        b.qp.modify(&Attributes::to(State::Err), None).unwrap();
+        let ended = a.completion();
+        assert_eq!((ended.id, ended.status), (3, Status::Success));
+    }
+}
+
 /// Messages each way.
 const ROUNDS: usize = 16;
 

@@ -61,6 +61,10 @@ impl Watcher for Watch {
         }
     }
 
+    fn is_behind(&self) -> bool {
+        self.qp().is_some_and(|qp| qp.has_untaken())
+    }
+
     fn has_data(&self) -> bool {
         let known = self.qp().and_then(|qp| qp.query().ok());
         known.is_some_and(|known| known.counters.requests_received > 0)

@@ -28,6 +28,26 @@ fn ten_thousand_ids_leave_nothing_behind() {
     surprises_nothing("cm_many", &["127.0.91.21"]);
 }
 
+/// It was: the end of a connection was told before its last message was taken off, and `ofi_rxm` gave up that message with its
+/// queue pair.
+#[test]
+fn a_goodbye_does_not_overtake_the_last_message() {
+    if !can_compile() {
+        return;
+    }
+    surprises_nothing("cm_goodbye", &["127.0.91.22"]);
+}
+
+/// It was: a part of an answer of `rdma_getaddrinfo` that libfabric had made was freed as if it were ours. That ids can be
+/// bound to `localhost` where no device has its address is tested with libfabric.
+#[test]
+fn answers_may_be_changed_before_they_are_freed_and_ids_bound_to_any_address() {
+    if !can_compile() {
+        return;
+    }
+    surprises_nothing("cm_answers", &["127.0.91.23"]);
+}
+
 fn can_compile() -> bool {
     judge::is_here("gcc") && judge::has_file("/usr/include/rdma/rdma_cma.h")
 }

@@ -1,10 +1,12 @@
 //! libfabric: `fi_pingpong` over each kind of endpoint of its provider `verbs`, contents checked.
 
+use std::path::Path;
+
 use ferroce_lab::namespaces::command_inside;
 use ferroce_testkit::{judge, namespaces};
 
 use crate::pair::Pair;
-use crate::support::{is_long, libraries, succeeds};
+use crate::support::{LOSS, Unprivileged, is_long, libraries, succeeds};
 
 /// Both ends of a `fi_pingpong` with data of all sizes, each byte of which is compared.
 pub(crate) fn pingpong(provider: &str, kind: &str, address: &str, iterations: u32) -> Pair {
@@ -16,12 +18,17 @@ fn iterations() -> u32 {
     if is_long() { 500 } else { 10 }
 }
 
+/// A provider, a kind of endpoint, and how many sizes it has figures for.
+type Way = (&'static str, &'static str, usize);
+
+const MSG: Way = ("verbs", "msg", 15);
+const DGRAM: Way = ("verbs", "dgram", 5);
+const RXM: Way = ("verbs;ofi_rxm", "rdm", 15);
+const RXD: Way = ("verbs;ofi_rxd", "rdm", 15);
+
 /// A line of figures for each size.
-fn passes(provider: &str, kind: &str, address: &str, sizes: usize, variables: &[(&str, &str)]) {
-    if !judge::has_file("/usr/bin/fi_pingpong") {
-        return;
-    }
-    let (client, server) = pingpong(provider, kind, address, iterations()).with(variables).run();
+fn passes((provider, kind, sizes): Way, pair: &Pair) {
+    let (client, server) = pair.run();
     for said in [&client, &server] {
         let lines = said.lines().filter(|line| line.ends_with(|end: char| end.is_ascii_digit()));
         assert!(lines.count() >= sizes, "{provider} {kind}: {client}\n{server}");
@@ -29,14 +36,28 @@ fn passes(provider: &str, kind: &str, address: &str, sizes: usize, variables: &[
     }
 }
 
+fn pair(way: Way, address: &str, iterations: u32) -> Pair {
+    pingpong(way.0, way.1, address, iterations)
+}
+
+fn is_here() -> bool {
+    judge::has_file(PROGRAM)
+}
+
+const PROGRAM: &str = "/usr/bin/fi_pingpong";
+
 #[test]
 fn libfabric_sends_datagrams() {
-    passes("verbs", "dgram", "127.0.92.21", 5, &[]);
+    if is_here() {
+        passes(DGRAM, &pair(DGRAM, "127.0.92.21", iterations()));
+    }
 }
 
 #[test]
 fn libfabric_makes_reliable_datagrams_of_datagrams() {
-    passes("verbs;ofi_rxd", "rdm", "127.0.92.23", 15, &[]);
+    if is_here() {
+        passes(RXD, &pair(RXD, "127.0.92.23", iterations()));
+    }
 }
 
 /// The interface of the tests in a namespace, and its address.
@@ -48,26 +69,66 @@ const INTERFACE: (&str, &str) = ("mw0", "10.92.0.1");
 /// could be bound to the address of `localhost`, which is any address.
 #[test]
 fn libfabric_makes_connections_over_an_interface() {
-    if !judge::has_file("/usr/bin/fi_pingpong") {
+    over_the_interface("libfabric_makes_connections_over_an_interface", || {
+        for way in [MSG, RXM, DGRAM, RXD] {
+            passes(way, &there(way, iterations()));
+        }
+    });
+}
+
+/// It was: the last acknowledgement was kept back when a connection ended, and the peer waited for it in vain.
+#[test]
+fn libfabric_where_packets_are_lost() {
+    over_the_interface("libfabric_where_packets_are_lost", || {
+        let iterations = if is_long() { 50 } else { 1 };
+        for way in [MSG, RXM] {
+            passes(way, &there(way, iterations).with(&[LOSS]));
+        }
+        // With small messages fi_pingpong waits for its peer while `ofi_rxd` would have to repeat one.
+        let mut large = there(RXD, iterations).with(&[LOSS]);
+        for line in [&mut large.server, &mut large.client] {
+            *line = line.replace("-S all", "-S 65536");
+        }
+        passes((RXD.0, RXD.1, 1), &large);
+    });
+}
+
+#[test]
+fn libfabric_works_for_a_user_without_any_right() {
+    over_the_interface("libfabric_works_for_a_user_without_any_right", || {
+        let Some(user) = Unprivileged::become_with(Path::new(PROGRAM)) else { return };
+        for way in [MSG, RXM, RXD] {
+            passes(way, &there(way, 1).by(&user));
+        }
+    });
+}
+
+/// Both ends on the interface of this namespace.
+fn there(way: Way, iterations: u32) -> Pair {
+    pair(way, INTERFACE.1, iterations).with(&[("FERROCE_NETDEV", INTERFACE.0)])
+}
+
+/// Does something in a namespace with an interface, as this test.
+fn over_the_interface(name: &str, work: impl FnOnce()) {
+    if !is_here() {
         return;
     }
     if namespaces::is_inside() {
-        over_the_interface();
-        return;
+        make_interface();
+        return work();
     }
     let possible = command_inside(&["--net"]).args(["ip", "link"]).output();
     if judge::has_namespaces(possible.is_ok_and(|output| output.status.success())) {
         let mut command = command_inside(&["--net"]);
-        let name = "fabric::libfabric_makes_connections_over_an_interface";
-        command.arg(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]);
+        let name = format!("fabric::{name}");
+        command.arg(std::env::current_exe().unwrap()).args(["--exact", &name, "--nocapture"]);
         // The libraries are linked once, and not in there.
         command.env("FERROCE_ABI", libraries());
         assert!(succeeds(command).contains("1 passed"));
     }
 }
 
-/// Two processes on one interface of a namespace.
-fn over_the_interface() {
+fn make_interface() {
     let (name, address) = INTERFACE;
     for line in [
         "ip link set lo up".to_owned(),
@@ -78,13 +139,4 @@ fn over_the_interface() {
     ] {
         namespaces::run(&line);
     }
-    let there = ("FERROCE_NETDEV", name);
-    passes("verbs", "msg", address, 15, &[there]);
-    // At its end it looks for completions, then for news of connections, and gives up what it has when the peer has left: a
-    // completion that comes in between is lost to it, and it waits for it. Beside other work that happens now and then.
-    if is_long() {
-        passes("verbs;ofi_rxm", "rdm", address, 15, &[there]);
-    }
-    passes("verbs", "dgram", address, 5, &[there]);
-    passes("verbs;ofi_rxd", "rdm", address, 15, &[there]);
 }

@@ -3,9 +3,10 @@
 use std::fs;
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::support::{run, said};
+use crate::support::{Unprivileged, run, said};
 
 /// How often a client is started until its server listens.
 const TRIES: usize = 200;
@@ -23,6 +24,8 @@ pub(crate) struct Pair {
     pub(crate) variables: Vec<(String, String)>,
     /// Where the server listens before the client may come.
     pub(crate) meeting: Meeting,
+    /// Which user runs them, if it is another one.
+    pub(crate) user: Option<Arc<Unprivileged>>,
 }
 
 /// How two programs find each other.
@@ -37,7 +40,7 @@ pub(crate) enum Meeting {
 impl Pair {
     pub(crate) fn new(server: &str, client: &str, address: &str) -> Self {
         let [server, client, address] = [server, client, address].map(str::to_owned);
-        Self { server, client, address, variables: Vec::new(), meeting: Meeting::Tcp }
+        Self { server, client, address, variables: Vec::new(), meeting: Meeting::Tcp, user: None }
     }
 
     /// With these variables too.
@@ -50,6 +53,12 @@ impl Pair {
     /// Meeting at a port of rdma_cm.
     pub(crate) fn by_rdma(mut self) -> Self {
         self.meeting = Meeting::Rdma;
+        self
+    }
+
+    /// Run by this user.
+    pub(crate) fn by(mut self, user: &Arc<Unprivileged>) -> Self {
+        self.user = Some(Arc::clone(user));
         self
     }
 
@@ -108,7 +117,10 @@ impl Pair {
     fn start(&self, line: &str, port: u16) -> Child {
         let line = line.replace("PORT", &port.to_string()).replace("ADDRESS", &self.address);
         let words: Vec<&str> = line.split_whitespace().collect();
-        let mut command = run(&self.address, &words);
+        let mut command = match &self.user {
+            Some(user) => user.run(&self.address, &words),
+            None => run(&self.address, &words),
+        };
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }

@@ -5,8 +5,10 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use ferroce_testkit::judge;
 
 /// One packet in a hundred is lost.
 pub(crate) const LOSS: (&str, &str) = ("FERROCE_FAULTS", "loss=0.01,seed=24");
@@ -95,7 +97,10 @@ pub(crate) struct Unprivileged {
 impl Unprivileged {
     /// Copies the libraries, `ferroce` and this program to where everybody may read.
     pub(crate) fn new(program: &Path) -> Self {
-        let folder = env::temp_dir().join(format!("ferroce-middleware-{}", std::process::id()));
+        // Several tests may have one at once.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = env::temp_dir().join(format!("ferroce-middleware-{}-{number}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o1777)).unwrap();
         for (from, to) in [(Path::new(env!("CARGO_BIN_EXE_ferroce")), "ferroce"), (program, "program")] {
@@ -105,6 +110,12 @@ impl Unprivileged {
             fs::copy(libraries().join(library), folder.join(library)).unwrap();
         }
         Self { folder }
+    }
+
+    /// The same, if this is root and can become that user.
+    pub(crate) fn become_with(program: &Path) -> Option<Arc<Self>> {
+        let can = judge::has_file("/usr/bin/setpriv") && judge::is_root_for("becoming another user");
+        can.then(|| Arc::new(Self::new(program)))
     }
 
     /// The program that was copied.

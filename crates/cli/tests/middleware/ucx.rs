@@ -6,7 +6,7 @@ use std::path::Path;
 use ferroce_testkit::judge;
 
 use crate::pair::Pair;
-use crate::support::{LOSS, is_long};
+use crate::support::{LOSS, Unprivileged, is_long};
 
 /// The tests of the upper layer, and the sizes that take different ways: with the header, copied, from the memory of
 /// the program, and read by the receiver.
@@ -76,6 +76,24 @@ fn every_test_passes(transport: &str, address: &str, variables: &[(&str, &str)],
     assert_eq!(figures.count(), count, "{client}\n{server}");
     let complaints = [&client, &server].map(|text| text.contains("ERROR") || text.contains("Assertion"));
     assert_eq!(complaints, [false, false], "{client}\n{server}");
+}
+
+#[test]
+fn ucx_works_for_a_user_without_any_right() {
+    let program = "/usr/bin/ucx_perftest";
+    if !judge::has_file(program) {
+        return;
+    }
+    let Some(user) = Unprivileged::become_with(Path::new(program)) else { return };
+    for transport in ["rc_v", "ud_v"] {
+        let both = "ucx_perftest -f -p PORT -t tag_bw -s 65536 -w 5 -n 50";
+        let pair = Pair::new(both, &format!("{both} 127.0.0.1"), "127.0.92.5")
+            .with(&[("UCX_TLS", transport), ("UCX_NET_DEVICES", "ferroce_lo:1")])
+            .by(&user);
+        let (client, server) = pair.run();
+        assert!(client.contains("Final:") || client.contains(" 50 "), "{client}\n{server}");
+        assert!(![&client, &server].iter().any(|text| text.contains("ERROR")), "{client}\n{server}");
+    }
 }
 
 /// How often each test sends.

@@ -13,6 +13,7 @@ use ferroce_wire::mad::{CmMessage, CommId, MAD_LEN, ServiceId};
 use super::asked::{Asked, Hearing};
 use super::heartbeat::Heartbeat;
 use super::mailer::Mailer;
+use super::parting::Partings;
 use super::recording::Recording;
 use super::service::ConnectionManager;
 
@@ -25,6 +26,12 @@ pub trait Watcher: Send + Sync {
 
     /// The system refuses to send to the peer. Nothing more comes.
     fn unreachable(&self, error: io::Error);
+
+    /// Whether the program has not seen yet all that the connection did. Then it hears a little later that it has ended. No, unless
+    /// the watcher cares.
+    fn is_behind(&self) -> bool {
+        false
+    }
 
     /// Whether packets of the peer have arrived: then the peer has seen our acceptance, even if its
     /// confirmation was lost.
@@ -71,6 +78,8 @@ pub(super) struct Books {
     /// Whether the peers of connections that stand live.
     pub(super) heartbeat: Heartbeat,
     pub(super) mailer: Mailer,
+    /// What is told when programs have seen what came before.
+    pub(super) partings: Partings,
     /// What is to be told.
     pub(super) news: VecDeque<News>,
     /// What happens is written down, if so.
@@ -95,6 +104,7 @@ impl Books {
             lingering: VecDeque::new(),
             heartbeat: Heartbeat::default(),
             mailer,
+            partings: Partings::default(),
             news: VecDeque::new(),
             record: None,
         }
@@ -103,7 +113,8 @@ impl Books {
     /// When something has to be looked at.
     pub(super) fn wake(&self) -> Option<Time> {
         let lingers = self.lingering.front().map(|(until, ..)| *until);
-        let times = [self.manager.poll_timeout(), lingers, self.heartbeat.next()];
+        let times =
+            [self.manager.poll_timeout(), lingers, self.heartbeat.next(), self.partings.looks_again()];
         times.into_iter().flatten().min()
     }
 

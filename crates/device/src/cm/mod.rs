@@ -17,6 +17,7 @@ mod heartbeat;
 mod listening;
 mod mailer;
 mod notice;
+mod parting;
 mod recording;
 mod service;
 

@@ -18,7 +18,7 @@ use ferroce_sys::descriptor::{EventFd, wait_either};
 use ferroce_sys::fork;
 use ferroce_sys::sync::lock;
 use ferroce_transport::cm::{
-    Accept, Chance, CmCounters, Config, Connect, Ends, Event, Limits, Manager, Query, Refused,
+    Accept, Chance, CmCounters, Config, Connect, End, Ends, Event, Limits, Manager, Query, Refused,
 };
 use ferroce_wire::Qpn;
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason, SidrRep};
@@ -26,6 +26,7 @@ use ferroce_wire::mad::{CmMad, CmMessage, CommId, RejectReason, SidrRep};
 use super::asked::Asked;
 use super::books::{Books, News, Watcher};
 use super::mailer::Mailer;
+use super::parting::Parting;
 use super::recording::Recording;
 use crate::nic::Nic;
 
@@ -291,6 +292,7 @@ impl ConnectionManager {
                 let Some(news) = next else { break };
                 self.tell(news);
             }
+            self.tell_of_partings();
             let wake = lock(&self.books).wake();
             let mads = self.member.mads_readable();
             if wait_either([mads.as_fd(), self.bell.as_fd()], wake.map(clock::until)).is_err() {
@@ -385,23 +387,63 @@ impl ConnectionManager {
                 }
             }
             News::Happened(id, event) => {
-                let last;
-                let watcher = {
-                    let mut books = lock(&self.books);
-                    last = match event {
-                        Event::Failed(_) | Event::Resolved(_) | Event::Forgotten => true,
-                        Event::Ended(_) => !books.manager.tells_end(id),
-                        _ => false,
-                    };
-                    if last { books.watchers.remove(&id) } else { books.watchers.get(&id).cloned() }
-                };
-                match watcher {
-                    Some(watcher) => watcher.happened(self, id, event),
-                    // The watcher is gone.
-                    None if !last => self.abandon(id),
-                    None => {}
-                }
+                let Some(event) = self.in_time(id, event) else { return };
+                self.happened(id, event);
             }
+        }
+    }
+
+    /// An event that can be told now. Else it is told later, and so is everything that happens to the connection meanwhile.
+    fn in_time(&self, id: CommId, event: Event) -> Option<Event> {
+        let (waits, is_full) = {
+            let partings = &lock(&self.books).partings;
+            (partings.has(id), partings.is_full())
+        };
+        // A program that ends a connection itself knows what it gives up.
+        let is_goodbye = matches!(event, Event::Ended(End::Peer));
+        if waits || is_goodbye && !is_full && self.is_behind(id) {
+            lock(&self.books).partings.push(Parting::new(id, event));
+            return None;
+        }
+        Some(event)
+    }
+
+    /// Tells what has waited long enough.
+    fn tell_of_partings(&self) {
+        let waiting = lock(&self.books).partings.take();
+        for parting in waiting {
+            let waits = lock(&self.books).partings.has(parting.id);
+            if waits || parting.until > clock::now() && self.is_behind(parting.id) {
+                lock(&self.books).partings.push(parting);
+            } else {
+                self.happened(parting.id, parting.event);
+            }
+        }
+    }
+
+    /// Whether the program has not seen yet all that a connection did. Asked outside of the lock: the watcher meets the device.
+    fn is_behind(&self, id: CommId) -> bool {
+        let watcher = lock(&self.books).watchers.get(&id).cloned();
+        watcher.is_some_and(|watcher| watcher.is_behind())
+    }
+
+    /// Tells the watcher of a connection what happened to it.
+    fn happened(&self, id: CommId, event: Event) {
+        let last;
+        let watcher = {
+            let mut books = lock(&self.books);
+            last = match event {
+                Event::Failed(_) | Event::Resolved(_) | Event::Forgotten => true,
+                Event::Ended(_) => !books.manager.tells_end(id),
+                _ => false,
+            };
+            if last { books.watchers.remove(&id) } else { books.watchers.get(&id).cloned() }
+        };
+        match watcher {
+            Some(watcher) => watcher.happened(self, id, event),
+            // The watcher is gone.
+            None if !last => self.abandon(id),
+            None => {}
         }
     }
 }

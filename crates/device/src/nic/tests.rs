@@ -167,7 +167,7 @@ fn a_call_is_not_lost_on_a_thread_that_only_empties_its_inbox() {
         nic.engines().station(0).turnstile.ring(Calls::ARRIVED);
         visit.turn(reason);
         assert_eq!(visit.leave_ringing(), rings, "{reason:?}");
-        nic.engines().settle(0);
+        nic.engines().take_in(0);
     }
 }
 

@@ -30,11 +30,13 @@ impl QueuePair {
         }
     }
 
-    /// What was acknowledged last, for a device that answers the peer when this queue pair is gone.
+    /// What was acknowledged last, for a device that answers the peer when this queue pair is gone. One that was ended first has
+    /// received all the same what it had received.
     #[must_use]
     pub fn last_ack(&self) -> Option<LastAck> {
         let Machine::Rc { responder, .. } = &self.machine else { return None };
-        let (psn, msn) = responder.last_acknowledged().filter(|_| self.state.handles_requests())?;
+        let has_received = self.state.handles_requests() || self.state == State::Err;
+        let (psn, msn) = responder.last_acknowledged().filter(|_| has_received)?;
         let (peer, pkey) = (self.connection.dest_qpn, self.connection.pkey);
         Some(LastAck { peer, pkey, psn, msn })
     }
