@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ferroce_fabric::{Path, PathChoice};
 use ferroce_fabric::Route;
+use ferroce_fabric::{Path, PathChoice};
 use ferroce_progress::AckDelay;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::Random;
