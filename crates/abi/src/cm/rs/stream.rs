@@ -27,9 +27,10 @@ use crate::refusal::{Answer, Refused, last_errno};
 const CONTROL: u32 = 4;
 /// The least room in the send buffer that is worth a message.
 const LOW_WATER: usize = 2048;
-/// The first piece of what is sent at once, and the largest.
-const FIRST_PIECE: usize = 16_384;
-const LARGEST_PIECE: usize = 65_536;
+/// The first piece of what is sent at once, and the largest. A small first piece would let the peer begin sooner, but each costs a
+/// system call at both ends: with one of 16 KiB messages of 64 KiB had two thirds of this rate.
+const FIRST_PIECE: usize = 65_536;
+const LARGEST_PIECE: usize = 131_072;
 /// Completions that are looked at together.
 const BATCH: usize = 32;
 
