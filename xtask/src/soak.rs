@@ -97,7 +97,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
     entries.push(Entry {
         name: "middleware".into(),
         shows: "UCX, Open MPI over it and libfabric for long, also under loss; 20 pairs of all programs at once, some killed",
-        minutes: 10,
+        minutes: 17,
         run: whole(|| {
             let abi = link_abi::link(Build::Alone { release: false })?;
             let cmd = Cmd::cargo("test -p ferroce-cli --test middleware -- --test-threads 1");
