@@ -36,6 +36,9 @@ pub struct Config {
     pub segmentation: bool,
     /// Whether the kernel may hand over runs of packets as one (`FERROCE_GRO`).
     pub coalescing: bool,
+    /// Whether messages that are posted one by one may wait a moment for each other, while earlier ones are under way
+    /// (`FERROCE_GATHER`).
+    pub gathering: bool,
     /// The partitions of the port (`FERROCE_PKEYS`): the default P_Key, and those that are named.
     pub pkeys: PKeyTable,
 }
@@ -55,6 +58,7 @@ impl Config {
             receive_buffer: 4 << 20,
             segmentation: true,
             coalescing: true,
+            gathering: true,
             pkeys: PKeyTable::DEFAULT,
         }
     }
@@ -90,6 +94,7 @@ impl Config {
         }
         config.segmentation = switch("FERROCE_GSO", config.segmentation)?;
         config.coalescing = switch("FERROCE_GRO", config.coalescing)?;
+        config.gathering = switch("FERROCE_GATHER", config.gathering)?;
         if let Some(given) = variable("FERROCE_PKEYS") {
             config.pkeys = pkeys(given)?;
         }

@@ -70,6 +70,10 @@ counters! {
     local_messages,
     /// System calls made for sending.
     send_calls,
+    /// Posts whose messages waited a moment for others.
+    posts_gathered,
+    /// Times that the driver sent what waited, because the program had gone on to something else.
+    gathered_by_driver,
     /// Packets lost here because the socket, or another engine of this process, had no room.
     send_no_room,
     /// Packets longer than the interface carries.

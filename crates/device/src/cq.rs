@@ -214,6 +214,13 @@ impl CompletionQueue {
         if turned { self.shared.take(into) } else { 0 }
     }
 
+    /// Whether [`take`](Self::take) may find completions: a look that costs nothing.
+    #[must_use]
+    #[inline]
+    pub fn may_have_some(&self) -> bool {
+        self.shared.is_filled()
+    }
+
     /// Takes off completions that are there, oldest first; how many. Unlike [`poll`](Self::poll) it leaves
     /// the device alone, and so costs next to nothing; a program that only ever calls this may wait for the
     /// driver.

@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use ferroce_progress::{Duty, Event, Plan, Program, Sleepers, Sockets, due, table};
 use ferroce_sys::SignalsBlocked;
 use ferroce_sys::clock;
-use ferroce_sys::descriptor::EventFd;
+use ferroce_sys::descriptor::{AlarmClock, EventFd};
 use ferroce_sys::epoll::{Epoll, Watch};
 use ferroce_sys::sync::{Calls, Doze};
 use ferroce_transport::Time;
@@ -24,6 +24,7 @@ use ferroce_transport::Time;
 use crate::engine::Reason;
 use crate::engines::Engines;
 use crate::event::AsyncEvent;
+use crate::lookout::Lookout;
 
 /// What other threads see of the driver.
 #[derive(Debug)]
@@ -32,6 +33,10 @@ pub(crate) struct Driver {
     doze: Doze<EventFd>,
     /// How often a thread rose from the driver's place.
     rises: AtomicU64,
+    /// Goes off when work has waited for company long enough.
+    alarm: AlarmClock,
+    /// Work may wait for the alarm.
+    alarmed: AtomicBool,
 }
 
 /// The sockets of an engine, and the set that the driver sleeps on.
@@ -61,10 +66,13 @@ impl Driver {
         let watched = Watched { epoll: Epoll::new()?, sockets: sockets.to_vec() };
         let doze = Doze::new(EventFd::new()?);
         watched.epoll.add(doze.alarm().as_fd().as_raw_fd(), Watch::WhileReadable)?;
+        let alarm = AlarmClock::new()?;
+        watched.epoll.add(alarm.as_fd().as_raw_fd(), Watch::EachArrival)?;
         for socket in sockets {
             watched.epoll.add(*socket, Watch::EachArrival)?;
         }
-        Ok(Self { duty: Duty::new(watched, sleepers), doze, rises: AtomicU64::new(0) })
+        let duty = Duty::new(watched, sleepers);
+        Ok(Self { duty, doze, rises: AtomicU64::new(0), alarm, alarmed: AtomicBool::new(false) })
     }
 
     /// Wakes the driver, if it sleeps.
@@ -92,6 +100,22 @@ impl Driver {
         if self.doze.no_later_than(due(self.duty.state(), time, clock::now).nanos()) {
             self.wake();
         }
+    }
+
+    /// Work waits for company: a driver that wakes sends it.
+    #[inline]
+    pub(crate) fn expect_alarm(&self) {
+        self.alarmed.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the driver wake at this time, and send what waits for company by then.
+    pub(crate) fn set_alarm(&self, time: Time) {
+        self.alarm.set(time);
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn alarm(&self) -> &AlarmClock {
+        &self.alarm
     }
 
     /// The sockets that the driver watches.
@@ -123,6 +147,12 @@ impl Driver {
     #[inline]
     pub(crate) fn is_disarmed(&self) -> bool {
         !self.duty.state().armed
+    }
+
+    /// Whether no thread of the program watches the sockets, or sleeps and relies on the driver.
+    pub(crate) fn is_alone(&self) -> bool {
+        let state = self.duty.state();
+        state.armed && !state.stopped && !self.duty.is_relied_on()
     }
 
     /// A poll found completions without looking at the sockets.
@@ -170,13 +200,17 @@ fn drive(engines: &Engines, index: usize) {
     let station = engines.station(index);
     let Driver { duty, doze, .. } = &station.driver;
     let mut program = Program::new(clock::now());
+    let mut lookout = Lookout::new();
     while !duty.state().stopped {
         // A thread that needs the engine turned from now on says so here, also while this one looks.
         doze.look_around();
-        look(engines, index, &mut program);
+        if look(engines, index, &mut program) {
+            let may_look = || station.driver.is_alone() && station.turnstile.is_ringing().is_empty();
+            lookout.look(may_look, || turn(engines, index));
+        }
         doze.going_to_sleep();
         // A thread that rings, or needs it earlier, from now on finds it asleep and wakes it.
-        let turned = !station.turnstile.is_ringing().is_empty() && turn(engines, index);
+        let turned = !station.turnstile.is_ringing().is_empty() && turn(engines, index).is_some();
         if !turned && !duty.state().stopped {
             let until = doze.until();
             let until = (until != Doze::<EventFd>::NEVER).then(|| Time::from_nanos(until));
@@ -186,11 +220,14 @@ fn drive(engines: &Engines, index: usize) {
     }
 }
 
-/// Sees whether the engine has to be turned, does it, and sets the time to look again.
-fn look(engines: &Engines, index: usize, program: &mut Program) {
+/// Sees whether the engine has to be turned, does it, and sets the time to look again. Whether packets had come.
+fn look(engines: &Engines, index: usize, program: &mut Program) -> bool {
     let station = engines.station(index);
-    let Driver { duty, doze, rises } = &station.driver;
+    let Driver { duty, doze, rises, alarmed, .. } = &station.driver;
     let now = clock::now();
+    if alarmed.swap(false, Ordering::Acquire) {
+        send_waiting(engines, index, now);
+    }
     let calls = station.polls.load(Ordering::Relaxed).wrapping_add(rises.load(Ordering::Relaxed));
     let seen = program.see(calls, now);
     let plan = Plan::new(duty.state(), seen, duty.is_doubted(now));
@@ -200,20 +237,39 @@ fn look(engines: &Engines, index: usize, program: &mut Program) {
     if plan.takes_over {
         duty.note(Event::Gone);
     }
-    if plan.turns && !turn(engines, index) {
-        station.turnstile.ring(Calls::ARRIVED);
+    let mut has_received = false;
+    if plan.turns {
+        match turn(engines, index) {
+            Some(received) => has_received = received > 0,
+            None => station.turnstile.ring(Calls::ARRIVED),
+        }
     }
     if let Some(next) = program.next_look(duty.state()) {
         doze.no_later_than(next.nanos());
     }
+    has_received
 }
 
-/// Turns the engine; false if another thread is inside.
-fn turn(engines: &Engines, index: usize) -> bool {
-    let Some(mut visit) = engines.try_enter(index) else { return false };
-    if visit.turn(Reason::Driver).received > 0 {
+/// Sends what waits for company, if no thread has done so.
+fn send_waiting(engines: &Engines, index: usize, now: Time) {
+    let Some(mut visit) = engines.try_enter(index) else {
+        return engines.station(index).turnstile.ring(Calls::POSTED);
+    };
+    if visit.gather.is_waiting() {
+        visit.gather.alarmed(now);
+        visit.counters.gathered_by_driver += 1;
+        visit.turn_at(now, Reason::Posted);
+    }
+    visit.leave();
+}
+
+/// Turns the engine, and says how many packets had come; `None` if another thread is inside.
+fn turn(engines: &Engines, index: usize) -> Option<usize> {
+    let mut visit = engines.try_enter(index)?;
+    let received = visit.turn(Reason::Driver).received;
+    if received > 0 {
         engines.station(index).driver.duty.note(Event::Received);
     }
     visit.leave();
-    true
+    Some(received)
 }

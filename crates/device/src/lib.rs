@@ -26,6 +26,7 @@ mod exit;
 mod gate;
 mod groups;
 mod limits;
+mod lookout;
 mod mail;
 mod management;
 mod nic;

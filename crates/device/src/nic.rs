@@ -507,8 +507,9 @@ impl Running {
             let driver = Driver::new(port.1.descriptors(), Arc::clone(&sleepers))
                 .map_err(system("descriptors for the driver"))?;
             let random = Random::from_system().map_err(system("random numbers"))?;
-            stations
-                .push(Station::new(Engine::new(index, port, memory, random, Arc::clone(&events)), driver));
+            let mut engine = Engine::new(index, port, memory, random, Arc::clone(&events));
+            engine.gathers = config.gathering;
+            stations.push(Station::new(engine, driver));
         }
         let engines = Arc::new(Engines::new(stations, events, Arc::clone(&member)));
         let running = Self {

@@ -1,11 +1,13 @@
 //! How work reaches a queue pair: straight into its engine, or by mail if another thread has that.
 
+use std::borrow::Borrow;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ferroce_progress::Departure;
 use ferroce_sys::clock;
 use ferroce_sys::sync::lock;
-use ferroce_transport::{Caps, PostError, PostListError, PostRules, ReceiveRequest, SendRequest};
+use ferroce_transport::{Caps, PostError, PostListError, PostRules, ReceiveRequest, SendFlags, SendRequest};
 use ferroce_wire::Qpn;
 
 use crate::engine::qp_shared::{QpShared, note_most, release};
@@ -14,6 +16,14 @@ use crate::engine::{Engine, Reason};
 use crate::engines::Engines;
 use crate::mail::{Parcel, ReceiveParcel, SendParcel};
 use crate::visit::Visit;
+
+/// What is to be known of a list that was posted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Posted {
+    messages: u32,
+    bytes: u64,
+    is_urgent: bool,
+}
 
 /// What sends and receives differ in when they are posted.
 pub(crate) trait Work: Sized {
@@ -42,11 +52,14 @@ pub(crate) trait Work: Sized {
     /// Does what is due after the last of a list.
     fn posted(engine: &mut Engine, qpn: Qpn);
 
+    /// Adds it to what is known of its list.
+    fn add_to(&self, _: &mut Posted) {}
+
     /// The same work, to be posted by another thread; `at` is when it was posted, if a record asks.
     fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel;
 
-    /// Leaves the engine when all is posted.
-    fn leave(visit: Visit<'_>);
+    /// Leaves the engine when all of a list is posted.
+    fn leave(visit: Visit<'_>, qpn: Qpn, posted: Posted);
 }
 
 impl Work for SendRequest<'_> {
@@ -83,9 +96,20 @@ impl Work for SendRequest<'_> {
         Parcel::Send(qpn, SendParcel::new(self, at))
     }
 
-    /// Sends are begun at once.
     #[inline]
-    fn leave(mut visit: Visit<'_>) {
+    fn add_to(&self, posted: &mut Posted) {
+        posted.messages += 1;
+        posted.bytes += self.data.bytes();
+        posted.is_urgent |= self.flags.contains(SendFlags::SOLICITED);
+    }
+
+    /// Sends are begun at once, or wait a moment for others.
+    #[inline]
+    fn leave(mut visit: Visit<'_>, qpn: Qpn, posted: Posted) {
+        let Posted { messages, bytes, is_urgent } = posted;
+        if let Departure::Later(alarm) = visit.departure(qpn, messages, bytes, is_urgent) {
+            return visit.leave_waiting(alarm);
+        }
         let now = visit.tables.now;
         visit.turn_at(now, Reason::Posted);
         visit.leave();
@@ -120,7 +144,7 @@ impl Work for ReceiveRequest<'_> {
 
     #[inline]
     fn posted(engine: &mut Engine, qpn: Qpn) {
-        engine.note(index_of(qpn));
+        engine.after_receives(index_of(qpn));
     }
 
     fn parcel(&self, qpn: Qpn, at: Option<NonZeroU64>) -> Parcel {
@@ -129,7 +153,14 @@ impl Work for ReceiveRequest<'_> {
 
     /// Leaves at once: receives need no turn, but threads that wait for flushed ones are told.
     #[inline]
-    fn leave(mut visit: Visit<'_>) {
+    fn leave(mut visit: Visit<'_>, _: Qpn, _: Posted) {
+        if visit.has_nothing_to_tell() {
+            match visit.leave_at_rest() {
+                Ok(()) => return,
+                // The bell has rung.
+                Err(inside) => visit = inside,
+            }
+        }
         visit.tables.settle();
         visit.leave();
     }
@@ -181,9 +212,9 @@ impl Addressee<'_> {
         };
         visit.tables.now = clock::now().max(visit.tables.now);
         visit.take_mail();
-        let result = self.post_all_inside(&mut visit, requests);
+        let result = self.post_all_inside(&mut visit, requests.clone());
         W::posted(&mut visit, self.qpn);
-        W::leave(visit);
+        W::leave(visit, self.qpn, known::<W>(requests));
         result
     }
 
@@ -244,7 +275,7 @@ impl Addressee<'_> {
         }
         note_most(W::most(self.shared), before + taken);
         W::posted(&mut visit, self.qpn);
-        W::leave(visit);
+        W::leave(visit, self.qpn, known::<W>(requests.iter()));
         posted
     }
 
@@ -269,6 +300,14 @@ impl Addressee<'_> {
         self.engines.bell_posted(self.index);
         result
     }
+}
+
+/// What is to be known of a list.
+#[inline]
+fn known<W: Work>(requests: impl Iterator<Item = impl Borrow<W>>) -> Posted {
+    let mut posted = Posted::default();
+    requests.for_each(|request| request.borrow().add_to(&mut posted));
+    posted
 }
 
 /// Takes up to `wanted` places in a queue of this depth, as many as there are; how many were taken before,

@@ -117,8 +117,16 @@ impl<'a> Visit<'a> {
 
     /// Leaves, going round again if the bell rang, and does what is to be done outside.
     #[inline]
-    pub(crate) fn leave(self) {
-        let engines = self.engines;
+    pub(crate) fn leave(mut self) {
+        let (engines, driver) = (self.engines, &self.station().driver);
+        // Mostly nothing is to be done outside, and no thread has rung.
+        if self.inside.has_nothing_to_tell() {
+            let next = self.inside.wants_to_run_at();
+            match self.leave_at_rest() {
+                Ok(()) => return driver.needed_at(next),
+                Err(visit) => self = visit,
+            }
+        }
         let mut after = Aftermath::default();
         self.step_out(&mut after);
         engines.finish(after);
@@ -137,6 +145,24 @@ impl<'a> Visit<'a> {
                 Ok(())
             }
             Err(inside) => Err(Self { engines, index, inside, driver }),
+        }
+    }
+
+    /// Leaves work waiting for company, for a thread that has not turned the engine and leaves nothing else to
+    /// do. The driver sends it when the alarm goes off, if no thread did so before.
+    #[inline]
+    pub(crate) fn leave_waiting(mut self, alarm: Option<Time>) {
+        self.counters.posts_gathered += 1;
+        let driver = &self.station().driver;
+        driver.expect_alarm();
+        // The bell has rung.
+        if let Err(mut visit) = self.leave_at_rest() {
+            visit.turn(Reason::Posted);
+            visit.leave();
+        }
+        // Also if all has left by now: what waits next counts on it.
+        if let Some(time) = alarm {
+            driver.set_alarm(time);
         }
     }
 
@@ -192,6 +218,12 @@ impl DerefMut for Visit<'_> {
 }
 
 impl Engine {
+    /// Whether nothing is to be done outside.
+    #[inline]
+    pub(crate) fn has_nothing_to_tell(&self) -> bool {
+        self.tables.is_settled() && self.errands == 0 && !self.let_go
+    }
+
     /// Hands over what is to be done outside.
     #[inline]
     fn hand_over(&mut self, after: &mut Aftermath) {
@@ -202,5 +234,31 @@ impl Engine {
         }
         after.errands |= mem::take(&mut self.errands);
         after.let_go |= mem::take(&mut self.let_go);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use ferroce_sys::descriptor::wait_readable;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::nic::Nic;
+
+    /// It was: a post that heard the bell left no alarm, but the next one that waited took it for set.
+    #[test]
+    fn an_alarm_is_set_although_the_bell_has_rung() {
+        let address = Some([127, 0, 48, 215].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let station = nic.engines().station(0);
+        let visit = nic.engines().enter(0);
+        station.turnstile.ring(Calls::POSTED);
+        visit.leave_waiting(Some(clock::now()));
+        // Nothing reads it, so it stays as it is once it has gone off.
+        let alarm = station.driver.alarm().as_fd();
+        assert!(wait_readable(alarm, Some(Duration::from_secs(60))).unwrap(), "it was never set");
     }
 }

@@ -219,6 +219,14 @@ impl Completions {
         }
     }
 
+    /// Whether some may be there already.
+    pub(crate) fn may_have_some(&self) -> bool {
+        match self {
+            Self::Own(queue) => queue.may_have_some(),
+            Self::Shared { .. } => true,
+        }
+    }
+
     /// Takes off those that are there, without a look at the device.
     pub(crate) fn take(&self, into: &mut [Completion]) -> usize {
         match self {

@@ -201,16 +201,17 @@ fn a_dropped_connection_whose_peer_was_killed_lets_the_driver_park() {
     }
 }
 
-/// Whether the driver of the only device of this process leaves its socket to programs that poll: its bell is all that
-/// it waits for.
+/// Whether the driver of the only device of this process leaves its socket to programs that poll: its bell and its alarm are
+/// all that it waits for.
 fn is_parked() -> bool {
     let files = std::fs::read_dir("/proc/self/fdinfo").unwrap();
     // A descriptor may be gone meanwhile.
     let files = files.filter_map(|file| std::fs::read_to_string(file.unwrap().path()).ok());
     let waits = files.map(|info| info.lines().filter(|line| line.starts_with("tfd:")).count());
     let waits: Vec<usize> = waits.filter(|waits| *waits > 0).collect();
-    assert!(matches!(waits[..], [1 | 3]), "the bell, and perhaps a socket and its error queues: {waits:?}");
-    waits == [1]
+    let what = "the bell and the alarm, and perhaps a socket and its error queues";
+    assert!(matches!(waits[..], [2 | 4]), "{what}: {waits:?}");
+    waits == [2]
 }
 
 /// How many threads this process has.

@@ -84,6 +84,12 @@ impl<S: Sockets> Duty<S> {
         State::unpack(self.word.load(Acquire))
     }
 
+    /// Whether a thread or a future of the program sleeps and relies on the driver.
+    #[must_use]
+    pub fn is_relied_on(&self) -> bool {
+        self.sleepers.count() > 0
+    }
+
     /// Whether the program is doubted: it was found gone a moment ago.
     #[must_use]
     pub fn is_doubted(&self, now: Time) -> bool {

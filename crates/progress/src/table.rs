@@ -94,6 +94,9 @@ constants! {
     /// Waits that sleep at once, until looking is tried again.
     SPIN_RETRY: u32 = 256, "waits", "SEND 64 B, RTT/2, both asleep";
 
+    /// How long a driver goes on to look, as packets come, before it asks again whether the program lets its processors rest.
+    LOOKOUT: Duration = Duration::from_micros(200), "time", "READ 8 B, RTT/2, target idle";
+
     // Acknowledgements.
 
     /// How long the driver keeps an acknowledgement back at least, for an answer of the program to take it
@@ -107,6 +110,32 @@ constants! {
     ACK_MOST: u8 = 16, "score", "WRITE 8 B, RTT/2, target spins on memory";
     /// How long an acknowledgement waits for a packet to ride with, if no thread looks again.
     ACK_RIDE: Duration = Duration::from_millis(1), "time", "SEND 64 B, RTT/2, both poll";
+
+    // Gathering.
+
+    /// How soon after the post before it one belongs to the same stream.
+    GATHER_GAP: Duration = Duration::from_micros(5), "time", "WRITE 64 B rate, single posts, depth 128";
+    /// Packets under way with which a post belongs to a stream, whenever the one before it was.
+    GATHER_BUSY: u32 = 16, "packets", "WRITE 64 B rate, single posts, depth 128";
+    /// Posts of a stream that leave at once: two in a row are no stream yet.
+    GATHER_AFTER: u8 = 2, "posts", "WRITE 64 B rate, single posts, depth 128";
+    /// Messages that leave together: with 128 under way, half of them. An alarm has to be set for each lot, which costs more
+    /// than the ends lose by waiting for each other.
+    GATHER_MESSAGES: u32 = 64, "messages", "WRITE 64 B rate, single posts, depth 128";
+    /// Bytes of messages that leave together: about the largest run of packets.
+    GATHER_BYTES: u64 = 60_000, "bytes", "WRITE 64 KiB, depth 16";
+    /// How long the oldest waits, if the program goes on to post.
+    GATHER_LONGEST: Duration = Duration::from_micros(10), "time", "WRITE 64 B rate, single posts, depth 128";
+    /// Packets under way with which a poll leaves those waiting that wait: the peer has enough to do.
+    GATHER_DEEP: u32 = 64, "packets", "WRITE 64 B rate, single posts, depth 128";
+    /// How long the oldest waits, if the program does something else: then the driver sends it.
+    GATHER_ALARM: Duration = Duration::from_micros(20), "time", "wait for company";
+    /// An alarm that goes off sooner than this is set again: a stream should not hear it.
+    GATHER_SPARE: Duration = Duration::from_micros(12), "time", "WRITE 64 B rate, single posts, depth 128";
+    /// Posts that leave at once after a program had others wait and went away.
+    GATHER_RESTS: u16 = 16, "posts", "wait for company";
+    /// The same after it did so again and again.
+    GATHER_RESTS_MOST: u16 = 512, "posts", "wait for company";
 
     // A turn.
 

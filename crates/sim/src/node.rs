@@ -160,7 +160,7 @@ impl Node {
                     .then(|| bytes_of(&transmit, device, &flow(*from, to)));
                 bytes.is_some()
             };
-            pair.poll_data(now, 1, window, device, sink);
+            pair.poll_data(now, 1, Some(acks), window, device, sink);
             if let Some(bytes) = bytes {
                 return Some(Datagram { from: *from, slot: index, to, bytes, fault: None });
             }
@@ -194,7 +194,7 @@ impl Node {
         let (pair, window, device) = self.parts(index);
         if in_a_hurry
             && let Some((data, payload)) = DataPacket::parse(&datagram.bytes)
-            && (pair.passes_over(data.psn) || pair.take_data(now, &data, payload, window, device))
+            && (pair.passes_over(&data) || pair.take_data(now, &data, payload, window, device))
         {
             return Received::By(index);
         }

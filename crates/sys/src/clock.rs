@@ -16,10 +16,12 @@ pub fn now() -> Time {
     Time::from_nanos(1 + nanos.saturating_sub(start))
 }
 
+/// When this process first asked; 0 before that.
+static START: AtomicU64 = AtomicU64::new(0);
+
 /// When this process first asked: now, if it never did.
 #[inline]
 fn start(now: u64) -> u64 {
-    static START: AtomicU64 = AtomicU64::new(0);
     match START.load(Ordering::Relaxed) {
         0 => START
             .compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed)
@@ -39,12 +41,27 @@ pub fn starts() -> (u64, u64) {
     (zero, wall.saturating_sub(nanos.saturating_sub(zero)))
 }
 
+/// What the clock that all processes of the machine share shows at this time, in nanoseconds.
+#[inline]
+pub(crate) fn shared(time: Time) -> u64 {
+    START.load(Ordering::Relaxed).saturating_add(time.nanos()).saturating_sub(1)
+}
+
 /// What `Instant` reads, without the checks that turn it into a duration: every message is timed.
 fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a value that lives during the call, which cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+/// Processor time that the other threads of this process have had so far.
+#[must_use]
+pub fn processor_time_of_others() -> Duration {
+    let read = |clock| Duration::try_from(rustix::time::clock_gettime(clock)).unwrap_or_default();
+    let own = read(rustix::time::ClockId::ThreadCPUTime);
+    // This thread is at work between the two.
+    read(rustix::time::ClockId::ProcessCPUTime).saturating_sub(own)
 }
 
 /// The time since 1970, for people to read: it may be set, so nothing is decided by it.

@@ -6,7 +6,13 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
+use ferroce_transport::Time;
+
+use crate::clock;
 use crate::sync::Alarm;
 
 /// A descriptor that is readable from [`signal`](Self::signal) until [`clear`](Self::clear).
@@ -64,6 +70,40 @@ impl AsFd for EventFd {
         self.0.as_fd()
     }
 }
+
+/// A descriptor that is readable from a certain time on.
+#[derive(Debug)]
+pub struct AlarmClock(OwnedFd);
+
+impl AlarmClock {
+    /// One that is not set.
+    ///
+    /// # Errors
+    /// The process has too many descriptors.
+    pub fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self(timerfd_create(TimerfdClockId::Monotonic, flags)?))
+    }
+
+    /// Has it readable from this time on, and not before. Never waits.
+    pub fn set(&self, time: Time) {
+        let nanos = clock::shared(time).max(1);
+        let it_value =
+            Timespec { tv_sec: (nanos / NANOS).cast_signed(), tv_nsec: (nanos % NANOS).cast_signed() };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value };
+        // Cannot fail: the time is well formed.
+        let _ = timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &once);
+    }
+}
+
+impl AsFd for AlarmClock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Nanoseconds of a second.
+const NANOS: u64 = 1_000_000_000;
 
 /// Waits until a descriptor is readable, or until the time is over; for ever without one.
 ///

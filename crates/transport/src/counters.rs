@@ -44,6 +44,8 @@ counters! {
     probes,
     /// Probes that found a lost tail.
     probe_recoveries,
+    /// Probes that were sent for nothing: the peer had the packet, and was only late to say so.
+    needless_probes,
     /// Transport time-outs.
     timeouts,
     /// Sequence error NAKs sent.

@@ -63,8 +63,8 @@ pub use rc::last_ack::LastAck;
 pub use rc::resources::MAX_RESOURCES;
 pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use status::{Status, WorkKind};
-pub use time::Time;
-pub use transmit::{Acks, DataSink, Destination, Gather, PayloadSource, Transmit};
+pub use time::{Time, sooner};
+pub use transmit::{Acks, Burst, DataSink, Destination, Gather, PayloadSource, Transmit};
 pub use vendor::VendorCode;
 pub use window::{Window, true_size};
 pub use work::{

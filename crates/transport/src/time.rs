@@ -51,6 +51,17 @@ impl fmt::Display for Time {
     }
 }
 
+/// The sooner of two times that may not be set.
+#[must_use]
+#[inline]
+pub fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, None) => one,
+        (None, other) => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -144,3 +144,12 @@ mod tests {
         assert_eq!(Gather::new(&sges, 4, 3).whole(), None);
     }
 }
+
+/// What was sent in one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Burst {
+    /// Packets with data.
+    pub sent: usize,
+    /// An acknowledgement went behind them.
+    pub acknowledged: bool,
+}

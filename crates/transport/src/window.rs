@@ -27,6 +27,8 @@ pub struct Window {
     credit: u32,
     srtt: Option<Duration>,
     last_cut: Option<Time>,
+    /// How often the time before a probe is doubled, because probes were sent for nothing, and when that changed last.
+    patience: (u32, Time),
 }
 
 impl Window {
@@ -45,13 +47,20 @@ impl Window {
     /// The same where packets were lost of late: there it is more likely than a receiver that has no processor.
     pub const MIN_PROBE_IN_LOSS: Duration = Duration::from_micros(200);
 
+    /// How often [`MIN_PROBE`](Self::MIN_PROBE) is doubled at most.
+    const MOST_PATIENCE: u32 = 5;
+
+    /// How long it takes until one doubling is forgotten.
+    const FORGETS: Duration = Duration::from_secs(1);
+
     /// How long a loss is of late.
     pub const LATE: Duration = Duration::from_millis(20);
 
     /// A window that knows nothing of its receiver yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { limit: Self::FLOOR, in_flight: 0, credit: 0, srtt: None, last_cut: None }
+        let patience = (0, Time::ZERO);
+        Self { limit: Self::FLOOR, in_flight: 0, credit: 0, srtt: None, last_cut: None, patience }
     }
 
     /// Bytes that may be under way.
@@ -84,13 +93,26 @@ impl Window {
         self.srtt
     }
 
-    /// How long to wait for an answer before asking again: four round trips, at least a millisecond, or less where
-    /// packets are being lost.
+    /// How long to wait for an answer before asking again: four round trips, at least a millisecond, less where packets are
+    /// being lost, and more where the receiver was only away.
     #[must_use]
     pub fn probe_after(&self, now: Time) -> Duration {
         let is_lossy = self.last_cut.is_some_and(|cut| now.since(cut) < Self::LATE);
-        let least = if is_lossy { Self::MIN_PROBE_IN_LOSS } else { Self::MIN_PROBE };
+        let least =
+            if is_lossy { Self::MIN_PROBE_IN_LOSS } else { Self::MIN_PROBE * (1 << self.patience_at(now)) };
         self.srtt.map_or(Self::MIN_PROBE, |srtt| least.max(srtt * 4))
+    }
+
+    fn patience_at(&self, now: Time) -> u32 {
+        let (doublings, since) = self.patience;
+        let forgotten = now.since(since).as_secs() / Self::FORGETS.as_secs();
+        doublings.saturating_sub(u32::try_from(forgotten).unwrap_or(u32::MAX))
+    }
+
+    /// A probe was sent for nothing: the receiver had what was sent again, and had no processor to say so. That is likely to
+    /// happen again.
+    pub(crate) fn on_needless_probe(&mut self, now: Time) {
+        self.patience = ((self.patience_at(now) + 1).min(Self::MOST_PATIENCE), now);
     }
 
     /// A queue pair's bytes under way went from `before` to `after`.
@@ -123,6 +145,7 @@ impl Window {
             return;
         }
         self.last_cut = Some(now);
+        self.patience = (0, now);
         self.credit = 0;
         self.limit = (self.limit / 4 * 3).max(Self::FLOOR);
     }
@@ -225,5 +248,28 @@ mod tests {
         window.on_round_trip(Duration::from_micros(1600));
         assert_eq!(window.srtt(), Some(Duration::from_micros(900)));
         assert_eq!(window.probe_after(Time::ZERO), Duration::from_micros(3600), "four round trips");
+    }
+
+    #[test]
+    fn probes_for_nothing_come_ever_more_seldom_until_a_loss_or_for_a_while() {
+        let mut window = Window::new();
+        window.on_round_trip(Duration::from_micros(10));
+        let at = |millis: u64| Time::from_nanos(millis * 1_000_000);
+        let mut waits = Vec::new();
+        for round in 1..=7 {
+            window.on_needless_probe(at(round));
+            waits.push(window.probe_after(at(round)).as_millis());
+        }
+        assert_eq!(waits, [2, 4, 8, 16, 32, 32, 32]);
+        assert_eq!(window.probe_after(at(1006)), Duration::from_millis(32));
+        assert_eq!(
+            window.probe_after(at(2007)),
+            Duration::from_millis(8),
+            "two seconds forget two doublings"
+        );
+        assert_eq!(window.probe_after(at(60_000)), Window::MIN_PROBE);
+        window.on_loss(at(2008));
+        assert_eq!(window.probe_after(at(2008)), Window::MIN_PROBE_IN_LOSS);
+        assert_eq!(window.probe_after(at(2108)), Window::MIN_PROBE);
     }
 }

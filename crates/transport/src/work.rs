@@ -213,6 +213,18 @@ pub enum Data<'a> {
     Inline(&'a [u8]),
 }
 
+impl Data<'_> {
+    /// How many bytes, or how many a READ is to bring.
+    #[must_use]
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Self::Gather(pieces) => pieces.iter().map(|piece| u64::from(piece.length)).sum(),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+}
+
 /// Where a datagram goes. What the handle stands for is the device's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramDest {

@@ -64,7 +64,7 @@ fn at_once(two: &mut Two, side: usize, window: &mut Window, (limit, room): (usiz
         }
         takes
     };
-    let count = two.pairs[side].poll_data(NOW, limit, window, &mut two.devices.0[side], sink);
+    let count = two.pairs[side].poll_data(NOW, limit, None, window, &mut two.devices.0[side], sink).sent;
     assert_eq!(count, all.len());
     all
 }
@@ -214,7 +214,7 @@ fn posted(two: &mut Two) -> Vec<(DataPacket, Vec<u8>)> {
         all.push((*data, bytes(device, payload)));
         true
     };
-    two.pairs[0].poll_data(NOW, ALL, &mut Window::new(), &mut two.devices.0[0], sink);
+    two.pairs[0].poll_data(NOW, ALL, None, &mut Window::new(), &mut two.devices.0[0], sink);
     all
 }
 

@@ -95,6 +95,13 @@ impl CompletionQueue {
         (self.poll(&mut found) > 0).then_some(found[0])
     }
 
+    /// Whether [`take`](Self::take) may find completions: a look that costs nothing.
+    #[must_use]
+    #[inline]
+    pub fn may_have_some(&self) -> bool {
+        self.device.may_have_some()
+    }
+
     /// Takes off completions that are there already, oldest first, and returns how many. Unlike
     /// [`poll`](Self::poll) it leaves the device alone, and so costs next to nothing: a program that looks at
     /// many queues polls one of them, and takes from the others. A loop around this alone waits for the

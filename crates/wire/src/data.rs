@@ -1,4 +1,4 @@
-//! Packets that carry data on a reliable connection, of SENDs, WRITEs and answers to READs, in the form in which they are
+//! Packets of a reliable connection, of SENDs, WRITEs and answers to READs, and acknowledgements, in the form in which they are
 //! sent by the thousand: the same bytes as those of a [`Packet`], written with fewer questions.
 
 use crate::header::{Aeth, Bth, Ieth, Imm, Reth};
@@ -39,6 +39,8 @@ pub enum DataVerb {
     Write(Reth, Option<Imm>),
     /// It is what the peer reads.
     Answer(Aeth),
+    /// There is none: the peer is told how far its own have come. Such a packet has no payload, and is all of itself.
+    Acknowledge(Aeth),
 }
 
 impl DataPacket {
@@ -54,6 +56,7 @@ impl DataPacket {
                 }
                 DataVerb::Send(SendTail::Immediate(_) | SendTail::Invalidate(_)) if self.ends => Imm::LEN,
                 DataVerb::Answer(_) if self.begins || self.ends => Aeth::LEN,
+                DataVerb::Acknowledge(_) => Aeth::LEN,
                 DataVerb::Send(_) | DataVerb::Answer(_) => 0,
             }
     }
@@ -93,7 +96,7 @@ impl DataPacket {
             match self.verb {
                 DataVerb::Write(_, Some(imm)) | DataVerb::Send(SendTail::Immediate(imm)) => imm.emit(last),
                 DataVerb::Send(SendTail::Invalidate(rkey)) => Ieth(rkey).emit(last),
-                DataVerb::Answer(aeth) => aeth.emit(last),
+                DataVerb::Answer(aeth) | DataVerb::Acknowledge(aeth) => aeth.emit(last),
                 DataVerb::Write(_, None) | DataVerb::Send(SendTail::Plain) => {}
             }
         }
@@ -133,6 +136,7 @@ impl DataPacket {
                 (true, true) => return 0x10,
                 _ => (13, 0),
             },
+            DataVerb::Acknowledge(_) => return 0x11,
         };
         base + match (self.begins, self.ends) {
             (true, false) => 0,
@@ -142,8 +146,8 @@ impl DataPacket {
         }
     }
 
-    /// Reads a packet of a plain SEND or WRITE: one whose opcode is First, Middle, Last or Only, and nothing else. With it
-    /// comes its payload. `None` for all other packets, for those with a congestion mark, and for what is no packet:
+    /// Reads a packet of a plain SEND or WRITE, one whose opcode is First, Middle, Last or Only, and nothing else; or an
+    /// acknowledgement. With it comes its payload. `None` for all other packets, for those with a congestion mark, and for what is no packet:
     /// [`Packet::parse`] tells them apart. The ICRC is left out, as there.
     #[inline(always)]
     #[must_use]
@@ -156,7 +160,7 @@ impl DataPacket {
             0 | 6 => (true, false),
             1 | 7 => (false, false),
             2 | 8 => (false, true),
-            4 | 10 => (true, true),
+            4 | 10 | 0x11 => (true, true),
             _ => return None,
         };
         let is_marked = second >> 30 != 0;
@@ -164,7 +168,14 @@ impl DataPacket {
             return None;
         }
         let mut verb = DataVerb::Send(SendTail::Plain);
-        if opcode >= 6 {
+        if opcode == 0x11 {
+            let (header, after) = rest.split_first_chunk()?;
+            if after.len() != ICRC_LEN || flags & 0x30 != 0 {
+                return None;
+            }
+            verb = DataVerb::Acknowledge(Aeth::parse(header));
+            rest = after;
+        } else if opcode >= 6 {
             let mut reth = Reth { address: 0, rkey: Rkey(0), length: 0 };
             if begins {
                 let (header, after) = rest.split_first_chunk()?;
@@ -200,6 +211,7 @@ impl DataPacket {
             DataVerb::Send(tail) => Body::RcRequest(Request::Send(self.segment((), tail), len)),
             DataVerb::Write(reth, imm) => Body::RcRequest(Request::Write(self.segment(reth, imm), len)),
             DataVerb::Answer(aeth) => Body::RcResponse(Response::Read(self.read_segment(aeth), len)),
+            DataVerb::Acknowledge(aeth) => Body::RcResponse(Response::Acknowledge(aeth)),
         };
         let mut packet = Packet::new(self.dest_qp, self.psn, body);
         packet.pkey = self.pkey;
@@ -246,10 +258,18 @@ mod tests {
                 syndrome: Syndrome::Ack(CreditCode::UNCOUNTED),
                 msn: Msn::new(0x31_4159),
             }),
+            DataVerb::Acknowledge(Aeth {
+                syndrome: Syndrome::Ack(CreditCode::UNCOUNTED),
+                msn: Msn::new(0x31_4159),
+            }),
         ];
         for verb in verbs {
+            let is_ack = matches!(verb, DataVerb::Acknowledge(_));
             for bits in 0..16_u8 {
                 for payload in [0, 1, 2, 3, 4, 63, 64, 4095, 4096] {
+                    if is_ack && (payload > 0 || bits & 3 != 3) {
+                        continue;
+                    }
                     let [begins, ends, ack_request, solicited] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
                     let (dest_qp, pkey, psn) = (Qpn::new(0x01_0203), PKey(0xffff), Psn::new(0xab_cdef));
                     let data = DataPacket {
@@ -286,6 +306,7 @@ mod tests {
         let body = Packet::parse(bytes).expect("as above").body;
         assert!(
             matches!(body, Body::RcRequest(Request::Send(_, same) | Request::Write(_, same)) if same == payload)
+                || (matches!(body, Body::RcResponse(Response::Acknowledge(_))) && payload.is_empty())
         );
         true
     }
@@ -313,7 +334,7 @@ mod tests {
             }
         }
         for (opcode, count) in read.into_iter().enumerate() {
-            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10].contains(&opcode);
+            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10, 0x11].contains(&opcode);
             assert_eq!(count > 0, is_plain, "opcode {opcode}");
         }
     }

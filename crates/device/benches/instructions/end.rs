@@ -135,6 +135,16 @@ impl End {
         Err(format!("no completion of a {kind:?} came").into())
     }
 
+    /// Polls once, and takes what there is.
+    pub(crate) fn find_what_is_there(&self) -> Outcome<()> {
+        let mut found = [Found::EMPTY; 4];
+        let count = self.cq.poll(&mut found);
+        match found[..count].iter().map(told).find(|(_, status)| *status != Status::Success) {
+            None => Ok(()),
+            Some((_, status)) => Err(format!("work ended with {status:?}; success was expected").into()),
+        }
+    }
+
     /// Polls, and finds nothing.
     pub(crate) fn find_nothing(&self) -> Outcome<()> {
         let mut found = [Found::EMPTY; 4];

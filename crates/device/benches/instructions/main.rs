@@ -41,6 +41,12 @@ const CASES: &[Case] = &[
         each: 1,
         run: wire_send,
     },
+    Case {
+        name: "wire-pingpong",
+        shows: "a SEND of 64 B and the answer, each way, both ends",
+        each: 2,
+        run: wire_pingpong,
+    },
     Case { name: "poll-local", shows: "a poll of an empty queue, no wire", each: POLLS, run: poll_local },
     Case { name: "poll-wire", shows: "a poll of an empty queue, with a wire", each: POLLS, run: poll_wire },
 ];
@@ -137,6 +143,40 @@ fn wire_send(rounds: u32) -> Outcome<()> {
         there.find_nothing()?;
         here.find(WorkKind::Send)
     })?;
+    there.check_bytes(0x5a, LEN)?;
+    match here.packets_sent() {
+        packets if packets >= u64::from(rounds) => Ok(()),
+        packets => Err(format!("{packets} packets were sent for {rounds} messages").into()),
+    }
+}
+
+/// A SEND and one back, again and again: acknowledgements ride with the answers.
+fn wire_pingpong(rounds: u32) -> Outcome<()> {
+    let (here, there) = connected(PathPolicy::Forbid)?;
+    here.fill(0x5a)?;
+    here.post_receive(LEN)?;
+    there.post_receive(LEN)?;
+    let trip = |from: &End, to: &End| {
+        let piece = [from.piece(LEN)];
+        let (data, flags) = (Data::Gather(&piece), SendFlags::SIGNALED);
+        let request = SendRequest { id: 1, op: SendOp::Send, data, flags, dest: None };
+        from.qp.post_send(&[request]).map_err(why)?;
+        to.find(WorkKind::Receive)?;
+        to.post_receive(LEN)
+    };
+    for _ in 0..rounds {
+        for _ in 0..SETTLED {
+            // The last acknowledgement leaves by itself.
+            there.find_what_is_there()?;
+            here.find_what_is_there()?;
+        }
+        // From here on acknowledgements ride.
+        trip(&here, &there)?;
+        measured(&mut || {
+            trip(&there, &here)?;
+            trip(&here, &there)
+        })?;
+    }
     there.check_bytes(0x5a, LEN)?;
     match here.packets_sent() {
         packets if packets >= u64::from(rounds) => Ok(()),

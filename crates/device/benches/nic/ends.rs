@@ -21,6 +21,11 @@ pub(crate) const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 /// Receives that are kept posted.
 pub(crate) const RECEIVES: u32 = 64;
 
+/// Receives that an end with so many requests under way keeps posted: as many again as a peer like it may send.
+pub(crate) fn receives(depth: u32) -> u32 {
+    RECEIVES.max(depth.min(256) * 2)
+}
+
 /// How the ends of a wire between two processes are made; the first process tells the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -96,9 +101,9 @@ impl Shape {
         let seed = u64::from(u32::from(address));
         let faults = (loss > 0.0).then(|| FaultPlan { loss, seed, ..FaultPlan::default() });
         let address = Some(address.into());
-        // What is measured may be recorded, as the environment wants it.
-        let trace = Config::from_env("lo")?.trace;
-        let config = Config { address, receive_buffer, faults, trace, ..Config::new("lo") };
+        // What is measured may be recorded, and single messages may gather or not, as the environment wants it.
+        let Config { trace, gathering, .. } = Config::from_env("lo")?;
+        let config = Config { address, receive_buffer, faults, trace, gathering, ..Config::new("lo") };
         Ok(Nic::open(config)?)
     }
 
@@ -106,7 +111,7 @@ impl Shape {
     fn ends(&self, address: Ipv4Addr) -> Outcome<Vec<End>> {
         let nic = self.device(address)?;
         let all = u32::try_from(self.pairs)?;
-        let cq = CompletionQueue::new(&nic, all * (self.depth + RECEIVES), None)?;
+        let cq = CompletionQueue::new(&nic, all * (self.depth + receives(self.depth)), None)?;
         (0..self.pairs).map(|_| End::with_queue(&nic, &cq, address, self.depth, self.bytes)).collect()
     }
 
@@ -174,7 +179,7 @@ impl Site {
 impl End {
     /// An end on this device, with so many requests and so many bytes.
     pub(crate) fn new(nic: &Nic, address: Ipv4Addr, depth: u32, bytes: usize) -> Outcome<Self> {
-        let cq = CompletionQueue::new(nic, depth + RECEIVES, None)?;
+        let cq = CompletionQueue::new(nic, depth + receives(depth), None)?;
         Self::with_queue(nic, &cq, address, depth, bytes)
     }
 
@@ -188,7 +193,7 @@ impl End {
     ) -> Outcome<Self> {
         let caps = Caps {
             max_send: depth,
-            max_receive: RECEIVES,
+            max_receive: receives(depth),
             max_send_sge: 1,
             max_receive_sge: 1,
             max_inline: 64,

@@ -76,11 +76,32 @@ pub(crate) const FIGURES: &[Figure] = &[
         raw: Some(|s| raw::ping_pong(s, true)),
     },
     Figure {
+        name: "READ 8 B, RTT/2, target idle",
+        unit: "us",
+        against: "UDP, both poll",
+        ours: Some(|s| pingpong::read(s, 8)),
+        raw: Some(|s| raw::ping_pong(s, true)),
+    },
+    Figure {
         name: "SEND 64 B, RTT/2, both asleep",
         unit: "us",
         against: "UDP, both blocked",
         ours: Some(|s| Exchange::ASLEEP.run(s)),
         raw: Some(|s| raw::ping_pong(s, false)),
+    },
+    Figure {
+        name: "WRITE 64 B rate, single posts, depth 128",
+        unit: "M/s",
+        against: "UDP GSO, 32 x 96 B",
+        ours: Some(|s| Stream { list: 1, ..SMALL }.rate(s)),
+        raw: Some(|s| raw::rate(s, 32)),
+    },
+    Figure {
+        name: "SEND 64 B rate, single posts, depth 128",
+        unit: "M/s",
+        against: "UDP GSO, 32 x 96 B",
+        ours: Some(|s| Stream { verb: Verb::Send, target: RECEIVER, list: 1, ..SMALL }.rate(s)),
+        raw: Some(|s| raw::rate(s, 32)),
     },
     Figure {
         name: "WRITE 64 B rate, lists of 16, depth 128",

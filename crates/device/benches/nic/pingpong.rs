@@ -115,6 +115,26 @@ pub(crate) fn write(settings: &Settings, len: u32, poll: bool) -> Outcome<Sample
     Ok(noted(Sample::of_trips(trips), &note))
 }
 
+/// READs from a program that sleeps: its driver answers.
+pub(crate) fn read(settings: &Settings, len: u32) -> Outcome<Sample> {
+    let mut peer = peer::start(crate::stream::ASLEEP, settings)?;
+    let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES))?;
+    let mut found = [Completion::EMPTY];
+    let trips = trips(settings, || {
+        post(&end, SendOp::Read(card.remote), len, SendFlags::SIGNALED)?;
+        let begun = Instant::now();
+        while end.cq.poll(&mut found) == 0 {
+            if begun.elapsed() > STUCK {
+                return Err("no answer came".into());
+            }
+        }
+        check(&found[0])
+    })?;
+    let note = end.note()?;
+    peer.stop()?;
+    Ok(noted(Sample::of_trips(trips), &note))
+}
+
 /// Answers WRITEs.
 pub(crate) fn write_peer(parent: Parent, poll: bool) -> Outcome<()> {
     let (end, card, Shape { message: len, .. }) = End::alone_with_parent(parent, |_, _| Ok(()))?;

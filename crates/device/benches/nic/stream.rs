@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use ferroce_testkit::process::{Parent, Peer};
 use ferroce_transport::{Completion, Data, Remote, SendFlags, SendOp, SendRequest};
 
-use crate::ends::{End, RECEIVES, Shape, WIDE, check};
+use crate::ends::{End, Shape, WIDE, check, receives};
 use crate::samples::{Sample, Span};
 use crate::{Outcome, Settings, neighbour, peer};
 
@@ -172,7 +172,7 @@ pub(crate) fn target(parent: Parent, _: &Settings, busy: bool) -> Outcome<()> {
 
 /// The end that is sent to: a receive is posted for each that was taken.
 pub(crate) fn receiver(parent: Parent) -> Outcome<()> {
-    let prepare = |end: &End, shape: &Shape| end.post_receives_of(RECEIVES, shape.message);
+    let prepare = |end: &End, shape: &Shape| end.post_receives_of(receives(shape.depth), shape.message);
     let (end, _, shape) = End::alone_with_parent(parent, prepare)?;
     let stop = parent.watch();
     let mut found = [Completion::EMPTY; 16];

@@ -128,7 +128,7 @@ impl Engine {
         }
         let Self { qps, tables, windows, .. } = self;
         let entry = qps.get(dest)?;
-        if entry.machine.passes_over(data.psn) {
+        if entry.machine.passes_over(&data) {
             if tables.is_recorded() {
                 recorded::came(tables, entry, (bytes, payload.len()), mark(datagram));
             }

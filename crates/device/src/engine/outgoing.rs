@@ -3,7 +3,7 @@
 use ferroce_fabric::{Path, PathPolicy};
 use ferroce_record::PacketFlags;
 use ferroce_switchboard::slot_of;
-use ferroce_transport::{Accessor, Acks, Destination, TimeSource};
+use ferroce_transport::{Accessor, Acks, Burst, Destination, TimeSource};
 use ferroce_wire::{Body, Packet, Qpn};
 
 use super::Engine;
@@ -25,7 +25,14 @@ const BTH_DEST_QP: std::ops::Range<usize> = 5..8;
 
 impl Engine {
     /// Lets every queue pair that may have something to send do so.
+    #[inline]
     pub(super) fn transmit(&mut self, acks: Acks, around: &Engines) {
+        if !self.ready.is_empty() {
+            self.transmit_ready(acks, around);
+        }
+    }
+
+    fn transmit_ready(&mut self, acks: Acks, around: &Engines) {
         if let Some(record) = &mut self.tables.record {
             // A turn that took packets in looked at the clock after that.
             record.tick_at(self.tables.now);
@@ -58,7 +65,11 @@ impl Engine {
             engine.qps.by_index(index).map_or(0, |entry| entry.machine.counters().window_waits)
         };
         let before = blocked(self);
-        let mut sent = if is_local { 0 } else { self.transmit_data(index) };
+        // Whether the driver keeps an acknowledgement back is decided below. Those that are written down take the long way.
+        let riding = if self.patient { Acks::Hold } else { acks };
+        let riding = (!self.tables.is_recorded()).then_some(riding);
+        let Burst { mut sent, acknowledged } =
+            if is_local { Burst::default() } else { self.transmit_data(index, riding) };
         while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold, around) {
             sent += 1;
         }
@@ -72,7 +83,7 @@ impl Engine {
             }
         }
         let now = (sent > 0 || acks == Acks::Send) && !self.keeps_back(index, sent);
-        if now && self.transmit_packet(index, Acks::Send, around) {
+        if acknowledged || (now && self.transmit_packet(index, Acks::Send, around)) {
             sent += 1;
         }
         if sent >= MAX_BURST
@@ -111,16 +122,16 @@ impl Engine {
 
     /// Sends the packets of SENDs and WRITEs of a connection, as far as nothing is out of the ordinary; how
     /// many.
-    fn transmit_data(&mut self, index: u16) -> usize {
+    fn transmit_data(&mut self, index: u16, acks: Option<Acks>) -> Burst {
         let Self { qps, tables, windows, port, counters, .. } = self;
-        let Some(entry) = qps.by_index(index) else { return 0 };
+        let Some(entry) = qps.by_index(index) else { return Burst::default() };
         let by = Accessor { domain: entry.shared.domain, qpn: entry.machine.qpn() };
-        let Some(way) = entry.way.as_mut() else { return 0 };
+        let Some(way) = entry.way.as_mut() else { return Burst::default() };
         let now = tables.now;
         let window = windows.get(entry.window);
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let stream = Stream { port, way, counters, by, follows: false };
-        entry.machine.poll_data(now, MAX_BURST, window, &mut host, stream)
+        entry.machine.poll_data(now, MAX_BURST, acks, window, &mut host, stream)
     }
 
     /// Sends one packet, if the queue pair has one.

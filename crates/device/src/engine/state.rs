@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ferroce_fabric::{Fabric, Inbox, Verifier};
 use ferroce_memory::MemoryTable;
+use ferroce_progress::Gather;
 use ferroce_switchboard::Distant;
 use ferroce_sys::Random;
 use ferroce_sys::sync::{Calls, Share};
@@ -56,6 +57,10 @@ pub(crate) struct Engine {
     /// The room of the list of queue pairs to send for while that is worked through, so that none is made
     /// anew.
     pub(super) spare: Vec<u16>,
+    /// Work that waits for company: its queue pairs are ready.
+    pub(crate) gather: Gather,
+    /// Whether work may do so.
+    pub(crate) gathers: bool,
     /// Queue pairs that owe an acknowledgement.
     pub(super) owing: Vec<u16>,
     /// Bytes taken in since no peer was owed an acknowledgement.
@@ -174,6 +179,8 @@ impl Engine {
             follow: Follow::default(),
             ready: Vec::with_capacity(LIST),
             spare: Vec::with_capacity(LIST),
+            gather: Gather::new(),
+            gathers: true,
             owing: Vec::with_capacity(LIST),
             held: 0,
             patient: false,

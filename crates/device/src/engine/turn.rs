@@ -2,14 +2,15 @@
 
 use ferroce_fabric::Inbox;
 use ferroce_progress::table::{ACK_RIDE, HELD, LATE, PACKET_BYTES, STREAM, STREAM_BYTES, TURN_LOOKS};
+use ferroce_progress::{Departure, Posting};
 use ferroce_transport::{
-    Acks, PostError, PostListError, ReceiveRequest, SendRequest, SharedQueueId, State, Time,
+    Acks, PostError, PostListError, ReceiveRequest, SendRequest, SharedQueueId, State, Time, sooner,
 };
 use ferroce_wire::{Packet, Qpn};
 
 use super::freight::Load;
 use super::host::{Tables, view};
-use super::qps::{self, Tally};
+use super::qps::{self, Entry, Tally};
 use super::recorded;
 use super::srq_side;
 use super::stamps;
@@ -38,6 +39,7 @@ impl Engine {
         let station = around.station(self.index);
         self.take_in(station, around);
         let mut turned = Turned::default();
+        let mut waits = false;
         match reason {
             Reason::Posted => self.transmit(Acks::Hold, around),
             Reason::Leaving => {
@@ -54,7 +56,10 @@ impl Engine {
                 if !turned.more {
                     self.run_timers();
                 }
-                if turned.received == 0 || (turned.received > STREAM && !turned.more) {
+                waits = self.gather.is_waiting() && self.goes_on_waiting();
+                if waits {
+                    // What is there leaves with more.
+                } else if turned.received == 0 || (turned.received > STREAM && !turned.more) {
                     self.queue_owing();
                     self.transmit(Acks::Send, around);
                 } else {
@@ -86,6 +91,9 @@ impl Engine {
             }
         }
         self.port.flush(&mut self.counters);
+        if !waits {
+            self.gather.left();
+        }
         if self.tables.is_recorded() {
             self.record_faults();
         }
@@ -94,7 +102,7 @@ impl Engine {
         }
         self.release_regions();
         self.tables.settle();
-        turned.unsent = !self.ready.is_empty() || self.follow.waits();
+        turned.unsent = (!waits && !self.ready.is_empty()) || self.follow.waits();
         self.turning = false;
         turned
     }
@@ -238,6 +246,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Does what is due after the last of a list of receives. Nothing, as long as they wait for messages.
+    #[inline]
+    pub(crate) fn after_receives(&mut self, index: u16) {
+        let has_ended = |entry: &mut Entry| entry.tally.receives > 0 || entry.tally.overrun;
+        if self.tables.is_recorded() || self.qps.by_index(index).is_some_and(has_ended) {
+            self.note(index);
+        }
+    }
+
     /// Posts a receive request to a shared queue; false if it is full or has too many pieces.
     pub(crate) fn post_shared(&mut self, queue: SharedQueueId, request: &ReceiveRequest<'_>) -> bool {
         let Tables { srqs, record, .. } = &mut self.tables;
@@ -289,6 +306,29 @@ impl Engine {
             // It is taken note of when it was sent.
             self.queue(index);
         }
+    }
+
+    /// Whether what waits for company goes on to do so, although a thread has polled and found nothing.
+    #[inline(never)]
+    fn goes_on_waiting(&mut self) -> bool {
+        // Only if nothing else is to be sent.
+        let [index] = self.ready[..] else { return false };
+        if !self.owing.is_empty() {
+            return false;
+        }
+        let under_way = self.qps.by_index(index).map_or(0, |entry| entry.machine.packets_under_way());
+        self.gather.goes_on(self.tables.now, under_way)
+    }
+
+    /// Whether sends that were just posted wait for company: nothing but them may be left to do here.
+    #[inline]
+    pub(crate) fn departure(&mut self, qpn: Qpn, messages: u32, bytes: u64, is_urgent: bool) -> Departure {
+        let is_calm = self.gathers && self.has_nothing_to_tell();
+        let Some(entry) = self.qps.get(qpn).filter(|entry| is_calm && entry.queued) else {
+            return Departure::Now;
+        };
+        let under_way = entry.machine.packets_under_way();
+        self.gather.posted(self.tables.now, Posting { messages, bytes, under_way, is_urgent })
     }
 
     /// As [`after`](Self::after), when there is nothing to send.
@@ -471,14 +511,5 @@ impl Engine {
             }
             self.note(index);
         }
-    }
-}
-
-/// The sooner of two times that may not be set.
-#[inline]
-fn sooner(one: Option<Time>, other: Option<Time>) -> Option<Time> {
-    match (one, other) {
-        (Some(one), Some(other)) => Some(one.min(other)),
-        (one, other) => one.or(other),
     }
 }

@@ -156,6 +156,9 @@ impl Core {
 
     /// Reacts to completions that are there already, which costs next to nothing.
     pub(crate) fn react(&mut self) {
+        if !self.completions.may_have_some() {
+            return;
+        }
         let mut found = [Completion::EMPTY; CHUNK];
         loop {
             let taken = self.completions.take(&mut found);

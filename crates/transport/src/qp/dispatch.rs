@@ -1,6 +1,6 @@
 //! Which machine of a queue pair gets what: packets, calls for packets, time and failure.
 
-use ferroce_wire::{Body, DataPacket, Packet, Psn, Service};
+use ferroce_wire::{Body, DataPacket, DataVerb, Packet, Response, Service, Syndrome};
 
 use crate::completion::{Envelope, Event};
 use crate::connection::Failed;
@@ -9,8 +9,8 @@ use crate::qp::{Introduction, Machine, QueuePair};
 use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
-use crate::time::Time;
-use crate::transmit::{Acks, DataSink, Transmit};
+use crate::time::{Time, sooner};
+use crate::transmit::{Acks, Burst, DataSink, Transmit};
 use crate::unreliable::handle_datagram;
 use crate::window::Window;
 
@@ -135,18 +135,20 @@ impl QueuePair {
         }
     }
 
-    /// Whether a request with this PSN, true or forged, would change nothing: something before it is missing,
-    /// and the peer was told so. Then it is counted, and its ICRC need not be checked.
+    /// Whether a packet of a request, true or forged, would change nothing: something before it is missing,
+    /// and the peer was told so. Then it is counted, and its ICRC need not be checked. The PSN of an acknowledgement is one of
+    /// our own: it is never passed over.
     #[inline]
-    pub fn passes_over(&mut self, psn: Psn) -> bool {
+    pub fn passes_over(&mut self, data: &DataPacket) -> bool {
         let Machine::Rc { responder, .. } = &self.machine else { return false };
-        let passes_over = self.state.handles_requests() && responder.is_deaf_to(psn);
+        let is_request = !matches!(data.verb, DataVerb::Acknowledge(_));
+        let passes_over = is_request && self.state.handles_requests() && responder.is_deaf_to(data.psn);
         self.counters.out_of_sequence += u64::from(passes_over);
         passes_over
     }
 
-    /// Takes in a packet of a plain SEND or WRITE whose ICRC was found right, if it is what comes next and nothing is out of the
-    /// ordinary. Else false, and [`handle_packet`](Self::handle_packet) has to take it.
+    /// Takes in a packet of a plain SEND or WRITE, or an acknowledgement, whose ICRC was found right, if it is what comes next and
+    /// nothing is out of the ordinary. Else false, and [`handle_packet`](Self::handle_packet) has to take it.
     #[inline]
     pub fn take_data<H: Host>(
         &mut self,
@@ -156,14 +158,24 @@ impl QueuePair {
         window: &mut Window,
         host: &mut H,
     ) -> bool {
-        let takes =
-            self.established && self.state.handles_requests() && data.pkey.admits(self.connection.pkey);
-        if !takes {
+        let is_ack = matches!(data.verb, DataVerb::Acknowledge(_));
+        let state = self.state;
+        let takes = if is_ack { state.handles_responses() } else { state.handles_requests() };
+        if !(takes && self.established && data.pkey.admits(self.connection.pkey)) {
             return false;
         }
         let (machine, mut cx) = self.split(now, window, host);
-        let Machine::Rc { responder, .. } = machine else { return false };
-        responder.take_data(data, payload, &mut cx)
+        let Machine::Rc { requester, responder } = machine else { return false };
+        let DataVerb::Acknowledge(aeth) = data.verb else {
+            return responder.take_data(data, payload, &mut cx);
+        };
+        if !matches!(aeth.syndrome, Syndrome::Ack(_)) {
+            return false;
+        }
+        if requester.handle_response(data.psn, &Response::Acknowledge(aeth), &mut cx) == Err(Failed) {
+            self.enter_error(window, host);
+        }
+        true
     }
 
     /// Has heard of its peer.
@@ -254,20 +266,21 @@ impl QueuePair {
     }
 
     /// Sends up to `limit` packets of SENDs, WRITEs and answers to READs on a reliable connection through `sink`, which says
-    /// whether it took one. How many were sent; what is left, if anything is, [`poll_transmit`](Self::poll_transmit)
-    /// sends.
+    /// whether it took one. Behind them, or by itself if `acks` says so, goes an acknowledgement that is owed; with `None` it never
+    /// does. What is left, if anything is, [`poll_transmit`](Self::poll_transmit) sends.
     #[inline(always)]
     pub fn poll_data<H: Host>(
         &mut self,
         now: Time,
         limit: usize,
+        acks: Option<Acks>,
         window: &mut Window,
         host: &mut H,
         mut sink: impl DataSink<H>,
-    ) -> usize {
+    ) -> Burst {
         let (answers, asks) = (self.state.handles_requests(), self.state.sends_requests());
         let (machine, mut cx) = self.split(now, window, host);
-        let Machine::Rc { requester, responder } = machine else { return 0 };
+        let Machine::Rc { requester, responder } = machine else { return Burst::default() };
         // Answers go before requests.
         let mut sent = 0;
         if answers && responder.may_have_answers() {
@@ -276,7 +289,9 @@ impl QueuePair {
         if asks && !responder.may_have_answers() {
             sent += requester.burst(limit - sent, &mut cx, &mut sink);
         }
-        sent
+        let rides = acks.is_some_and(|acks| acks == Acks::Send || sent > 0);
+        let acknowledged = answers && rides && sent < limit && responder.acknowledge(&mut cx, &mut sink);
+        Burst { sent, acknowledged }
     }
 
     /// The NAK with which a failed responder takes its leave.
@@ -307,14 +322,17 @@ impl QueuePair {
 
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
     #[must_use]
+    #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
         let retry = match &self.machine {
             Machine::Rc { requester, .. } => requester.retry.next_deadline(),
             Machine::Uc { .. } | Machine::Ud { .. } => None,
         };
         // A pause matters only while there is something to send.
-        let pause = self.pacer.resume_at().filter(|_| self.sends_waiting() > 0);
-        [retry, pause].into_iter().flatten().min()
+        match self.pacer.resume_at() {
+            None => retry,
+            pause => sooner(retry, pause.filter(|_| self.sends_waiting() > 0)),
+        }
     }
 
     /// Gives all timers their full time again: for a device that was kept from running, so

@@ -23,6 +23,16 @@ impl QueuePair {
         }
     }
 
+    /// Packets of requests that were sent on a reliable connection and are not answered yet.
+    #[must_use]
+    #[inline]
+    pub fn packets_under_way(&self) -> u32 {
+        match &self.machine {
+            Machine::Rc { requester, .. } => requester.packets_under_way(),
+            Machine::Uc { .. } | Machine::Ud { .. } => 0,
+        }
+    }
+
     /// Send requests that were posted, and that are done; then receives that were posted here, and that were taken.
     /// Since the queue pair was made; the numbers wrap.
     #[must_use]

@@ -132,6 +132,33 @@ impl Responder {
         taken
     }
 
+    /// Sends the acknowledgement that is owed through `sink`, if nothing else is to be answered. Whether it was sent.
+    #[inline(always)]
+    pub(crate) fn acknowledge<H>(&mut self, cx: &mut Context<'_, H>, sink: &mut impl DataSink<H>) -> bool {
+        if self.resources.may_be_pending() {
+            return false;
+        }
+        let Some(psn) = self.owed_ack() else { return false };
+        let syndrome = Syndrome::Ack(credit_code(&self.inbound, cx.connection));
+        let data = DataPacket {
+            dest_qp: cx.connection.dest_qpn,
+            pkey: cx.connection.pkey,
+            psn,
+            ack_request: false,
+            solicited: false,
+            begins: true,
+            ends: true,
+            verb: DataVerb::Acknowledge(Aeth { syndrome, msn: self.msn }),
+            payload: 0,
+        };
+        if !sink.take(cx.host, &data, &PayloadSource::Nothing) {
+            return false;
+        }
+        self.owed = None;
+        cx.counters.acks_sent += 1;
+        true
+    }
+
     /// Sends up to `limit` packets of answers to READs through `sink`, which says whether it took one; the packet is under
     /// way then. How many were sent.
     pub(crate) fn burst<H>(

@@ -180,6 +180,12 @@ impl Requester {
         messages.distance_from(self.messages) >= 0
     }
 
+    /// Packets that wait for an answer.
+    #[inline]
+    pub(crate) fn packets_under_way(&self) -> u32 {
+        packets_between(self.una, self.cursor.psn)
+    }
+
     /// Whether anything waits for an answer.
     pub(crate) fn is_waiting(&self) -> bool {
         self.una != self.cursor.psn

@@ -418,6 +418,12 @@ impl Responder {
         Ok(Some(transmit(owed.psn, response, PayloadSource::Nothing, cx.connection)))
     }
 
+    /// What a plain acknowledgement that is owed says has arrived.
+    #[inline]
+    pub(super) fn owed_ack(&self) -> Option<Psn> {
+        self.owed.filter(|owed| owed.answer == OwedAnswer::Ack).map(|owed| owed.psn)
+    }
+
     /// Whether an answer may wait that is not a plain acknowledgement.
     pub(crate) fn may_have_answers(&self) -> bool {
         self.resources.may_be_pending() || self.owed.is_some_and(|owed| owed.answer != OwedAnswer::Ack)

@@ -9,7 +9,7 @@ use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::qp::Alarm;
 use crate::rc::requester::{Cursor, Requester, cost, packets_at_once, packets_between};
-use crate::time::Time;
+use crate::time::{Time, sooner};
 use crate::vendor::VendorCode;
 use crate::window::Window;
 
@@ -45,6 +45,7 @@ enum Probe {
     Sent {
         psn: Psn,
         sent_before: Psn,
+        at: Time,
     },
 }
 
@@ -56,7 +57,7 @@ impl Retry {
 
     /// When to be called again.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        [self.ack_deadline, self.probe_deadline, self.rnr_until].into_iter().flatten().min()
+        sooner(sooner(self.ack_deadline, self.probe_deadline), self.rnr_until)
     }
 
     /// Whether nothing has to be sent again, waited for or asked.
@@ -112,7 +113,7 @@ impl Retry {
     }
 
     pub(crate) fn probe_sent<H>(&mut self, psn: Psn, sent_before: Psn, cx: &Context<'_, H>) {
-        self.probe = Probe::Sent { psn, sent_before };
+        self.probe = Probe::Sent { psn, sent_before, at: cx.now };
         // From now on it cannot be told which of the two an answer is for.
         self.timed = self.timed.filter(|(timed, _)| *timed != psn);
         self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
@@ -158,6 +159,10 @@ impl Requester {
         if !is_planted(Bug::RetriesNotRenewed) {
             self.retry.begin(cx.connection);
         }
+        if self.was_probed_for_nothing(cx) {
+            cx.counters.needless_probes += 1;
+            cx.window.on_needless_probe(cx.now);
+        }
         self.retry.probe_doublings = 0;
         self.retry.cautious = false;
         self.retry.last_rewind = None;
@@ -175,13 +180,25 @@ impl Requester {
     /// probe, that was lost: go back at once instead of probing packet by packet.
     pub(crate) fn probe_found_loss(&self, acknowledged: Psn) -> bool {
         match self.retry.probe {
-            Probe::Sent { psn, sent_before } => {
+            Probe::Sent { psn, sent_before, .. } => {
                 // An answer that a packet before the probe asked for is late, and says nothing.
                 let is_its_own = acknowledged == psn || !self.was_asked_for(acknowledged);
                 !acknowledged.is_before(psn) && sent_before.is_after(acknowledged.next()) && is_its_own
             }
             Probe::Idle | Probe::Due => false,
         }
+    }
+
+    /// Whether a probe was answered that had been sent for nothing. The peer had more than the probe brought, or was away: it
+    /// answered sooner after the probe than it could have, or much later than it does.
+    fn was_probed_for_nothing<H>(&self, cx: &Context<'_, H>) -> bool {
+        let Probe::Sent { psn, at, .. } = self.retry.probe else { return false };
+        if !self.una.is_after(psn) {
+            return false;
+        }
+        let took = cx.now.since(at);
+        let is_odd = cx.window.srtt().is_some_and(|srtt| took * 2 < srtt || took > srtt * 4);
+        self.una.is_after(psn.next()) || is_odd
     }
 
     /// Whether the packet of this PSN, which is under way, asked for an acknowledgement when it was

@@ -130,7 +130,7 @@ impl Course {
                 bytes = may_be_read(payload, device).then(|| encode(&data.to_packet(), payload, device));
                 bytes.is_some()
             };
-            pair.poll_data(self.now, 1, window, device, sink);
+            pair.poll_data(self.now, 1, Some(Acks::Send), window, device, sink);
             if bytes.is_some() {
                 return bytes;
             }
