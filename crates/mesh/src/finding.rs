@@ -30,6 +30,8 @@ pub struct Finding {
     pub(crate) seen: u32,
     /// Windows in a row in which nothing was seen of it, by how much each of them says that.
     pub(crate) clean: f64,
+    /// Windows in a row in which others were named for what it explained.
+    pub(crate) explained: u32,
 }
 
 /// Why a finding is believed.
@@ -85,7 +87,8 @@ impl Finding {
         suspects: Vec<Suspect>,
         evidence: Evidence,
     ) -> Self {
-        Self { id, trouble, suspects, state: State::Open, severity, since: 0, evidence, seen: 0, clean: 0.0 }
+        let state = State::Open;
+        Self { id, trouble, suspects, state, severity, since: 0, evidence, seen: 0, clean: 0.0, explained: 0 }
     }
 
     /// Whether the network is at fault, and not a host.
@@ -201,6 +204,11 @@ impl Findings {
         pace: Pace,
     ) -> Vec<Finding> {
         let mut named = vec![false; self.all.len()];
+        let speaking: Vec<Trouble> = sightings
+            .iter()
+            .filter(|sighting| sighting.newest == Newest::Speaks)
+            .map(|sighting| sighting.trouble)
+            .collect();
         let own = |finding: &Finding, sighting: &Sighting| {
             finding.trouble == sighting.trouble
                 && finding.suspects.iter().any(|suspect| sighting.suspects.contains(suspect))
@@ -232,6 +240,7 @@ impl Findings {
                     evidence: sighting.evidence.clone(),
                     seen: 0,
                     clean: 0.0,
+                    explained: 0,
                 });
                 named.push(false);
                 self.next += 1;
@@ -239,6 +248,7 @@ impl Findings {
             });
             named[place] = true;
             let finding = &mut self.all[place];
+            finding.explained = 0;
             if sighting.newest == Newest::Speaks {
                 (finding.seen, finding.clean) = (finding.seen + 1, 0.0);
                 finding.severity = severity(sighting.evidence.guilt);
@@ -257,9 +267,16 @@ impl Findings {
         for (finding, was_named) in self.all.iter_mut().zip(&named) {
             if !was_named {
                 finding.seen = 0;
-                match (finding.state, newest(finding)) {
-                    (State::Open, Newest::Speaks) => finding.state = State::Withdrawn,
-                    (_, newest) => finding.clean += newest.clean(),
+                let newest = newest(finding);
+                // Something is still lost there. Only what others explain is a mistake: where none is named, too
+                // little was seen, as in the first window of an analyzer that has taken over, or a host that stood
+                // still has to answer for this window.
+                let is_explained = newest == Newest::Speaks && speaking.contains(&finding.trouble);
+                finding.explained = if is_explained { finding.explained + 1 } else { 0 };
+                if finding.state == State::Open && finding.explained >= pace.opens_after {
+                    finding.state = State::Withdrawn;
+                } else {
+                    finding.clean += newest.clean();
                 }
             }
             let is_over = match finding.state {
@@ -390,9 +407,28 @@ mod tests {
         for number in 0..2 {
             findings.window(number, vec![sighting(7, true)], |_| DENIES, |_, _| false, PACE);
         }
-        let over = findings.window(2, vec![sighting(8, true)], |_| Newest::Speaks, |_, _| false, PACE);
+        let mut eighth =
+            || findings.window(2, vec![sighting(8, true)], |_| Newest::Speaks, |_, _| false, PACE);
+        assert!(eighth().is_empty(), "one odd window changes nothing");
+        let over = eighth();
         assert_eq!((over.len(), over[0].state, over[0].severity), (1, State::Withdrawn, Severity::Major));
         assert_eq!(findings.all().len(), 1);
+    }
+
+    /// After another analyzer has taken over, its first window says too little to name anything.
+    #[test]
+    fn what_nothing_else_explains_is_not_withdrawn() {
+        let mut findings = Findings::default();
+        for number in 0..2 {
+            findings.window(number, vec![sighting(7, true)], |_| DENIES, |_, _| false, PACE);
+        }
+        for number in 2..6 {
+            let over = findings.window(number, Vec::new(), |_| Newest::Speaks, |_, _| false, PACE);
+            assert!(over.is_empty(), "{over:?}");
+        }
+        assert!(findings.window(6, vec![sighting(7, true)], |_| DENIES, |_, _| false, PACE).is_empty());
+        let [one] = findings.all() else { panic!("{:?}", findings.all()) };
+        assert_eq!((one.id, one.state, one.since), (FindingId(0), State::Open, 0));
     }
 
     #[test]

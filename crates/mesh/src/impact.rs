@@ -190,6 +190,7 @@ mod tests {
             evidence,
             seen: 2,
             clean: 0.0,
+            explained: 0,
         }
     }
 
