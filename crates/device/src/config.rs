@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ferroce_fabric::PathPolicy;
 use ferroce_fabric::faults::FaultPlan;
+use ferroce_memory::Passes;
 use ferroce_wire::{PKey, PKeyTable};
 
 use crate::error::SettingError;
@@ -39,6 +40,9 @@ pub struct Config {
     /// Whether messages that are posted one by one may wait a moment for each other, while earlier ones are under way
     /// (`FERROCE_GATHER`).
     pub gathering: bool,
+    /// How payloads are copied into packets (`FERROCE_ONE_PASS`): with their CRC in one pass, or in two. What is faster on
+    /// this machine if nothing is said.
+    pub passes: Passes,
     /// The partitions of the port (`FERROCE_PKEYS`): the default P_Key, and those that are named.
     pub pkeys: PKeyTable,
 }
@@ -59,6 +63,7 @@ impl Config {
             segmentation: true,
             coalescing: true,
             gathering: true,
+            passes: Passes::faster(),
             pkeys: PKeyTable::DEFAULT,
         }
     }
@@ -95,6 +100,9 @@ impl Config {
         config.segmentation = switch("FERROCE_GSO", config.segmentation)?;
         config.coalescing = switch("FERROCE_GRO", config.coalescing)?;
         config.gathering = switch("FERROCE_GATHER", config.gathering)?;
+        if variable("FERROCE_ONE_PASS").is_some() {
+            config.passes = if switch("FERROCE_ONE_PASS", true)? { Passes::one() } else { Passes::TWO };
+        }
         if let Some(given) = variable("FERROCE_PKEYS") {
             config.pkeys = pkeys(given)?;
         }

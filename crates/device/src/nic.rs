@@ -509,6 +509,7 @@ impl Running {
             let random = Random::from_system().map_err(system("random numbers"))?;
             let mut engine = Engine::new(index, port, memory, random, Arc::clone(&events));
             engine.gathers = config.gathering;
+            engine.port.passes = config.passes;
             stations.push(Station::new(engine, driver));
         }
         let engines = Arc::new(Engines::new(stations, events, Arc::clone(&member)));

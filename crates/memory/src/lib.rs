@@ -16,7 +16,7 @@ mod table;
 mod windows;
 
 pub use allocation::Allocation;
-pub use copy::copy_in;
+pub use copy::{Fold, Passes, copy_in};
 pub use error::{AccessError, MemoryError};
 pub use place::{Opened, Place};
 pub use probe::{is_readable, is_writable};

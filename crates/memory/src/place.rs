@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 
 use ferroce_transport::{AtomicOp, Denied};
 
-use super::copy::{atomic_u64, copy_between, copy_in, copy_out};
+use super::copy::{Fold, Passes, atomic_u64, copy_between, copy_in, copy_in_folding, copy_out};
 use super::table::MemoryTable;
 use super::windows::WindowHold;
 
@@ -120,6 +120,23 @@ impl<'a> Place<'a> {
         // SAFETY: the place has these bytes, as `new` was promised.
         unsafe { copy_in(from, into) };
         Ok(())
+    }
+
+    /// Copies bytes from its beginning and folds them for a CRC that has come to `register`. `None` if they are not folded
+    /// with so many passes: then nothing was read.
+    ///
+    /// # Errors
+    /// It is too short. Nothing was read.
+    #[inline]
+    pub fn read_folding(
+        &self,
+        into: &mut [u8],
+        register: u32,
+        passes: Passes,
+    ) -> Result<Option<Fold>, Denied> {
+        let from = self.checked(into.len(), false)?;
+        // SAFETY: the place has these bytes, as `new` was promised.
+        Ok(unsafe { copy_in_folding(from, into, register, passes) })
     }
 
     /// Copies all of it to the beginning of another place. The two may overlap.

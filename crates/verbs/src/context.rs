@@ -223,7 +223,7 @@ impl fmt::Debug for Context {
 
 /// How a device is opened. What is not said here is taken from the environment
 /// (`FERROCE_ADDRESS`, `FERROCE_ENGINES`, `FERROCE_PATH`, `FERROCE_FAULTS`, `FERROCE_PCAP`,
-/// `FERROCE_RCVBUF`, `FERROCE_GSO`, `FERROCE_GRO`, `FERROCE_GATHER`, `FERROCE_PKEYS`), and then from common sense.
+/// `FERROCE_RCVBUF`, `FERROCE_GSO`, `FERROCE_GRO`, `FERROCE_GATHER`, `FERROCE_ONE_PASS`, `FERROCE_PKEYS`), and then from common sense.
 ///
 /// A process has a device once: opening it again gives the same one, and must be done with the
 /// same settings.

@@ -102,8 +102,9 @@ impl Shape {
         let faults = (loss > 0.0).then(|| FaultPlan { loss, seed, ..FaultPlan::default() });
         let address = Some(address.into());
         // What is measured may be recorded, and single messages may gather or not, as the environment wants it.
-        let Config { trace, gathering, .. } = Config::from_env("lo")?;
-        let config = Config { address, receive_buffer, faults, trace, gathering, ..Config::new("lo") };
+        let Config { trace, gathering, passes, .. } = Config::from_env("lo")?;
+        let config =
+            Config { address, receive_buffer, faults, trace, gathering, passes, ..Config::new("lo") };
         Ok(Nic::open(config)?)
     }
 

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 
 use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
+use ferroce_memory::{Opened, Passes, Place};
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
-use ferroce_wire::{DataPacket, ICRC_LEN};
+use ferroce_wire::{Bth, DataPacket, Digest, ICRC_LEN, Seed};
 
 use super::host::{Tables, View};
 use super::qps::Way;
@@ -26,6 +27,8 @@ pub(crate) struct Port {
     outbox: Outbox,
     /// How packets may leave together, as the fabric said after it last sent some.
     limits: (usize, usize),
+    /// How payloads come into packets.
+    pub(crate) passes: Passes,
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
     failed: Option<Box<dyn Fabric>>,
 }
@@ -46,7 +49,8 @@ struct Cargo {
 impl Port {
     pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
         let limits = limits(&*fabric);
-        Self { fabric, outbox: Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS), limits, failed: None }
+        let outbox = Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS);
+        Self { fabric, outbox, limits, passes: Passes::faster(), failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
@@ -148,13 +152,18 @@ impl Port {
     /// The packet was put together: seals it, and leaves it in the outbox.
     #[inline(always)]
     fn added(&mut self, cargo: Cargo, place: usize, way: &Way) {
-        let Cargo { len, slot, follows, .. } = cargo;
-        let identification = u16::try_from(place).unwrap_or(0);
-        if let Some(buffer) = self.outbox.room(len) {
+        if let Some(buffer) = self.outbox.room(cargo.len) {
             // Cannot fail: every packet has room for a header and an ICRC.
-            let _ = way.flow.seal(buffer, identification);
-            self.outbox.commit(Toward { route: &way.route, slot, is_known: follows }, len, place);
+            let _ = way.flow.seal(buffer, identification(place));
+            self.sealed(cargo, place, way);
         }
+    }
+
+    /// The packet was put together and sealed: leaves it in the outbox.
+    #[inline(always)]
+    fn sealed(&mut self, cargo: Cargo, place: usize, way: &Way) {
+        let Cargo { len, slot, follows, .. } = cargo;
+        self.outbox.commit(Toward { route: &way.route, slot, is_known: follows }, len, place);
     }
 }
 
@@ -174,24 +183,83 @@ impl DataSink<View<'_>> for Stream<'_> {
     #[inline(always)]
     fn take(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
         let Self { port, way, counters, by, follows } = self;
+        let passes = port.passes;
         let slot = slot_of(data.dest_qp);
         let cargo = Cargo { len: data.packet_len(), more: !data.ends, slot, follows: *follows };
         *follows = false;
         let Some((place, buffer)) = port.room(cargo, way, counters) else { return false };
         let Some(headers) = data.emit_headers(buffer) else { return false };
-        let (body, rest) = buffer[headers..].split_at_mut(data.payload);
+        let (head, rest) = buffer.split_at_mut(headers);
+        let (body, rest) = rest.split_at_mut(data.payload);
         clear_pad(rest);
+        let mut is_sealed = false;
         // If this memory may not be read, it is for the machine to say so.
-        if fill(payload, *by, host.tables, body).is_none() {
+        let filled = if passes.folds(data.payload)
+            && let Some(opened) = whole(payload, *by, host.tables)
+        {
+            is_sealed = true;
+            let seed = way.flow.seed(cargo.len, identification(place));
+            fill_sealing(&opened, passes, seed, (head, body, rest))
+        } else {
+            fill(payload, *by, host.tables, body)
+        };
+        if filled.is_none() {
             return false;
         }
         if host.tables.is_recorded() {
-            host.tell_packet(&buffer[..headers], data.payload);
+            host.tell_packet(head, data.payload);
         }
-        port.added(cargo, place, way);
+        if is_sealed {
+            port.sealed(cargo, place, way);
+        } else {
+            port.added(cargo, place, way);
+        }
         *follows = true;
         true
     }
+}
+
+/// The IPv4 identification of the packet at this place of its run, which the kernel gives it.
+fn identification(place: usize) -> u16 {
+    u16::try_from(place).unwrap_or(0)
+}
+
+/// The memory of a payload that is in one piece.
+#[inline]
+fn whole<'a>(payload: &PayloadSource<'_>, by: Accessor, tables: &'a Tables) -> Option<Opened<'a>> {
+    match payload {
+        PayloadSource::Nothing | PayloadSource::Inline(_) => None,
+        PayloadSource::Gather(pieces) => {
+            Some(Opened::plain(tables.memory.local(by.domain, pieces.whole()?, false).ok()?))
+        }
+        PayloadSource::Remote { rkey, address, len } => {
+            tables.memory.remote(by, *rkey, *address, *len, Access::REMOTE_READ).ok()
+        }
+    }
+}
+
+/// Copies a payload from where it is, and seals its packet: what is before the payload is there already, and so is what
+/// comes after it, but for the ICRC. `None` if the memory is too short.
+fn fill_sealing(
+    from: &Place<'_>,
+    passes: Passes,
+    seed: Seed,
+    (head, body, rest): (&[u8], &mut [u8], &mut [u8]),
+) -> Option<()> {
+    let mut digest = seed.digest(head[Bth::VARIANT_BYTE]);
+    digest.update(head);
+    if let Some(fold) = from.read_folding(body, digest.register(), passes).ok()? {
+        digest = Digest::from_zero();
+        digest.update(&fold.block);
+        digest.update(&body[fold.len..]);
+    } else {
+        from.read(body).ok()?;
+        digest.update(body);
+    }
+    let (pad, icrc) = rest.split_last_chunk_mut()?;
+    digest.update(pad);
+    *icrc = digest.finish().to_le_bytes();
+    Some(())
 }
 
 /// How packets may leave together: how many, and how many bytes.

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
-use super::{WORD, piece};
+use super::{FOLD, Fold, WORD, piece};
 
 /// Copies into registered memory.
 ///
@@ -20,6 +20,31 @@ pub(super) unsafe fn out(to: *mut u8, bytes: &[u8]) {
         at = at.wrapping_add(now.len());
         rest = later;
     }
+}
+
+/// Whether [`into_folding`] may be called: it saves nothing here, but Miri is to see the code around it.
+pub(super) const fn can_fold() -> bool {
+    cfg!(miri)
+}
+
+/// Whether the CRC of bytes that lie in a cache is faster than their copy: not known.
+pub(super) const fn is_wide() -> bool {
+    false
+}
+
+/// Copies out of registered memory, and folds one block.
+///
+/// # Safety
+/// As for [`copy_in`](super::copy_in), and there is at least one [`FOLD`] of bytes.
+pub(super) unsafe fn into_folding(bytes: &mut [u8], from: *const u8, register: u32) -> Fold {
+    // SAFETY: the caller vouches for the source.
+    unsafe { into(bytes, from) };
+    let mut fold = Fold { block: [0; FOLD], len: FOLD };
+    fold.block.copy_from_slice(&bytes[..FOLD]);
+    for (byte, before) in fold.block.iter_mut().zip(register.to_le_bytes()) {
+        *byte ^= before;
+    }
+    fold
 }
 
 /// Defines a function that loads a number, before all that is read after it.

@@ -339,3 +339,49 @@ fn wait(done: impl Fn() -> bool) {
         std::thread::yield_now();
     }
 }
+
+/// CRC-32 by its definition, from one register to the next.
+fn register_after(register: u32, bytes: &[u8]) -> u32 {
+    bytes.iter().fold(register, |register, byte| {
+        (0..8)
+            .fold(register ^ u32::from(*byte), |now, _| now >> 1 ^ if now & 1 != 0 { 0xedb8_8320 } else { 0 })
+    })
+}
+
+#[test]
+fn what_is_folded_gives_the_register_of_all_that_was_copied() {
+    let source = pattern(4200);
+    let lens = if cfg!(miri) { vec![1024, 1155] } else { (1024..1300).chain([2048, 4095, 4096]).collect() };
+    type Folds = unsafe fn(&mut [u8], *const u8, u32) -> Fold;
+    let mut ways: Vec<Folds> = vec![portable::into_folding];
+    if bulk::can_fold() {
+        ways.push(bulk::into_folding);
+    }
+    for len in lens {
+        for (skew, register) in [(0, 0), (1, !0), (13, 0x1234_5678), (16, 0x8000_0001)] {
+            for folds in &ways {
+                let mut from = source[skew..skew + len].to_vec();
+                let mut copied = vec![0; len + 1];
+                // SAFETY: both have the length, and this machine can fold.
+                let fold = unsafe { folds(&mut copied[..len], from.as_mut_ptr(), register) };
+                assert_eq!((&copied[..len], copied[len]), (&from[..], 0), "{len} bytes");
+                assert!(fold.len > 0 && fold.len <= len && fold.len.is_multiple_of(FOLD), "{}", fold.len);
+                let folded = register_after(0, &fold.block);
+                assert_eq!(folded, register_after(register, &from[..fold.len]), "{len} bytes, {skew}");
+            }
+        }
+    }
+}
+
+#[test]
+fn few_bytes_are_not_folded_and_not_copied() {
+    let (from, mut to) = (pattern(WORTH_FOLDING), pattern(WORTH_FOLDING - 1));
+    to.fill(0);
+    for (passes, len) in [(Passes::one(), WORTH_FOLDING - 1), (Passes::TWO, WORTH_FOLDING - 1)] {
+        // SAFETY: both have the length.
+        let fold = unsafe { copy_in_folding(from.as_ptr(), &mut to[..len], 0, passes) };
+        assert!(fold.is_none() && to.iter().all(|byte| *byte == 0));
+    }
+    assert!(!Passes::TWO.folds(4096));
+    assert_eq!((portable::can_fold(), portable::is_wide()), (cfg!(miri), false));
+}

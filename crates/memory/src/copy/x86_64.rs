@@ -10,6 +10,8 @@
 
 use std::arch::asm;
 
+use super::{FOLD, Fold};
+
 /// From here on the string instruction is the faster one.
 const STRING: usize = 1536;
 
@@ -322,4 +324,149 @@ unsafe fn move_64(to: *mut u8, from: *const u8, at: usize) {
             options(nostack, preserves_flags),
         );
     }
+}
+
+/// What the two halves of 16 bytes are multiplied by to move them on by [`FOLD`] bytes, modulo the generator of CRC-32:
+/// x^(8 * 128 + 32) and x^(8 * 128 - 32), reflected, as carry-less products want them.
+static ONWARD: [u64; 2] = [onward(8 * FOLD + 32), onward(8 * FOLD - 32)];
+
+/// x to this power modulo the generator, its bits reversed. One more shift makes up for the bit that is missing in a
+/// product of reversed numbers.
+const fn onward(power: usize) -> u64 {
+    const GENERATOR: u32 = 0x04c1_1db7;
+    let mut value = 1_u32;
+    let mut done = 0;
+    while done < power {
+        value = value << 1 ^ if value >> 31 != 0 { GENERATOR } else { 0 };
+        done += 1;
+    }
+    (value.reverse_bits() as u64) << 1
+}
+
+/// Whether [`into_folding`] may be called.
+pub(super) fn can_fold() -> bool {
+    std::arch::is_x86_feature_detected!("avx") && std::arch::is_x86_feature_detected!("pclmulqdq")
+}
+
+/// Whether the CRC of bytes that lie in a cache is so fast here that a copy by itself and a pass over it take less time.
+pub(super) fn is_wide() -> bool {
+    std::arch::is_x86_feature_detected!("avx512f")
+        && std::arch::is_x86_feature_detected!("avx512vl")
+        && std::arch::is_x86_feature_detected!("vpclmulqdq")
+}
+
+/// Copies out of registered memory, and folds the bytes as they pass.
+///
+/// # Safety
+/// `from` is valid for reads of `bytes.len()` bytes, which are at least one [`FOLD`], and [`can_fold`] said yes.
+pub(super) unsafe fn into_folding(bytes: &mut [u8], from: *const u8, register: u32) -> Fold {
+    let mut fold = Fold { block: [0; FOLD], len: bytes.len() / FOLD * FOLD };
+    // SAFETY: the caller vouches for the source, the slice for the target, both for all blocks up to `end`; the block
+    // has its 128 bytes, and the table two numbers. The flags and the upper halves of the registers are as the compiler
+    // expects them: it is told of the first, and VEX instructions on 128 bits clear the second.
+    unsafe {
+        asm!(
+            "vmovd xmm8, {register:e}",
+            "vmovdqu xmm9, [{onward}]",
+            // The first block; the register so far belongs to its first bytes.
+            "vmovdqu xmm0, [{from}]",
+            "vmovdqu xmm1, [{from} + 16]",
+            "vmovdqu xmm2, [{from} + 32]",
+            "vmovdqu xmm3, [{from} + 48]",
+            "vmovdqu xmm4, [{from} + 64]",
+            "vmovdqu xmm5, [{from} + 80]",
+            "vmovdqu xmm6, [{from} + 96]",
+            "vmovdqu xmm7, [{from} + 112]",
+            "vmovdqu [{to}], xmm0",
+            "vmovdqu [{to} + 16], xmm1",
+            "vmovdqu [{to} + 32], xmm2",
+            "vmovdqu [{to} + 48], xmm3",
+            "vmovdqu [{to} + 64], xmm4",
+            "vmovdqu [{to} + 80], xmm5",
+            "vmovdqu [{to} + 96], xmm6",
+            "vmovdqu [{to} + 112], xmm7",
+            "vpxor xmm0, xmm0, xmm8",
+            "add {from}, 128",
+            "add {to}, 128",
+            "cmp {from}, {end}",
+            "je 3f",
+            // Each 16 bytes are moved on to those of the next block.
+            "2:",
+            "vmovdqu xmm10, [{from}]",
+            "vpclmulqdq xmm12, xmm0, xmm9, 0x00",
+            "vpclmulqdq xmm0, xmm0, xmm9, 0x11",
+            "vmovdqu [{to}], xmm10",
+            "vpxor xmm12, xmm12, xmm10",
+            "vpxor xmm0, xmm0, xmm12",
+            "vmovdqu xmm11, [{from} + 16]",
+            "vpclmulqdq xmm13, xmm1, xmm9, 0x00",
+            "vpclmulqdq xmm1, xmm1, xmm9, 0x11",
+            "vmovdqu [{to} + 16], xmm11",
+            "vpxor xmm13, xmm13, xmm11",
+            "vpxor xmm1, xmm1, xmm13",
+            "vmovdqu xmm10, [{from} + 32]",
+            "vpclmulqdq xmm12, xmm2, xmm9, 0x00",
+            "vpclmulqdq xmm2, xmm2, xmm9, 0x11",
+            "vmovdqu [{to} + 32], xmm10",
+            "vpxor xmm12, xmm12, xmm10",
+            "vpxor xmm2, xmm2, xmm12",
+            "vmovdqu xmm11, [{from} + 48]",
+            "vpclmulqdq xmm13, xmm3, xmm9, 0x00",
+            "vpclmulqdq xmm3, xmm3, xmm9, 0x11",
+            "vmovdqu [{to} + 48], xmm11",
+            "vpxor xmm13, xmm13, xmm11",
+            "vpxor xmm3, xmm3, xmm13",
+            "vmovdqu xmm10, [{from} + 64]",
+            "vpclmulqdq xmm12, xmm4, xmm9, 0x00",
+            "vpclmulqdq xmm4, xmm4, xmm9, 0x11",
+            "vmovdqu [{to} + 64], xmm10",
+            "vpxor xmm12, xmm12, xmm10",
+            "vpxor xmm4, xmm4, xmm12",
+            "vmovdqu xmm11, [{from} + 80]",
+            "vpclmulqdq xmm13, xmm5, xmm9, 0x00",
+            "vpclmulqdq xmm5, xmm5, xmm9, 0x11",
+            "vmovdqu [{to} + 80], xmm11",
+            "vpxor xmm13, xmm13, xmm11",
+            "vpxor xmm5, xmm5, xmm13",
+            "vmovdqu xmm10, [{from} + 96]",
+            "vpclmulqdq xmm12, xmm6, xmm9, 0x00",
+            "vpclmulqdq xmm6, xmm6, xmm9, 0x11",
+            "vmovdqu [{to} + 96], xmm10",
+            "vpxor xmm12, xmm12, xmm10",
+            "vpxor xmm6, xmm6, xmm12",
+            "vmovdqu xmm11, [{from} + 112]",
+            "vpclmulqdq xmm13, xmm7, xmm9, 0x00",
+            "vpclmulqdq xmm7, xmm7, xmm9, 0x11",
+            "vmovdqu [{to} + 112], xmm11",
+            "vpxor xmm13, xmm13, xmm11",
+            "vpxor xmm7, xmm7, xmm13",
+            "add {from}, 128",
+            "add {to}, 128",
+            "cmp {from}, {end}",
+            "jne 2b",
+            "3:",
+            "vmovdqu [{block}], xmm0",
+            "vmovdqu [{block} + 16], xmm1",
+            "vmovdqu [{block} + 32], xmm2",
+            "vmovdqu [{block} + 48], xmm3",
+            "vmovdqu [{block} + 64], xmm4",
+            "vmovdqu [{block} + 80], xmm5",
+            "vmovdqu [{block} + 96], xmm6",
+            "vmovdqu [{block} + 112], xmm7",
+            register = in(reg) register,
+            onward = in(reg) ONWARD.as_ptr(),
+            from = inout(reg) from => _,
+            to = inout(reg) bytes.as_mut_ptr() => _,
+            end = in(reg) from.wrapping_add(fold.len),
+            block = in(reg) fold.block.as_mut_ptr(),
+            out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _, out("xmm6") _,
+            out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _, out("xmm12") _,
+            out("xmm13") _,
+            options(nostack),
+        );
+    }
+    let rest = &mut bytes[fold.len..];
+    // SAFETY: the rest of the same ranges.
+    unsafe { into(rest, from.wrapping_add(fold.len)) };
+    fold
 }

@@ -248,6 +248,7 @@ fn settings_that_mean_nothing_are_named_with_their_cure() {
         ("FERROCE_GSO", "maybe", &["FERROCE_GSO", "\"maybe\"", "1 (on)"]),
         ("FERROCE_GRO", "2", &["FERROCE_GRO", "\"2\"", "0 (off)"]),
         ("FERROCE_GATHER", "never", &["FERROCE_GATHER", "\"never\"", "0 (off)"]),
+        ("FERROCE_ONE_PASS", "2", &["FERROCE_ONE_PASS", "\"2\"", "0 (off)"]),
         ("FERROCE_PCAP", "/nonexistent/a.pcapng", &["/nonexistent/a.pcapng", "No such file"]),
     ];
     for (name, value, parts) in cases {
