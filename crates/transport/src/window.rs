@@ -103,6 +103,13 @@ impl Window {
         self.srtt.map_or(Self::MIN_PROBE, |srtt| least.max(srtt * 4))
     }
 
+    /// How long to wait before asking again where an answer left it open whether packets were lost: a round trip, at least the
+    /// time that is waited where packets are lost, and more where the receiver was only away.
+    pub(crate) fn asks_again_after(&self, now: Time) -> Duration {
+        let least = Self::MIN_PROBE_IN_LOSS * (1 << self.patience_at(now));
+        self.srtt.map_or(least, |srtt| least.max(srtt))
+    }
+
     fn patience_at(&self, now: Time) -> u32 {
         let (doublings, since) = self.patience;
         let forgotten = now.since(since).as_secs() / Self::FORGETS.as_secs();

@@ -8,6 +8,7 @@ use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::queue::SendWork;
 use crate::rc::requester::{Requester, cost, packet_cost, packets_at_once, packets_between};
+use crate::rc::retry::Found;
 use crate::status::Status;
 use crate::transmit::Gather;
 use crate::vendor::VendorCode;
@@ -84,15 +85,13 @@ impl Requester {
     }
 
     fn handle_ack<H: Host>(&mut self, psn: Psn, aeth: &Aeth, cx: &mut Context<'_, H>) -> Result<(), Failed> {
-        let lost_tail = self.probe_found_loss(psn);
+        let found = self.probe_found(psn);
         let is_misled = is_planted(Bug::MessageNumberBelieved) && self.has_posted_no_more_than(aeth.msn);
         let psn = if is_misled { self.high.prev() } else { psn };
         match self.acknowledge_before(psn.next(), cx)? {
             Reached::All => {
                 self.learn_credits(aeth);
-                if lost_tail {
-                    self.recover_tail(cx);
-                }
+                self.after_probe(found, cx);
                 Ok(())
             }
             Reached::MissingAnswer => self.miss_answer(cx),
@@ -195,12 +194,11 @@ impl Requester {
         done: u32,
         cx: &mut Context<'_, H>,
     ) -> Result<(), Failed> {
-        let lost_tail = packets_at_once(work, done) == 1 && self.probe_found_loss(psn);
+        let is_alone = packets_at_once(work, done) == 1;
+        let found = if is_alone { self.probe_found(psn) } else { Found::Nothing };
         self.finish_packets(work, done, 1, cx)?;
         self.progressed(cx);
-        if lost_tail {
-            self.recover_tail(cx);
-        }
+        self.after_probe(found, cx);
         Ok(())
     }
 

@@ -49,6 +49,18 @@ enum Probe {
     },
 }
 
+/// What the first answer after a probe says of packets that had been sent before it and are not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// None of them is missing, as far as it says.
+    Nothing,
+    /// The peer has taken the probe, and nothing after it: the others were lost.
+    Loss,
+    /// The peer had more than the probe brought. Either the rest was lost, or the peer is still at work on what it has: it
+    /// acknowledges together what it took together, and that may end anywhere.
+    Doubt,
+}
+
 impl Retry {
     pub(crate) const fn begin(&mut self, connection: &Connection) {
         self.retries_left = connection.retry_count;
@@ -176,17 +188,17 @@ impl Requester {
         }
     }
 
-    /// If the answer to a probe leaves something unanswered that had been sent before the
-    /// probe, that was lost: go back at once instead of probing packet by packet.
-    pub(crate) fn probe_found_loss(&self, acknowledged: Psn) -> bool {
-        match self.retry.probe {
-            Probe::Sent { psn, sent_before, .. } => {
-                // An answer that a packet before the probe asked for is late, and says nothing.
-                let is_its_own = acknowledged == psn || !self.was_asked_for(acknowledged);
-                !acknowledged.is_before(psn) && sent_before.is_after(acknowledged.next()) && is_its_own
-            }
-            Probe::Idle | Probe::Due => false,
+    /// What an acknowledgement says of what had been sent before a probe.
+    pub(crate) fn probe_found(&self, acknowledged: Psn) -> Found {
+        let Probe::Sent { psn, sent_before, .. } = self.retry.probe else { return Found::Nothing };
+        if acknowledged.is_before(psn) || !sent_before.is_after(acknowledged.next()) {
+            return Found::Nothing;
         }
+        if acknowledged == psn {
+            return Found::Loss;
+        }
+        // An answer that a packet before the probe asked for is late, and says nothing.
+        if self.was_asked_for(acknowledged) { Found::Nothing } else { Found::Doubt }
     }
 
     /// Whether a probe was answered that had been sent for nothing. The peer had more than the probe brought, or was away: it
@@ -209,8 +221,22 @@ impl Requester {
         ends || self.asked_from.is_some_and(|from| !acknowledged.is_before(from))
     }
 
+    /// Does what an answer to a probe asks for, after its progress was noted: goes back, instead of probing packet by
+    /// packet, if packets were lost; and asks again soon if that may be so, since sending again what the peer has would
+    /// take its time and ours.
+    pub(crate) fn after_probe<H: Host>(&mut self, found: Found, cx: &mut Context<'_, H>) {
+        match found {
+            Found::Nothing => {}
+            Found::Loss => self.recover_tail(cx),
+            Found::Doubt => {
+                let soon = cx.now + cx.window.asks_again_after(cx.now);
+                self.retry.probe_deadline = self.retry.probe_deadline.map(|deadline| deadline.min(soon));
+            }
+        }
+    }
+
     /// Goes back to the oldest packet after a probe; costs no retry.
-    pub(crate) fn recover_tail<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+    fn recover_tail<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         if self.is_waiting() {
             cx.counters.probe_recoveries += 1;
             cx.window.on_loss(cx.now);
