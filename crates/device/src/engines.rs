@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_memory::MemoryTable;
-use ferroce_progress::table::{ERRANDS, IDLE_POLLS, PATIENCE, POLLS_BETWEEN_LOOKS, SHUT_OUT};
+use ferroce_progress::table::{
+    ERRANDS, IDLE_POLLS, PATIENCE, POLLS_BETWEEN_CLOCKS, POLLS_BETWEEN_LOOKS, SHUT_OUT,
+};
 use ferroce_switchboard::Membership;
 use ferroce_switchboard::slot_of;
 use ferroce_sys::clock;
@@ -308,7 +310,11 @@ impl Engines {
         if looks && !station.driver.is_disarmed() {
             return poll_whole(visit, Reason::Polled);
         }
-        if polls.is_multiple_of(IDLE_POLLS) || !visit.is_at_rest(station) || visit.has_timer_due() {
+        let asks_clock = polls.is_multiple_of(POLLS_BETWEEN_CLOCKS);
+        if polls.is_multiple_of(IDLE_POLLS)
+            || !visit.is_at_rest(station)
+            || (asks_clock && visit.has_timer_due())
+        {
             return poll_whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
         }
         if looks && !visit.sees_nothing() {

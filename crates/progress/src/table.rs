@@ -73,6 +73,9 @@ constants! {
     POLLS_BETWEEN_LOOKS: u64 = 256, "polls", "poll of an empty queue, local queue pairs only";
     /// Polls with nothing to do until one makes a whole turn although nothing seems to have happened.
     IDLE_POLLS: u64 = 32, "polls", "poll of an empty queue, with a wire";
+    /// Polls with nothing to do until one asks the clock whether a timer is due: that takes a tenth of a poll, and timers of packets
+    /// have time. A program that polls once a millisecond is so many of them late.
+    POLLS_BETWEEN_CLOCKS: u64 = 4, "polls", "SEND 64 B, RTT/2, both poll";
     /// Polls that find the engine taken before the thread lets others have its processor: about as long as a
     /// turn.
     SHUT_OUT: u32 = 64, "polls", "local SEND 64 B, RTT/2, two threads asleep";

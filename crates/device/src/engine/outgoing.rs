@@ -40,24 +40,33 @@ impl Engine {
         // Packets that stay in this process make others ready: go on until none is.
         let mut budget = MAX_PACKETS;
         while !self.ready.is_empty() && budget > 0 {
+            if let [index] = self.ready[..] {
+                self.ready.clear();
+                budget = budget.saturating_sub(self.transmit_queued(index, acks, around));
+                continue;
+            }
             let spare = std::mem::take(&mut self.spare);
             let mut ready = std::mem::replace(&mut self.ready, spare);
             for index in ready.drain(..) {
-                if let Some(entry) = self.qps.by_index(index) {
-                    entry.queued = false;
-                    budget = budget.saturating_sub(self.transmit_one(index, acks, around));
-                }
+                budget = budget.saturating_sub(self.transmit_queued(index, acks, around));
             }
             self.spare = ready;
         }
     }
 
+    /// Takes a queue pair out of the list of those that may have something to send, and sends that; how many packets.
+    #[inline]
+    fn transmit_queued(&mut self, index: u16, acks: Acks, around: &Engines) -> usize {
+        let Some(entry) = self.qps.by_index(index) else { return 0 };
+        entry.queued = false;
+        let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
+        self.transmit_one(index, is_local, acks, around)
+    }
+
     /// Sends what one queue pair has to send. Requests go first, and then, if any packet went the
     /// same way or the caller says so, an acknowledgement that is owed rides behind them. How many
     /// packets.
-    fn transmit_one(&mut self, index: u16, acks: Acks, around: &Engines) -> usize {
-        let path = self.qps.by_index(index).and_then(|entry| entry.path);
-        let is_local = path.is_some_and(|choice| choice.path == Path::Local);
+    fn transmit_one(&mut self, index: u16, is_local: bool, acks: Acks, around: &Engines) -> usize {
         // Nothing is saved by holding back an acknowledgement that costs no system call.
         let acks = if is_local { Acks::Send } else { acks };
         let direct = if is_local { self.execute_directly(index, around) } else { 0 };
@@ -70,6 +79,10 @@ impl Engine {
         let riding = (!self.tables.is_recorded()).then_some(riding);
         let Burst { mut sent, acknowledged } =
             if is_local { Burst::default() } else { self.transmit_data(index, riding) };
+        if !is_local && self.has_sent_all(index, before, sent, acks) {
+            self.note(index);
+            return sent + usize::from(acknowledged);
+        }
         while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold, around) {
             sent += 1;
         }
@@ -98,6 +111,22 @@ impl Engine {
         }
         self.note(index);
         sent + direct
+    }
+
+    /// Whether a queue pair has nothing left to send after a burst of so many packets, and waits for nothing: so it is mostly.
+    #[inline]
+    fn has_sent_all(&mut self, index: u16, blocked_before: u64, sent: usize, acks: Acks) -> bool {
+        let is_told = self.patient || self.tables.is_recorded();
+        let Some(entry) = self.qps.by_index(index) else { return false };
+        let is_stuck = entry.waiting || entry.machine.counters().window_waits != blocked_before;
+        let acks = if sent > 0 { Acks::Send } else { acks };
+        if is_told || is_stuck || sent >= MAX_BURST || entry.machine.may_transmit(acks) {
+            return false;
+        }
+        if sent > 0 {
+            entry.ack_delay.sent(self.tables.now);
+        }
+        true
     }
 
     /// Whether the driver keeps back an acknowledgement, because an answer may take it along.

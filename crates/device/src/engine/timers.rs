@@ -25,6 +25,7 @@ impl Default for Timers {
 impl Timers {
     /// Takes note that a queue pair wants to be called at `wanted`. `scheduled` is the queue
     /// pair's own note of its earliest entry.
+    #[inline]
     pub(crate) fn schedule(&mut self, index: u16, wanted: Option<Time>, scheduled: &mut Option<Time>) {
         let Some(wanted) = wanted else { return };
         if scheduled.is_none_or(|scheduled| wanted < scheduled) {

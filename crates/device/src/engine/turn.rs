@@ -144,10 +144,15 @@ impl Engine {
     }
 
     /// Takes in what was posted while the engine was busy, in the order in which it was posted.
+    #[inline]
     pub(crate) fn take_mail(&mut self, mail: &Mail) {
-        if mail.is_empty() {
-            return;
+        if !mail.is_empty() {
+            self.open_mail(mail);
         }
+    }
+
+    #[inline(never)]
+    fn open_mail(&mut self, mail: &Mail) {
         let mut parcels = std::mem::take(&mut self.mail);
         mail.take(&mut parcels);
         for parcel in parcels.drain(..) {
@@ -359,21 +364,22 @@ impl Engine {
         // a completion queue as large as its queues never overflows. The rest is free at once.
         let sends_told = std::mem::take(&mut entry.tally.sends);
         let receives_told = std::mem::take(&mut entry.tally.receives);
-        let done = entry.counted - entry.machine.sends_waiting().min(entry.counted);
+        let standing = entry.machine.standing();
+        let done = entry.counted - standing.sends.min(entry.counted);
         entry.counted -= done;
         entry.sends_done += u64::from(done);
         entry.shared.sends_retired(done.saturating_sub(sends_told));
         // A receive that was taken ends with a completion, sooner or later, unless it was reset.
-        let (taken, reset) = (entry.machine.receives_taken(), entry.machine.state() == State::Reset);
-        let left = entry.machine.receives_waiting() + taken;
-        let done = entry.counted_receives - left.min(entry.counted_receives);
+        let done = entry.counted_receives - standing.receives.min(entry.counted_receives);
         entry.counted_receives -= done;
-        entry.shared.receives_retired(if reset { done.saturating_sub(receives_told) } else { 0 });
+        if entry.machine.state() == State::Reset {
+            entry.shared.receives_retired(done.saturating_sub(receives_told));
+        }
         if tables.is_recorded() {
             recorded::note(tables, entry);
         }
-        timers.schedule(index, entry.machine.poll_timeout(), &mut entry.scheduled);
-        if entry.machine.owes_ack() && !entry.owing {
+        timers.schedule(index, standing.timeout, &mut entry.scheduled);
+        if standing.owes_ack && !entry.owing {
             entry.owing = true;
             owing.push(index);
         }

@@ -53,6 +53,17 @@ impl Control {
     /// A socket that is bound to an address, `bound`, sends from it without being told.
     pub fn describe(&mut self, route: &Route, segment: Option<u16>, bound: Option<IpAddr>) {
         self.used = 0;
+        let is_usual = route.traffic_class == 0 && route.hop_limit == DEFAULT_HOPS && route.flow_label == 0;
+        if !is_usual || bound != Some(route.local) {
+            self.describe_route(route, bound);
+        }
+        if let Some(segment) = segment {
+            self.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
+        }
+    }
+
+    /// Writes what the socket would not do by itself.
+    fn describe_route(&mut self, route: &Route, bound: Option<IpAddr>) {
         let is_told = bound != Some(route.local);
         let class = c_int::from(route.traffic_class).to_ne_bytes();
         // A socket cannot send a packet that may take no hop at all.
@@ -87,9 +98,6 @@ impl Control {
             let label = (route.flow_label & FLOW_LABEL).to_be_bytes();
             self.push(libc::IPPROTO_IPV6, libc::IPV6_FLOWINFO, &label);
         }
-        if let Some(segment) = segment {
-            self.push(libc::SOL_UDP, libc::UDP_SEGMENT, &segment.to_ne_bytes());
-        }
     }
 
     /// Asks for the time at which the datagram leaves, beside what [`describe`](Self::describe) has written.
@@ -99,9 +107,14 @@ impl Control {
 
     /// What is in the first `used` bytes, as the kernel has written them.
     #[must_use]
+    #[inline]
     pub fn notes(&self, used: usize) -> Notes {
+        // Most datagrams that are not put together from several come with none.
+        if used == 0 { Notes::default() } else { Self::notes_of(&self.bytes[..used.min(Self::ROOM)]) }
+    }
+
+    fn notes_of(mut rest: &[u8]) -> Notes {
         let mut notes = Notes::default();
-        let mut rest = &self.bytes[..used.min(Self::ROOM)];
         while let Some((level, kind, value, after)) = split(rest) {
             match (level, kind) {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {

@@ -115,7 +115,8 @@ impl Receiving {
                 },
             }
         }
-        self.streak = if seen == 0 { 0 } else { self.streak.saturating_add(1) };
+        // One that came alone is no more than the next look would find.
+        self.streak = if seen <= 1 { 0 } else { self.streak.saturating_add(1) };
         self.idle = if seen == 0 { self.idle.saturating_add(1) } else { 0 };
         self.busy = seen > FEW;
         inbox.set_full(seen == capacity);
@@ -135,6 +136,13 @@ impl Receiving {
 
     /// Takes what came into the slots after those in use; what is kept moves over what is dropped.
     fn keep(&mut self, inbox: &mut Inbox, came: usize) {
+        if came == 1 {
+            // It lies where it belongs, or nowhere.
+            return match self.judge(0) {
+                Some(received) => inbox.push(received),
+                None => self.dropped += 1,
+            };
+        }
         let first = inbox.len();
         for at in 0..came {
             let Some(received) = self.judge(at) else {

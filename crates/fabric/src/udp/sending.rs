@@ -33,12 +33,40 @@ impl Sending {
 
     /// Sends these runs of the outbox from this socket, and counts what became of them.
     pub(super) fn send(&mut self, outgoing: &mut Outgoing, outbox: &Outbox, runs: &[Run], sent: &mut Sent) {
+        if let [run] = runs
+            && self.send_alone(outgoing, outbox, run, sent)
+        {
+            return;
+        }
         self.units.clear();
         let mut batch = Batch { sending: self, outgoing, outbox, sent };
         for run in runs {
             batch.add(run);
         }
         batch.flush();
+    }
+
+    /// Sends a run that is one message, which a program that waits for its answer sends. False if it is none, or was refused:
+    /// then nothing of it was sent, and a [`Batch`] of it finds out why.
+    #[inline]
+    fn send_alone(&mut self, outgoing: &Outgoing, outbox: &Outbox, run: &Run, sent: &mut Sent) -> bool {
+        let cut = self.segments.cut(run);
+        let route = &run.route;
+        if run.stamp.is_some()
+            || (cut.is_none() && run.packets > 1)
+            || route.local.is_ipv4() != route.remote.is_ipv4()
+        {
+            return false;
+        }
+        let socket = outgoing.socket();
+        let Some(name) = Name::new(socket.family(), route.remote, self.peer_port) else { return false };
+        self.messages.control(0).describe(route, cut, self.bound);
+        self.messages.outgoing(0, outbox.bytes(run), name);
+        sent.calls += 1;
+        // SAFETY: the entry was set just now, with bytes of the outbox, which is borrowed until the call is over.
+        let is_sent = unsafe { self.messages.send_one(socket.raw(), 0) }.is_ok();
+        sent.packets += if is_sent { run.packets as u64 } else { 0 };
+        is_sent
     }
 }
 

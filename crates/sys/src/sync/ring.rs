@@ -100,9 +100,20 @@ pub struct Consumer<const WORDS: usize> {
 
 impl<const WORDS: usize> Consumer<WORDS> {
     /// Takes the oldest record out.
+    #[inline]
     pub fn pop(&mut self) -> Option<[u64; WORDS]> {
-        let mut record = [[0; WORDS]];
-        (self.pop_into(&mut record) == 1).then_some(record[0])
+        if self.tail_seen == self.head {
+            // Acquire: the words of every record before the tail are there to be read.
+            self.tail_seen = self.shared.tail.0.load(Acquire);
+            if self.tail_seen == self.head {
+                return None;
+            }
+        }
+        let slot = self.shared.slot(self.head);
+        let record = array::from_fn(|index| slot[index].load(Relaxed));
+        self.head = self.head.wrapping_add(1);
+        self.shared.head.0.store(self.head, Release);
+        Some(record)
     }
 
     /// Takes records out, oldest first, as many as there are and as fit. Returns how many.

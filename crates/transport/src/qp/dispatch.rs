@@ -9,7 +9,7 @@ use crate::qp::{Introduction, Machine, QueuePair};
 use crate::rc::last_ack::LastAck;
 use crate::rc::responder::RequestInfo;
 use crate::state::State;
-use crate::time::{Time, sooner};
+use crate::time::Time;
 use crate::transmit::{Acks, Burst, DataSink, Transmit};
 use crate::unreliable::handle_datagram;
 use crate::window::Window;
@@ -324,15 +324,7 @@ impl QueuePair {
     #[must_use]
     #[inline]
     pub fn poll_timeout(&self) -> Option<Time> {
-        let retry = match &self.machine {
-            Machine::Rc { requester, .. } => requester.retry.next_deadline(),
-            Machine::Uc { .. } | Machine::Ud { .. } => None,
-        };
-        // A pause matters only while there is something to send.
-        match self.pacer.resume_at() {
-            None => retry,
-            pause => sooner(retry, pause.filter(|_| self.sends_waiting() > 0)),
-        }
+        self.standing().timeout
     }
 
     /// Gives all timers their full time again: for a device that was kept from running, so

@@ -9,9 +9,23 @@ use crate::qp::{Hold, Machine, QueuePair};
 use crate::queue::SendQueue;
 use crate::state::State;
 use crate::status::WorkKind;
+use crate::time::{Time, sooner};
 use crate::vendor::VendorCode;
 use crate::window::Window;
 use crate::work::{ReceiveRequest, SendRequest};
+
+/// How things stand with a queue pair after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Send requests that are posted and not completed.
+    pub sends: u32,
+    /// Receive requests of its own queue that are posted and not ended.
+    pub receives: u32,
+    /// When [`QueuePair::handle_timeout`] wants to be called.
+    pub timeout: Option<Time>,
+    /// Whether an acknowledgement waits for [`Acks::Send`](crate::Acks::Send).
+    pub owes_ack: bool,
+}
 
 impl QueuePair {
     /// Send requests that are posted and not completed.
@@ -99,6 +113,28 @@ impl QueuePair {
             Machine::Uc { receiver, .. } => receiver.inbound.queue.len(),
             Machine::Ud { inbound, .. } => inbound.queue.len(),
         }
+    }
+
+    /// What a device looks at after each call, in one look.
+    #[must_use]
+    #[inline]
+    pub fn standing(&self) -> Standing {
+        let (sends, inbound, retry, owes_ack) = match &self.machine {
+            Machine::Rc { requester, responder } => {
+                let retry = requester.retry.next_deadline();
+                (&requester.queue, &responder.inbound, retry, responder.owes_ack())
+            }
+            Machine::Uc { sender, receiver } => (&sender.queue, &receiver.inbound, None, false),
+            Machine::Ud { sender, inbound } => (&sender.queue, inbound, None, false),
+        };
+        let sends = sends.len();
+        // A pause matters only while there is something to send.
+        let timeout = match self.pacer.resume_at() {
+            None => retry,
+            pause => sooner(retry, pause.filter(|_| sends > 0)),
+        };
+        let taken = u32::from(self.connection.shared_queue.is_none() && inbound.has_taken());
+        Standing { sends, receives: inbound.queue.len() + taken, timeout, owes_ack }
     }
 
     /// Counts what is under way in another window from now on: the peer has moved.

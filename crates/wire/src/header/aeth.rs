@@ -150,12 +150,15 @@ impl CreditCode {
 
     /// The code for the largest credit count that is not above `credits`.
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "at most 63")]
     pub const fn at_most(credits: u32) -> Self {
-        let mut code = 30;
-        while code > 0 && Self::count(code) > credits {
-            code -= 1;
+        if credits < 4 {
+            return Self(credits as u8);
         }
-        Self(code)
+        // A power of two has an even code, and half as much again the odd one behind it.
+        let power = credits.ilog2();
+        let code = power as u8 * 2 + (credits >> (power - 1) & 1) as u8;
+        Self(if code < 30 { code } else { 30 })
     }
 
     /// How many messages that need a receive may be sent, or `None` if they are not counted.
@@ -269,6 +272,10 @@ mod tests {
         assert_eq!(CreditCode::UNCOUNTED.credits(), None);
         assert_eq!(CreditCode::at_most(5).credits(), Some(4));
         assert_eq!(CreditCode::at_most(u32::MAX).credits(), Some(32768));
+        for credits in 0..70_000 {
+            let largest = table.iter().filter(|count| **count <= credits).max();
+            assert_eq!(CreditCode::at_most(credits).credits(), largest.copied());
+        }
     }
 
     #[test]
