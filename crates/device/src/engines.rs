@@ -27,6 +27,11 @@ use crate::groups::Groups;
 use crate::mail::{MAIL, Mail, Parcel};
 use crate::visit::{Aftermath, Visit};
 
+const _: () = assert!(
+    IDLE_POLLS.is_multiple_of(POLLS_BETWEEN_CLOCKS),
+    "a whole turn is one of those that ask the clock"
+);
+
 /// Turns that a thread makes until it has taken in what had arrived before, however fast more comes.
 const ARRIVALS: usize = 64;
 
@@ -310,11 +315,8 @@ impl Engines {
         if looks && !station.driver.is_disarmed() {
             return poll_whole(visit, Reason::Polled);
         }
-        let asks_clock = polls.is_multiple_of(POLLS_BETWEEN_CLOCKS);
-        if polls.is_multiple_of(IDLE_POLLS)
-            || !visit.is_at_rest(station)
-            || (asks_clock && visit.has_timer_due())
-        {
+        let is_long = |visit: &Visit<'_>| polls.is_multiple_of(IDLE_POLLS) || visit.has_timer_due();
+        if !visit.is_at_rest(station) || (polls.is_multiple_of(POLLS_BETWEEN_CLOCKS) && is_long(&visit)) {
             return poll_whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
         }
         if looks && !visit.sees_nothing() {

@@ -65,7 +65,10 @@ fn in_a_conversation_acknowledgements_ride_and_nothing_is_repeated() {
     let wanted = [4 * TRIPS - 1, 2 * TRIPS, 0];
     let (mut good, mut seen, end) = (0, [0; 3], clock::now() + PATIENCE);
     while good < ENOUGH {
-        assert!(clock::now() < end, "{good} of {ENOUGH}: packets, calls and repeats {seen:?}, not {wanted:?}");
+        assert!(
+            clock::now() < end,
+            "{good} of {ENOUGH}: packets, calls and repeats {seen:?}, not {wanted:?}"
+        );
         for _ in 0..SETTLING {
             send(one, other);
             send(other, one);
