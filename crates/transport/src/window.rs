@@ -25,7 +25,8 @@ pub struct Window {
     in_flight: u32,
     /// Bytes acknowledged since the limit last grew.
     credit: u32,
-    srtt: Option<Duration>,
+    /// The smoothed round-trip time in nanoseconds.
+    srtt: Option<u64>,
     last_cut: Option<Time>,
     /// How often the time before a probe is doubled, because probes were sent for nothing, and when that changed last.
     patience: (u32, Time),
@@ -89,29 +90,41 @@ impl Window {
 
     /// The smoothed round-trip time, once one was measured.
     #[must_use]
-    pub const fn srtt(&self) -> Option<Duration> {
-        self.srtt
+    pub fn srtt(&self) -> Option<Duration> {
+        self.srtt.map(Duration::from_nanos)
     }
 
     /// How long to wait for an answer before asking again: four round trips, at least a millisecond, less where packets are
     /// being lost, and more where the receiver was only away.
     #[must_use]
     pub fn probe_after(&self, now: Time) -> Duration {
+        Duration::from_nanos(self.probe_after_nanos(now))
+    }
+
+    /// The same in nanoseconds: it is asked for with each packet that leaves while nothing is under way.
+    #[inline]
+    pub(crate) fn probe_after_nanos(&self, now: Time) -> u64 {
         let is_lossy = self.last_cut.is_some_and(|cut| now.since(cut) < Self::LATE);
-        let least =
-            if is_lossy { Self::MIN_PROBE_IN_LOSS } else { Self::MIN_PROBE * (1 << self.patience_at(now)) };
-        self.srtt.map_or(Self::MIN_PROBE, |srtt| least.max(srtt * 4))
+        let least = if is_lossy {
+            nanos(Self::MIN_PROBE_IN_LOSS)
+        } else {
+            nanos(Self::MIN_PROBE) << self.patience_at(now)
+        };
+        self.srtt.map_or(nanos(Self::MIN_PROBE), |srtt| least.max(srtt.saturating_mul(4)))
     }
 
     /// How long to wait before asking again where an answer left it open whether packets were lost: a round trip, at least the
     /// time that is waited where packets are lost, and more where the receiver was only away.
     pub(crate) fn asks_again_after(&self, now: Time) -> Duration {
-        let least = Self::MIN_PROBE_IN_LOSS * (1 << self.patience_at(now));
-        self.srtt.map_or(least, |srtt| least.max(srtt))
+        let least = nanos(Self::MIN_PROBE_IN_LOSS) << self.patience_at(now);
+        Duration::from_nanos(self.srtt.map_or(least, |srtt| least.max(srtt)))
     }
 
     fn patience_at(&self, now: Time) -> u32 {
         let (doublings, since) = self.patience;
+        if doublings == 0 {
+            return 0;
+        }
         let forgotten = now.since(since).as_secs() / Self::FORGETS.as_secs();
         doublings.saturating_sub(u32::try_from(forgotten).unwrap_or(u32::MAX))
     }
@@ -142,12 +155,13 @@ impl Window {
 
     /// A round trip took this long.
     pub(crate) fn on_round_trip(&mut self, sample: Duration) {
-        self.srtt = Some(self.srtt.map_or(sample, |srtt| (srtt * 7 + sample) / 8));
+        let sample = nanos(sample);
+        self.srtt = Some(self.srtt.map_or(sample, |srtt| srtt.saturating_mul(7).saturating_add(sample) / 8));
     }
 
     /// Something was lost: cut the limit by a quarter, at most once per round trip.
     pub(crate) fn on_loss(&mut self, now: Time) {
-        let pause = self.srtt.unwrap_or(Self::MIN_PROBE);
+        let pause = self.srtt().unwrap_or(Self::MIN_PROBE);
         if self.last_cut.is_some_and(|cut| now.since(cut) < pause) {
             return;
         }
@@ -156,6 +170,14 @@ impl Window {
         self.credit = 0;
         self.limit = (self.limit / 4 * 3).max(Self::FLOOR);
     }
+}
+
+/// A time in nanoseconds; the longest that can be said for those that are longer.
+#[expect(clippy::cast_possible_truncation, reason = "what is longer is told apart")]
+#[inline]
+const fn nanos(time: Duration) -> u64 {
+    let nanos = time.as_nanos();
+    if nanos > u64::MAX as u128 { u64::MAX } else { nanos as u64 }
 }
 
 impl Default for Window {

@@ -133,8 +133,8 @@ impl Retry {
     }
 
     fn arm_probe<H>(&mut self, cx: &Context<'_, H>) {
-        let patience = cx.window.probe_after(cx.now) * (1 << self.probe_doublings);
-        self.probe_deadline = Some(cx.now + patience);
+        let patience = cx.window.probe_after_nanos(cx.now).saturating_mul(1 << self.probe_doublings);
+        self.probe_deadline = Some(Time::from_nanos(cx.now.nanos().saturating_add(patience)));
     }
 
     /// A packet left. `timed`: it is new and asks for an acknowledgement.
