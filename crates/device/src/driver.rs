@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use ferroce_progress::{Duty, Event, Plan, Program, Sleepers, Sockets, due, table};
@@ -35,8 +35,8 @@ pub(crate) struct Driver {
     rises: AtomicU64,
     /// Goes off when work has waited for company long enough.
     alarm: AlarmClock,
-    /// Work may wait for the alarm.
-    alarmed: AtomicBool,
+    /// When the alarm goes off that no thread has answered yet, in nanoseconds; 0 if there is none.
+    alarmed_at: AtomicU64,
 }
 
 /// The sockets of an engine, and the set that the driver sleeps on.
@@ -72,7 +72,7 @@ impl Driver {
             watched.epoll.add(*socket, Watch::EachArrival)?;
         }
         let duty = Duty::new(watched, sleepers);
-        Ok(Self { duty, doze, rises: AtomicU64::new(0), alarm, alarmed: AtomicBool::new(false) })
+        Ok(Self { duty, doze, rises: AtomicU64::new(0), alarm, alarmed_at: AtomicU64::new(0) })
     }
 
     /// Wakes the driver, if it sleeps.
@@ -102,14 +102,11 @@ impl Driver {
         }
     }
 
-    /// Work waits for company: a driver that wakes sends it.
-    #[inline]
-    pub(crate) fn expect_alarm(&self) {
-        self.alarmed.store(true, Ordering::Relaxed);
-    }
-
-    /// Has the driver wake at this time, and send what waits for company by then.
+    /// Has the driver wake at this time, and send what waits for company by then. To be called inside of the engine: others
+    /// who find their work waiting there count on it.
     pub(crate) fn set_alarm(&self, time: Time) {
+        // Before it can go off.
+        self.alarmed_at.store(time.nanos(), Ordering::Release);
         self.alarm.set(time);
     }
 
@@ -223,9 +220,13 @@ fn drive(engines: &Engines, index: usize) {
 /// Sees whether the engine has to be turned, does it, and sets the time to look again. Whether packets had come.
 fn look(engines: &Engines, index: usize, program: &mut Program) -> bool {
     let station = engines.station(index);
-    let Driver { duty, doze, rises, alarmed, .. } = &station.driver;
+    let Driver { duty, doze, rises, alarmed_at, .. } = &station.driver;
     let now = clock::now();
-    if alarmed.swap(false, Ordering::Acquire) {
+    // A driver that wakes for something else leaves what waits: the alarm is still to come.
+    let alarm = alarmed_at.load(Ordering::Acquire);
+    if alarm != 0 && now.nanos() >= alarm {
+        // Unless another one was set meanwhile.
+        let _ = alarmed_at.compare_exchange(alarm, 0, Ordering::Relaxed, Ordering::Relaxed);
         send_waiting(engines, index, now);
     }
     let calls = station.polls.load(Ordering::Relaxed).wrapping_add(rises.load(Ordering::Relaxed));
@@ -250,7 +251,7 @@ fn look(engines: &Engines, index: usize, program: &mut Program) -> bool {
     has_received
 }
 
-/// Sends what waits for company, if no thread has done so.
+/// Sends what waits for company, if no thread has done so. A thread that is inside hears the bell, and sends it.
 fn send_waiting(engines: &Engines, index: usize, now: Time) {
     let Some(mut visit) = engines.try_enter(index) else {
         return engines.station(index).turnstile.ring(Calls::POSTED);
@@ -272,4 +273,29 @@ fn turn(engines: &Engines, index: usize) -> Option<usize> {
     }
     visit.leave();
     Some(received)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::nic::Nic;
+
+    /// It was: a driver that woke for something else took the alarm for heard, and what waited then left a tick later.
+    #[test]
+    fn a_driver_that_wakes_too_soon_leaves_the_alarm_to_come() {
+        let address = Some([127, 0, 48, 216].into());
+        let nic = Nic::open(Config { address, ..Config::new("lo") }).unwrap();
+        let engines = nic.engines();
+        let driver = &engines.station(0).driver;
+        let mut program = Program::new(clock::now());
+        driver.set_alarm(clock::now() + Duration::from_secs(3600));
+        look(engines, 0, &mut program);
+        assert_ne!(driver.alarmed_at.load(Ordering::Relaxed), 0, "it is still to come");
+        driver.set_alarm(clock::now());
+        look(engines, 0, &mut program);
+        assert_eq!(driver.alarmed_at.load(Ordering::Relaxed), 0, "this thread or the driver has heard it");
+    }
 }

@@ -223,9 +223,21 @@ impl Engines {
         result
     }
 
-    /// A queue pair is about to go: sends the acknowledgement that it owes.
+    /// Sends what waits for company: what follows must not overtake it, or would end it.
+    pub(crate) fn send_waiting(&self, index: usize) {
+        let mut visit = self.enter(index);
+        if visit.gather.is_waiting() {
+            visit.turn(Reason::Posted);
+        }
+        visit.leave();
+    }
+
+    /// A queue pair is about to go: sends what it was given, and the acknowledgement that it owes.
     pub(crate) fn send_owed(&self, index: usize, qpn: Qpn) {
         let mut visit = self.enter(index);
+        if visit.gather.is_waiting() {
+            visit.turn(Reason::Posted);
+        }
         if visit.qps.get(qpn).is_some_and(|entry| entry.machine.owes_ack()) {
             visit.turn(Reason::Leaving);
         }

@@ -275,6 +275,10 @@ impl Qp {
         let to_rtr = has_state && attributes.state == State::Rtr;
         let to_reset = has_state && attributes.state == State::Reset;
         let connected = matches!(self.service, Service::Rc | Service::Uc);
+        if has_state {
+            // What was posted before may not be sent in the new state.
+            self.nic.engines().send_waiting(self.engine);
+        }
         self.nic.engines().control(self.engine, |engine| {
             let mut peer = attributes.dest_qpn;
             let path = match resolved {

@@ -97,6 +97,8 @@ impl<'a> Visit<'a> {
     pub(crate) fn turn_at(&mut self, now: Time, reason: Reason) -> Turned {
         let calls = self.inside.take_calls();
         let (reason, mut left) = reason.on_hearing(calls);
+        // What was posted while the engine was busy, or an alarm that found it so, does not wait again.
+        self.inside.called = calls.contains(Calls::POSTED);
         let turned = self.inside.turn(now, reason, self.engines);
         let station = self.station();
         // A thread that polls comes back for the rest, and wants to see first what is there.
@@ -153,16 +155,14 @@ impl<'a> Visit<'a> {
     #[inline]
     pub(crate) fn leave_waiting(mut self, alarm: Option<Time>) {
         self.counters.posts_gathered += 1;
-        let driver = &self.station().driver;
-        driver.expect_alarm();
+        // Inside: the next thread that has work wait in here counts on it.
+        if let Some(time) = alarm {
+            self.station().driver.set_alarm(time);
+        }
         // The bell has rung.
         if let Err(mut visit) = self.leave_at_rest() {
             visit.turn(Reason::Posted);
             visit.leave();
-        }
-        // Also if all has left by now: what waits next counts on it.
-        if let Some(time) = alarm {
-            driver.set_alarm(time);
         }
     }
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use common::{PATIENCE, Peer, Side, signaled};
 use ferroce_device::{Config, Nic, PathPolicy};
-use ferroce_transport::{Completion, SendFlags, SendOp, SendRequest};
+use ferroce_transport::{Attributes, Completion, SendFlags, SendOp, SendRequest, State};
 use ferroce_wire::{Qpn, Rkey};
 
 /// So many packets under way make a stream, whatever the time between two posts.
@@ -122,5 +122,26 @@ fn messages_that_are_to_be_heard_at_once_and_those_of_a_device_that_was_told_so_
         silent.wait_for(100);
         silent.came.clear();
         assert_eq!(side.nic.counters().posts_gathered, 0);
+    }
+}
+
+/// It was: what waited for company when a program destroyed its queue pair, or ended its connection, was thrown away.
+#[test]
+fn what_was_posted_before_a_queue_pair_goes_has_left() {
+    for (last, is_destroyed) in [(20, true), (30, false)] {
+        let (mut silent, peer) = Silent::new([127, 0, 86, last]);
+        for round in 1..=5 {
+            let side = end([127, 0, 86, last + round], &peer, true);
+            post(&side, STREAM, SendFlags::empty());
+            silent.wait_for(STREAM);
+            post(&side, 3, SendFlags::empty());
+            if is_destroyed {
+                drop(side.qp);
+            } else {
+                side.qp.modify(&Attributes::to(State::Err), None).unwrap();
+            }
+            silent.wait_for(STREAM + 3);
+            silent.came.clear();
+        }
     }
 }

@@ -323,11 +323,14 @@ impl Analyzer {
             .zip(sums)
             .enumerate()
             .map(|(number, ((suspect, harm), (packets, bad)))| {
-                // Hosts are no part of ways: what is named of them is believed. So is what is named, if no flow
-                // crosses it alone.
+                // Hosts are no part of ways: what is named of them is believed, and what is not named is over. What else
+                // is named is believed, if no flow crosses it alone.
                 let is_named = number >= gone;
-                if matches!(suspect, Suspect::Host(_)) || is_named && packets <= 0.0 {
-                    return Newest::Speaks;
+                match suspect {
+                    Suspect::Host(_) if !is_named => return Newest::Denies(f64::INFINITY),
+                    Suspect::Host(_) => return Newest::Speaks,
+                    _ if is_named && packets <= 0.0 => return Newest::Speaks,
+                    _ => {}
                 }
                 let (with, without) = (packets * harm.max(2.0 * stray), packets * stray);
                 let gain = if packets > 0.0 { bad * (with / without).ln() - (with - without) } else { 0.0 };

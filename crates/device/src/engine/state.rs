@@ -61,6 +61,8 @@ pub(crate) struct Engine {
     pub(crate) gather: Gather,
     /// Whether work may do so.
     pub(crate) gathers: bool,
+    /// The turn was called for: work was posted while the engine was busy, or the alarm has gone off.
+    pub(crate) called: bool,
     /// Queue pairs that owe an acknowledgement.
     pub(super) owing: Vec<u16>,
     /// Bytes taken in since no peer was owed an acknowledgement.
@@ -181,6 +183,7 @@ impl Engine {
             spare: Vec::with_capacity(LIST),
             gather: Gather::new(),
             gathers: true,
+            called: false,
             owing: Vec::with_capacity(LIST),
             held: 0,
             patient: false,

@@ -56,7 +56,7 @@ impl Engine {
                 if !turned.more {
                     self.run_timers();
                 }
-                waits = self.gather.is_waiting() && self.goes_on_waiting();
+                waits = self.gather.is_waiting() && !self.called && self.goes_on_waiting();
                 if waits {
                     // What is there leaves with more.
                 } else if turned.received == 0 || (turned.received > STREAM && !turned.more) {

@@ -145,3 +145,27 @@ fn reports_of_unknown_cards_are_refused() {
     let verdict = analyzer.window(&window);
     assert_eq!((verdict.unknown, verdict.open.len()), (2, 0));
 }
+
+/// It was: a host that had been named and was well again stayed an open finding for thirty windows, as if it spoke for itself.
+#[test]
+fn a_host_that_is_well_again_is_over_after_a_few_windows() {
+    let second = 1_000_000_000;
+    let stall = Stall { host: 9, period: 3 * second, lasts: second / 2, phase: 0, drops: 1.0 };
+    let (bad, good) = (scene(healthy().with_stall(stall)), scene(healthy()));
+    let mut analyzer = analyzer(&bad);
+    let mut over = None;
+    for number in 0..12 {
+        let mut window = if number < 4 { bad.window(number) } else { good.window(number) };
+        // Nothing but the flows tells of the host.
+        window.hosts.clear();
+        let verdict = analyzer.window(&window);
+        let states: Vec<_> = verdict.over.iter().map(|finding| finding.state).collect();
+        over = over.or((!states.is_empty()).then_some((number, states)));
+    }
+    let (number, states) = over.expect("it is over");
+    assert!(
+        (7..=9).contains(&number),
+        "three windows after the last, which counts with two before it: {number}"
+    );
+    assert_eq!(states, [State::Closed], "it was no mistake");
+}
