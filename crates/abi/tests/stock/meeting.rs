@@ -13,8 +13,8 @@ const TRIES: usize = 400;
 /// Seconds after which a program hangs.
 const PATIENCE: &str = "60";
 
-/// The same in the long form, which has programs that work for minutes.
-const LONG_PATIENCE: &str = "300";
+/// The same in the long form, which has programs that work for a minute, and for some where others compute beside them.
+const LONG_PATIENCE: &str = "600";
 
 /// The same for udpong, which takes part of a second.
 const SHORT_PATIENCE: &str = "20";
@@ -145,6 +145,11 @@ impl Meeting {
             let is_in_vain = !output.status.success() || heard.matches(REFUSED).count() == ALL;
             let is_overtaken = heard.contains("DISCONNECT EVENT") && heard.contains(OVERTAKEN);
             if is_in_vain && (is_too_early(&heard) || is_overtaken) && server.is_running() {
+                if self.manner == Manner::Ends {
+                    // It may have begun to listen under way, and have met some of the connections of this client: udaddy and
+                    // ucmatose meet so many and no more, so that the next client would wait for the others in vain.
+                    server.begin_anew(&filled(self.server, address), address, self.manner);
+                }
                 continue;
             }
             let is_whole = !line.contains(&copy.display().to_string())
@@ -191,6 +196,13 @@ impl Server {
         server
     }
 
+    /// Ends it, and starts another one in its place.
+    fn begin_anew(&mut self, line: &str, address: IpAddr, manner: Manner) {
+        self.end();
+        let _ = self.timeout.wait().unwrap();
+        *self = Self::started(line, address, manner);
+    }
+
     fn told(&self) -> String {
         String::from_utf8_lossy(&fs::read(&self.told).unwrap()).into_owned()
     }
@@ -204,10 +216,14 @@ impl Server {
         (self.timeout.wait().unwrap(), self.told())
     }
 
-    /// Ends it.
-    fn ended(self) -> (ExitStatus, String) {
+    fn end(&self) {
         // `timeout` hands the signal on.
         let _ = Command::new("kill").arg(self.timeout.id().to_string()).status();
+    }
+
+    /// Ends it.
+    fn ended(self) -> (ExitStatus, String) {
+        self.end();
         self.awaited()
     }
 
