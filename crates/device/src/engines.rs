@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferroce_memory::MemoryTable;
+use ferroce_progress::Courtesy;
 use ferroce_progress::table::{
     ERRANDS, IDLE_POLLS, PATIENCE, POLLS_BETWEEN_CLOCKS, POLLS_BETWEEN_LOOKS, SHUT_OUT,
 };
@@ -48,6 +49,8 @@ pub(crate) struct Station {
     slot: u8,
     /// Polls that found another thread inside.
     shut_out: AtomicU32,
+    /// Whether polls that find nothing let others run.
+    courtesy: Courtesy,
     /// A queue pair here has had a peer that it reaches by packets.
     by_packets: AtomicBool,
     /// Queue pairs and shared receive queues that live here.
@@ -64,6 +67,7 @@ impl Station {
             driver,
             polls: AtomicU64::new(0),
             shut_out: AtomicU32::new(0),
+            courtesy: Courtesy::new(),
             by_packets: AtomicBool::new(false),
             load: AtomicUsize::new(0),
         }
@@ -85,6 +89,23 @@ impl Station {
         if times.is_multiple_of(SHUT_OUT) {
             std::thread::yield_now();
         }
+    }
+
+    /// Notes whether the poll of this number found something. If many did not, the peer may wait for this very processor.
+    #[inline]
+    fn has_polled(&self, poll: u64, found: bool) {
+        if found {
+            self.courtesy.found(poll);
+        } else if self.expects_packets() && self.courtesy.is_due(poll, clock::now) {
+            self.let_others_run();
+        }
+    }
+
+    #[cold]
+    fn let_others_run(&self) {
+        let from = clock::now();
+        std::thread::yield_now();
+        self.courtesy.has_waited(from, clock::now());
     }
 
     /// Whether packets of the network concern a queue pair here.
@@ -324,20 +345,25 @@ impl Engines {
         station.polls.store(polls, Ordering::Relaxed);
         // What comes to no queue pair is counted and thrown away now and then.
         let looks = station.expects_packets() || polls.is_multiple_of(POLLS_BETWEEN_LOOKS);
+        let whole = |visit, reason| {
+            station.has_polled(polls, poll_whole(visit, reason));
+            true
+        };
         if looks && !station.driver.is_disarmed() {
-            return poll_whole(visit, Reason::Polled);
+            return whole(visit, Reason::Polled);
         }
         let is_long = |visit: &Visit<'_>| polls.is_multiple_of(IDLE_POLLS) || visit.has_timer_due();
         if !visit.is_at_rest(station) || (polls.is_multiple_of(POLLS_BETWEEN_CLOCKS) && is_long(&visit)) {
-            return poll_whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
+            return whole(visit, if looks { Reason::Watched } else { Reason::SocketSkipped });
         }
         if looks && !visit.sees_nothing() {
-            return poll_whole(visit, Reason::InboxFilled);
+            return whole(visit, Reason::InboxFilled);
         }
         match visit.leave_at_rest() {
+            // Nothing was found. Others may run after a whole turn: these are often enough.
             Ok(()) => false,
             // The bell has rung.
-            Err(visit) => poll_whole(visit, Reason::SocketSkipped),
+            Err(visit) => whole(visit, Reason::SocketSkipped),
         }
     }
 
@@ -407,9 +433,9 @@ impl Engines {
     }
 }
 
-/// A poll that turns the engine: there may be completions now.
+/// A poll that turns the engine: there may be completions now. Whether packets had come.
 fn poll_whole(mut visit: Visit<'_>, reason: Reason) -> bool {
-    visit.turn(reason);
+    let received = visit.turn(reason).received;
     visit.leave();
-    true
+    received > 0
 }

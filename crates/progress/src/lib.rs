@@ -13,13 +13,15 @@
 //! ([`Event`]), the next state comes out. [`Duty`] keeps the word where threads meet, and sees to it that the
 //! epoll set follows it. [`Program`] is what a driver knows of the program, and [`Plan`] what it does about
 //! it. [`Spin`] says whether to look for a moment before a thread sleeps, [`AckDelay`] how long the driver
-//! keeps an acknowledgement back, [`Gather`] whether posted work waits for company. Every constant stands in [`table`].
+//! keeps an acknowledgement back, [`Gather`] whether posted work waits for company, [`Courtesy`] whether a
+//! thread that polls in vain lets others run. Every constant stands in [`table`].
 //!
 //! Nothing here makes a system call. `tests/loom.rs` runs [`Duty`] under every order of threads, and
 //! `tests/policy.rs` runs whole programs against it in simulated time.
 #![forbid(unsafe_code)]
 
 mod ack_delay;
+mod courtesy;
 mod duty;
 mod gather;
 mod program;
@@ -28,6 +30,7 @@ mod state;
 pub mod table;
 
 pub use ack_delay::AckDelay;
+pub use courtesy::Courtesy;
 pub use duty::{Duty, Sleepers, Sockets};
 pub use gather::{Departure, Gather, Posting};
 pub use program::{Plan, Program, Seen, due};

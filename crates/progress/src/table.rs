@@ -85,6 +85,24 @@ constants! {
     /// ends it.
     PATIENCE: u32 = 50, "milliseconds", "none: the end of a process";
 
+    // Where there are more threads than processors.
+
+    /// Polls in vain, one after the other, until the thread lets others have its processor: several round trips, since a peer
+    /// that runs would have answered.
+    YIELD_AFTER: u64 = 128, "polls", "WRITE 1 MiB beside a busy loop on each core, depth 16";
+    /// A thread that has its processor back so soon shared it with no other.
+    YIELD_FREE: Duration = Duration::from_micros(10), "time", "SEND 64 B, RTT/2, both poll";
+    /// A thread that has its processor back so soon shared it with one that had little to do, as a peer has.
+    YIELD_BRIEF: Duration = Duration::from_millis(1), "time", "WRITE 1 MiB beside a busy loop on each core, depth 16";
+    /// What this adds to the score of letting others run; once that took longer takes 1 away.
+    YIELD_GAIN: u32 = 4, "score", "WRITE 1 MiB beside a busy loop on each core, depth 16";
+    /// The highest score: so many times that took long, one after the other, end it.
+    YIELD_MOST: u32 = 8, "score", "WRITE 1 MiB beside a busy loop on each core, depth 16";
+    /// How long it then takes until it is tried again.
+    YIELD_RETRY: Duration = Duration::from_millis(100), "time", "WRITE 1 MiB beside a busy loop on each core, depth 16";
+    /// How long a driver asks to run at a time: a thread with a short slice need not wait until that of another one is over.
+    DRIVER_SLICE: Duration = Duration::from_micros(100), "time", "READ 1 MiB beside a busy loop on each core, depth 16";
+
     // Looking before sleeping.
 
     /// How long a thread looks for completions before it sleeps, if that pays: to be woken takes longer than

@@ -286,21 +286,23 @@ impl Inner {
 
     /// Gives packets that others forwarded to one of our slots; false if it is none, or has no sink.
     pub(super) fn deliver(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
-        let taken = self.give(slot, arrival);
-        if taken {
-            self.counts.forwarded_in.fetch_add(arrival.packets(), Ordering::Relaxed);
-        }
-        taken
+        let Some(sink) = self.sink_of(slot) else { return false };
+        // Before they are there: a program that has seen the last of them finds it counted.
+        self.counts.forwarded_in.fetch_add(arrival.packets(), Ordering::Relaxed);
+        sink.arrived(arrival);
+        true
     }
 
     /// Gives packets to one of our slots; false if it is none, or has no sink.
     pub(super) fn give(&self, slot: u8, arrival: &Arrival<'_>) -> bool {
-        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
-        let found = sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade());
-        drop(sinks);
-        let Some(sink) = found else { return false };
+        let Some(sink) = self.sink_of(slot) else { return false };
         sink.arrived(arrival);
         true
+    }
+
+    fn sink_of(&self, slot: u8) -> Option<Arc<dyn Sink>> {
+        let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
+        sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade())
     }
 
     /// What this process has refused, but for what its engines have.

@@ -306,7 +306,18 @@ impl End {
         let device = self.nic.counters();
         let queue_pair = self.qp.query()?.counters;
         let per_call = device.packets_sent as f64 / (device.send_calls as f64).max(1.0);
-        let told = ["acks_sent", "retransmitted", "rewinds", "probes", "timeouts", "rnr_received"];
+        let told = [
+            "acks_sent",
+            "retransmitted",
+            "rewinds",
+            "probes",
+            "needless_probes",
+            "timeouts",
+            "implied_naks",
+            "duplicate_responses",
+            "duplicate_reads",
+            "rnr_received",
+        ];
         let odd = ["send_no_room", "send_too_long", "icrc_errors", "malformed", "wrong_peer", "late_timers"];
         let seen = queue_pair.iter().filter(|(name, n)| *n > 0 && told.contains(name));
         let seen = seen.chain(device.iter().filter(|(name, n)| *n > 0 && odd.contains(name)));

@@ -2,10 +2,11 @@
 
 use ferroce_device::fabric::PORT;
 
+use crate::company::beside;
 use crate::ends::NARROW;
 use crate::neighbour::UNUSED;
 use crate::pingpong::Exchange;
-use crate::samples::Sample;
+use crate::samples::{Sample, Statistic};
 use crate::stream::{ASLEEP, RECEIVER, Stream, Verb};
 use crate::{Outcome, Settings, alone, crowd, elsewhere, local, pingpong, raw};
 
@@ -28,6 +29,12 @@ const SMALL: Stream = Stream::writes(64, 16, 128);
 
 /// WRITEs of 1 MiB.
 const BULK: Stream = Stream::writes(1 << 20, 1, 16);
+
+/// READs of 1 MiB.
+const READS: Stream = Stream { verb: Verb::Read, ..BULK };
+
+/// SENDs of 64 bytes, posted one by one.
+const SENDS: Stream = Stream { verb: Verb::Send, target: RECEIVER, list: 1, ..SMALL };
 
 /// The same into the receive buffer that a socket has if the program does not ask for more.
 const NARROW_BULK: Stream = Stream { receive_buffer: NARROW, ..BULK };
@@ -100,7 +107,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "SEND 64 B rate, single posts, depth 128",
         unit: "M/s",
         against: "UDP GSO, 32 x 96 B",
-        ours: Some(|s| Stream { verb: Verb::Send, target: RECEIVER, list: 1, ..SMALL }.rate(s)),
+        ours: Some(|s| SENDS.rate(s)),
         raw: Some(|s| raw::rate(s, 32)),
     },
     Figure {
@@ -156,7 +163,7 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "READ 1 MiB, depth 16",
         unit: "GB/s",
         against: "UDP GSO, 15 x 4112 B",
-        ours: Some(|s| Stream { verb: Verb::Read, ..BULK }.bandwidth(s)),
+        ours: Some(|s| READS.bandwidth(s)),
         raw: Some(raw::bulk),
     },
     Figure {
@@ -198,22 +205,85 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "WRITE 1 MiB under 1 % loss, depth 16, mean",
         unit: "GB/s",
         against: "the same without loss",
-        ours: Some(|s| Stream { loss: 0.01, by_mean: true, ..BULK }.bandwidth(s)),
-        raw: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { loss: 0.01, statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
+        raw: Some(|s| Stream { statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
     },
     Figure {
         name: "WRITE 1 MiB beside a neighbour of 60,000 packets a second, depth 16, mean",
         unit: "GB/s",
         against: "the same alone; at least 0.8",
-        ours: Some(|s| Stream { neighbour: Some(PORT), by_mean: true, ..BULK }.bandwidth(s)),
-        raw: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { neighbour: Some(PORT), statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
+        raw: Some(|s| Stream { statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
     },
     Figure {
         name: "WRITE 1 MiB beside a neighbour of 60,000 packets a second, depth 16, mean, but for the machine's time",
         unit: "GB/s",
         against: "the same beside one that aims elsewhere",
-        ours: Some(|s| Stream { neighbour: Some(PORT), by_mean: true, ..BULK }.bandwidth(s)),
-        raw: Some(|s| Stream { neighbour: Some(UNUSED), by_mean: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { neighbour: Some(PORT), statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
+        raw: Some(|s| Stream { neighbour: Some(UNUSED), statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
+    },
+    Figure {
+        name: "WRITE 64 B, lists of 32, depth 128, the first 50 ms over the steady rate",
+        unit: "x",
+        against: "UDP GSO, 32 x 96 B, the same",
+        ours: Some(|s| Stream { list: 32, ..SMALL }.first(s)),
+        raw: Some(|s| raw::first_small(s, 32)),
+    },
+    Figure {
+        name: "WRITE 64 B, single posts, depth 128, the first 50 ms over the steady rate",
+        unit: "x",
+        against: "UDP GSO, 32 x 96 B, the same",
+        ours: Some(|s| Stream { list: 1, ..SMALL }.first(s)),
+        raw: Some(|s| raw::first_small(s, 32)),
+    },
+    Figure {
+        name: "SEND 64 B, single posts, depth 128, the first 50 ms over the steady rate",
+        unit: "x",
+        against: "UDP GSO, 32 x 96 B, the same",
+        ours: Some(|s| SENDS.first(s)),
+        raw: Some(|s| raw::first_small(s, 32)),
+    },
+    Figure {
+        name: "WRITE 1 MiB, depth 16, the first 50 ms over the steady rate",
+        unit: "x",
+        against: "UDP GSO, 15 x 4112 B, the same",
+        ours: Some(|s| BULK.first(s)),
+        raw: Some(raw::first_bulk),
+    },
+    Figure {
+        name: "WRITE 1 MiB beside a busy loop on each core, depth 16",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B, in the same company",
+        ours: Some(|s| beside(s, |s| BULK.bandwidth(s))),
+        raw: Some(|s| beside(s, raw::bulk)),
+    },
+    Figure {
+        name: "READ 1 MiB beside a busy loop on each core, depth 16",
+        unit: "GB/s",
+        against: "UDP GSO, 15 x 4112 B, in the same company",
+        ours: Some(|s| beside(s, |s| READS.bandwidth(s))),
+        raw: Some(|s| beside(s, raw::bulk)),
+    },
+    Figure {
+        name: "WRITE 1 MiB beside a busy loop on each core, packets sent again",
+        unit: "of 10,000",
+        against: "nothing",
+        ours: Some(|s| beside(s, |s| BULK.sent_again(s))),
+        raw: None,
+    },
+    Figure {
+        name: "READ 1 MiB beside a busy loop on each core, packets sent again",
+        unit: "of 10,000",
+        against: "nothing",
+        ours: Some(|s| beside(s, |s| READS.sent_again(s))),
+        raw: None,
+    },
+    Figure {
+        name: "SEND 64 B rate beside a busy loop on each core, single posts, depth 128",
+        unit: "M/s",
+        against: "UDP GSO, 32 x 96 B, in the same company",
+        ours: Some(|s| beside(s, |s| SENDS.rate(s))),
+        raw: Some(|s| beside(s, |s| raw::rate(s, 32))),
     },
     Figure {
         name: "local WRITE 64 B, lists of 16",
@@ -324,21 +394,21 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "beside UCX: WRITE 1 MiB, depth 16, mean",
         unit: "GB/s",
         against: "UCX over TCP, ucp_put_bw",
-        ours: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
         raw: Some(elsewhere::ucx_bandwidth),
     },
     Figure {
         name: "beside rxd: WRITE 1 MiB, depth 16, mean",
         unit: "GB/s",
         against: "libfabric udp;ofi_rxd, to and fro",
-        ours: Some(|s| Stream { by_mean: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
         raw: Some(elsewhere::rxd_bandwidth),
     },
     Figure {
         name: "beside rxd: WRITE 1 MiB, one at a time, mean",
         unit: "GB/s",
         against: "libfabric udp;ofi_rxd, to and fro",
-        ours: Some(|s| Stream { depth: 1, by_mean: true, ..BULK }.bandwidth(s)),
+        ours: Some(|s| Stream { depth: 1, statistic: Statistic::Mean, ..BULK }.bandwidth(s)),
         raw: Some(elsewhere::rxd_bandwidth),
     },
     Figure {

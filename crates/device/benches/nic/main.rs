@@ -12,6 +12,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
 mod alone;
+mod company;
 mod crowd;
 mod elsewhere;
 mod ends;

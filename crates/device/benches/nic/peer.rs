@@ -5,7 +5,7 @@ use std::process::Command;
 use ferroce_testkit::process::{Parent, Peer};
 
 use crate::pingpong::{self, Exchange};
-use crate::{Outcome, Settings, crowd, neighbour, raw, stream};
+use crate::{Outcome, Settings, company, crowd, neighbour, raw, stream};
 
 /// Starts this program again in a role.
 pub(crate) fn start(role: &str, settings: &Settings) -> Outcome<Peer> {
@@ -35,6 +35,7 @@ pub(crate) fn play(role: &str, parent: Parent, settings: &Settings) -> Outcome<(
         stream::ASLEEP => stream::target(parent, settings, false),
         stream::RECEIVER => stream::receiver(parent),
         crowd::CROWD => crowd::play(parent, settings),
+        company::BUSY_LOOP => company::play(parent),
         neighbour::NEIGHBOUR => neighbour::play(parent),
         other => Err(format!("no role is called {other:?}").into()),
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ferroce_testkit::process::Parent;
 
 use crate::ends::{HERE, NARROW, THERE, WIDE};
-use crate::samples::{Sample, Span, nanos_each, trips};
+use crate::samples::{Sample, Span, Statistic, nanos_each, trips};
 use crate::{Outcome, Settings, peer, system};
 
 /// Roles of the other process.
@@ -95,25 +95,43 @@ pub(crate) fn echo(parent: Parent, busy: bool) -> Outcome<()> {
 
 /// A stream of 4 KiB segments in the largest sends: gigabytes of payload per second.
 pub(crate) fn bulk(settings: &Settings) -> Outcome<Sample> {
-    let Sample { value, note } = segments_per_second(settings, LARGE, LARGE_AT_ONCE, FREELY)?;
+    let Sample { value, note } =
+        segments_per_second(settings, LARGE, LARGE_AT_ONCE, FREELY, Statistic::Best)?;
     Ok(Sample { value: value * 4096.0 / 1e9, note })
 }
 
 /// The same into a receive buffer of 208 KiB.
 pub(crate) fn narrow_bulk(settings: &Settings) -> Outcome<Sample> {
-    let Sample { value, note } = segments_per_second(settings, LARGE, LARGE_AT_ONCE, NARROWLY)?;
+    let Sample { value, note } =
+        segments_per_second(settings, LARGE, LARGE_AT_ONCE, NARROWLY, Statistic::Best)?;
     Ok(Sample { value: value * 4096.0 / 1e9, note })
 }
 
 /// A stream of small segments, so many per send: millions per second.
 pub(crate) fn rate(settings: &Settings, list: usize) -> Outcome<Sample> {
-    let Sample { value, note } = segments_per_second(settings, SMALL, list, FREELY)?;
+    let Sample { value, note } = segments_per_second(settings, SMALL, list, FREELY, Statistic::Best)?;
     Ok(Sample { value: value / 1e6, note })
+}
+
+/// The first moments of a stream of small segments over its steady rate.
+pub(crate) fn first_small(settings: &Settings, list: usize) -> Outcome<Sample> {
+    segments_per_second(settings, SMALL, list, FREELY, Statistic::First)
+}
+
+/// The first moments of a stream of 4 KiB segments over its steady rate.
+pub(crate) fn first_bulk(settings: &Settings) -> Outcome<Sample> {
+    segments_per_second(settings, LARGE, LARGE_AT_ONCE, FREELY, Statistic::First)
 }
 
 /// A stream that never has more under way than the receiver can keep: else most of the work would be
 /// for datagrams that are dropped.
-fn segments_per_second(settings: &Settings, segment: usize, at_once: usize, flow: Flow) -> Outcome<Sample> {
+fn segments_per_second(
+    settings: &Settings,
+    segment: usize,
+    at_once: usize,
+    flow: Flow,
+    statistic: Statistic,
+) -> Outcome<Sample> {
     let mut peer = peer::start(SINK, settings)?;
     peer.say(format_args!("{} {}", flow.tell_after, flow.receive_buffer))?;
     let there: SocketAddr = peer.hear()?.parse()?;
@@ -121,7 +139,7 @@ fn segments_per_second(settings: &Settings, segment: usize, at_once: usize, flow
     system::cut_into(&socket, segment)?;
     let buffer = vec![0x5a_u8; segment * at_once];
     let (mut sent, mut known) = (0_u64, 0_u64);
-    let mut span = Span::begin(settings, false);
+    let mut span = Span::begin(settings, statistic);
     let sample = loop {
         while sent - known < flow.window {
             socket.send_to(&buffer, there)?;
@@ -138,7 +156,8 @@ fn segments_per_second(settings: &Settings, segment: usize, at_once: usize, flow
         }
     };
     peer.stop()?;
-    Ok(Sample { value: sample.value / segment as f64, ..sample })
+    let unit = if statistic == Statistic::First { 1.0 } else { segment as f64 };
+    Ok(Sample { value: sample.value / unit, ..sample })
 }
 
 /// Takes in what comes, without waiting, and tells the sender how many bytes came so far: after every

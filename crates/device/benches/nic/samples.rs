@@ -70,26 +70,42 @@ pub(crate) fn nanos_each(settings: &Settings, count: u32, mut batch: impl FnMut(
 /// How long one slice of a stream is: shorter than the time for which a scheduler takes a core away.
 const SLICE: Duration = Duration::from_millis(2);
 
+/// How long the first moments of a connection are, and the slices of its later time that they are compared with.
+const MOMENT: Duration = Duration::from_millis(50);
+
+/// What is made of the slices of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Statistic {
+    /// What nine of ten slices do not reach. On a machine with other work a stream stands still whenever one of its ends has no
+    /// core, and the mean says more about the neighbours than about the stream.
+    Best,
+    /// The mean: where a stream stands still by its own doing.
+    Mean,
+    /// The first slice, from the first post on, over the median of the later ones; slices are longer then. Nothing warms up.
+    First,
+}
+
 /// Counts over a time, in slices, after a time of warming up.
-///
-/// On a machine with other work a stream stands still whenever one of its ends has no core, and the mean
-/// says more about the neighbours than about the stream. So the figure is what nine of ten slices do not
-/// reach, for both sides alike; the mean is kept as a note.
 #[derive(Debug)]
 pub(crate) struct Span {
+    statistic: Statistic,
+    slice: Duration,
     warm: Instant,
     end: Instant,
     /// Where counting began, and where the slice did.
     from: Option<[(Instant, u64); 2]>,
     slices: Vec<f64>,
-    /// Whether the mean is what counts: where a stream stands still by its own doing.
-    by_mean: bool,
 }
 
 impl Span {
-    pub(crate) fn begin(settings: &Settings, by_mean: bool) -> Self {
-        let warm = Instant::now() + settings.duration / 5;
-        Self { warm, end: warm + settings.duration, from: None, slices: Vec::with_capacity(4096), by_mean }
+    pub(crate) fn begin(settings: &Settings, statistic: Statistic) -> Self {
+        let (now, slices) = (Instant::now(), Vec::with_capacity(4096));
+        if statistic == Statistic::First {
+            let end = now + settings.duration + MOMENT * 4;
+            return Self { statistic, slice: MOMENT, warm: now, end, from: Some([(now, 0); 2]), slices };
+        }
+        let warm = now + settings.duration / 5;
+        Self { statistic, slice: SLICE, warm, end: warm + settings.duration, from: None, slices }
     }
 
     /// So much is done by now. Says how much per second was done, once the time is over.
@@ -103,18 +119,26 @@ impl Span {
             }
             return None;
         };
-        if now - slice.0 >= SLICE {
+        if now - slice.0 >= self.slice {
             self.slices.push(per_second(*slice));
             *slice = (now, count);
         }
         // A mean of nothing says nothing.
-        if now < self.end || self.slices.is_empty() || self.by_mean && count == first.1 {
+        let is_mean = self.statistic == Statistic::Mean;
+        if now < self.end || self.slices.is_empty() || is_mean && count == first.1 {
             return None;
+        }
+        let mean = per_second(*first);
+        let rate = self.slices[0];
+        if self.statistic == Statistic::First {
+            let later = self.slices.get_mut(1..).filter(|later| !later.is_empty())?;
+            later.sort_unstable_by(f64::total_cmp);
+            let steady = later[later.len() / 2];
+            return Some(Sample::new(rate / steady).with_note(format!("{rate:.0}/s of {steady:.0}/s")));
         }
         self.slices.sort_unstable_by(f64::total_cmp);
         let value = self.slices[self.slices.len() * 9 / 10];
-        let mean = per_second(*first);
-        if self.by_mean {
+        if is_mean {
             return Some(
                 Sample::new(mean).with_note(format!("nine of ten slices below {:.2} of it", value / mean)),
             );

@@ -6,7 +6,7 @@ use ferroce_testkit::process::{Parent, Peer};
 use ferroce_transport::{Completion, Data, Remote, SendFlags, SendOp, SendRequest};
 
 use crate::ends::{End, Shape, WIDE, check, receives};
-use crate::samples::{Sample, Span};
+use crate::samples::{Sample, Span, Statistic};
 use crate::{Outcome, Settings, neighbour, peer};
 
 /// Roles of the other process.
@@ -42,8 +42,8 @@ pub(crate) struct Stream {
     pub(crate) receive_buffer: usize,
     /// Share of packets that each device loses.
     pub(crate) loss: f64,
-    /// Whether the mean counts, and not what nine of ten slices do not reach.
-    pub(crate) by_mean: bool,
+    /// What is made of the slices of its time.
+    pub(crate) statistic: Statistic,
     /// The port that a hostile neighbour sends to meanwhile, if there is one.
     pub(crate) neighbour: Option<u16>,
 }
@@ -61,7 +61,7 @@ impl Stream {
             pairs: 1,
             receive_buffer,
             loss: 0.0,
-            by_mean: false,
+            statistic: Statistic::Best,
             neighbour: None,
         }
     }
@@ -80,7 +80,36 @@ impl Stream {
         Ok(Sample { value: value / 1e6, note })
     }
 
+    /// The first moments of the connection over its steady rate.
+    pub(crate) fn first(self, settings: &Settings) -> Outcome<Sample> {
+        Self { statistic: Statistic::First, ..self }.between_processes(settings)
+    }
+
+    /// Packets of ten thousand that were sent again.
+    pub(crate) fn sent_again(self, settings: &Settings) -> Outcome<Sample> {
+        let mut counts = None;
+        let Sample { note, .. } = self.with_peer(settings, |end| {
+            counts = Some(end.qp.query()?.counters);
+            Ok(())
+        })?;
+        let counts = counts.ok_or("nothing was counted")?;
+        let (again, all) = match self.verb {
+            // What comes twice was sent twice.
+            Verb::Read => {
+                (counts.duplicate_responses, counts.duplicate_responses + counts.responses_received)
+            }
+            Verb::Write | Verb::Send => (counts.retransmitted, counts.requests_sent),
+        };
+        Ok(Sample::new(again as f64 * 1e4 / (all as f64).max(1.0))
+            .with_note(format!("{again} of {all}; {note}")))
+    }
+
     fn between_processes(self, settings: &Settings) -> Outcome<Sample> {
+        self.with_peer(settings, |_| Ok(()))
+    }
+
+    /// A run between two processes; `after` sees the first end afterwards.
+    fn with_peer(self, settings: &Settings, after: impl FnOnce(&End) -> Outcome<()>) -> Outcome<Sample> {
         let Self { len, depth, pairs, receive_buffer, loss, .. } = self;
         let mut peer = peer::start(self.target, settings)?;
         let shape = Shape { depth, bytes: len as usize, message: len, pairs, receive_buffer, loss };
@@ -92,6 +121,7 @@ impl Stream {
         let Sample { value, note } = self.run_all(settings, &all)?;
         let beside = neighbour.map(Peer::stop).transpose()?.unwrap_or_default();
         let counters = first.note()?;
+        after(first)?;
         let said = peer.stop()?;
         Ok(Sample { value, note: format!("{note} {counters} | target: {} | {}", said.trim(), beside.trim()) })
     }
@@ -123,7 +153,7 @@ impl Stream {
         let mut found = [Completion::EMPTY; 32];
         let mut under_way = vec![0; ends.len()];
         let (mut done, mut looks) = (0_u64, 0_u32);
-        let mut span = Span::begin(settings, self.by_mean);
+        let mut span = Span::begin(settings, self.statistic);
         let mut result = None;
         while result.is_none() || under_way.iter().any(|count| *count > 0) {
             if result.is_none() {

@@ -130,17 +130,22 @@ fn set(socket: &UdpSocket, level: libc::c_int, name: libc::c_int, value: libc::c
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Cores of the machine, of which the affinity of this process says nothing.
+pub(crate) fn cores() -> usize {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    info.lines().filter(|line| line.starts_with("processor")).count()
+}
+
 /// What this machine is like, as a line of JSON.
 pub(crate) fn machine(settings: &Settings) -> String {
     let first_line = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    // The affinity of this process says nothing about the machine.
-    let cores = info.lines().filter(|line| line.starts_with("processor")).count();
     let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     format!(
-        "{{\"kind\":\"machine\",\"processor\":{},\"cores\":{cores},\"kernel\":{},\"rmem_max\":{},\"load\":{},\
+        "{{\"kind\":\"machine\",\"processor\":{},\"cores\":{},\"kernel\":{},\"rmem_max\":{},\"load\":{},\
          \"repeats\":{},\"millis\":{},\"pinned\":{}}}",
         quoted(model.map_or("unknown", |(_, name)| name)),
+        cores(),
         quoted(&first_line("/proc/sys/kernel/osrelease")),
         quoted(&first_line("/proc/sys/net/core/rmem_max")),
         quoted(&first_line("/proc/loadavg")),
