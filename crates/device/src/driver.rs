@@ -15,7 +15,6 @@ use std::thread::JoinHandle;
 
 use ferroce_progress::{Duty, Event, Plan, Program, Sleepers, Sockets, due, table};
 use ferroce_sys::SignalsBlocked;
-use ferroce_sys::ask_for_slices;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::{AlarmClock, EventFd};
 use ferroce_sys::epoll::{Epoll, Watch};
@@ -183,8 +182,6 @@ impl Driver {
 pub(crate) fn spawn(engines: Arc<Engines>, index: usize) -> io::Result<JoinHandle<()>> {
     let _blocked = SignalsBlocked::new();
     std::thread::Builder::new().name("ferroce-driver".to_owned()).spawn(move || {
-        // Only a wish: a driver that has to wait for its turn is late, and no more.
-        let _ = ask_for_slices(table::DRIVER_SLICE);
         // A panic has said why, and the next turn fails all work of the engine. Should that panic too,
         // it is left alone.
         for _ in 0..2 {
