@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use ferroce_verbs::time::{now, park, this_thread, until};
 
+use crate::core::Core;
 use crate::error::Error;
 use crate::options::Polling;
 use crate::shared::Shared;
@@ -93,23 +94,50 @@ impl<F: Attempt> Future for Call<'_, F> {
     type Output = Result<F::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        poll_in_task(self.shared.polling, context.waker(), |waker| self.poll.attempt(waker))
+        let this = &mut *self;
+        poll_in_task(this.shared, context, |waker| this.poll.attempt(waker))
     }
 }
 
-/// How a task passes its time: it sleeps, unless the connection is to be [`Polling::Busy`]. Then it yields to others
-/// and looks again.
+/// How a task passes its time: it looks again and again for a while after something was done, and lets others go first
+/// between two looks; then it sleeps. See [`Polling`].
 pub(crate) fn poll_in_task<T>(
-    polling: Polling,
-    waker: &Waker,
-    poll: impl FnOnce(Option<&Waker>) -> Poll<T>,
+    shared: &Shared,
+    context: &mut Context<'_>,
+    mut poll: impl FnMut(Option<&Waker>) -> Poll<T>,
 ) -> Poll<T> {
-    let busy = polling == Polling::Busy;
-    let result = poll((!busy).then_some(waker));
-    if busy && result.is_pending() {
-        waker.wake_by_ref();
+    if shared.polling == Polling::Event {
+        return poll(Some(context.waker()));
     }
-    result
+    let result = poll(None);
+    let looks_again = match shared.polling {
+        Polling::Adaptive(_) if result.is_ready() => {
+            shared.enter(Core::stir);
+            return result;
+        }
+        Polling::Adaptive(time) => shared.enter(|core| core.looks_again(LOOKS_OF_TASKS * time)),
+        Polling::Busy | Polling::Event => true,
+    };
+    match (result, looks_again) {
+        (Poll::Pending, true) => {
+            let_others_go_first(context);
+            Poll::Pending
+        }
+        (Poll::Pending, false) => poll(Some(context.waker())),
+        (ready, _) => ready,
+    }
+}
+
+/// A task looks so much longer than a thread: it keeps no processor from others, and only looks while that pays.
+const LOOKS_OF_TASKS: u32 = 4;
+
+/// Has the task polled again, when others that have something to do were.
+fn let_others_go_first(context: &mut Context<'_>) {
+    // The runtime would have another thread take the task over if it were just woken, and would not look at its sockets.
+    #[cfg(feature = "tokio")]
+    let _ = std::pin::pin!(tokio::task::yield_now()).poll(context);
+    #[cfg(not(feature = "tokio"))]
+    context.waker().wake_by_ref();
 }
 
 impl<F> fmt::Debug for Call<'_, F> {

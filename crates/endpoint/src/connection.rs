@@ -88,6 +88,41 @@ impl Connection {
         self.sending(Payload::Bytes(bytes), Some(imm))
     }
 
+    /// Sends several messages in their order, with one call of the device for many of them: as many as there is room for
+    /// now, and at least the first, for which it waits. Tells how many; the rest is for another call.
+    ///
+    /// A call that is given up while it waits has sent none of them.
+    ///
+    /// ```
+    /// # use ferroce_endpoint::{Connection, Listener};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let listener = Listener::bind("127.0.43.4:7471")?;
+    /// # let client = std::thread::spawn(|| {
+    /// #     let connection = Connection::connect("127.0.43.4:7471").wait().unwrap();
+    /// #     for _ in 0..1000 {
+    /// #         assert_eq!(connection.recv().wait().unwrap().unwrap(), b"tick");
+    /// #     }
+    /// # });
+    /// # let connection = listener.accept().wait()?;
+    /// let mut messages = &[b"tick"; 1000][..];
+    /// while !messages.is_empty() {
+    ///     let sent = connection.send_batch(messages).wait()?;
+    ///     messages = &messages[sent..];
+    /// }
+    /// # client.join().unwrap();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn send_batch<'a, B: AsRef<[u8]>>(
+        &'a self,
+        messages: &'a [B],
+    ) -> Call<'a, impl Attempt<Output = usize> + 'a> {
+        let mut turn = Turn::new(self.shared());
+        Call::new(self.shared(), move |waker: Option<&Waker>| {
+            turn.poll(waker, |core, ticket| core.try_send_batch(messages, ticket))
+        })
+    }
+
     /// Sends a buffer of [`allocate`](Self::allocate) without copying it, unless it is short. It goes back to the
     /// connection once the peer has it.
     pub fn send_buffer(

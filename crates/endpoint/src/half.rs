@@ -66,7 +66,7 @@ impl Half {
             }
             None => Completions::Own(queue),
         };
-        let slot = options.eager as usize;
+        let slot = options.slot() as usize;
         let gauge = Arc::<Gauge>::default();
         gauge.add((slot * (slots + options.send_depth as usize)) as u64);
         let ring = Ring { region: domain.allocate(slot * slots, Access::LOCAL_WRITE)?, slot };
@@ -86,7 +86,7 @@ impl Half {
             window,
         };
         let hello =
-            Hello { depth: receive, slot: options.eager, max_message: options.max_message, window: grant };
+            Hello { depth: receive, slot: options.slot(), max_message: options.max_message, window: grant };
         Ok(Self { parts, hello, options: options.clone(), gauge })
     }
 

@@ -12,15 +12,15 @@ use crate::frame::{Exposure, Header, Kind};
 use crate::hub::CompletionHub;
 use crate::physical::PhysicalWindow;
 
-/// How a call that waits passes its time. A task of an async program sleeps in both of the last ways; in the first it
-/// yields to others and looks again.
+/// How a call that waits passes its time. A task of an async program lets others go first between two looks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Polling {
     /// It looks again and again: the lowest latency, for a whole processor.
     Busy,
     /// It sleeps until something happens.
     Event,
-    /// It looks for this long, then sleeps.
+    /// It looks for this long, then sleeps. A task looks for four times as long after anything happened on its
+    /// connection, but only while that pays: it sleeps at once if its looks were in vain.
     Adaptive(Duration),
 }
 
@@ -78,6 +78,10 @@ pub struct Options {
     pub(crate) window: Option<(PhysicalWindow, Allow)>,
     pub(crate) admit: Option<Allow>,
 }
+
+/// Bytes of a header, which has a constant length of sixteen.
+const HEADER: u32 = 16;
+const _: () = assert!(HEADER as usize == Header::LEN);
 
 /// A judgement of a peer.
 pub(crate) type Allow = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
@@ -243,8 +247,8 @@ impl Options {
         self
     }
 
-    /// Messages of up to this many bytes, less the header of 16, are sent at once by copy; the peer reads longer
-    /// ones when it wants them.
+    /// Messages of up to this many bytes are sent at once by copy; the peer reads longer ones when it wants them. Each
+    /// place of the rings has room for such a message and a header of 16 bytes, rounded up to 64.
     pub const fn eager(mut self, bytes: u32) -> Self {
         self.eager = bytes;
         self
@@ -315,11 +319,16 @@ impl Options {
     /// that the program itself keeps come on top.
     #[must_use]
     pub fn most_memory(&self) -> u64 {
-        let slot = u64::from(self.eager);
-        let rings = slot * u64::from(u32::from(self.receive_depth) + u32::from(Kind::FREE) + self.send_depth);
+        let rings = u64::from(self.slot())
+            * u64::from(u32::from(self.receive_depth) + u32::from(Kind::FREE) + self.send_depth);
         let most = self.max_message.next_power_of_two();
         let one_way = |budget: u64| budget.max(most) + budget;
         rings + one_way(self.send_buffer) + one_way(self.read_ahead)
+    }
+
+    /// Bytes of a place in the rings.
+    pub(crate) const fn slot(&self) -> u32 {
+        (self.eager + HEADER).next_multiple_of(64)
     }
 
     /// How its queue pair is to be connected.
@@ -333,13 +342,13 @@ impl Options {
 
     /// Whether all of it can be done.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
-        let eager = (Header::LEN + Exposure::MOST).max(256) as u64;
+        let eager = Exposure::MOST.max(256) as u64;
         let checks: [(&'static str, u64, u64, u64); 8] = [
             ("backlog", self.backlog as u64, 1, 65_536),
             ("inline", self.inline.into(), 0, Limits::INLINE.into()),
             ("send_depth", self.send_depth.into(), 4, 16_384),
             ("receive_depth", self.receive_depth.into(), 2, 1 << 14),
-            ("eager", self.eager.into(), eager, 1 << 24),
+            ("eager", self.eager.into(), eager, (1 << 24) - 64),
             ("max_message", self.max_message, 0, 1 << 30),
             ("signal_every", self.signal_every.into(), 1, u64::from(self.send_depth) / 2),
             ("max_reads", self.qp.max_rd_atomic.into(), 1, Limits::READ_DEPTH.into()),

@@ -1,15 +1,14 @@
 //! A connection as a stream of bytes.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker, ready};
+use std::task::{Poll, Waker};
 
-use crate::buffer::Message;
 use crate::call::block_on;
-use crate::connection::{Connection, poll_receive};
-use crate::core::{Follow, Payload, Taken};
+use crate::connection::Connection;
 use crate::error::Error;
+use crate::pieces::Pieces;
 
 /// A connection as a stream of bytes, without borders between messages: made by [`Connection::into_stream`].
 ///
@@ -20,18 +19,13 @@ use crate::error::Error;
 /// Dropping it delivers what was written, like dropping a connection.
 pub struct Stream {
     connection: Connection,
-    /// The message that is being read, and how much of it was.
-    current: Mutex<Option<(Message, usize)>>,
     /// A place in the queue of calls that wait to write.
     ticket: Mutex<Option<u64>>,
 }
 
-/// Bytes of one message that the peer reads itself. Less than that is sent at once, in pieces.
-const PIECE: usize = 1 << 20;
-
 impl Stream {
     pub(crate) const fn new(connection: Connection) -> Self {
-        Self { connection, current: Mutex::new(None), ticket: Mutex::new(None) }
+        Self { connection, ticket: Mutex::new(None) }
     }
 
     /// The connection, for its addresses, its state and what it counts.
@@ -48,65 +42,42 @@ impl Stream {
         self.connection.shutdown().wait().map_err(to_io)
     }
 
-    /// Reads some bytes, at most so many.
-    pub(crate) fn poll_read(&self, waker: Option<&Waker>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        if into.is_empty() {
-            return Poll::Ready(Ok(0));
-        }
-        let mut current = lock(&self.current);
-        loop {
-            if let Some((message, read)) = current.as_mut() {
-                let count = into.len().min(message.len() - *read);
-                if count > 0 {
-                    let copied = message.read_at(*read, &mut into[..count]);
-                    *read += count;
-                    if *read == message.len() {
-                        *current = None;
-                    }
-                    return Poll::Ready(copied.map(|()| count).map_err(io::Error::other));
-                }
-                *current = None;
+    /// Reads some bytes, at most so many. `take` is called with the length of each part, and with what copies it out.
+    pub(crate) fn poll_read(
+        &self,
+        waker: Option<&Waker>,
+        most: usize,
+        mut take: impl FnMut(usize, &dyn Fn(&mut [u8])),
+    ) -> Poll<io::Result<usize>> {
+        let read = self.connection.shared().poll_with(waker, |core, waker| {
+            let read = core.try_read(most, &mut take);
+            if let (true, Some(waker)) = (read.is_pending(), waker) {
+                core.add_reader(waker);
             }
-            // Straight into the reader's bytes, if the message fits.
-            let shared = self.connection.shared();
-            match ready!(poll_receive(shared, waker, Some(into))).map_err(to_io)? {
-                // A stream has no empty pieces, and is not interested in what was written elsewhere.
-                Taken::Copied { len: 0, .. } => {}
-                Taken::Copied { len, .. } => return Poll::Ready(Ok(len)),
-                Taken::End => return Poll::Ready(Ok(0)),
-                Taken::Message(message) => *current = Some((message, 0)),
-                Taken::TooShort(_) => {
-                    if let Taken::Message(message) =
-                        ready!(poll_receive(shared, waker, None)).map_err(to_io)?
-                    {
-                        *current = Some((message, 0));
-                    }
-                }
-            }
-        }
+            read
+        });
+        read.map_err(to_io)
     }
 
-    /// Writes some bytes, and tells how many.
-    pub(crate) fn poll_write(&self, waker: Option<&Waker>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        if bytes.is_empty() {
+    /// Writes some bytes of several pieces, one after the other, and tells how many.
+    pub(crate) fn poll_write(
+        &self,
+        waker: Option<&Waker>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let pieces = Pieces::new(pieces);
+        if pieces.len() == 0 {
             return Poll::Ready(Ok(0));
         }
-        let shared = self.connection.shared();
-        let (most, at_once) = shared.enter(|core| (core.peer().max_message, core.most_eager()));
-        let piece = match bytes.len() {
-            len if len < PIECE || most < PIECE as u64 => len.min(at_once),
-            _ => PIECE,
-        };
-        let piece = &bytes[..piece];
         let mut ticket = lock(&self.ticket);
-        let sent = shared.poll_with(waker, |core, waker| {
-            let sent = core.try_send(&mut Payload::Bytes(piece), None, Follow::No, &mut ticket);
+        let sent = self.connection.shared().poll_with(waker, |core, waker| {
+            let sent = core.try_write(pieces, &mut ticket);
             if let (true, Some(waker)) = (sent.is_pending(), waker) {
                 core.add_sender(*ticket, waker);
             }
             sent
         });
-        sent.map(|sent| sent.map(|_| piece.len()).map_err(to_io))
+        sent.map_err(to_io)
     }
 
     /// Says that no more comes; done when the peer has everything.
@@ -132,12 +103,20 @@ impl Stream {
 
     fn read_bytes(&self, into: &mut [u8]) -> io::Result<usize> {
         let polling = self.connection.shared().polling;
-        block_on(polling, None, |waker| self.poll_read(waker, into)).unwrap_or(Ok(0))
+        let most = into.len();
+        let mut filled = 0;
+        let read = block_on(polling, None, |waker| {
+            self.poll_read(waker, most, |len, copy| {
+                copy(&mut into[filled..filled + len]);
+                filled += len;
+            })
+        });
+        read.unwrap_or(Ok(0))
     }
 
-    fn write_bytes(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn write_bytes(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let polling = self.connection.shared().polling;
-        block_on(polling, None, |waker| self.poll_write(waker, bytes)).unwrap_or(Ok(0))
+        block_on(polling, None, |waker| self.poll_write(waker, pieces)).unwrap_or(Ok(0))
     }
 }
 
@@ -174,7 +153,11 @@ impl Read for &Stream {
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_bytes(bytes)
+        self.write_bytes(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_bytes(pieces)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -184,7 +167,11 @@ impl Write for Stream {
 
 impl Write for &Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.write_bytes(bytes)
+        self.write_bytes(&[IoSlice::new(bytes)])
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.write_bytes(pieces)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -200,7 +187,7 @@ impl fmt::Debug for Stream {
 
 #[cfg(feature = "tokio")]
 mod tokio_traits {
-    use std::io;
+    use std::io::{self, IoSlice};
     use std::pin::Pin;
     use std::task::{Context, Poll, ready};
 
@@ -215,10 +202,15 @@ mod tokio_traits {
             context: &mut Context<'_>,
             into: &mut ReadBuf<'_>,
         ) -> Poll<io::Result<()>> {
-            let polling = self.connection.shared().polling;
-            let bytes = into.initialize_unfilled();
-            let read = poll_in_task(polling, context.waker(), |waker| Stream::poll_read(&self, waker, bytes));
-            into.advance(ready!(read)?);
+            let shared = self.connection.shared();
+            let read = poll_in_task(shared, context, |waker| {
+                let most = into.remaining();
+                Stream::poll_read(&self, waker, most, |len, copy| {
+                    copy(into.initialize_unfilled_to(len));
+                    into.advance(len);
+                })
+            });
+            ready!(read)?;
             Poll::Ready(Ok(()))
         }
     }
@@ -229,8 +221,20 @@ mod tokio_traits {
             context: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            let polling = self.connection.shared().polling;
-            poll_in_task(polling, context.waker(), |waker| Stream::poll_write(&self, waker, bytes))
+            self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+            pieces: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let shared = self.connection.shared();
+            poll_in_task(shared, context, |waker| Stream::poll_write(&self, waker, pieces))
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            true
         }
 
         fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -71,6 +71,12 @@ const FIGURES: &[Figure] = &[
         beside: Side { name: "verbs SEND", role: "plain-sink", measure: plain::rate },
     },
     Figure {
+        name: "64 B messages, in lists",
+        unit: "M/s",
+        ours: Side { name: "endpoint", role: "sink", measure: messages::batches },
+        beside: Side { name: "verbs SEND", role: "plain-sink", measure: plain::rate },
+    },
+    Figure {
         name: "HTTP echo of 64 B",
         unit: "us",
         ours: Side { name: "hyper on a stream", role: "http", measure: http::small },

@@ -99,3 +99,20 @@ pub(crate) fn rate(address: &str, time: Duration) -> Outcome<f64> {
     })?;
     Ok(1000.0 / batch)
 }
+
+/// The same, handed over in lists of 64.
+pub(crate) fn batches(address: &str, time: Duration) -> Outcome<f64> {
+    let connection = connect(address)?;
+    let messages = [[1; 64]; 64];
+    let batch = each(time, || {
+        for _ in 0..16 {
+            let mut left = &messages[..];
+            while !left.is_empty() {
+                let sent = connection.send_batch(left).wait()?;
+                left = &left[sent..];
+            }
+        }
+        arrived(&connection)
+    })?;
+    Ok(16.0 * 64.0 / batch)
+}

@@ -3,17 +3,21 @@
 //! Nothing here waits or sleeps. The caller takes completions off, lets the end react to them
 //! ([`Core::progress`]), looks whether the own wish can be met, and leaves a waker if not.
 
+mod bulk;
 mod closing;
 mod delivery;
 mod exposures;
 mod operations;
+mod posting;
 mod receiving;
 mod sending;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
+use ferroce_verbs::time::now;
 use ferroce_verbs::{Attributes, Completion, Haste, MemoryRegion, QueuePair, State as QpState, Status};
 
 use smallvec::SmallVec;
@@ -22,6 +26,7 @@ use crate::error::{Cause, Error, Violation};
 use crate::hello::Hello;
 use crate::hub::Completions;
 use crate::line::Line;
+use crate::looking::{Happened, Looking};
 use crate::options::Options;
 use crate::pool::Pool;
 
@@ -56,6 +61,8 @@ pub(crate) struct Core {
     wakes: Wakes,
     counters: Counters,
     heard: bool,
+    happened: Happened,
+    looking: Looking,
 }
 
 /// What happened on a connection so far.
@@ -138,6 +145,8 @@ impl Core {
             wakes: Wakes::new(),
             counters: Counters::default(),
             heard: false,
+            happened: Happened::default(),
+            looking: Looking::new(),
         }
     }
 
@@ -183,6 +192,16 @@ impl Core {
             self.pump();
         }
         taken > 0
+    }
+
+    /// A call of a task was done.
+    pub(crate) const fn stir(&mut self) {
+        self.looking.stir();
+    }
+
+    /// Whether a task with nothing to do looks again in a moment, for so long, instead of leaving a waker.
+    pub(crate) fn looks_again(&mut self, time: Duration) -> bool {
+        self.check_standing().is_ok() && self.looking.looks_again(time, self.happened, now)
     }
 
     /// Does what is due: reading announced messages, reporting to the peer.
@@ -299,7 +318,10 @@ impl Core {
         for completion in found {
             self.heard |= completion.is_success();
             match (completion.id & RECEIVE != 0, completion.status) {
-                (true, Status::Success) => self.received(completion),
+                (true, Status::Success) => {
+                    self.happened.arrivals += 1;
+                    self.received(completion);
+                }
                 (true, Status::LocalLength) => self.lose(Violation::TooLong.into()),
                 (true, status) => self.failed(status, false),
                 (false, Status::Success) => self.retire(completion.id),

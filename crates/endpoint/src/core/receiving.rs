@@ -61,6 +61,8 @@ struct Arrived {
     imm: Option<u32>,
     /// Its sender wants to hear when the program has taken it.
     tell: bool,
+    /// So many bytes of it were read by a stream.
+    read: usize,
     what: Kept,
 }
 
@@ -76,8 +78,6 @@ enum Kept {
     Reading,
     /// They are here.
     Read(Buffer),
-    /// The program has them.
-    Gone,
 }
 
 /// What a reader got.
@@ -95,13 +95,15 @@ pub(crate) enum Taken {
     End,
 }
 
+/// Bytes that a stream's reader copies out at once: what it makes ready for them is still in the nearest cache.
+const PART: usize = 16 * 1024;
 /// READs that bring long messages, at a time.
 const MOST_PULLS: u32 = 16;
 
 impl Receiving {
     pub(super) fn new(ring: MemoryRegion, pool: Arc<Pool>, options: &Options) -> Self {
         Self {
-            ring: Ring { region: ring, slot: options.eager as usize },
+            ring: Ring { region: ring, slot: options.slot() as usize },
             pool,
             max_message: options.max_message,
             read_ahead: options.read_ahead,
@@ -165,10 +167,29 @@ impl Receiving {
 }
 
 impl Ring {
+    /// Where a slot begins.
+    fn start(&self, slot: u64) -> usize {
+        usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.slot)
+    }
+
     /// Gives a slot to the device for the next message.
     pub(crate) fn post(&self, qp: &QueuePair, slot: u64) -> Result<(), PostError> {
-        let offset = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.slot);
+        let offset = self.start(slot);
         qp.receive(self.region.slice(offset..offset.saturating_add(self.slot))).id(RECEIVE | slot).post()
+    }
+}
+
+impl Ring {
+    /// Gives slots to the device, in one list.
+    fn post_all(&self, qp: &QueuePair, slots: impl ExactSizeIterator<Item = u64>) {
+        let mut batch = qp.receive_batch();
+        batch.reserve(slots.len());
+        for slot in slots {
+            let start = self.start(slot);
+            batch.add(qp.receive(self.region.slice(start..start + self.slot)).id(RECEIVE | slot));
+        }
+        // A queue pair in error takes none, and needs none.
+        let _ = batch.post();
     }
 }
 
@@ -191,9 +212,9 @@ impl Core {
                 return Err(Violation::OutOfTurn);
             }
             let (len, imm) = (total, completion.imm);
-            return self.keep(Arrived { slot, len, imm, tell: false, what: Kept::Written });
+            return self.keep(Arrived { slot, len, imm, tell: false, read: 0, what: Kept::Written });
         }
-        let offset = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.receiving.ring.slot);
+        let offset = self.receiving.ring.start(slot);
         let mut header = [0; Header::LEN];
         self.receiving.ring.region.read_at(offset, &mut header).map_err(|_| Violation::Header)?;
         let Header { kind, tell, imm, returned, pulled, len } = Header::parse(&header, total)?;
@@ -210,7 +231,7 @@ impl Core {
             self.peer_took(Told::parse(&body(self)?)?)?;
         }
         match kind {
-            Kind::Data => return self.keep(Arrived { slot, len, imm, tell, what: Kept::Here }),
+            Kind::Data => return self.keep(Arrived { slot, len, imm, tell, read: 0, what: Kept::Here }),
             Kind::Announce => {
                 let place = RemoteRegion::from_bytes(&body(self)?).map_err(|_| Violation::Length)?;
                 if place.length == 0 || place.length > self.receiving.max_message {
@@ -218,7 +239,7 @@ impl Core {
                 }
                 place.address.checked_add(place.length).ok_or(Violation::Key)?;
                 let len = usize::try_from(place.length).map_err(|_| Violation::TooLong)?;
-                return self.keep(Arrived { slot, len, imm, tell, what: Kept::Announced(place) });
+                return self.keep(Arrived { slot, len, imm, tell, read: 0, what: Kept::Announced(place) });
             }
             Kind::Update => self.owe_ack()?,
             Kind::Ack => match body(self)?[..] {
@@ -271,10 +292,10 @@ impl Core {
     /// are many: an answer to a message should not wait for it.
     pub(crate) fn post_receives(&mut self) {
         let receiving = &mut self.receiving;
-        for slot in receiving.free.drain(..) {
-            // A queue pair in error takes none, and needs none.
-            let _ = receiving.ring.post(&self.qp, slot);
+        if receiving.free.is_empty() {
+            return;
         }
+        receiving.ring.post_all(&self.qp, receiving.free.drain(..));
         receiving.returned += std::mem::take(&mut receiving.free_credit);
     }
 
@@ -327,44 +348,84 @@ impl Core {
 
     /// The oldest message, if it is here; into the reader's own bytes, if there are some and they suffice.
     pub(crate) fn try_receive(&mut self, into: Option<&mut [u8]>) -> Poll<Result<Taken, Error>> {
-        let receiving = &mut self.receiving;
-        let Some(front) = receiving.arrived.front_mut() else {
-            if receiving.goodbye {
-                return Poll::Ready(Ok(Taken::End));
-            }
-            return match self.check_standing() {
-                Ok(()) => Poll::Pending,
-                Err(Error::ClosedByPeer) => Poll::Ready(Ok(Taken::End)),
-                Err(error) => Poll::Ready(Err(error)),
-            };
+        let front = match self.front() {
+            Poll::Ready(Ok(Some(front))) => front,
+            Poll::Ready(Ok(None)) => return Poll::Ready(Ok(Taken::End)),
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
         };
-        if matches!(front.what, Kept::Announced(_) | Kept::Reading) {
-            return match self.check_standing() {
-                Ok(()) => Poll::Pending,
-                Err(error) => Poll::Ready(Err(error)),
-            };
-        }
-        let (slot, len, imm, tell) = (front.slot, front.len, front.imm, front.tell);
         if let Some(room) = &into
-            && room.len() < len
-            && !matches!(front.what, Kept::Written)
+            && room.len() < front.left()
         {
-            return Poll::Ready(Ok(Taken::TooShort(len)));
+            return Poll::Ready(Ok(Taken::TooShort(front.left())));
         }
-        let what = std::mem::replace(&mut front.what, Kept::Gone);
-        receiving.arrived.pop_front();
+        let Some(arrived) = self.take_front() else { return Poll::Pending };
+        let slot = arrived.slot;
+        let taken = self.receiving.hand_over(arrived, into);
+        self.release(slot, true);
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Bytes of the messages that are here, as if there were no borders between them, at most so many; none when the
+    /// peer sends no more. `take` is called with the length of each part, and with what copies it out.
+    pub(crate) fn try_read(
+        &mut self,
+        most: usize,
+        mut take: impl FnMut(usize, &dyn Fn(&mut [u8])),
+    ) -> Poll<Result<usize, Error>> {
+        let mut filled = 0;
+        while filled < most {
+            match self.front() {
+                Poll::Ready(Ok(Some(_))) => {}
+                _ if filled > 0 => break,
+                Poll::Ready(Ok(None)) => break,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+            let Receiving { arrived, ring, .. } = &mut self.receiving;
+            let Some(front) = arrived.front_mut() else { break };
+            // What was written elsewhere has none.
+            let count = front.left().min(most - filled).min(PART);
+            take(count, &|into| front.copy_to(ring, into));
+            front.read += count;
+            filled += count;
+            if front.left() == 0
+                && let Some(arrived) = self.take_front()
+            {
+                self.release(arrived.slot, true);
+            }
+        }
+        Poll::Ready(Ok(filled))
+    }
+
+    /// The oldest message, if it is here; none when the peer sends no more.
+    fn front(&self) -> Poll<Result<Option<&Arrived>, Error>> {
+        match self.receiving.arrived.front() {
+            Some(Arrived { what: Kept::Announced(_) | Kept::Reading, .. }) => {}
+            Some(front) => return Poll::Ready(Ok(Some(front))),
+            None if self.receiving.goodbye => return Poll::Ready(Ok(None)),
+            None => {}
+        }
+        match self.check_standing() {
+            Ok(()) => Poll::Pending,
+            Err(Error::ClosedByPeer) if self.receiving.arrived.is_empty() => Poll::Ready(Ok(None)),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// The program takes the oldest message. Its slot has to be released when its bytes are out.
+    fn take_front(&mut self) -> Option<Arrived> {
+        let receiving = &mut self.receiving;
+        let arrived = receiving.arrived.pop_front()?;
         receiving.first += 1;
         receiving.taken += 1;
-        receiving.taken_due |= tell;
-        let long = matches!(what, Kept::Read(_));
-        let taken = receiving.hand_over(what, slot, len, imm, into);
-        if long {
-            receiving.ahead -= len.next_power_of_two() as u64;
+        receiving.taken_due |= arrived.tell;
+        if matches!(arrived.what, Kept::Read(_)) {
+            receiving.ahead -= arrived.len.next_power_of_two() as u64;
             self.counters.pulled += 1;
         }
         self.counters.received += 1;
-        self.release(slot, true);
-        Poll::Ready(Ok(taken))
+        Some(arrived)
     }
 
     pub(crate) fn add_reader(&mut self, waker: &Waker) {
@@ -373,34 +434,50 @@ impl Core {
 }
 
 impl Receiving {
-    fn hand_over(
-        &self,
-        what: Kept,
-        slot: u64,
-        len: usize,
-        imm: Option<u32>,
-        into: Option<&mut [u8]>,
-    ) -> Taken {
-        let start = usize::try_from(slot).unwrap_or(usize::MAX).saturating_mul(self.ring.slot) + Header::LEN;
-        match (what, into) {
-            (Kept::Here, Some(into)) => {
-                // Its length was checked when it arrived.
-                let _ = self.ring.region.read_at(start, &mut into[..len]);
-                Taken::Copied { len, imm }
+    fn hand_over(&self, arrived: Arrived, into: Option<&mut [u8]>) -> Taken {
+        let (len, imm) = (arrived.left(), arrived.imm);
+        match (&arrived.what, into) {
+            (Kept::Here | Kept::Read(_), Some(into)) => {
+                arrived.copy_to(&self.ring, &mut into[..len]);
+                return Taken::Copied { len, imm };
             }
             (Kept::Here, None) => {
+                let start = self.ring.start(arrived.slot) + Header::LEN + arrived.read;
+                // Its length was checked when it arrived.
                 let bytes = self.ring.region.to_vec(start..start + len).unwrap_or_default();
-                Taken::Message(Message { body: Body::Bytes(bytes), imm })
+                return Taken::Message(Message { body: Body::Bytes(bytes), imm });
             }
-            (Kept::Read(buffer), Some(into)) => {
-                let _ = buffer.read_at(0, &mut into[..len]);
-                Taken::Copied { len, imm }
+            // A stream has read its beginning.
+            (Kept::Read(buffer), None) if arrived.read > 0 => {
+                let bytes = buffer.to_vec(arrived.read..).unwrap_or_default();
+                return Taken::Message(Message { body: Body::Bytes(bytes), imm });
             }
-            (Kept::Read(buffer), None) => Taken::Message(Message { body: Body::Placed(buffer), imm }),
-            (_, _) => {
-                let len = u32::try_from(len).unwrap_or(u32::MAX);
-                Taken::Message(Message { body: Body::Written(len), imm })
-            }
+            _ => {}
         }
+        let body = match arrived.what {
+            Kept::Read(buffer) => Body::Placed(buffer),
+            _ => Body::Written(u32::try_from(arrived.len).unwrap_or(u32::MAX)),
+        };
+        Taken::Message(Message { body, imm })
+    }
+}
+
+impl Arrived {
+    /// Bytes that are still to be read.
+    const fn left(&self) -> usize {
+        match self.what {
+            Kept::Written => 0,
+            _ => self.len - self.read,
+        }
+    }
+
+    /// Copies the next bytes out, of which there are enough.
+    fn copy_to(&self, ring: &Ring, into: &mut [u8]) {
+        // Its length was checked when it arrived, so neither fails.
+        let _ = match &self.what {
+            Kept::Here => ring.region.read_at(ring.start(self.slot) + Header::LEN + self.read, into),
+            Kept::Read(buffer) => buffer.read_at(self.read, into),
+            _ => Ok(()),
+        };
     }
 }

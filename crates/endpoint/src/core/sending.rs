@@ -1,33 +1,38 @@
 //! The way out: credits, frames, announced messages, goodbye.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use ferroce_verbs::{Limits, MemoryRegion, PostError, RemoteRegion, Rkey};
+use ferroce_verbs::{MemoryRegion, PostError, RemoteRegion, Rkey};
 
 use super::delivery::{Follow, Sent};
 use super::operations::OpKey;
+use super::posting::List;
 use super::{Core, Queue, Slots, Waiters, Wakes};
 use crate::buffer::Buffer;
 use crate::error::{Error, Violation};
 use crate::frame::{Header, Kind};
 use crate::hello::Hello;
 use crate::options::Options;
+use crate::pieces::Pieces;
 use crate::pool::Pool;
 
 /// The state of the way out.
 pub(super) struct Sending {
-    slots: Slots,
+    pub(super) slots: Slots,
+    /// Bytes of the longest message that is sent at once.
+    most_eager: usize,
     pool: Arc<Pool>,
     /// Bytes of a frame that goes inline.
-    inline: usize,
+    pub(super) inline: usize,
     /// Requests of the program that may be under way.
-    depth: usize,
-    signal_every: u32,
+    pub(super) depth: usize,
+    pub(super) signal_every: u32,
     budget: u64,
     /// Messages sent that take credit, and how many of them the peer has taken in.
-    sent: u64,
+    pub(super) sent: u64,
     returned: u64,
     /// Announced messages, and how many of them the peer has read.
     pub(super) announced: u64,
@@ -46,8 +51,8 @@ pub(super) struct Sending {
     pub(super) messages: u64,
     pub(super) taken: u64,
     /// Work since the last that is reported.
-    unsignaled: u32,
-    signaled: u32,
+    pub(super) unsignaled: u32,
+    pub(super) signaled: u32,
     /// Updates that the peer has not answered.
     updates_out: u8,
     /// Updates of the peer that want an answer.
@@ -59,6 +64,8 @@ pub(super) struct Sending {
     /// Calls that wait to send, in order.
     queue: Queue,
     next_ticket: u64,
+    /// Messages that leave together.
+    pub(super) list: List,
     /// Calls that wait for all to be delivered.
     pub(super) closers: Waiters,
     /// Calls that wait for a message to be delivered, or taken.
@@ -113,6 +120,8 @@ pub(crate) enum Payload<'a> {
     /// There until it is sent.
     Buffer(Option<Buffer>),
     Shared(&'a Arc<MemoryRegion>, usize, usize),
+    /// Bytes of a stream, never announced.
+    Pieces(Pieces<'a>),
 }
 
 impl Payload<'_> {
@@ -121,15 +130,17 @@ impl Payload<'_> {
             Self::Bytes(bytes) => bytes.len(),
             Self::Buffer(buffer) => buffer.as_ref().map_or(0, Buffer::len),
             Self::Shared(_, _, len) => *len,
+            Self::Pieces(pieces) => pieces.len(),
         }
     }
 }
 
 impl Sending {
     pub(super) fn new(ring: MemoryRegion, pool: Arc<Pool>, peer: &Hello, options: &Options) -> Self {
-        let size = (peer.slot.min(options.eager)) as usize;
+        let slot = options.slot();
         Self {
-            slots: Slots::new(ring, size),
+            slots: Slots::new(ring, slot as usize),
+            most_eager: (peer.slot as usize).saturating_sub(Header::LEN).min(options.eager as usize),
             pool,
             inline: options.inline.max(MIN_INLINE) as usize,
             depth: options.send_depth as usize,
@@ -156,6 +167,7 @@ impl Sending {
             undelivered: false,
             queue: Queue::new(),
             next_ticket: 0,
+            list: List::default(),
             closers: Waiters::default(),
             watchers: Waiters::default(),
         }
@@ -211,7 +223,7 @@ impl Core {
         if !self.is_turn(*ticket) || !self.has_credit() || !self.sending.has_room() {
             return self.wait_turn(ticket);
         }
-        let sent = if len + Header::LEN <= self.sending.slots.size {
+        let sent = if len <= self.most_eager() {
             self.send_eager(payload, imm, follow)
         } else {
             self.send_announced(payload, imm, follow)
@@ -228,7 +240,7 @@ impl Core {
 
     /// Bytes of the longest message that is sent at once.
     pub(crate) const fn most_eager(&self) -> usize {
-        self.sending.slots.size - Header::LEN
+        self.sending.most_eager
     }
 
     pub(super) fn check_sending(&self) -> Result<(), Error> {
@@ -254,9 +266,13 @@ impl Core {
         if total > self.sending.inline && self.sending.slots.free.is_empty() {
             return Poll::Pending;
         }
-        let copied;
+        let (copied, one);
         let bytes = match payload {
             Payload::Bytes(bytes) => *bytes,
+            Payload::Pieces(pieces) => {
+                let posted = self.post_message(Kind::Data, imm, *pieces, follow);
+                return Poll::Ready(self.sent(posted));
+            }
             Payload::Buffer(buffer) => {
                 copied = buffer.take().and_then(|buffer| buffer.to_vec(..).ok()).unwrap_or_default();
                 &copied
@@ -266,11 +282,16 @@ impl Core {
                 &copied
             }
         };
-        if let Err(error) = self.post_message(Kind::Data, imm, bytes, follow) {
-            return Poll::Ready(Err(self.refused(error)));
-        }
+        one = [IoSlice::new(bytes)];
+        let posted = self.post_message(Kind::Data, imm, Pieces::new(&one), follow);
+        Poll::Ready(self.sent(posted))
+    }
+
+    /// A message was posted that is sent at once.
+    fn sent(&mut self, posted: Result<(), PostError>) -> Result<Sent, Error> {
+        posted.map_err(|error| self.refused(error))?;
         let sending = &self.sending;
-        Poll::Ready(Ok(Sent { work: sending.next_seq, announced: None, messages: sending.messages }))
+        Ok(Sent { work: sending.next_seq, announced: None, messages: sending.messages })
     }
 
     fn send_announced(
@@ -284,7 +305,7 @@ impl Core {
         let cost = match payload {
             Payload::Bytes(_) => len.next_power_of_two() as u64,
             Payload::Buffer(buffer) => buffer.as_ref().map_or(0, Buffer::capacity) as u64,
-            Payload::Shared(..) => 0,
+            Payload::Shared(..) | Payload::Pieces(_) => 0,
         };
         let sending = &mut self.sending;
         if cost > 0 && sending.waiting_bytes > 0 && sending.waiting_bytes + cost > sending.budget {
@@ -311,11 +332,14 @@ impl Core {
             Payload::Shared(region, offset, _) => {
                 (Hold::Shared(Arc::clone(region)), Some(region.remote()), *offset)
             }
+            Payload::Pieces(_) => return Poll::Ready(Err(Error::OtherConnection)),
         };
         let Some(place) = place else { return Poll::Ready(Err(Error::OtherConnection)) };
         let address = place.address + offset as u64;
         let place = RemoteRegion { address, length: len as u64, rkey: place.rkey };
-        if let Err(error) = self.post_message(Kind::Announce, imm, &place.to_bytes(), follow) {
+        if let Err(error) =
+            self.post_message(Kind::Announce, imm, Pieces::new(&[IoSlice::new(&place.to_bytes())]), follow)
+        {
             return Poll::Ready(Err(self.refused(error)));
         }
         let sending = &mut self.sending;
@@ -325,81 +349,6 @@ impl Core {
         self.counters.announced += 1;
         let (announced, messages) = (Some(sending.announced), sending.messages);
         Poll::Ready(Ok(Sent { work: sending.next_seq, announced, messages }))
-    }
-
-    /// Posts a message of the program's.
-    fn post_message(
-        &mut self,
-        kind: Kind,
-        imm: Option<u32>,
-        body: &[u8],
-        follow: Follow,
-    ) -> Result<(), PostError> {
-        let header = Header { imm, tell: follow == Follow::Taken, ..self.header(kind, body.len()) };
-        // What is taken was delivered: then the device need not report it.
-        self.post(header, body, follow == Follow::Delivered)?;
-        self.sending.messages += 1;
-        Ok(())
-    }
-
-    /// Posts a frame of our own.
-    pub(super) fn post_frame(&mut self, kind: Kind, body: &[u8]) -> Result<(), PostError> {
-        let told = self.receiving.told().emit();
-        let body = if kind.tells_taken() { &told } else { body };
-        self.post(self.header(kind, body.len()), body, true)
-    }
-
-    /// Posts a frame with the counters of the moment. It fits, and the peer has room for it.
-    fn post(&mut self, header: Header, body: &[u8], must_know: bool) -> Result<(), PostError> {
-        let kind = header.kind;
-        let total = Header::LEN + body.len();
-        let sending = &mut self.sending;
-        let seq = sending.next_seq;
-        let slot = match total <= sending.inline {
-            true => None,
-            false => sending.slots.free.pop(),
-        };
-        let last_slot = slot.is_some() && sending.slots.free.is_empty();
-        let full = sending.posted.len() + 1 >= sending.depth;
-        let signaled = must_know || last_slot || full || sending.unsignaled + 1 >= sending.signal_every;
-        let signal =
-            |work: ferroce_verbs::Work<'_>| if signaled { work.signaled().post() } else { work.post() };
-        match slot {
-            None => {
-                let mut frame = [0; Limits::INLINE as usize];
-                frame[..Header::LEN].copy_from_slice(&header.emit());
-                frame[Header::LEN..total].copy_from_slice(body);
-                signal(self.qp.send_inline(&frame[..total]).id(seq))?;
-            }
-            Some(slot) => {
-                let (ring, offset) = (&sending.slots.ring, sending.slots.offset(slot));
-                // A slot has room for the longest frame.
-                let _ = ring.write_at(offset, &header.emit());
-                let _ = ring.write_at(offset + Header::LEN, body);
-                let posted = signal(self.qp.send(ring.slice(offset..offset + total)).id(seq));
-                if let Err(error) = posted {
-                    self.sending.slots.free.push(slot);
-                    return Err(error);
-                }
-            }
-        }
-        let what = match kind {
-            Kind::Data | Kind::Announce => What::Message(slot),
-            Kind::Goodbye => What::Goodbye,
-            Kind::Farewell => What::Farewell,
-            Kind::Fault => What::Fault,
-            _ => What::Frame(slot),
-        };
-        self.note_posted(what, signaled);
-        self.receiving.reported(kind);
-        self.sending.sent += u64::from(kind.takes_credit());
-        Ok(())
-    }
-
-    fn header(&self, kind: Kind, len: usize) -> Header {
-        let (returned, pulled) = self.receiving.totals();
-        let len = u32::try_from(len).unwrap_or(u32::MAX);
-        Header { kind, tell: false, imm: None, returned, pulled, len }
     }
 
     /// The id that the next work gets.
@@ -435,6 +384,7 @@ impl Core {
             self.sending.delivered = self.sending.delivered.max(seq + 1);
         }
         while self.sending.posted.front().is_some_and(|front| front.seq <= seq) {
+            self.happened.done += 1;
             if let Some(posted) = self.sending.posted.pop_front() {
                 self.sending.signaled -= u32::from(posted.signaled);
                 self.finish(posted.what);
@@ -458,8 +408,14 @@ impl Core {
             // The peer knows why.
             What::Fault => self.abandon(),
             What::Probe => {}
-            What::Pull { serial, buffer } => self.pulled(serial, buffer),
-            What::Operation(key) => self.operation_done(key),
+            What::Pull { serial, buffer } => {
+                self.happened.arrivals += 1;
+                self.pulled(serial, buffer);
+            }
+            What::Operation(key) => {
+                self.happened.arrivals += 1;
+                self.operation_done(key);
+            }
         }
     }
 

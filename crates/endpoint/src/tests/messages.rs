@@ -13,7 +13,25 @@ fn bytes(len: usize, seed: usize) -> Vec<u8> {
 #[test]
 fn messages_of_all_sizes_arrive_in_order() {
     let (a, b) = pair(111);
-    let sizes = [0, 1, 64, 239, 240, 241, 4096, 16367, 16368, 16369, 100_000, 1 << 20, 5_000_000, 3];
+    let sizes = [
+        0,
+        1,
+        64,
+        239,
+        240,
+        241,
+        4096,
+        16367,
+        16368,
+        16369,
+        16383,
+        16384,
+        16385,
+        100_000,
+        1 << 20,
+        5_000_000,
+        3,
+    ];
     thread::scope(|scope| {
         scope.spawn(|| {
             for (i, len) in sizes.into_iter().enumerate() {

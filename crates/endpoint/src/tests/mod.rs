@@ -1,6 +1,7 @@
 //! The protocol between two ends whose queue pairs were connected by hand.
 #![allow(clippy::unwrap_used, reason = "a test stops here")]
 
+mod bulk;
 mod delivery;
 mod flood;
 mod hostile;
