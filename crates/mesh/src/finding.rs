@@ -32,6 +32,10 @@ pub struct Finding {
     pub(crate) clean: f64,
     /// Windows in a row in which others were named for what it explained.
     pub(crate) explained: u32,
+    /// What it is known as. A window that names a neighbour instead does not change that, and several in a row do.
+    pub(crate) known_as: Vec<Suspect>,
+    /// Windows in a row that named something else.
+    pub(crate) renamed: u32,
 }
 
 /// Why a finding is believed.
@@ -80,15 +84,27 @@ pub enum Severity {
 impl Finding {
     /// A finding that is open, from elsewhere: it goes on if anything is seen of it, and else closes.
     #[must_use]
-    pub const fn open(
+    pub fn open(
         id: FindingId,
         trouble: Trouble,
         severity: Severity,
         suspects: Vec<Suspect>,
         evidence: Evidence,
     ) -> Self {
-        let state = State::Open;
-        Self { id, trouble, suspects, state, severity, since: 0, evidence, seen: 0, clean: 0.0, explained: 0 }
+        Self {
+            id,
+            trouble,
+            known_as: suspects.clone(),
+            suspects,
+            state: State::Open,
+            severity,
+            since: 0,
+            evidence,
+            seen: 0,
+            clean: 0.0,
+            explained: 0,
+            renamed: 0,
+        }
     }
 
     /// Whether the network is at fault, and not a host.
@@ -179,6 +195,7 @@ impl Findings {
         let mut gone = Vec::new();
         self.all.retain_mut(|finding| {
             finding.suspects = finding.suspects.iter().filter_map(|one| suspect(*one)).collect();
+            finding.known_as = finding.known_as.iter().filter_map(|one| suspect(*one)).collect();
             let evidence = &mut finding.evidence;
             evidence.runner_up = evidence.runner_up.and_then(|(one, less)| Some((suspect(one)?, less)));
             evidence.top = evidence.top.iter().filter_map(|(one, bad)| Some((flow(*one)?, *bad))).collect();
@@ -209,25 +226,35 @@ impl Findings {
             .filter(|sighting| sighting.newest == Newest::Speaks)
             .map(|sighting| sighting.trouble)
             .collect();
-        let own = |finding: &Finding, sighting: &Sighting| {
+        let is_one_of = |suspects: &[Suspect], finding: &Finding, sighting: &Sighting| {
             finding.trouble == sighting.trouble
-                && finding.suspects.iter().any(|suspect| sighting.suspects.contains(suspect))
+                && suspects.iter().any(|suspect| sighting.suspects.contains(suspect))
         };
-        // Those that are named as before first, so that none of them is taken by a neighbour.
-        let (known, new): (Vec<_>, Vec<_>) =
-            sightings.into_iter().partition(|sighting| self.all.iter().any(|finding| own(finding, sighting)));
-        for sighting in known.into_iter().chain(new) {
+        let known = |finding: &Finding, sighting: &Sighting| is_one_of(&finding.known_as, finding, sighting);
+        let own = |finding: &Finding, sighting: &Sighting| is_one_of(&finding.suspects, finding, sighting);
+        // Those that are known first, and then those that are named as in the window before, so that none of them is taken by a
+        // neighbour.
+        let mut sightings = sightings;
+        sightings.sort_by_key(|sighting| {
+            let any = |like: &dyn Fn(&Finding, &Sighting) -> bool| {
+                self.all.iter().any(|finding| like(finding, sighting))
+            };
+            if any(&known) { 0 } else { 2 - u8::from(any(&own)) }
+        });
+        for sighting in sightings {
             let is_beside = |finding: &Finding| {
                 let near = |one: &Suspect| sighting.suspects.iter().any(|other| is_near(*one, *other));
                 finding.state == State::Open
                     && finding.trouble == sighting.trouble
-                    && finding.suspects.iter().any(near)
+                    // Not of what it was taken for last, or it would wander from neighbour to neighbour.
+                    && finding.known_as.iter().any(near)
                     && newest(finding) == Newest::Speaks
             };
             let mut free = (0..self.all.len()).filter(|place| !named[*place]);
             let place = free
                 .clone()
-                .find(|place| own(&self.all[*place], &sighting))
+                .find(|place| known(&self.all[*place], &sighting))
+                .or_else(|| free.clone().find(|place| own(&self.all[*place], &sighting)))
                 .or_else(|| free.find(|place| is_beside(&self.all[*place])));
             let place = place.unwrap_or_else(|| {
                 self.all.push(Finding {
@@ -241,6 +268,8 @@ impl Findings {
                     seen: 0,
                     clean: 0.0,
                     explained: 0,
+                    known_as: sighting.suspects.clone(),
+                    renamed: 0,
                 });
                 named.push(false);
                 self.next += 1;
@@ -249,6 +278,11 @@ impl Findings {
             named[place] = true;
             let finding = &mut self.all[place];
             finding.explained = 0;
+            finding.renamed = if known(finding, &sighting) { 0 } else { finding.renamed + 1 };
+            if finding.renamed >= pace.opens_after {
+                finding.known_as.clone_from(&sighting.suspects);
+                finding.renamed = 0;
+            }
             if sighting.newest == Newest::Speaks {
                 (finding.seen, finding.clean) = (finding.seen + 1, 0.0);
                 finding.severity = severity(sighting.evidence.guilt);
@@ -415,6 +449,33 @@ mod tests {
         assert_eq!(findings.all().len(), 1);
     }
 
+    /// It was: on a machine without processor time a window named the host of a link instead of the link, and the finding of
+    /// the link went on as that of the host, when both were named; so the link was found anew under another number.
+    #[test]
+    fn a_finding_that_was_taken_for_a_neighbour_is_itself_again() {
+        let mut findings = Findings::default();
+        let near = |_, _| true;
+        let mut window = |number, rnics: &[u32]| {
+            let seen = rnics.iter().map(|rnic| sighting(*rnic, true)).collect();
+            assert!(findings.window(number, seen, |_| Newest::Speaks, near, PACE).is_empty());
+            let names = findings.all().iter().map(|one| (one.id.0, one.suspects[0], one.state));
+            names.map(|(id, name, state)| (id, name == Suspect::Rnic(RnicId(7)), state)).collect::<Vec<_>>()
+        };
+        window(0, &[7]);
+        assert_eq!(window(1, &[7]), [(0, true, State::Open)]);
+        assert_eq!(window(2, &[8]), [(0, false, State::Open)], "it is taken for a neighbour");
+        let both = [(0, true, State::Open), (1, false, State::Pending)];
+        assert_eq!(window(3, &[8, 7]), both, "and is itself again");
+        // What goes on to be named is another.
+        let mut findings = Findings::default();
+        for (number, rnic) in (0..).zip([7, 7, 8, 8]) {
+            findings.window(number, vec![sighting(rnic, true)], |_| Newest::Speaks, near, PACE);
+        }
+        findings.window(4, vec![sighting(7, true), sighting(8, true)], |_| Newest::Speaks, near, PACE);
+        let ids: Vec<_> = findings.all().iter().map(|one| (one.id.0, one.suspects[0])).collect();
+        assert_eq!(ids, [(0, Suspect::Rnic(RnicId(8))), (1, Suspect::Rnic(RnicId(7)))]);
+    }
+
     /// After another analyzer has taken over, its first window says too little to name anything.
     #[test]
     fn what_nothing_else_explains_is_not_withdrawn() {
@@ -446,11 +507,12 @@ mod tests {
         let [one] = findings.all() else { panic!("{:?}", findings.all()) };
         assert_eq!((one.id, one.state, one.since), (FindingId(0), State::Open, 0));
         assert_eq!(one.suspects, [Suspect::Rnic(RnicId(8))]);
-        // If nothing speaks for it any more, the neighbour is something else.
-        findings.window(3, vec![sighting(7, true)], |_| DENIES, near, PACE);
+        // If it goes on to be named so, and then nothing speaks for it any more, the neighbour is something else.
+        findings.window(3, vec![sighting(8, true)], speaks, near, PACE);
+        findings.window(4, vec![sighting(7, true)], |_| DENIES, near, PACE);
         assert_eq!(findings.all().len(), 2);
         // Both are named: each goes on as itself, in whatever order they come.
-        findings.window(4, vec![sighting(8, true), sighting(7, true)], speaks, near, PACE);
+        findings.window(5, vec![sighting(8, true), sighting(7, true)], speaks, near, PACE);
         let names: Vec<_> = findings.all().iter().map(|one| (one.id.0, one.suspects[0])).collect();
         assert_eq!(names, [(0, Suspect::Rnic(RnicId(8))), (1, Suspect::Rnic(RnicId(7)))]);
     }

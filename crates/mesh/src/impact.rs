@@ -191,6 +191,8 @@ mod tests {
             seen: 2,
             clean: 0.0,
             explained: 0,
+            known_as: vec![suspect],
+            renamed: 0,
         }
     }
 

@@ -100,8 +100,6 @@ constants! {
     YIELD_MOST: u32 = 8, "score", "WRITE 1 MiB beside a busy loop on each core, depth 16";
     /// How long it then takes until it is tried again.
     YIELD_RETRY: Duration = Duration::from_millis(100), "time", "WRITE 1 MiB beside a busy loop on each core, depth 16";
-    /// How long a driver asks to run at a time: a thread with a short slice need not wait until that of another one is over.
-    DRIVER_SLICE: Duration = Duration::from_micros(100), "time", "READ 1 MiB beside a busy loop on each core, depth 16";
 
     // Looking before sleeping.
 
