@@ -197,7 +197,7 @@ fn a_connection_that_is_lost() {
     let asked = thread::spawn(move || Connection::connect(here).wait());
     let other = listener.accept().wait_for(SOON).unwrap();
     let one = asked.join().unwrap().unwrap();
-    judge(&one.send(&vec![0; 20_000]).wait().unwrap_err(), &["the peer takes messages of up to 16368"]);
+    judge(&one.send(&vec![0; 20_000]).wait().unwrap_err(), &["the peer takes messages of up to 16384"]);
     judge(&one.recv().wait_for(Duration::from_millis(1)).unwrap_err(), &["not done within 1ms"]);
     other.abort();
     let lost = one.recv().wait_for(SOON).unwrap_err();
