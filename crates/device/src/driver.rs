@@ -102,8 +102,8 @@ impl Driver {
         }
     }
 
-    /// Has the driver wake at this time, and send what waits for company by then. To be called inside of the engine: others
-    /// who find their work waiting there count on it.
+    /// Has the driver wake at this time, and send what waits for company by then. To be called inside of the engine: other
+    /// threads that find their work waiting there count on it.
     pub(crate) fn set_alarm(&self, time: Time) {
         // Before it can go off.
         self.alarmed_at.store(time.nanos(), Ordering::Release);
