@@ -268,8 +268,9 @@ mod tests {
             {
                 let state = State::unpack(u32::from_le_bytes([flags, empty, found, permits]));
                 for (received, event) in [(false, EMPTY), (true, FULL)] {
-                    let changes =
-                        [ALONE, RELIED_ON, ASKED, DOUBTED].iter().any(|facts| state.after(event, *facts) != state);
+                    let changes = [ALONE, RELIED_ON, ASKED, DOUBTED]
+                        .iter()
+                        .any(|facts| state.after(event, *facts) != state);
                     assert!(!changes || !state.stays_after_poll(received), "{state:?}, {event:?}");
                 }
             }

@@ -39,7 +39,8 @@ fn a_read_that_takes_long_is_asked_after_and_not_sent_again() {
 /// The READ, its answer or the question itself is lost: asked after three times, it is sent again.
 #[test]
 fn a_read_that_was_asked_after_in_vain_is_sent_again() {
-    for (loser, lost) in [(Side::A, 0..1), (Side::A, 0..4), (Side::B, 0..4), (Side::B, 0..6), (Side::B, 3..6)] {
+    for (loser, lost) in [(Side::A, 0..1), (Side::A, 0..4), (Side::B, 0..4), (Side::B, 0..6), (Side::B, 3..6)]
+    {
         let mut pair = pair(|setup| setup.retry_count = 0);
         fill(&mut pair, Side::B, 0, 4000, 1);
         post_read(&mut pair, 1, 4000);
