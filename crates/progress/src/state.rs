@@ -1,6 +1,6 @@
 //! The state of an engine's driver in one word, and the policy that changes it.
 
-use crate::table::{PARK_AFTER, PARK_AFTER_ASKED, PARK_AFTER_FINDING, PERMITS};
+use crate::table::{FOUND_IN_DOUBT, PARK_AFTER, PARK_AFTER_ASKED, PARK_AFTER_FINDING, PERMITS};
 
 /// Which threads watch the sockets of an engine, and the evidence for changing that.
 ///
@@ -99,7 +99,7 @@ impl State {
                 let next = Self { empty, unpolled: false, ..self };
                 let is_enough = if facts.is_asked {
                     // Whether the program is doubted is asked only from then on, since that takes a clock.
-                    self.asks_and_polls() && !facts.is_doubted
+                    self.asks_and_polls() && (!facts.is_doubted || self.found >= FOUND_IN_DOUBT)
                 } else {
                     empty >= PARK_AFTER
                 };
@@ -219,6 +219,11 @@ mod tests {
         assert!(few.after(EMPTY, Facts { is_relied_on: true, ..ASKED }).armed);
         let doubted = few.after(EMPTY, Facts { is_doubted: true, ..ASKED });
         assert!(doubted.armed && doubted.after(EMPTY, ASKED).is_parked());
+        let finds = run(doubted, FULL, u32::from(FOUND_IN_DOUBT), ASKED);
+        assert!(
+            finds.after(EMPTY, Facts { is_doubted: true, ..ASKED }).is_parked(),
+            "one that sleeps asks again"
+        );
         assert!(run(State::NEW, FULL, 1000, ASKED).armed, "only what is in vain shows it");
         assert_eq!(State::NEW.after(Event::Sit, ASKED), State::NEW);
     }
