@@ -225,7 +225,7 @@ pub(crate) struct CqShared {
     overrun: AtomicBool,
     /// The queue is gone: no event for it may reach the channel any more.
     closed: AtomicBool,
-    /// Counts this queue while the program waits for an event.
+    /// Counts this queue while the program has asked for an event.
     sleepers: Arc<Sleepers>,
     /// The engines that have a ring in it, a bit each.
     engines: AtomicU32,
@@ -327,7 +327,7 @@ impl CqShared {
     fn disarm(&self) -> bool {
         let was_armed = self.armed.swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT;
         if was_armed {
-            self.sleepers.remove();
+            self.sleepers.answer();
         }
         was_armed
     }
@@ -451,7 +451,7 @@ impl CqShared {
         };
         // Asking for more replaces asking for less, and not the other way round (IBA 11.4.2.2).
         if self.armed.fetch_max(wanted, Ordering::SeqCst) == ARMED_NOT {
-            self.sleepers.add();
+            self.sleepers.ask();
         }
         // From here on the engine sees that we ask, or we see what it added.
         fence(Ordering::SeqCst);

@@ -18,7 +18,7 @@ pub trait Sockets {
 }
 
 /// How many completion queues of a device the program sleeps for, relying on the drivers: then none may be
-/// parked.
+/// parked. And for how many it has asked for an event on a channel: then one may be parked only for a program that polls on.
 ///
 /// A thread first adds itself, then tells the duties of the engines ([`Event::Sleep`]). A thread that parks a
 /// driver first changes the state, then looks here. Each writes before it reads what the other has written,
@@ -26,6 +26,7 @@ pub trait Sockets {
 #[derive(Debug, Default)]
 pub struct Sleepers {
     count: AtomicU32,
+    asked: AtomicU32,
 }
 
 impl Sleepers {
@@ -44,6 +45,21 @@ impl Sleepers {
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count.load(Acquire)
+    }
+
+    /// Counts one queue more for which the program has asked for an event.
+    pub fn ask(&self) {
+        self.asked.fetch_add(1, AcqRel);
+        fence(SeqCst);
+    }
+
+    /// Counts one queue less: its event has come, or the queue goes.
+    pub fn answer(&self) {
+        self.asked.fetch_sub(1, AcqRel);
+    }
+
+    fn facts(&self, is_doubted: bool) -> Facts {
+        Facts { is_relied_on: self.count() > 0, is_asked: self.asked.load(Acquire) > 0, is_doubted }
     }
 }
 
@@ -84,10 +100,11 @@ impl<S: Sockets> Duty<S> {
         State::unpack(self.word.load(Acquire))
     }
 
-    /// Whether a thread or a future of the program sleeps and relies on the driver.
+    /// Whether a thread or a future of the program sleeps and relies on the driver, or may do so.
     #[must_use]
     pub fn is_relied_on(&self) -> bool {
-        self.sleepers.count() > 0
+        let facts = self.sleepers.facts(false);
+        facts.is_relied_on || facts.is_asked
     }
 
     /// Whether the program is doubted: it was found gone a moment ago.
@@ -116,7 +133,10 @@ impl<S: Sockets> Duty<S> {
         if state.stays_after_poll(received) {
             return false;
         }
-        if received { self.found_something(event, state, now) } else { self.change(event, false) }
+        if received {
+            return self.found_something(event, state, now);
+        }
+        self.change(event, state.asks_and_polls() && self.is_doubted(now()))
     }
 
     /// Polls that find something say little, so the clock is asked about them only now and then.
@@ -132,18 +152,16 @@ impl<S: Sockets> Duty<S> {
     /// Lets a thread sleep on the sockets in the driver's place. `None` if another one does, or one relies on
     /// the driver; else whether the driver was parked for it.
     pub fn sit(&self) -> Option<bool> {
-        let (before, after) = self.step(Event::Sit, self.facts(false));
-        (before.seated != after.seated).then(|| before.armed && self.follow(before, after))
+        let facts = self.sleepers.facts(false);
+        let (before, after) = self.step(Event::Sit, facts);
+        (before.seated != after.seated).then(|| before.armed && self.follow(before, after, facts))
     }
 
     /// Takes the next state; says whether that parked the driver.
     fn change(&self, event: Event, is_doubted: bool) -> bool {
-        let (before, after) = self.step(event, self.facts(is_doubted));
-        before.armed != after.armed && self.follow(before, after)
-    }
-
-    fn facts(&self, is_doubted: bool) -> Facts {
-        Facts { is_relied_on: self.sleepers.count() > 0, is_doubted }
+        let facts = self.sleepers.facts(is_doubted);
+        let (before, after) = self.step(event, facts);
+        before.armed != after.armed && self.follow(before, after, facts)
     }
 
     /// One step of the policy, in one piece.
@@ -162,14 +180,15 @@ impl<S: Sockets> Duty<S> {
         }
     }
 
-    /// Does what a step asks for; says whether the driver is parked by it.
+    /// Does what a step asks for, which knew these facts; says whether the driver is parked by it.
     #[cold]
-    fn follow(&self, before: State, after: State) -> bool {
+    fn follow(&self, before: State, after: State, known: Facts) -> bool {
         let mut is_parked = before.armed && !after.armed;
         if is_parked {
             // A thread that begins to sleep from here on sees that it is parked.
             fence(SeqCst);
-            if self.sleepers.count() > 0 {
+            let facts = self.sleepers.facts(false);
+            if facts.is_relied_on || (facts.is_asked && !known.is_asked) {
                 self.step(Event::Sleep, Facts::default());
                 is_parked = false;
             }

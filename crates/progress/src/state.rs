@@ -1,6 +1,6 @@
 //! The state of an engine's driver in one word, and the policy that changes it.
 
-use crate::table::{PARK_AFTER, PARK_AFTER_FINDING, PERMITS};
+use crate::table::{FOUND_IN_DOUBT, PARK_AFTER, PARK_AFTER_ASKED, PARK_AFTER_FINDING, PERMITS};
 
 /// Which threads watch the sockets of an engine, and the evidence for changing that.
 ///
@@ -16,7 +16,7 @@ pub struct State {
     pub stopped: bool,
     /// The driver was armed by a poll that found packets, and no program has polled since.
     pub unpolled: bool,
-    /// Polls that found nothing since the driver was last armed, [`PARK_AFTER`] at most.
+    /// Polls that found nothing since the driver was last armed, [`PARK_AFTER_ASKED`] at most.
     pub empty: u8,
     /// Polls that found something since the driver was last armed, [`PARK_AFTER_FINDING`] at most.
     pub found: u8,
@@ -53,6 +53,8 @@ pub enum Event {
 pub(crate) struct Facts {
     /// A thread or a future of the program sleeps and relies on the driver: it must not be parked.
     pub(crate) is_relied_on: bool,
+    /// The program has asked for an event on a channel, and a thread of it may sleep for that.
+    pub(crate) is_asked: bool,
     /// The program was found gone a moment ago.
     pub(crate) is_doubted: bool,
 }
@@ -92,13 +94,20 @@ impl State {
                 Self { unpolled: false, ..self }.found(facts)
             }
             Event::Polled { received: false } => {
-                let empty = if self.empty < PARK_AFTER { self.empty + 1 } else { self.empty };
+                let most = if self.armed { PARK_AFTER_ASKED } else { PARK_AFTER };
+                let empty = if self.empty < most { self.empty + 1 } else { self.empty };
                 let next = Self { empty, unpolled: false, ..self };
-                if empty >= PARK_AFTER && !facts.is_relied_on { next.parked() } else { next }
+                let is_enough = if facts.is_asked {
+                    // Whether the program is doubted is asked only from then on, since that takes a clock.
+                    self.asks_and_polls() && (!facts.is_doubted || self.found >= FOUND_IN_DOUBT)
+                } else {
+                    empty >= PARK_AFTER
+                };
+                if is_enough && !facts.is_relied_on { next.parked() } else { next }
             }
             Event::Sleep => Self { unpolled: self.unpolled && self.armed, ..self.armed() },
             Event::Sit => {
-                if self.seated || facts.is_relied_on {
+                if self.seated || facts.is_relied_on || facts.is_asked {
                     return self;
                 }
                 Self { seated: true, ..self.parked() }
@@ -129,7 +138,13 @@ impl State {
         }
         // Whether the program is doubted is asked only now, since that takes a clock.
         let next = Self { found: 0, ..self };
-        if facts.is_doubted || facts.is_relied_on { next } else { next.parked() }
+        let needs_driver = facts.is_doubted || facts.is_relied_on || facts.is_asked;
+        if needs_driver { next } else { next.parked() }
+    }
+
+    /// Whether so many polls found nothing that the program polls, even if it has asked for an event.
+    pub(crate) const fn asks_and_polls(self) -> bool {
+        self.armed && self.empty >= PARK_AFTER_ASKED
     }
 
     const fn armed(self) -> Self {
@@ -168,9 +183,10 @@ mod tests {
 
     const EMPTY: Event = Event::Polled { received: false };
     const FULL: Event = Event::Polled { received: true };
-    const ALONE: Facts = Facts { is_relied_on: false, is_doubted: false };
-    const RELIED_ON: Facts = Facts { is_relied_on: true, is_doubted: false };
-    const DOUBTED: Facts = Facts { is_relied_on: false, is_doubted: true };
+    const ALONE: Facts = Facts { is_relied_on: false, is_asked: false, is_doubted: false };
+    const RELIED_ON: Facts = Facts { is_relied_on: true, ..ALONE };
+    const ASKED: Facts = Facts { is_asked: true, ..ALONE };
+    const DOUBTED: Facts = Facts { is_doubted: true, ..ALONE };
 
     fn run(state: State, event: Event, times: u32, facts: Facts) -> State {
         (0..times).fold(state, |state, _| state.after(event, facts))
@@ -192,6 +208,24 @@ mod tests {
         let relied_on = run(State::NEW, EMPTY, 1000, RELIED_ON);
         assert!(relied_on.armed);
         assert!(relied_on.after(EMPTY, ALONE).is_parked(), "at once, when that thread is awake");
+    }
+
+    #[test]
+    fn a_program_that_asks_for_an_event_and_polls_on_needs_no_driver() {
+        let few = run(State::NEW, EMPTY, u32::from(PARK_AFTER_ASKED), ASKED);
+        assert!(few.armed);
+        assert!(few.after(EMPTY, ASKED).is_parked());
+        assert!(few.after(Event::Sleep, ASKED).after(EMPTY, ASKED).armed, "it has asked again");
+        assert!(few.after(EMPTY, Facts { is_relied_on: true, ..ASKED }).armed);
+        let doubted = few.after(EMPTY, Facts { is_doubted: true, ..ASKED });
+        assert!(doubted.armed && doubted.after(EMPTY, ASKED).is_parked());
+        let finds = run(doubted, FULL, u32::from(FOUND_IN_DOUBT), ASKED);
+        assert!(
+            finds.after(EMPTY, Facts { is_doubted: true, ..ASKED }).is_parked(),
+            "one that sleeps asks again"
+        );
+        assert!(run(State::NEW, FULL, 1000, ASKED).armed, "only what is in vain shows it");
+        assert_eq!(State::NEW.after(Event::Sit, ASKED), State::NEW);
     }
 
     #[test]
@@ -235,12 +269,13 @@ mod tests {
     fn a_poll_that_is_no_news_changes_nothing_and_one_of_a_parked_driver_soon_is_none() {
         for flags in 0..16 {
             for (empty, found, permits) in
-                [(0, 0, 0), (3, 0, 0), (4, 0, 0), (4, 1, 0), (4, 0, 1), (4, 64, 16)]
+                [(0, 0, 0), (3, 0, 0), (4, 0, 0), (4, 1, 0), (4, 0, 1), (4, 64, 16), (250, 0, 0)]
             {
                 let state = State::unpack(u32::from_le_bytes([flags, empty, found, permits]));
                 for (received, event) in [(false, EMPTY), (true, FULL)] {
-                    let changes =
-                        [ALONE, RELIED_ON, DOUBTED].iter().any(|facts| state.after(event, *facts) != state);
+                    let changes = [ALONE, RELIED_ON, ASKED, DOUBTED]
+                        .iter()
+                        .any(|facts| state.after(event, *facts) != state);
                     assert!(!changes || !state.stays_after_poll(received), "{state:?}, {event:?}");
                 }
             }

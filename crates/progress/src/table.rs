@@ -41,6 +41,12 @@ constants! {
     /// Polls that found nothing before the driver is parked: a program that asks so often in vain is waiting,
     /// and takes packets in sooner than a thread that has to be woken first.
     PARK_AFTER: u8 = 4, "polls", "SEND 64 B, RTT/2, both poll";
+    /// The same where the program has asked for an event on a channel: its thread may go to sleep on the descriptor of that
+    /// after its next poll, which cannot be seen. So many polls in a row since it last asked are of one that polls.
+    PARK_AFTER_ASKED: u8 = 250, "polls", "tag_lat of ucx_perftest, which asks and polls";
+    /// Polls that found something, beside those in vain, if such a program was found gone a moment ago: one that sleeps for its
+    /// events asks again each time.
+    FOUND_IN_DOUBT: u8 = 16, "polls", "tag_lat of ucx_perftest, which asks and polls";
     /// Polls that found something before the driver is parked: a program that keeps coming needs no driver to
     /// go before it, although it never has to wait.
     PARK_AFTER_FINDING: u8 = 64, "polls", "WRITE 64 B rate, lists of 16, depth 128";

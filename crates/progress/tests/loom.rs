@@ -99,6 +99,28 @@ fn a_thread_that_goes_to_sleep_beside_one_that_sits_down_has_an_armed_driver() {
 }
 
 #[test]
+fn a_thread_that_asks_for_an_event_beside_one_that_polls_has_an_armed_driver() {
+    model(3, || {
+        let world = World::new();
+        for _ in 1..table::PARK_AFTER {
+            world.duty.polled(false, || Time::ZERO);
+        }
+        let poller = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                world.duty.polled(false, || Time::ZERO);
+                world.duty.polled(false, || Time::ZERO);
+            })
+        };
+        world.sleepers.ask();
+        world.duty.note(Event::Sleep);
+        poller.join().unwrap();
+        assert!(world.duty.state().armed, "no thread polls any more, and one may sleep for its event");
+        world.check();
+    });
+}
+
+#[test]
 fn two_threads_do_not_sit_in_one_place() {
     model(3, || {
         let world = World::new();

@@ -22,6 +22,8 @@ enum Phase {
     Sit { at_most: u64 },
     /// Finds completions without looking at the sockets.
     Find { every: u64, times: u64 },
+    /// Asks for an event on a channel, which comes with the next packet, and goes on.
+    Ask,
     /// Posts work whose timer comes up after so many microseconds.
     Post { timer: u64 },
 }
@@ -33,6 +35,7 @@ fn phase() -> impl Strategy<Value = Phase> {
         3 => (1_u64..8_000).prop_map(|micros| Phase::Away { micros }),
         2 => (1_u64..8_000).prop_map(|at_most| Phase::Sleep { at_most }),
         2 => (1_u64..40_000).prop_map(|at_most| Phase::Sit { at_most }),
+        1 => Just(Phase::Ask),
         1 => (1_u64..50, 1_u64..300).prop_map(|(every, times)| Phase::Find { every, times }),
         1 => (1_u64..20_000).prop_map(|timer| Phase::Post { timer }),
     ]
@@ -78,6 +81,8 @@ enum Doing {
 struct World {
     duty: Duty<Set>,
     sleepers: Arc<Sleepers>,
+    /// Events that were asked for and have not come.
+    asked: u32,
     /// What the driver knows.
     program: Program,
     /// When the driver wakes by itself.
@@ -113,6 +118,7 @@ impl World {
         Self {
             duty: Duty::new(set, Arc::clone(&sleepers)),
             sleepers,
+            asked: 0,
             program: Program::new(now),
             until: None,
             threads: threads.into_iter().map(thread).collect(),
@@ -174,6 +180,9 @@ impl World {
         }
         if received {
             self.wake_sleepers();
+            for _ in 0..std::mem::take(&mut self.asked) {
+                self.sleepers.answer();
+            }
         }
         if let Some(timer) = self.timer {
             self.needed_at(timer);
@@ -300,6 +309,12 @@ impl World {
                 self.timer = Some(timer);
                 self.needed_at(timer);
             }
+            Phase::Ask => {
+                self.sleepers.ask();
+                self.asked += 1;
+                let parked = self.duty.note(Event::Sleep);
+                self.after(parked);
+            }
             Phase::Sleep { at_most } => self.sleep(index, at_most),
             Phase::Sit { at_most } => {
                 // A thread polls before it sleeps.
@@ -401,6 +416,20 @@ fn a_program_that_only_looks_at_memory_is_served_within_two_ticks_and_then_at_on
     world.run(after(50_000), begin + micros(50_000));
     assert!(world.socket.is_empty(), "at once");
     assert!(world.wakes <= wakes + u64::from(table::QUIET_LOOKS) + 2);
+}
+
+#[test]
+fn a_program_that_asks_for_events_has_them_at_once_and_one_that_polls_instead_soon_has_no_driver() {
+    let away = Phase::Away { micros: 100_000 };
+    // The last phase is the first.
+    let mut asks = World::new(vec![vec![away, Phase::Poll { every: 1, times: 100 }, Phase::Ask]]);
+    let begin = asks.now;
+    asks.run(vec![begin + micros(5_000)], begin + micros(5_000));
+    assert!(asks.socket.is_empty() && asks.duty.state().armed, "at once");
+    let mut polls = World::new(vec![vec![Phase::Poll { every: 1, times: 2_000 }, Phase::Ask]]);
+    let begin = polls.now;
+    polls.run(Vec::new(), begin + micros(1_000));
+    assert!(polls.duty.state().is_parked(), "it asked, and polls");
 }
 
 #[test]

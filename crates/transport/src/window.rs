@@ -104,13 +104,17 @@ impl Window {
     /// The same in nanoseconds: it is asked for with each packet that leaves while nothing is under way.
     #[inline]
     pub(crate) fn probe_after_nanos(&self, now: Time) -> u64 {
-        let is_lossy = self.last_cut.is_some_and(|cut| now.since(cut) < Self::LATE);
-        let least = if is_lossy {
+        let least = if self.is_lossy(now) {
             nanos(Self::MIN_PROBE_IN_LOSS)
         } else {
             nanos(Self::MIN_PROBE) << self.patience_at(now)
         };
         self.srtt.map_or(nanos(Self::MIN_PROBE), |srtt| least.max(srtt.saturating_mul(4)))
+    }
+
+    /// Whether packets were lost of late.
+    pub(crate) fn is_lossy(&self, now: Time) -> bool {
+        self.last_cut.is_some_and(|cut| now.since(cut) < Self::LATE)
     }
 
     /// How long to wait before asking again where an answer left it open whether packets were lost: a round trip, at least the

@@ -72,6 +72,10 @@ impl Requester {
                 && psn == self.una.prev()
             {
                 self.learn_credits(aeth);
+                // What the peer sends of a READ that has reached it comes before that.
+                if matches!(aeth.syndrome, Syndrome::Ack(_)) && self.was_asked_after() {
+                    self.recover_tail(cx);
+                }
             }
             cx.counters.duplicate_responses += 1;
             return false;
@@ -125,6 +129,10 @@ impl Requester {
     /// (IBA 9.7.5.1.2): ask again from there.
     fn miss_answer<H: Host>(&mut self, cx: &mut Context<'_, H>) -> Result<(), Failed> {
         cx.counters.implied_naks += 1;
+        if self.was_asked_after() {
+            self.recover_tail(cx);
+            return Ok(());
+        }
         self.rewind(self.una, cx)
     }
 

@@ -16,6 +16,9 @@ use crate::window::Window;
 /// A probe doubles its patience each time it is not answered, up to this many times.
 const MAX_PROBE_DOUBLINGS: u32 = 6;
 
+/// So often in a row the answer to a READ is asked after by a question, before the READ itself is sent again.
+const MAX_QUESTIONS: u32 = 3;
+
 /// The timers and counts of one requester.
 #[derive(Debug, Default)]
 pub(crate) struct Retry {
@@ -47,6 +50,9 @@ enum Probe {
         sent_before: Psn,
         at: Time,
     },
+    /// A question was sent instead, while the packet with this PSN was the oldest: the READ itself would have the peer send
+    /// everything again, and it may still be at it. What the peer says to the question comes after its answers.
+    Asked(Psn),
 }
 
 /// What the first answer after a probe says of packets that had been sent before it and are not answered.
@@ -132,6 +138,12 @@ impl Retry {
         self.arm_probe(cx);
     }
 
+    fn asked<H>(&mut self, una: Psn, cx: &Context<'_, H>) {
+        self.probe = Probe::Asked(una);
+        self.probe_doublings = (self.probe_doublings + 1).min(MAX_PROBE_DOUBLINGS);
+        self.arm_probe(cx);
+    }
+
     fn arm_probe<H>(&mut self, cx: &Context<'_, H>) {
         let patience = cx.window.probe_after_nanos(cx.now).saturating_mul(1 << self.probe_doublings);
         self.probe_deadline = Some(Time::from_nanos(cx.now.nanos().saturating_add(patience)));
@@ -204,13 +216,23 @@ impl Requester {
     /// Whether a probe was answered that had been sent for nothing. The peer had more than the probe brought, or was away: it
     /// answered sooner after the probe than it could have, or much later than it does.
     fn was_probed_for_nothing<H>(&self, cx: &Context<'_, H>) -> bool {
-        let Probe::Sent { psn, at, .. } = self.retry.probe else { return false };
+        let (psn, at) = match self.retry.probe {
+            Probe::Sent { psn, at, .. } => (psn, at),
+            // The answer was not lost: it came before that to the question.
+            Probe::Asked(psn) => return self.una.is_after(psn),
+            Probe::Idle | Probe::Due => return false,
+        };
         if !self.una.is_after(psn) {
             return false;
         }
         let took = cx.now.since(at);
         let is_odd = cx.window.srtt().is_some_and(|srtt| took * 2 < srtt || took > srtt * 4);
         self.una.is_after(psn.next()) || is_odd
+    }
+
+    /// Whether a question has asked after the oldest packet.
+    pub(crate) fn was_asked_after(&self) -> bool {
+        self.retry.probe == Probe::Asked(self.una)
     }
 
     /// Whether the packet of this PSN, which is under way, asked for an acknowledgement when it was
@@ -236,7 +258,7 @@ impl Requester {
     }
 
     /// Goes back to the oldest packet after a probe; costs no retry.
-    fn recover_tail<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+    pub(crate) fn recover_tail<H: Host>(&mut self, cx: &mut Context<'_, H>) {
         if self.is_waiting() {
             cx.counters.probe_recoveries += 1;
             cx.window.on_loss(cx.now);
@@ -378,10 +400,24 @@ impl Requester {
             self.retry.cautious = true;
             self.go_back(self.una, cx);
         } else if is_due(self.retry.probe_deadline) {
-            self.retry.probe = Probe::Due;
-            self.retry.arm_probe(cx);
+            if self.is_asked_after(cx) {
+                cx.counters.probes += 1;
+                self.asks = true;
+                self.retry.asked(self.una, cx);
+            } else {
+                self.retry.probe = Probe::Due;
+                self.retry.arm_probe(cx);
+            }
         }
         Ok(())
+    }
+
+    /// Whether the oldest packet is a READ with a long answer, which a question is asked after, unless packets are being lost:
+    /// then it is likely that it has to be sent again, and a question would only take time.
+    fn is_asked_after<H>(&self, cx: &Context<'_, H>) -> bool {
+        let Some(work) = self.queue.get(self.queue.head()) else { return false };
+        let missing = packets_at_once(work, packets_between(work.first_psn, self.una));
+        missing > 1 && self.retry.probe_doublings < MAX_QUESTIONS && !cx.window.is_lossy(cx.now)
     }
 
     /// Gives all timers their full time again: for a device that was kept from running,
