@@ -2,6 +2,7 @@
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "a test may end so, in its helpers too")]
 
+mod corpus;
 mod files;
 mod lies;
 mod line;
