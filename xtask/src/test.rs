@@ -154,10 +154,10 @@ fn loom() -> Result<String> {
     Ok("at most 2 pre-emptions".into())
 }
 
-/// Checks the engine's bell, lock, mail and rings under every order of threads, or those with at most
-/// so many pre-emptions. Without a number each model has its own bound.
+/// Checks the engine's bell, lock, mail and rings, and the lanes between processes, under every order of threads, or
+/// those with at most so many pre-emptions. Without a number each model has its own bound.
 pub(crate) fn loom_models(preemptions: Option<u32>) -> Result<()> {
-    let cmd = Cmd::cargo("test -p ferroce-sys -p ferroce-progress --test loom --target-dir");
+    let cmd = Cmd::cargo("test -p ferroce-sys -p ferroce-lane -p ferroce-progress --test loom --target-dir");
     let mut cmd = cmd.arg(target_dir().join("loom")).env("RUSTFLAGS", "--cfg loom");
     if let Some(preemptions) = preemptions {
         cmd = cmd.env("LOOM_MAX_PREEMPTIONS", preemptions.to_string());

@@ -1,7 +1,10 @@
 //! What the fuzz targets do with their bytes. Each function panics where a promise is broken.
 
 use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
+use ferroce_lane::{Consumer, LaneFile, Producer};
 use ferroce_wire::describe::{Describe, Value, Visitor};
 use ferroce_wire::mad::CmMad;
 use ferroce_wire::net::Ethernet;
@@ -141,6 +144,81 @@ pub fn probe(bytes: &[u8]) {
             assert_eq!(written[4..looked_at], bytes[4..looked_at]);
         }
     }
+}
+
+/// Bytes as what a hostile process does to both ends of a lane, and what those do in between: steps of a byte that says what,
+/// and what it takes.
+///
+/// # Panics
+/// If an end hands out more than a ring holds, or trusts again what it has found broken.
+pub fn lane(bytes: &[u8]) {
+    const RING: usize = LaneFile::LEAST_RING;
+    const HEAD: u64 = 128;
+    const TAIL: u64 = 256;
+    const DATA: u64 = 4096;
+    const WORDS: u16 = 512;
+    let lane = LaneFile::create_with(RING).expect("a file in memory");
+    let file = fs::File::from(lane.as_fd().try_clone_to_owned().expect("a descriptor"));
+    let write = |at, bytes: &[u8]| file.write_all_at(bytes, at).expect("a file that can be written");
+    let (mut producer, mut consumer) = lane.split();
+    let mut rest = bytes;
+    while let Some(step) = take(&mut rest) {
+        let [step] = step;
+        match step % 8 {
+            0 => write(HEAD, &take::<8>(&mut rest).unwrap_or_default()),
+            1 => write(TAIL, &take::<8>(&mut rest).unwrap_or_default()),
+            2 => {
+                let at = u16::from_le_bytes(take(&mut rest).unwrap_or_default()) % WORDS;
+                write(DATA + u64::from(at) * 8, &take::<8>(&mut rest).unwrap_or_default());
+            }
+            3 => consume(&mut consumer, RING),
+            4 => consumer.release(),
+            5 => produce(&mut producer, u16::from_le_bytes(take(&mut rest).unwrap_or_default()).into()),
+            6 => {
+                let was_broken = producer.is_broken();
+                assert!(!(producer.publish() && was_broken));
+            }
+            _ => {
+                assert!(!(producer.is_empty() && producer.is_broken()));
+                producer.give_pages_back().expect("a file with holes");
+            }
+        }
+    }
+}
+
+/// Takes all records that there are, at most those of one ring.
+fn consume(consumer: &mut Consumer, ring: usize) {
+    let (was_broken, mut taken) = (consumer.is_broken(), 0);
+    while consumer.look() {
+        let Some(record) = consumer.next() else {
+            assert!(consumer.is_broken());
+            break;
+        };
+        let mut copy = vec![0; record.len() + 1];
+        assert_eq!(record.copy_head(&mut copy), record.len());
+        assert_eq!(record.bytes(), &copy[..record.len()]);
+        taken += record.len() + 8;
+        assert!(taken <= ring && record.len() <= ring / 2 && !was_broken);
+    }
+    assert_eq!(consumer.is_broken(), consumer.lie().is_some());
+    assert!(consumer.lie().is_none_or(|lie| !lie.to_string().is_empty()));
+}
+
+/// Puts a record in, if there is room.
+fn produce(producer: &mut Producer, len: usize) {
+    let (was_broken, longest) = (producer.is_broken(), producer.longest());
+    if let Some(room) = producer.room(len) {
+        assert!(room.len() == len && len <= longest && !was_broken);
+        room.fill(0xff);
+        producer.commit(len.to_le_bytes()[0], len);
+    }
+}
+
+/// The next bytes, if there are so many.
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, behind) = rest.split_first_chunk()?;
+    *rest = behind;
+    Some(*taken)
 }
 
 /// Runs a target over its corpus in `fuzz/corpus` and returns how many entries it has.

@@ -16,6 +16,7 @@ pub(super) const ORDER: &[&str] = &[
     "record",
     "trace",
     "memory",
+    "lane",
     "fabric",
     "switchboard",
     "progress",
@@ -56,6 +57,7 @@ const OUTSIDERS: &[Outsider] = &[
         allowed: &[
             "sys",
             "memory",
+            "lane",
             "fabric",
             "switchboard",
             "device",

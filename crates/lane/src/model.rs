@@ -1,0 +1,19 @@
+//! Ends over words that loom watches, in place of those over files.
+
+use crate::exchange::Exchange;
+use crate::memory::Memory;
+use crate::{Caller, Consumer, Line, Producer};
+
+/// Both ends of a lane with a ring of so many bytes.
+#[must_use]
+pub fn lane(ring: usize) -> (Producer, Consumer) {
+    let [one, other] = Memory::pair(ring);
+    (Producer::new(one), Consumer::new(other))
+}
+
+/// The owner's end of a line, and so many to call from.
+#[must_use]
+pub fn line<const N: usize>() -> (Line, [Caller; N]) {
+    let words = Exchange::new();
+    (Line::new(words.clone()), std::array::from_fn(|_| Caller::new(words.clone())))
+}
