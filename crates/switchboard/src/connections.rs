@@ -209,7 +209,7 @@ impl Connection {
                 Fate::Cut
             }
             // That is asked of each process by itself.
-            Ok(Greeting::Stats | Greeting::Record) | Err(Violation::Garbage) => Fate::Cut,
+            Ok(Greeting::Stats | Greeting::Record | Greeting::Lane) | Err(Violation::Garbage) => Fate::Cut,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd as _, RawFd};
+use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
@@ -15,7 +15,9 @@ use ferroce_sys::{Random, clock, unix};
 use super::error::{SwitchError, refused};
 use super::forward::{self, Arrival, Handed, Kind};
 use super::heard::HeardGroups;
+use super::lane::{LaneOffer, Lanes};
 use super::mad_queue::MadQueue;
+use super::no_lane::LaneRefusal;
 use super::post::Post;
 use super::recording::Records;
 use super::refusals::{RefusalCounts, Refusals};
@@ -31,6 +33,16 @@ pub trait Sink: Send + Sync {
     /// Adds what its engine tells of itself, of at most so many queue pairs and so many other queues of a
     /// kind. False, and nothing added, if its engine does not answer within a moment.
     fn tell(&self, into: &mut Report, most: usize) -> bool;
+
+    /// The owner of another slot offers descriptors; never waits.
+    ///
+    /// It is called by the switchboard's thread. If the offer is taken, what is returned, at most
+    /// [`MOST_ANSWERED`](crate::MOST_ANSWERED) of them, goes back to the other process and is closed here. That the
+    /// answer arrives is not certain: if it does not, the lifeline of the offer ends.
+    fn lane(&self, offer: LaneOffer) -> Result<Vec<OwnedFd>, LaneRefusal> {
+        drop(offer);
+        Err(LaneRefusal::Forbidden)
+    }
 }
 
 /// What else refuses on behalf of a process: its connection managers.
@@ -57,6 +69,8 @@ pub(super) struct Inner {
     /// Where others send packets to, and from where we do.
     pub(super) post: Post,
     pub(super) mads: MadQueue,
+    /// Where the owners of other slots offer descriptors.
+    pub(super) lanes: Lanes,
     /// Multicast groups of a network.
     pub(super) heard: HeardGroups,
     /// From which addresses only devices may send.
@@ -100,6 +114,7 @@ pub(super) struct Counts {
 pub(super) struct Equipment {
     post: Post,
     mads: MadQueue,
+    lanes: Lanes,
     bell: EventFd,
 }
 
@@ -110,6 +125,7 @@ impl Equipment {
         Ok(Self {
             post: Post::open(record, token).map_err(refused("a socket for forwarded packets"))?,
             mads: MadQueue::new().map_err(refused("a descriptor"))?,
+            lanes: Lanes::open(record, &mut random),
             bell: EventFd::new().map_err(refused("a descriptor"))?,
         })
     }
@@ -135,7 +151,7 @@ impl Inner {
                 false => Err(refused("a record lock")(io::ErrorKind::AddrInUse.into())),
             }
         });
-        let Equipment { post, mads, bell } = match equipped {
+        let Equipment { post, mads, lanes, bell } = match equipped {
             Ok(equipment) => equipment,
             Err(error) => {
                 // Else a fork would put something else in the place of whatever has these numbers by then.
@@ -156,6 +172,7 @@ impl Inner {
             records: Mutex::default(),
             post,
             mads,
+            lanes,
             heard: HeardGroups::default(),
             locals,
             counts: Counts::default(),
@@ -211,6 +228,7 @@ impl Inner {
             pid: std::process::id(),
             since: clock::wall_millis(),
             token: self.token(),
+            lanes: self.lanes.word(),
             program: program(),
         });
         incarnation
@@ -265,7 +283,7 @@ impl Inner {
     }
 
     /// What the owner of a slot has told, if there is one.
-    fn owner_of(&self, slot: u8) -> Option<Published> {
+    pub(super) fn owner_of(&self, slot: u8) -> Option<Published> {
         let at = usize::from(slot);
         (at > 0 && at < SLOTS).then(|| self.table.entry(at).read())?
     }
@@ -300,7 +318,7 @@ impl Inner {
         true
     }
 
-    fn sink_of(&self, slot: u8) -> Option<Arc<dyn Sink>> {
+    pub(super) fn sink_of(&self, slot: u8) -> Option<Arc<dyn Sink>> {
         let sinks = self.sinks.read().unwrap_or_else(PoisonError::into_inner);
         sinks.iter().find(|(of, _)| *of == slot).and_then(|(_, sink)| sink.upgrade())
     }

@@ -23,6 +23,7 @@ use ferroce_transport::Time;
 use super::connections::Connections;
 use super::forward::{self, Kind};
 use super::inner::Inner;
+use super::lanes::LaneDesk;
 use super::mads::Desk;
 use super::multicast::GroupDesk;
 use super::names::{self, Place};
@@ -148,7 +149,7 @@ impl From<Role> for State {
 fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Random) {
     let mut letter = vec![0; forward::LONGEST];
     let mut polled = Vec::new();
-    let mut groups = GroupDesk::new();
+    let (mut groups, mut lanes) = (GroupDesk::new(), LaneDesk::default());
     while !inner.stop.load(Ordering::SeqCst) {
         polled.clear();
         polled.extend([inner.bell.as_fd().as_raw_fd(), inner.post.raw()].map(entry));
@@ -176,7 +177,10 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
         polled.extend(groups.descriptors(inner).map(entry));
         let stats_from = polled.len();
         polled.extend(stats.descriptors().map(entry));
-        poll(&mut polled, [wake, stats.next_deadline()].into_iter().flatten().min());
+        let lanes_from = polled.len();
+        polled.extend(lanes.descriptors(inner).map(entry));
+        let times = [wake, stats.next_deadline(), lanes.next_deadline()];
+        poll(&mut polled, times.into_iter().flatten().min());
         if is_ready(&polled[0]) {
             inner.bell.clear();
         }
@@ -184,7 +188,8 @@ fn run(inner: &Inner, mut state: State, mut stats: StatsDesk, random: &mut Rando
             take_letters(inner, &mut letter);
         }
         groups.look(inner, &polled[groups_from..stats_from]);
-        stats.serve(inner, &polled[stats_from..]);
+        stats.serve(inner, &polled[stats_from..lanes_from]);
+        lanes.serve(inner, &polled[lanes_from..]);
         polled.truncate(groups_from);
         state = match state {
             State::Leading(mut leading) => {

@@ -5,6 +5,7 @@ mod groups;
 mod mads;
 
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
@@ -19,9 +20,11 @@ use super::error::{SwitchError, refused};
 use super::forward::{Arrival, Kind};
 use super::heard::Spread;
 use super::inner::{Counts, Equipment, Inner, Refuses, Sink};
+use super::lane::Reached;
+use super::no_lane::NoLane;
 use super::recording::Records;
 use super::refusals::Refusals;
-use super::{Group, Locals, SLOTS, join, lead};
+use super::{Group, Locals, SLOTS, join, lanes, lead};
 
 /// What a process has seen and refused at a switchboard, counted since it joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,6 +262,19 @@ impl Slot {
     #[must_use]
     pub fn member(&self) -> &Arc<Membership> {
         &self.member
+    }
+
+    /// Offers descriptors to the process that owns another slot, and waits for those that it answers with: as a rule for
+    /// a tenth of a millisecond, and for 200 ms at most.
+    ///
+    /// At most [`MOST_OFFERED`](crate::MOST_OFFERED) descriptors can be offered. The switchboard's thread must not call
+    /// this. A thread that is in another network namespace by now reaches no process.
+    ///
+    /// # Errors
+    /// The other process has not taken them, or it is not known whether it has. Nothing of them is left there then: what
+    /// it may have taken, it is told to give up.
+    pub fn reach(&self, to: u8, offer: &[BorrowedFd<'_>]) -> Result<Reached, NoLane> {
+        lanes::reach(&self.member.inner, (self.number, self.incarnation), to, offer)
     }
 
     /// Says which sink takes forwarded packets.

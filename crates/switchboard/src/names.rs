@@ -10,6 +10,7 @@
 //!             ferroce/switch/<uid>/<interface>/[<address>]/<16>  a spare one
 //! letters     ferroce/slot/<32>                                  each process; told in the shared file
 //! counters    ferroce/stat/<uid>/<pid>/<16>                      each process
+//! lanes       ferroce/lane/<16>                                  each process; told in the shared file
 //! ```
 //!
 //! Members learn the leader's name from the shared file, newcomers find a spare one in the kernel's list of names.
@@ -112,6 +113,11 @@ pub(super) fn of_letters(token: [u64; 2]) -> [u8; 45] {
         }
     }
     name
+}
+
+/// The name that a process takes offers of lanes at.
+pub(super) fn of_lanes(drawn: u64) -> String {
+    format!("ferroce/lane/{drawn:016x}")
 }
 
 /// The name that a process tells its counters at.

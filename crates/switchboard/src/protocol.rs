@@ -2,7 +2,7 @@
 //! and a few longer answers.
 
 /// The version of all this, and of the shared file.
-pub(super) const VERSION: u16 = 8;
+pub(super) const VERSION: u16 = 9;
 
 /// The same, as wide as it stands in forwarded messages.
 pub(super) const VERSION_WORD: u32 = VERSION as u32;
@@ -26,6 +26,8 @@ pub(super) enum Greeting {
     Stats,
     /// To have a process write down what its devices do; asked of the process itself. More follows in this message.
     Record,
+    /// To hand over descriptors, from the owner of a slot to the owner of another. More follows in this message.
+    Lane,
 }
 
 /// What the leader answers.
@@ -47,6 +49,10 @@ pub(super) enum Answer {
     SharedQueues,
     /// Where a process writes down what it does follows in this message.
     Recording,
+    /// The descriptors were taken, and those of the other process come with this message.
+    Lane,
+    /// They were not taken; why follows in this message.
+    NoLane,
     /// That was all.
     End,
     /// The leader's version is another one.
@@ -72,6 +78,7 @@ impl Greeting {
             Self::Survey => 3,
             Self::Stats => 4,
             Self::Record => 5,
+            Self::Lane => 6,
         };
         message(VERSION, kind)
     }
@@ -90,6 +97,7 @@ impl Greeting {
             3 => Ok(Self::Survey),
             4 => Ok(Self::Stats),
             5 => Ok(Self::Record),
+            6 => Ok(Self::Lane),
             _ => Err(Violation::Garbage),
         }
     }
@@ -107,6 +115,8 @@ impl Answer {
             Self::CompletionQueues => message(VERSION, 0x87),
             Self::SharedQueues => message(VERSION, 0x88),
             Self::Recording => message(VERSION, 0x89),
+            Self::Lane => message(VERSION, 0x8a),
+            Self::NoLane => message(VERSION, 0x8b),
             Self::OtherVersion(version) => message(version, 0x91),
             Self::Full => message(VERSION, 0x92),
         }
@@ -126,6 +136,8 @@ impl Answer {
             0x87 => Some(Self::CompletionQueues),
             0x88 => Some(Self::SharedQueues),
             0x89 => Some(Self::Recording),
+            0x8a => Some(Self::Lane),
+            0x8b => Some(Self::NoLane),
             0x92 => Some(Self::Full),
             _ => None,
         }
@@ -152,13 +164,14 @@ mod tests {
 
     #[test]
     fn messages_read_as_they_were_written() {
-        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey, Greeting::Stats, Greeting::Record]
-        {
+        let asked = [Greeting::Stats, Greeting::Record, Greeting::Lane];
+        for greeting in [Greeting::Join, Greeting::Watch, Greeting::Survey].into_iter().chain(asked) {
             assert_eq!(Greeting::parse(&greeting.emit()), Ok(greeting));
             assert_eq!(Answer::parse(&greeting.emit()), None);
         }
         let queues = [Answer::QueuePairs, Answer::CompletionQueues, Answer::SharedQueues];
-        let rest = [Answer::Process, Answer::Recording, Answer::End].into_iter().chain(queues);
+        let handed = [Answer::Lane, Answer::NoLane];
+        let rest = [Answer::Process, Answer::Recording, Answer::End].into_iter().chain(queues).chain(handed);
         let most = [Answer::Sockets, Answer::Watching, Answer::Rows, Answer::Full, Answer::OtherVersion(9)];
         for answer in most.into_iter().chain(rest) {
             assert_eq!(Answer::parse(&answer.emit()), Some(answer));

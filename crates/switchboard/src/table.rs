@@ -34,7 +34,7 @@ const IDENTITY: usize = 12;
 pub(super) const PROGRAM: usize = 32;
 
 /// What the file begins with, its version included.
-const MAGIC: u64 = 0x4645_5252_4f43_4504;
+const MAGIC: u64 = 0x4645_5252_4f43_4505;
 
 /// The byte that is locked while claims and listeners are changed; those of the slots come before it.
 const CLAIMS_LOCK: u64 = 4096;
@@ -78,6 +78,8 @@ pub(super) struct Entry {
     pub(super) since: AtomicU64,
     /// What the name of its socket for forwarded packets is made from.
     pub(super) token: [AtomicU64; 2],
+    /// What the name at which it takes offers of lanes is made from; 0 if it takes none.
+    pub(super) lanes: AtomicU64,
     /// The name of its program, padded with zeroes.
     pub(super) program: [AtomicU64; PROGRAM / 8],
 }
@@ -99,6 +101,7 @@ pub(super) struct Published {
     pub(super) pid: u32,
     pub(super) since: u64,
     pub(super) token: [u64; 2],
+    pub(super) lanes: u64,
     pub(super) program: [u8; PROGRAM],
 }
 
@@ -388,6 +391,7 @@ impl Entry {
         for (word, value) in self.token.iter().zip(new.token) {
             word.store(value, Ordering::SeqCst);
         }
+        self.lanes.store(new.lanes, Ordering::SeqCst);
         for (word, bytes) in self.program.iter().zip(new.program.as_chunks().0) {
             word.store(u64::from_ne_bytes(*bytes), Ordering::SeqCst);
         }
@@ -405,12 +409,13 @@ impl Entry {
         let pid = self.pid.load(Ordering::SeqCst);
         let since = self.since.load(Ordering::SeqCst);
         let token = [self.token[0].load(Ordering::SeqCst), self.token[1].load(Ordering::SeqCst)];
+        let lanes = self.lanes.load(Ordering::SeqCst);
         let mut program = [0; PROGRAM];
         for (word, bytes) in self.program.iter().zip(program.as_chunks_mut().0) {
             *bytes = word.load(Ordering::SeqCst).to_ne_bytes();
         }
         let same = self.published.load(Ordering::SeqCst) == incarnation;
-        (same && incarnation != 0).then_some(Published { incarnation, pid, since, token, program })
+        (same && incarnation != 0).then_some(Published { incarnation, pid, since, token, lanes, program })
     }
 }
 
@@ -426,7 +431,7 @@ mod tests {
         assert_eq!(entry.read(), None);
         let mut program = [0; PROGRAM];
         program[..4].copy_from_slice(b"test");
-        let published = Published { incarnation: 7, pid: 42, since: 99, token: [1, 2], program };
+        let published = Published { incarnation: 7, pid: 42, since: 99, token: [1, 2], lanes: 3, program };
         entry.publish(&published);
         assert_eq!(entry.read(), Some(published));
         entry.withdraw();

@@ -202,7 +202,12 @@ impl Tracked {
     pub fn open(record: &'static Record, open: impl FnOnce() -> io::Result<OwnedFd>) -> io::Result<Self> {
         let held = hold();
         let descriptor = open()?;
-        if !record.track(&held, descriptor.as_raw_fd()) {
+        Self::adopt(record, &held, descriptor)
+    }
+
+    /// A descriptor that came while forks were held back.
+    pub fn adopt(record: &'static Record, held: &Held, descriptor: OwnedFd) -> io::Result<Self> {
+        if !record.track(held, descriptor.as_raw_fd()) {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         Ok(Self { descriptor: ManuallyDrop::new(descriptor), record, generation: generation() })

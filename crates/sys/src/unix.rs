@@ -117,6 +117,12 @@ pub fn peer(socket: BorrowedFd<'_>) -> io::Result<Peer> {
     Ok(Peer { pid: u32::try_from(seen.pid).unwrap_or(0), uid: seen.uid })
 }
 
+/// Ends a connection for both sides, whatever other descriptors of it there are.
+pub fn cut(socket: BorrowedFd<'_>) {
+    // One that has ended already is as it should be.
+    let _ = net::shutdown(socket, net::Shutdown::Both);
+}
+
 /// Lets a datagram socket say which process sent each message.
 pub fn tell_senders(socket: BorrowedFd<'_>) -> io::Result<()> {
     Ok(net::sockopt::set_socket_passcred(socket, true)?)
@@ -193,6 +199,8 @@ pub enum Room {
     Sender,
     /// Descriptors.
     Descriptors,
+    /// So many descriptors and no more, at most [`MOST_DESCRIPTORS`].
+    Few(usize),
 }
 
 impl Room {
@@ -201,7 +209,9 @@ impl Room {
         match self {
             Self::None => 0,
             Self::Sender => (HEAD + size_of::<libc::ucred>()).next_multiple_of(size_of::<usize>()),
-            Self::Descriptors => size_of::<Space>(),
+            // Not rounded up to words: there would be room for one more.
+            Self::Few(count) if count <= MOST_DESCRIPTORS => HEAD + 4 * count,
+            Self::Descriptors | Self::Few(_) => size_of::<Space>(),
         }
     }
 }
@@ -308,4 +318,40 @@ fn empty_header() -> libc::msghdr {
 
 fn outcome(result: c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ends of a connection.
+    fn pair() -> [OwnedFd; 2] {
+        let (one, two) = net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None).unwrap();
+        [one, two]
+    }
+
+    #[test]
+    fn descriptors_beyond_the_room_never_come() {
+        let [sender, receiver] = pair();
+        let pipe = io::pipe().unwrap().0;
+        for room in 0..6 {
+            for count in 0..8 {
+                send(sender.as_fd(), b"some", &vec![pipe.as_raw_fd(); count]).unwrap();
+                let message = receive(receiver.as_fd(), &mut [0; 8], Room::Few(room)).unwrap();
+                let seen = (message.len, message.descriptors.len(), message.cut);
+                assert_eq!(seen, (4, count.min(room), count > room), "{count} with room for {room}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_connection_that_was_cut_has_ended_for_both_sides() {
+        let [one, two] = pair();
+        let copy = one.try_clone().unwrap();
+        cut(one.as_fd());
+        for end in [copy, two] {
+            assert_eq!(receive(end.as_fd(), &mut [0; 8], Room::None).unwrap().len, 0);
+            assert!(send(end.as_fd(), b"more", &[]).is_err());
+        }
+    }
 }

@@ -18,10 +18,18 @@ const NS_GET_USERNS: libc::Ioctl = 0xb701;
 /// Whether processes of other users may look like those of this one.
 #[must_use]
 pub fn are_mixed_up(uid: u32) -> bool {
-    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
-    let overflow = overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW);
     // Only a process in such a place has to look further.
-    uid == overflow && !knows_all(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default()) && is_guest()
+    is_overflow(uid)
+        && !knows_all(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default())
+        && is_guest()
+}
+
+/// Whether this is what the kernel shows for users that it cannot name: two that are shown so may be two users.
+#[must_use]
+pub fn is_overflow(uid: u32) -> bool {
+    let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").ok();
+    // Where the file cannot be read, another number than the usual one would not be noticed: that needs root.
+    uid == overflow.and_then(|text| text.trim().parse().ok()).unwrap_or(OVERFLOW)
 }
 
 /// Whether a map of users has them all: it is a list of first uid inside, first outside, and how many.
@@ -47,6 +55,13 @@ fn is_guest() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_uid_of_all_unknown_users_is_none_of_the_others() {
+        assert_eq!([0, 1000, 65_533, 65_535].map(is_overflow), [false; 4]);
+        let overflow = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap();
+        assert!(is_overflow(overflow.trim().parse().unwrap()));
+    }
 
     #[test]
     fn a_map_of_all_users_is_told_from_others() {

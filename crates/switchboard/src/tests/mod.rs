@@ -2,6 +2,7 @@
 
 mod attacks;
 mod handing;
+mod lanes;
 mod other;
 mod squatted;
 mod squatter;

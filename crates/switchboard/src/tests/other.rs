@@ -10,12 +10,12 @@ use std::time::Duration;
 use ferroce_fabric::udp::Socket;
 use ferroce_wire::mad::{CmMad, CmMessage, CommId, Rep};
 
-use super::squatter;
+use super::{lanes, squatter};
 use crate::error::refused;
 use crate::inner::Inner;
 use crate::join::{Joined, join};
 use crate::membership::{Membership, Slot};
-use crate::{Group, Locals, Mad, SwitchError, communication_id};
+use crate::{Group, Locals, Mad, NoLane, SwitchError, communication_id};
 
 const ROLE: &str = "FERROCE_TEST_ROLE";
 
@@ -151,7 +151,7 @@ fn enter(group: &Group) -> Result<Slot, SwitchError> {
 
 /// Does what it is told.
 fn member(slot: &Slot) {
-    let mut claims = Vec::new();
+    let (mut claims, mut taker) = (Vec::new(), None);
     loop {
         let line = listen();
         let words: Vec<&str> = line.split(' ').collect();
@@ -170,6 +170,7 @@ fn member(slot: &Slot) {
             }
             ["answer"] => answer(slot),
             ["gather", count] => gather(slot, count.parse().expect("a number")),
+            ["lane", ref words @ ..] => lanes::play(slot, &mut taker, words),
             ["end"] => return,
             _ => unreachable!("{line}"),
         }
@@ -212,12 +213,13 @@ fn fork(group: &Group) {
         let refused = matches!(before, Err(SwitchError::Forked));
         let mad = slot.member().send_mad([127, 0, 0, 1].into(), [127, 0, 0, 1].into(), &[0; 256]);
         let number = slot.number();
+        let no_lane = slot.reach(1, &[]).is_err_and(|why| why == NoLane::Forked);
         let sockets = std::fs::read_to_string("/proc/self/net/udp").is_ok() && count_sockets() == 0;
         // Whatever it does with objects from before the fork, the parent does not notice.
         drop(slot);
         let again = Membership::join(group, true).and_then(|member| member.take());
         let own = again.as_ref().is_ok_and(|again| again.number() != number);
-        let right = refused && mad.is_err() && sockets && own;
+        let right = refused && no_lane && mad.is_err() && sockets && own;
         tell(&format!("child {}", if right { "right" } else { "wrong" }));
         listen();
         drop(again);
