@@ -56,7 +56,8 @@ fn processes_come_and_go() {
     assert_eq!(tally.lost.get(), 0, "{tally}");
     assert_eq!(tally.failed_joins.get(), 0, "{tally}");
     assert!(tally.echoed.get() > 1000 && tally.echoed_riders.get() > 10, "{tally}");
-    assert!(tally.leader_kills.get() * 400 > u64::try_from(time.as_millis()).unwrap_or(0), "{tally}");
+    // A fifth of what a free machine does: how many fit into the time is the scheduler's affair.
+    assert!(tally.leader_kills.get() * 2000 > u64::try_from(time.as_millis()).unwrap_or(0), "{tally}");
     // Without dropping what is for an earlier owner, these would be hundreds.
     assert!(tally.stale.get() * 1000 < tally.echoed.get(), "{tally}");
 }
