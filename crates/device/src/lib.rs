@@ -29,6 +29,7 @@ mod limits;
 mod lookout;
 mod mail;
 mod management;
+mod neighbours;
 mod nic;
 mod ports;
 mod posting;

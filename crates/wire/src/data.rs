@@ -146,13 +146,25 @@ impl DataPacket {
         }
     }
 
+    /// Bytes that [`parse_head`](Self::parse_head) looks at: the longest headers before a payload.
+    pub const HEAD: usize = Bth::LEN + Reth::LEN;
+
     /// Reads a packet of a plain SEND or WRITE, one whose opcode is First, Middle, Last or Only, and nothing else; or an
     /// acknowledgement. With it comes its payload. `None` for all other packets, for those with a congestion mark, and for what is no packet:
     /// [`Packet::parse`] tells them apart. The ICRC is left out, as there.
     #[inline(always)]
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<(Self, &[u8])> {
-        let (bth, mut rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
+        let (data, at) = Self::parse_head(packet, packet.len())?;
+        Some((data, packet.get(at..)?.get(..data.payload)?))
+    }
+
+    /// As [`parse`](Self::parse), from the first [`HEAD`](Self::HEAD) bytes of a packet that has `len` of them, or all if it has fewer. With it
+    /// comes where its payload begins. For bytes that may change while they are looked at: what is read here is a copy.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
+        let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
         let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
         let (first, second, third) = (word(0), word(4), word(8));
         let [opcode, flags, ..] = first.to_be_bytes();
@@ -164,29 +176,29 @@ impl DataPacket {
             _ => return None,
         };
         let is_marked = second >> 30 != 0;
-        if flags & 0x0f != 0 || is_marked || !packet.len().is_multiple_of(4) {
+        if flags & 0x0f != 0 || is_marked || !len.is_multiple_of(4) {
             return None;
         }
+        let mut at = Bth::LEN;
         let mut verb = DataVerb::Send(SendTail::Plain);
         if opcode == 0x11 {
-            let (header, after) = rest.split_first_chunk()?;
-            if after.len() != ICRC_LEN || flags & 0x30 != 0 {
+            let header = rest.first_chunk()?;
+            at += Aeth::LEN;
+            if len != at + ICRC_LEN || flags & 0x30 != 0 {
                 return None;
             }
             verb = DataVerb::Acknowledge(Aeth::parse(header));
-            rest = after;
         } else if opcode >= 6 {
             let mut reth = Reth { address: 0, rkey: Rkey(0), length: 0 };
             if begins {
-                let (header, after) = rest.split_first_chunk()?;
-                reth = Reth::parse(header);
-                rest = after;
+                reth = Reth::parse(rest.first_chunk()?);
+                at += Reth::LEN;
             }
             verb = DataVerb::Write(reth, None);
         }
         let pad = usize::from(flags >> 4 & 3);
-        let payload = rest.get(..rest.len().checked_sub(ICRC_LEN + pad)?)?;
-        if payload.len() > PathMtu::B4096.bytes() {
+        let payload = len.checked_sub(at + ICRC_LEN + pad)?;
+        if payload > PathMtu::B4096.bytes() {
             return None;
         }
         let data = Self {
@@ -198,9 +210,9 @@ impl DataPacket {
             begins,
             ends,
             verb,
-            payload: payload.len(),
+            payload,
         };
-        Some((data, payload))
+        Some((data, at))
     }
 
     /// The same as a packet.
@@ -297,6 +309,9 @@ mod tests {
 
     /// Whatever bytes come, it says the same as the long way or nothing.
     fn compare(bytes: &[u8]) -> bool {
+        let head = &bytes[..bytes.len().min(DataPacket::HEAD)];
+        let from_head = DataPacket::parse_head(head, bytes.len());
+        assert_eq!(from_head.map(|(data, _)| data), DataPacket::parse(bytes).map(|(data, _)| data));
         let Some((data, payload)) = DataPacket::parse(bytes) else { return false };
         let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
         assert!(!packet.fecn && !packet.becn);

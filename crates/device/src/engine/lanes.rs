@@ -1,0 +1,331 @@
+//! What an engine hands to other processes of this machine through memory, and where they call it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use ferroce_lane::{Caller, Consumer, Line, Producer};
+use ferroce_sys::descriptor::signal;
+use ferroce_sys::fork::Tracked;
+use ferroce_transport::Time;
+
+/// Bytes of packets after which the other process is shown what there is, although more is about to follow: it works on them
+/// meanwhile, and they are still in the cache.
+const SHOWN: usize = 16 << 10;
+
+/// Bytes that must be free in a ring for packets of connections that no window holds back: the others need room, too.
+const SPARE: usize = 32 << 10;
+
+/// How long such connections wait for room until they look again.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// How long they wait for a process that takes nothing out, until what they send is lost.
+const STUCK: Duration = Duration::from_millis(100);
+
+/// The kind of all records so far: a packet, whose ICRC is not computed.
+const PACKET: u8 = 1;
+
+/// A set of slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Slots([u64; 4]);
+
+impl Slots {
+    fn add(&mut self, slot: u8) {
+        self.0[usize::from(slot / 64)] |= 1 << (slot % 64);
+    }
+
+    #[inline]
+    fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
+    fn pop(&mut self) -> Option<u8> {
+        let (index, word) = (0_u8..).zip(&mut self.0).find(|(_, word)| **word != 0)?;
+        let bit = u8::try_from(word.trailing_zeros()).unwrap_or(0);
+        *word &= *word - 1;
+        Some(index * 64 + bit)
+    }
+}
+
+/// What wakes the owner of a line.
+#[derive(Debug)]
+pub(crate) enum Bell {
+    /// It came from another process.
+    Theirs(Tracked),
+    /// The owner is an engine of this process.
+    Ours(OwnedFd),
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Theirs(bell) => bell.as_fd(),
+            Self::Ours(bell) => bell.as_fd(),
+        }
+    }
+}
+
+/// An engine of another process, or of this one, that has memory in common with this engine.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    /// Its slot.
+    pub(crate) slot: u8,
+    /// What tells it from other owners of the slot; in this process nothing needs to.
+    pub(crate) incarnation: u64,
+    /// What goes there.
+    producer: Producer,
+    /// What comes from there. It is taken out while its records are taken in.
+    consumer: Option<Box<Consumer>>,
+    caller: Caller,
+    bell: Bell,
+    /// Bytes of packets that it has not been shown.
+    hidden: usize,
+    /// It stands in the list of those that are to be shown something.
+    is_listed: bool,
+    /// Since when connections without a window have found no room.
+    stuck_since: Option<Time>,
+}
+
+impl Neighbour {
+    pub(crate) fn new(
+        (slot, incarnation): (u8, u64),
+        (producer, consumer): (Producer, Consumer),
+        (caller, bell): (Caller, Bell),
+    ) -> Self {
+        let consumer = Some(Box::new(consumer));
+        let (hidden, is_listed, stuck_since) = (0, false, None);
+        Self { slot, incarnation, producer, consumer, caller, bell, hidden, is_listed, stuck_since }
+    }
+
+    /// Room for a packet of so many bytes. [`Lanes::added`] has to follow, or nothing is left there.
+    #[inline]
+    pub(super) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.producer.room(len)
+    }
+
+    /// Whether the other process has broken the rules in what it says of the packets that go there.
+    pub(super) const fn is_broken(&self) -> bool {
+        self.producer.is_broken()
+    }
+
+    /// Shows what there is, and calls.
+    fn show(&mut self, own: u8) {
+        self.hidden = 0;
+        if self.producer.publish() && self.caller.call(own) {
+            signal(self.bell.as_fd());
+        }
+    }
+}
+
+/// The lanes of an engine, and the line on which it is called.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// The slot of the engine.
+    own: u8,
+    line: Option<Line>,
+    /// The line says that the engine sleeps.
+    asleep: bool,
+    /// Calls were taken since the line said so: those who made them need to know it once more.
+    heard: bool,
+    /// By slot. Empty, as long as there never was one.
+    neighbours: Vec<Option<Box<Neighbour>>>,
+    count: usize,
+    /// Lanes to be looked at although their owners may not have called.
+    pending: Slots,
+    /// Those that are to be shown something.
+    listed: Vec<u8>,
+    /// Queue pairs without a window that wait for room, and when to look again.
+    waiting: Vec<u16>,
+    look_at: Option<Time>,
+    /// A packet that is looked at from all sides: a copy, so that it does not change meanwhile.
+    pub(super) copy: Box<[u8]>,
+}
+
+impl Lanes {
+    pub(crate) fn new(own: u8) -> Self {
+        Self {
+            own,
+            line: None,
+            asleep: false,
+            heard: false,
+            neighbours: Vec::new(),
+            count: 0,
+            pending: Slots([0; 4]),
+            listed: Vec::new(),
+            waiting: Vec::new(),
+            look_at: None,
+            copy: Box::new([]),
+        }
+    }
+
+    /// Others call here from now on.
+    pub(super) fn set_line(&mut self, line: Line) {
+        self.line = Some(line);
+        (self.asleep, self.heard) = (false, false);
+    }
+
+    /// There is a neighbour from now on, in place of an earlier owner of its slot.
+    pub(super) fn add(&mut self, neighbour: Box<Neighbour>) {
+        if self.neighbours.is_empty() {
+            self.neighbours.resize_with(256, || None);
+            self.copy = vec![0; ferroce_wire::MAX_PACKET_LEN].into();
+        }
+        let slot = neighbour.slot;
+        // It may have called before this line was looked at.
+        self.pending.add(slot);
+        let before = self.neighbours[usize::from(slot)].replace(neighbour);
+        self.count += usize::from(before.is_none());
+    }
+
+    /// There is none any more, if it is this one.
+    pub(super) fn remove(&mut self, slot: u8, incarnation: u64) -> bool {
+        let Some(place) = self.neighbours.get_mut(usize::from(slot)) else { return false };
+        let removed = place.take_if(|neighbour| neighbour.incarnation == incarnation).is_some();
+        self.count -= usize::from(removed);
+        removed
+    }
+
+    /// Whether there is any.
+    #[inline]
+    pub(crate) const fn has_any(&self) -> bool {
+        self.count > 0
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, slot: u8) -> Option<&mut Neighbour> {
+        self.neighbours.get_mut(usize::from(slot))?.as_deref_mut()
+    }
+
+    /// A packet of so many bytes was put where there was room for it.
+    #[inline]
+    pub(super) fn added(&mut self, slot: u8, len: usize) {
+        let Some(neighbour) = self.neighbours.get_mut(usize::from(slot)).and_then(Option::as_deref_mut) else {
+            return;
+        };
+        neighbour.producer.commit(PACKET, len);
+        neighbour.hidden += len;
+        if neighbour.hidden >= SHOWN {
+            neighbour.show(self.own);
+        } else if !neighbour.is_listed {
+            neighbour.is_listed = true;
+            self.listed.push(slot);
+        }
+    }
+
+    /// Shows everybody what was added, and calls.
+    #[inline]
+    pub(super) fn flush(&mut self) {
+        while let Some(slot) = self.listed.pop() {
+            let own = self.own;
+            if let Some(neighbour) = self.get(slot) {
+                neighbour.is_listed = false;
+                neighbour.show(own);
+            }
+        }
+    }
+
+    /// Whether a lane is to be looked at.
+    #[inline]
+    pub(crate) fn is_called(&self) -> bool {
+        self.line.as_ref().is_some_and(Line::is_called) || !self.pending.is_empty() || !self.waiting.is_empty()
+    }
+
+    /// Takes the calls.
+    #[inline]
+    pub(super) fn hear(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        for slot in line.take() {
+            self.pending.add(slot);
+            self.heard = true;
+        }
+    }
+
+    /// The next lane to look at.
+    #[inline]
+    pub(super) fn next_called(&mut self) -> Option<u8> {
+        self.pending.pop()
+    }
+
+    /// Has a lane looked at, although its owner has not called.
+    pub(super) fn look_into(&mut self, slot: u8) {
+        self.pending.add(slot);
+    }
+
+    /// Takes a consumer out, to take in its records.
+    pub(super) fn take_out(&mut self, slot: u8) -> Option<Box<Consumer>> {
+        self.get(slot)?.consumer.take()
+    }
+
+    /// Puts it back; there may be another neighbour by now. Whether there is more in it.
+    pub(super) fn put_back(&mut self, slot: u8, consumer: Box<Consumer>, more: bool) {
+        if let Some(neighbour) = self.get(slot).filter(|neighbour| neighbour.consumer.is_none()) {
+            neighbour.consumer = Some(consumer);
+            if more {
+                self.pending.add(slot);
+            }
+        }
+    }
+
+    /// What tells this neighbour from other owners of its slot.
+    pub(super) fn incarnation(&mut self, slot: u8) -> Option<u64> {
+        self.get(slot).map(|neighbour| neighbour.incarnation)
+    }
+
+    /// At the end of a turn: says whether the engine sleeps now, so that others know whether they have to wake it. Whether one of
+    /// them has called by then: it has to be turned again.
+    #[inline]
+    pub(super) fn settle(&mut self, sleeps: bool) -> bool {
+        let Some(line) = &mut self.line else { return false };
+        if !sleeps {
+            if std::mem::take(&mut self.asleep) {
+                line.awake();
+            }
+            return false;
+        }
+        if self.asleep && !self.heard {
+            return !self.pending.is_empty();
+        }
+        (self.asleep, self.heard) = (true, false);
+        line.going_to_sleep() || !self.pending.is_empty()
+    }
+
+    /// Whether a connection that no window holds back may send a packet this way now. If not, it waits.
+    pub(super) fn lets_through(&mut self, slot: u8, index: u16, now: Time) -> bool {
+        let Some(neighbour) = self.get(slot) else { return true };
+        if neighbour.producer.has_free(SPARE) {
+            neighbour.stuck_since = None;
+            return true;
+        }
+        let since = *neighbour.stuck_since.get_or_insert(now);
+        if now.since(since) >= STUCK {
+            return true;
+        }
+        // What it waits for has to be seen to be taken out.
+        let own = self.own;
+        if let Some(neighbour) = self.get(slot) {
+            neighbour.show(own);
+        }
+        if !self.waiting.contains(&index) {
+            self.waiting.push(index);
+        }
+        self.look_at = Some(now + LOOK);
+        false
+    }
+
+    /// The queue pairs that wait for room, if there may be some by now.
+    pub(super) fn take_waiting(&mut self) -> Vec<u16> {
+        self.look_at = None;
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// Whether queue pairs wait for room.
+    #[inline]
+    pub(super) const fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// When to look for room again.
+    #[inline]
+    pub(super) const fn look_at(&self) -> Option<Time> {
+        self.look_at
+    }
+}
