@@ -102,15 +102,17 @@ impl Shape {
         let faults = (loss > 0.0).then(|| FaultPlan { loss, seed, ..FaultPlan::default() });
         let address = Some(address.into());
         // What is measured may be recorded, and single messages may gather or not, as the environment wants it.
-        let Config { trace, gathering, passes, .. } = Config::from_env("lo")?;
+        let Config { trace, gathering, passes, shared, .. } = Config::from_env("lo")?;
+        let address = if shared { Some(HERE.into()) } else { address };
         let config =
-            Config { address, receive_buffer, faults, trace, gathering, passes, ..Config::new("lo") };
+            Config { address, receive_buffer, faults, trace, gathering, passes, shared, ..Config::new("lo") };
         Ok(Nic::open(config)?)
     }
 
     /// The ends of one process, with one completion queue for all.
     fn ends(&self, address: Ipv4Addr) -> Outcome<Vec<End>> {
         let nic = self.device(address)?;
+        let address = if nic.config().shared { HERE } else { address };
         let all = u32::try_from(self.pairs)?;
         let cq = CompletionQueue::new(&nic, all * (self.depth + receives(self.depth)), None)?;
         (0..self.pairs).map(|_| End::with_queue(&nic, &cq, address, self.depth, self.bytes)).collect()

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferroce_verbs::*;
 
 use crate::child::{Other, listen, tell};
-use crate::common::{End, SOON, open};
+use crate::common::{End, SOON};
 
 /// The word that atomics count in.
 pub(crate) const WORD: usize = 8000;
@@ -24,22 +24,29 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A new process in this role, at the second address, and an end here at the first one.
+    /// A new process in this role, at the second address, and an end here at the first one. If both are the same, the processes
+    /// share memory.
     pub(crate) fn start(role: &str, net: u8, [here, there]: [u8; 2], options: &ConnectOptions) -> Self {
-        let end = End::new(&open([127, 0, net, here]), Service::Rc);
+        let context = Context::builder("lo").address([127, 0, net, here]).shared(here == there).open().unwrap();
+        let end = End::new(&context, Service::Rc);
         Self::with(end, role, [127, 0, net, there], options)
     }
 
     /// A new process for an end that is there already.
     pub(crate) fn with(end: End, role: &str, there: [u8; 4], options: &ConnectOptions) -> Self {
+        let is_near = end.qp.local_address().gid.ip() == std::net::IpAddr::from(there);
         let there = std::net::Ipv4Addr::from(there).to_string();
-        let mut other = Other::start("the_other_process", role, &[("FERROCE_ADDRESS", &there)]);
+        let shared = if is_near { "1" } else { "0" };
+        let variables = [("FERROCE_ADDRESS", &*there), ("FERROCE_SHARED", shared)];
+        let mut other = Other::start("the_other_process", role, &variables);
         let peer: QpAddress = other.hear().parse().unwrap();
         let remote = RemoteRegion::from_bytes(&from_hex(&other.hear())).unwrap();
         end.qp.connect_with(&peer, options).unwrap();
         other.say(&end.qp.local_address().to_string());
         other.say(&to_hex(&end.region.remote().to_bytes()));
         assert_eq!(other.hear(), "connected");
+        let path = if is_near { Path::Shared } else { Path::Wire };
+        assert_eq!(end.qp.path().unwrap().path, path, "{}", end.qp.path().unwrap());
         Self { end, remote, other }
     }
 }
