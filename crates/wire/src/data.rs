@@ -1,10 +1,10 @@
 //! Packets of a reliable connection, of SENDs, WRITEs and answers to READs, and acknowledgements, in the form in which they are
 //! sent by the thousand: the same bytes as those of a [`Packet`], written with fewer questions.
 
-use crate::header::{Aeth, Bth, Ieth, Imm, Reth};
+use crate::header::{Aeth, Bth, CreditCode, Ieth, Imm, Reth, Syndrome};
 use crate::icrc::ICRC_LEN;
 use crate::mtu::PathMtu;
-use crate::num::{PKey, Psn, Qpn, Rkey};
+use crate::num::{Msn, PKey, Psn, Qpn, Rkey};
 use crate::packet::{Body, Packet, PayloadLen, ReadSegment, Request, Response, Segment, SendTail};
 
 /// Everything before the payload of one packet of a SEND, a WRITE or the answer to a READ.
@@ -215,6 +215,48 @@ impl DataPacket {
         Some((data, at))
     }
 
+    /// As [`parse_head`](Self::parse_head), for a packet of the answer to a READ.
+    #[inline]
+    #[must_use]
+    pub fn parse_answer_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
+        let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
+        let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
+        let (first, second, third) = (word(0), word(4), word(8));
+        let [opcode, flags, ..] = first.to_be_bytes();
+        let (begins, ends) = match opcode {
+            0x0d => (true, false),
+            0x0e => (false, false),
+            0x0f => (false, true),
+            0x10 => (true, true),
+            _ => return None,
+        };
+        if flags & 0x8f != 0 || second >> 30 != 0 || third >> 31 != 0 || !len.is_multiple_of(4) {
+            return None;
+        }
+        let mut at = Bth::LEN;
+        let mut aeth = Aeth { syndrome: Syndrome::Ack(CreditCode::UNCOUNTED), msn: Msn::new(0) };
+        if begins || ends {
+            aeth = Aeth::parse(rest.first_chunk()?);
+            at += Aeth::LEN;
+        }
+        let payload = len.checked_sub(at + ICRC_LEN + usize::from(flags >> 4 & 3))?;
+        if payload > PathMtu::B4096.bytes() {
+            return None;
+        }
+        let data = Self {
+            dest_qp: Qpn::new(second & 0x00ff_ffff),
+            pkey: PKey((first & 0xffff) as u16),
+            psn: Psn::new(third & 0x00ff_ffff),
+            ack_request: false,
+            solicited: false,
+            begins,
+            ends,
+            verb: DataVerb::Answer(aeth),
+            payload,
+        };
+        Some((data, at))
+    }
+
     /// The same as a packet.
     #[must_use]
     pub fn to_packet(&self) -> Packet<PayloadLen> {
@@ -254,8 +296,6 @@ impl DataPacket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header::{CreditCode, Syndrome};
-    use crate::num::Msn;
 
     #[test]
     fn it_writes_what_a_packet_writes() {
@@ -312,6 +352,15 @@ mod tests {
         let head = &bytes[..bytes.len().min(DataPacket::HEAD)];
         let from_head = DataPacket::parse_head(head, bytes.len());
         assert_eq!(from_head.map(|(data, _)| data), DataPacket::parse(bytes).map(|(data, _)| data));
+        if let Some((data, at)) = DataPacket::parse_answer_head(head, bytes.len()) {
+            let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
+            packet.migrated = data.to_packet().migrated;
+            assert_eq!(packet.map_payload(|payload| PayloadLen(payload.len())), data.to_packet());
+            let body = Packet::parse(bytes).expect("as above").body;
+            let payload = &bytes[at..at + data.payload];
+            assert!(matches!(body, Body::RcResponse(Response::Read(_, same)) if same == payload));
+            return true;
+        }
         let Some((data, payload)) = DataPacket::parse(bytes) else { return false };
         let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
         assert!(!packet.fecn && !packet.becn);
@@ -349,7 +398,7 @@ mod tests {
             }
         }
         for (opcode, count) in read.into_iter().enumerate() {
-            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10, 0x11].contains(&opcode);
+            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10, 0x0d, 0x0e, 0x0f, 0x10, 0x11].contains(&opcode);
             assert_eq!(count > 0, is_plain, "opcode {opcode}");
         }
     }

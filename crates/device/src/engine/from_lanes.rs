@@ -13,7 +13,7 @@ use ferroce_wire::{DataPacket, Packet, Service};
 
 use super::Engine;
 use super::host::view;
-use super::qps::index_of;
+use super::qps::{Entry, index_of};
 use super::recorded;
 use super::sender::{Came, Sender};
 use super::state::Turned;
@@ -110,11 +110,15 @@ impl Engine {
     fn take_record(&mut self, from: u8, record: &Record<'_>, around: &Engines) -> Option<u16> {
         let mut head = [0; DataPacket::HEAD];
         let copied = record.copy_head(&mut head);
-        let Some((data, at)) = DataPacket::parse_head(&head[..copied], record.len()) else {
-            return self.take_copy(from, record, around, false);
+        let head = &head[..copied];
+        let Some((data, at)) = DataPacket::parse_head(head, record.len()) else {
+            return match DataPacket::parse_answer_head(head, record.len()) {
+                Some((data, at)) => self.take_answer(from, record, (&data, at), around),
+                None => self.take_copy(from, record, around, false),
+            };
         };
         let Self { qps, tables, windows, .. } = self;
-        let fits = |entry: &&mut super::qps::Entry| {
+        let fits = |entry: &&mut Entry| {
             entry.neighbour == Some(from) && entry.machine.service() == Service::Rc
         };
         let (Some(entry), Some(payload)) =
@@ -139,6 +143,27 @@ impl Engine {
         if tables.is_recorded() {
             recorded::took(tables, entry);
         }
+        Some(index_of(data.dest_qp))
+    }
+
+    /// As [`take_record`](Self::take_record), for the answer to a READ.
+    fn take_answer(
+        &mut self,
+        from: u8,
+        record: &Record<'_>,
+        (data, at): (&DataPacket, usize),
+        around: &Engines,
+    ) -> Option<u16> {
+        let Self { qps, tables, windows, .. } = self;
+        let fits = |entry: &&mut Entry| entry.neighbour == Some(from) && !tables.is_recorded();
+        let payload = record.bytes().get(at..at + data.payload);
+        let (Some(entry), Some(payload)) = (qps.get(data.dest_qp).filter(fits), payload) else {
+            return self.take_copy(from, record, around, false);
+        };
+        let packet = data.to_packet().map_payload(|_| payload);
+        let (now, window) = (tables.now, windows.get(entry.window));
+        let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
+        entry.machine.handle_packet(now, &packet, None, window, &mut host);
         Some(index_of(data.dest_qp))
     }
 
