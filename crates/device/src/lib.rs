@@ -66,7 +66,7 @@ pub use ferroce_progress::Spin;
 pub use ferroce_switchboard as switchboard;
 pub use ferroce_sys::Uncancelled;
 pub use ferroce_sys::clock::{ClockReading, now, park, until};
-pub use ferroce_sys::descriptor::{EventFd, wait_readable};
+pub use ferroce_sys::descriptor::{EventFd, signal, wait_readable};
 pub use ferroce_sys::epoll::{Epoll, Watch};
 pub use ferroce_sys::fork::PerProcess;
 pub use ferroce_sys::sync::this_thread;

@@ -6,6 +6,7 @@
 mod common;
 
 mod child;
+mod deaths;
 mod peer;
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ use ferroce_verbs::*;
 use peer::{AT_LEAST, LAST, Link, SEEN, WORD};
 
 /// Addresses are 127.0.NET.x; each test has its own two.
-const NET: u8 = 90;
+pub(crate) const NET: u8 = 90;
 
 /// What a child of this binary does; nothing in the parent.
 #[test]

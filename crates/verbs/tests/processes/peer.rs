@@ -15,6 +15,9 @@ pub(crate) const WORD: usize = 8000;
 pub(crate) const LAST: usize = 8191;
 pub(crate) const SEEN: u8 = 0xa5;
 
+/// The part of both regions that a storm works on.
+pub(crate) const STORM: std::ops::Range<usize> = 2000..6000;
+
 /// An end here, connected to one in another process.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -76,6 +79,7 @@ pub(crate) fn play(role: &str) {
             tell("seen");
         }
         "stream" => stream(&end, &remote),
+        "storm" => storm(&end, &remote),
         other => panic!("no such role: {other}"),
     }
 }
@@ -96,6 +100,25 @@ fn write_and_poll(end: &End, remote: &RemoteRegion) {
             std::thread::yield_now();
         };
         assert_eq!((done.id, done.status), (id, Status::Success));
+    }
+}
+
+/// Works on the memory of the peer until it is killed, or until the peer is gone.
+fn storm(end: &End, remote: &RemoteRegion) {
+    let mut under_way = 0;
+    for id in 0_u64.. {
+        let there = remote.slice(STORM.start as u64..STORM.end as u64);
+        let work = match id % 2 {
+            0 => end.qp.write(end.region.slice(STORM), there),
+            _ => end.qp.read(end.region.slice(STORM), there),
+        };
+        under_way += u32::from(work.id(id).post().is_ok());
+        while let Some(done) = if under_way >= 16 { end.cq.wait(SOON).ok() } else { end.cq.poll_one() } {
+            under_way -= 1;
+            if !done.is_success() {
+                return;
+            }
+        }
     }
 }
 
