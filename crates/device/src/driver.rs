@@ -63,7 +63,8 @@ impl Sockets for Watched {
             });
         }
         // Others take this engine for awake, and do not ring: it has to be turned once, to tell them.
-        if arrivals && self.is_rung.load(Ordering::Relaxed)
+        if arrivals
+            && self.is_rung.load(Ordering::Relaxed)
             && let Some(bell) = &self.bell
         {
             bell.signal();

@@ -433,7 +433,9 @@ impl Qp {
         }
         let engines = self.nic.engines();
         Some(match engines.of(peer) {
-            Some(there) if self.policy == PathPolicy::Shared => Neighbours::meet_here(engines, self.engine, there),
+            Some(there) if self.policy == PathPolicy::Shared => {
+                Neighbours::meet_here(engines, self.engine, there)
+            }
             Some(_) => return None,
             None => Neighbours::meet(engines, self.engine, self.nic.slot(self.engine)?, slot_of(peer)),
         })

@@ -109,7 +109,10 @@ fn offers(slot: &Slot) {
     let reached = slot.reach(to, &[one, other, line, bell]).expect("this one is right");
     assert_eq!(reached.descriptors.len(), 2, "a line and a bell");
     let again = slot.reach(to, &[one, other, line, bell]).map(|_| ());
-    assert!(matches!(again, Err(NoLane::Refused { why: LaneRefusal::Broken, .. })), "{again:?}: it has these");
+    assert!(
+        matches!(again, Err(NoLane::Refused { why: LaneRefusal::Broken, .. })),
+        "{again:?}: it has these"
+    );
     say("all as expected");
 }
 
@@ -172,7 +175,8 @@ fn garbage(slot: &Slot) {
         if sent % 4 < 2 && data.packet_len() <= len && data.emit_headers(room).is_some() {
             len = data.packet_len();
         }
-        producer.commit(u8::try_from(sent % 256).expect("small"), len);
+        let kind = if sent % 4 < 2 { 64 } else { u8::try_from(sent % 256).expect("small") };
+        producer.commit(kind, len);
         sent += 1;
         producer.publish();
         if caller.call(slot.number()) {

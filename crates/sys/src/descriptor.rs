@@ -84,7 +84,8 @@ pub fn is_event(fd: BorrowedFd<'_>) -> bool {
     // What is behind the descriptors of events has no type.
     let has_no_type = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == 0);
     let flags = rustix::fs::fcntl_getfl(fd);
-    has_no_type && flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::RDWR))
+    has_no_type
+        && flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::RDWR))
 }
 
 /// A descriptor that is readable from a certain time on.

@@ -450,7 +450,10 @@ pub(crate) const FIGURES: &[Figure] = &[
         name: "shared: SEND 1 MiB, depth 16, mean",
         unit: "GB/s",
         against: "UCX posix,cma, tag_bw",
-        ours: Some(|s| Stream { verb: Verb::Send, target: RECEIVER, statistic: Statistic::Mean, ..BULK }.bandwidth(&s.near())),
+        ours: Some(|s| {
+            Stream { verb: Verb::Send, target: RECEIVER, statistic: Statistic::Mean, ..BULK }
+                .bandwidth(&s.near())
+        }),
         raw: Some(|s| elsewhere::ucx_bandwidth(&s.near(), "tag_bw")),
     },
     Figure {

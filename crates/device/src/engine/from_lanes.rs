@@ -5,16 +5,16 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ferroce_fabric::{Path, PathChoice, PathReason, NotShared};
+use ferroce_fabric::{NotShared, Path, PathChoice, PathReason};
 use ferroce_lane::{Consumer, Record};
-use ferroce_record::{PacketFlags, Refusal};
+use ferroce_record::Refusal;
 use ferroce_transport::Acks;
 use ferroce_wire::{DataPacket, Packet, Service};
 
 use super::Engine;
 use super::host::view;
+use super::lanes::{LINE, PACKET};
 use super::qps::{Entry, index_of};
-use super::recorded;
 use super::sender::{Came, Sender};
 use super::state::Turned;
 use crate::engines::Engines;
@@ -50,7 +50,9 @@ impl Engine {
             let Some(mut consumer) = self.port.lanes.take_out(slot) else { continue };
             let (received, more) = self.take_lane(slot, &mut consumer, around);
             turned.received += received;
-            if consumer.is_broken() || self.port.lanes.get(slot).is_some_and(|neighbour| neighbour.is_broken()) {
+            if consumer.is_broken()
+                || self.port.lanes.get(slot).is_some_and(|neighbour| neighbour.is_broken())
+            {
                 self.counters.lanes_broken += 1;
                 self.lose_neighbour(slot, incarnation, NotShared::Broken);
                 continue;
@@ -108,42 +110,34 @@ impl Engine {
     /// Takes in a packet; [`after`](Self::after) has to follow for the queue pair that it says.
     #[inline]
     fn take_record(&mut self, from: u8, record: &Record<'_>, around: &Engines) -> Option<u16> {
+        let gap = usize::from(record.kind().wrapping_sub(PACKET));
+        let len = record.len().checked_sub(gap).filter(|_| gap < LINE);
+        let Some(len) = len.filter(|_| !self.tables.is_recorded()) else {
+            return self.take_copy(from, record, around);
+        };
         let mut head = [0; DataPacket::HEAD];
         let copied = record.copy_head(&mut head);
         let head = &head[..copied];
-        let Some((data, at)) = DataPacket::parse_head(head, record.len()) else {
-            return match DataPacket::parse_answer_head(head, record.len()) {
-                Some((data, at)) => self.take_answer(from, record, (&data, at), around),
-                None => self.take_copy(from, record, around, false),
+        let Some((data, at)) = DataPacket::parse_head(head, len) else {
+            return match DataPacket::parse_answer_head(head, len) {
+                Some((data, at)) => self.take_answer(from, record, (&data, at + gap), around),
+                None => self.take_copy(from, record, around),
             };
         };
         let Self { qps, tables, windows, .. } = self;
-        let fits = |entry: &&mut Entry| {
-            entry.neighbour == Some(from) && entry.machine.service() == Service::Rc
+        let fits =
+            |entry: &&mut Entry| entry.neighbour == Some(from) && entry.machine.service() == Service::Rc;
+        let payload = record.bytes().get(at + gap..at + gap + data.payload);
+        let (Some(entry), Some(payload)) = (qps.get(data.dest_qp).filter(fits), payload) else {
+            return self.take_copy(from, record, around);
         };
-        let (Some(entry), Some(payload)) =
-            (qps.get(data.dest_qp).filter(fits), record.bytes().get(at..at + data.payload))
-        else {
-            return self.take_copy(from, record, around, false);
-        };
-        let mut told = false;
-        if tables.is_recorded() {
-            recorded::came(tables, entry, (record.bytes(), payload.len()), PacketFlags::empty());
-            told = true;
-        }
         if entry.machine.passes_over(&data) {
             return Some(index_of(data.dest_qp));
         }
         let (now, window) = (tables.now, windows.get(entry.window));
         let mut host = view(tables, entry.send_cq, entry.receive_cq, &mut entry.tally);
         let is_taken = entry.machine.take_data(now, &data, payload, window, &mut host);
-        if !is_taken {
-            return self.take_copy(from, record, around, told);
-        }
-        if tables.is_recorded() {
-            recorded::took(tables, entry);
-        }
-        Some(index_of(data.dest_qp))
+        if is_taken { Some(index_of(data.dest_qp)) } else { self.take_copy(from, record, around) }
     }
 
     /// As [`take_record`](Self::take_record), for the answer to a READ.
@@ -155,10 +149,10 @@ impl Engine {
         around: &Engines,
     ) -> Option<u16> {
         let Self { qps, tables, windows, .. } = self;
-        let fits = |entry: &&mut Entry| entry.neighbour == Some(from) && !tables.is_recorded();
         let payload = record.bytes().get(at..at + data.payload);
-        let (Some(entry), Some(payload)) = (qps.get(data.dest_qp).filter(fits), payload) else {
-            return self.take_copy(from, record, around, false);
+        let entry = qps.get(data.dest_qp).filter(|entry| entry.neighbour == Some(from));
+        let (Some(entry), Some(payload)) = (entry, payload) else {
+            return self.take_copy(from, record, around);
         };
         let packet = data.to_packet().map_payload(|_| payload);
         let (now, window) = (tables.now, windows.get(entry.window));
@@ -167,14 +161,12 @@ impl Engine {
         Some(index_of(data.dest_qp))
     }
 
-    /// As [`take_record`](Self::take_record), for all packets: it looks at a copy. `told` says whether it was written down.
-    fn take_copy(&mut self, from: u8, record: &Record<'_>, around: &Engines, told: bool) -> Option<u16> {
+    /// As [`take_record`](Self::take_record), for all packets: it looks at a copy.
+    #[cold]
+    fn take_copy(&mut self, from: u8, record: &Record<'_>, around: &Engines) -> Option<u16> {
         let mut copy = std::mem::take(&mut self.port.lanes.copy);
-        let index = match copy.get_mut(..record.len()) {
-            Some(bytes) => {
-                record.copy_head(bytes);
-                self.take_bytes(from, bytes, around, told)
-            }
+        let index = match whole(record, &mut copy) {
+            Some(bytes) => self.take_bytes(from, bytes, around),
             None => {
                 self.counters.malformed += 1;
                 None
@@ -184,13 +176,13 @@ impl Engine {
         index
     }
 
-    fn take_bytes(&mut self, from: u8, bytes: &[u8], around: &Engines, told: bool) -> Option<u16> {
+    fn take_bytes(&mut self, from: u8, bytes: &[u8], around: &Engines) -> Option<u16> {
         match Packet::parse(bytes) {
             Ok(packet) => {
                 // Where it comes from is known of the queue pair: addresses are not asked for.
                 let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
                 let sender = Sender::near(nowhere, Came::Lane(from));
-                self.hand_over_packet(&sender, &packet, bytes, around, told)
+                self.hand_over_packet(&sender, &packet, bytes, around, false)
             }
             Err(error) => {
                 self.count_malformed(&error);
@@ -217,4 +209,18 @@ impl Engine {
             }
         }
     }
+}
+
+/// The packet of a record in one piece, copied to here. `None` if it has no room, or is no packet.
+fn whole<'a>(record: &Record<'_>, copy: &'a mut [u8]) -> Option<&'a [u8]> {
+    let gap = usize::from(record.kind().wrapping_sub(PACKET));
+    let len = record.len().checked_sub(gap).filter(|_| gap < LINE)?;
+    let copied = record.copy_head(copy.get_mut(..record.len())?);
+    if gap > 0 {
+        let head = &copy[..copied.min(DataPacket::HEAD)];
+        let parsed = DataPacket::parse_head(head, len).or_else(|| DataPacket::parse_answer_head(head, len));
+        let (_, at) = parsed?;
+        copy.copy_within(at + gap..record.len(), at);
+    }
+    copy.get(..len)
 }

@@ -1,8 +1,8 @@
 //! Packets on their way in: checked, taken apart, handed to their queue pair.
 
 use ferroce_fabric::Ends;
-use ferroce_fabric::{Path, PathChoice, PathReason};
 use ferroce_fabric::Received;
+use ferroce_fabric::{Path, PathChoice, PathReason};
 use ferroce_record::{PacketFlags, Refusal};
 use ferroce_switchboard::slot_of;
 use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn, Service};

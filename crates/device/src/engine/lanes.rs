@@ -21,8 +21,15 @@ const LOOK: Duration = Duration::from_micros(50);
 /// How long they wait for a process that takes nothing out, until what they send is lost.
 const STUCK: Duration = Duration::from_millis(100);
 
-/// The kind of all records so far: a packet, whose ICRC is not computed.
-const PACKET: u8 = 1;
+/// The kind of a record that is a packet, whose ICRC is not computed. With so much more, so many bytes are left out between its
+/// headers and its payload, less than [`LINE`].
+pub(super) const PACKET: u8 = 64;
+
+/// Bytes of a cache line: where a long payload begins, so that it is copied as fast as it can be.
+pub(super) const LINE: usize = 64;
+
+/// From so many bytes on a payload is long.
+const LONG: usize = 1024;
 
 /// A set of slots.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -102,6 +109,20 @@ impl Neighbour {
         self.producer.room(len)
     }
 
+    /// The same for a packet with so many bytes of headers and so many of payload; with it comes how many bytes are to be left out
+    /// between them.
+    #[inline]
+    pub(super) fn room_for(&mut self, len: usize, headers: usize, payload: usize) -> Option<(u8, &mut [u8])> {
+        if payload < LONG {
+            return Some((0, self.producer.room(len)?));
+        }
+        let room = self.producer.room(len + LINE - 1)?;
+        let gap = (room.as_ptr().addr() + headers).wrapping_neg() % LINE;
+        #[expect(clippy::cast_possible_truncation, reason = "less than a line")]
+        let told = gap as u8;
+        Some((told, &mut room[..len + gap]))
+    }
+
     /// Whether the other process has broken the rules in what it says of the packets that go there.
     pub(super) const fn is_broken(&self) -> bool {
         self.producer.is_broken()
@@ -167,7 +188,7 @@ impl Lanes {
     pub(super) fn add(&mut self, neighbour: Box<Neighbour>) {
         if self.neighbours.is_empty() {
             self.neighbours.resize_with(256, || None);
-            self.copy = vec![0; ferroce_wire::MAX_PACKET_LEN].into();
+            self.copy = vec![0; ferroce_wire::MAX_PACKET_LEN + LINE].into();
         }
         let slot = neighbour.slot;
         // It may have called before this line was looked at.
@@ -195,13 +216,14 @@ impl Lanes {
         self.neighbours.get_mut(usize::from(slot))?.as_deref_mut()
     }
 
-    /// A packet of so many bytes was put where there was room for it.
+    /// A packet of so many bytes was put where there was room for it, with so many more left out in it.
     #[inline]
-    pub(super) fn added(&mut self, slot: u8, len: usize) {
-        let Some(neighbour) = self.neighbours.get_mut(usize::from(slot)).and_then(Option::as_deref_mut) else {
+    pub(super) fn added(&mut self, slot: u8, len: usize, gap: u8) {
+        let Some(neighbour) = self.neighbours.get_mut(usize::from(slot)).and_then(Option::as_deref_mut)
+        else {
             return;
         };
-        neighbour.producer.commit(PACKET, len);
+        neighbour.producer.commit(PACKET + gap, usize::from(gap) + len);
         neighbour.hidden += len;
         if neighbour.hidden >= SHOWN {
             neighbour.show(self.own);
@@ -226,7 +248,9 @@ impl Lanes {
     /// Whether a lane is to be looked at.
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
-        self.line.as_ref().is_some_and(Line::is_called) || !self.pending.is_empty() || !self.waiting.is_empty()
+        self.line.as_ref().is_some_and(Line::is_called)
+            || !self.pending.is_empty()
+            || !self.waiting.is_empty()
     }
 
     /// Takes the calls.

@@ -83,7 +83,10 @@ impl Engine {
             self.note(index);
             return sent + usize::from(acknowledged);
         }
-        while sent < MAX_BURST && self.lane_lets_through(index) && self.transmit_packet(index, Acks::Hold, around) {
+        while sent < MAX_BURST
+            && self.lane_lets_through(index)
+            && self.transmit_packet(index, Acks::Hold, around)
+        {
             sent += 1;
         }
         let is_blocked = blocked(self) > before;

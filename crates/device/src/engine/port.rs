@@ -101,7 +101,7 @@ impl Port {
         if let Some(neighbour) = way.lane.and_then(|slot| self.lanes.get(slot)) {
             let Some(buffer) = neighbour.room(len) else { return self.found_no_room(way, counters) };
             match emit(transmit, by, tables, buffer) {
-                Some(()) => self.added_to_lane(len, way, counters),
+                Some(()) => self.added_to_lane((len, 0), way, counters),
                 None => counters.send_refused += 1,
             }
             return;
@@ -144,10 +144,10 @@ impl Port {
 
     /// A packet was put where a neighbour had room for it.
     #[inline]
-    fn added_to_lane(&mut self, len: usize, way: &Way, counters: &mut DeviceCounters) {
+    fn added_to_lane(&mut self, (len, gap): (usize, u8), way: &Way, counters: &mut DeviceCounters) {
         if let Some(slot) = way.lane {
             counters.lane_packets_sent += 1;
-            self.lanes.added(slot, len);
+            self.lanes.added(slot, len, gap);
         }
     }
 
@@ -267,13 +267,13 @@ impl Stream<'_> {
             return self.take(host, data, payload);
         };
         let len = data.packet_len();
-        let Some(buffer) = neighbour.room(len) else {
+        let Some((gap, buffer)) = neighbour.room_for(len, data.header_len(), data.payload) else {
             port.found_no_room(way, counters);
             return true;
         };
         let Some(headers) = data.emit_headers(buffer) else { return false };
         let (head, rest) = buffer.split_at_mut(headers);
-        let (body, rest) = rest.split_at_mut(data.payload);
+        let (body, rest) = rest[usize::from(gap)..].split_at_mut(data.payload);
         clear_pad(rest);
         // If this memory may not be read, it is for the machine to say so.
         if fill(payload, *by, host.tables, body).is_none() {
@@ -282,7 +282,7 @@ impl Stream<'_> {
         if host.tables.is_recorded() {
             host.tell_packet(head, data.payload);
         }
-        port.added_to_lane(len, way, counters);
+        port.added_to_lane((len, gap), way, counters);
         true
     }
 }

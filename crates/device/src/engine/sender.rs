@@ -73,17 +73,7 @@ impl Sender {
         let Received { source: (remote, source_port), local, .. } = *datagram;
         let Received { traffic_class, hop_limit, flow_label, stamp, .. } = *datagram;
         let (identification, came) = (0, Came::Wire);
-        Self {
-            remote,
-            local,
-            traffic_class,
-            hop_limit,
-            flow_label,
-            source_port,
-            identification,
-            stamp,
-            came,
-        }
+        Self { remote, local, traffic_class, hop_limit, flow_label, source_port, identification, stamp, came }
     }
 
     /// The address that the packet was sent to.

@@ -20,6 +20,10 @@ use crate::engines::{Engines, Station};
 use crate::event::AsyncEvent;
 use crate::mail::{Mail, Parcel};
 
+/// Messages of a list that waits for no others where packets take no system call: to call the peer costs as much as a few of
+/// them.
+const LIST_LEAVES: u32 = 8;
+
 impl Engine {
     /// Goes round once. `around` are all engines of the device.
     pub(crate) fn turn(&mut self, now: Time, reason: Reason, around: &Engines) -> Turned {
@@ -354,8 +358,8 @@ impl Engine {
         let Some(entry) = self.qps.get(qpn).filter(|entry| is_calm && entry.queued) else {
             return Departure::Now;
         };
-        if entry.neighbour.is_some() && entry.path.is_some_and(|choice| choice.path == Path::Shared) {
-            // A packet that takes no system call has nothing to wait for.
+        let is_shared = entry.path.is_some_and(|choice| choice.path == Path::Shared);
+        if is_shared && messages >= LIST_LEAVES {
             return Departure::Now;
         }
         let under_way = entry.machine.packets_under_way();

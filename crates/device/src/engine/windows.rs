@@ -184,6 +184,10 @@ mod tests {
         windows.leave(first);
         windows.leave(first);
         assert_eq!(windows.by_receiver.len(), 2);
-        assert_eq!(windows.join(IpAddr::from([127, 0, 0, 4]), Qpn::new(7), false), first, "its place is used again");
+        assert_eq!(
+            windows.join(IpAddr::from([127, 0, 0, 4]), Qpn::new(7), false),
+            first,
+            "its place is used again"
+        );
     }
 }

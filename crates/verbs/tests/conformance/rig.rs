@@ -83,7 +83,9 @@ impl Rig {
             IpAddr::from([127, hundred, net, 2 * number + side])
         };
         let (first, second) = match setup {
-            Setup::Local | Setup::EnginesLocal | Setup::EnginesWire | Setup::Shared => (address(1), address(1)),
+            Setup::Local | Setup::EnginesLocal | Setup::EnginesWire | Setup::Shared => {
+                (address(1), address(1))
+            }
             Setup::WireV6 => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
             _ => (address(1), address(2)),
         };
@@ -120,7 +122,14 @@ impl Rig {
             let pd = context.protection_domain().unwrap();
             Host { context, pd, address, engine: apart.then_some(engine) }
         };
-        Self { a: host(a, 0), b: host(b, 1), setup, quiet: Cell::new(false), connected: Cell::new(false), _turn: None }
+        Self {
+            a: host(a, 0),
+            b: host(b, 1),
+            setup,
+            quiet: Cell::new(false),
+            connected: Cell::new(false),
+            _turn: None,
+        }
     }
 
     /// The way that packets must take here.
@@ -164,7 +173,9 @@ impl Rig {
         let by_lane = |c: &(DeviceCounters, DeviceCounters)| c.0.lane_packets_received;
         let goes = by_lane(&now) > by_lane(&before);
         match self.path() {
-            Path::Shared if self.connected.get() && !self.quiet.get() => assert!(goes, "nothing went through memory"),
+            Path::Shared if self.connected.get() && !self.quiet.get() => {
+                assert!(goes, "nothing went through memory")
+            }
             Path::Shared => {}
             Path::Local | Path::Wire => assert!(!goes, "something went through memory"),
         }

@@ -30,7 +30,8 @@ impl Link {
     /// A new process in this role, at the second address, and an end here at the first one. If both are the same, the processes
     /// share memory.
     pub(crate) fn start(role: &str, net: u8, [here, there]: [u8; 2], options: &ConnectOptions) -> Self {
-        let context = Context::builder("lo").address([127, 0, net, here]).shared(here == there).open().unwrap();
+        let context =
+            Context::builder("lo").address([127, 0, net, here]).shared(here == there).open().unwrap();
         let end = End::new(&context, Service::Rc);
         Self::with(end, role, [127, 0, net, there], options)
     }
