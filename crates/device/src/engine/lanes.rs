@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferroce_lane::{Caller, Consumer, Line, Producer};
 use ferroce_sys::descriptor::signal;
 use ferroce_sys::fork::Tracked;
-use ferroce_transport::Time;
+use ferroce_transport::{Time, sooner};
 
 /// Bytes of packets after which the other process is shown what there is, although more is about to follow: it works on them
 /// meanwhile, and they are still in the cache.
@@ -20,6 +20,9 @@ const LOOK: Duration = Duration::from_micros(50);
 
 /// How long they wait for a process that takes nothing out, until what they send is lost.
 const STUCK: Duration = Duration::from_millis(100);
+
+/// How long a lane is idle until its memory is given back to the system.
+const IDLE: Duration = Duration::from_secs(10);
 
 /// The kind of a record that is a packet, whose ICRC is not computed. With so much more, so many bytes are left out between its
 /// headers and its payload, less than [`LINE`].
@@ -90,6 +93,8 @@ pub(crate) struct Neighbour {
     is_listed: bool,
     /// Since when connections without a window have found no room.
     stuck_since: Option<Time>,
+    /// When something was shown last, if the ring may have memory.
+    warm_since: Option<Time>,
 }
 
 impl Neighbour {
@@ -99,8 +104,20 @@ impl Neighbour {
         (caller, bell): (Caller, Bell),
     ) -> Self {
         let consumer = Some(Box::new(consumer));
-        let (hidden, is_listed, stuck_since) = (0, false, None);
-        Self { slot, incarnation, producer, consumer, caller, bell, hidden, is_listed, stuck_since }
+        let (hidden, is_listed) = (0, false);
+        let (stuck_since, warm_since) = (None, None);
+        Self {
+            slot,
+            incarnation,
+            producer,
+            consumer,
+            caller,
+            bell,
+            hidden,
+            is_listed,
+            stuck_since,
+            warm_since,
+        }
     }
 
     /// Room for a packet of so many bytes. [`Lanes::added`] has to follow, or nothing is left there.
@@ -129,8 +146,9 @@ impl Neighbour {
     }
 
     /// Shows what there is, and calls.
-    fn show(&mut self, own: u8) {
+    fn show(&mut self, own: u8, now: Time) {
         self.hidden = 0;
+        self.warm_since = Some(now);
         if self.producer.publish() && self.caller.call(own) {
             signal(self.bell.as_fd());
         }
@@ -157,6 +175,10 @@ pub(crate) struct Lanes {
     /// Queue pairs without a window that wait for room, and when to look again.
     waiting: Vec<u16>,
     look_at: Option<Time>,
+    /// The time of the turn.
+    now: Time,
+    /// When to see whether lanes are idle.
+    cools_at: Option<Time>,
     /// A packet that is looked at from all sides: a copy, so that it does not change meanwhile.
     pub(super) copy: Box<[u8]>,
 }
@@ -174,6 +196,8 @@ impl Lanes {
             listed: Vec::new(),
             waiting: Vec::new(),
             look_at: None,
+            now: Time::ZERO,
+            cools_at: None,
             copy: Box::new([]),
         }
     }
@@ -226,7 +250,7 @@ impl Lanes {
         neighbour.producer.commit(PACKET + gap, usize::from(gap) + len);
         neighbour.hidden += len;
         if neighbour.hidden >= SHOWN {
-            neighbour.show(self.own);
+            neighbour.show(self.own, self.now);
         } else if !neighbour.is_listed {
             neighbour.is_listed = true;
             self.listed.push(slot);
@@ -237,11 +261,42 @@ impl Lanes {
     #[inline]
     pub(super) fn flush(&mut self) {
         while let Some(slot) = self.listed.pop() {
-            let own = self.own;
+            let (own, now) = (self.own, self.now);
             if let Some(neighbour) = self.get(slot) {
                 neighbour.is_listed = false;
-                neighbour.show(own);
+                neighbour.show(own, now);
             }
+            self.cools_at.get_or_insert(now + IDLE);
+        }
+    }
+
+    /// A turn begins: gives the memory of lanes back that were idle for long.
+    #[inline]
+    pub(super) fn begin_turn(&mut self, now: Time) {
+        self.now = now;
+        if self.cools_at.is_some_and(|time| time <= now) {
+            self.cool();
+        }
+    }
+
+    #[cold]
+    fn cool(&mut self) {
+        let now = self.now;
+        self.cools_at = None;
+        for neighbour in self.neighbours.iter_mut().flatten() {
+            let Some(since) = neighbour.warm_since else { continue };
+            let has_rested = now.since(since) >= IDLE;
+            // The system may keep the memory; then it is asked no more until the lane was used again.
+            let is_cold = has_rested && neighbour.producer.give_pages_back().unwrap_or(true);
+            let next = if is_cold {
+                neighbour.warm_since = None;
+                continue;
+            } else if has_rested {
+                now + IDLE
+            } else {
+                since + IDLE
+            };
+            self.cools_at = Some(self.cools_at.map_or(next, |first| first.min(next)));
         }
     }
 
@@ -326,7 +381,7 @@ impl Lanes {
         // What it waits for has to be seen to be taken out.
         let own = self.own;
         if let Some(neighbour) = self.get(slot) {
-            neighbour.show(own);
+            neighbour.show(own, now);
         }
         if !self.waiting.contains(&index) {
             self.waiting.push(index);
@@ -347,9 +402,67 @@ impl Lanes {
         !self.waiting.is_empty()
     }
 
-    /// When to look for room again.
+    /// When to look for room again, or whether lanes are idle.
     #[inline]
-    pub(super) const fn look_at(&self) -> Option<Time> {
-        self.look_at
+    pub(super) fn look_at(&self) -> Option<Time> {
+        sooner(self.look_at, self.cools_at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
+
+    use ferroce_lane::{LaneFile, LineFile};
+    use ferroce_sys::descriptor::EventFd;
+
+    use super::*;
+
+    #[test]
+    fn an_idle_lane_has_no_memory_and_is_used_again() {
+        let (lane, line) = (LaneFile::create().unwrap(), LineFile::create().unwrap());
+        let file = File::from(lane.as_fd().try_clone_to_owned().unwrap());
+        let blocks = || file.metadata().unwrap().blocks();
+        let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let mut lanes = Lanes::new(7);
+        let neighbour = Neighbour::new((7, 0), lane.split(), (line.caller(), Bell::Ours(bell)));
+        lanes.set_line(line.into_line());
+        lanes.add(Box::new(neighbour));
+        let mut now = Time::from_nanos(1_000_000_000);
+        // What there is before anything was sent: the words of both sides.
+        let words = blocks();
+        for _ in 0..3 {
+            lanes.begin_turn(now);
+            for _ in 0..5 {
+                assert!(lanes.get(7).unwrap().room(4000).is_some());
+                lanes.added(7, 4000, 0);
+            }
+            lanes.flush();
+            assert!(blocks() > words + 30, "{} blocks", blocks());
+            assert_eq!(lanes.look_at(), Some(now + IDLE));
+            lanes.begin_turn(now + IDLE);
+            assert!(blocks() > words + 30, "it is not empty");
+            let mut consumer = lanes.take_out(7).unwrap();
+            assert!(consumer.look());
+            while consumer.next().is_some() {}
+            consumer.release();
+            lanes.put_back(7, consumer, false);
+            now = now + IDLE + IDLE;
+            lanes.begin_turn(now);
+            assert!(blocks() <= words + 8, "{} blocks are left of {words}", blocks());
+            assert_eq!(lanes.look_at(), None);
+        }
+    }
+
+    #[test]
+    fn slots_are_a_set() {
+        let mut slots = Slots::default();
+        for slot in [255, 0, 64, 63, 0, 128] {
+            slots.add(slot);
+        }
+        let all: Vec<u8> = std::iter::from_fn(|| slots.pop()).collect();
+        assert_eq!(all, [0, 63, 64, 128, 255]);
+        assert!(slots.is_empty());
     }
 }

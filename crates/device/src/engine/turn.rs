@@ -44,7 +44,8 @@ impl Engine {
         self.take_in(station, around);
         let mut turned = Turned::default();
         let mut waits = false;
-        if self.port.lanes.has_waiting() {
+        if self.port.lanes.has_any() {
+            self.port.lanes.begin_turn(self.tables.now);
             self.queue_those_without_room();
         }
         match reason {
@@ -132,8 +133,11 @@ impl Engine {
     }
 
     /// Those that found no room in a lane look again.
-    #[cold]
+    #[inline]
     fn queue_those_without_room(&mut self) {
+        if !self.port.lanes.has_waiting() {
+            return;
+        }
         for index in self.port.lanes.take_waiting() {
             self.queue(index);
         }
