@@ -25,6 +25,8 @@ use crate::engine::Reason;
 use crate::engines::Engines;
 use crate::event::AsyncEvent;
 use crate::lookout::Lookout;
+use crate::mail::Parcel;
+use crate::neighbours::Look;
 
 /// What other threads see of the driver.
 #[derive(Debug)]
@@ -245,7 +247,15 @@ fn drive(engines: &Engines, index: usize) {
     while !duty.state().stopped {
         // A thread that needs the engine turned from now on says so here, also while this one looks.
         doze.look_around();
-        station.neighbours.see_to_the_gone(station, doze);
+        match station.neighbours.take_gone(clock::now()) {
+            Look::At(next) => drop(doze.no_later_than(next)),
+            Look::Done(gone) => {
+                for (slot, incarnation) in gone {
+                    station.mail.push(Parcel::Lost(slot, incarnation));
+                    station.turnstile.ring(Calls::POSTED);
+                }
+            }
+        }
         if look(engines, index, &mut program) {
             let may_look = || station.driver.is_alone() && station.turnstile.is_ringing().is_empty();
             lookout.look(may_look, || turn(engines, index));

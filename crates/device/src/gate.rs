@@ -11,7 +11,7 @@ use ferroce_sys::sync::{Calls, lock};
 use crate::engine::sender::Sender;
 use crate::engines::Engines;
 use crate::mail::{Parcel, Question};
-use crate::neighbours::Neighbours;
+use crate::meeting;
 use crate::visit::Visit;
 
 /// How long the thread of the switchboard waits for an engine that another thread is in. That one takes in
@@ -95,7 +95,7 @@ impl Sink for Gate {
 
     fn lane(&self, offer: LaneOffer) -> Result<Vec<OwnedFd>, LaneRefusal> {
         let engines = self.engines.upgrade().ok_or(LaneRefusal::NotReady)?;
-        Neighbours::answer(engines.station(self.index), offer)
+        meeting::answer(engines.station(self.index), offer)
     }
 }
 

@@ -29,6 +29,7 @@ mod limits;
 mod lookout;
 mod mail;
 mod management;
+mod meeting;
 mod neighbours;
 mod nic;
 mod ports;

@@ -26,7 +26,7 @@ use crate::engine::recording::receives_of;
 use crate::engine::windows::WindowId;
 use crate::error::{CreateError, QpError};
 use crate::limits::Limits;
-use crate::neighbours::Neighbours;
+use crate::meeting;
 use crate::nic::Nic;
 use crate::posting::Addressee;
 use crate::record;
@@ -434,10 +434,10 @@ impl Qp {
         let engines = self.nic.engines();
         Some(match engines.of(peer) {
             Some(there) if self.policy == PathPolicy::Shared => {
-                Neighbours::meet_here(engines, self.engine, there)
+                meeting::meet_here(engines, self.engine, there)
             }
             Some(_) => return None,
-            None => Neighbours::meet(engines, self.engine, self.nic.slot(self.engine)?, slot_of(peer)),
+            None => meeting::meet(engines, self.engine, self.nic.slot(self.engine)?, slot_of(peer)),
         })
     }
 
