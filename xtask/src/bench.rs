@@ -27,8 +27,8 @@ pub(crate) struct Args {
     /// List the packages with benchmarks and what they show
     #[arg(long)]
     list: bool,
-    /// Only this: wire, transport, device, refusals, instructions, trace, endpoint, probe, broker, drop-in or
-    /// programs
+    /// Only this: wire, transport, device, shared, refusals, instructions, trace, endpoint, probe, broker, drop-in
+    /// or programs
     #[arg(long)]
     only: Option<String>,
     /// All but wire and transport: one short look at every figure; it shows that all work, and little more
@@ -89,6 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(Command::Pairs(args)) = &args.command {
         return pairs::run(args);
     }
+    if args.only.as_deref() == Some(nic::SHARED) {
+        return nic::run(args, &[nic::SHARED_ROWS]);
+    }
     let only = args.only.as_deref();
     ensure!(
         args.before.is_none() || only == Some(instructions::NAME),
@@ -111,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         }
         if *package == nic::PACKAGE {
-            nic::run(args)?;
+            nic::run(args, &[])?;
             continue;
         }
         if *package == refusals::NAME {

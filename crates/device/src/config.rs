@@ -25,6 +25,8 @@ pub struct Config {
     pub engines: usize,
     /// Whether queue pairs of this process meet directly (`FERROCE_PATH`).
     pub path: PathPolicy,
+    /// Whether processes of one user and machine share memory (`FERROCE_SHARED`).
+    pub shared: bool,
     /// Faults to inject (`FERROCE_FAULTS`).
     pub faults: Option<FaultPlan>,
     /// A file for all packets (`FERROCE_PCAP`).
@@ -56,6 +58,7 @@ impl Config {
             address: None,
             engines: 1,
             path: PathPolicy::Prefer,
+            shared: false,
             faults: None,
             capture: None,
             trace: None,
@@ -66,6 +69,13 @@ impl Config {
             passes: Passes::faster(),
             pkeys: PKeyTable::DEFAULT,
         }
+    }
+
+    /// Whether other processes may share memory with this one: not where all packets are to be seen.
+    #[must_use]
+    pub const fn shares_memory(&self) -> bool {
+        let is_wanted = self.shared || matches!(self.path, PathPolicy::Shared);
+        is_wanted && self.faults.is_none() && self.capture.is_none()
     }
 
     /// A device on this interface as the environment wants it.
@@ -88,6 +98,7 @@ impl Config {
         if let Some(text) = variable("FERROCE_PATH") {
             config.path = text.parse()?;
         }
+        config.shared = switch("FERROCE_SHARED", config.shared)?;
         if let Some(text) = variable("FERROCE_FAULTS") {
             config.faults = Some(FaultPlan::parse(&text)?);
         }

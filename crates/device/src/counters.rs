@@ -62,6 +62,14 @@ counters! {
     packets_received,
     /// Packets that went from one queue pair of this process to another.
     local_packets,
+    /// Packets that went through memory to other processes of this machine.
+    lane_packets_sent,
+    /// Packets that came through memory from other processes of this machine.
+    lane_packets_received,
+    /// Packets lost here because the ring to another process of this machine was full.
+    lane_no_room,
+    /// Rings of memory that were given up because the other process broke their rules.
+    lanes_broken,
     /// Copies of multicast datagrams that went to queue pairs of this process.
     multicast_copies,
     /// Multicast datagrams that were handed to other processes which listen to their group.

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use ferroce_progress::{Duty, Event, Plan, Program, Sleepers, Sockets, due, table};
@@ -25,6 +25,8 @@ use crate::engine::Reason;
 use crate::engines::Engines;
 use crate::event::AsyncEvent;
 use crate::lookout::Lookout;
+use crate::mail::Parcel;
+use crate::neighbours::Look;
 
 /// What other threads see of the driver.
 #[derive(Debug)]
@@ -43,7 +45,12 @@ pub(crate) struct Driver {
 #[derive(Debug)]
 struct Watched {
     epoll: Epoll,
+    /// With the bell, if there is one.
     sockets: Vec<RawFd>,
+    /// What other processes ring that share memory with this one, if any may.
+    bell: Option<EventFd>,
+    /// Some do.
+    is_rung: AtomicBool,
 }
 
 impl Sockets for Watched {
@@ -57,18 +64,29 @@ impl Sockets for Watched {
                 false => self.epoll.remove(*socket),
             });
         }
+        // Others take this engine for awake, and do not ring: it has to be turned once, to tell them.
+        if arrivals
+            && self.is_rung.load(Ordering::Relaxed)
+            && let Some(bell) = &self.bell
+        {
+            bell.signal();
+        }
     }
 }
 
 impl Driver {
     /// An armed driver of an engine with these sockets. `sleepers` are those of the whole device.
-    pub(crate) fn new(sockets: &[RawFd], sleepers: Arc<Sleepers>) -> io::Result<Self> {
-        let watched = Watched { epoll: Epoll::new()?, sockets: sockets.to_vec() };
+    pub(crate) fn new(sockets: &[RawFd], sleepers: Arc<Sleepers>, has_bell: bool) -> io::Result<Self> {
+        let bell = has_bell.then(EventFd::new).transpose()?;
+        let mut sockets = sockets.to_vec();
+        sockets.extend(bell.as_ref().map(|bell| bell.as_fd().as_raw_fd()));
+        let is_rung = AtomicBool::new(false);
+        let watched = Watched { epoll: Epoll::new()?, sockets, bell, is_rung };
         let doze = Doze::new(EventFd::new()?);
         watched.epoll.add(doze.alarm().as_fd().as_raw_fd(), Watch::WhileReadable)?;
         let alarm = AlarmClock::new()?;
         watched.epoll.add(alarm.as_fd().as_raw_fd(), Watch::EachArrival)?;
-        for socket in sockets {
+        for socket in &watched.sockets {
             watched.epoll.add(*socket, Watch::EachArrival)?;
         }
         let duty = Duty::new(watched, sleepers);
@@ -115,9 +133,37 @@ impl Driver {
         &self.alarm
     }
 
-    /// The sockets that the driver watches.
+    /// The sockets that the driver watches, and the bell.
     pub(crate) fn sockets(&self) -> &[RawFd] {
         &self.duty.sockets().sockets
+    }
+
+    /// What other processes ring that share memory with this one.
+    pub(crate) fn bell(&self) -> Option<&EventFd> {
+        self.duty.sockets().bell.as_ref()
+    }
+
+    /// Others may ring from now on.
+    pub(crate) fn expect_rings(&self) {
+        self.duty.sockets().is_rung.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether others may ring.
+    pub(crate) fn is_rung(&self) -> bool {
+        self.duty.sockets().is_rung.load(Ordering::Relaxed)
+    }
+
+    /// Has the driver wake when another process is gone. The descriptor leaves the set when it is closed.
+    pub(crate) fn watch_lifeline(&self, lifeline: RawFd) {
+        // Without it the end of that process is seen later.
+        let _ = self.duty.sockets().epoll.add(lifeline, Watch::EachArrival);
+    }
+
+    /// Whether a thread sleeps on the sockets, or is about to: the driver, or one in its place.
+    #[inline]
+    pub(crate) fn is_slept_on(&self) -> bool {
+        let state = self.duty.state();
+        state.armed || state.seated
     }
 
     /// Lets a thread that is going to sleep watch the sockets; false if another thread does so already, or
@@ -201,6 +247,15 @@ fn drive(engines: &Engines, index: usize) {
     while !duty.state().stopped {
         // A thread that needs the engine turned from now on says so here, also while this one looks.
         doze.look_around();
+        match station.neighbours.take_gone(clock::now()) {
+            Look::At(next) => drop(doze.no_later_than(next)),
+            Look::Done(gone) => {
+                for (slot, incarnation) in gone {
+                    station.mail.push(Parcel::Lost(slot, incarnation));
+                    station.turnstile.ring(Calls::POSTED);
+                }
+            }
+        }
         if look(engines, index, &mut program) {
             let may_look = || station.driver.is_alone() && station.turnstile.is_ringing().is_empty();
             lookout.look(may_look, || turn(engines, index));

@@ -26,6 +26,7 @@ use crate::engine::{Engine, Reason};
 use crate::event::EventQueue;
 use crate::groups::Groups;
 use crate::mail::{MAIL, Mail, Parcel};
+use crate::neighbours::Neighbours;
 use crate::visit::{Aftermath, Visit};
 
 const _: () = assert!(
@@ -46,11 +47,13 @@ pub(crate) struct Station {
     /// Polls of programs that found no completion and turned to the engine: the driver steps back while they
     /// go on.
     pub(crate) polls: AtomicU64,
-    slot: u8,
+    pub(crate) slot: u8,
     /// Polls that found another thread inside.
     shut_out: AtomicU32,
     /// Whether polls that find nothing let others run.
     courtesy: Courtesy,
+    /// Processes that share memory with this engine.
+    pub(crate) neighbours: Neighbours,
     /// A queue pair here has had a peer that it reaches by packets.
     by_packets: AtomicBool,
     /// Queue pairs and shared receive queues that live here.
@@ -58,7 +61,7 @@ pub(crate) struct Station {
 }
 
 impl Station {
-    pub(crate) fn new(engine: Engine, driver: Driver) -> Self {
+    pub(crate) fn new(engine: Engine, driver: Driver, neighbours: Neighbours) -> Self {
         Self {
             slot: engine.qps.slot(),
             turnstile: Turnstile::new(engine),
@@ -68,6 +71,7 @@ impl Station {
             polls: AtomicU64::new(0),
             shut_out: AtomicU32::new(0),
             courtesy: Courtesy::new(),
+            neighbours,
             by_packets: AtomicBool::new(false),
             load: AtomicUsize::new(0),
         }
@@ -77,7 +81,7 @@ impl Station {
     /// work completes as soon as it is posted may never need one, and then the driver has to.
     #[inline]
     pub(crate) fn found_at_once(&self) {
-        if self.expects_packets() {
+        if self.expects_anything() {
             self.driver.found();
         }
     }
@@ -96,7 +100,7 @@ impl Station {
     fn has_polled(&self, poll: u64, found: bool) {
         if found {
             self.courtesy.found(poll);
-        } else if self.expects_packets() && self.courtesy.is_due(poll, clock::now) {
+        } else if self.expects_anything() && self.courtesy.is_due(poll, clock::now) {
             self.let_others_run();
         }
     }
@@ -116,6 +120,18 @@ impl Station {
     /// Notes that packets of the network concern a queue pair here.
     pub(crate) fn expect_packets(&self) {
         self.by_packets.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether packets may come from other processes, over the network or through memory.
+    #[inline]
+    pub(crate) fn expects_anything(&self) -> bool {
+        self.expects_packets() || self.neighbours.has_any()
+    }
+
+    /// Mail was left that is not posted work: sees to it that a thread takes it in. Never waits.
+    pub(crate) fn ask_for_a_turn(&self) {
+        self.turnstile.ring(Calls::POSTED);
+        self.driver.wake();
     }
 
     /// Counts one more object that lives here.
@@ -349,7 +365,7 @@ impl Engines {
             station.has_polled(polls, poll_whole(visit, reason));
             true
         };
-        if looks && !station.driver.is_disarmed() {
+        if (looks || station.neighbours.has_any()) && !station.driver.is_disarmed() {
             return whole(visit, Reason::Polled);
         }
         let is_long = |visit: &Visit<'_>| polls.is_multiple_of(IDLE_POLLS) || visit.has_timer_due();
@@ -399,9 +415,7 @@ impl Engines {
 
     /// Another process has left packets for an engine: sees to it that a thread takes them. Never waits.
     pub(crate) fn send_for(&self, index: usize) {
-        let station = &self.stations[index];
-        station.turnstile.ring(Calls::POSTED);
-        station.driver.wake();
+        self.stations[index].ask_for_a_turn();
     }
 
     /// Calls on the engines that were left something. They may have something for others in turn: that

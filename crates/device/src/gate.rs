@@ -1,15 +1,17 @@
 //! Where packets that other processes have forwarded enter an engine: as freight, like those of another
 //! engine; and how an engine is asked what it has done.
 
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use ferroce_switchboard::{Arrival, Report, Sink, Slot};
+use ferroce_switchboard::{Arrival, LaneOffer, LaneRefusal, Report, Sink, Slot};
 use ferroce_sys::sync::{Calls, lock};
 
 use crate::engine::sender::Sender;
 use crate::engines::Engines;
 use crate::mail::{Parcel, Question};
+use crate::meeting;
 use crate::visit::Visit;
 
 /// How long the thread of the switchboard waits for an engine that another thread is in. That one takes in
@@ -89,6 +91,11 @@ impl Sink for Gate {
             into.add(more, most);
         }
         is_told
+    }
+
+    fn lane(&self, offer: LaneOffer) -> Result<Vec<OwnedFd>, LaneRefusal> {
+        let engines = self.engines.upgrade().ok_or(LaneRefusal::NotReady)?;
+        meeting::answer(engines.station(self.index), offer)
     }
 }
 

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use ferroce_lane::Line;
 use ferroce_switchboard::Report;
 use ferroce_sys::clock;
 use ferroce_sys::sync::{Mailbox, lock, wait_for};
@@ -12,6 +13,8 @@ use ferroce_transport::{
     Data, DatagramDest, ReceiveRequest, SendFlags, SendOp, SendRequest, Sge, SharedQueueId,
 };
 use ferroce_wire::Qpn;
+
+use crate::engine::lanes::Neighbour;
 
 /// Parcels that the mailbox has room for before it grows.
 pub(crate) const MAIL: usize = 256;
@@ -27,6 +30,12 @@ pub(crate) enum Parcel {
     Shared(SharedQueueId, ReceiveParcel),
     /// What the engine has done is to be told.
     Question(Arc<Question>),
+    /// Where the engine is called from now on.
+    Line(Line),
+    /// A process that shares memory with this one from now on.
+    Neighbour(Box<Neighbour>),
+    /// One that does so no more: its slot and incarnation.
+    Lost(u8, u64),
 }
 
 /// A question to an engine what it has done, which the thread answers that takes in the mail.

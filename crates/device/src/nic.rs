@@ -35,6 +35,7 @@ use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
 use crate::gate::Gate;
 use crate::limits::Limits;
+use crate::neighbours::Neighbours;
 use crate::ports::{Ports, open_ports};
 use crate::record::RecordDesk;
 use crate::trace;
@@ -169,6 +170,11 @@ impl Nic {
 
     pub(crate) fn slots(&self) -> &[Slot] {
         &self.running.slots
+    }
+
+    /// What the engine of this place receives for.
+    pub(crate) fn slot(&self, engine: usize) -> Option<&Slot> {
+        self.running.slots.get(engine)
     }
 
     /// What is known of the interface.
@@ -499,18 +505,19 @@ impl Running {
         let shares = Share::split(MemoryTable::new(random.fork()), count);
         let sleepers = Arc::default();
         let mut stations = Vec::with_capacity(count);
+        let has_bell = config.shares_memory();
         for ((index, mut port), memory) in ports.into_iter().enumerate().zip(shares) {
             // A network may mark packets; loopback does not.
             if !info.loopback || config.capture.is_some() {
                 port.1.show_marks();
             }
-            let driver = Driver::new(port.1.descriptors(), Arc::clone(&sleepers))
+            let driver = Driver::new(port.1.descriptors(), Arc::clone(&sleepers), has_bell)
                 .map_err(system("descriptors for the driver"))?;
             let random = Random::from_system().map_err(system("random numbers"))?;
             let mut engine = Engine::new(index, port, memory, random, Arc::clone(&events));
             engine.gathers = config.gathering;
             engine.port.passes = config.passes;
-            stations.push(Station::new(engine, driver));
+            stations.push(Station::new(engine, driver, Neighbours::new(has_bell)));
         }
         let engines = Arc::new(Engines::new(stations, events, Arc::clone(&member)));
         let running = Self {

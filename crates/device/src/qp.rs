@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 
-use ferroce_fabric::{Path, PathChoice, PathPolicy, PathReason};
+use ferroce_fabric::{NotShared, Path, PathChoice, PathPolicy, PathReason};
 use ferroce_progress::AckDelay;
 use ferroce_record::Step;
+use ferroce_switchboard::slot_of;
 use ferroce_sys::sync::lock;
 use ferroce_transport::{
     AttributeMask, Attributes, Caps, Counters, DomainId, PostError, PostListError, QpConfig, QueuePair,
@@ -25,6 +26,7 @@ use crate::engine::recording::receives_of;
 use crate::engine::windows::WindowId;
 use crate::error::{CreateError, QpError};
 use crate::limits::Limits;
+use crate::meeting;
 use crate::nic::Nic;
 use crate::posting::Addressee;
 use crate::record;
@@ -132,6 +134,7 @@ impl Qp {
             way: None,
             path: None,
             peer: Qpn::SMI,
+            neighbour: None,
             queued: false,
             waiting: false,
             owing: false,
@@ -279,14 +282,28 @@ impl Qp {
             // What was posted before may not be sent in the new state.
             self.nic.engines().send_waiting(self.engine);
         }
+        let near = match resolved {
+            Some((_, true)) if connected && to_rtr => self.meet(attributes.dest_qpn),
+            _ => None,
+        };
         self.nic.engines().control(self.engine, |engine| {
             let mut peer = attributes.dest_qpn;
             let path = match resolved {
                 Some((_, ours)) if connected => {
                     let known = engine.qps.get(self.qpn).map_or(Qpn::SMI, |entry| entry.peer);
                     peer = if to_rtr { attributes.dest_qpn } else { known };
-                    let choice = self.choose_path(ours, peer);
-                    if self.policy == PathPolicy::Require && choice.path != Path::Local {
+                    let now = engine.qps.get(self.qpn).and_then(|entry| entry.path);
+                    let choice = match now.filter(|_| !to_rtr) {
+                        // Another address of the same peer: the way through memory stays.
+                        Some(now) if now.path == Path::Shared => now,
+                        _ => self.choose_path(ours, peer, near),
+                    };
+                    let is_refused = match self.policy {
+                        PathPolicy::Require => choice.path == Path::Wire,
+                        PathPolicy::Shared => choice.path != Path::Shared,
+                        PathPolicy::Prefer | PathPolicy::Forbid => false,
+                    };
+                    if is_refused {
                         return Err(QpError::NotLocal(choice));
                     }
                     let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
@@ -323,6 +340,7 @@ impl Qp {
                 left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
                 entry.way = None;
                 entry.path = None;
+                entry.neighbour = None;
                 entry.waiting = false;
                 entry.counted = 0;
                 entry.counted_receives = 0;
@@ -339,14 +357,18 @@ impl Qp {
                     port.fabric.show_marks();
                 }
             }
-            if let (Some(choice), Some(way)) = (path, entry.way) {
+            if let (Some(choice), Some(mut way)) = (path, entry.way) {
                 entry.path = Some(choice);
+                let is_near = self.is_near(resolved.is_some_and(|(_, ours)| ours));
+                entry.neighbour = is_near.then_some(slot_of(peer));
+                way.lane = entry.neighbour.filter(|_| choice.path == Path::Shared);
+                entry.way = Some(way);
                 if choice.path == Path::Wire {
                     self.nic.engines().station(self.engine).expect_packets();
                 }
                 entry.peer = peer;
                 self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
-                let next = windows.join(way.route.remote, peer);
+                let next = windows.join(way.route.remote, peer, way.lane.is_some());
                 let before = std::mem::replace(&mut entry.window, next);
                 if let Some([before, next]) = windows.two(before, next) {
                     entry.machine.move_to_window(before, next);
@@ -398,7 +420,28 @@ impl Qp {
         if self.nic.leave_group(group, self.qpn) { Ok(()) } else { Err(CreateError::NotAttached { group }) }
     }
 
-    fn choose_path(&self, ours: bool, peer: Qpn) -> PathChoice {
+    /// Whether memory that the engine has in common with others may lead to the peer, whose address is of this device.
+    fn is_near(&self, ours: bool) -> bool {
+        ours && self.nic.engines().station(self.engine).neighbours.is_open()
+    }
+
+    /// Sees to it that there is memory that the peer's process has in common with this one, if there may be; and why there
+    /// is none.
+    fn meet(&self, peer: Qpn) -> Option<Result<(), NotShared>> {
+        if self.policy == PathPolicy::Forbid || !self.is_near(true) {
+            return None;
+        }
+        let engines = self.nic.engines();
+        Some(match engines.of(peer) {
+            Some(there) if self.policy == PathPolicy::Shared => {
+                meeting::meet_here(engines, self.engine, there)
+            }
+            Some(_) => return None,
+            None => meeting::meet(engines, self.engine, self.nic.slot(self.engine)?, slot_of(peer)),
+        })
+    }
+
+    fn choose_path(&self, ours: bool, peer: Qpn, near: Option<Result<(), NotShared>>) -> PathChoice {
         let wire = |reason| PathChoice { path: Path::Wire, reason };
         if self.nic.has_middleware() {
             wire(PathReason::Middleware)
@@ -406,6 +449,11 @@ impl Qp {
             wire(PathReason::Forbidden)
         } else if !ours {
             wire(PathReason::OtherAddress)
+        } else if let Some(near) = near {
+            match near {
+                Ok(()) => PathChoice { path: Path::Shared, reason: PathReason::PeerIsNear },
+                Err(why) => wire(PathReason::NotShared(why)),
+            }
         } else if self.nic.engines().of(peer).is_none() {
             wire(PathReason::OtherProcess)
         } else {

@@ -27,8 +27,12 @@ impl<'a> Seat<'a> {
         (driver.sockets().len() <= SEAT_SOCKETS && driver.give_place()).then_some(Self { driver })
     }
 
-    /// Sleeps until a packet arrives or the bell rings, or the time is over; for ever without one.
-    pub(crate) fn sleep(&self, bell: &Bell, timeout: Option<Duration>) {
+    /// Sleeps until a packet arrives or the bell rings, or the time is over; for ever without one. Where other processes share
+    /// memory with this one, the engine is turned before, so that they know.
+    pub(crate) fn sleep(&self, bell: &Bell, timeout: Option<Duration>, turn: impl FnOnce()) {
+        if self.driver.is_rung() {
+            turn();
+        }
         let entry = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let own = bell.event.as_fd().as_raw_fd();
         // Negative ones are left out by the kernel.
@@ -42,6 +46,12 @@ impl<'a> Seat<'a> {
         // Whatever woke it, a signal too: the thread looks for completions and comes back.
         if entries[0].revents != 0 {
             bell.event.clear();
+        }
+        // Before the next turn tells others that this engine sleeps again.
+        if let Some(rung) = self.driver.bell()
+            && entries[count - 1].revents != 0
+        {
+            rung.clear();
         }
     }
 }

@@ -104,7 +104,7 @@ impl<'a> Visit<'a> {
         // A thread that polls comes back for the rest, and wants to see first what is there.
         let mut comes_back = false;
         if reason.is_poll() {
-            if station.expects_packets() {
+            if station.expects_anything() {
                 station.driver.polled(turned.received > 0);
             }
             comes_back = station.driver.is_disarmed();

@@ -41,7 +41,7 @@ impl CompletionQueue {
     /// Looks again and again, for a moment.
     fn look_for_a_moment(&self, into: &mut [Completion], left: Option<Duration>) -> usize {
         let end = clock::now() + left.map_or(SPIN, |left| left.min(SPIN));
-        let by_packets = self.engines().any(|engine| self.nic.engines().station(engine).expects_packets());
+        let by_packets = self.engines().any(|engine| self.nic.engines().station(engine).expects_anything());
         loop {
             for _ in 0..POLLS_PER_CLOCK {
                 // Where no packets come, another thread completes what is waited for, and needs the engine.
@@ -71,8 +71,9 @@ impl CompletionQueue {
         let mut begin = Some(begin);
         let slept = BELL.try_with(|bell| {
             let bell = bell.as_ref().ok()?;
-            let seat = Self::seat_for(queues.clone())?;
-            let sleep = || seat.sleep(bell, limit);
+            let (seat, station) = Self::seat_for(queues.clone())?;
+            let engines = queues.clone().next()?.nic.engines();
+            let sleep = || seat.sleep(bell, limit, || engines.take_in(station));
             Self::sleep_as(queues.clone(), &bell.waker, Reliance::None, begin.take()?, sleep);
             Some(())
         });
@@ -87,14 +88,15 @@ impl CompletionQueue {
 
     /// The place of the driver whose engine all of these queues are of, if packets are expected there and no
     /// thread relies on that driver.
-    fn seat_for<'a>(queues: impl Iterator<Item = &'a Self> + Clone) -> Option<Seat<'a>> {
+    fn seat_for<'a>(queues: impl Iterator<Item = &'a Self> + Clone) -> Option<(Seat<'a>, usize)> {
         let first = queues.clone().next()?;
         let engines = queues.clone().fold(0, |engines, queue| engines | queue.shared.engines());
         if engines.count_ones() != 1 || !queues.clone().all(|queue| queue.nic.is_same(&first.nic)) {
             return None;
         }
-        let station = first.nic.engines().station(engines.trailing_zeros() as usize);
-        if station.expects_packets() { Seat::take(&station.driver) } else { None }
+        let index = engines.trailing_zeros() as usize;
+        let station = first.nic.engines().station(index);
+        if station.expects_anything() { Some((Seat::take(&station.driver)?, index)) } else { None }
     }
 
     /// Leaves this waker with the queues, and sleeps if there still is nothing to do.

@@ -3,13 +3,15 @@
 mod common;
 
 use common::{Side, device, signaled};
-use ferroce_device::{AsyncEvent, Nic, Path, PathPolicy};
+use ferroce_device::{AsyncEvent, Config, Nic, Path, PathPolicy};
 use ferroce_transport::{Event, ReceiveRequest, SendOp, Status};
 use ferroce_wire::Imm;
 
 /// Two queue pairs of a device, connected to each other.
 fn connected(path: PathPolicy, address: [u8; 4]) -> (Nic, Side, Side) {
-    let nic = device(address);
+    let shared = path == PathPolicy::Shared;
+    let config = Config { address: Some(address.into()), shared, ..Config::new("lo") };
+    let nic = Nic::open(config).expect("a device on lo");
     let (a, b) = (Side::new(&nic, address, path), Side::new(&nic, address, path));
     a.connect(&b.address());
     b.connect(&a.address());
@@ -56,6 +58,12 @@ fn exchange(path: PathPolicy, address: [u8; 4]) {
             assert_eq!(after.packets_sent, before.packets_sent);
             assert_eq!(after.local_messages - before.local_messages, 3);
         }
+        PathPolicy::Shared => {
+            assert_eq!(chosen, Path::Shared);
+            assert_eq!(after.packets_sent, before.packets_sent);
+            assert_eq!(after.local_messages, before.local_messages);
+            assert!(after.lane_packets_received - before.lane_packets_received >= 75, "{after:?}");
+        }
     }
 }
 
@@ -67,6 +75,11 @@ fn work_is_done_over_the_wire() {
 #[test]
 fn work_is_done_in_the_process() {
     exchange(PathPolicy::Require, [127, 0, 20, 2]);
+}
+
+#[test]
+fn work_is_done_through_memory() {
+    exchange(PathPolicy::Shared, [127, 0, 20, 5]);
 }
 
 /// Lists of which the middle has to wait, or is refused: what is before it may be done at once, what is

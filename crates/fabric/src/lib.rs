@@ -23,7 +23,7 @@ use ferroce_wire::Flow;
 
 pub use inbox::{Inbox, Received};
 pub use outbox::{Outbox, Run, Toward};
-pub use path::{Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
+pub use path::{NotShared, Path, PathChoice, PathPolicy, PathReason, UnknownPolicy};
 pub use port_refusal::PortRefusal;
 pub use tiding::{PathError, PathErrorKind, Tiding};
 pub use verify::{Ends, Verifier};

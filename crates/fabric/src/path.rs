@@ -5,21 +5,23 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// What is wanted of the local path: both queue pairs in this process, and no packets at all.
+/// Whether packets may leave this machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PathPolicy {
-    /// Take it where it is possible.
+    /// Take the shortest path that is possible: local, shared, wire.
     #[default]
     Prefer,
-    /// Take it, or refuse to connect.
+    /// Take the local path or the shared one, or refuse to connect.
     Require,
-    /// Never take it: everything goes over the network.
+    /// Take the shared path, also where the local one is possible, or refuse to connect.
+    Shared,
+    /// Everything goes over the network.
     Forbid,
 }
 
 /// What `FERROCE_PATH` may not be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is no path policy; use prefer (or auto), require (or local), or forbid (or wire)")]
+#[error("{0:?} is no path policy; use prefer (or auto), require (or local), shared, or forbid (or wire)")]
 pub struct UnknownPolicy(String);
 
 impl FromStr for PathPolicy {
@@ -29,6 +31,7 @@ impl FromStr for PathPolicy {
         match text {
             "prefer" | "auto" | "" => Ok(Self::Prefer),
             "require" | "local" => Ok(Self::Require),
+            "shared" => Ok(Self::Shared),
             "forbid" | "wire" => Ok(Self::Forbid),
             other => Err(UnknownPolicy(other.to_owned())),
         }
@@ -40,6 +43,8 @@ impl FromStr for PathPolicy {
 pub enum Path {
     /// None: the peer is in this process, and work is done directly.
     Local,
+    /// Through memory that this process shares with that of the peer.
+    Shared,
     /// RoCEv2 over UDP.
     Wire,
 }
@@ -58,27 +63,83 @@ pub struct PathChoice {
 pub enum PathReason {
     /// The peer's address and queue pair number are of this process.
     PeerIsHere,
+    /// The peer's process is on this machine, and has memory in common with this one.
+    PeerIsNear,
     /// The peer's address is not of this device.
     OtherAddress,
     /// The peer's address is of this device, but the queue pair number is not of this process.
     OtherProcess,
-    /// The local path is forbidden.
+    /// The peer's process is on this machine, and has no memory in common with this one.
+    NotShared(NotShared),
+    /// Other paths are forbidden.
     Forbidden,
-    /// Faults are injected or packets captured, and the local path has none.
+    /// Faults are injected or packets captured, and only the wire has those.
     Middleware,
+}
+
+/// Why a process has no memory in common with another one of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NotShared {
+    /// No process has the queue pair number.
+    NoOwner,
+    /// The other process does not take part, or its settings do not allow it.
+    Refused,
+    /// This process takes no descriptors from others: its user, or its system, does not allow it.
+    Unfit,
+    /// The other process speaks another version.
+    OtherVersion,
+    /// The other process has not answered in time.
+    NoAnswer,
+    /// The other process went.
+    Gone,
+    /// What the other process gave is not what it should be.
+    Broken,
+    /// No descriptor is left (`ulimit -n`).
+    NoDescriptors,
+    /// No memory is left.
+    NoMemory,
+    /// Files of this process may not be so long (`ulimit -f`).
+    FileLimit,
+    /// The system does not let this process make files in memory.
+    SystemForbids,
+    /// The system refused something else.
+    System,
+}
+
+impl NotShared {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::NoOwner => "no process of this machine has the peer's queue pair number",
+            Self::Refused => "the peer's process takes no part in sharing memory",
+            Self::Unfit => "the user or the system of this process does not allow to share memory",
+            Self::OtherVersion => "the peer's process has another version of Ferroce",
+            Self::NoAnswer => "the peer's process did not answer; is it stopped?",
+            Self::Gone => "the peer's process went",
+            Self::Broken => "the peer's process broke the rules of sharing memory",
+            Self::NoDescriptors => "no descriptor is left to share memory with; raise `ulimit -n`",
+            Self::NoMemory => "no memory is left to share",
+            Self::FileLimit => "files of this process may not be so long; raise `ulimit -f`",
+            Self::SystemForbids => "memfd_create is forbidden here, which sharing memory needs",
+            Self::System => "the operating system refused to share memory",
+        }
+    }
 }
 
 impl fmt::Display for PathChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = match self.path {
             Path::Local => "local",
+            Path::Shared => "shared",
             Path::Wire => "wire",
         };
         let reason = match self.reason {
             PathReason::PeerIsHere => "the peer is in this process",
+            PathReason::PeerIsNear => "the peer's process shares memory with this one",
             PathReason::OtherAddress => "the peer's address is not of this device",
             PathReason::OtherProcess => "the peer's queue pair is not of this process",
-            PathReason::Forbidden => "the local path is forbidden",
+            PathReason::NotShared(why) => why.words(),
+            PathReason::Forbidden => "other paths are forbidden",
             PathReason::Middleware => "packets are captured or faults injected",
         };
         write!(f, "{path}: {reason}")

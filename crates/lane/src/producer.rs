@@ -70,6 +70,16 @@ impl Producer {
         Some(self.memory.room(start + WORD, len))
     }
 
+    /// Whether so many bytes of the ring are free now. Not all of them need to be in one piece, and each record takes some more
+    /// than its own.
+    #[inline]
+    pub fn has_free(&mut self, bytes: usize) -> bool {
+        if self.free() < bytes as u64 {
+            self.look_at_tail();
+        }
+        self.lie.is_none() && self.free() >= bytes as u64
+    }
+
     /// Ends a record of this kind, with the first `len` bytes of the room that was given last. The consumer does not see it yet.
     ///
     /// # Panics

@@ -65,7 +65,7 @@ constants! {
     PERMITS: u8 = 16, "polls", "WRITE 64 B, RTT/2, target spins on memory";
     /// Sockets that a thread of the program sleeps on in the driver's place; an engine with more leaves them
     /// to its driver.
-    SEAT_SOCKETS: usize = 3, "sockets", "SEND 64 B, RTT/2, both asleep";
+    SEAT_SOCKETS: usize = 4, "sockets", "SEND 64 B, RTT/2, both asleep";
 
     // Entering, polling and leaving.
 

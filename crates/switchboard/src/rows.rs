@@ -326,7 +326,7 @@ const fn level([now, most, capacity]: [u32; 3]) -> Level {
 const SERVICES: [Service; 3] = [Service::Rc, Service::Uc, Service::Ud];
 const STATES: [State; 7] =
     [State::Reset, State::Init, State::Rtr, State::Rts, State::Sqd, State::Sqe, State::Err];
-const PATHS: [Path; 2] = [Path::Local, Path::Wire];
+const PATHS: [Path; 3] = [Path::Local, Path::Wire, Path::Shared];
 
 /// The place of a value in a list of all there are.
 fn code<T: PartialEq>(all: &[T], one: T) -> u8 {

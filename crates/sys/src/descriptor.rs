@@ -30,8 +30,7 @@ impl EventFd {
 
     /// Makes it readable. Never waits.
     pub fn signal(&self) {
-        // A full counter is readable too.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        signal(self.0.as_fd());
     }
 
     /// Makes it unreadable again. Never waits, also if the program has made the descriptor blocking.
@@ -69,6 +68,24 @@ impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
+}
+
+/// Makes an event readable that may be of another process ([`is_event`]).
+pub fn signal(event: BorrowedFd<'_>) {
+    // A full counter is readable too.
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// Whether a descriptor that came from another process may be an event which is signalled without waiting: it is of no file,
+/// no pipe and no socket, and does not block. A process that means harm can make it block later, and could as well stop this
+/// one by a signal.
+#[must_use]
+pub fn is_event(fd: BorrowedFd<'_>) -> bool {
+    // What is behind the descriptors of events has no type.
+    let has_no_type = rustix::fs::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == 0);
+    let flags = rustix::fs::fcntl_getfl(fd);
+    has_no_type
+        && flags.is_ok_and(|flags| flags.contains(rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::RDWR))
 }
 
 /// A descriptor that is readable from a certain time on.
@@ -170,6 +187,22 @@ pub fn owned(fd: RawFd) -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_told_from_what_could_block() {
+        let event = EventFd::new().unwrap();
+        assert!(is_event(event.as_fd()));
+        let copy = event.as_fd().try_clone_to_owned().unwrap();
+        signal(copy.as_fd());
+        assert!(event.wait(Some(Duration::ZERO)).unwrap());
+        assert!(!is_event(std::fs::File::open("/dev/null").unwrap().as_fd()));
+        let (one, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        one.set_nonblocking(true).unwrap();
+        assert!(!is_event(one.as_fd()));
+        // SAFETY: a system call without pointers.
+        let blocking = owned(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) }).unwrap();
+        assert!(!is_event(blocking.as_fd()));
+    }
 
     #[test]
     fn clearing_never_waits_also_on_a_blocking_descriptor() {

@@ -21,6 +21,8 @@ pub const fn true_size(datagram: usize) -> u32 {
 pub struct Window {
     /// Bytes that may be under way.
     limit: u32,
+    /// The limit is never less, and never more.
+    bounds: (u32, u32),
     /// Bytes that are.
     in_flight: u32,
     /// Bytes acknowledged since the limit last grew.
@@ -60,8 +62,26 @@ impl Window {
     /// A window that knows nothing of its receiver yet.
     #[must_use]
     pub const fn new() -> Self {
+        Self::within(Self::FLOOR, Self::CAP)
+    }
+
+    /// A window whose limit never changes, for a receiver whose room is known.
+    #[must_use]
+    pub const fn fixed(limit: u32) -> Self {
+        Self::within(limit, limit)
+    }
+
+    const fn within(least: u32, most: u32) -> Self {
         let patience = (0, Time::ZERO);
-        Self { limit: Self::FLOOR, in_flight: 0, credit: 0, srtt: None, last_cut: None, patience }
+        Self {
+            limit: least,
+            bounds: (least, most),
+            in_flight: 0,
+            credit: 0,
+            srtt: None,
+            last_cut: None,
+            patience,
+        }
     }
 
     /// Bytes that may be under way.
@@ -153,7 +173,7 @@ impl Window {
         self.credit = self.credit.saturating_add(cost);
         if self.credit >= self.limit {
             self.credit = 0;
-            self.limit = (self.limit + Self::BATCH).min(Self::CAP);
+            self.limit = (self.limit + Self::BATCH).min(self.bounds.1);
         }
     }
 
@@ -172,7 +192,7 @@ impl Window {
         self.last_cut = Some(now);
         self.patience = (0, now);
         self.credit = 0;
-        self.limit = (self.limit / 4 * 3).max(Self::FLOOR);
+        self.limit = (self.limit / 4 * 3).max(self.bounds.0);
     }
 }
 
@@ -212,6 +232,18 @@ mod tests {
             window.on_loss(Time::from_nanos(round * 1_000_000_000));
         }
         assert_eq!(window.limit(), Window::FLOOR);
+    }
+
+    #[test]
+    fn a_fixed_limit_stays() {
+        let mut window = Window::fixed(1000);
+        window.in_flight = 1000;
+        for round in 1..10 {
+            window.on_acknowledged(Window::CAP);
+            assert_eq!(window.limit(), 1000);
+            window.on_loss(Time::from_nanos(round * 1_000_000_000));
+            assert_eq!(window.limit(), 1000);
+        }
     }
 
     #[test]

@@ -222,7 +222,7 @@ impl fmt::Debug for Context {
 }
 
 /// How a device is opened. What is not said here is taken from the environment
-/// (`FERROCE_ADDRESS`, `FERROCE_ENGINES`, `FERROCE_PATH`, `FERROCE_FAULTS`, `FERROCE_PCAP`,
+/// (`FERROCE_ADDRESS`, `FERROCE_ENGINES`, `FERROCE_PATH`, `FERROCE_SHARED`, `FERROCE_FAULTS`, `FERROCE_PCAP`,
 /// `FERROCE_RCVBUF`, `FERROCE_GSO`, `FERROCE_GRO`, `FERROCE_GATHER`, `FERROCE_ONE_PASS`, `FERROCE_PKEYS`), and then from common sense.
 ///
 /// A process has a device once: opening it again gives the same one, and must be done with the
@@ -240,6 +240,7 @@ enum Change {
     Address(IpAddr),
     Engines(usize),
     Path(PathPolicy),
+    Shared(bool),
     Faults(FaultPlan),
     Capture(PathBuf),
     ReceiveBuffer(usize),
@@ -265,9 +266,14 @@ impl ContextBuilder {
         self.with(Change::Engines(count))
     }
 
-    /// Whether queue pairs of this process meet directly.
+    /// Which paths packets may take.
     pub fn path(self, policy: PathPolicy) -> Self {
         self.with(Change::Path(policy))
+    }
+
+    /// Whether packets to processes of this user and machine go through memory that both have in common.
+    pub fn shared(self, on: bool) -> Self {
+        self.with(Change::Shared(on))
     }
 
     /// Faults to inject into everything that is sent.
@@ -319,6 +325,7 @@ impl ContextBuilder {
                 Change::Address(address) => config.address = Some(address),
                 Change::Engines(count) => config.engines = count,
                 Change::Path(policy) => config.path = policy,
+                Change::Shared(on) => config.shared = on,
                 Change::Faults(plan) => config.faults = Some(plan),
                 Change::Capture(file) => config.capture = Some(file),
                 Change::ReceiveBuffer(bytes) => config.receive_buffer = bytes,

@@ -32,6 +32,7 @@ all_cases!(tests! wire_no_coalescing, WireNoCoalescing);
 all_cases!(tests! wire_v6, WireV6);
 all_cases!(tests! engines_local, EnginesLocal);
 all_cases!(tests! engines_wire, EnginesWire);
+all_cases!(tests! shared, Shared);
 
 #[test]
 fn wire_sixteen_mebibytes() {

@@ -27,6 +27,7 @@ all_cases!(tests! local, Local);
 all_cases!(tests! wire_faults, WireFaults);
 all_cases!(tests! engines_local, EnginesLocal);
 all_cases!(tests! engines_wire, EnginesWire);
+all_cases!(tests! shared, Shared);
 
 /// What a recorder may do wrong. Each is tried at every event that it fits.
 mod planted {

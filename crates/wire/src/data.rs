@@ -1,10 +1,10 @@
 //! Packets of a reliable connection, of SENDs, WRITEs and answers to READs, and acknowledgements, in the form in which they are
 //! sent by the thousand: the same bytes as those of a [`Packet`], written with fewer questions.
 
-use crate::header::{Aeth, Bth, Ieth, Imm, Reth};
+use crate::header::{Aeth, Bth, CreditCode, Ieth, Imm, Reth, Syndrome};
 use crate::icrc::ICRC_LEN;
 use crate::mtu::PathMtu;
-use crate::num::{PKey, Psn, Qpn, Rkey};
+use crate::num::{Msn, PKey, Psn, Qpn, Rkey};
 use crate::packet::{Body, Packet, PayloadLen, ReadSegment, Request, Response, Segment, SendTail};
 
 /// Everything before the payload of one packet of a SEND, a WRITE or the answer to a READ.
@@ -146,13 +146,25 @@ impl DataPacket {
         }
     }
 
+    /// Bytes that [`parse_head`](Self::parse_head) looks at: the longest headers before a payload.
+    pub const HEAD: usize = Bth::LEN + Reth::LEN;
+
     /// Reads a packet of a plain SEND or WRITE, one whose opcode is First, Middle, Last or Only, and nothing else; or an
     /// acknowledgement. With it comes its payload. `None` for all other packets, for those with a congestion mark, and for what is no packet:
     /// [`Packet::parse`] tells them apart. The ICRC is left out, as there.
     #[inline(always)]
     #[must_use]
     pub fn parse(packet: &[u8]) -> Option<(Self, &[u8])> {
-        let (bth, mut rest) = packet.split_first_chunk::<{ Bth::LEN }>()?;
+        let (data, at) = Self::parse_head(packet, packet.len())?;
+        Some((data, packet.get(at..)?.get(..data.payload)?))
+    }
+
+    /// As [`parse`](Self::parse), from the first [`HEAD`](Self::HEAD) bytes of a packet that has `len` of them, or all if it has fewer. With it
+    /// comes where its payload begins. For bytes that may change while they are looked at: what is read here is a copy.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
+        let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
         let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
         let (first, second, third) = (word(0), word(4), word(8));
         let [opcode, flags, ..] = first.to_be_bytes();
@@ -164,29 +176,29 @@ impl DataPacket {
             _ => return None,
         };
         let is_marked = second >> 30 != 0;
-        if flags & 0x0f != 0 || is_marked || !packet.len().is_multiple_of(4) {
+        if flags & 0x0f != 0 || is_marked || !len.is_multiple_of(4) {
             return None;
         }
+        let mut at = Bth::LEN;
         let mut verb = DataVerb::Send(SendTail::Plain);
         if opcode == 0x11 {
-            let (header, after) = rest.split_first_chunk()?;
-            if after.len() != ICRC_LEN || flags & 0x30 != 0 {
+            let header = rest.first_chunk()?;
+            at += Aeth::LEN;
+            if len != at + ICRC_LEN || flags & 0x30 != 0 {
                 return None;
             }
             verb = DataVerb::Acknowledge(Aeth::parse(header));
-            rest = after;
         } else if opcode >= 6 {
             let mut reth = Reth { address: 0, rkey: Rkey(0), length: 0 };
             if begins {
-                let (header, after) = rest.split_first_chunk()?;
-                reth = Reth::parse(header);
-                rest = after;
+                reth = Reth::parse(rest.first_chunk()?);
+                at += Reth::LEN;
             }
             verb = DataVerb::Write(reth, None);
         }
         let pad = usize::from(flags >> 4 & 3);
-        let payload = rest.get(..rest.len().checked_sub(ICRC_LEN + pad)?)?;
-        if payload.len() > PathMtu::B4096.bytes() {
+        let payload = len.checked_sub(at + ICRC_LEN + pad)?;
+        if payload > PathMtu::B4096.bytes() {
             return None;
         }
         let data = Self {
@@ -198,9 +210,51 @@ impl DataPacket {
             begins,
             ends,
             verb,
-            payload: payload.len(),
+            payload,
         };
-        Some((data, payload))
+        Some((data, at))
+    }
+
+    /// As [`parse_head`](Self::parse_head), for a packet of the answer to a READ.
+    #[inline]
+    #[must_use]
+    pub fn parse_answer_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
+        let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
+        let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
+        let (first, second, third) = (word(0), word(4), word(8));
+        let [opcode, flags, ..] = first.to_be_bytes();
+        let (begins, ends) = match opcode {
+            0x0d => (true, false),
+            0x0e => (false, false),
+            0x0f => (false, true),
+            0x10 => (true, true),
+            _ => return None,
+        };
+        if flags & 0x8f != 0 || second >> 30 != 0 || third >> 31 != 0 || !len.is_multiple_of(4) {
+            return None;
+        }
+        let mut at = Bth::LEN;
+        let mut aeth = Aeth { syndrome: Syndrome::Ack(CreditCode::UNCOUNTED), msn: Msn::new(0) };
+        if begins || ends {
+            aeth = Aeth::parse(rest.first_chunk()?);
+            at += Aeth::LEN;
+        }
+        let payload = len.checked_sub(at + ICRC_LEN + usize::from(flags >> 4 & 3))?;
+        if payload > PathMtu::B4096.bytes() {
+            return None;
+        }
+        let data = Self {
+            dest_qp: Qpn::new(second & 0x00ff_ffff),
+            pkey: PKey((first & 0xffff) as u16),
+            psn: Psn::new(third & 0x00ff_ffff),
+            ack_request: false,
+            solicited: false,
+            begins,
+            ends,
+            verb: DataVerb::Answer(aeth),
+            payload,
+        };
+        Some((data, at))
     }
 
     /// The same as a packet.
@@ -242,8 +296,6 @@ impl DataPacket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::header::{CreditCode, Syndrome};
-    use crate::num::Msn;
 
     #[test]
     fn it_writes_what_a_packet_writes() {
@@ -297,6 +349,18 @@ mod tests {
 
     /// Whatever bytes come, it says the same as the long way or nothing.
     fn compare(bytes: &[u8]) -> bool {
+        let head = &bytes[..bytes.len().min(DataPacket::HEAD)];
+        let from_head = DataPacket::parse_head(head, bytes.len());
+        assert_eq!(from_head.map(|(data, _)| data), DataPacket::parse(bytes).map(|(data, _)| data));
+        if let Some((data, at)) = DataPacket::parse_answer_head(head, bytes.len()) {
+            let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
+            packet.migrated = data.to_packet().migrated;
+            assert_eq!(packet.map_payload(|payload| PayloadLen(payload.len())), data.to_packet());
+            let body = Packet::parse(bytes).expect("as above").body;
+            let payload = &bytes[at..at + data.payload];
+            assert!(matches!(body, Body::RcResponse(Response::Read(_, same)) if same == payload));
+            return true;
+        }
         let Some((data, payload)) = DataPacket::parse(bytes) else { return false };
         let mut packet = Packet::parse(bytes).expect("what is no packet is nothing here either");
         assert!(!packet.fecn && !packet.becn);
@@ -334,7 +398,7 @@ mod tests {
             }
         }
         for (opcode, count) in read.into_iter().enumerate() {
-            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10, 0x11].contains(&opcode);
+            let is_plain = [0, 1, 2, 4, 6, 7, 8, 10, 0x0d, 0x0e, 0x0f, 0x10, 0x11].contains(&opcode);
             assert_eq!(count > 0, is_plain, "opcode {opcode}");
         }
     }

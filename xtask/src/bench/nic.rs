@@ -16,7 +16,12 @@ use crate::shell::root;
 /// The package, without the common part of its name.
 pub(crate) const PACKAGE: &str = "device";
 
-pub(super) fn run(args: &Args) -> Result<()> {
+/// What the rows of processes that share memory are asked for by, and what their names begin with.
+pub(crate) const SHARED: &str = "shared";
+pub(crate) const SHARED_ROWS: &str = "shared: ";
+
+/// Runs it; `rows` are parts of the names of figures, all if there are none.
+pub(super) fn run(args: &Args, rows: &[&str]) -> Result<()> {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     // Its progress, and what cargo says, go to the terminal as they are.
     command.args(["bench", "-q", "-p", "ferroce-device", "--bench", "nic", "--"]).current_dir(root());
@@ -27,7 +32,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         command.arg("--repeats").arg(repeats.to_string());
     }
     let mut child =
-        command.args(&args.rest).stdout(Stdio::piped()).spawn().context("starting cargo bench")?;
+        command.args(rows).args(&args.rest).stdout(Stdio::piped()).spawn().context("starting cargo bench")?;
     let output = child.stdout.take().context("cargo bench has no output")?;
     let (mut machine, mut figures) = (None, Vec::new());
     for line in BufReader::new(output).lines() {

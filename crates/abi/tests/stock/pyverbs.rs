@@ -15,14 +15,14 @@ const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 const AT_LEAST: usize = 91;
 
 #[test]
-fn the_suite_of_rdma_core_passes_over_the_wire_and_locally() {
+fn the_suite_of_rdma_core_passes_on_each_path() {
     if !are_here(&["python3"]) || !judge::has_file(&format!("{SUITE}/run_tests.py")) {
         return;
     }
     let suite = Path::new(env!("CARGO_TARGET_TMPDIR")).join("suite");
     let copied = format!("rm -rf {0} && cp -r {SUITE} {0} && gunzip -f {0}/*.gz", suite.display());
     assert!(Command::new("sh").args(["-c", &copied]).status().unwrap().success());
-    for (path, address) in [("wire", "127.0.88.40"), ("local", "127.0.88.41")] {
+    for (path, address) in [("wire", "127.0.88.40"), ("shared", "127.0.88.42"), ("local", "127.0.88.41")] {
         let mut command = with_library("/usr/bin/python3", address);
         command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite.py")).arg(&suite).arg("ferroce_lo");
         command.env("FERROCE_PATH", path).env_remove("FERROCE_LOG");

@@ -17,7 +17,7 @@ use crate::perf::task::{Limit, Measure, Target, Task, Verb, Way};
 const TIME: Duration = Duration::from_millis(100);
 const RUNS: usize = 3;
 /// When a machine is too busy for more than one run of each.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(6);
 
 /// What is measured: a name, the task, and how its figure is written.
 const WANTED: [(&str, Measure, usize, u32, Target); 3] = [
@@ -28,18 +28,18 @@ const WANTED: [(&str, Measure, usize, u32, Target); 3] = [
 
 pub(crate) fn show(stage: &mut Stage, near: &Place, far: &Place) -> anyhow::Result<()> {
     stage.section("Speeds on this machine now, best of three short runs")?;
-    stage.row(&format!("{:32}{:>16}{:>16}", "", "wire", "local"), None)?;
+    stage.row(&format!("{:30}{:>14}{:>14}{:>14}", "", "wire", "shared", "local"), None)?;
     let deadline = now() + PATIENCE;
     let wire = measure(near, far, Way::Wire, deadline)?;
+    let both = perf::shared_place()?;
+    let shared = measure(&both, &both, Way::Shared, deadline)?;
     let local = measure(near, near, Way::Local, deadline)?;
-    for (((name, ..), wire), local) in WANTED.iter().zip(&wire).zip(&local) {
-        let ((wire, unit), (local, _)) = (value(wire), value(local));
-        let text = format!(
-            "{name:32}{:>16}{:>16}",
-            format!("{} {unit}", figure(wire)),
-            format!("{} {unit}", figure(local))
-        );
-        stage.row(&text, Some(json!({ "name": name, "unit": unit, "wire": wire, "local": local })))?;
+    for ((((name, ..), wire), shared), local) in WANTED.iter().zip(&wire).zip(&shared).zip(&local) {
+        let ((wire, unit), (shared, _), (local, _)) = (value(wire), value(shared), value(local));
+        let [first, second, third] = [wire, shared, local].map(|value| format!("{} {unit}", figure(value)));
+        let text = format!("{name:30}{first:>14}{second:>14}{third:>14}");
+        let facts = json!({ "name": name, "unit": unit, "wire": wire, "shared": shared, "local": local });
+        stage.row(&text, Some(facts))?;
     }
     Ok(())
 }

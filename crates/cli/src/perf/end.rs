@@ -45,10 +45,15 @@ impl End {
         let cq = context.completion_queue(completions).context("cannot have so many messages under way")?;
         let policy = match task.way {
             Way::Local => PathPolicy::Require,
+            Way::Shared => PathPolicy::Shared,
             Way::Wire => PathPolicy::Forbid,
         };
+        // On a card with several, so that no thread is in the way of the other.
+        let engine = if side == Side::Target { 1 } else { 0 };
         let build = |_| {
-            pd.queue_pair(Service::Rc)
+            let builder = pd.queue_pair(Service::Rc);
+            let builder = if task.way == Way::Shared { builder.engine(engine) } else { builder };
+            builder
                 .address(address)
                 .send_queue(&cq, sends)
                 .receive_queue(&cq, receives)

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::ArgGroup;
-use ferroce::ContextBuilder;
+use ferroce::{ContextBuilder, PathPolicy};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::{parse_size, size};
@@ -37,7 +37,8 @@ use task::{Limit, Measure, Target, Task, Verb, Way};
 /// own on loopback, and RoCEv2 packets that go through the kernel between them. The cards share
 /// nothing, so one process tells the same as two; use --server and --connect for two processes or
 /// machines. With --path local both queue pairs are on one card and meet directly, without
-/// packets.
+/// packets; with --path shared packets go through memory in common, as between two processes of
+/// this machine that both have FERROCE_SHARED=1.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 #[command(group = ArgGroup::new("measure").args(["bw", "lat", "rate"]))]
@@ -319,12 +320,21 @@ pub(crate) fn between<T>(
 
 /// Two network cards on loopback, or one that is both ends.
 pub(crate) fn two_places(way: Way) -> anyhow::Result<(Place, Place)> {
+    if way == Way::Shared {
+        let both = shared_place()?;
+        return Ok((both.clone(), both));
+    }
     let near = place([127, 0, 0, 2].into(), 0, |builder| builder)?;
     let far = match way {
-        Way::Local => near.clone(),
+        Way::Local | Way::Shared => near.clone(),
         Way::Wire => place([127, 0, 0, 3].into(), 1, |builder| builder)?,
     };
     Ok((near, far))
+}
+
+/// A network card with two engines that share memory, as those of two processes do.
+pub(crate) fn shared_place() -> anyhow::Result<Place> {
+    place([127, 0, 0, 6].into(), 2, |builder| builder.engines(2).shared(true).path(PathPolicy::Shared))
 }
 
 /// A network card on this address of loopback, or on one that no other process has if it is taken.

@@ -44,6 +44,8 @@ pub(crate) enum Target {
 pub(crate) enum Way {
     /// Directly: both queue pairs are in one process
     Local,
+    /// Through memory in common, as between two processes of this machine
+    Shared,
     /// RoCEv2 packets over UDP
     Wire,
 }
@@ -179,5 +181,5 @@ names! {
     Verb { Write = "write", Read = "read", Send = "send", Atomic = "atomic", }
     Measure { Bandwidth = "bw", Latency = "lat", Rate = "rate", }
     Target { Poll = "poll", Spin = "spin", Sleep = "sleep", }
-    Way { Local = "local", Wire = "wire", }
+    Way { Local = "local", Shared = "shared", Wire = "wire", }
 }

@@ -162,6 +162,7 @@ const HEAD: &str = "QP       TY STATE PATH  PEER                 POST   DONE   P
 pub(super) const fn path_name(path: Path) -> &'static str {
     match path {
         Path::Local => "local",
+        Path::Shared => "shm",
         Path::Wire => "wire",
     }
 }

@@ -16,10 +16,10 @@ fn rows(args: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn every_verb_is_measured_on_both_paths_with_right_contents() {
+fn every_verb_is_measured_on_all_paths_with_right_contents() {
     for verb in VERBS {
         for measure in MEASURES {
-            for path in ["wire", "local"] {
+            for path in ["wire", "shared", "local"] {
                 let rows = rows(&[verb, measure, "--path", path, "-n", "300", "--verify"]);
                 let spins = measure == "--lat" && verb != "send";
                 assert_eq!(rows.len(), if spins { 2 } else { 1 }, "{verb} {measure}");

@@ -1,4 +1,4 @@
-//! The same work by other libraries, as their own programs measure it, on loopback: UCX over TCP, and
+//! The same work by other libraries, as their own programs measure it, on loopback: UCX over TCP and through memory, and
 //! libfabric's reliable datagrams over UDP.
 
 use std::error::Error;
@@ -35,16 +35,16 @@ impl fmt::Display for NotInstalled {
 
 impl Error for NotInstalled {}
 
-/// UCX, 64 bytes to and fro: the median of half round trips in microseconds. A `test` of `ucx_perftest`.
-pub(crate) fn ucx_latency(settings: &Settings, test: &str) -> Outcome<Sample> {
-    let rounds = 50 * millis(settings);
-    let columns = ucx(settings, &["-t", test, "-s", "64"], rounds)?;
+/// UCX, a few bytes to and fro: the median of half round trips in microseconds. A `test` of `ucx_perftest`.
+pub(crate) fn ucx_latency(settings: &Settings, test: &str, bytes: &str) -> Outcome<Sample> {
+    let rounds = if settings.shared { 500 } else { 50 } * millis(settings);
+    let columns = ucx(settings, &["-t", test, "-s", bytes], rounds)?;
     column(&columns, 1).map(Sample::new)
 }
 
-/// UCX, puts of 1 MiB, 16 under way: gigabytes per second, the mean.
-pub(crate) fn ucx_bandwidth(settings: &Settings) -> Outcome<Sample> {
-    let columns = ucx(settings, &["-t", "ucp_put_bw", "-s", LARGE, "-O", "16"], millis(settings))?;
+/// UCX, messages of 1 MiB, 16 under way: gigabytes per second, the mean. A `test` of `ucx_perftest`.
+pub(crate) fn ucx_bandwidth(settings: &Settings, test: &str) -> Outcome<Sample> {
+    let columns = ucx(settings, &["-t", test, "-s", LARGE, "-O", "16"], millis(settings))?;
     // Its megabytes are 2^20 bytes.
     Ok(Sample::new(column(&columns, 5)? * 1.048_576e-3))
 }
@@ -75,11 +75,15 @@ pub(crate) fn rxd_bandwidth(settings: &Settings) -> Outcome<Sample> {
 fn ucx(settings: &Settings, test: &[&str], rounds: u64) -> Outcome<Vec<f64>> {
     let program = Program { name: "ucx_perftest", package: "ucx-utils", pin: settings.pin };
     let (warm, rounds) = ((rounds / 5).to_string(), rounds.to_string());
-    let over_tcp = |command: &mut Command, port: &str| {
-        command.env("UCX_TLS", "tcp").env("UCX_NET_DEVICES", "lo").args(["-p", port]);
+    let transports = if settings.shared { "posix,cma" } else { "tcp" };
+    let over = |command: &mut Command, port: &str| {
+        command.env("UCX_TLS", transports).args(["-p", port]);
+        if !settings.shared {
+            command.env("UCX_NET_DEVICES", "lo");
+        }
     };
-    let said = program.pair(over_tcp, |command, port| {
-        over_tcp(command, port);
+    let said = program.pair(over, |command, port| {
+        over(command, port);
         command.arg("127.0.0.1").args(test).args(["-n", &rounds, "-w", &warm]);
     })?;
     let line = said.lines().find_map(|line| line.trim_start().strip_prefix("Final:"));

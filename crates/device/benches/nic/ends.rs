@@ -12,7 +12,7 @@ use ferroce_transport::{
 };
 use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
-use crate::Outcome;
+use crate::{Outcome, Settings};
 
 /// Where the first process is, and the other one.
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -41,6 +41,8 @@ pub(crate) struct Shape {
     pub(crate) receive_buffer: usize,
     /// Share of packets that each device loses.
     pub(crate) loss: f64,
+    /// The two processes share memory.
+    pub(crate) shared: bool,
 }
 
 /// What a device asks for.
@@ -92,7 +94,12 @@ pub(crate) fn device(address: Option<Ipv4Addr>) -> Outcome<Nic> {
 impl Shape {
     /// One queue pair and nothing special.
     pub(crate) const fn new(depth: u32, bytes: usize) -> Self {
-        Self { depth, bytes, message: 64, pairs: 1, receive_buffer: WIDE, loss: 0.0 }
+        Self { depth, bytes, message: 64, pairs: 1, receive_buffer: WIDE, loss: 0.0, shared: false }
+    }
+
+    /// The same with or without memory in common, as it is set.
+    pub(crate) const fn like(self, settings: &Settings) -> Self {
+        Self { shared: settings.shared, ..self }
     }
 
     fn device(&self, address: Ipv4Addr) -> Outcome<Nic> {
@@ -103,13 +110,16 @@ impl Shape {
         let address = Some(address.into());
         // What is measured may be recorded, and single messages may gather or not, as the environment wants it.
         let Config { trace, gathering, passes, .. } = Config::from_env("lo")?;
+        let shared = self.shared;
         let config =
-            Config { address, receive_buffer, faults, trace, gathering, passes, ..Config::new("lo") };
+            Config { address, receive_buffer, faults, trace, gathering, passes, shared, ..Config::new("lo") };
         Ok(Nic::open(config)?)
     }
 
     /// The ends of one process, with one completion queue for all.
     fn ends(&self, address: Ipv4Addr) -> Outcome<Vec<End>> {
+        // Processes that share memory have one address.
+        let address = if self.shared { HERE } else { address };
         let nic = self.device(address)?;
         let all = u32::try_from(self.pairs)?;
         let cq = CompletionQueue::new(&nic, all * (self.depth + receives(self.depth)), None)?;
@@ -117,8 +127,8 @@ impl Shape {
     }
 
     fn to_line(self) -> String {
-        let Self { depth, bytes, message, pairs, receive_buffer, loss } = self;
-        format!("{depth} {bytes} {message} {pairs} {receive_buffer} {loss}")
+        let Self { depth, bytes, message, pairs, receive_buffer, loss, shared } = self;
+        format!("{depth} {bytes} {message} {pairs} {receive_buffer} {loss} {shared}")
     }
 
     fn parse(line: &str) -> Outcome<Self> {
@@ -131,6 +141,7 @@ impl Shape {
             pairs: part()?.parse()?,
             receive_buffer: part()?.parse()?,
             loss: part()?.parse()?,
+            shared: part()?.parse()?,
         })
     }
 }

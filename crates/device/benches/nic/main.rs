@@ -44,6 +44,15 @@ struct Settings {
     pin: bool,
     /// Without baselines, for a profiler.
     only_ours: bool,
+    /// The two processes share memory.
+    shared: bool,
+}
+
+impl Settings {
+    /// The same between processes that share memory.
+    const fn near(&self) -> Self {
+        Self { shared: true, ..*self }
+    }
 }
 
 fn main() -> Outcome<()> {
@@ -60,6 +69,7 @@ fn main() -> Outcome<()> {
         repeats: usize::try_from(number("--repeats").unwrap_or(if quick { 1 } else { 5 }))?,
         pin: has("--pin"),
         only_ours: has("--only-ours"),
+        shared: has("--shared"),
     };
     if let Some(at) = args.iter().position(|arg| arg == "--peer") {
         let role = args.get(at + 1).ok_or("--peer needs the name of a role")?;

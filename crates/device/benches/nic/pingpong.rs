@@ -56,7 +56,7 @@ impl Exchange {
     /// Round trips, halved.
     pub(crate) fn run(self, settings: &Settings) -> Outcome<Sample> {
         let mut peer = peer::start(self.role, settings)?;
-        let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES))?;
+        let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES).like(settings))?;
         end.post_receives(RECEIVES)?;
         let trips = self.trips(settings, &end, &card)?;
         let note = end.note()?;
@@ -101,7 +101,7 @@ impl Exchange {
 /// until its own is done. With `poll`, each side polls for its completions while it looks at its memory.
 pub(crate) fn write(settings: &Settings, len: u32, poll: bool) -> Outcome<Sample> {
     let mut peer = peer::start(if poll { WRITE_POLL } else { WRITE }, settings)?;
-    let shape = Shape { message: len, ..Shape::new(64, BYTES) };
+    let shape = Shape { message: len, ..Shape::new(64, BYTES).like(settings) };
     let (end, card) = End::alone_with_peer(&mut peer, &shape)?;
     let never = AtomicBool::new(false);
     let mut number = 0_u8;
@@ -118,7 +118,7 @@ pub(crate) fn write(settings: &Settings, len: u32, poll: bool) -> Outcome<Sample
 /// READs from a program that sleeps: its driver answers.
 pub(crate) fn read(settings: &Settings, len: u32) -> Outcome<Sample> {
     let mut peer = peer::start(crate::stream::ASLEEP, settings)?;
-    let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES))?;
+    let (end, card) = End::alone_with_peer(&mut peer, &Shape::new(64, BYTES).like(settings))?;
     let mut found = [Completion::EMPTY];
     let trips = trips(settings, || {
         post(&end, SendOp::Read(card.remote), len, SendFlags::SIGNALED)?;

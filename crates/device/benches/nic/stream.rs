@@ -112,7 +112,8 @@ impl Stream {
     fn with_peer(self, settings: &Settings, after: impl FnOnce(&End) -> Outcome<()>) -> Outcome<Sample> {
         let Self { len, depth, pairs, receive_buffer, loss, .. } = self;
         let mut peer = peer::start(self.target, settings)?;
-        let shape = Shape { depth, bytes: len as usize, message: len, pairs, receive_buffer, loss };
+        let shared = settings.shared;
+        let shape = Shape { depth, bytes: len as usize, message: len, pairs, receive_buffer, loss, shared };
         let ends = End::with_peer(&mut peer, &shape)?;
         let all: Vec<_> = ends.iter().map(|(end, card)| (end, card.remote)).collect();
         let (first, card) = &ends[0];

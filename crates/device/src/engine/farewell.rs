@@ -28,7 +28,7 @@ impl Engine {
         let mut any = false;
         for index in indices {
             let Some(entry) = self.qps.by_index(index) else { continue };
-            if entry.path.is_some_and(|choice| choice.path == Path::Wire) {
+            if entry.path.is_some_and(|choice| choice.path != Path::Local) {
                 entry.machine.repeat_ack();
                 any |= entry.machine.owes_ack();
                 self.after(index);
@@ -41,8 +41,8 @@ impl Engine {
     pub(crate) fn remember(&mut self, qpn: Qpn) {
         let now = self.tables.now;
         let Some(entry) = self.qps.get(qpn) else { return };
-        let on_wire = entry.path.is_some_and(|choice| choice.path == Path::Wire);
-        let (Some(way), Some(last), true) = (entry.way, entry.machine.last_ack(), on_wire) else { return };
+        let by_packets = entry.path.is_some_and(|choice| choice.path != Path::Local);
+        let (Some(way), Some(last), true) = (entry.way, entry.machine.last_ack(), by_packets) else { return };
         let connections = &mut self.departed.connections;
         let domain = entry.shared.domain;
         if connections.len() == REMEMBERED {
@@ -59,7 +59,7 @@ impl Engine {
             connections.pop_front();
         }
         let meant = |connection: &&mut Connection| {
-            connection.qpn == packet.dest_qp && sender.came_along(&connection.way.route)
+            connection.qpn == packet.dest_qp && sender.came_along(&connection.way)
         };
         let Some(connection) = connections.iter_mut().rev().find(meant) else { return false };
         let Some(answer) = connection.last.answer(packet) else { return false };

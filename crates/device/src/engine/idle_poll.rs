@@ -29,6 +29,7 @@ impl Engine {
             && station.freight.is_empty()
             && station.mail.is_empty()
             && !self.port.fabric.holds_packets()
+            && !self.port.lanes.is_called()
     }
 
     /// Looks at the socket of an engine [at rest](Self::is_at_rest); whether nothing has come. Else a turn

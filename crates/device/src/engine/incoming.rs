@@ -1,8 +1,8 @@
 //! Packets on their way in: checked, taken apart, handed to their queue pair.
 
 use ferroce_fabric::Ends;
-use ferroce_fabric::Path;
 use ferroce_fabric::Received;
+use ferroce_fabric::{Path, PathChoice, PathReason};
 use ferroce_record::{PacketFlags, Refusal};
 use ferroce_switchboard::slot_of;
 use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn, Service};
@@ -12,7 +12,7 @@ use super::follow::Follow;
 use super::host::view;
 use super::qps::{Entry, index_of};
 use super::recorded;
-use super::sender::Sender;
+use super::sender::{Came, Sender};
 use crate::engines::Engines;
 
 /// What is known of the packets that arrived together.
@@ -35,6 +35,9 @@ enum NotFor {
 
 /// Why this queue pair takes no packet of this sender, if so.
 fn refusal(entry: &Entry, sender: &Sender, around: &Engines) -> Option<NotFor> {
+    if let Came::Lane(slot) = sender.came {
+        return (entry.neighbour != Some(slot)).then_some(NotFor::Peer);
+    }
     // IBA 9.6.1.5: a connection takes packets from its peer only.
     let from_peer = entry
         .way
@@ -43,10 +46,21 @@ fn refusal(entry: &Entry, sender: &Sender, around: &Engines) -> Option<NotFor> {
     if entry.machine.service() != Service::Ud && !from_peer {
         return Some(NotFor::Peer);
     }
-    // Between two queue pairs that meet in this process no packet goes over the network: this one is
-    // not from the peer.
-    let is_local = entry.path.is_some_and(|choice| choice.path == Path::Local);
-    (sender.from_wire && is_local && !around.has_to_use_wire(entry.peer)).then_some(NotFor::Path)
+    match entry.path {
+        // Between two queue pairs that meet in this process no packet goes over the network: this one is
+        // not from the peer.
+        Some(PathChoice { path: Path::Local, .. }) => {
+            (sender.came == Came::Wire && !around.has_to_use_wire(entry.peer)).then_some(NotFor::Path)
+        }
+        // The peer shares no memory, or does not any more: more will come this way.
+        Some(PathChoice { path: Path::Shared, .. } | PathChoice { reason: PathReason::NotShared(_), .. }) => {
+            if let Some(index) = around.of(entry.machine.qpn()) {
+                around.station(index).expect_packets();
+            }
+            None
+        }
+        _ => None,
+    }
 }
 
 /// What a record says of a packet from the network.
@@ -57,7 +71,7 @@ fn mark(datagram: &Received) -> PacketFlags {
 /// What a record says of a packet from this sender.
 fn mark_of(sender: &Sender) -> PacketFlags {
     let mut flags = PacketFlags::empty();
-    flags.set(PacketFlags::LOCAL, !sender.from_wire);
+    flags.set(PacketFlags::LOCAL, sender.came == Came::Here);
     flags.set(PacketFlags::CONGESTION, sender.traffic_class & 3 == 3);
     flags
 }
@@ -174,7 +188,7 @@ impl Engine {
         self.hand_over_packet(&sender, &packet, bytes, around, told)
     }
 
-    fn count_malformed(&mut self, error: &ParseError) {
+    pub(super) fn count_malformed(&mut self, error: &ParseError) {
         match error {
             ParseError::UnknownOpcode(_) => self.counters.unknown_opcode += 1,
             _ => self.counters.malformed += 1,
@@ -196,7 +210,7 @@ impl Engine {
 
     /// Hands a packet to its queue pair; [`after`](Self::after) has to follow for the one that it returns. `told` says
     /// whether it was written down.
-    fn hand_over_packet(
+    pub(super) fn hand_over_packet(
         &mut self,
         sender: &Sender,
         packet: &Packet<&[u8]>,
@@ -205,7 +219,11 @@ impl Engine {
         told: bool,
     ) -> Option<u16> {
         if slot_of(packet.dest_qp) != self.qps.slot() {
-            self.forward(sender, packet, bytes, around);
+            match sender.came {
+                // A process has a lane to each engine that it sends to.
+                Came::Lane(_) => self.counters.unknown_qp += 1,
+                Came::Here | Came::Wire => self.forward(sender, packet, bytes, around),
+            }
             return None;
         }
         let index = index_of(packet.dest_qp);

@@ -4,7 +4,7 @@ use ferroce_fabric::{Path, PathPolicy};
 use ferroce_record::PacketFlags;
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Accessor, Acks, Burst, Destination, TimeSource};
-use ferroce_wire::{Body, Packet, Qpn};
+use ferroce_wire::{Body, Packet, Qpn, Service};
 
 use super::Engine;
 use super::follow::ticket;
@@ -83,7 +83,10 @@ impl Engine {
             self.note(index);
             return sent + usize::from(acknowledged);
         }
-        while sent < MAX_BURST && self.transmit_packet(index, Acks::Hold, around) {
+        while sent < MAX_BURST
+            && self.lane_lets_through(index)
+            && self.transmit_packet(index, Acks::Hold, around)
+        {
             sent += 1;
         }
         let is_blocked = blocked(self) > before;
@@ -111,6 +114,19 @@ impl Engine {
         }
         self.note(index);
         sent + direct
+    }
+
+    /// Whether a packet of a queue pair finds room in its lane, if it has one and no window keeps it back.
+    #[inline]
+    fn lane_lets_through(&mut self, index: u16) -> bool {
+        let Self { qps, tables, port, .. } = self;
+        let Some(entry) = qps.by_index(index) else { return true };
+        match entry.way.as_ref().and_then(|way| way.lane) {
+            Some(slot) if entry.machine.service() == Service::Uc => {
+                !entry.machine.may_transmit(Acks::Hold) || port.lanes.lets_through(slot, index, tables.now)
+            }
+            _ => true,
+        }
     }
 
     /// Whether a queue pair has nothing left to send after a burst of so many packets, and waits for nothing: so it is mostly.

@@ -11,6 +11,7 @@ use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
 use ferroce_wire::{Bth, DataPacket, Digest, ICRC_LEN, Seed};
 
 use super::host::{Tables, View};
+use super::lanes::Lanes;
 use super::qps::Way;
 use crate::counters::DeviceCounters;
 
@@ -29,6 +30,8 @@ pub(crate) struct Port {
     limits: (usize, usize),
     /// How payloads come into packets.
     pub(crate) passes: Passes,
+    /// What goes through memory instead.
+    pub(crate) lanes: Lanes,
     /// What is not used any more, but kept open: the kernel counts the sockets of a device.
     failed: Option<Box<dyn Fabric>>,
 }
@@ -47,14 +50,17 @@ struct Cargo {
 }
 
 impl Port {
-    pub(crate) fn new(fabric: Box<dyn Fabric>) -> Self {
+    /// The port of the engine with this slot.
+    pub(crate) fn new(slot: u8, fabric: Box<dyn Fabric>) -> Self {
         let limits = limits(&*fabric);
         let outbox = Outbox::new(OUTBOX_BYTES, OUTBOX_RUNS);
-        Self { fabric, outbox, limits, passes: Passes::faster(), failed: None }
+        let lanes = Lanes::new(slot);
+        Self { fabric, outbox, limits, passes: Passes::faster(), lanes, failed: None }
     }
 
     /// Lets go of the network: from now on everything is lost.
     pub(crate) fn close(&mut self) {
+        self.lanes = Lanes::new(0);
         self.fabric = Box::new(Closed::after(&*self.fabric));
         self.failed = None;
     }
@@ -62,6 +68,7 @@ impl Port {
     /// Does nothing with the network any more; but its sockets stay, so that those of other engines keep
     /// their places.
     pub(crate) fn fail(&mut self) {
+        self.lanes = Lanes::new(0);
         let closed = Box::new(Closed::after(&*self.fabric));
         self.failed = Some(std::mem::replace(&mut self.fabric, closed));
         self.outbox.clear();
@@ -78,6 +85,7 @@ impl Port {
             counters.send_unreachable += sent.unreachable;
             counters.send_calls += sent.calls;
         }
+        self.lanes.flush();
     }
 
     /// Puts a packet together and leaves it in the outbox. `by` is whose memory the payload is.
@@ -90,6 +98,14 @@ impl Port {
         counters: &mut DeviceCounters,
     ) {
         let (len, slot) = (transmit.packet.len(), slot_of(transmit.packet.dest_qp));
+        if let Some(neighbour) = way.lane.and_then(|slot| self.lanes.get(slot)) {
+            let Some(buffer) = neighbour.room(len) else { return self.found_no_room(way, counters) };
+            match emit(transmit, by, tables, buffer) {
+                Some(()) => self.added_to_lane((len, 0), way, counters),
+                None => counters.send_refused += 1,
+            }
+            return;
+        }
         let cargo = Cargo { len, more: false, slot, follows: false };
         let room = self.room(cargo, way, counters);
         let written = room.and_then(|(place, buffer)| emit(transmit, by, tables, buffer).map(|()| place));
@@ -124,6 +140,24 @@ impl Port {
         let _ = way.flow.seal(buffer, 0);
         self.outbox.commit_stamped(Toward { route: &way.route, slot, is_known: false }, len, ticket);
         true
+    }
+
+    /// A packet was put where a neighbour had room for it.
+    #[inline]
+    fn added_to_lane(&mut self, (len, gap): (usize, u8), way: &Way, counters: &mut DeviceCounters) {
+        if let Some(slot) = way.lane {
+            counters.lane_packets_sent += 1;
+            self.lanes.added(slot, len, gap);
+        }
+    }
+
+    /// A lane is full, or broken: the packet is lost, and sent again by reliable connections.
+    #[cold]
+    fn found_no_room(&mut self, way: &Way, counters: &mut DeviceCounters) {
+        counters.lane_no_room += 1;
+        if let Some(slot) = way.lane {
+            self.lanes.look_into(slot);
+        }
     }
 
     /// Where the next packet is put together, all but its ICRC, and its place in its run.
@@ -182,6 +216,9 @@ impl DataSink<View<'_>> for Stream<'_> {
     // Most of what a packet costs, in the innermost loop of both requesters and responders.
     #[inline(always)]
     fn take(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
+        if self.way.lane.is_some() {
+            return self.take_by_lane(host, data, payload);
+        }
         let Self { port, way, counters, by, follows } = self;
         let passes = port.passes;
         let slot = slot_of(data.dest_qp);
@@ -215,6 +252,37 @@ impl DataSink<View<'_>> for Stream<'_> {
             port.added(cargo, place, way);
         }
         *follows = true;
+        true
+    }
+}
+
+impl Stream<'_> {
+    /// The same through memory, as long as the neighbour is there.
+    #[inline]
+    fn take_by_lane(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
+        let Self { port, way, counters, by, .. } = self;
+        let Some(neighbour) = way.lane.and_then(|slot| port.lanes.get(slot)) else {
+            // From here on over the network.
+            way.lane = None;
+            return self.take(host, data, payload);
+        };
+        let len = data.packet_len();
+        let Some((gap, buffer)) = neighbour.room_for(len, data.header_len(), data.payload) else {
+            port.found_no_room(way, counters);
+            return true;
+        };
+        let Some(headers) = data.emit_headers(buffer) else { return false };
+        let (head, rest) = buffer.split_at_mut(headers);
+        let (body, rest) = rest[usize::from(gap)..].split_at_mut(data.payload);
+        clear_pad(rest);
+        // If this memory may not be read, it is for the machine to say so.
+        if fill(payload, *by, host.tables, body).is_none() {
+            return false;
+        }
+        if host.tables.is_recorded() {
+            host.tell_packet(head, data.payload);
+        }
+        port.added_to_lane((len, gap), way, counters);
         true
     }
 }
@@ -321,7 +389,7 @@ impl Way {
     /// A way with these ends, or `None` if one is IPv4 and the other IPv6.
     pub(crate) fn new(route: Route) -> Option<Self> {
         let flow = route.flow()?;
-        Some(Self { route, wanted_port: route.source_port, must: false, flow })
+        Some(Self { route, wanted_port: route.source_port, must: false, lane: None, flow })
     }
 
     /// Has packets leave from the port that is wanted, or from another one if that is allowed; false if they cannot
@@ -440,7 +508,7 @@ mod tests {
     /// The runs in which messages of so many packets leave, whose first packet is `longer` than the others.
     fn runs_of(messages: usize, packets: usize, len: usize, longer: usize) -> Vec<Vec<usize>> {
         let calls = Arc::default();
-        let mut port = Port::new(Box::new(Recorder(Arc::clone(&calls))));
+        let mut port = Port::new(0, Box::new(Recorder(Arc::clone(&calls))));
         let (local, remote) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         let route =
             Route { local, remote, source_port: 50_000, traffic_class: 0, hop_limit: 64, flow_label: 0 };

@@ -39,6 +39,8 @@ pub(crate) struct Entry {
     pub(crate) path: Option<PathChoice>,
     /// The queue pair that it is connected to.
     pub(crate) peer: Qpn,
+    /// The slot that its packets may come from through memory.
+    pub(crate) neighbour: Option<u8>,
     /// The queue pair stands in the list of those that may have something to send.
     pub(crate) queued: bool,
     /// The queue pair waits for room in its window.
@@ -158,6 +160,8 @@ pub(crate) struct Way {
     pub(crate) wanted_port: u16,
     /// No other one will do.
     pub(crate) must: bool,
+    /// The slot of the process that has memory in common with this one, if packets go through that.
+    pub(crate) lane: Option<u8>,
     pub(crate) flow: Flow,
 }
 

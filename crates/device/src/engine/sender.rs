@@ -9,6 +9,19 @@ use ferroce_wire::Grh;
 use ferroce_wire::header::DatagramPrefix;
 use ferroce_wire::net::{Ipv4, Ipv6, Udp};
 
+use super::qps::Way;
+
+/// How a packet came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Came {
+    /// From a queue pair of this process.
+    Here,
+    /// Through memory, from the process that has this slot.
+    Lane(u8),
+    /// Over the network.
+    Wire,
+}
+
 /// Where a packet comes from, and how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sender {
@@ -21,8 +34,7 @@ pub(crate) struct Sender {
     pub(super) identification: u16,
     /// When the kernel got it, in nanoseconds since 1970; 0 if that is not known.
     pub(super) stamp: u64,
-    /// The packet came over the network, not from a queue pair of this process.
-    pub(super) from_wire: bool,
+    pub(super) came: Came,
 }
 
 impl Sender {
@@ -37,7 +49,22 @@ impl Sender {
             source_port: route.source_port,
             identification: 0,
             stamp: 0,
-            from_wire: false,
+            came: Came::Here,
+        }
+    }
+
+    /// The sender of a packet that came from another process of this machine, of which no more is known than its queue pair tells.
+    pub(super) const fn near(address: IpAddr, came: Came) -> Self {
+        Self {
+            remote: address,
+            local: address,
+            traffic_class: 0,
+            hop_limit: 0,
+            flow_label: 0,
+            source_port: 0,
+            identification: 0,
+            stamp: 0,
+            came,
         }
     }
 
@@ -45,18 +72,8 @@ impl Sender {
     pub(super) const fn of_datagram(datagram: &Received) -> Self {
         let Received { source: (remote, source_port), local, .. } = *datagram;
         let Received { traffic_class, hop_limit, flow_label, stamp, .. } = *datagram;
-        let (identification, from_wire) = (0, true);
-        Self {
-            remote,
-            local,
-            traffic_class,
-            hop_limit,
-            flow_label,
-            source_port,
-            identification,
-            stamp,
-            from_wire,
-        }
+        let (identification, came) = (0, Came::Wire);
+        Self { remote, local, traffic_class, hop_limit, flow_label, source_port, identification, stamp, came }
     }
 
     /// The address that the packet was sent to.
@@ -64,9 +81,13 @@ impl Sender {
         self.local
     }
 
-    /// Whether the packet came over the network from the other end of this way.
-    pub(super) fn came_along(&self, route: &Route) -> bool {
-        self.from_wire && self.remote == route.remote && self.local == route.local
+    /// Whether the packet came from the other end of this way, and not from this process.
+    pub(super) fn came_along(&self, way: &Way) -> bool {
+        match self.came {
+            Came::Here => false,
+            Came::Lane(slot) => way.lane == Some(slot),
+            Came::Wire => self.remote == way.route.remote && self.local == way.route.local,
+        }
     }
 
     /// Whether the packet was sent to a multicast group.

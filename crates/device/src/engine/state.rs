@@ -155,6 +155,15 @@ pub(crate) struct Turned {
     pub(crate) unsent: bool,
 }
 
+impl Turned {
+    /// Adds what else the turn did.
+    pub(super) const fn add(&mut self, other: Self) {
+        self.received += other.received;
+        self.more |= other.more;
+        self.unsent |= other.unsent;
+    }
+}
+
 impl Engine {
     pub(crate) fn new(
         index: usize,
@@ -173,7 +182,7 @@ impl Engine {
             counters: DeviceCounters::default(),
             gone: QpTotals::default(),
             qps_made: 0,
-            port: Port::new(fabric),
+            port: Port::new(slot, fabric),
             inbox: Inbox::new(INBOX),
             verifier: Verifier::new(),
             distant: Distant::default(),

@@ -1,6 +1,6 @@
 //! A turn of the engine, and what is done after every call of a machine.
 
-use ferroce_fabric::Inbox;
+use ferroce_fabric::{Inbox, NotShared, Path};
 use ferroce_progress::table::{ACK_RIDE, HELD, LATE, PACKET_BYTES, STREAM, STREAM_BYTES, TURN_LOOKS};
 use ferroce_progress::{Departure, Posting};
 use ferroce_transport::{
@@ -19,6 +19,10 @@ use super::windows::WindowId;
 use crate::engines::{Engines, Station};
 use crate::event::AsyncEvent;
 use crate::mail::{Mail, Parcel};
+
+/// Messages of a list that waits for no others where packets take no system call: to call the peer costs as much as a few of
+/// them.
+const LIST_LEAVES: u32 = 8;
 
 impl Engine {
     /// Goes round once. `around` are all engines of the device.
@@ -40,6 +44,10 @@ impl Engine {
         self.take_in(station, around);
         let mut turned = Turned::default();
         let mut waits = false;
+        if self.port.lanes.has_any() {
+            self.port.lanes.begin_turn(self.tables.now);
+            self.queue_those_without_room();
+        }
         match reason {
             Reason::Posted => self.transmit(Acks::Hold, around),
             Reason::Leaving => {
@@ -52,6 +60,7 @@ impl Engine {
                     Reason::InboxFilled => self.take_inbox(around),
                     _ => self.receive(around, reason),
                 };
+                turned.add(self.take_lanes(around));
                 // In a stream too: a timer that was due long ago has the driver woken again and again.
                 if !turned.more {
                     self.run_timers();
@@ -72,7 +81,8 @@ impl Engine {
             Reason::Driver => {
                 self.kept_until = None;
                 for _ in 0..TURN_LOOKS {
-                    let look = self.receive(around, reason);
+                    let mut look = self.receive(around, reason);
+                    look.add(self.take_lanes(around));
                     turned.received += look.received;
                     turned.more = look.more;
                     self.patient = look.received <= STREAM;
@@ -91,6 +101,9 @@ impl Engine {
             }
         }
         self.port.flush(&mut self.counters);
+        if self.port.lanes.has_any() {
+            turned.more |= self.port.lanes.settle(station.driver.is_slept_on());
+        }
         if !waits {
             self.gather.left();
         }
@@ -115,7 +128,19 @@ impl Engine {
         let held = self.port.fabric.holds_packets().then(|| self.tables.now + HELD);
         let waits = sooner(ride, held);
         let stamps = self.follow.waits().then(|| self.tables.now + stamps::LOOK);
+        let waits = sooner(waits, self.port.lanes.look_at());
         sooner(sooner(sooner(self.timers.next(), waits), self.tables.next_put_off()), stamps)
+    }
+
+    /// Those that found no room in a lane look again.
+    #[inline]
+    fn queue_those_without_room(&mut self) {
+        if !self.port.lanes.has_waiting() {
+            return;
+        }
+        for index in self.port.lanes.take_waiting() {
+            self.queue(index);
+        }
     }
 
     /// Takes in what was left for this engine while it was busy: work, and packets of other engines.
@@ -180,6 +205,11 @@ impl Engine {
                     self.post_shared(queue, &work.request());
                 }
                 Parcel::Question(question) => question.answer(self.report(question.most)),
+                Parcel::Line(line) => self.port.lanes.set_line(line),
+                Parcel::Neighbour(neighbour) => self.port.lanes.add(neighbour),
+                Parcel::Lost(slot, incarnation) => {
+                    self.lose_neighbour(slot, incarnation, NotShared::Gone);
+                }
             }
         }
         self.note_posting(None);
@@ -332,6 +362,10 @@ impl Engine {
         let Some(entry) = self.qps.get(qpn).filter(|entry| is_calm && entry.queued) else {
             return Departure::Now;
         };
+        let is_shared = entry.path.is_some_and(|choice| choice.path == Path::Shared);
+        if is_shared && messages >= LIST_LEAVES {
+            return Departure::Now;
+        }
         let under_way = entry.machine.packets_under_way();
         self.gather.posted(self.tables.now, Posting { messages, bytes, under_way, is_urgent })
     }

@@ -12,7 +12,13 @@ use ferroce_wire::Qpn;
 struct Receiver {
     address: IpAddr,
     slot: u8,
+    /// Its packets come through a lane, and not to its socket.
+    by_lane: bool,
 }
+
+/// Bytes that may be under way through a lane, counted as in a socket's buffer: packets of the path MTU have less than half
+/// of them. So a ring has room for the requests of one side and for the answers to the READs of the other.
+const LANE: u32 = 120 * 1024;
 
 /// Queue pairs that are called at once when there is room.
 const CALLED: usize = 16;
@@ -38,8 +44,9 @@ struct Shared {
 impl Shared {
     fn new(receiver: Option<Receiver>) -> Self {
         let users = u32::from(receiver.is_some());
+        let by_lane = receiver.is_some_and(|receiver| receiver.by_lane);
         Self {
-            window: Window::new(),
+            window: if by_lane { Window::fixed(LANE) } else { Window::new() },
             receiver,
             users,
             waiting: VecDeque::with_capacity(CALLED),
@@ -63,8 +70,8 @@ impl Windows {
     }
 
     /// The window of the receiver of this queue pair there.
-    pub(crate) fn join(&mut self, address: IpAddr, qpn: Qpn) -> WindowId {
-        let receiver = Receiver { address, slot: slot_of(qpn) };
+    pub(crate) fn join(&mut self, address: IpAddr, qpn: Qpn, by_lane: bool) -> WindowId {
+        let receiver = Receiver { address, slot: slot_of(qpn), by_lane };
         if let Some(&index) = self.by_receiver.get(&receiver) {
             let shared = &mut self.all[index];
             shared.users += 1;
@@ -148,7 +155,7 @@ mod tests {
     #[test]
     fn a_queue_pair_that_found_no_room_is_called_when_another_makes_some() {
         let mut windows = Windows::new();
-        let id = windows.join(IpAddr::from([127, 0, 0, 2]), Qpn::new(0x01_0005));
+        let id = windows.join(IpAddr::from([127, 0, 0, 2]), Qpn::new(0x01_0005), false);
         let called = |windows: &Windows| windows.called(id).collect::<Vec<_>>();
         for index in [7, 8, 9] {
             windows.wait(id, index, false);
@@ -167,16 +174,20 @@ mod tests {
     fn queue_pairs_of_one_receiver_share_a_window_and_the_last_gives_it_back() {
         let (address, other) = (IpAddr::from([127, 0, 0, 2]), IpAddr::from([127, 0, 0, 3]));
         let mut windows = Windows::new();
-        let first = windows.join(address, Qpn::new(0x01_0005));
-        assert_eq!(windows.join(address, Qpn::new(0x01_0009)), first);
-        let slot = windows.join(address, Qpn::new(0x02_0009));
-        let elsewhere = windows.join(other, Qpn::new(0x01_0005));
+        let first = windows.join(address, Qpn::new(0x01_0005), false);
+        assert_eq!(windows.join(address, Qpn::new(0x01_0009), false), first);
+        let slot = windows.join(address, Qpn::new(0x02_0009), false);
+        let elsewhere = windows.join(other, Qpn::new(0x01_0005), false);
         assert!(first != slot && first != elsewhere && slot != elsewhere && first != WindowId::NONE);
         windows.leave(first);
-        assert_eq!(windows.join(address, Qpn::new(0x01_0001)), first);
+        assert_eq!(windows.join(address, Qpn::new(0x01_0001), false), first);
         windows.leave(first);
         windows.leave(first);
         assert_eq!(windows.by_receiver.len(), 2);
-        assert_eq!(windows.join(IpAddr::from([127, 0, 0, 4]), Qpn::new(7)), first, "its place is used again");
+        assert_eq!(
+            windows.join(IpAddr::from([127, 0, 0, 4]), Qpn::new(7), false),
+            first,
+            "its place is used again"
+        );
     }
 }

@@ -41,6 +41,8 @@ pub(crate) enum Setup {
     EnginesLocal,
     /// The same over the network.
     EnginesWire,
+    /// The same through memory, as between two processes.
+    Shared,
     /// Two devices that the caller opened.
     Given,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Rig {
     pub(crate) b: Host,
     pub(crate) setup: Setup,
     quiet: Cell<bool>,
+    /// The case has connected queue pairs.
+    connected: Cell<bool>,
     _turn: Option<MutexGuard<'static, ()>>,
 }
 
@@ -79,7 +83,9 @@ impl Rig {
             IpAddr::from([127, hundred, net, 2 * number + side])
         };
         let (first, second) = match setup {
-            Setup::Local | Setup::EnginesLocal | Setup::EnginesWire => (address(1), address(1)),
+            Setup::Local | Setup::EnginesLocal | Setup::EnginesWire | Setup::Shared => {
+                (address(1), address(1))
+            }
             Setup::WireV6 => (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()),
             _ => (address(1), address(2)),
         };
@@ -90,6 +96,7 @@ impl Rig {
                 Setup::WireV6 => builder.path(PathPolicy::Forbid),
                 Setup::EnginesLocal => builder.engines(2).path(PathPolicy::Require),
                 Setup::EnginesWire => builder.engines(2).path(PathPolicy::Forbid),
+                Setup::Shared => builder.engines(2).path(PathPolicy::Shared),
                 Setup::WireFaults => {
                     let plan =
                         FaultPlan { loss: 0.02, dup: 0.02, reorder: 0.02, seed, ..FaultPlan::default() };
@@ -110,18 +117,26 @@ impl Rig {
 
     /// Hosts on devices that are open.
     pub(crate) fn of(a: (Context, IpAddr), b: (Context, IpAddr), setup: Setup) -> Self {
-        let apart = matches!(setup, Setup::EnginesLocal | Setup::EnginesWire);
+        let apart = matches!(setup, Setup::EnginesLocal | Setup::EnginesWire | Setup::Shared);
         let host = |(context, address): (Context, IpAddr), engine| {
             let pd = context.protection_domain().unwrap();
             Host { context, pd, address, engine: apart.then_some(engine) }
         };
-        Self { a: host(a, 0), b: host(b, 1), setup, quiet: Cell::new(false), _turn: None }
+        Self {
+            a: host(a, 0),
+            b: host(b, 1),
+            setup,
+            quiet: Cell::new(false),
+            connected: Cell::new(false),
+            _turn: None,
+        }
     }
 
     /// The way that packets must take here.
     pub(crate) fn path(&self) -> Path {
         match self.setup {
             Setup::Local | Setup::EnginesLocal => Path::Local,
+            Setup::Shared => Path::Shared,
             _ => Path::Wire,
         }
     }
@@ -144,7 +159,7 @@ impl Rig {
                 [c.icrc_errors, c.unknown_opcode, c.malformed, c.send_too_long, c.send_unreachable]
             };
             assert_eq!(odd(&before), odd(&now), "odd packets: {now:?}");
-            if self.path() == Path::Local {
+            if self.path() != Path::Wire {
                 assert_eq!(
                     (before.packets_sent, before.packets_received),
                     (now.packets_sent, now.packets_received)
@@ -154,6 +169,15 @@ impl Rig {
         let received = |c: &(DeviceCounters, DeviceCounters)| c.0.packets_received + c.1.packets_received;
         if self.path() == Path::Wire && !self.quiet.get() {
             assert!(received(&now) > received(&before), "nothing went over the wire");
+        }
+        let by_lane = |c: &(DeviceCounters, DeviceCounters)| c.0.lane_packets_received;
+        let goes = by_lane(&now) > by_lane(&before);
+        match self.path() {
+            Path::Shared if self.connected.get() && !self.quiet.get() => {
+                assert!(goes, "nothing went through memory")
+            }
+            Path::Shared => {}
+            Path::Local | Path::Wire => assert!(!goes, "something went through memory"),
         }
     }
 
@@ -184,6 +208,7 @@ impl Rig {
 
     /// Connects two queue pairs, and looks at the way that was chosen.
     pub(crate) fn connect(&self, a: &QueuePair, b: &QueuePair, options: &ConnectOptions) {
+        self.connected.set(true);
         a.connect_with(&b.local_address(), options).unwrap();
         b.connect_with(&a.local_address(), options).unwrap();
         for qp in [a, b] {

@@ -6,6 +6,7 @@
 mod common;
 
 mod child;
+mod deaths;
 mod peer;
 
 use std::time::Duration;
@@ -17,7 +18,7 @@ use ferroce_verbs::*;
 use peer::{AT_LEAST, LAST, Link, SEEN, WORD};
 
 /// Addresses are 127.0.NET.x; each test has its own two.
-const NET: u8 = 90;
+pub(crate) const NET: u8 = 90;
 
 /// What a child of this binary does; nothing in the parent.
 #[test]
@@ -25,6 +26,33 @@ fn the_other_process() {
     if let Some(role) = child::role() {
         peer::play(&role);
     }
+}
+
+/// Each over the network, and through memory.
+macro_rules! tests {
+    ($($name:ident: $wire:expr, $near:expr;)*) => {
+        mod wire {
+            $(#[test]
+            fn $name() {
+                super::$name($wire);
+            })*
+        }
+
+        mod shared {
+            $(#[test]
+            fn $name() {
+                super::$name($near);
+            })*
+        }
+    };
+}
+
+tests! {
+    one_sided_work_is_done_while_the_target_sleeps: [1, 2], [11, 11];
+    one_sided_work_is_done_while_the_target_spins: [3, 4], [12, 12];
+    an_idle_driver_costs_nothing: [5, 6], [13, 13];
+    a_killed_peer_is_noticed_and_the_rest_goes_on: [7, 8], [14, 14];
+    a_descheduled_process_is_not_a_dead_peer: [9, 10], [15, 15];
 }
 
 /// WRITE, READ and FETCH AND ADD, each done before this returns.
@@ -45,9 +73,8 @@ fn one_sided_work(link: &Link) {
     assert_eq!(end.region.load_u64(8000), Ok(5), "what was there before the second");
 }
 
-#[test]
-fn one_sided_work_is_done_while_the_target_sleeps() {
-    let mut link = Link::start("sleep", NET, [1, 2], &ConnectOptions::default());
+fn one_sided_work_is_done_while_the_target_sleeps(addresses: [u8; 2]) {
+    let mut link = Link::start("sleep", NET, addresses, &ConnectOptions::default());
     let other = &link.other;
     eventually("the target blocks in a read", || other.is_in_state('S'));
     one_sided_work(&link);
@@ -57,9 +84,8 @@ fn one_sided_work_is_done_while_the_target_sleeps() {
     link.other.join();
 }
 
-#[test]
-fn one_sided_work_is_done_while_the_target_spins() {
-    let mut link = Link::start("spin", NET, [3, 4], &ConnectOptions::default());
+fn one_sided_work_is_done_while_the_target_spins(addresses: [u8; 2]) {
+    let mut link = Link::start("spin", NET, addresses, &ConnectOptions::default());
     assert!(!link.other.is_in_state('S'), "it spins");
     for _ in 0..20 {
         link.end.region.store_u64(8000, 0).unwrap();
@@ -81,9 +107,8 @@ fn one_sided_work_again(link: &Link) {
     one_sided_work(link);
 }
 
-#[test]
-fn an_idle_driver_costs_nothing() {
-    let mut link = Link::start("rest", NET, [5, 6], &ConnectOptions::default());
+fn an_idle_driver_costs_nothing(addresses: [u8; 2]) {
+    let mut link = Link::start("rest", NET, addresses, &ConnectOptions::default());
     one_sided_work(&link);
     let driver = link.other.driver();
     let mut last = time_on_cpu(&driver);
@@ -112,11 +137,10 @@ fn time_on_cpu(task: &str) -> (Duration, u64) {
     (Duration::from_nanos(numbers[0]), numbers[2])
 }
 
-#[test]
-fn a_killed_peer_is_noticed_and_the_rest_goes_on() {
+fn a_killed_peer_is_noticed_and_the_rest_goes_on(addresses: [u8; 2]) {
     let options = ConnectOptions { timeout: 13, retry_count: 3, ..Default::default() };
     let budget = Duration::from_nanos(4096 << options.timeout) * (u32::from(options.retry_count) + 1) * 4;
-    let mut link = Link::start("sleep", NET, [7, 8], &options);
+    let mut link = Link::start("sleep", NET, addresses, &options);
     let mut stream = Stream::default();
     while stream.done < 500 {
         stream.step(&link);
@@ -149,7 +173,7 @@ fn a_killed_peer_is_noticed_and_the_rest_goes_on() {
     let Link { end, other, .. } = link;
     drop(other);
     let fresh = End::new(&end.context, Service::Rc);
-    let mut link = Link::with(fresh, "sleep", [127, 0, NET, 8], &ConnectOptions::default());
+    let mut link = Link::with(fresh, "sleep", [127, 0, NET, addresses[1]], &ConnectOptions::default());
     one_sided_work(&link);
     link.other.say("wake up");
     assert_eq!(link.other.hear(), "11");
@@ -183,11 +207,10 @@ impl Stream {
     }
 }
 
-#[test]
-fn a_descheduled_process_is_not_a_dead_peer() {
+fn a_descheduled_process_is_not_a_dead_peer(addresses: [u8; 2]) {
     // We are patient enough. The stopped process is not, but the silence is its own.
     let options = ConnectOptions { timeout: 17, retry_count: 7, ..Default::default() };
-    let mut link = Link::start("stream", NET, [9, 10], &options);
+    let mut link = Link::start("stream", NET, addresses, &options);
     let mut stream = Stream::default();
     let rounds = if soak_minutes().is_some() { 20 } else { 2 };
     for _ in 0..rounds {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ferroce_verbs::*;
 
 use crate::child::{Other, listen, tell};
-use crate::common::{End, SOON, open};
+use crate::common::{End, SOON};
 
 /// The word that atomics count in.
 pub(crate) const WORD: usize = 8000;
@@ -14,6 +14,9 @@ pub(crate) const WORD: usize = 8000;
 /// The byte that a spinning target looks at, and what it waits for.
 pub(crate) const LAST: usize = 8191;
 pub(crate) const SEEN: u8 = 0xa5;
+
+/// The part of both regions that a storm works on.
+pub(crate) const STORM: std::ops::Range<usize> = 2000..6000;
 
 /// An end here, connected to one in another process.
 #[derive(Debug)]
@@ -24,22 +27,30 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A new process in this role, at the second address, and an end here at the first one.
+    /// A new process in this role, at the second address, and an end here at the first one. If both are the same, the processes
+    /// share memory.
     pub(crate) fn start(role: &str, net: u8, [here, there]: [u8; 2], options: &ConnectOptions) -> Self {
-        let end = End::new(&open([127, 0, net, here]), Service::Rc);
+        let context =
+            Context::builder("lo").address([127, 0, net, here]).shared(here == there).open().unwrap();
+        let end = End::new(&context, Service::Rc);
         Self::with(end, role, [127, 0, net, there], options)
     }
 
     /// A new process for an end that is there already.
     pub(crate) fn with(end: End, role: &str, there: [u8; 4], options: &ConnectOptions) -> Self {
+        let is_near = end.qp.local_address().gid.ip() == std::net::IpAddr::from(there);
         let there = std::net::Ipv4Addr::from(there).to_string();
-        let mut other = Other::start("the_other_process", role, &[("FERROCE_ADDRESS", &there)]);
+        let shared = if is_near { "1" } else { "0" };
+        let variables = [("FERROCE_ADDRESS", &*there), ("FERROCE_SHARED", shared)];
+        let mut other = Other::start("the_other_process", role, &variables);
         let peer: QpAddress = other.hear().parse().unwrap();
         let remote = RemoteRegion::from_bytes(&from_hex(&other.hear())).unwrap();
         end.qp.connect_with(&peer, options).unwrap();
         other.say(&end.qp.local_address().to_string());
         other.say(&to_hex(&end.region.remote().to_bytes()));
         assert_eq!(other.hear(), "connected");
+        let path = if is_near { Path::Shared } else { Path::Wire };
+        assert_eq!(end.qp.path().unwrap().path, path, "{}", end.qp.path().unwrap());
         Self { end, remote, other }
     }
 }
@@ -69,6 +80,7 @@ pub(crate) fn play(role: &str) {
             tell("seen");
         }
         "stream" => stream(&end, &remote),
+        "storm" => storm(&end, &remote),
         other => panic!("no such role: {other}"),
     }
 }
@@ -89,6 +101,25 @@ fn write_and_poll(end: &End, remote: &RemoteRegion) {
             std::thread::yield_now();
         };
         assert_eq!((done.id, done.status), (id, Status::Success));
+    }
+}
+
+/// Works on the memory of the peer until it is killed, or until the peer is gone.
+fn storm(end: &End, remote: &RemoteRegion) {
+    let mut under_way = 0;
+    for id in 0_u64.. {
+        let there = remote.slice(STORM.start as u64..STORM.end as u64);
+        let work = match id % 2 {
+            0 => end.qp.write(end.region.slice(STORM), there),
+            _ => end.qp.read(end.region.slice(STORM), there),
+        };
+        under_way += u32::from(work.id(id).post().is_ok());
+        while let Some(done) = if under_way >= 16 { end.cq.wait(SOON).ok() } else { end.cq.poll_one() } {
+            under_way -= 1;
+            if !done.is_success() {
+                return;
+            }
+        }
     }
 }
 

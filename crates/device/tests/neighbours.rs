@@ -1,0 +1,230 @@
+//! A process of this user that offers to share memory and breaks the rules: it is refused, or harms only its own queue
+//! pairs.
+
+mod common;
+
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Side, signaled};
+use ferroce_device::switchboard::{Group, LaneRefusal, Membership, NoLane, Reached, Slot};
+use ferroce_device::{Config, EventFd, Nic, Path, PathPolicy, now};
+use ferroce_lane::{LaneFile, LineFile};
+use ferroce_testkit::process::{Parent, Peer};
+use ferroce_transport::{SendOp, Status};
+use ferroce_wire::{DataPacket, DataVerb, PKey, Psn, Qpn, Rkey, header::Reth};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+const ADDRESS: [u8; 4] = [127, 0, 20, 40];
+const ROLE: &str = "FERROCE_TEST_ROLE";
+
+/// What the lines of the other process begin with: the harness writes there, too.
+const MARK: char = '@';
+
+/// Records of garbage.
+const RECORDS: usize = 20_000;
+
+/// What the other process does; nothing in the first one.
+#[test]
+fn the_other_process() {
+    let act = match std::env::var(ROLE).as_deref() {
+        Ok("offers") => offers,
+        Ok("garbage") => garbage,
+        _ => return,
+    };
+    let last = std::env::var("FERROCE_TEST_LAST").expect("a number").parse().expect("a number");
+    act(&slot(last));
+}
+
+fn address(last: u8) -> [u8; 4] {
+    let [a, b, c, _] = ADDRESS;
+    [a, b, c, last]
+}
+
+/// A device of which other processes may ask to share memory, and one that asks in this role.
+fn meet(role: &str, last: u8) -> (Nic, Peer) {
+    let config = Config { address: Some(address(last).into()), shared: true, ..Config::new("lo") };
+    let nic = Nic::open(config).expect("a device on lo");
+    let mut command = Command::new(std::env::current_exe().expect("a program"));
+    command.args(["--exact", "the_other_process", "--nocapture"]);
+    command.env(ROLE, role).env("FERROCE_TEST_LAST", last.to_string());
+    (nic, Peer::start_by(command).expect("another process"))
+}
+
+/// The next line of the other process.
+fn hear(peer: &mut Peer) -> String {
+    loop {
+        let line = peer.hear().expect("it says something");
+        if let Some((_, said)) = line.split_once(MARK) {
+            return said.to_owned();
+        }
+    }
+}
+
+fn say(line: impl std::fmt::Display) {
+    Parent.say(format_args!("\n{MARK}{line}")).expect("the first process listens");
+}
+
+/// A slot of the other process.
+fn slot(last: u8) -> Slot {
+    let group = Group { interface: "lo".to_owned(), address: Some(address(last).into()) };
+    Membership::join(&group, true).expect("a membership").take().expect("a slot")
+}
+
+fn heard_number() -> u32 {
+    Parent.hear().expect("a line").parse().expect("a number")
+}
+
+/// Offers that are none, and one that is.
+fn offers(slot: &Slot) {
+    say("ready");
+    let to = u8::try_from(heard_number()).expect("a slot");
+    let [one, other] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
+    let short = LaneFile::create_with(4096).expect("a lane");
+    let line = LineFile::create().expect("a line");
+    let bell = EventFd::new().expect("an event");
+    let null = File::open("/dev/null").expect("a file");
+    let (pipe, _end) = std::io::pipe().expect("a pipe");
+    let (one, other, short, line) = (one.as_fd(), other.as_fd(), short.as_fd(), line.as_fd());
+    let (bell, null, pipe) = (bell.as_fd(), null.as_fd(), pipe.as_fd());
+    let broken: [(&str, &[BorrowedFd<'_>]); 9] = [
+        ("nothing", &[]),
+        ("too few", &[one, other, line]),
+        ("no memory", &[null, other, line, bell]),
+        ("too short", &[one, short, line, bell]),
+        ("a line for a lane", &[one, line, line, bell]),
+        ("a lane for a line", &[one, other, one, bell]),
+        ("one lane for both ways", &[one, one, line, bell]),
+        ("a file for a bell", &[one, other, line, null]),
+        ("a pipe for a bell", &[one, other, line, pipe]),
+    ];
+    for (what, offer) in broken {
+        let refused = slot.reach(to, offer).map(|_| ());
+        let expected = NoLane::Refused { slot: to, why: LaneRefusal::Broken };
+        assert_eq!(refused, Err(expected), "{what}");
+    }
+    let reached = slot.reach(to, &[one, other, line, bell]).expect("this one is right");
+    assert_eq!(reached.descriptors.len(), 2, "a line and a bell");
+    let again = slot.reach(to, &[one, other, line, bell]).map(|_| ());
+    assert!(
+        matches!(again, Err(NoLane::Refused { why: LaneRefusal::Broken, .. })),
+        "{again:?}: it has these"
+    );
+    say("all as expected");
+}
+
+#[test]
+fn offers_that_are_none_are_refused() {
+    let (nic, mut peer) = meet("offers", 41);
+    let side = Side::new(&nic, address(41), PathPolicy::Prefer);
+    assert_eq!(hear(&mut peer), "ready");
+    peer.say(side.qp.qpn().get() >> 16).expect("it listens");
+    assert_eq!(hear(&mut peer), "all as expected");
+    peer.stop().expect("it ends well");
+}
+
+/// Shares memory as it should, and then writes what it should not.
+fn garbage(slot: &Slot) {
+    say(slot.number());
+    let [target, bystander, rkey] = [0; 3].map(|_| heard_number());
+    let place: u64 = Parent.hear().expect("a line").parse().expect("a number");
+    let [out, back] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
+    let (line, bell) = (LineFile::create().expect("a line"), EventFd::new().expect("an event"));
+    let to = u8::try_from(target >> 16).expect("a slot");
+    let reached = slot.reach(to, &[out.as_fd(), back.as_fd(), line.as_fd(), bell.as_fd()]);
+    let Reached { descriptors, lifeline, .. } = reached.expect("it takes the offer");
+    let [theirs, rung] = <[_; 2]>::try_from(descriptors).expect("a line and a bell");
+    let theirs = LineFile::accept(theirs.as_fd().try_clone_to_owned().expect("a copy")).expect("a line");
+    let mut caller = theirs.caller();
+    let mut producer = out.into_producer();
+    let _consumer = back.into_consumer();
+    say("shared");
+    assert_eq!(Parent.hear().expect("a line"), "go on");
+    let mut random = ChaCha8Rng::seed_from_u64(7);
+    let mut sent = 0;
+    let end = now() + Duration::from_secs(20);
+    while sent < RECORDS {
+        assert!(now() < end && !lifeline.is_cut(), "nothing is taken out any more, after {sent}");
+        let len = usize::try_from(random.next_u32() % 4300).expect("small");
+        let Some(room) = producer.room(len) else {
+            std::thread::yield_now();
+            continue;
+        };
+        random.fill_bytes(room);
+        // To a queue pair whose peer is elsewhere with the right key, and to our own with a wrong one.
+        let (dest_qp, key) = if sent % 2 == 0 { (bystander, rkey) } else { (target, rkey ^ 0x100) };
+        let payload = len.saturating_sub(64) / 4 * 4;
+        let data = DataPacket {
+            dest_qp: Qpn::new(dest_qp),
+            pkey: PKey::DEFAULT,
+            psn: Psn::new(0xff_fff0 + u32::try_from(sent).expect("small")),
+            ack_request: true,
+            solicited: false,
+            begins: true,
+            ends: true,
+            verb: DataVerb::Write(
+                Reth { address: place, rkey: Rkey(key), length: u32::try_from(payload).expect("small") },
+                None,
+            ),
+            payload,
+        };
+        let mut len = len;
+        if sent % 4 < 2 && data.packet_len() <= len && data.emit_headers(room).is_some() {
+            len = data.packet_len();
+        }
+        let kind = if sent % 4 < 2 { 64 } else { u8::try_from(sent % 256).expect("small") };
+        producer.commit(kind, len);
+        sent += 1;
+        producer.publish();
+        if caller.call(slot.number()) {
+            ferroce_device::signal(rung.as_fd());
+        }
+    }
+    while !producer.is_empty() {
+        assert!(now() < end, "not all was taken out");
+        std::thread::yield_now();
+    }
+    say("all was taken");
+    Parent.wait();
+}
+
+#[test]
+fn garbage_through_shared_memory_harms_no_other_queue_pair() {
+    let (nic, mut peer) = meet("garbage", 42);
+    let here = address(42);
+    let [one, other, target] = [0; 3].map(|_| Side::new(&nic, here, PathPolicy::Prefer));
+    one.connect(&other.address());
+    other.connect(&one.address());
+    let slot: u32 = hear(&mut peer).parse().expect("a slot");
+    for number in [target.qp.qpn().get(), one.qp.qpn().get(), one.address().rkey.0] {
+        peer.say(number).expect("it listens");
+    }
+    peer.say(one.address().memory).expect("it listens");
+    assert_eq!(hear(&mut peer), "shared");
+    target.connect(&common::Peer { qpn: Qpn::new(slot << 16 | 5), ..target.address() });
+    let path = target.qp.query().expect("it is there").path.expect("it is connected");
+    assert_eq!(path.path, Path::Shared, "{path}");
+    let before = vec![0x77; one.memory.len()];
+    for side in [&one, &other, &target] {
+        side.memory.write(0, &before).expect("inside");
+    }
+    peer.say("go on").expect("it listens");
+    assert_eq!(hear(&mut peer), "all was taken");
+    let counters = nic.counters();
+    let dropped = counters.malformed + counters.unknown_opcode + counters.unknown_qp + counters.wrong_peer;
+    assert_eq!(counters.lane_packets_received, RECORDS as u64);
+    assert!(dropped > RECORDS as u64 / 2 && counters.wrong_peer > 1000, "{counters:?}");
+    let mut now = before.clone();
+    for side in [&one, &other, &target] {
+        side.memory.read(0, &mut now).expect("inside");
+        assert!(now == before, "bytes of a region have changed");
+    }
+    // The others work as before.
+    let to = other.address().at(64);
+    one.qp.post_send(&[signaled(1, SendOp::Write(to), &[one.sge(0, 1000)])]).expect("room");
+    assert_eq!(one.completion().status, Status::Success);
+    peer.stop().expect("it ends well");
+}
