@@ -268,13 +268,12 @@ const fn reason_of(why: &NoLane) -> NotShared {
     match why {
         NoLane::UserUnknown { .. } | NoLane::LocksOfProcess | NoLane::Forked => NotShared::Unfit,
         NoLane::NoOwner { .. } => NotShared::NoOwner,
-        NoLane::NotListening { .. } | NoLane::OtherUser { .. } => NotShared::Refused,
         NoLane::OtherVersion { .. } => NotShared::OtherVersion,
         NoLane::Gone { .. } => NotShared::Gone,
         NoLane::NoAnswer { .. } => NotShared::NoAnswer,
         NoLane::NoDescriptors => NotShared::NoDescriptors,
         NoLane::Refused { why: LaneRefusal::NoMemory, .. } => NotShared::NoMemory,
-        NoLane::Refused { .. } => NotShared::Refused,
+        NoLane::NotListening { .. } | NoLane::OtherUser { .. } | NoLane::Refused { .. } => NotShared::Refused,
         NoLane::BrokenAnswer { .. } => NotShared::Broken,
         _ => NotShared::System,
     }
