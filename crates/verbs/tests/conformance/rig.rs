@@ -174,7 +174,7 @@ impl Rig {
         let goes = by_lane(&now) > by_lane(&before);
         match self.path() {
             Path::Shared if self.connected.get() && !self.quiet.get() => {
-                assert!(goes, "nothing went through memory")
+                assert!(goes, "nothing went through memory");
             }
             Path::Shared => {}
             Path::Local | Path::Wire => assert!(!goes, "something went through memory"),
