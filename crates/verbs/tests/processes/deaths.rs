@@ -73,7 +73,7 @@ fn a_process_that_is_killed_leaves_nothing_and_harms_nothing() {
         // Something is under way that cannot arrive.
         while end.qp.write(end.region.slice(STORM), remote.slice(2000..6000)).id(posted).post().is_ok() {
             posted += 1;
-            if posted % 8 == 0 {
+            if posted.is_multiple_of(8) {
                 break;
             }
         }
