@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferroce_verbs::*;
 
 use crate::NET;
-use crate::child::{eventually, let_pass, soak_minutes};
+use crate::child::{eventually, let_pass, run_alone, soak_minutes};
 use crate::common::{End, SOON};
 use crate::peer::{Link, STORM};
 
@@ -23,8 +23,14 @@ fn held() -> (usize, usize) {
     (open, maps.lines().filter(|line| line.contains("ferroce-lane")).count())
 }
 
+/// Alone in a process: it counts what that holds.
 #[test]
 fn a_process_that_is_killed_leaves_nothing_and_harms_nothing() {
+    run_alone("the_other_process", "deaths", &[]);
+}
+
+/// Meets processes that are killed.
+pub(crate) fn play() {
     let address = [127, 0, NET, 21];
     let context = Context::builder("lo").address(address).shared(true).open().unwrap();
     // 4.1 ms of silence, four times.
