@@ -8,7 +8,7 @@ use ferroce_fabric::{Fabric, Inbox, Outbox, Route, Sent, Toward};
 use ferroce_memory::{Opened, Passes, Place};
 use ferroce_switchboard::slot_of;
 use ferroce_transport::{Access, Accessor, DataSink, PayloadSource, Transmit};
-use ferroce_wire::{Bth, DataPacket, Digest, ICRC_LEN, Seed};
+use ferroce_wire::{Bth, DataPacket, DataVerb, Digest, ICRC_LEN, Seed, SendTail};
 
 use super::host::{Tables, View};
 use super::lanes::Lanes;
@@ -267,7 +267,14 @@ impl Stream<'_> {
             return self.take(host, data, payload);
         };
         let len = data.packet_len();
-        let Some((gap, buffer)) = neighbour.room_for(len, data.header_len(), data.payload) else {
+        // Packets that are read from a copy have none: immediate data, or a key to be invalidated, comes between.
+        let is_plain = match data.verb {
+            DataVerb::Send(tail) => tail == SendTail::Plain,
+            DataVerb::Write(_, imm) => imm.is_none(),
+            DataVerb::Answer(_) | DataVerb::Acknowledge(_) => true,
+        };
+        let aligned = if is_plain { data.payload } else { 0 };
+        let Some((gap, buffer)) = neighbour.room_for(len, data.header_len(), aligned) else {
             port.found_no_room(way, counters);
             return true;
         };
