@@ -163,7 +163,7 @@ pub(crate) struct Lanes {
     line: Option<Line>,
     /// The line says that the engine sleeps.
     asleep: bool,
-    /// Calls were taken since the line said so: those who made them need to know it once more.
+    /// Calls were taken since the line said so: the callers need to be told once more.
     heard: bool,
     /// By slot. Empty, as long as there never was one.
     neighbours: Vec<Option<Box<Neighbour>>>,
