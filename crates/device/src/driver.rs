@@ -22,7 +22,7 @@ use ferroce_sys::sync::{Calls, Doze};
 use ferroce_transport::Time;
 
 use crate::engine::Reason;
-use crate::engines::Engines;
+use crate::engines::{Engines, Station};
 use crate::event::AsyncEvent;
 use crate::lookout::Lookout;
 use crate::mail::Parcel;
@@ -247,14 +247,8 @@ fn drive(engines: &Engines, index: usize) {
     while !duty.state().stopped {
         // A thread that needs the engine turned from now on says so here, also while this one looks.
         doze.look_around();
-        match station.neighbours.take_gone(clock::now()) {
-            Look::At(next) => drop(doze.no_later_than(next)),
-            Look::Done(gone) => {
-                for (slot, incarnation) in gone {
-                    station.mail.push(Parcel::Lost(slot, incarnation));
-                    station.turnstile.ring(Calls::POSTED);
-                }
-            }
+        if station.driver.is_rung() {
+            lose_gone(station);
         }
         if look(engines, index, &mut program) {
             let may_look = || station.driver.is_alone() && station.turnstile.is_ringing().is_empty();
@@ -269,6 +263,19 @@ fn drive(engines: &Engines, index: usize) {
             duty.sockets().epoll.sleep(until);
         }
         doze.awake(true);
+    }
+}
+
+/// Tells the engine of processes that shared memory with it and are gone, if it is time to look.
+fn lose_gone(station: &Station) {
+    match station.neighbours.take_gone(clock::now()) {
+        Look::At(next) => drop(station.driver.doze.no_later_than(next)),
+        Look::Done(gone) => {
+            for (slot, incarnation) in gone {
+                station.mail.push(Parcel::Lost(slot, incarnation));
+                station.turnstile.ring(Calls::POSTED);
+            }
+        }
     }
 }
 

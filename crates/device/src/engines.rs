@@ -125,7 +125,7 @@ impl Station {
     /// Whether packets may come from other processes, over the network or through memory.
     #[inline]
     pub(crate) fn expects_anything(&self) -> bool {
-        self.expects_packets() || self.neighbours.has_any()
+        self.expects_packets() || self.driver.is_rung()
     }
 
     /// Mail was left that is not posted work: sees to it that a thread takes it in. Never waits.
@@ -365,7 +365,7 @@ impl Engines {
             station.has_polled(polls, poll_whole(visit, reason));
             true
         };
-        if (looks || station.neighbours.has_any()) && !station.driver.is_disarmed() {
+        if (looks || station.driver.is_rung()) && !station.driver.is_disarmed() {
             return whole(visit, Reason::Polled);
         }
         let is_long = |visit: &Visit<'_>| polls.is_multiple_of(IDLE_POLLS) || visit.has_timer_due();

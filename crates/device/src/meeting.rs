@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ferroce_fabric::NotShared;
 use ferroce_lane::{LaneError, LaneFile, LineFile};
-use ferroce_switchboard::{LaneOffer, LaneRefusal, NoLane, Slot};
+use ferroce_switchboard::{LaneOffer, LaneRefusal, Lifeline, NoLane, Slot};
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::is_event;
 use ferroce_sys::fork::Tracked;
@@ -20,7 +20,7 @@ use ferroce_sys::sync::{lock, wait_for};
 use crate::engine::lanes::{Bell, Neighbour};
 use crate::engines::{Engines, Station};
 use crate::mail::Parcel;
-use crate::neighbours::{Known, Mapped, Shares, Standing};
+use crate::neighbours::{Known, Mapped, Shares, Standing, has_room};
 
 /// How long a thread waits for an offer of another one of this process, or of the other process, to be settled.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -47,8 +47,9 @@ pub(crate) fn meet(engines: &Engines, index: usize, slot: &Slot, to: u8) -> Resu
     let mut known = lock(&station.neighbours.known);
     loop {
         match known.by_slot.get(&to) {
-            Some(Standing::Shares(shares)) if !shares.is_gone() => return Ok(()),
-            Some(Standing::Shares(_)) => forget(station, &mut known, to),
+            Some(Standing::Shares(shares)) if shares.is_gone() => forget(station, &mut known, to),
+            Some(Standing::Shares(shares)) if shares.is_broken() => return Err(NotShared::Broken),
+            Some(Standing::Shares(_)) => return Ok(()),
             Some(Standing::Offered) => {
                 let now = clock::now();
                 if now >= end {
@@ -67,8 +68,8 @@ pub(crate) fn meet(engines: &Engines, index: usize, slot: &Slot, to: u8) -> Resu
     // The other process may have made an offer meanwhile, which stands.
     let is_open = matches!(known.by_slot.get(&to), Some(Standing::Offered));
     let result = match made {
-        Ok((neighbour, shares)) if is_open => {
-            settle(&mut known, station, neighbour, shares);
+        Ok((neighbour, held)) if is_open => {
+            settle(&mut known, station, neighbour, held);
             Ok(())
         }
         Ok(_) => Ok(()),
@@ -108,7 +109,7 @@ pub(crate) fn meet_here(engines: &Engines, index: usize, there: usize) -> Result
         let mapped = [Mapped::ours(&file).map_err(failed)?, Mapped::ours(&file).map_err(failed)?];
         let call = calls(&line, first)?;
         let neighbour = Box::new(Neighbour::new((first.slot, 0), file.split(), call));
-        settle(&mut one, first, neighbour, Shares { incarnation: 0, lifeline: None, mapped });
+        settle(&mut one, first, neighbour, (None, mapped));
         return Ok(());
     }
     let mut other = lock(&second.neighbours.known);
@@ -119,8 +120,8 @@ pub(crate) fn meet_here(engines: &Engines, index: usize, there: usize) -> Result
     let ((out_in, out_out), (back_in, back_out)) = (out.split(), back.split());
     let ours = Neighbour::new((second.slot, 0), (out_in, back_out), to_second);
     let theirs = Neighbour::new((first.slot, 0), (back_in, out_out), to_first);
-    settle(&mut one, first, Box::new(ours), Shares { incarnation: 0, lifeline: None, mapped });
-    settle(&mut other, second, Box::new(theirs), Shares { incarnation: 0, lifeline: None, mapped: both });
+    settle(&mut one, first, Box::new(ours), (None, mapped));
+    settle(&mut other, second, Box::new(theirs), (None, both));
     Ok(())
 }
 
@@ -134,6 +135,9 @@ pub(crate) fn answer(station: &Station, offer: LaneOffer) -> Result<Vec<OwnedFd>
     let Ok::<[Tracked; 4], _>([out, back, line, bell]) = descriptors.try_into() else {
         return Err(LaneRefusal::Broken);
     };
+    if !has_room() {
+        return Err(LaneRefusal::NoDescriptors);
+    }
     // What goes out there comes in here.
     let (incoming, outgoing) = (accepted(&out)?, accepted(&back)?);
     let mapped = [mapped_as_theirs(&incoming)?, mapped_as_theirs(&outgoing)?];
@@ -144,6 +148,9 @@ pub(crate) fn answer(station: &Station, offer: LaneOffer) -> Result<Vec<OwnedFd>
     let mut known = lock(&neighbours.known);
     match known.by_slot.get(&from) {
         Some(Standing::Offered) if station.slot < from => return Err(LaneRefusal::TheirsStands),
+        Some(Standing::Shares(shares)) if shares.is_broken() && shares.incarnation == incarnation => {
+            return Err(LaneRefusal::Broken);
+        }
         Some(Standing::Shares(_)) => forget(station, &mut known, from),
         Some(Standing::Offered) | None => {}
     }
@@ -154,8 +161,7 @@ pub(crate) fn answer(station: &Station, offer: LaneOffer) -> Result<Vec<OwnedFd>
     let ends = (outgoing.into_producer(), incoming.into_consumer());
     let call = (line.caller(), Bell::Theirs(bell));
     let neighbour = Box::new(Neighbour::new((from, incarnation), ends, call));
-    let shares = Shares { incarnation, lifeline: Some(lifeline), mapped };
-    settle(&mut known, station, neighbour, shares);
+    settle(&mut known, station, neighbour, (Some(lifeline), mapped));
     drop(known);
     neighbours.changed.notify_all();
     Ok(vec![ours, own_bell])
@@ -174,14 +180,18 @@ fn own_line(known: &mut Known, station: &Station) -> Result<Arc<OwnedFd>, LaneEr
     Ok(line)
 }
 
+/// What is kept of a process that shares memory with this one: the end of a connection to it, and its two lanes.
+type Held = (Option<Lifeline>, [Mapped; 2]);
+
 /// A process shares memory with the engine from now on.
-fn settle(known: &mut Known, station: &Station, neighbour: Box<Neighbour>, shares: Shares) {
-    if let Some(lifeline) = &shares.lifeline {
+fn settle(known: &mut Known, station: &Station, neighbour: Box<Neighbour>, (lifeline, mapped): Held) {
+    if let Some(lifeline) = &lifeline {
         station.driver.watch_lifeline(lifeline.as_fd().as_raw_fd());
     }
+    let (incarnation, is_broken) = (neighbour.incarnation, neighbour.broken_flag());
+    let shares = Shares { incarnation, lifeline, is_broken, mapped };
     known.by_slot.insert(neighbour.slot, Standing::Shares(shares));
     station.mail.push(Parcel::Neighbour(neighbour));
-    station.neighbours.has_one();
     station.driver.expect_rings();
     station.ask_for_a_turn();
 }
@@ -195,12 +205,15 @@ fn forget(station: &Station, known: &mut MutexGuard<'_, Known>, slot: u8) {
 }
 
 /// Makes an offer to the owner of a slot.
-fn offer(station: &Station, slot: &Slot, to: u8, line: &OwnedFd) -> Result<(Box<Neighbour>, Shares), NoLane> {
+fn offer(station: &Station, slot: &Slot, to: u8, line: &OwnedFd) -> Result<(Box<Neighbour>, Held), NoLane> {
     let failed = |error: LaneError| match reason(&error) {
         NotShared::NoDescriptors => NoLane::NoDescriptors,
         NotShared::NoMemory => NoLane::Refused { slot: to, why: LaneRefusal::NoMemory },
         _ => NoLane::System { slot: to, code: 0 },
     };
+    if !has_room() {
+        return Err(NoLane::NoDescriptors);
+    }
     let Offer { out, back, mapped } = Offer::new().map_err(failed)?;
     let bell = station.driver.bell().ok_or(NoLane::LocksOfProcess)?;
     let reached = slot.reach(to, &[out.as_fd(), back.as_fd(), line.as_fd(), bell.as_fd()])?;
@@ -215,7 +228,7 @@ fn offer(station: &Station, slot: &Slot, to: u8, line: &OwnedFd) -> Result<(Box<
     let call = (line.caller(), Bell::Theirs(rung));
     let incarnation = reached.incarnation;
     let neighbour = Box::new(Neighbour::new((to, incarnation), ends, call));
-    Ok((neighbour, Shares { incarnation, lifeline: Some(reached.lifeline), mapped }))
+    Ok((neighbour, (Some(reached.lifeline), mapped)))
 }
 
 /// How an engine of this process is called.

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
+use ferroce_fabric::NotShared;
 use ferroce_lane::{LaneError, LaneFile};
 use ferroce_switchboard::Lifeline;
 use ferroce_sys::fork::PerProcess;
+use ferroce_sys::limits::DescriptorLimit;
 use ferroce_sys::sync::lock;
 use ferroce_transport::Time;
 
@@ -29,8 +31,6 @@ pub(crate) struct Neighbours {
     is_open: bool,
     pub(crate) known: Mutex<Known>,
     pub(crate) changed: Condvar,
-    /// There was one.
-    has_any: AtomicBool,
     /// When a driver looked last whether some are gone, in nanoseconds.
     looked_at: AtomicU64,
 }
@@ -56,6 +56,8 @@ pub(crate) struct Shares {
     pub(crate) incarnation: u64,
     /// None for an engine of this process.
     pub(crate) lifeline: Option<Lifeline>,
+    /// A lane to it, or from it, was found broken, and given up.
+    pub(crate) is_broken: Arc<AtomicBool>,
     #[expect(dead_code, reason = "it is there to be held")]
     pub(crate) mapped: [Mapped; 2],
 }
@@ -63,6 +65,11 @@ pub(crate) struct Shares {
 impl Shares {
     pub(crate) fn is_gone(&self) -> bool {
         self.lifeline.as_ref().is_some_and(Lifeline::is_cut)
+    }
+
+    /// Whether packets go over the network although the process is there: what has broken the rules once gets no second lane.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
     }
 }
 
@@ -91,6 +98,13 @@ impl Mapped {
     }
 }
 
+/// Whether there may be one more neighbour. Each keeps two descriptors open; with all of them they are at most an eighth of what this
+/// process may have, since the rest is the program's. Each has two lanes, too, so that those say how many there are.
+pub(crate) fn has_room() -> bool {
+    let lanes = u64::try_from(lock(MAPPED.get()).len()).unwrap_or(u64::MAX);
+    DescriptorLimit::get().is_ok_and(|limit| lanes < limit.soft / 8)
+}
+
 impl Mapped {
     /// The same file once more.
     pub(crate) fn again(&self) -> Self {
@@ -113,13 +127,7 @@ impl Drop for Mapped {
 impl Neighbours {
     /// None yet; `is_open` says whether there ever may be one.
     pub(crate) fn new(is_open: bool) -> Self {
-        Self {
-            is_open,
-            known: Mutex::default(),
-            changed: Condvar::new(),
-            has_any: AtomicBool::new(false),
-            looked_at: AtomicU64::new(0),
-        }
+        Self { is_open, known: Mutex::default(), changed: Condvar::new(), looked_at: AtomicU64::new(0) }
     }
 
     /// Whether there may be any.
@@ -127,22 +135,18 @@ impl Neighbours {
         self.is_open
     }
 
-    /// Whether there is any, or was.
-    #[inline]
-    pub(crate) fn has_any(&self) -> bool {
-        self.has_any.load(Ordering::Relaxed)
-    }
-
-    /// There is one.
-    pub(crate) fn has_one(&self) {
-        self.has_any.store(true, Ordering::Relaxed);
+    /// Whether memory is shared with the owner of this slot, or why not. Asked inside of the engine, the answer stays true until
+    /// the engine hears of its end by mail.
+    pub(crate) fn shares_with(&self, slot: u8) -> Result<(), NotShared> {
+        match lock(&self.known).by_slot.get(&slot) {
+            Some(Standing::Shares(shares)) if shares.is_broken() => Err(NotShared::Broken),
+            Some(Standing::Shares(_)) => Ok(()),
+            Some(Standing::Offered) | None => Err(NotShared::Gone),
+        }
     }
 
     /// For a driver, now and then: the slots and incarnations of those that are gone since, which are forgotten.
     pub(crate) fn take_gone(&self, now: Time) -> Look {
-        if !self.has_any() {
-            return Look::Done(Vec::new());
-        }
         let looked_at = self.looked_at.load(Ordering::Relaxed);
         let next = looked_at.saturating_add(u64::try_from(BETWEEN_LOOKS.as_nanos()).unwrap_or(u64::MAX));
         if now.nanos() < next {

@@ -451,7 +451,12 @@ impl Qp {
             wire(PathReason::OtherAddress)
         } else if let Some(near) = near {
             match near {
-                Ok(()) => PathChoice { path: Path::Shared, reason: PathReason::PeerIsNear },
+                // It may have gone since, or broken the rules.
+                Ok(()) => match self.nic.engines().station(self.engine).neighbours.shares_with(slot_of(peer))
+                {
+                    Ok(()) => PathChoice { path: Path::Shared, reason: PathReason::PeerIsNear },
+                    Err(why) => wire(PathReason::NotShared(why)),
+                },
                 Err(why) => wire(PathReason::NotShared(why)),
             }
         } else if self.nic.engines().of(peer).is_none() {

@@ -5,12 +5,14 @@ mod common;
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::time::Duration;
 
 use common::{Side, signaled};
+use ferroce_device::fabric::NotShared;
 use ferroce_device::switchboard::{Group, LaneRefusal, Membership, NoLane, Reached, Slot};
-use ferroce_device::{Config, EventFd, Nic, Path, PathPolicy, now};
+use ferroce_device::{Config, EventFd, Nic, Path, PathChoice, PathPolicy, PathReason, now};
 use ferroce_lane::{LaneFile, LineFile};
 use ferroce_testkit::process::{Parent, Peer};
 use ferroce_transport::{SendOp, Status};
@@ -33,6 +35,7 @@ fn the_other_process() {
     let act = match std::env::var(ROLE).as_deref() {
         Ok("offers") => offers,
         Ok("garbage") => garbage,
+        Ok("lies") => lies,
         _ => return,
     };
     let last = std::env::var("FERROCE_TEST_LAST").expect("a number").parse().expect("a number");
@@ -226,5 +229,73 @@ fn garbage_through_shared_memory_harms_no_other_queue_pair() {
     let to = other.address().at(64);
     one.qp.post_send(&[signaled(1, SendOp::Write(to), &[one.sge(0, 1000)])]).expect("room");
     assert_eq!(one.completion().status, Status::Success);
+    peer.stop().expect("it ends well");
+}
+
+/// Shares memory as it should, and then says that the first process has sent more than it has.
+fn lies(slot: &Slot) {
+    say(slot.number());
+    let to = u8::try_from(heard_number()).expect("a slot");
+    let [out, back] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
+    let (line, bell) = (LineFile::create().expect("a line"), EventFd::new().expect("an event"));
+    let offer = [out.as_fd(), back.as_fd(), line.as_fd(), bell.as_fd()];
+    let Reached { descriptors, lifeline, .. } = slot.reach(to, &offer).expect("it takes the offer");
+    say("shared");
+    assert_eq!(Parent.hear().expect("a line"), "lie");
+    // Where the word of the producer is: the first that is another one once something is published.
+    let file = File::from(out.as_fd().try_clone_to_owned().expect("a copy"));
+    let mut words = [0; 8192];
+    file.read_exact_at(&mut words, 0).expect("a header");
+    let [theirs, rung] = <[_; 2]>::try_from(descriptors).expect("a line and a bell");
+    let theirs = LineFile::accept(theirs.as_fd().try_clone_to_owned().expect("a copy")).expect("a line");
+    let mut producer = out.into_producer();
+    producer.room(64).expect("an empty lane").fill(0);
+    producer.commit(64, 64);
+    producer.publish();
+    let mut after = [0; 8192];
+    file.read_exact_at(&mut after, 0).expect("a header");
+    let word = (0..words.len()).step_by(8).find(|at| words[*at..at + 8] != after[*at..at + 8]);
+    file.write_all_at(&[0xff; 8], word.expect("the word has changed") as u64).expect("a word");
+    if theirs.caller().call(slot.number()) {
+        ferroce_device::signal(rung.as_fd());
+    }
+    assert_eq!(Parent.hear().expect("a line"), "once more");
+    let [one, other] = [0; 2].map(|_| LaneFile::create().expect("a lane"));
+    let offer = [one.as_fd(), other.as_fd(), line.as_fd(), bell.as_fd()];
+    let again = slot.reach(to, &offer).map(|_| ());
+    assert!(matches!(again, Err(NoLane::Refused { why: LaneRefusal::Broken, .. })), "{again:?}");
+    assert!(!lifeline.is_cut());
+    say("refused");
+    Parent.wait();
+}
+
+/// It was: a queue pair that was connected later to the same process was told that it shares memory, and its packets went over the
+/// network.
+#[test]
+fn after_a_lie_nothing_is_shared_with_that_process_again() {
+    let (nic, mut peer) = meet("lies", 43);
+    let sides = [0; 3].map(|_| Side::new(&nic, address(43), PathPolicy::Prefer));
+    let slot: u32 = hear(&mut peer).parse().expect("a slot");
+    peer.say(sides[0].qp.qpn().get() >> 16).expect("it listens");
+    assert_eq!(hear(&mut peer), "shared");
+    let path = |side: &Side| side.qp.query().expect("it is there").path.expect("it is connected");
+    let to_liar = common::Peer { qpn: Qpn::new(slot << 16 | 5), ..sides[0].address() };
+    sides[0].connect(&to_liar);
+    assert_eq!(path(&sides[0]).path, Path::Shared);
+    peer.say("lie").expect("it listens");
+    let end = now() + common::PATIENCE;
+    while nic.counters().lanes_broken == 0 {
+        assert!(now() < end, "nothing was found broken: {:?}", nic.counters());
+        let _ = sides[0].cq.poll(&mut []);
+        std::thread::yield_now();
+    }
+    let broken = PathChoice { path: Path::Wire, reason: PathReason::NotShared(NotShared::Broken) };
+    assert_eq!(path(&sides[0]), broken);
+    sides[1].connect(&to_liar);
+    assert_eq!(path(&sides[1]), broken, "connected later");
+    peer.say("once more").expect("it listens");
+    assert_eq!(hear(&mut peer), "refused");
+    sides[2].connect(&to_liar);
+    assert_eq!(path(&sides[2]), broken);
     peer.stop().expect("it ends well");
 }

@@ -16,9 +16,26 @@ pub const fn true_size(datagram: usize) -> u32 {
     576 + data
 }
 
+/// Where packets wait for their receiver, which says what each of them costs there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// The buffer of a socket.
+    Socket,
+    /// A ring in memory, which has a few words for each packet and begins a long payload with a cache line.
+    Ring,
+}
+
+/// Bytes of headers and ICRC that the cost of a packet allows for.
+const HEADERS: u32 = 32;
+
+/// Bytes that a packet takes in a ring beside its payload, at most: the longest headers of SENDs, WRITEs and answers to READs, a word
+/// before them, and what is left out so that the payload begins with a cache line and the next packet with a word.
+const IN_RING: u32 = 44 + 8 + 63 + 7;
+
 /// The window towards one receiver.
 #[derive(Clone, Debug)]
 pub struct Window {
+    room: Room,
     /// Bytes that may be under way.
     limit: u32,
     /// The limit is never less, and never more.
@@ -62,18 +79,19 @@ impl Window {
     /// A window that knows nothing of its receiver yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self::within(Self::FLOOR, Self::CAP)
+        Self::within(Room::Socket, Self::FLOOR, Self::CAP)
     }
 
-    /// A window whose limit never changes, for a receiver whose room is known.
+    /// A window of so many bytes of a ring in memory, whose limit never changes: its room is known.
     #[must_use]
-    pub const fn fixed(limit: u32) -> Self {
-        Self::within(limit, limit)
+    pub const fn ring(limit: u32) -> Self {
+        Self::within(Room::Ring, limit, limit)
     }
 
-    const fn within(least: u32, most: u32) -> Self {
+    const fn within(room: Room, least: u32, most: u32) -> Self {
         let patience = (0, Time::ZERO);
         Self {
+            room,
             limit: least,
             bounds: (least, most),
             in_flight: 0,
@@ -81,6 +99,26 @@ impl Window {
             srtt: None,
             last_cut: None,
             patience,
+        }
+    }
+
+    /// What a packet with this many bytes of payload costs where it waits for its receiver.
+    #[inline]
+    #[must_use]
+    pub const fn packet_cost(&self, payload: u32) -> u32 {
+        match self.room {
+            Room::Socket => true_size((payload + HEADERS) as usize),
+            Room::Ring => payload + IN_RING,
+        }
+    }
+
+    /// Whether a packet is to ask for an acknowledgement where so much may still be sent behind it: there is to be one before nothing
+    /// may be sent any more.
+    #[inline]
+    pub(crate) const fn asks_with(&self, room_behind: u32) -> bool {
+        match self.room {
+            Room::Socket => room_behind < Self::BATCH,
+            Room::Ring => room_behind < self.limit / 2,
         }
     }
 
@@ -235,8 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_limit_stays() {
-        let mut window = Window::fixed(1000);
+    fn the_limit_of_a_ring_stays() {
+        let mut window = Window::ring(1000);
         window.in_flight = 1000;
         for round in 1..10 {
             window.on_acknowledged(Window::CAP);
@@ -244,6 +282,15 @@ mod tests {
             window.on_loss(Time::from_nanos(round * 1_000_000_000));
             assert_eq!(window.limit(), 1000);
         }
+    }
+
+    #[test]
+    fn in_a_ring_a_packet_costs_what_it_takes_there() {
+        let ring = Window::ring(60 * 1024);
+        assert_eq!([0, 64, 4096].map(|payload| ring.packet_cost(payload)), [122, 186, 4218]);
+        let socket = Window::new();
+        assert_eq!([0, 64, 4096].map(|payload| socket.packet_cost(payload)), [832, 832, 8768]);
+        assert!(ring.asks_with(30 * 1024 - 1) && !ring.asks_with(30 * 1024));
     }
 
     #[test]

@@ -165,9 +165,8 @@ impl DataPacket {
     #[must_use]
     pub fn parse_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
         let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
-        let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
-        let (first, second, third) = (word(0), word(4), word(8));
-        let [opcode, flags, ..] = first.to_be_bytes();
+        let words = Words::of(bth);
+        let [opcode, flags, ..] = words.0[0].to_be_bytes();
         let (begins, ends) = match opcode {
             0 | 6 => (true, false),
             1 | 7 => (false, false),
@@ -175,8 +174,7 @@ impl DataPacket {
             4 | 10 | 0x11 => (true, true),
             _ => return None,
         };
-        let is_marked = second >> 30 != 0;
-        if flags & 0x0f != 0 || is_marked || !len.is_multiple_of(4) {
+        if flags & 0x0f != 0 || words.is_marked() || !len.is_multiple_of(4) {
             return None;
         }
         let mut at = Bth::LEN;
@@ -201,18 +199,7 @@ impl DataPacket {
         if payload > PathMtu::B4096.bytes() {
             return None;
         }
-        let data = Self {
-            dest_qp: Qpn::new(second & 0x00ff_ffff),
-            pkey: PKey((first & 0xffff) as u16),
-            psn: Psn::new(third & 0x00ff_ffff),
-            ack_request: third >> 31 != 0,
-            solicited: flags & 0x80 != 0,
-            begins,
-            ends,
-            verb,
-            payload,
-        };
-        Some((data, at))
+        Some((words.data((begins, ends), verb, payload), at))
     }
 
     /// As [`parse_head`](Self::parse_head), for a packet of the answer to a READ.
@@ -220,9 +207,8 @@ impl DataPacket {
     #[must_use]
     pub fn parse_answer_head(head: &[u8], len: usize) -> Option<(Self, usize)> {
         let (bth, rest) = head.split_first_chunk::<{ Bth::LEN }>()?;
-        let word = |at: usize| u32::from_be_bytes([bth[at], bth[at + 1], bth[at + 2], bth[at + 3]]);
-        let (first, second, third) = (word(0), word(4), word(8));
-        let [opcode, flags, ..] = first.to_be_bytes();
+        let words = Words::of(bth);
+        let [opcode, flags, ..] = words.0[0].to_be_bytes();
         let (begins, ends) = match opcode {
             0x0d => (true, false),
             0x0e => (false, false),
@@ -230,7 +216,7 @@ impl DataPacket {
             0x10 => (true, true),
             _ => return None,
         };
-        if flags & 0x8f != 0 || second >> 30 != 0 || third >> 31 != 0 || !len.is_multiple_of(4) {
+        if flags & 0x8f != 0 || words.is_marked() || words.0[2] >> 31 != 0 || !len.is_multiple_of(4) {
             return None;
         }
         let mut at = Bth::LEN;
@@ -243,18 +229,7 @@ impl DataPacket {
         if payload > PathMtu::B4096.bytes() {
             return None;
         }
-        let data = Self {
-            dest_qp: Qpn::new(second & 0x00ff_ffff),
-            pkey: PKey((first & 0xffff) as u16),
-            psn: Psn::new(third & 0x00ff_ffff),
-            ack_request: false,
-            solicited: false,
-            begins,
-            ends,
-            verb: DataVerb::Answer(aeth),
-            payload,
-        };
-        Some((data, at))
+        Some((words.data((begins, ends), DataVerb::Answer(aeth), payload), at))
     }
 
     /// The same as a packet.
@@ -289,6 +264,45 @@ impl DataPacket {
             (true, false) => ReadSegment::First(aeth),
             (false, true) => ReadSegment::Last(aeth),
             (false, false) => ReadSegment::Middle,
+        }
+    }
+}
+
+/// The three words of a base transport header.
+#[derive(Clone, Copy)]
+struct Words([u32; 3]);
+
+impl Words {
+    #[inline(always)]
+    const fn of(bth: &[u8; Bth::LEN]) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *bth;
+        Self([
+            u32::from_be_bytes([a, b, c, d]),
+            u32::from_be_bytes([e, f, g, h]),
+            u32::from_be_bytes([i, j, k, l]),
+        ])
+    }
+
+    /// Whether the network says that it is congested.
+    #[inline(always)]
+    const fn is_marked(self) -> bool {
+        self.0[1] >> 30 != 0
+    }
+
+    /// The packet, with what its opcode says, and with what lies behind this header.
+    #[inline(always)]
+    const fn data(self, (begins, ends): (bool, bool), verb: DataVerb, payload: usize) -> DataPacket {
+        let Self([first, second, third]) = self;
+        DataPacket {
+            dest_qp: Qpn::new(second & 0x00ff_ffff),
+            pkey: PKey((first & 0xffff) as u16),
+            psn: Psn::new(third & 0x00ff_ffff),
+            ack_request: third >> 31 != 0,
+            solicited: first & 0x0080_0000 != 0,
+            begins,
+            ends,
+            verb,
+            payload,
         }
     }
 }

@@ -54,6 +54,9 @@ impl Engine {
                 || self.port.lanes.get(slot).is_some_and(|neighbour| neighbour.is_broken())
             {
                 self.counters.lanes_broken += 1;
+                if let Some(neighbour) = self.port.lanes.get(slot) {
+                    neighbour.give_up();
+                }
                 self.lose_neighbour(slot, incarnation, NotShared::Broken);
                 continue;
             }

@@ -1,6 +1,8 @@
 //! What an engine hands to other processes of this machine through memory, and where they call it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferroce_lane::{Caller, Consumer, Line, Producer};
@@ -95,6 +97,8 @@ pub(crate) struct Neighbour {
     stuck_since: Option<Time>,
     /// When something was shown last, if the ring may have memory.
     warm_since: Option<Time>,
+    /// For the threads outside: the lanes were given up, as one of them was broken.
+    given_up: Arc<AtomicBool>,
 }
 
 impl Neighbour {
@@ -106,6 +110,7 @@ impl Neighbour {
         let consumer = Some(Box::new(consumer));
         let (hidden, is_listed) = (0, false);
         let (stuck_since, warm_since) = (None, None);
+        let given_up = Arc::default();
         Self {
             slot,
             incarnation,
@@ -117,7 +122,18 @@ impl Neighbour {
             is_listed,
             stuck_since,
             warm_since,
+            given_up,
         }
+    }
+
+    /// What says to threads outside that the lanes were given up.
+    pub(crate) fn broken_flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.given_up)
+    }
+
+    /// A lane was found broken: both are given up.
+    pub(super) fn give_up(&self) {
+        self.given_up.store(true, Ordering::Relaxed);
     }
 
     /// Room for a packet of so many bytes. [`Lanes::added`] has to follow, or nothing is left there.

@@ -16,9 +16,9 @@ struct Receiver {
     by_lane: bool,
 }
 
-/// Bytes that may be under way through a lane, counted as in a socket's buffer: packets of the path MTU have less than half
-/// of them. So a ring has room for the requests of one side and for the answers to the READs of the other.
-const LANE: u32 = 120 * 1024;
+/// Bytes that may be under way through a lane: less than half of a ring, which so has room for the requests of one side, for the
+/// answers to the READs of the other, and for acknowledgements and what is left out at its end.
+const LANE: u32 = 60 * 1024;
 
 /// Queue pairs that are called at once when there is room.
 const CALLED: usize = 16;
@@ -46,7 +46,7 @@ impl Shared {
         let users = u32::from(receiver.is_some());
         let by_lane = receiver.is_some_and(|receiver| receiver.by_lane);
         Self {
-            window: if by_lane { Window::fixed(LANE) } else { Window::new() },
+            window: if by_lane { Window::ring(LANE) } else { Window::new() },
             receiver,
             users,
             waiting: VecDeque::with_capacity(CALLED),

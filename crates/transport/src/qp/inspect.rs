@@ -239,7 +239,7 @@ impl QueuePair {
         }
         let is_read = matches!(work.op, SendOp::Read(_)) && work.read_chunk == 0;
         let packets = if is_read { 1 } else { packets_at_once(work, done) };
-        let fits = work.packets == 0 || window.allows(cost(work, done, packets, &self.connection));
+        let fits = work.packets == 0 || window.allows(cost(work, done, packets, &self.connection, window));
         (!fits).then_some((number, Obstacle::Window, None))
     }
 

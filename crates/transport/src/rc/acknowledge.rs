@@ -7,7 +7,7 @@ use crate::connection::{Context, Failed};
 use crate::host::Host;
 use crate::planted::{Bug, is_planted};
 use crate::queue::SendWork;
-use crate::rc::requester::{Requester, cost, packet_cost, packets_at_once, packets_between};
+use crate::rc::requester::{Requester, cost, packets_at_once, packets_between};
 use crate::rc::retry::Found;
 use crate::status::Status;
 use crate::transmit::Gather;
@@ -271,7 +271,7 @@ impl Requester {
             && work.first_psn == self.una
             && !work.op.is_read_or_atomic()
         {
-            let cost = packet_cost(work.length);
+            let cost = cx.window.packet_cost(work.length);
             cx.window.on_acknowledged(cost);
             if work.flags.contains(SendFlags::SIGNALED) || cx.connection.signal_all {
                 let mut completion = cx.connection.completion(work.id, Status::Success, work.op.kind());
@@ -297,7 +297,7 @@ impl Requester {
         let was_in_flight = self.cursor.psn.is_after(self.una);
         if was_in_flight {
             let counted = packets.min(before_cursor);
-            let cost = cost(work, done, counted, cx.connection);
+            let cost = cost(work, done, counted, cx.connection, cx.window);
             cx.window.on_acknowledged(cost);
             self.set_in_flight(self.in_flight.saturating_sub(cost), cx.window);
             if work.op.is_read_or_atomic() && packets_at_once(work, done) == 1 {

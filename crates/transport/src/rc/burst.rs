@@ -10,11 +10,10 @@ use ferroce_wire::{Aeth, DataPacket, DataVerb, SendTail, Syndrome};
 use crate::arrival::Arrival;
 use crate::connection::Context;
 use crate::host::Host;
-use crate::rc::requester::{Requester, packet_cost, packets_between, reth};
+use crate::rc::requester::{Requester, packets_between, reth};
 use crate::rc::resources::Answer;
 use crate::rc::responder::{RequestInfo, Responder, credit_code};
 use crate::transmit::{DataSink, Gather, PayloadSource};
-use crate::window::Window;
 use crate::work::{Data, SendFlags, SendOp};
 
 impl Requester {
@@ -61,7 +60,7 @@ impl Requester {
                 let offset = done * mtu;
                 let len = (length - offset).min(mtu);
                 let ends = done + 1 == packets;
-                let cost = packet_cost(len);
+                let cost = cx.window.packet_cost(len);
                 if !cx.window.allows(cost) {
                     return sent;
                 }
@@ -71,7 +70,7 @@ impl Requester {
                     dest_qp: cx.connection.dest_qpn,
                     pkey: cx.connection.pkey,
                     psn,
-                    ack_request: ends || room_after < Window::BATCH,
+                    ack_request: ends || cx.window.asks_with(room_after),
                     solicited: solicited && ends,
                     begins: done == 0,
                     ends,

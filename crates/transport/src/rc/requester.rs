@@ -22,11 +22,8 @@ use crate::rc::atomic::Atomic;
 use crate::rc::retry::Retry;
 use crate::transmit::{Destination, Gather, PayloadSource, Transmit};
 use crate::vendor::VendorCode;
-use crate::window::{Window, true_size};
+use crate::window::Window;
 use crate::work::{Remote, SendFlags, SendOp, SendRequest};
-
-/// Bytes of headers and ICRC that the cost of a packet allows for.
-const HEADER_COST: u32 = 32;
 
 #[derive(Debug)]
 pub(crate) struct Requester {
@@ -270,7 +267,7 @@ impl Requester {
             if !cx.pacer.allows(cx.now) {
                 return Ok(None);
             }
-            let cost = cost(&work, done, packets, cx.connection);
+            let cost = cost(&work, done, packets, cx.connection, cx.window);
             if !cx.window.allows(cost) {
                 cx.counters.window_waits += 1;
                 return Ok(None);
@@ -322,7 +319,7 @@ impl Requester {
         let Some(work) = self.queue.get_mut(number) else { return };
         if work.read_chunk == 0 && matches!(work.op, SendOp::Read(_)) {
             let requests = u32::from(cx.connection.max_rd_atomic.clamp(1, 2));
-            let fitting = cx.window.limit() / requests / packet_cost(cx.connection.mtu_bytes());
+            let fitting = cx.window.limit() / requests / cx.window.packet_cost(cx.connection.mtu_bytes());
             work.read_chunk = fitting.clamp(1, work.packets);
         }
     }
@@ -348,7 +345,7 @@ impl Requester {
         chosen.packet.ack_request = ends
             || pauses
             || work.op.is_read_or_atomic()
-            || cx.window.room() < Window::BATCH
+            || cx.window.asks_with(cx.window.room())
             || self.is_limited(work)
             || self.retry.is_cautious();
         self.note_asking(chosen.packet.psn, chosen.packet.ack_request);
@@ -511,16 +508,22 @@ pub(crate) fn packets_at_once(work: &SendWork, done: u32) -> u32 {
 }
 
 /// What these packets of a work cost in the window, on whichever way the data goes.
-pub(crate) fn cost(work: &SendWork, from: u32, packets: u32, connection: &Connection) -> u32 {
+pub(crate) fn cost(
+    work: &SendWork,
+    from: u32,
+    packets: u32,
+    connection: &Connection,
+    window: &Window,
+) -> u32 {
     let mtu = connection.mtu_bytes();
-    let full = packet_cost(mtu);
+    let full = window.packet_cost(mtu);
     let ends = from + packets == work.packets;
     let last = work.length - (work.packets - 1).saturating_mul(mtu).min(work.length);
-    if ends { (packets - 1).saturating_mul(full) + packet_cost(last) } else { packets.saturating_mul(full) }
-}
-
-pub(crate) const fn packet_cost(payload: u32) -> u32 {
-    true_size((payload + HEADER_COST) as usize)
+    if ends {
+        (packets - 1).saturating_mul(full) + window.packet_cost(last)
+    } else {
+        packets.saturating_mul(full)
+    }
 }
 
 /// How many PSNs `psn` lies after `first`.

@@ -352,7 +352,7 @@ impl Requester {
             }
             let packets = packets_at_once(work, done);
             let packets = packets.min(packets_between(psn, self.cursor.psn));
-            in_flight = in_flight.saturating_add(cost(work, done, packets, cx.connection));
+            in_flight = in_flight.saturating_add(cost(work, done, packets, cx.connection, cx.window));
             reads += u32::from(work.op.is_read_or_atomic());
             psn += packets;
         }
