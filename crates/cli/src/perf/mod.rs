@@ -24,8 +24,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::output::{parse_size, size};
 use crate::{addresses, interrupt};
-use end::Side;
-use line::Talk;
+use line::{Card, Talk};
 use report::{Report, Row};
 use server::{PORT, Server};
 use session::Place;
@@ -38,7 +37,7 @@ use task::{Limit, Measure, Target, Task, Verb, Way};
 /// nothing, so one process tells the same as two; use --server and --connect for two processes or
 /// machines. With --path local both queue pairs are on one card and meet directly, without
 /// packets; with --path shared packets go through memory in common, as between two processes of
-/// this machine that both have FERROCE_SHARED=1.
+/// this machine, or between the two processes themselves.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 #[command(group = ArgGroup::new("measure").args(["bw", "lat", "rate"]))]
@@ -86,7 +85,7 @@ pub(crate) struct Args {
     duration: Option<Duration>,
 
     /// The way between the two ends [default: wire]
-    #[arg(long, value_enum, value_name = "WAY", conflicts_with_all = ["server", "connect"])]
+    #[arg(long, value_enum, value_name = "WAY", conflicts_with = "server")]
     path: Option<Way>,
 
     /// What the target's program does meanwhile
@@ -142,6 +141,8 @@ Examples:
           Both with FERROCE_NETDEV=eth0: only loopback is open otherwise. The server serves once.
   ferroce perf --server --forever --port 47911  serves one after the other, until Ctrl-C
   ferroce perf write --connect 127.0.0.1:47911
+  ferroce perf write --lat --path shared --connect 127.0.0.1:47911
+          Two processes of this machine, by memory that both have in common.
   FERROCE_FAULTS=loss=0.01,seed=1 ferroce perf write --bw --size 1M
           Under one percent of loss, the same one every time.
   ferroce perf write --lat --json | jq '.rows[].latency_ns.p99'
@@ -166,6 +167,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             crate::usage("perf", &error);
         }
     }
+    if args.connect.is_some() && args.path == Some(Way::Local) {
+        crate::usage("perf", &anyhow!("--path local is for both ends in one process: leave out --connect"));
+    }
     if let Some(error) = args.connect.as_ref().and_then(|server| server.disagrees(args.port)) {
         crate::usage("perf", &error);
     }
@@ -174,7 +178,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let found = match &args.connect {
         Some(server) => {
             let mut talk = session::connect(&server.host, server.port.or(args.port).unwrap_or(PORT))?;
-            let place = Place::beside(&talk, args.address, Side::Initiator)?;
+            let place = Place::beside(&talk, args.address, args.path.unwrap_or(Way::Wire), None)?;
             args.measure_all(&mut talk, &place, &tasks, &mut |row| report.add(row))
         }
         None => both_ends(args, &tasks, &mut |row| report.add(row)),
@@ -306,7 +310,7 @@ pub(crate) fn between<T>(
     let (mut talk, mut other) = session::both_ends()?;
     thread::scope(|scope| {
         let far = far.clone();
-        let serving = move || session::serve(&mut other, |_| Ok(far), |_| Ok(()));
+        let serving = move || session::serve(&mut other, |_, _, _| Ok(far), |_| Ok(()));
         let target =
             thread::Builder::new().name("target".into()).spawn_scoped(scope, serving).context("no thread")?;
         let found = work(&mut talk);
@@ -334,7 +338,12 @@ pub(crate) fn two_places(way: Way) -> anyhow::Result<(Place, Place)> {
 
 /// A network card with two engines that share memory, as those of two processes do.
 pub(crate) fn shared_place() -> anyhow::Result<Place> {
-    place([127, 0, 0, 6].into(), 2, |builder| builder.engines(2).shared(true).path(PathPolicy::Shared))
+    place([127, 0, 0, 6].into(), 2, sharing)
+}
+
+/// A card that shares memory, and has an engine for each end.
+fn sharing(builder: ContextBuilder) -> ContextBuilder {
+    builder.engines(2).shared(true).path(PathPolicy::Shared)
 }
 
 /// A network card on this address of loopback, or on one that no other process has if it is taken.
@@ -372,7 +381,9 @@ fn serve(args: &Args) -> anyhow::Result<()> {
             let qps = if *qps == 1 { String::new() } else { format!(" on {qps} queue pairs") };
             tell(args, &format!("{peer}: {verb} {measure} of {}{qps}, target {target}", size(task.size)))
         };
-        let place = |talk: &Talk| Place::beside(talk, args.address, Side::Target);
+        let place = |talk: &Talk, task: &Task, card: &Card| {
+            Place::beside(talk, args.address, task.way, card.qps.first().map(|qp| qp.gid.ip()))
+        };
         let talk = Talk::new(stream).context("cannot talk to the other end");
         let served = talk.and_then(|mut talk| session::serve(&mut talk, place, begin));
         match served {

@@ -11,10 +11,10 @@ use ferroce::{Context, DeviceInfo};
 use ferroce_device::discovery;
 
 use super::end::{End, Side};
-use super::line::{Line, PATIENCE, Talk};
+use super::line::{Card, Line, PATIENCE, Talk};
 use super::report::Row;
 use super::target::{Attendant, Word};
-use super::task::{Limit, Measure, Task};
+use super::task::{Limit, Measure, Task, Way};
 use super::{latency, stream};
 use crate::addresses;
 
@@ -30,9 +30,18 @@ pub(crate) struct Place {
 
 impl Place {
     /// The device by which the other end of a TCP connection is reached; on loopback, an address of
-    /// 127.0.0.0/8 that no other process has.
-    pub(crate) fn beside(talk: &Talk, wanted: Option<IpAddr>, side: Side) -> anyhow::Result<Self> {
+    /// 127.0.0.0/8 that no other process has. Two ends that are to share memory have one address, which is the initiator's: `other`.
+    pub(crate) fn beside(
+        talk: &Talk,
+        wanted: Option<IpAddr>,
+        way: Way,
+        other: Option<IpAddr>,
+    ) -> anyhow::Result<Self> {
+        let side = if other.is_some() { Side::Target } else { Side::Initiator };
         let here = wanted.unwrap_or(talk.stream().local_addr()?.ip().to_canonical());
+        if way == Way::Shared {
+            return Self::shared(wanted.or(other).or((!here.is_loopback()).then_some(here)));
+        }
         if here.is_loopback() {
             let part = u8::from(side == Side::Target);
             let (context, address) = addresses::open_loopback(wanted, part, |builder| builder)?;
@@ -40,6 +49,14 @@ impl Place {
         }
         let open = Context::builder(&device_with(here)?).address(here).open();
         Ok(Self { context: open.with_context(|| format!("cannot open {here}"))?, address: here })
+    }
+
+    /// A device that shares memory with the other end, on this address; on loopback if there is none.
+    fn shared(address: Option<IpAddr>) -> anyhow::Result<Self> {
+        let Some(address) = address else { return super::shared_place() };
+        let device = device_with(address).context("both ends have to be on this machine to share memory")?;
+        let open = super::sharing(Context::builder(&device).address(address)).open();
+        Ok(Self { context: open.with_context(|| format!("cannot open {address}"))?, address })
     }
 }
 
@@ -139,14 +156,18 @@ pub(crate) fn measure(
 /// of each.
 pub(crate) fn serve(
     talk: &mut Talk,
-    place: impl FnOnce(&Talk) -> anyhow::Result<Place>,
+    choose: impl FnOnce(&Talk, &Task, &Card) -> anyhow::Result<Place>,
     mut begin: impl FnMut(&Task) -> io::Result<()>,
 ) -> anyhow::Result<usize> {
     let served = (|| {
-        let place = place(talk)?;
+        let (mut choose, mut place) = (Some(choose), None);
         let mut tasks = 0;
         while let Some(line) = talk.hear(Some(PATIENCE))? {
             let Line::Run(task, card) = line else { bail!("the other end did not say what to do") };
+            if let Some(choose) = choose.take() {
+                place = Some(choose(talk, &task, &card)?);
+            }
+            let Some(place) = &place else { bail!("there is no network card") };
             let end = End::new(&place.context, place.address, &task, Side::Target)?;
             end.connect(&card)?;
             let attendant = Attendant::new(&task, &end, card.region)?;
