@@ -14,10 +14,13 @@ use ferroce_transport::{Time, sooner};
 /// meanwhile, and they are still in the cache.
 const SHOWN: usize = 16 << 10;
 
-/// Bytes that must be free in a ring for packets of connections that no window holds back: the others need room, too.
-const SPARE: usize = 32 << 10;
+/// Bytes that must be free in a ring for a packet of a connection that no window holds back: the others need room, too.
+pub(super) const SPARE: usize = 32 << 10;
 
-/// How long such connections wait for room until they look again.
+/// The same for all others: the longest packet, and as much that is left out before it at the end of the ring.
+pub(super) const ONE: usize = 2 * (ferroce_wire::MAX_PACKET_LEN + LINE + 16);
+
+/// How long connections wait for room until they look again.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// How long they wait for a process that takes nothing out, until what they send is lost.
@@ -383,13 +386,20 @@ impl Lanes {
         line.going_to_sleep() || !self.pending.is_empty()
     }
 
-    /// Whether a connection that no window holds back may send a packet this way now. If not, it waits.
-    pub(super) fn lets_through(&mut self, slot: u8, index: u16, now: Time) -> bool {
+    /// Whether a connection may send a packet this way now, for which so many bytes have to be free. If not, it waits.
+    #[inline]
+    pub(super) fn lets_through(&mut self, slot: u8, index: u16, needed: usize, now: Time) -> bool {
         let Some(neighbour) = self.get(slot) else { return true };
-        if neighbour.producer.has_free(SPARE) {
+        if neighbour.producer.has_free(needed) {
             neighbour.stuck_since = None;
             return true;
         }
+        self.waits_for_room(slot, index, now)
+    }
+
+    #[cold]
+    fn waits_for_room(&mut self, slot: u8, index: u16, now: Time) -> bool {
+        let Some(neighbour) = self.get(slot).filter(|neighbour| !neighbour.is_broken()) else { return true };
         let since = *neighbour.stuck_since.get_or_insert(now);
         if now.since(since) >= STUCK {
             return true;

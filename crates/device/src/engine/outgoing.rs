@@ -10,6 +10,7 @@ use super::Engine;
 use super::follow::ticket;
 use super::handles::{Handle, place_of};
 use super::host::view;
+use super::lanes::{ONE, SPARE};
 use super::port::{Stream, emit};
 use super::sender::Sender;
 use crate::engines::Engines;
@@ -84,7 +85,7 @@ impl Engine {
             return sent + usize::from(acknowledged);
         }
         while sent < MAX_BURST
-            && self.lane_lets_through(index)
+            && self.lane_lets_through(index, Acks::Hold)
             && self.transmit_packet(index, Acks::Hold, around)
         {
             sent += 1;
@@ -99,7 +100,11 @@ impl Engine {
             }
         }
         let now = (sent > 0 || acks == Acks::Send) && !self.keeps_back(index, sent);
-        if acknowledged || (now && self.transmit_packet(index, Acks::Send, around)) {
+        if acknowledged
+            || (now
+                && self.lane_lets_through(index, Acks::Send)
+                && self.transmit_packet(index, Acks::Send, around))
+        {
             sent += 1;
         }
         if sent >= MAX_BURST
@@ -116,17 +121,14 @@ impl Engine {
         sent + direct
     }
 
-    /// Whether a packet of a queue pair finds room in its lane, if it has one and no window keeps it back.
+    /// Whether a packet of a queue pair finds room in its lane, if it has one.
     #[inline]
-    fn lane_lets_through(&mut self, index: u16) -> bool {
+    fn lane_lets_through(&mut self, index: u16, acks: Acks) -> bool {
         let Self { qps, tables, port, .. } = self;
         let Some(entry) = qps.by_index(index) else { return true };
-        match entry.way.as_ref().and_then(|way| way.lane) {
-            Some(slot) if entry.machine.service() == Service::Uc => {
-                !entry.machine.may_transmit(Acks::Hold) || port.lanes.lets_through(slot, index, tables.now)
-            }
-            _ => true,
-        }
+        let Some(slot) = entry.way.as_ref().and_then(|way| way.lane) else { return true };
+        let needed = if entry.machine.service() == Service::Uc { SPARE } else { ONE };
+        !entry.machine.may_transmit(acks) || port.lanes.lets_through(slot, index, needed, tables.now)
     }
 
     /// Whether a queue pair has nothing left to send after a burst of so many packets, and waits for nothing: so it is mostly.

@@ -275,8 +275,8 @@ impl Stream<'_> {
         };
         let aligned = if is_plain { data.payload } else { 0 };
         let Some((gap, buffer)) = neighbour.room_for(len, data.header_len(), aligned) else {
-            port.found_no_room(way, counters);
-            return true;
+            // It waits, or is lost, the long way.
+            return false;
         };
         let Some(headers) = data.emit_headers(buffer) else { return false };
         let (head, rest) = buffer.split_at_mut(headers);

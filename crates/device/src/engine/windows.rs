@@ -16,9 +16,9 @@ struct Receiver {
     by_lane: bool,
 }
 
-/// Bytes that may be under way through a lane: less than half of a ring, which so has room for the requests of one side, for the
-/// answers to the READs of the other, and for acknowledgements and what is left out at its end.
-const LANE: u32 = 60 * 1024;
+/// Bytes that may be under way through a lane: a ring without what may be left out at its end. What else there is, answers to
+/// READs and messages of unreliable connections, has packets wait for room.
+const LANE: u32 = 120 * 1024;
 
 /// Queue pairs that are called at once when there is room.
 const CALLED: usize = 16;
