@@ -41,7 +41,7 @@ impl Run<'_> {
     fn down(&mut self) {
         let host = self.dice.index(self.world.hosts.len());
         let duration = Duration::from_nanos(self.dice.log_between(100_000, 2_000_000_000));
-        self.world.cut_off(host, duration);
+        self.world.cut_off(host, duration, &mut self.watch);
         self.explain_silence(host);
         let now = self.world.now();
         self.watch.inject(now, Fault::Down, || format!("host {host} for {duration:?}"));

@@ -38,7 +38,15 @@ pub enum Kind {
     State,
     /// Path MTUs.
     Mtu,
+    /// Which way packets of connections take.
+    Way,
 }
+
+/// Packets of connections go over the network.
+pub(crate) const NETWORK: &str = "network";
+
+/// They go through memory.
+pub(crate) const RINGS: &str = "rings";
 
 impl Default for Coverage {
     fn default() -> Self {
@@ -119,6 +127,7 @@ fn wanted_names() -> Vec<(Kind, &'static str)> {
     names.extend(STATUSES.map(|status| (Kind::Status, status_name(status))));
     names.extend(State::ALL.map(|state| (Kind::State, state.name())));
     names.extend(PathMtu::ALL.map(|mtu| (Kind::Mtu, mtu_name(mtu))));
+    names.extend([NETWORK, RINGS].map(|way| (Kind::Way, way)));
     names
 }
 

@@ -17,6 +17,7 @@ use crate::link::{Fault, LinkPlan};
 use crate::memory::Memory;
 use crate::node::{Datagram, Node, Received};
 use crate::plan::{LARGE_BUFFER, PairPlan, SMALL_BUFFER};
+use crate::rings::Rings;
 use crate::setup::transitions;
 use crate::world::{At, HostPlan, HostState, Observer, Step, World};
 
@@ -240,7 +241,7 @@ fn build(case: &Case) -> (World, [u32; 2]) {
         keys[index] = memory.register(DOMAIN, base(index), u64::from(MESSAGE), Access::all());
         (Node::new(index, 2, Device::new(memory)), host)
     });
-    let mut world = World::new(nodes.into(), link, Dice::new(1), None);
+    let mut world = World::new(nodes.into(), (link, Rings::default()), Dice::new(1), None);
     let caps = Caps { max_send: 16, max_receive: 1, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 };
     for pair in 0..case.pairs {
         let plan = pair_plan(caps);

@@ -21,6 +21,7 @@ mod node;
 mod pair;
 mod plan;
 mod post;
+mod rings;
 mod run;
 mod setup;
 mod trace;

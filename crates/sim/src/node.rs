@@ -12,6 +12,7 @@ use ferroce_wire::{DataPacket, Flow, Packet, ParseError, Qpn};
 
 use crate::host::Device;
 use crate::link::Fault;
+use crate::rings::WINDOW;
 
 const UDP_HEADER: usize = 8;
 
@@ -72,6 +73,13 @@ impl Node {
         Self { index, device, slots: Vec::new(), windows, open_window: Window::new(), calls: 0, arrivals: 0 }
     }
 
+    /// The same host, but what it sends to others goes through rings in memory.
+    #[must_use]
+    pub(crate) fn through_memory(mut self) -> Self {
+        self.windows.fill(Window::ring(WINDOW));
+        self
+    }
+
     /// Adds a queue pair whose peer lives on host `peer` (`None`: datagrams to anywhere), and returns its index.
     pub fn add(&mut self, config: QpConfig, peer: Option<usize>) -> usize {
         self.slots.push(Slot { pair: QueuePair::new(config), peer });
@@ -82,6 +90,12 @@ impl Node {
     #[must_use]
     pub fn queue_pair(&self, index: usize) -> &QueuePair {
         &self.slots[index].pair
+    }
+
+    /// The host that the peer of a queue pair lives on; none if it sends datagrams.
+    #[must_use]
+    pub fn peer(&self, index: usize) -> Option<usize> {
+        self.slots[index].peer
     }
 
     /// Has one of its queue pairs ask whether its peer is there; false if it cannot.

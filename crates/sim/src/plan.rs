@@ -21,6 +21,8 @@ pub struct Plan {
     pub chaos: Chaos,
     /// Data packets to be caused by posted work.
     pub packets: u64,
+    /// Whether packets of connections go through memory, as between processes of one machine, until a host is cut off.
+    pub through_memory: bool,
     /// Whether a liar speaks on the last of the pairs.
     pub liar: Option<LiarPlan>,
 }
@@ -128,7 +130,8 @@ impl Plan {
             pairs.push(lied_pair(dice, honest.hosts, clean, timeout));
             LiarPlan { every: dice.between(2, 24), ideas: dice.between(8, 80) }
         });
-        Self { hosts: host_plans, link, pairs, chaos, packets, liar }
+        let through_memory = dice.one_in(4);
+        Self { hosts: host_plans, link, pairs, chaos, packets, through_memory, liar }
     }
 
     /// The same plan, but the pair that a liar would speak on is one like the others.

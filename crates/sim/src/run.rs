@@ -7,11 +7,12 @@ use ferroce_wire::{Psn, Service};
 
 use crate::check::witness::Witness;
 use crate::check::{Violation, broken};
-use crate::coverage::{Coverage, Kind, mtu_name};
+use crate::coverage::{Coverage, Kind, NETWORK, RINGS, mtu_name};
 use crate::dice::Dice;
 use crate::liar::Liar;
 use crate::link::Fault;
 use crate::plan::{PairPlan, Plan};
+use crate::rings::Rings;
 use crate::setup::{Built, CONSTANT, Home, build, transitions};
 use crate::trace::Trace;
 use crate::watch::{News, Watch};
@@ -125,7 +126,8 @@ pub fn run_with(seed: u64, liars: bool, trace: &mut Trace) -> Outcome {
     let mut built = build(&plan);
     let liar = plan.liar.map(|liar| Liar::new(liar, dice.split(), built.victims(&plan)));
     let Built { nodes, model, homes, constants } = built;
-    let world = World::new(nodes, plan.link, dice.split(), liar);
+    let rings = if plan.through_memory { Rings::between(plan.hosts.len()) } else { Rings::default() };
+    let world = World::new(nodes, (plan.link, rings), dice.split(), liar);
     let ends = homes
         .iter()
         .map(|home| EndState { ticking: false, window: WindowState::Free, window_key: home.window })
@@ -135,6 +137,7 @@ pub fn run_with(seed: u64, liars: bool, trace: &mut Trace) -> Outcome {
     for pair in &plan.pairs {
         coverage.count(Kind::Mtu, mtu_name(pair.mtu));
     }
+    coverage.count(Kind::Way, if plan.through_memory { RINGS } else { NETWORK });
     trace.line(world.now(), || format!("{plan:#?}"));
     let max_send = plan.pairs[0].caps.max_send;
     let watch = Watch { model, coverage, trace, news: Vec::new(), max_send };

@@ -78,7 +78,8 @@ pub(crate) fn build(plan: &Plan) -> Built {
         let first = memory.grow(usize::try_from(CELLS * 8).unwrap_or(0));
         cells.extend((0..CELLS).map(|cell| ((index, first + cell * 8), 0)));
         constants.push(constant);
-        nodes.push((Node::new(index, hosts, Device::new(memory)), *host));
+        let node = Node::new(index, hosts, Device::new(memory));
+        nodes.push((if plan.through_memory { node.through_memory() } else { node }, *host));
     }
     let disorder = plan.link.duplicate + plan.link.reorder > 0;
     let shared = (0..hosts).map(|_| VecDeque::new()).collect();

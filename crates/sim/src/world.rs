@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use ferroce_transport::{Acks, Time, true_size};
+use ferroce_wire::Service;
 
 use crate::dice::Dice;
 use crate::host::Action;
 use crate::liar::{Act, Liar, Lie, When};
-use crate::link::{Fault, Link, LinkPlan};
+use crate::link::{Fault, Link, LinkPlan, Way};
 use crate::node::{Datagram, Node, Received};
+use crate::rings::{LOOK, Rings};
 
 /// What a host is able to do.
 #[derive(Clone, Copy, Debug)]
@@ -108,6 +110,8 @@ pub struct At {
 enum Event {
     Arrive(Datagram),
     Turn(usize),
+    /// There is something for this host in a ring.
+    Called(usize),
     Wake(u64),
     /// This host takes this key out of use.
     Revoke(usize, u32),
@@ -119,6 +123,7 @@ pub(crate) struct World {
     /// The hosts.
     pub hosts: Vec<HostState>,
     link: Link,
+    rings: Rings,
     liar: Option<Liar>,
     now: Time,
     events: BTreeMap<(Time, u64), Event>,
@@ -142,6 +147,9 @@ pub(crate) enum Step {
 /// How much a host may have waiting at its port before it stops sending, in nanoseconds.
 const BACKLOG: u64 = 100_000;
 
+/// How long it takes until a host notices what is new in a ring.
+const CALL: Duration = Duration::from_nanos(150);
+
 /// Packets that a queue pair may send before the next one's turn, and that a host may in one turn.
 const BURST: usize = 8;
 const TURN: usize = 64;
@@ -149,7 +157,12 @@ const TURN: usize = 64;
 impl World {
     /// These hosts on this network.
     #[must_use]
-    pub(crate) fn new(nodes: Vec<(Node, HostPlan)>, link: LinkPlan, dice: Dice, liar: Option<Liar>) -> Self {
+    pub(crate) fn new(
+        nodes: Vec<(Node, HostPlan)>,
+        (link, rings): (LinkPlan, Rings),
+        dice: Dice,
+        liar: Option<Liar>,
+    ) -> Self {
         let count = nodes.len();
         let hosts = nodes.into_iter().map(|(node, plan)| HostState {
             node,
@@ -166,6 +179,7 @@ impl World {
         Self {
             hosts: hosts.collect(),
             link: Link::new(link, count, dice),
+            rings,
             liar,
             now: Time::from_nanos(1000),
             events: BTreeMap::new(),
@@ -191,9 +205,13 @@ impl World {
         self.hosts[host].away_until = self.now + duration;
     }
 
-    /// Nothing reaches the host, and nothing of it reaches others, for a while.
-    pub(crate) fn cut_off(&mut self, host: usize, duration: Duration) {
+    /// Nothing reaches the host, and nothing of it reaches others, for a while. Memory that it shares is given up for good, with
+    /// the packets in it.
+    pub(crate) fn cut_off<O: Observer>(&mut self, host: usize, duration: Duration, observer: &mut O) {
         self.hosts[host].down_until = self.now + duration;
+        for lost in self.rings.give_up(host) {
+            observer.fault(self.now, Fault::Down, &lost);
+        }
     }
 
     /// Calls a machine and tells the observer what it did.
@@ -222,6 +240,7 @@ impl World {
         match event {
             Event::Wake(token) => return Ok(Step::Wake(token)),
             Event::Arrive(datagram) => self.arrive(datagram, observer),
+            Event::Called(host) => self.turn_soon(host),
             Event::Revoke(host, key) => {
                 self.hosts[host].node.device.memory.deregister(key);
             }
@@ -281,17 +300,22 @@ impl World {
             taken += 1;
             cost += self.hosts[host].plan.receive_cost;
         }
-        if self.hosts[host].socket.is_empty() {
+        self.rings.release(host);
+        if self.has_taken_all(host) {
             self.run_timers(host, observer)?;
         }
         let acks = self.may_acknowledge(host, taken > 0);
         let (sent, more) = self.send(host, acks, observer)?;
+        for to in self.rings.show(host) {
+            self.put(self.now + CALL, Event::Called(to));
+        }
+        let has_taken_all = self.has_taken_all(host);
         let state = &mut self.hosts[host];
         cost += sent as u64 * state.plan.send_cost;
         state.busy_until = self.now + Duration::from_nanos(cost);
-        if !state.socket.is_empty() || more {
+        if !has_taken_all || more {
             let ready = self.link.free_at(host).nanos().saturating_sub(BACKLOG / 2);
-            let at = if state.socket.is_empty() { Time::from_nanos(ready) } else { self.now };
+            let at = if has_taken_all { Time::from_nanos(ready) } else { self.now };
             self.turn_by(host, at);
         }
         let timers = (0..self.hosts[host].node.len())
@@ -304,14 +328,26 @@ impl World {
 
     fn take_one<O: Observer>(&mut self, host: usize, observer: &mut O) -> Result<bool, O::Error> {
         let state = &mut self.hosts[host];
-        let Some(datagram) = state.socket.pop_front() else { return Ok(false) };
-        state.socket_bytes -= true_size(datagram.bytes.len());
+        let datagram = match state.socket.pop_front() {
+            Some(datagram) => {
+                state.socket_bytes -= true_size(datagram.bytes.len());
+                datagram
+            }
+            None => match self.rings.take(host) {
+                Some(datagram) => datagram,
+                None => return Ok(false),
+            },
+        };
         let outcome = state.node.receive(self.now, &datagram);
         observer.received(self.now, &datagram, outcome)?;
         if let Received::By(slot) = outcome {
             self.report(At { host, slot }, observer)?;
         }
         Ok(true)
+    }
+
+    fn has_taken_all(&self, host: usize) -> bool {
+        self.hosts[host].socket.is_empty() && !self.rings.hold(host)
     }
 
     fn run_timers<O: Observer>(&mut self, host: usize, observer: &mut O) -> Result<(), O::Error> {
@@ -362,6 +398,10 @@ impl World {
                     return Ok((sent, true));
                 }
                 let at = At { host, slot };
+                if !self.finds_room(at, acks) {
+                    self.turn_by(host, self.now + LOOK);
+                    break;
+                }
                 let datagram = self.hosts[host].node.transmit(self.now, slot, acks);
                 self.report(at, observer)?;
                 let Some(datagram) = datagram else { break };
@@ -372,6 +412,15 @@ impl World {
         }
         self.hosts[host].first = slot;
         Ok((sent, false))
+    }
+
+    /// Whether a packet of a queue pair finds room in a ring, if it goes there.
+    fn finds_room(&mut self, at: At, acks: Acks) -> bool {
+        let node = &self.hosts[at.host].node;
+        let Some(to) = node.peer(at.slot) else { return true };
+        let pair = node.queue_pair(at.slot);
+        let has_window = pair.service() == Service::Rc;
+        !pair.may_transmit(acks) || self.rings.let_through(at.host, to, has_window, self.now)
     }
 
     fn leave<O: Observer>(
@@ -387,7 +436,14 @@ impl World {
             observer.fault(self.now, Fault::Down, &datagram);
             return Ok(());
         }
-        let way = self.link.take(self.now, at.host, datagram.to, &mut datagram.bytes);
+        let by_ring = self.hosts[at.host].node.peer(at.slot).is_some_and(|to| self.rings.lead(at.host, to));
+        let way = if by_ring {
+            let is_in = self.rings.put(&datagram);
+            let faults = [(!is_in).then_some(Fault::TailDrop), None, None];
+            Way { arrivals: [is_in.then_some(self.now + CALL), None], faults }
+        } else {
+            self.link.take(self.now, at.host, datagram.to, &mut datagram.bytes)
+        };
         for fault in way.faults.into_iter().flatten() {
             observer.fault(self.now, fault, &datagram);
         }
@@ -410,7 +466,7 @@ impl World {
         if let Some(again) = second {
             self.put(again, Event::Arrive(datagram.clone()));
         }
-        if let Some(arrives) = first {
+        if let Some(arrives) = first.filter(|_| !by_ring) {
             self.put(arrives, Event::Arrive(datagram));
         }
         Ok(())
