@@ -1,4 +1,4 @@
-//! Stock programs on the drop-in library, beside `ferroce perf` over the same path and beside plain sockets.
+//! Stock programs on the drop-in library, over the network and through memory, beside `ferroce perf` and plain sockets.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -75,6 +75,21 @@ const FIGURES: &[Figure] = &[
         raw: "WRITE 8 B, RTT/2",
         raw_scale: 1.0,
     },
+    // The program posts them one by one; `ferroce perf` posts lists.
+    Figure {
+        name: "SEND 64 B rate, depth 128",
+        unit: "M/s",
+        tool: "ib_send_bw",
+        args: &["-s", "64", "-t", "128", "-r", "512"],
+        rounds: [500_000, 5_000],
+        column: 4,
+        scale: 1.0,
+        perf: &["send", "--rate", "--size", "64", "--depth", "128"],
+        field: "messages_per_second",
+        field_scale: 1e-6,
+        raw: "SEND 64 B rate, single posts, depth 128",
+        raw_scale: 1.0,
+    },
 ];
 
 /// The programs, built for a release.
@@ -90,7 +105,17 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let programs = Programs { ferroce: target_dir().join("release/ferroce"), library, pin: args.pin };
     let repeats = args.repeats.unwrap_or(if args.quick { 1 } else { 5 });
     let mut rows = vec![
-        ["figure", "drop-in", "ferroce perf", "raw UDP", "drop-in / perf", "drop-in / raw"].map(String::from),
+        [
+            "figure",
+            "drop-in",
+            "drop-in, shared",
+            "ferroce perf",
+            "raw UDP",
+            "drop-in / perf",
+            "drop-in / raw",
+            "shared / drop-in",
+        ]
+        .map(String::from),
     ];
     let mut samples = vec![Vec::new(); FIGURES.len()];
     // Again and again, so that a slow minute falls on all of them.
@@ -99,19 +124,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
             complain!("repeat {} of {repeats}, {}", repeat + 1, figure.name);
             let raw = figure.raw(args)?;
             let perf = programs.perf(figure, args.quick)?;
-            let stock = programs.stock(figure, args.quick)?;
-            samples.push([stock, perf, raw]);
+            let stock = programs.stock(figure, args.quick, "0")?;
+            let shared = programs.stock(figure, args.quick, "1")?;
+            samples.push([stock, shared, perf, raw]);
         }
     }
     for (figure, samples) in FIGURES.iter().zip(&samples) {
-        let show = |value: fn(&[f64; 3]) -> f64| Spread::of(samples.iter().map(value)).show();
+        let show = |value: fn(&[f64; 4]) -> f64| Spread::of(samples.iter().map(value)).show();
         rows.push([
             format!("{} [{}]", figure.name, figure.unit),
             show(|[stock, ..]| *stock),
-            show(|[_, perf, _]| *perf),
+            show(|[_, shared, ..]| *shared),
+            show(|[_, _, perf, _]| *perf),
             show(|[.., raw]| *raw),
-            show(|[stock, perf, _]| stock / perf),
-            show(|[stock, _, raw]| stock / raw),
+            show(|[stock, _, perf, _]| stock / perf),
+            show(|[stock, .., raw]| stock / raw),
+            show(|[stock, shared, ..]| shared / stock),
         ]);
     }
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -123,7 +151,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
     }
     say!(
-        "\nMedian (least to most). In each repeat raw, perf and drop-in are measured one after the other; ratios are of these."
+        "\nMedian (least to most). In each repeat raw, perf and drop-in are measured one after the other; ratios are of these. \
+         All go over the network, but for the column that says how."
     );
     Ok(())
 }
@@ -183,14 +212,14 @@ impl Programs {
         Ok(value * figure.field_scale)
     }
 
-    /// A program of perftest between two processes.
-    fn stock(&self, figure: &Figure, quick: bool) -> Result<f64> {
+    /// A program of perftest between two processes, which share memory or do not.
+    fn stock(&self, figure: &Figure, quick: bool, shared: &str) -> Result<f64> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
         let rounds = figure.rounds[usize::from(quick)].to_string();
         let started = |core: &str, host: Option<&str>| -> Result<Child> {
             let mut command = self.command(Path::new(figure.tool), core);
             command.args(["-F", "-x", "0", "-p", &port, "-n", &rounds]).args(figure.args).args(host);
-            command.env("LD_LIBRARY_PATH", &self.library).stderr(Stdio::null());
+            command.env("LD_LIBRARY_PATH", &self.library).env("FERROCE_SHARED", shared).stderr(Stdio::null());
             command.spawn().with_context(|| format!("{} (package perftest)", figure.tool))
         };
         let mut server = started("1", None)?;
