@@ -1,6 +1,6 @@
 //! The end of a lane that records come out of.
 
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{Mark, WORD, longest, offset, space};
 use crate::lie::Lie;
@@ -38,6 +38,14 @@ impl Consumer {
         // Acquire: marks and bytes of the records before it are there to be read.
         let said = self.memory.head().load(Acquire);
         said != self.head && self.believes(said)
+    }
+
+    /// Whether there may be a record to take. It only reads, believes nothing, and may be a moment late: a
+    /// [`look`](Self::look) says more.
+    #[must_use]
+    #[inline]
+    pub fn has_more(&self) -> bool {
+        self.at != self.head || self.memory.head().load(Relaxed) != self.head
     }
 
     /// Takes the next record of those that the last [`look`](Self::look) has seen. Its room is the producer's again only with

@@ -51,6 +51,10 @@ impl Words {
 /// or the caller signals. A bit that was found set needs no fence more: F1 has the same place between the setting of the bit,
 /// which was earlier, and the look.
 ///
+/// *The bit that is kept* ([`keep`](Self::keep)) is not cleared, so no caller counts on it to be: the owner looks into that lane
+/// itself, as long as it is awake. Before it sleeps it keeps none, so that [`going_to_sleep`](Self::going_to_sleep) finds the bit, and
+/// the [`take`](Self::take) that clears it is one as above.
+///
 /// *The caller that has signalled in this sleep* does not do so again: [`Caller`] remembers the number of the sleep. If it finds
 /// that number although the owner is awake again, then its fence comes before that of the next
 /// [`going_to_sleep`](Self::going_to_sleep), or it would find the next number; and so the owner finds the bit. The
@@ -70,18 +74,33 @@ pub struct Line {
     words: Exchange,
     /// The number of the last sleep.
     sleeps: u64,
+    /// The bits of calls that are left alone.
+    kept: [u64; WORDS],
 }
 
 impl Line {
     pub(crate) const fn new(words: Exchange) -> Self {
-        Self { words, sleeps: AWAKE }
+        Self { words, sleeps: AWAKE, kept: [0; WORDS] }
     }
 
     /// Whether a slot has called. It only reads, and may be a moment late.
     #[must_use]
     #[inline]
     pub fn is_called(&self) -> bool {
-        self.words.get().called.iter().any(|word| word.load(Relaxed) != 0)
+        let words = self.words.get().called.iter().zip(self.kept);
+        words.into_iter().any(|(word, kept)| word.load(Relaxed) & !kept != 0)
+    }
+
+    /// Leaves the calls of this slot alone from now on, and those of no other: the owner looks into its lane by itself, again and
+    /// again. So its bit stays set, and neither side writes to this cache line for each call.
+    pub const fn keep(&mut self, slot: u8) {
+        self.kept = [0; WORDS];
+        self.kept[slot as usize / 64] = 1 << (slot % 64);
+    }
+
+    /// Leaves no calls alone any more. What was left is a call like others: before the owner sleeps, it takes it, and looks.
+    pub const fn keep_none(&mut self) {
+        self.kept = [0; WORDS];
     }
 
     /// Takes all calls: the slots that have called, each once, lowest first. What they have published before is seen
@@ -89,10 +108,10 @@ impl Line {
     #[inline]
     pub fn take(&mut self) -> Taken {
         let mut words = [0; WORDS];
-        for (taken, word) in words.iter_mut().zip(&self.words.get().called) {
+        for ((taken, word), kept) in words.iter_mut().zip(&self.words.get().called).zip(self.kept) {
             // The load spares the cache line of the callers a write.
-            if word.load(Relaxed) != 0 {
-                *taken = word.swap(0, AcqRel);
+            if word.load(Relaxed) & !kept != 0 {
+                *taken = word.fetch_and(kept, AcqRel) & !kept;
             }
         }
         if words != [0; WORDS] {

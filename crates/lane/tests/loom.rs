@@ -231,3 +231,45 @@ fn a_bit_that_is_set_already_stands_for_later_records_too() {
         assert_eq!(last, 2);
     });
 }
+
+/// As [`serve`] for one lane, into which the owner looks by itself after the first record, and without its calls.
+fn serve_kept(line: &mut Line, lane: &mut Consumer, records: u8, gong: &Gong) {
+    let mut last = 0;
+    loop {
+        for _ in line.take() {
+            last = drain(lane, last);
+        }
+        if last > 0 {
+            line.keep(0);
+            // As a thread that polls.
+            for _ in 0..2 {
+                if lane.has_more() {
+                    last = drain(lane, last);
+                }
+            }
+            line.keep_none();
+        }
+        if last == records {
+            return;
+        }
+        if !line.going_to_sleep() {
+            gong.sleep();
+        }
+        line.awake();
+    }
+}
+
+#[test]
+fn an_owner_that_keeps_calls_is_woken_when_it_sleeps() {
+    explore(3, || {
+        let (mut producer, mut consumer) = model::lane(RING);
+        let (mut line, [mut caller]) = model::line();
+        let gong = Arc::new(Gong::default());
+        let sender = {
+            let gong = Arc::clone(&gong);
+            thread::spawn(move || send(&mut producer, &mut caller, 0, 2, &gong))
+        };
+        serve_kept(&mut line, &mut consumer, 2, &gong);
+        sender.join().unwrap();
+    });
+}

@@ -50,6 +50,9 @@ impl Engine {
             let Some(mut consumer) = self.port.lanes.take_out(slot) else { continue };
             let (received, more) = self.take_lane(slot, &mut consumer, around);
             turned.received += received;
+            if received > 0 {
+                self.port.lanes.has_had(slot);
+            }
             if consumer.is_broken()
                 || self.port.lanes.get(slot).is_some_and(|neighbour| neighbour.is_broken())
             {

@@ -189,6 +189,10 @@ pub(crate) struct Lanes {
     count: usize,
     /// Lanes to be looked at although their owners may not have called.
     pending: Slots,
+    /// The lane that had something last.
+    last: Option<u8>,
+    /// The lane whose calls are left alone: while threads poll it is looked into each time.
+    kept: Option<u8>,
     /// Those that are to be shown something.
     listed: Vec<u8>,
     /// Queue pairs without a window that wait for room, and when to look again.
@@ -212,6 +216,8 @@ impl Lanes {
             neighbours: Vec::new(),
             count: 0,
             pending: Slots([0; 4]),
+            last: None,
+            kept: None,
             listed: Vec::new(),
             waiting: Vec::new(),
             look_at: None,
@@ -245,6 +251,9 @@ impl Lanes {
         let Some(place) = self.neighbours.get_mut(usize::from(slot)) else { return false };
         let removed = place.take_if(|neighbour| neighbour.incarnation == incarnation).is_some();
         self.count -= usize::from(removed);
+        if removed && self.kept == Some(slot) {
+            self.keep_none();
+        }
         removed
     }
 
@@ -323,18 +332,42 @@ impl Lanes {
     #[inline]
     pub(crate) fn is_called(&self) -> bool {
         self.line.as_ref().is_some_and(Line::is_called)
+            || self.kept_has_more()
             || !self.pending.is_empty()
             || !self.waiting.is_empty()
+    }
+
+    /// Whether there is something in the lane whose calls are left alone.
+    #[inline]
+    fn kept_has_more(&self) -> bool {
+        let neighbour = self.kept.and_then(|slot| self.neighbours[usize::from(slot)].as_deref());
+        neighbour.and_then(|neighbour| neighbour.consumer.as_deref()).is_some_and(Consumer::has_more)
+    }
+
+    fn keep_none(&mut self) {
+        self.kept = None;
+        if let Some(line) = &mut self.line {
+            line.keep_none();
+        }
     }
 
     /// Takes the calls.
     #[inline]
     pub(super) fn hear(&mut self) {
+        if let Some(kept) = self.kept {
+            self.pending.add(kept);
+        }
         let Some(line) = &mut self.line else { return };
         for slot in line.take() {
             self.pending.add(slot);
             self.heard = true;
         }
+    }
+
+    /// There was something in a lane: it is the one to be looked at first, as long as threads poll.
+    #[inline]
+    pub(super) const fn has_had(&mut self, slot: u8) {
+        self.last = Some(slot);
     }
 
     /// The next lane to look at.
@@ -377,7 +410,16 @@ impl Lanes {
             if std::mem::take(&mut self.asleep) {
                 line.awake();
             }
+            if self.last != self.kept
+                && let Some(slot) = self.last
+            {
+                line.keep(slot);
+                self.kept = Some(slot);
+            }
             return false;
+        }
+        if self.kept.take().is_some() {
+            line.keep_none();
         }
         if self.asleep && !self.heard {
             return !self.pending.is_empty();
