@@ -66,7 +66,7 @@ fn wrong_command_lines_are_refused() {
         (&["perf", "send", "--target", "spin"], "cannot spin on memory"),
         (&["perf", "atomic", "--size", "16"], "an atomic has 8 bytes"),
         (&["perf", "write", "--server"], "cannot be used with"),
-        (&["perf", "write", "--connect", "localhost", "--path", "local"], "cannot be used with"),
+        (&["perf", "write", "--connect", "localhost", "--path", "local"], "leave out --connect"),
         (&["perf", "write", "--address", "127.0.0.9"], "--server"),
         (&["perf", "--server", "--bind", "somewhere"], "invalid value 'somewhere'"),
         (
