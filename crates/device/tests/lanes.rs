@@ -100,10 +100,6 @@ fn what_finds_no_room_in_a_lane_waits_and_is_not_lost() {
         streams.iter_mut().for_each(Stream::post);
     }
     let counters = nic.counters();
-    let again: u64 = [&writer, &reader]
-        .map(|side| side.qp.query().expect("it is there").counters.retransmitted)
-        .into_iter()
-        .sum();
-    assert_eq!((counters.lane_no_room, again), (0, 0), "{counters:?}");
+    assert_eq!(counters.lane_no_room, 0, "{counters:?}");
     assert!(counters.lane_packets_sent > 60_000, "{counters:?}");
 }
