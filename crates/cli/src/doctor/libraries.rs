@@ -39,7 +39,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
         return findings;
     }
     let level = if has_devices { Level::Fault } else { Level::Note };
-    let text = format!("{} is not installed; `ferroce run` brings its own", joined(&missing));
+    let text = format!("not installed: {} (`ferroce run` brings its own)", joined(&missing));
     findings.push(
         Finding::new(level, text)
             .seen(format!("not in /etc/ld.so.cache, nor in {}", joined(&folders)))
@@ -148,7 +148,7 @@ mod tests {
     fn missing_libraries_are_a_note_where_there_is_no_device() {
         let said = &check(&Planted::bare().facts())[0];
         assert_eq!(said.level, Level::Note);
-        assert!(said.what.starts_with("libibverbs.so.1, librdmacm.so.1 is not installed"), "{}", said.what);
+        assert!(said.what.starts_with("not installed: libibverbs.so.1, librdmacm.so.1 "), "{}", said.what);
     }
 
     #[test]

@@ -80,7 +80,7 @@ fn finding(facts: &Facts, holder: &Holder, addresses: &BTreeSet<IpAddr>) -> Find
             ));
             let finding =
                 finding.seen(seen).remedy("a forked child or a stopped process may have them; end it:");
-            return finding.command(pid.map_or_else(|| look(), |pid| format!("kill {pid}")));
+            return finding.command(pid.map_or_else(look, |pid| format!("kill {pid}")));
         }
         Holder::Process(pid, program) => format!("process {pid} ({program})"),
         Holder::Hidden(uid) => format!("a process of uid {uid} that cannot be seen from here"),

@@ -59,7 +59,7 @@ fn files_of_another_machine_are_judged_and_nothing_else() {
     let machine = Machine::new("text");
     let out = ferroce(&["doctor", "--root", machine.root()]);
     golden("doctor.txt", &out.stdout);
-    let said = "ferroce: 5 faults found: links, gids, permissions, memlock, libraries";
+    let said = "ferroce: 6 faults found: links, gids, permissions, memlock, libraries";
     assert_eq!(out.failure(), said);
 }
 

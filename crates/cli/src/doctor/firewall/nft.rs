@@ -119,7 +119,7 @@ fn add(
             }
             // Packets leave the rules by these, and not as dropped ones.
             ("dnat" | "snat" | "masquerade" | "redirect" | "queue" | "tproxy", _) => {
-                push(applies, Verdict::Accept)
+                push(applies, Verdict::Accept);
             }
             ("reject", _) => push(applies, Verdict::Drop),
             (word, of) => match verdict_of(word, of) {

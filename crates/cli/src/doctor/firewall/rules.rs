@@ -128,8 +128,7 @@ pub(super) fn fate(chains: &Chains, base: &str, drops_at_the_end: bool) -> Fate 
     };
     match (left, walk) {
         (Left::Dropped(place), Walk { accepted: false, .. }) => Fate::Dropped(place),
-        (Left::Dropped(place), _) => Fate::Unsure(place),
-        (_, Walk { dropped: Some(place), .. }) => Fate::Unsure(place),
+        (Left::Dropped(place), _) | (_, Walk { dropped: Some(place), .. }) => Fate::Unsure(place),
         _ => Fate::Passes,
     }
 }
