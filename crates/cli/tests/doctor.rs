@@ -15,6 +15,8 @@ use serde_json::Value;
 
 fn main() -> ExitCode {
     if !namespaces::is_inside() {
+        // In namespaces of its own every user looks like root: asked here, the answer is true.
+        let _ = judge::is_root_for("a process of another user");
         return namespaces::run_inside(&["nft"]);
     }
     let mut passed = 0;
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
     test(a_strict_rp_filter);
     test(few_descriptors);
     test(a_leader_that_is_stopped);
-    if judge::is_root_for("the files of another user") {
+    if has_other_users() {
         // The last ones: they replace /sys and /dev.
         plant_soft_roce();
         test(little_memory_to_lock);
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
     }
     let _ = io::stdout().write_all(format!("test result: ok. {passed} passed; 0 failed\n").as_bytes());
     ExitCode::SUCCESS
+}
+
+/// Whether this process may become another user: its user namespace is that of the machine.
+fn has_other_users() -> bool {
+    fs::read_to_string("/proc/self/uid_map").unwrap().split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// What the doctor says.
@@ -191,12 +198,17 @@ fn rules_that_drop_on_an_interface() {
     nft("");
 }
 
+/// How often it is asked whether an interface has a carrier: for seconds, and the kernel needs one at most.
+const MOST_ASKED: u32 = 1000;
+
 fn an_interface_that_is_down_or_too_small() {
     run("ip link set v0 down");
     let said = doctor("v0", "card");
     assert!(has(said.only("fault"), "what", "ferroce_v0 is down"), "{said:#?}");
     paste(said.only("fault"));
-    doctor("v0", "card").is_well();
+    // The kernel tells of a carrier a moment after it has switched the interface on.
+    let is_on = (0..MOST_ASKED).any(|_| doctor("v0", "card").code == Some(0));
+    assert!(is_on, "{:#?}", doctor("v0", "card"));
     run("ip link set v0 mtu 300");
     let said = doctor("v0", "card");
     assert!(has(said.only("fault"), "seen", "an MTU of at least 352 bytes"), "{said:#?}");

@@ -193,7 +193,7 @@ fn holder(facts: &Facts, socket: &Socket, is_board: bool, pids: &[u32]) -> Holde
     }
     if let Some(pid) = pids.first() {
         let name = facts.value(&format!("/proc/{pid}/comm")).unwrap_or_default();
-        return Holder::Process(*pid, name.replace(char::is_control, "?"));
+        return Holder::Process(*pid, name);
     }
     if uid == 0 && facts.has_soft_roce() { Holder::Kernel } else { Holder::Hidden(uid) }
 }

@@ -51,10 +51,12 @@ pub(super) fn text(facts: &Facts, all: &[Said], verbose: bool) -> String {
 fn add(text: &mut String, check: &str, finding: &Finding, verbose: bool) {
     let Finding { level, about, what, seen, remedy, commands } = finding;
     let about = about.as_ref().map_or_else(String::new, |about| format!("{about}: "));
+    let what = printable(&format!("{about}{what}"));
     let word = format!("{:LEVEL$}", level.word());
-    let _ = writeln!(text, "  {}{check:NAME$}{about}{what}", styled(*level, word));
+    let _ = writeln!(text, "  {}{check:NAME$}{what}", styled(*level, word));
     let mut line = |label: &str, line: &str| {
-        let _ = writeln!(text, "{:INDENT$}{}{line}", "", Style::Faint.of(format!("{label:LABEL$}")));
+        let _ =
+            writeln!(text, "{:INDENT$}{}{}", "", Style::Faint.of(format!("{label:LABEL$}")), printable(line));
     };
     if verbose || *level >= Level::Unknown {
         for (at, fact) in seen.iter().enumerate() {
@@ -68,6 +70,13 @@ fn add(text: &mut String, check: &str, finding: &Finding, verbose: bool) {
         let label = if at == 0 && remedy.is_none() { "remedy" } else { "" };
         line(label, &format!("  {command}"));
     }
+}
+
+/// Text as it may be shown: names of programs and files may be anything, and a terminal obeys what is not text.
+fn printable(text: &str) -> String {
+    text.chars()
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
+        .collect()
 }
 
 const fn styled(level: Level, word: String) -> Styled<String> {

@@ -272,6 +272,14 @@ RDMA devices of the kernel: real cards, and soft-RoCE
 }
 
 #[test]
+fn a_name_cannot_command_a_terminal() {
+    let mut planted = Planted::bare();
+    planted.answers.set("FERROCE_NETDEV", "\u{1b}[2J");
+    let text = report::text(&planted.facts(), &examined(&planted), true);
+    assert!(text.contains("FERROCE_NETDEV=\u{fffd}[2J") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
 fn json_has_its_keys() {
     let planted = Planted::rxe();
     planted.file("/sys/class/net/eth0/mtu", "300\n");

@@ -10,7 +10,7 @@ use ferroce_sys::interfaces::Interface;
 
 use self::nft::Ruleset;
 use self::rules::{Fate, Packet};
-use super::facts::{Facts, Passage, Uses, joined};
+use super::facts::{Facts, Passage, Unread, Uses, joined};
 use super::finding::{Finding, Level};
 
 /// Where rules of the older iptables are, and the programs that show them.
@@ -25,9 +25,16 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings: Vec<Finding> = tried(facts, passage).into_iter().collect();
     findings.extend(by_nft(facts, arrived));
     for (names, programs, v6) in LEGACY {
-        // A table that was never used is not there.
-        if facts.text(names).is_ok_and(|text| text.lines().any(|name| name == "filter")) {
-            findings.extend(by_legacy(facts, arrived, programs, v6));
+        match facts.text(names) {
+            // A table that was never used is not there.
+            Ok(text) if text.lines().any(|name| name == "filter") => {
+                findings.extend(by_legacy(facts, arrived, programs, v6));
+            }
+            Err(Unread::Refused(why)) => {
+                let text = format!("whether the older {} has rules", programs.last().unwrap_or(&"iptables"));
+                findings.push(Finding::unknown(text).seen(format!("{names}: {why}")));
+            }
+            _ => {}
         }
     }
     findings
