@@ -32,7 +32,8 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
             }
             Err(Unread::Refused(why)) => {
                 let text = format!("whether the older {} has rules", programs.last().unwrap_or(&"iptables"));
-                findings.push(Finding::unknown(text).seen(format!("{names}: {why}")));
+                let finding = Finding::unknown(text).seen(format!("{names}: {why}"));
+                findings.push(finding.remedy("look as root:").command(format!("sudo cat {names}")));
             }
             _ => {}
         }
