@@ -5,6 +5,7 @@ mod completions;
 mod decode;
 mod demo;
 mod devices;
+mod doctor;
 mod env;
 mod files;
 mod interrupt;
@@ -65,6 +66,7 @@ macro_rules! commands {
 commands! {
     Demo => demo,
     Devices => devices,
+    Doctor => doctor,
     Perf => perf,
     MeshPerf => mesh_perf,
     Ping => ping,
@@ -85,6 +87,7 @@ const AFTER_HELP: &str = "\
 Where to begin:
   ferroce demo                         everything once, explained, in a few seconds
   ferroce devices                      which network cards there are, and how to open more
+  ferroce doctor                       what is wrong with RDMA on this machine, with remedies
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce mesh-perf --members 4        how fast everybody is to everybody

@@ -42,6 +42,8 @@ pub(crate) enum Style {
     Request,
     /// What went well.
     Good,
+    /// What may not have.
+    Doubtful,
     /// What did not.
     Bad,
     /// What matters less.
@@ -59,6 +61,7 @@ impl Style {
             Self::Title => "1",
             Self::Request => "36",
             Self::Good => "32",
+            Self::Doubtful => "33",
             Self::Bad => "1;31",
             Self::Faint => "2",
         }

@@ -7,9 +7,10 @@ use std::process;
 use crate::golden::golden;
 use crate::run::{Running, command, ferroce};
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "demo",
     "devices",
+    "doctor",
     "perf",
     "mesh-perf",
     "mesh",
@@ -79,6 +80,9 @@ fn wrong_command_lines_are_refused() {
         (&["perf", "write", "--forever"], "cannot be used with '--forever'"),
         (&["perf", "--forever"], "--server"),
         (&["perf", "write", "--bind", "127.0.0.1"], "cannot be used with"),
+        (&["doctor", "--only", "sing"], "invalid value 'sing'"),
+        (&["doctor", "--root", "/no/such"], "--root /no/such: there is no such folder"),
+        (&["doctor", "--json", "-v"], "cannot be used with"),
         (&["switchboard", "x"], "\"x\" is no interface with an address; those of this machine: lo"),
         (&["mesh-perf", "--members", "1"], "1 is not in 2..=32"),
         (&["mesh-perf", "--size", "0"], "1 byte to 16 MiB"),

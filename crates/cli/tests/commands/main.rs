@@ -6,6 +6,7 @@ mod golden;
 
 mod demo;
 mod devices;
+mod doctor;
 mod help;
 mod mesh_perf;
 mod perf;
