@@ -1,0 +1,13 @@
+//! The objects of this crate over our own drop-in library, which is a card like any other to them.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod child;
+mod connected;
+mod datagrams;
+mod listed;
+mod lists;
+mod messages;
+mod regions;
+mod shared;
+mod told;
+mod windows;
