@@ -24,7 +24,7 @@ pub struct QueuePairState {
 const SOFT_RETRIES: u8 = 6;
 
 /// The attributes and the mask that the library gets.
-pub(crate) fn to_c(given: &Attributes, address: Option<&Address>, is_soft: bool) -> (ibv_qp_attr, c_int) {
+pub(crate) fn to_c(given: &Attributes, address: Option<&Address>) -> (ibv_qp_attr, c_int) {
     let mut attr = ibv_qp_attr::zero();
     attr.qp_state = c_int::from(given.state.code());
     attr.cur_qp_state = c_int::from(given.current_state.code());
@@ -41,7 +41,7 @@ pub(crate) fn to_c(given: &Attributes, address: Option<&Address>, is_soft: bool)
     attr.min_rnr_timer = given.min_rnr_timer;
     attr.port_num = given.port;
     attr.timeout = given.timeout;
-    attr.retry_cnt = if is_soft { given.retry_count.min(SOFT_RETRIES) } else { given.retry_count };
+    attr.retry_cnt = given.retry_count;
     attr.rnr_retry = given.rnr_retry;
     attr.rate_limit = given.rate_limit;
     let mut mask = given.mask.bits();
@@ -50,6 +50,13 @@ pub(crate) fn to_c(given: &Attributes, address: Option<&Address>, is_soft: bool)
         mask |= IBV_QP_AV;
     }
     (attr, mask.cast_signed())
+}
+
+/// Has a queue pair of the kernel's soft device give up after some tries.
+pub(crate) fn give_up_sometime(attr: &mut ibv_qp_attr, is_soft: bool) {
+    if is_soft {
+        attr.retry_cnt = attr.retry_cnt.min(SOFT_RETRIES);
+    }
 }
 
 /// All that the library is asked for.
@@ -118,7 +125,7 @@ mod tests {
             .with_max_dest_rd_atomic(3)
             .with_min_rnr_timer(12);
         let address = Address { flow_label: 5, service_level: 2, ..Address::new(Gid([7; 16]), 3) };
-        let (attr, mask) = to_c(&given, Some(&address), false);
+        let (attr, mask) = to_c(&given, Some(&address));
         assert_eq!(mask.cast_unsigned(), (given.mask | AttributeMask::AV).bits());
         let back = of_c(&attr);
         assert_eq!(back.address, Some(address));
@@ -127,9 +134,10 @@ mod tests {
 
     #[test]
     fn the_kernels_soft_device_is_never_asked_to_try_for_ever() {
-        let given = Attributes::new().with_retry_count(7);
-        assert_eq!(to_c(&given, None, true).0.retry_cnt, 6);
-        assert_eq!(to_c(&given, None, false).0.retry_cnt, 7);
-        assert_eq!(to_c(&Attributes::new().with_retry_count(3), None, true).0.retry_cnt, 3);
+        for (given, soft, tries) in [(7, true, 6), (7, false, 7), (3, true, 3)] {
+            let (mut attr, _) = to_c(&Attributes::new().with_retry_count(given), None);
+            give_up_sometime(&mut attr, soft);
+            assert_eq!(attr.retry_cnt, tries);
+        }
     }
 }

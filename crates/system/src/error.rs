@@ -6,6 +6,8 @@ use ferroce_transport::Access;
 use ferroce_wire::Service;
 use thiserror::Error;
 
+use crate::library::LibraryError;
+
 /// A call of the library failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{call} failed: {}", io::Error::from_raw_os_error(*code))]
@@ -85,6 +87,18 @@ pub enum MakeError {
         allowed: u64,
     },
     /// The library or the card refused.
+    #[error(transparent)]
+    Refused(#[from] CallError),
+}
+
+/// Why there are no connections.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The library of connections cannot be used.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// It refused.
     #[error(transparent)]
     Refused(#[from] CallError),
 }

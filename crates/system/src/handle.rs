@@ -23,6 +23,11 @@ impl<T> Handle<T> {
         NonNull::new(object).map(Self).ok_or_else(|| CallError { call, code: errno() })
     }
 
+    /// A live object that came by another way than as an answer.
+    pub(crate) fn alive(object: *mut T) -> Option<Self> {
+        NonNull::new(object).map(Self)
+    }
+
     pub(crate) const fn as_ptr(&self) -> *mut T {
         self.0.as_ptr()
     }

@@ -189,6 +189,12 @@ pub(crate) trait Work {
     fn taken(&self);
 }
 
+/// A driver without a function to post takes nothing.
+#[cold]
+pub(crate) fn unsupported(call: &'static str, given: usize) -> PostWorkListError {
+    PostWorkListError { taken: 0, given, error: CallError::unsupported(call).into() }
+}
+
 /// Posts work in its order by `call`. The shadow is locked meanwhile, so that no other work comes between.
 #[inline]
 pub(crate) fn post<W: Work>(

@@ -164,12 +164,12 @@ impl QueuePair {
     pub fn post_send(&self, work: &[SendWork<'_>]) -> Result<(), PostWorkListError> {
         // SAFETY: a live context, whose table never changes.
         let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send };
+        let give = give.ok_or_else(|| post::unsupported("ibv_post_send", work.len()))?;
         let mut ring = lock(&self.sends.ring);
-        post::post(&self.send_rules(), &mut *ring, work, "ibv_post_send", |first, bad| match give {
+        post::post(&self.send_rules(), &mut *ring, work, "ibv_post_send", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. Inline bytes are borrowed as long; the
             // memory that it names is registered, and stays so until the shadow lets go of it, as do other objects.
-            Some(give) => unsafe { give(self.c.as_ptr(), first, bad) },
-            None => libc::EOPNOTSUPP,
+            unsafe { give(self.c.as_ptr(), first, bad) }
         })
     }
 
@@ -184,6 +184,7 @@ impl QueuePair {
         };
         // SAFETY: a live context, whose table never changes.
         let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_recv };
+        let give = give.ok_or_else(|| post::unsupported("ibv_post_recv", work.len()))?;
         let rules = Rules {
             queue: queue.number,
             depth: self.caps.max_receive,
@@ -191,11 +192,10 @@ impl QueuePair {
             ..self.send_rules()
         };
         let mut ring = lock(&queue.ring);
-        post::post(&rules, &mut *ring, work, "ibv_post_recv", |first, bad| match give {
+        post::post(&rules, &mut *ring, work, "ibv_post_recv", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. The memory that it names is registered, and
             // stays so until the shadow lets go of it.
-            Some(give) => unsafe { give(self.c.as_ptr(), first, bad) },
-            None => libc::EOPNOTSUPP,
+            unsafe { give(self.c.as_ptr(), first, bad) }
         })
     }
 
@@ -306,10 +306,16 @@ impl QueuePair {
     }
 
     fn modify_c(&self, attributes: &Attributes, address: Option<&Address>) -> Result<(), CallError> {
-        let (mut attr, mask) = attributes::to_c(attributes, address, self.domain.open.is_soft);
+        let (mut attr, mask) = attributes::to_c(attributes, address);
+        self.modify_as(&mut attr, mask)
+    }
+
+    /// Changes what the library of connections wants changed, which is never a reset.
+    pub(crate) fn modify_as(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result<(), CallError> {
+        attributes::give_up_sometime(attr, self.domain.open.is_soft);
         let modify = self.domain.open.library.verbs().ibv_modify_qp;
         // SAFETY: a live queue pair, and attributes that live during the call.
-        answered("ibv_modify_qp", unsafe { modify(self.c.as_ptr(), &raw mut attr, mask) })
+        answered("ibv_modify_qp", unsafe { modify(self.c.as_ptr(), attr, mask) })
     }
 
     fn sources(&self) -> (Source, Source) {

@@ -91,13 +91,13 @@ impl SharedReceiveQueue {
         let srq = &self.srq;
         // SAFETY: a live context, whose table never changes.
         let give = unsafe { (*srq.domain.open.c.as_ptr()).ops.post_srq_recv };
+        let give = give.ok_or_else(|| post::unsupported(CALL, work.len()))?;
         let rules = srq.rules();
         let mut pool = lock(&srq.shadow.pool);
-        post::post(&rules, &mut *pool, work, CALL, |first, bad| match give {
+        post::post(&rules, &mut *pool, work, CALL, |first, bad| {
             // SAFETY: a live queue, and a list that lives during the call. The memory that it names is registered, and
             // stays so until the shadow lets go of it.
-            Some(give) => unsafe { give(srq.c.as_ptr(), first, bad) },
-            None => libc::EOPNOTSUPP,
+            unsafe { give(srq.c.as_ptr(), first, bad) }
         })
     }
 
@@ -164,10 +164,10 @@ impl Drop for Srq {
         let answer = unsafe { (open.library.verbs().ibv_destroy_srq)(self.c.as_ptr()) };
         if answered("ibv_destroy_srq", answer).is_ok() {
             lock(&self.shadow.pool).clear();
+            open.give_back(self.shadow.number);
         } else {
             // The card may still write where its receives say, so their memory is given up for good.
             std::mem::forget(Arc::clone(&self.shadow));
         }
-        open.give_back(self.shadow.number);
     }
 }

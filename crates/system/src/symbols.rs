@@ -1,6 +1,6 @@
 //! The functions of the libraries, by name and version, as one table of pointers each.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use ferroce_cabi::{
     cm, ibv_ah, ibv_ah_attr, ibv_async_event, ibv_comp_channel, ibv_context, ibv_cq, ibv_device,
@@ -160,7 +160,6 @@ table! {
         rdma_get_cm_event, "RDMACM_1.0":
             unsafe extern "C" fn(*mut cm::rdma_event_channel, *mut *mut cm::rdma_cm_event) -> c_int;
         rdma_ack_cm_event, "RDMACM_1.0": unsafe extern "C" fn(*mut cm::rdma_cm_event) -> c_int;
-        rdma_event_str, "RDMACM_1.0": unsafe extern "C" fn(c_int) -> *const c_char;
     }
     optional {
         // What a program needs that has queue pairs of its own making.

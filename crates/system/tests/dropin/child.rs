@@ -1,11 +1,11 @@
 //! Each test is a process of its own: with an address of its own, an environment, and a time after which it hangs.
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use ferroce_system::{Library, Paths};
+use ferroce_system::Library;
 
 /// Where the drop-in library is, set by `cargo xtask test`. Without it the library is linked here.
 const FOLDER_VARIABLE: &str = "FERROCE_ABI";
@@ -27,10 +27,29 @@ macro_rules! over_dropin {
 
 pub(crate) use over_dropin;
 
+/// Whether this is the process of a test.
+pub(crate) fn is_child() -> bool {
+    env::var_os(CHILD).is_some()
+}
+
 /// Runs a test in a process of its own, with these variables beside its address.
 pub(crate) fn run(test: &str, variables: &[(&str, &str)], body: impl FnOnce(Library)) {
-    if env::var_os(CHILD).is_some() {
+    if is_child() {
         return body(Library::load().unwrap());
+    }
+    run_on(&folder().join("libibverbs.so.1"), test, variables, body);
+}
+
+/// The same with another library of verbs. What its process said, in the one that has started it.
+pub(crate) fn run_on(
+    library: &Path,
+    test: &str,
+    variables: &[(&str, &str)],
+    body: impl FnOnce(Library),
+) -> Option<String> {
+    if is_child() {
+        body(Library::load().unwrap());
+        return None;
     }
     // The name of the test without that of the program.
     let (_, name) = test.split_once("::").unwrap();
@@ -40,8 +59,8 @@ pub(crate) fn run(test: &str, variables: &[(&str, &str)], body: impl FnOnce(Libr
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(CHILD, name)
         .env("FERROCE_ADDRESS", address(name))
-        .env("FERROCE_LIBIBVERBS", paths().verbs)
-        .env("FERROCE_LIBRDMACM", paths().cm)
+        .env("FERROCE_LIBIBVERBS", library)
+        .env("FERROCE_LIBRDMACM", library.with_file_name("librdmacm.so.1"))
         .env_remove("FERROCE_FAULTS")
         .env_remove("FERROCE_PCAP")
         .env_remove("FERROCE_PATH")
@@ -54,6 +73,7 @@ pub(crate) fn run(test: &str, variables: &[(&str, &str)], body: impl FnOnce(Libr
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {}\n{said}", output.status);
     assert!(said.contains("1 passed"), "{name} is not the name of a test\n{said}");
+    Some(said)
 }
 
 /// An address that few tests share, and none elsewhere.
@@ -67,10 +87,10 @@ pub(crate) fn own_address() -> std::net::Ipv4Addr {
     env::var("FERROCE_ADDRESS").unwrap().parse().unwrap()
 }
 
-fn paths() -> Paths {
+/// The folder of our own library.
+fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let folder = FOLDER.get_or_init(|| env::var_os(FOLDER_VARIABLE).map_or_else(link, PathBuf::from));
-    Paths { verbs: folder.join("libibverbs.so.1"), cm: folder.join("librdmacm.so.1") }
+    FOLDER.get_or_init(|| env::var_os(FOLDER_VARIABLE).map_or_else(link, PathBuf::from))
 }
 
 fn link() -> PathBuf {
