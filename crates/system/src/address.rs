@@ -94,6 +94,7 @@ pub(crate) struct Ah {
 
 impl AddressHandle {
     pub(crate) fn new(domain: &Arc<Domain>, address: &Address) -> Result<Self, CallError> {
+        domain.c.check("ibv_create_ah")?;
         let mut attr = address.to_c();
         // SAFETY: a live domain, and attributes that live during the call.
         let c = unsafe { (domain.open.library.verbs().ibv_create_ah)(domain.c.as_ptr(), &raw mut attr) };
@@ -116,6 +117,9 @@ impl std::fmt::Debug for AddressHandle {
 
 impl Drop for Ah {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // SAFETY: the handle is live, and neither the program nor work holds it any more.
         unsafe { (self.domain.open.library.verbs().ibv_destroy_ah)(self.c.as_ptr()) };
     }

@@ -33,6 +33,7 @@ pub(crate) struct Channel {
 
 impl CompletionChannel {
     pub(crate) fn new(open: &Arc<Open>) -> Result<Self, CallError> {
+        open.c.check("ibv_create_comp_channel")?;
         // SAFETY: a live context.
         let c = unsafe { (open.library.verbs().ibv_create_comp_channel)(open.c.as_ptr()) };
         let c = Handle::made("ibv_create_comp_channel", c)?;
@@ -94,6 +95,7 @@ impl Channel {
 
     /// Takes the oldest event and acknowledges it: the number of its queue.
     fn take(&self) -> Result<Option<u32>, CallError> {
+        self.c.check("ibv_get_cq_event")?;
         let verbs = self.open.library.verbs();
         let (mut cq, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: a live channel, and places that live during the call. The descriptor does not block.
@@ -111,6 +113,9 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // SAFETY: the channel is live, and no completion queue reports to it any more.
         unsafe { (self.open.library.verbs().ibv_destroy_comp_channel)(self.c.as_ptr()) };
     }

@@ -96,6 +96,7 @@ impl CompletionQueue {
         if channel.is_some_and(|channel| !Arc::ptr_eq(&channel.open, open)) {
             return Err(MakeError::OtherCard { what: "completion channel" });
         }
+        open.c.check("ibv_create_cq")?;
         let number = open.number();
         let made = if options.timestamps {
             make_extended(open, options, number).map(|(c, extended)| (c, Some(extended)))
@@ -130,6 +131,7 @@ impl CompletionQueue {
     /// # Errors
     /// It holds more than that, or what the library says.
     pub fn resize(&self, capacity: u32) -> Result<(), CallError> {
+        self.cq.c.check("ibv_resize_cq")?;
         let _alone = lock(&self.cq.polled);
         let cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX);
         // SAFETY: a live queue.
@@ -137,7 +139,8 @@ impl CompletionQueue {
         answered("ibv_resize_cq", answer)
     }
 
-    /// Takes completions off, oldest first, and returns how many. It never waits, and allocates nothing.
+    /// Takes completions off, oldest first, and returns how many. It never waits, and allocates nothing. What a completion is
+    /// turned into must not use the queue itself meanwhile.
     ///
     /// # Errors
     /// The queue is broken: it was overrun, or the card is gone.
@@ -156,6 +159,7 @@ impl CompletionQueue {
         // SAFETY: a live context, whose table never changes.
         let arm = unsafe { (*self.cq.open.c.as_ptr()).ops.req_notify_cq };
         let arm = arm.ok_or(CallError::unsupported(CALL))?;
+        self.cq.c.check(CALL)?;
         // SAFETY: a live queue.
         answered(CALL, unsafe { arm(self.cq.c.as_ptr(), c_int::from(solicited_only)) })
     }
@@ -183,6 +187,7 @@ impl Cq {
 
     #[inline]
     fn poll<T: From<CardCompletion>>(&self, into: &mut [T]) -> Result<usize, CallError> {
+        self.c.check("ibv_poll_cq")?;
         let mut polled = lock(&self.polled);
         let mut done = 0;
         while done < into.len() {
@@ -270,6 +275,9 @@ impl Cq {
 
 impl Drop for Cq {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         if let Some(channel) = &self.channel {
             channel.strike(self.number);
         }

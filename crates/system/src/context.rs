@@ -228,6 +228,9 @@ impl Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // Whatever the library says, nothing of it is used any more.
         // SAFETY: the context is open, and every object made from it is gone.
         unsafe { (self.library.verbs().ibv_close_device)(self.c.as_ptr()) };

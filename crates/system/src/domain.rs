@@ -32,6 +32,7 @@ pub(crate) struct Domain {
 
 impl ProtectionDomain {
     pub(crate) fn new(open: &Arc<Open>) -> Result<Self, CallError> {
+        open.c.check("ibv_alloc_pd")?;
         // SAFETY: a live context.
         let c = unsafe { (open.library.verbs().ibv_alloc_pd)(open.c.as_ptr()) };
         let c = Handle::made("ibv_alloc_pd", c)?;
@@ -109,6 +110,9 @@ impl fmt::Debug for ProtectionDomain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // If the library still counts an object of it, such as one that could not be destroyed, it stays until the card
         // closes.
         // SAFETY: the domain is live, and every object of ours that was made in it is gone.

@@ -19,6 +19,15 @@ pub struct CallError {
 }
 
 impl CallError {
+    /// What is asked of an object of the parent after a fork.
+    #[cold]
+    pub(crate) const fn forked(call: &'static str) -> Self {
+        Self { call, code: Self::FORKED }
+    }
+
+    /// The error number of calls that are not made because their object was made before a fork: open the card anew in the child.
+    pub const FORKED: i32 = libc::EPERM;
+
     /// The answer of a function that this library, or the driver of this card, does not have.
     pub(crate) const fn unsupported(call: &'static str) -> Self {
         Self { call, code: libc::EOPNOTSUPP }

@@ -95,6 +95,7 @@ impl Events {
     /// # Errors
     /// The card cannot be asked any more.
     pub fn poll(&self) -> Result<Option<CardEvent>, CallError> {
+        self.open.c.check("ibv_get_async_event")?;
         let verbs = self.open.library.verbs();
         let mut event = ibv_async_event::zero();
         // SAFETY: a live context, and a structure that lives during the call. The descriptor does not block.

@@ -7,10 +7,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libc::c_int;
 
 use crate::error::CallError;
+use crate::fork;
 
 /// A live object of the library: whatever holds this destroys it, and nothing else does.
 #[derive(Debug)]
-pub(crate) struct Handle<T>(NonNull<T>);
+pub(crate) struct Handle<T> {
+    object: NonNull<T>,
+    /// The process that made it.
+    generation: u32,
+}
 
 // SAFETY: objects of the library may be used by any thread, and by several at once, as its manual says.
 unsafe impl<T> Send for Handle<T> {}
@@ -20,16 +25,28 @@ unsafe impl<T> Sync for Handle<T> {}
 impl<T> Handle<T> {
     /// What a call that makes an object returned. It must come right after the call, whose error number it takes.
     pub(crate) fn made(call: &'static str, object: *mut T) -> Result<Self, CallError> {
-        NonNull::new(object).map(Self).ok_or_else(|| CallError { call, code: errno() })
+        Self::alive(object).ok_or_else(|| CallError { call, code: errno() })
     }
 
     /// A live object that came by another way than as an answer.
     pub(crate) fn alive(object: *mut T) -> Option<Self> {
-        NonNull::new(object).map(Self)
+        NonNull::new(object).map(|object| Self { object, generation: fork::generation() })
     }
 
     pub(crate) const fn as_ptr(&self) -> *mut T {
-        self.0.as_ptr()
+        self.object.as_ptr()
+    }
+
+    /// Whether this process made it, and none that it was forked from.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.generation == fork::generation()
+    }
+
+    /// An error for a call that is not made because the object is the parent's.
+    #[inline]
+    pub(crate) fn check(&self, call: &'static str) -> Result<(), CallError> {
+        if self.is_ours() { Ok(()) } else { Err(CallError::forked(call)) }
     }
 }
 

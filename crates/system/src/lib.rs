@@ -30,13 +30,15 @@
 //! # What it sees to on cards
 //!
 //! - **Dropped regions.** A card knows memory by its key alone, and the library takes it away at once. So each queue has a
-//!   shadow here, with a place for each request, which holds the regions, address handles and windows that the request names. The number that a card sees is that of the place.
+//!   shadow here, with a place for each request, which holds the regions, address handles and windows that the request
+//!   names. The number that a card sees is that of the place.
 //! - **Events are acknowledged as they are taken.** The library lets no object go while one of its events is not.
 //! - **Optional access** is asked for where the library knows it (`ibv_reg_mr_iova2`), and left out elsewhere.
 //! - **`retry_cnt` of 7** is for ever on the kernel's soft device: there it is 6.
 //! - **Limits explain themselves**: memory that cannot be locked names the limit of the process, and how to raise it.
 //! - **Forks**: where the library keeps the pages of registered memory from children, only memory is registered that has its
-//!   pages for itself. A neighbour in a page would be missing in the child.
+//!   pages for itself. A neighbour in a page would be missing in the child. In a child, objects of the parent refuse
+//!   ([`CallError::FORKED`]), and dropping them forgets them.
 //! - **Connections** by `librdmacm.so.1`, for queue pairs of the program: [`Library::connection_channel`]. That library is loaded
 //!   when it is needed first.
 //! - **Failing to destroy something** leaks it: a card that may still write to memory keeps that memory.
@@ -57,6 +59,7 @@ mod dl;
 mod domain;
 mod error;
 mod events;
+mod fork;
 mod handle;
 mod held;
 mod library;

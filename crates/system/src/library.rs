@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use thiserror::Error;
 
 use crate::dl::{self, Opened};
+use crate::fork;
 use crate::symbols::{Cm, Missing, Verbs};
 
 /// The variable that names another library for verbs.
@@ -72,6 +73,7 @@ impl Library {
         let opened = open(&paths.verbs)?;
         let verbs = Verbs::of(opened).map_err(|missing| LibraryError::lacks(&paths.verbs, missing))?;
         let ours = opened.has(OURS);
+        fork::watch();
         let loaded = Box::leak(Box::new(Loaded { paths: paths.clone(), verbs, ours, cm: OnceLock::new() }));
         known.push(loaded);
         Ok(Self(loaded))

@@ -189,10 +189,10 @@ pub(crate) trait Work {
     fn taken(&self);
 }
 
-/// A driver without a function to post takes nothing.
+/// Nothing is taken, because the call is not made.
 #[cold]
-pub(crate) fn unsupported(call: &'static str, given: usize) -> PostWorkListError {
-    PostWorkListError { taken: 0, given, error: CallError::unsupported(call).into() }
+pub(crate) fn refused(error: CallError, given: usize) -> PostWorkListError {
+    PostWorkListError { taken: 0, given, error: error.into() }
 }
 
 /// Posts work in its order by `call`. The shadow is locked meanwhile, so that no other work comes between.

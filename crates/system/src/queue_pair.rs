@@ -80,6 +80,7 @@ impl QueuePair {
         let same = |what, of: &Arc<_>| {
             if Arc::ptr_eq(of, open) { Ok(()) } else { Err(MakeError::OtherCard { what }) }
         };
+        domain.c.check("ibv_create_qp")?;
         same("completion queue for sends", &options.send_cq.cq.open)?;
         same("completion queue for receives", &options.receive_cq.cq.open)?;
         let srq = options.shared_queue.map(|queue| &queue.srq);
@@ -164,7 +165,8 @@ impl QueuePair {
     pub fn post_send(&self, work: &[SendWork<'_>]) -> Result<(), PostWorkListError> {
         // SAFETY: a live context, whose table never changes.
         let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_send };
-        let give = give.ok_or_else(|| post::unsupported("ibv_post_send", work.len()))?;
+        let give = give.ok_or_else(|| post::refused(CallError::unsupported("ibv_post_send"), work.len()))?;
+        self.c.check("ibv_post_send").map_err(|error| post::refused(error, work.len()))?;
         let mut ring = lock(&self.sends.ring);
         post::post(&self.send_rules(), &mut *ring, work, "ibv_post_send", |first, bad| {
             // SAFETY: a live queue pair, and a list that lives during the call. Inline bytes are borrowed as long; the
@@ -184,7 +186,8 @@ impl QueuePair {
         };
         // SAFETY: a live context, whose table never changes.
         let give = unsafe { (*self.domain.open.c.as_ptr()).ops.post_recv };
-        let give = give.ok_or_else(|| post::unsupported("ibv_post_recv", work.len()))?;
+        let give = give.ok_or_else(|| post::refused(CallError::unsupported("ibv_post_recv"), work.len()))?;
+        self.c.check("ibv_post_recv").map_err(|error| post::refused(error, work.len()))?;
         let rules = Rules {
             queue: queue.number,
             depth: self.caps.max_receive,
@@ -214,6 +217,7 @@ impl QueuePair {
         // SAFETY: a live context, whose table never changes.
         let bind = unsafe { (*self.domain.open.c.as_ptr()).ops.bind_mw };
         let bind = bind.ok_or(CallError::unsupported(CALL))?;
+        self.c.check(CALL)?;
         let rules = self.send_rules();
         rules.check_binding(binding, WindowKind::Type1)?;
         let mut ring = lock(&self.sends.ring);
@@ -246,6 +250,7 @@ impl QueuePair {
         if !resets {
             return self.modify_c(attributes, address);
         }
+        self.c.check("ibv_modify_qp")?;
         // The card forgets all work, and no other comes between.
         let mut sends = lock(&self.sends.ring);
         let own = if let Receives::Own(queue) = &self.receives { Some(lock(&queue.ring)) } else { None };
@@ -262,6 +267,7 @@ impl QueuePair {
     /// # Errors
     /// What the library says.
     pub fn query(&self) -> Result<QueuePairState, CallError> {
+        self.c.check("ibv_query_qp")?;
         let (mut attr, mut init) = (ibv_qp_attr::zero(), ibv_qp_init_attr::zero());
         let query = self.domain.open.library.verbs().ibv_query_qp;
         // SAFETY: a live queue pair, and structures that live during the call.
@@ -276,6 +282,7 @@ impl QueuePair {
     /// # Errors
     /// What the library says.
     pub fn attach_to_group(&self, group: Gid, lid: u16) -> Result<(), CallError> {
+        self.c.check("ibv_attach_mcast")?;
         let group = ibv_gid { raw: group.0 };
         let attach = self.domain.open.library.verbs().ibv_attach_mcast;
         // SAFETY: a live queue pair, and an address that lives during the call.
@@ -287,6 +294,7 @@ impl QueuePair {
     /// # Errors
     /// What the library says.
     pub fn detach_from_group(&self, group: Gid, lid: u16) -> Result<(), CallError> {
+        self.c.check("ibv_detach_mcast")?;
         let group = ibv_gid { raw: group.0 };
         let detach = self.domain.open.library.verbs().ibv_detach_mcast;
         // SAFETY: as above.
@@ -312,6 +320,7 @@ impl QueuePair {
 
     /// Changes what the library of connections wants changed, which is never a reset.
     pub(crate) fn modify_as(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result<(), CallError> {
+        self.c.check("ibv_modify_qp")?;
         attributes::give_up_sometime(attr, self.domain.open.is_soft);
         let modify = self.domain.open.library.verbs().ibv_modify_qp;
         // SAFETY: a live queue pair, and attributes that live during the call.
@@ -355,6 +364,9 @@ impl fmt::Debug for QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         if let Receives::Shared(_) = self.receives {
             // What the card has done with receives of the shared queue is told before its queue pair is forgotten.
             let _ = self.modify_c(&Attributes::to(State::Err), None);

@@ -56,6 +56,7 @@ impl MemoryRegion {
         access: Access,
         options: RegisterOptions,
     ) -> Result<Self, RegisterError> {
+        domain.c.check("ibv_reg_mr")?;
         let Range { start, end } = range;
         if start > end || end > memory.len() {
             return Err(RegisterError::Outside { start, end, size: memory.len() });
@@ -174,6 +175,7 @@ impl Registration {
     }
 
     fn deregister(&self, registered: &Registered) -> Result<(), CallError> {
+        registered.c.check("ibv_dereg_mr")?;
         // SAFETY: the region is live. Work may still name it: then the card refuses that work.
         let answer = unsafe { (self.domain.open.library.verbs().ibv_dereg_mr)(registered.c.as_ptr()) };
         answered("ibv_dereg_mr", answer)
@@ -183,7 +185,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let Some(registered) = unlocked(&mut self.registered).take() else { return };
-        if self.deregister(&registered).is_err() {
+        if registered.c.is_ours() && self.deregister(&registered).is_err() {
             // The card may still write there, so the memory is given up for good.
             std::mem::forget(registered);
         }

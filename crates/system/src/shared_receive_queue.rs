@@ -35,6 +35,7 @@ pub(crate) struct Srq {
 impl SharedReceiveQueue {
     pub(crate) fn new(domain: &Arc<Domain>, depth: u32, max_sge: u32) -> Result<Self, MakeError> {
         let open = &domain.open;
+        domain.c.check("ibv_create_srq")?;
         let number = open.number();
         let attr = ibv_srq_attr { max_wr: depth, max_sge, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: context_of(number), attr };
@@ -91,7 +92,8 @@ impl SharedReceiveQueue {
         let srq = &self.srq;
         // SAFETY: a live context, whose table never changes.
         let give = unsafe { (*srq.domain.open.c.as_ptr()).ops.post_srq_recv };
-        let give = give.ok_or_else(|| post::unsupported(CALL, work.len()))?;
+        let give = give.ok_or_else(|| post::refused(CallError::unsupported(CALL), work.len()))?;
+        srq.c.check(CALL).map_err(|error| post::refused(error, work.len()))?;
         let rules = srq.rules();
         let mut pool = lock(&srq.shadow.pool);
         post::post(&rules, &mut *pool, work, CALL, |first, bad| {
@@ -123,6 +125,7 @@ impl SharedReceiveQueue {
     }
 
     fn modify(&self, mut attr: ibv_srq_attr, mask: libc::c_int) -> Result<(), CallError> {
+        self.srq.c.check("ibv_modify_srq")?;
         let modify = self.srq.domain.open.library.verbs().ibv_modify_srq;
         // SAFETY: a live queue, and attributes that live during the call.
         answered("ibv_modify_srq", unsafe { modify(self.srq.c.as_ptr(), &raw mut attr, mask) })
@@ -159,6 +162,9 @@ impl Srq {
 
 impl Drop for Srq {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         let open = &self.domain.open;
         // SAFETY: the queue is live, and neither the program nor a queue pair holds it any more.
         let answer = unsafe { (open.library.verbs().ibv_destroy_srq)(self.c.as_ptr()) };

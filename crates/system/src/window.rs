@@ -53,6 +53,7 @@ impl MemoryWindow {
         // SAFETY: a live context, whose table never changes.
         let allocate = unsafe { (*domain.open.c.as_ptr()).ops.alloc_mw };
         let allocate = allocate.ok_or(CallError::unsupported(CALL))?;
+        domain.c.check(CALL)?;
         // SAFETY: a live domain.
         let c = Handle::made(CALL, unsafe { allocate(domain.c.as_ptr(), number) })?;
         // SAFETY: the window was made just now, and no other thread knows it.
@@ -152,6 +153,9 @@ impl fmt::Debug for MemoryWindow {
 
 impl Drop for Window {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // SAFETY: a live context, whose table never changes.
         if let Some(free) = unsafe { (*self.domain.open.c.as_ptr()).ops.dealloc_mw } {
             // SAFETY: the window is live, and nothing holds it any more. The region behind it goes later.

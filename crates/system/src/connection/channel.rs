@@ -61,6 +61,7 @@ impl ConnectionChannel {
     pub fn poll(&self) -> Result<Option<ConnectionEvent>, CallError> {
         const CALL: &str = "rdma_get_cm_event";
         let Channel { cm, c, .. } = &*self.channel;
+        c.check(CALL)?;
         let mut event = std::ptr::null_mut();
         // SAFETY: a live channel, and a place that lives during the call. The descriptor does not block.
         let answer = unsafe { (cm.rdma_get_cm_event)(c.as_ptr(), &raw mut event) };
@@ -107,6 +108,9 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // SAFETY: the channel is live, and no id reports to it any more.
         unsafe { (self.cm.rdma_destroy_event_channel)(self.c.as_ptr()) };
     }

@@ -30,6 +30,7 @@ pub struct ConnectionId {
 impl ConnectionId {
     pub(super) fn new(channel: &Arc<Channel>) -> Result<Self, CallError> {
         const CALL: &str = "rdma_create_id";
+        channel.c.check(CALL)?;
         let number = channel.number();
         let mut id = std::ptr::null_mut();
         let create = channel.cm.rdma_create_id;
@@ -79,6 +80,7 @@ impl ConnectionId {
     /// # Errors
     /// The address is not of a card, or is taken.
     pub fn bind(&self, address: SocketAddr) -> Result<(), CallError> {
+        self.c.check("rdma_bind_addr")?;
         let address = Address::from(address);
         // SAFETY: a live id, and an address that lives during the call.
         let answer = unsafe { (self.channel.cm.rdma_bind_addr)(self.c.as_ptr(), address.as_ptr()) };
@@ -90,6 +92,7 @@ impl ConnectionId {
     /// # Errors
     /// It is not bound.
     pub fn listen(&self, backlog: u16) -> Result<(), CallError> {
+        self.c.check("rdma_listen")?;
         // SAFETY: a live id.
         let answer = unsafe { (self.channel.cm.rdma_listen)(self.c.as_ptr(), c_int::from(backlog)) };
         answered("rdma_listen", answer)
@@ -100,6 +103,7 @@ impl ConnectionId {
     /// # Errors
     /// What the library says.
     pub fn resolve_address(&self, peer: SocketAddr, limit: Duration) -> Result<(), CallError> {
+        self.c.check("rdma_resolve_addr")?;
         let peer = Address::from(peer);
         let resolve = self.channel.cm.rdma_resolve_addr;
         // SAFETY: a live id, no address of its own, and one of the peer that lives during the call.
@@ -112,6 +116,7 @@ impl ConnectionId {
     /// # Errors
     /// What the library says.
     pub fn resolve_route(&self, limit: Duration) -> Result<(), CallError> {
+        self.c.check("rdma_resolve_route")?;
         // SAFETY: a live id.
         let answer = unsafe { (self.channel.cm.rdma_resolve_route)(self.c.as_ptr(), millis(limit)) };
         answered("rdma_resolve_route", answer)
@@ -123,6 +128,7 @@ impl ConnectionId {
     /// The library of connections is too old, it does not know them yet, or the queue pair cannot go there.
     pub fn prepare(&self, qp: &QueuePair, state: State) -> Result<(), CallError> {
         const CALL: &str = "rdma_init_qp_attr";
+        self.c.check(CALL)?;
         let fill = self.channel.cm.rdma_init_qp_attr.ok_or(CallError::unsupported(CALL))?;
         let (mut attr, mut mask) = (ibv_qp_attr::zero(), 0);
         attr.qp_state = c_int::from(state.code());
@@ -137,6 +143,7 @@ impl ConnectionId {
     /// # Errors
     /// What the library says.
     pub fn connect(&self, parameters: ConnectionParameters, private_data: &[u8]) -> Result<(), CallError> {
+        self.c.check("rdma_connect")?;
         let mut c = parameters.to_c(private_data);
         // SAFETY: a live id, and parameters that live during the call.
         let answer = unsafe { (self.channel.cm.rdma_connect)(self.c.as_ptr(), &raw mut c) };
@@ -148,6 +155,7 @@ impl ConnectionId {
     /// # Errors
     /// What the library says.
     pub fn accept(&self, parameters: ConnectionParameters, private_data: &[u8]) -> Result<(), CallError> {
+        self.c.check("rdma_accept")?;
         let mut c = parameters.to_c(private_data);
         // SAFETY: a live id, and parameters that live during the call.
         let answer = unsafe { (self.channel.cm.rdma_accept)(self.c.as_ptr(), &raw mut c) };
@@ -159,6 +167,7 @@ impl ConnectionId {
     /// # Errors
     /// What the library says.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), CallError> {
+        self.c.check("rdma_reject")?;
         let len = u8::try_from(private_data.len()).unwrap_or(u8::MAX);
         let reject = self.channel.cm.rdma_reject;
         // SAFETY: a live id, and bytes that live during the call.
@@ -171,6 +180,7 @@ impl ConnectionId {
     /// The library is too old, or what it says.
     pub fn establish(&self) -> Result<(), CallError> {
         const CALL: &str = "rdma_establish";
+        self.c.check(CALL)?;
         let establish = self.channel.cm.rdma_establish.ok_or(CallError::unsupported(CALL))?;
         // SAFETY: a live id.
         answered(CALL, unsafe { establish(self.c.as_ptr()) })
@@ -181,6 +191,7 @@ impl ConnectionId {
     /// # Errors
     /// What the library says.
     pub fn disconnect(&self) -> Result<(), CallError> {
+        self.c.check("rdma_disconnect")?;
         // SAFETY: a live id.
         answered("rdma_disconnect", unsafe { (self.channel.cm.rdma_disconnect)(self.c.as_ptr()) })
     }
@@ -194,6 +205,9 @@ impl fmt::Debug for ConnectionId {
 
 impl Drop for ConnectionId {
     fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
         // SAFETY: the id is live, nothing holds it any more, and all of its events are acknowledged.
         unsafe { (self.channel.cm.rdma_destroy_id)(self.c.as_ptr()) };
     }

@@ -6,6 +6,7 @@ mod connected;
 mod connections;
 mod datagrams;
 mod faults;
+mod forks;
 mod listed;
 mod lists;
 mod messages;
