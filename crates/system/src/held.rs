@@ -20,6 +20,7 @@ pub(crate) enum Held {
 
 impl Held {
     /// The work is done, and went well or not.
+    #[inline]
     fn done(self, well: bool) {
         match self {
             Self::Binding(window, region) if well => window.bound_to(region),
@@ -62,6 +63,7 @@ impl Source {
     }
 
     /// The work at this place is done; what it was, if it is there.
+    #[inline]
     pub(crate) fn done(&self, place: u32, well: bool) -> Option<Posted> {
         match self {
             Self::Sends(queue) | Self::Receives(queue) => {

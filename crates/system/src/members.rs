@@ -9,27 +9,36 @@ use crate::shadow::Tag;
 /// The queues whose work a completion queue tells of, sorted by their numbers.
 #[derive(Default)]
 pub(crate) struct Members {
-    /// Each with how many queue pairs complete here through it: a shared receive queue may have many.
-    sources: Vec<(Source, usize)>,
+    sources: Vec<Member>,
     /// The queue pairs that take from shared receive queues, sorted by their numbers: what their receives are, and the
     /// number of their send queue, which no other has.
     services: Vec<(Qpn, Service, u32)>,
+}
+
+struct Member {
+    number: u32,
+    source: Source,
+    /// How many queue pairs complete here through it: a shared receive queue may have many.
+    uses: usize,
 }
 
 impl Members {
     /// From now on, work of this queue is known.
     pub(crate) fn add(&mut self, source: &Source) {
         match self.find(source.number()) {
-            Ok(at) => self.sources[at].1 += 1,
-            Err(at) => self.sources.insert(at, (source.clone(), 1)),
+            Ok(at) => self.sources[at].uses += 1,
+            Err(at) => {
+                let member = Member { number: source.number(), source: source.clone(), uses: 1 };
+                self.sources.insert(at, member);
+            }
         }
     }
 
     /// Work of this queue is not known any more, if no other queue pair completes here through it.
     pub(crate) fn remove(&mut self, source: &Source) {
         if let Ok(at) = self.find(source.number()) {
-            self.sources[at].1 -= 1;
-            if self.sources[at].1 == 0 {
+            self.sources[at].uses -= 1;
+            if self.sources[at].uses == 0 {
                 self.sources.remove(at);
             }
         }
@@ -50,10 +59,10 @@ impl Members {
 
     /// Lets go of what the work kept alive that the library tells of, and says what it was; nothing if it was forgotten
     /// meanwhile, with its queue pair.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn resolve(&self, told: &Told) -> Option<CardCompletion> {
         let tag = Tag::of(told.wr_id);
-        let (source, _) = &self.sources[self.find(tag.queue).ok()?];
+        let Member { source, .. } = &self.sources[self.find(tag.queue).ok()?];
         let posted = source.done(tag.place, told.status == 0)?;
         let service = match source {
             Source::Sends(queue) | Source::Receives(queue) => queue.service,
@@ -62,8 +71,13 @@ impl Members {
         Some(CardCompletion::new(told, posted, service))
     }
 
+    #[inline]
     fn find(&self, number: u32) -> Result<usize, usize> {
-        self.sources.binary_search_by_key(&number, |(source, _)| source.number())
+        // Most queues have few members.
+        if self.sources.first().is_some_and(|member| member.number == number) {
+            return Ok(0);
+        }
+        self.sources.binary_search_by_key(&number, |member| member.number)
     }
 
     fn service_of(&self, qpn: Qpn) -> Service {

@@ -68,24 +68,24 @@ macro_rules! request {
 request!(ibv_send_wr);
 request!(ibv_recv_wr);
 
-/// A list of C requests that is put together: at most `W`, with `S` pieces.
-pub(crate) struct List<R, const W: usize, const S: usize> {
-    requests: [MaybeUninit<R>; W],
-    pieces: [MaybeUninit<ibv_sge>; S],
+/// A list of C requests that is put together.
+pub(crate) struct List<R> {
+    requests: [MaybeUninit<R>; LIST],
+    pieces: [MaybeUninit<ibv_sge>; LIST_PIECES],
     /// The places of the requests in their shadow.
-    places: [u32; W],
+    places: [u32; LIST],
     /// Requests and pieces that are written.
     count: usize,
     used: usize,
 }
 
-impl<R: Request, const W: usize, const S: usize> List<R, W, S> {
+impl<R: Request> List<R> {
     #[inline]
     const fn new() -> Self {
         Self {
-            requests: [const { MaybeUninit::uninit() }; W],
-            pieces: [const { MaybeUninit::uninit() }; S],
-            places: [0; W],
+            requests: [const { MaybeUninit::uninit() }; LIST],
+            pieces: [const { MaybeUninit::uninit() }; LIST_PIECES],
+            places: [0; LIST],
             count: 0,
             used: 0,
         }
@@ -94,7 +94,7 @@ impl<R: Request, const W: usize, const S: usize> List<R, W, S> {
     /// Whether another request with so many pieces fits.
     #[inline]
     const fn has_room(&self, pieces: usize) -> bool {
-        self.count < W && pieces <= S - self.used
+        self.count < LIST && pieces <= LIST_PIECES - self.used
     }
 
     /// Adds a request, for which there is room, with as many pieces as it says.
@@ -141,15 +141,22 @@ impl<R: Request, const W: usize, const S: usize> List<R, W, S> {
 /// Where posted work stands until it is done.
 pub(crate) trait Shadow {
     /// Gives a request its place; nothing if there is none.
-    fn put(&mut self, posted: Posted, holds: impl Iterator<Item = Held>) -> Option<u32>;
+    fn put(&mut self, posted: Posted) -> Option<u32>;
+    /// Has the request that was put last, at this place, keep an object alive.
+    fn hold(&mut self, place: u32, hold: Held);
     /// Takes back the requests that were put last, which are at these places.
     fn undo(&mut self, places: &[u32]);
 }
 
 impl Shadow for Ring<Held> {
     #[inline]
-    fn put(&mut self, posted: Posted, holds: impl Iterator<Item = Held>) -> Option<u32> {
-        self.push(posted, holds)
+    fn put(&mut self, posted: Posted) -> Option<u32> {
+        self.push(posted)
+    }
+
+    #[inline]
+    fn hold(&mut self, _: u32, hold: Held) {
+        Self::hold(self, hold);
     }
 
     fn undo(&mut self, places: &[u32]) {
@@ -159,8 +166,13 @@ impl Shadow for Ring<Held> {
 
 impl Shadow for Pool<Held> {
     #[inline]
-    fn put(&mut self, posted: Posted, holds: impl Iterator<Item = Held>) -> Option<u32> {
-        self.insert(posted, holds)
+    fn put(&mut self, posted: Posted) -> Option<u32> {
+        self.insert(posted)
+    }
+
+    #[inline]
+    fn hold(&mut self, place: u32, hold: Held) {
+        Self::hold(self, place, hold);
     }
 
     fn undo(&mut self, places: &[u32]) {
@@ -178,8 +190,10 @@ pub(crate) trait Work {
     fn pieces(&self) -> &[Piece<'_>];
     /// What its completion is to say.
     fn posted(&self) -> Posted;
-    /// The request, all but its number and its links, if it may be.
-    fn request(&self, rules: &Rules<'_>) -> Result<Self::Request, PostWorkError>;
+    /// A request with nothing in it.
+    fn empty() -> Self::Request;
+    /// Fills it, all but its number and its links, if the queue takes it.
+    fn fill(&self, rules: &Rules<'_>, request: &mut Self::Request) -> Result<(), PostWorkError>;
     fn set_id(request: &mut Self::Request, id: u64);
     /// What it keeps alive beside its pieces.
     fn other(&self) -> Option<Held>;
@@ -204,15 +218,16 @@ pub(crate) fn post<W: Work>(
     call: &'static str,
     mut hand: impl FnMut(*mut W::Request, *mut *mut W::Request) -> c_int,
 ) -> Result<(), PostWorkListError> {
+    if let [one] = work
+        && one.pieces().len() <= ONE_PIECES
+    {
+        let posted = post_one(rules, shadow, one, call, hand);
+        return posted.map_err(|error| PostWorkListError { taken: 0, given: 1, error });
+    }
     let given = work.len();
     let mut taken = 0;
-    while let Some((first, others)) = work[taken..].split_first() {
-        let rest = &work[taken..];
-        let (posted, refused) = if others.is_empty() && first.pieces().len() <= ONE_PIECES {
-            post_some::<W, 1, ONE_PIECES>(rules, shadow, rest, call, &mut hand)
-        } else {
-            post_some::<W, LIST, LIST_PIECES>(rules, shadow, rest, call, &mut hand)
-        };
+    while taken < given {
+        let (posted, refused) = post_some(rules, shadow, &work[taken..], call, &mut hand);
         taken += posted;
         if let Some(error) = refused {
             return Err(PostWorkListError { taken, given, error });
@@ -221,32 +236,65 @@ pub(crate) fn post<W: Work>(
     Ok(())
 }
 
-/// Posts as much of some work as fits one list: how much was taken, and why the next was not, if it was refused.
+/// The short way for one request of a few pieces.
 #[inline]
-fn post_some<W: Work, const N: usize, const S: usize>(
+fn post_one<W: Work>(
+    rules: &Rules<'_>,
+    shadow: &mut impl Shadow,
+    work: &W,
+    call: &'static str,
+    hand: impl FnOnce(*mut W::Request, *mut *mut W::Request) -> c_int,
+) -> Result<(), PostWorkError> {
+    let pieces = work.pieces();
+    rules.check(pieces)?;
+    // It is filled where it is: work is posted often, and a request is long.
+    let mut request = W::empty();
+    work.fill(rules, &mut request)?;
+    let full = PostWorkError::Full { depth: rules.depth };
+    let place = shadow.put(work.posted()).ok_or(full)?;
+    hold_all(shadow, place, work);
+    W::set_id(&mut request, Tag { queue: rules.queue, place }.to_wr_id());
+    let mut sges = [const { MaybeUninit::<ibv_sge>::uninit() }; ONE_PIECES];
+    for (to, sge) in sges.iter_mut().zip(work.sges()) {
+        to.write(sge);
+    }
+    request.finish(sges.as_mut_ptr().cast(), null_mut());
+    let (first, mut bad) = (&raw mut request, null_mut());
+    if let Err(error) = answered(call, hand(first, &raw mut bad)) {
+        // If it does not say that it was this one, the card may have taken it.
+        if std::ptr::eq(first, bad) {
+            shadow.undo(&[place]);
+        }
+        return Err(error.into());
+    }
+    work.taken();
+    Ok(())
+}
+
+/// Posts as much of some work as fits one list: how much was taken, and why the next was not, if it was refused.
+fn post_some<W: Work>(
     rules: &Rules<'_>,
     shadow: &mut impl Shadow,
     work: &[W],
     call: &'static str,
     hand: &mut impl FnMut(*mut W::Request, *mut *mut W::Request) -> c_int,
 ) -> (usize, Option<PostWorkError>) {
-    let mut list = List::<W::Request, N, S>::new();
+    let mut list = List::<W::Request>::new();
     let mut refused = None;
-    for one in work.iter().take(N) {
-        let (pieces, mut request) = match rules.check(one.pieces()).and_then(|()| one.request(rules)) {
-            Ok(request) => (request.pieces(), request),
-            Err(error) => {
-                refused = Some(error);
-                break;
-            }
-        };
-        if !list.has_room(pieces) {
+    for one in work.iter().take(LIST) {
+        let mut request = W::empty();
+        if let Err(error) = rules.check(one.pieces()).and_then(|()| one.fill(rules, &mut request)) {
+            refused = Some(error);
             break;
         }
-        let Some(place) = shadow.put(one.posted(), holds(one.pieces()).chain(one.other())) else {
+        if !list.has_room(request.pieces()) {
+            break;
+        }
+        let Some(place) = shadow.put(one.posted()) else {
             refused = Some(PostWorkError::Full { depth: rules.depth });
             break;
         };
+        hold_all(shadow, place, one);
         W::set_id(&mut request, Tag { queue: rules.queue, place }.to_wr_id());
         list.add(place, request, one.sges());
     }
@@ -264,12 +312,19 @@ fn post_some<W: Work, const N: usize, const S: usize>(
     (taken, error)
 }
 
-/// The regions of some pieces, each once in a row.
+/// Has a request keep alive what it names: regions once in a row.
 #[inline]
-fn holds<'a>(pieces: &'a [Piece<'a>]) -> impl Iterator<Item = Held> + 'a {
-    let is_new = |index: usize| index == 0 || !std::ptr::eq(pieces[index - 1].region, pieces[index].region);
-    let regions = pieces.iter().enumerate().filter(move |(index, _)| is_new(*index));
-    regions.map(|(_, piece)| Held::Region(Arc::clone(&piece.region.registration)))
+fn hold_all<W: Work>(shadow: &mut impl Shadow, place: u32, work: &W) {
+    let mut last = std::ptr::null();
+    for piece in work.pieces() {
+        if !std::ptr::eq(piece.region, last) {
+            last = piece.region;
+            shadow.hold(place, Held::Region(Arc::clone(&piece.region.registration)));
+        }
+    }
+    if let Some(other) = work.other() {
+        shadow.hold(place, other);
+    }
 }
 
 impl Rules<'_> {
@@ -319,12 +374,15 @@ impl Work for SendWork<'_> {
     }
 
     #[inline]
-    fn request(&self, rules: &Rules<'_>) -> Result<ibv_send_wr, PostWorkError> {
-        let mut request = ibv_send_wr::zero();
+    fn empty() -> ibv_send_wr {
+        ibv_send_wr::zero()
+    }
+
+    #[inline]
+    fn fill(&self, rules: &Rules<'_>, request: &mut ibv_send_wr) -> Result<(), PostWorkError> {
         request.send_flags = u32::from(self.flags.bits());
         if self.operation.is_local() {
-            self.fill_local(rules, &mut request)?;
-            return Ok(request);
+            return self.fill_local(rules, request);
         }
         match self.bytes {
             Bytes::Pieces(pieces) => request.num_sge = c_int::try_from(pieces.len()).unwrap_or(0),
@@ -338,7 +396,7 @@ impl Work for SendWork<'_> {
                 request.send_flags |= IBV_SEND_INLINE;
             }
         }
-        self.fill(&mut request);
+        self.fill_operation(request);
         match (self.destination, rules.service) {
             (Some(to), Service::Ud) => {
                 if !Arc::ptr_eq(&to.address.ah.domain, rules.domain) {
@@ -350,7 +408,7 @@ impl Work for SendWork<'_> {
             (None, Service::Ud) | (Some(_), _) => return Err(PostWorkError::Destination),
             (None, _) => {}
         }
-        Ok(request)
+        Ok(())
     }
 
     #[inline]
@@ -391,7 +449,7 @@ impl Work for SendWork<'_> {
 impl SendWork<'_> {
     /// The operation, but for where a datagram goes.
     #[inline]
-    fn fill(&self, request: &mut ibv_send_wr) {
+    fn fill_operation(&self, request: &mut ibv_send_wr) {
         let to = |remote: Remote| send_wr_to {
             rdma: send_wr_rdma { remote_addr: remote.address, rkey: remote.rkey.0 },
         };
@@ -427,7 +485,7 @@ impl SendWork<'_> {
     }
 
     fn fill_local(&self, rules: &Rules<'_>, request: &mut ibv_send_wr) -> Result<(), PostWorkError> {
-        self.fill(request);
+        self.fill_operation(request);
         if let Operation::Bind(binding) = self.operation {
             rules.check_binding(&binding, WindowKind::Type2)?;
             let mw = binding.window.window.c.as_ptr();
@@ -469,9 +527,14 @@ impl Work for ReceiveWork<'_> {
     }
 
     #[inline]
-    fn request(&self, _: &Rules<'_>) -> Result<ibv_recv_wr, PostWorkError> {
-        let num_sge = c_int::try_from(self.pieces.len()).unwrap_or(0);
-        Ok(ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge })
+    fn empty() -> ibv_recv_wr {
+        ibv_recv_wr { wr_id: 0, next: null_mut(), sg_list: null_mut(), num_sge: 0 }
+    }
+
+    #[inline]
+    fn fill(&self, _: &Rules<'_>, request: &mut ibv_recv_wr) -> Result<(), PostWorkError> {
+        request.num_sge = c_int::try_from(self.pieces.len()).unwrap_or(0);
+        Ok(())
     }
 
     #[inline]

@@ -223,7 +223,8 @@ impl QueuePair {
         let mut ring = lock(&self.sends.ring);
         let posted = Posted { id, kind: WorkKind::BindWindow };
         let full = PostWorkError::Full { depth: rules.depth };
-        let place = ring.push(posted, [binding.to_held()]).ok_or(full)?;
+        let place = ring.push(posted).ok_or(full)?;
+        ring.hold(binding.to_held());
         let mut c = ibv_mw_bind::zero();
         c.wr_id = Tag { queue: rules.queue, place }.to_wr_id();
         c.send_flags = u32::from(flags.bits());

@@ -59,7 +59,7 @@ impl<H> Pool<H> {
     }
 
     /// Puts a receive in, and says its place; nothing if there is no room.
-    pub(crate) fn insert(&mut self, posted: Posted, holds: impl IntoIterator<Item = H>) -> Option<u32> {
+    pub(crate) fn insert(&mut self, posted: Posted) -> Option<u32> {
         if self.free.is_empty() {
             self.grow();
         }
@@ -67,11 +67,17 @@ impl<H> Pool<H> {
         let at = index as usize;
         let slot = self.slots.get_mut(at)?;
         slot.posted = Some(posted);
-        let places = self.held.iter_mut().skip(at * self.holds).take(self.holds);
-        for (place, hold) in places.zip(holds) {
-            *place = Some(hold);
-        }
         Some(u32::from(slot.generation) << INDEX | index)
+    }
+
+    /// Has the receive at this place keep an object alive, of which there are no more than the pool was made for.
+    pub(crate) fn hold(&mut self, place: u32, hold: H) {
+        let at = (place & ((1 << INDEX) - 1)) as usize * self.holds;
+        let free = self.held.iter_mut().skip(at).take(self.holds).find(|place| place.is_none());
+        debug_assert!(free.is_some(), "more objects than the pool was made for");
+        if let Some(free) = free {
+            *free = Some(hold);
+        }
     }
 
     /// The receive at this place is done: what it was, or nothing if none is there. `each` gets what it kept alive.
@@ -119,6 +125,13 @@ mod tests {
 
     use super::*;
 
+    /// Puts a receive in that holds these.
+    fn insert<H>(pool: &mut Pool<H>, posted: Posted, holds: impl IntoIterator<Item = H>) -> Option<u32> {
+        let place = pool.insert(posted)?;
+        holds.into_iter().for_each(|hold| pool.hold(place, hold));
+        Some(place)
+    }
+
     fn receive(id: u64) -> Posted {
         Posted { id, kind: WorkKind::Receive }
     }
@@ -128,7 +141,7 @@ mod tests {
         let region = Arc::new(());
         let mut pool = Pool::new(3, 2);
         let places: Vec<u32> = (0..3)
-            .filter_map(|id| pool.insert(receive(id), [Arc::clone(&region), Arc::clone(&region)]))
+            .filter_map(|id| insert(&mut pool, receive(id), [Arc::clone(&region), Arc::clone(&region)]))
             .collect();
         assert_eq!((places.as_slice(), Arc::strong_count(&region)), ([0, 1, 2].as_slice(), 7));
         for (left, &place) in [places[2], places[0], places[1]].iter().enumerate() {
@@ -143,9 +156,9 @@ mod tests {
     #[test]
     fn what_is_told_too_late_names_no_other() {
         let mut pool: Pool<()> = Pool::new(1, 0);
-        let first = pool.insert(receive(1), []).unwrap();
+        let first = insert(&mut pool, receive(1), []).unwrap();
         pool.remove(first, drop);
-        let second = pool.insert(receive(2), []).unwrap();
+        let second = insert(&mut pool, receive(2), []).unwrap();
         assert_ne!(first, second);
         assert_eq!(pool.remove(first, drop), None);
         assert_eq!(pool.remove(second, drop), Some(receive(2)));
@@ -155,10 +168,10 @@ mod tests {
     #[test]
     fn lost_receives_leave_room_for_others_up_to_a_limit() {
         let mut pool: Pool<()> = Pool::new(2, 0);
-        let taken = (0..).map_while(|id| pool.insert(receive(id), [])).count();
+        let taken = (0..).map_while(|id| insert(&mut pool, receive(id), [])).count();
         assert_eq!(taken, 2 * 2 + SPARE);
         pool.set_depth(3);
-        assert_eq!((0..).map_while(|id| pool.insert(receive(id), [])).count(), 2);
+        assert_eq!((0..).map_while(|id| insert(&mut pool, receive(id), [])).count(), 2);
     }
 
     #[test]
@@ -169,7 +182,8 @@ mod tests {
             for _ in 0..100 {
                 let mut places = [0; 64];
                 for place in &mut places {
-                    *place = pool.insert(receive(0), std::iter::repeat_n(Arc::clone(&region), 4)).unwrap();
+                    *place =
+                        insert(&mut pool, receive(0), std::iter::repeat_n(Arc::clone(&region), 4)).unwrap();
                 }
                 for place in places {
                     pool.remove(place, drop);
@@ -190,7 +204,7 @@ mod tests {
                 if inserts {
                     let object = Arc::new(id);
                     let weak = Arc::downgrade(&object);
-                    let place = pool.insert(receive(id), [object]).unwrap();
+                    let place = insert(&mut pool, receive(id), [object]).unwrap();
                     prop_assert!(model.insert(place, (id, weak)).is_none(), "the place is in use");
                 } else {
                     let mut places: Vec<u32> = model.keys().copied().collect();

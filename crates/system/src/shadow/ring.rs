@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use ferroce_transport::WorkKind;
+
 use super::Posted;
 
 /// The requests of one queue that are not done, oldest first. `H` is what they keep alive.
@@ -10,96 +12,143 @@ use super::Posted;
 /// always says so. All memory is taken at the beginning: posting allocates nothing.
 #[derive(Debug)]
 pub(crate) struct Ring<H> {
-    entries: VecDeque<Entry>,
-    /// What the entries keep alive, in the same order.
-    held: VecDeque<H>,
+    /// A power of two of them. Which are in use, and by which request, follows from its place.
+    entries: Box<[Entry<H>]>,
+    /// What entries keep alive beside their first object, in their order.
+    more: VecDeque<H>,
     /// The place of the oldest entry. Places count up, and around, as long as the ring lives: so what a card
     /// says of work that was forgotten meanwhile names no other.
     first: u32,
-    depth: usize,
+    /// Requests that are not done, and how many there may be.
+    len: u32,
+    depth: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<H> {
     posted: Posted,
-    /// How many of `held` are its own.
-    holds: u32,
+    /// Most work names one object.
+    hold: Option<H>,
+    /// How many of `more` are its own.
+    more: u32,
 }
 
 impl<H> Ring<H> {
     /// A ring for so many requests that hold so many objects each.
     pub(crate) fn new(depth: u32, holds: u32) -> Self {
-        let depth = depth as usize;
-        let (entries, held) =
-            (VecDeque::with_capacity(depth), VecDeque::with_capacity(depth.saturating_mul(holds as usize)));
-        Self { entries, held, first: 0, depth }
+        // No card has queues of more than some hundred thousand requests.
+        let depth = depth.min(1 << 30);
+        let empty = || Entry { posted: Posted { id: 0, kind: WorkKind::Send }, hold: None, more: 0 };
+        let entries = std::iter::repeat_with(empty).take(depth.next_power_of_two() as usize).collect();
+        let more = (depth as usize).saturating_mul(holds.saturating_sub(1) as usize);
+        Self { entries, more: VecDeque::with_capacity(more), first: 0, len: 0, depth }
     }
 
     /// Requests that are not done.
-    pub(crate) fn len(&self) -> usize {
-        self.entries.len()
+    pub(crate) const fn len(&self) -> usize {
+        self.len as usize
     }
 
     /// Puts a request at the end, and says its place; nothing if the ring is full.
-    pub(crate) fn push(&mut self, posted: Posted, holds: impl IntoIterator<Item = H>) -> Option<u32> {
-        if self.entries.len() >= self.depth {
+    #[inline]
+    pub(crate) fn push(&mut self, posted: Posted) -> Option<u32> {
+        if self.len >= self.depth {
             return None;
         }
-        let before = self.held.len();
-        self.held.extend(holds);
-        let holds = count(self.held.len() - before);
-        let place = self.first.wrapping_add(count(self.entries.len()));
-        self.entries.push_back(Entry { posted, holds });
+        let place = self.first.wrapping_add(self.len);
+        self.len += 1;
+        let entry = self.entry(place);
+        (entry.posted, entry.more) = (posted, 0);
         Some(place)
+    }
+
+    /// Has the request that was put last keep an object alive.
+    #[inline]
+    pub(crate) fn hold(&mut self, hold: H) {
+        let last = self.first.wrapping_add(self.len).wrapping_sub(1);
+        let entry = self.entry(last);
+        if entry.hold.is_none() {
+            entry.hold = Some(hold);
+        } else {
+            entry.more += 1;
+            self.more.push_back(hold);
+        }
     }
 
     /// Takes back the last requests, which the card did not take.
     pub(crate) fn take_back(&mut self, requests: usize) {
-        let kept = self.entries.len().saturating_sub(requests);
-        let holds: usize = self.entries.drain(kept..).map(|entry| entry.holds as usize).sum();
-        self.held.truncate(self.held.len().saturating_sub(holds));
+        for _ in 0..requests.min(self.len()) {
+            self.len -= 1;
+            let place = self.first.wrapping_add(self.len);
+            let entry = self.entry(place);
+            entry.hold = None;
+            let more = entry.more as usize;
+            self.more.truncate(self.more.len().saturating_sub(more));
+        }
     }
 
     /// The request at this place is done, and with it all before it: `each` gets what they kept alive, and whether it was
     /// kept by the one at this place. What it was, or nothing if no request is there.
+    #[inline]
     pub(crate) fn retire(&mut self, place: u32, mut each: impl FnMut(H, bool)) -> Option<Posted> {
-        let index = place.wrapping_sub(self.first) as usize;
-        let posted = self.entries.get(index)?.posted;
-        for at in 0..=index {
-            let holds = self.entries.pop_front().map_or(0, |entry| entry.holds);
-            for _ in 0..holds {
-                if let Some(hold) = self.held.pop_front() {
-                    each(hold, at == index);
-                }
+        if place.wrapping_sub(self.first) >= self.len {
+            return None;
+        }
+        loop {
+            let at = self.first;
+            let is_it = at == place;
+            let entry = self.entry(at);
+            let (posted, hold, more) = (entry.posted, entry.hold.take(), entry.more);
+            self.first = at.wrapping_add(1);
+            self.len -= 1;
+            if let Some(hold) = hold {
+                each(hold, is_it);
+            }
+            if more > 0 {
+                self.more.drain(..more as usize).for_each(|another| each(another, is_it));
+            }
+            if is_it {
+                return Some(posted);
             }
         }
-        self.first = place.wrapping_add(1);
-        Some(posted)
     }
 
     /// Forgets all requests, and lets go of what they kept alive: the card has forgotten them, too.
     pub(crate) fn clear(&mut self) {
-        self.first = self.first.wrapping_add(count(self.entries.len()));
-        self.entries.clear();
-        self.held.clear();
+        while self.len > 0 {
+            let place = self.first;
+            self.entry(place).hold = None;
+            self.first = place.wrapping_add(1);
+            self.len -= 1;
+        }
+        self.more.clear();
     }
-}
 
-/// A number of requests of a queue, which has 32 bits in every card.
-fn count(requests: usize) -> u32 {
-    u32::try_from(requests).unwrap_or(u32::MAX)
+    /// The entry for a place, whether it is in use or not.
+    #[inline]
+    fn entry(&mut self, place: u32) -> &mut Entry<H> {
+        // It is a power of two, so this is where the place lies also when places have gone around.
+        let mask = self.entries.len() - 1;
+        &mut self.entries[place as usize & mask]
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use ferroce_transport::WorkKind;
     use proptest::prelude::*;
 
     use super::*;
 
     fn forget<H>(_: H, _: bool) {}
+
+    /// Puts a request in that holds these.
+    fn push<H>(ring: &mut Ring<H>, posted: Posted, holds: impl IntoIterator<Item = H>) -> Option<u32> {
+        let place = ring.push(posted)?;
+        holds.into_iter().for_each(|hold| ring.hold(hold));
+        Some(place)
+    }
 
     fn work(id: u64) -> Posted {
         Posted { id, kind: WorkKind::Write }
@@ -110,7 +159,7 @@ mod tests {
         let region = Arc::new(());
         let mut ring = Ring::new(4, 2);
         let hold = || [Arc::clone(&region), Arc::clone(&region)];
-        let places: Vec<u32> = (0..3).filter_map(|id| ring.push(work(id), hold())).collect();
+        let places: Vec<u32> = (0..3).filter_map(|id| push(&mut ring, work(id), hold())).collect();
         assert_eq!((places.as_slice(), Arc::strong_count(&region)), ([0, 1, 2].as_slice(), 7));
         assert_eq!(ring.retire(1, forget), Some(work(1)));
         assert_eq!((ring.len(), Arc::strong_count(&region)), (1, 3));
@@ -122,7 +171,7 @@ mod tests {
     fn what_failed_is_told_from_what_was_done_before_it() {
         let mut ring = Ring::new(4, 1);
         for id in 0..3 {
-            ring.push(work(id), [id]);
+            push(&mut ring, work(id), [id]);
         }
         let mut told = Vec::new();
         ring.retire(1, |id, is_it| told.push((id, is_it)));
@@ -133,8 +182,8 @@ mod tests {
     fn a_full_ring_takes_nothing_and_keeps_nothing() {
         let region = Arc::new(());
         let mut ring = Ring::new(1, 1);
-        assert_eq!(ring.push(work(0), [Arc::clone(&region)]), Some(0));
-        assert_eq!(ring.push(work(1), [Arc::clone(&region)]), None);
+        assert_eq!(push(&mut ring, work(0), [Arc::clone(&region)]), Some(0));
+        assert_eq!(push(&mut ring, work(1), [Arc::clone(&region)]), None);
         assert_eq!(Arc::strong_count(&region), 2);
     }
 
@@ -142,13 +191,13 @@ mod tests {
     fn what_a_card_says_twice_or_too_late_is_of_no_request() {
         let mut ring: Ring<()> = Ring::new(4, 0);
         assert_eq!(ring.retire(0, forget), None, "nothing was posted");
-        ring.push(work(7), []);
+        push(&mut ring, work(7), []);
         assert_eq!(ring.retire(1, forget), None, "not posted yet");
         assert_eq!(ring.retire(0, forget), Some(work(7)));
         assert_eq!(ring.retire(0, forget), None);
-        let before_reset = ring.push(work(8), []);
+        let before_reset = push(&mut ring, work(8), []);
         ring.clear();
-        let after_reset = ring.push(work(9), []);
+        let after_reset = push(&mut ring, work(9), []);
         assert_eq!(before_reset.and_then(|place| ring.retire(place, forget)), None);
         assert_eq!(after_reset.and_then(|place| ring.retire(place, forget)), Some(work(9)));
     }
@@ -157,21 +206,21 @@ mod tests {
     fn places_go_around() {
         let mut ring: Ring<()> = Ring::new(2, 0);
         ring.first = u32::MAX;
-        assert_eq!([ring.push(work(1), []), ring.push(work(2), [])], [Some(u32::MAX), Some(0)]);
+        assert_eq!([push(&mut ring, work(1), []), push(&mut ring, work(2), [])], [Some(u32::MAX), Some(0)]);
         assert_eq!(ring.retire(0, forget), Some(work(2)));
-        assert_eq!((ring.len(), ring.push(work(3), [])), (0, Some(1)));
+        assert_eq!((ring.len(), push(&mut ring, work(3), [])), (0, Some(1)));
     }
 
     #[test]
     fn what_the_card_did_not_take_is_taken_back() {
         let region = Arc::new(());
         let mut ring = Ring::new(4, 3);
-        ring.push(work(1), [Arc::clone(&region)]);
-        ring.push(work(2), std::iter::repeat_n(Arc::clone(&region), 3));
-        ring.push(work(3), [Arc::clone(&region)]);
+        push(&mut ring, work(1), [Arc::clone(&region)]);
+        push(&mut ring, work(2), std::iter::repeat_n(Arc::clone(&region), 3));
+        push(&mut ring, work(3), [Arc::clone(&region)]);
         ring.take_back(2);
         assert_eq!((ring.len(), Arc::strong_count(&region)), (1, 2));
-        assert_eq!(ring.push(work(4), []), Some(1), "the place is free again");
+        assert_eq!(push(&mut ring, work(4), []), Some(1), "the place is free again");
         ring.take_back(9);
         assert_eq!((ring.len(), Arc::strong_count(&region)), (0, 1));
     }
@@ -183,7 +232,7 @@ mod tests {
         let allocated = allocation_counter::measure(|| {
             for round in 0..100 {
                 for id in 0..64 {
-                    ring.push(work(id), std::iter::repeat_n(Arc::clone(&region), 4));
+                    push(&mut ring, work(id), std::iter::repeat_n(Arc::clone(&region), 4));
                 }
                 ring.retire((round + 1) * 64 - 1, forget);
             }
@@ -224,7 +273,7 @@ mod tests {
                     Step::Push(holds) => {
                         let objects: Vec<Arc<u64>> = (0..holds).map(|_| Arc::new(id)).collect();
                         let weak = objects.iter().map(Arc::downgrade).collect();
-                        let pushed = ring.push(work(id), objects);
+                        let pushed = push(&mut ring, work(id), objects);
                         prop_assert_eq!(pushed, (model.len() < 8).then_some(place));
                         match pushed {
                             Some(at) => {
