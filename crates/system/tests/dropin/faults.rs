@@ -13,6 +13,7 @@ use ferroce_system::{
 use ferroce_testkit::judge;
 use ferroce_transport::{Access, Attributes, Remote, SendFlags, State, Status, WorkKind};
 use ferroce_wire::{Rkey, Service};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::child::{is_child, run_on};
 use crate::connected::is_held;
@@ -102,8 +103,8 @@ over_faults! {
     }
 
     fn memory_that_cannot_be_locked_names_the_limit(library: Library) with [REGISTER = "12"] {
-        let limit = libc::rlimit { rlim_cur: 65_536, rlim_max: 65_536 };
-        set_memlock(limit);
+        let few = Some(65_536);
+        setrlimit(Resource::Memlock, Rlimit { current: few, maximum: few }).unwrap();
         let domain = opened(library).protection_domain().unwrap();
         let memory = Allocation::zeroed(1 << 20).unwrap();
         let error = domain.register(&memory, Access::empty()).unwrap_err();
@@ -274,14 +275,6 @@ fn retries(library: Library) -> u8 {
     let (qp, ..) = ready(&opened(library));
     qp.modify(&Attributes::new().with_retry_count(7), None).unwrap();
     qp.query().unwrap().attributes.retry_count
-}
-
-/// Bytes of memory that this process may lock from now on.
-#[allow(unsafe_code, reason = "only the C library can set this limit")]
-fn set_memlock(limit: libc::rlimit) {
-    // SAFETY: the pointer is to a limit that lives during the call.
-    let answer = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
-    assert_eq!(answer, 0);
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! What a forked child may do with the objects of its parent: nothing but drop them.
+#![allow(unsafe_code, reason = "a fork is what is tested")]
 
 use ferroce_system::{
     Bytes, CallError, CardCompletion, Library, Operation, PostWorkError, ReceiveWork, SendWork,
@@ -42,7 +43,6 @@ over_dropin! {
 }
 
 /// Whether this is the parent of a child in which something holds; the child goes on, too, and ends well.
-#[allow(unsafe_code, reason = "a fork is what is tested")]
 fn forked(holds: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child goes on in a thread of its own, uses no lock that another thread had, and ends.
     let child = unsafe { libc::fork() };
