@@ -169,7 +169,7 @@ impl Drop for Srq {
         // SAFETY: the queue is live, and neither the program nor a queue pair holds it any more.
         let answer = unsafe { (open.library.verbs().ibv_destroy_srq)(self.c.as_ptr()) };
         if answered("ibv_destroy_srq", answer).is_ok() {
-            lock(&self.shadow.pool).clear();
+            // Nothing else has its receives any more, so what they kept alive goes with them.
             open.give_back(self.shadow.number);
         } else {
             // The card may still write where its receives say, so their memory is given up for good.

@@ -96,11 +96,6 @@ impl<H> Pool<H> {
         Some(posted)
     }
 
-    /// Lets go of all that receives keep alive: the card has forgotten them.
-    pub(crate) fn clear(&mut self) {
-        self.held.iter_mut().for_each(|hold| *hold = None);
-    }
-
     fn grow(&mut self) {
         if self.slots.len() < self.limit {
             self.free.push(u32::try_from(self.slots.len()).unwrap_or(0));
