@@ -82,6 +82,21 @@ struct ibv_device **ibv_get_device_list(int *count) {
 void ibv_free_device_list(struct ibv_device **of) { (void)of; }
 __be64 ibv_get_device_guid(struct ibv_device *of) { return (void)of, 0; }
 
+/* What stands where a short table, or none, has nothing. */
+static int never_port(struct ibv_context *of, uint8_t port, struct ibv_port_attr *attr, size_t size) {
+  (void)of, (void)port, (void)attr, (void)size;
+  abort();
+}
+static int never_device(struct ibv_context *of, const struct ibv_query_device_ex_input *input,
+                        struct ibv_device_attr_ex *attr, size_t size) {
+  (void)of, (void)input, (void)attr, (void)size;
+  abort();
+}
+static struct ibv_cq_ex *never_cq(struct ibv_context *of, struct ibv_cq_init_attr_ex *attr) {
+  (void)of, (void)attr;
+  abort();
+}
+
 struct ibv_context *ibv_open_device(struct ibv_device *of) {
   if (told("CARD_OPEN"))
     return refused(told("CARD_OPEN"));
@@ -93,6 +108,8 @@ struct ibv_context *ibv_open_device(struct ibv_device *of) {
   context->ops.post_send = told("CARD_NO_OPS") ? NULL : post_send;
   context->ops.post_recv = post_recv;
   context->ops.req_notify_cq = req_notify;
+  if (told("CARD_TABLE") || told("CARD_OLD"))
+    whole.query_port = never_port, whole.query_device_ex = never_device, whole.create_cq_ex = never_cq;
   whole.sz = told("CARD_TABLE") ? (size_t)told("CARD_TABLE") : sizeof whole;
   context->abi_compat = told("CARD_OLD") ? NULL : (void *)UINTPTR_MAX;
   return context;

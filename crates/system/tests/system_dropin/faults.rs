@@ -17,6 +17,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::child::{is_child, run_on};
 use crate::connected::is_held;
+use crate::forks::forked;
 
 /// Declares tests with a card that fails as these variables say.
 macro_rules! over_faults {
@@ -232,11 +233,13 @@ over_faults! {
         let timed = CompletionQueueOptions::new(4).timestamps();
         let error = context.completion_queue_with(&timed).unwrap_err();
         assert!(matches!(error, MakeError::Refused(call) if call.code == libc::EOPNOTSUPP), "{error}");
+        assert!(context.query().is_ok());
     }
 
     fn a_short_table_is_not_read_beyond_its_end(library: Library) with [TABLE = "16"] {
         let context = opened(library);
         assert!(context.port(1).unwrap().active && context.query().is_ok());
+        assert!(context.completion_queue_with(&CompletionQueueOptions::new(4).timestamps()).is_err());
     }
 
     fn a_driver_without_a_function_says_so(library: Library) with [NO_OPS = "1"] {
@@ -297,4 +300,18 @@ fn every_object_is_given_back() {
         drop((region, other, qp));
     });
     assert!(said.is_none_or(|said| said.contains("0 objects left\n")));
+}
+
+#[test]
+fn a_forked_child_destroys_nothing() {
+    let Some(library) = card() else { return };
+    let name = concat!(module_path!(), "::a_forked_child_destroys_nothing");
+    let said = run_on(library, name, &[("CARD_COUNT", "1")], |library| {
+        let context = opened(library);
+        let objects = ready(&context);
+        forked(|| true);
+        drop((context, objects));
+    });
+    // A domain, a completion queue, a queue pair and a region; then those of the parent.
+    assert!(said.is_none_or(|said| said.contains("4 objects left\n") && said.contains("0 objects left\n")));
 }

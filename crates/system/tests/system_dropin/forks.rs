@@ -43,7 +43,7 @@ over_dropin! {
 }
 
 /// Whether this is the parent of a child in which something holds; the child goes on, too, and ends well.
-fn forked(holds: impl FnOnce() -> bool) -> bool {
+pub(crate) fn forked(holds: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child goes on in a thread of its own, uses no lock that another thread had, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {

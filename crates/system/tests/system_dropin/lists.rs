@@ -93,6 +93,8 @@ over_dropin! {
         let PostWorkError::Refused(refused) = error.error else { panic!("{error:?}") };
         assert_eq!((error.taken, refused.call, refused.code), (1, "ibv_post_send", libc::EINVAL));
         assert_eq!((well(bench.done()).id, ann.sends_under_way()), (1, 0));
+        assert_eq!(ann.post_send(&[read]).unwrap_err().taken, 0);
+        assert_eq!(ann.sends_under_way(), 0);
         drop(region);
         assert!(!is_held(&memory));
     }

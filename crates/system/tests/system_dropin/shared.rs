@@ -1,14 +1,14 @@
 //! Shared receive queues.
 
 use ferroce_system::{
-    Bytes, CardCompletion, CardEvent, Library, Operation, PostWorkError, QueuePairOptions, ReceiveWork,
-    SendWork,
+    Bytes, CardCompletion, CardEvent, Destination, Library, Operation, PostWorkError, QueuePairOptions,
+    ReceiveWork, SendWork,
 };
 use ferroce_transport::{Attributes, State};
 use ferroce_wire::Service;
 
 use crate::child::over_dropin;
-use crate::connected::{Bench, event, is_held, well};
+use crate::connected::{Bench, QKEY, event, is_held, well};
 
 over_dropin! {
     fn queue_pairs_share_receives(library: Library) {
@@ -93,6 +93,22 @@ over_dropin! {
         assert_eq!((queue.len(), is_held(&memory)), (0, false));
         assert_eq!(receives.poll(&mut [CardCompletion::EMPTY]), Ok(0));
         drop(ann);
+    }
+
+    fn datagrams_through_a_shared_queue_name_their_sender(library: Library) {
+        let bench = Bench::new(library);
+        let queue = bench.domain.shared_receive_queue(16, 1).unwrap();
+        let shared = QueuePairOptions { shared_queue: Some(&queue), ..bench.options(Service::Ud) };
+        let [ann, bob] = [bench.datagrams(&shared), bench.datagrams(&shared)];
+        let (_, region) = bench.region(64);
+        queue.post(&[ReceiveWork { id: 1, pieces: &[region.all()] }]).unwrap();
+        let address = bench.domain.address_handle(&bench.address()).unwrap();
+        let destination = Some(Destination { address: &address, qpn: bob.qpn(), qkey: QKEY });
+        let work = SendWork::new(2, Operation::Send, Bytes::Inline(b"hello"));
+        ann.post_send(&[SendWork { destination, ..work }]).unwrap();
+        let both = [well(bench.done()), well(bench.done())];
+        let received = both.iter().find(|done| done.id == 1).unwrap();
+        assert_eq!((received.qpn, received.source_qp), (bob.qpn(), Some(ann.qpn())));
     }
 
     fn a_low_queue_is_an_event_and_can_grow(library: Library) {

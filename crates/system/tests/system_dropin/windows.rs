@@ -3,7 +3,7 @@
 use ferroce_memory::WindowKind;
 use ferroce_system::{Bytes, Library, Operation, PostWorkError, SendWork};
 use ferroce_transport::{Access, Remote, SendFlags, Status, WorkKind};
-use ferroce_wire::Service;
+use ferroce_wire::{Rkey, Service};
 
 use crate::child::over_dropin;
 use crate::connected::{Bench, is_held, well};
@@ -57,6 +57,23 @@ over_dropin! {
         assert_eq!(well(bench.done()).id, 7);
         drop(other);
         assert!(!is_held(&memory) && !is_held(&other_memory));
+    }
+
+    fn a_binding_is_done_also_if_the_work_behind_it_fails(library: Library) {
+        let bench = Bench::new(library);
+        let [_ann, bob] = bench.pair(&bench.options(Service::Rc));
+        let (memory, region) = bench.region(64);
+        let window = bench.domain.memory_window(WindowKind::Type2).unwrap();
+        let nothing = Bytes::Inline(&[]);
+        let bind = SendWork::new(1, Operation::Bind(window.bind(&region, 0..8, Access::REMOTE_READ)), nothing);
+        let bad = Operation::Write(Remote { address: 1, rkey: Rkey(0xdead_0000) });
+        let work = [SendWork { flags: SendFlags::empty(), ..bind }, SendWork::new(2, bad, Bytes::Inline(b"bad"))];
+        bob.post_send(&work).unwrap();
+        assert_eq!((bench.done().status(), bob.sends_under_way()), (Status::RemoteAccess, 0));
+        drop(region);
+        assert!(is_held(&memory), "the window holds what lies behind it");
+        drop(window);
+        assert!(!is_held(&memory));
     }
 
     fn each_window_is_bound_in_its_own_way(library: Library) {
