@@ -138,6 +138,12 @@ impl Allocation {
         self.writable
     }
 
+    /// Whether nothing else lies in its pages.
+    #[must_use]
+    pub const fn owns_pages(&self) -> bool {
+        matches!(self.origin, Origin::Mapped(_))
+    }
+
     /// The first byte, for callers that are prepared for the bytes to change at any moment.
     #[must_use]
     pub const fn as_ptr(&self) -> *mut u8 {
@@ -275,6 +281,12 @@ mod tests {
         memory.read(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|&byte| byte == 0));
         assert_eq!(Allocation::zeroed(0).unwrap().load_u8(0), Err(out_of_bounds(0, 1, 0)));
+    }
+
+    #[test]
+    fn only_memory_of_our_own_mapping_has_its_pages_for_itself() {
+        assert!(Allocation::zeroed(10).unwrap().owns_pages());
+        assert!(!Allocation::from_boxed(Box::new([0; 10])).owns_pages());
     }
 
     #[test]

@@ -1,0 +1,383 @@
+//! Completion queues.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::{Arc, Mutex};
+
+use ferroce_cabi::{
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_STANDARD_FLAGS, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
+    ibv_poll_cq_attr, ibv_wc,
+};
+use ferroce_wire::Qpn;
+use libc::c_int;
+
+use crate::completion::{CardCompletion, Told};
+use crate::completion_channel::{Channel, CompletionChannel};
+use crate::context::{Open, extended};
+use crate::error::{CallError, MakeError};
+use crate::events::context_of;
+use crate::handle::{Handle, Zero, answered, lock};
+use crate::members::Members;
+
+/// Where work is reported when it is done. Clones are the same queue.
+///
+/// Make it at least as large as all queues that complete into it together: a queue that overflows loses completions.
+#[derive(Clone)]
+pub struct CompletionQueue {
+    pub(crate) cq: Arc<Cq>,
+}
+
+/// The queue as the library has it.
+pub(crate) struct Cq {
+    pub(crate) open: Arc<Open>,
+    pub(crate) c: Handle<ibv_cq>,
+    /// Its extended form, which is the same object, if it tells times.
+    extended: Option<*mut ibv_cq_ex>,
+    channel: Option<Arc<Channel>>,
+    pub(crate) number: u32,
+    /// Held by the thread that polls: work of one queue is done in order, and is to be told so.
+    polled: Mutex<Polled>,
+}
+
+// SAFETY: `extended` is the same object as `c`, and is used by the thread that holds `polled` alone.
+unsafe impl Send for Cq {}
+// SAFETY: as above.
+unsafe impl Sync for Cq {}
+
+#[derive(Default)]
+struct Polled {
+    members: Members,
+    /// Completions of others that were taken off while a queue pair was destroyed.
+    kept: VecDeque<CardCompletion>,
+}
+
+/// How a completion queue is made.
+#[derive(Clone, Copy, Debug)]
+#[must_use = "nothing is made until a context makes it"]
+pub struct CompletionQueueOptions<'a> {
+    capacity: u32,
+    channel: Option<&'a CompletionChannel>,
+    vector: u32,
+    timestamps: bool,
+}
+
+impl<'a> CompletionQueueOptions<'a> {
+    /// For so many completions.
+    pub const fn new(capacity: u32) -> Self {
+        Self { capacity, channel: None, vector: 0, timestamps: false }
+    }
+
+    /// Announces completions on a channel.
+    pub const fn channel(mut self, channel: &'a CompletionChannel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
+    /// Interrupts the processor behind this completion vector.
+    pub const fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+
+    /// Tells when work ended, on the card's clock. Not all libraries and cards can.
+    pub const fn timestamps(mut self) -> Self {
+        self.timestamps = true;
+        self
+    }
+}
+
+/// Completions that are taken off at once.
+const BATCH: usize = 16;
+
+impl CompletionQueue {
+    pub(crate) fn new(open: &Arc<Open>, options: &CompletionQueueOptions<'_>) -> Result<Self, MakeError> {
+        let channel = options.channel.map(|channel| &channel.channel);
+        if channel.is_some_and(|channel| !Arc::ptr_eq(&channel.open, open)) {
+            return Err(MakeError::OtherCard { what: "completion channel" });
+        }
+        open.c.check("ibv_create_cq")?;
+        let number = open.number();
+        let made = if options.timestamps {
+            make_extended(open, options, number).map(|(c, extended)| (c, Some(extended)))
+        } else {
+            make(open, options, number).map(|c| (c, None))
+        };
+        let (c, extended) = made.inspect_err(|_| open.give_back(number))?;
+        let (open, channel) = (Arc::clone(open), channel.cloned());
+        let cq = Arc::new(Cq { open, c, extended, channel, number, polled: Mutex::default() });
+        if let Some(channel) = &cq.channel {
+            channel.enroll(number, &cq);
+        }
+        Ok(Self { cq })
+    }
+
+    /// Its number, by which events name it.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        self.cq.number
+    }
+
+    /// Completions that it holds: at least as many as were asked for.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        let _alone = lock(&self.cq.polled);
+        // SAFETY: a live queue, whose field changes when it is resized, which is done under this lock.
+        u32::try_from(unsafe { (*self.cq.c.as_ptr()).cqe }).unwrap_or(0)
+    }
+
+    /// Makes it hold another number of completions. Those that it has stay.
+    ///
+    /// # Errors
+    /// It holds more than that, or what the library says.
+    pub fn resize(&self, capacity: u32) -> Result<(), CallError> {
+        self.cq.c.check("ibv_resize_cq")?;
+        let _alone = lock(&self.cq.polled);
+        let cqe = c_int::try_from(capacity).unwrap_or(c_int::MAX);
+        // SAFETY: a live queue.
+        let answer = unsafe { (self.cq.open.library.verbs().ibv_resize_cq)(self.cq.c.as_ptr(), cqe) };
+        answered("ibv_resize_cq", answer)
+    }
+
+    /// Takes completions off, oldest first, and returns how many. It never waits, and allocates nothing. What a completion is
+    /// turned into must not use the queue itself meanwhile.
+    ///
+    /// # Errors
+    /// The queue is broken: it was overrun, or the card is gone.
+    #[inline]
+    pub fn poll<T: From<CardCompletion>>(&self, into: &mut [T]) -> Result<usize, CallError> {
+        self.cq.poll(into)
+    }
+
+    /// Asks for one event on the queue's channel when a completion is added from now on, or only for one that its sender
+    /// asked an event for. Poll once more after arming: what was added before raises no event.
+    ///
+    /// # Errors
+    /// What the library says.
+    pub fn arm(&self, solicited_only: bool) -> Result<(), CallError> {
+        const CALL: &str = "ibv_req_notify_cq";
+        // SAFETY: a live context, whose table never changes.
+        let arm = unsafe { (*self.cq.open.c.as_ptr()).ops.req_notify_cq };
+        let arm = arm.ok_or(CallError::unsupported(CALL))?;
+        self.cq.c.check(CALL)?;
+        // SAFETY: a live queue.
+        answered(CALL, unsafe { arm(self.cq.c.as_ptr(), c_int::from(solicited_only)) })
+    }
+}
+
+impl PartialEq for CompletionQueue {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.cq, &other.cq)
+    }
+}
+
+impl Eq for CompletionQueue {}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CompletionQueue({})", self.cq.number)
+    }
+}
+
+impl Cq {
+    /// Works with the queues that complete here, while no thread polls.
+    pub(crate) fn with_members<R>(&self, change: impl FnOnce(&mut Members) -> R) -> R {
+        change(&mut lock(&self.polled).members)
+    }
+
+    #[inline]
+    fn poll<T: From<CardCompletion>>(&self, into: &mut [T]) -> Result<usize, CallError> {
+        self.c.check("ibv_poll_cq")?;
+        let mut polled = lock(&self.polled);
+        let mut done = 0;
+        while done < into.len() {
+            let Some(kept) = polled.kept.pop_front() else { break };
+            into[done] = kept.into();
+            done += 1;
+        }
+        // Programs that poll one at a time poll often.
+        match into.len() {
+            1 => self.take::<1, T>(&polled.members, into, done),
+            _ => self.take::<BATCH, T>(&polled.members, into, done),
+        }
+    }
+
+    /// Takes off what the library tells, behind the first `done`; how many there are then.
+    #[inline]
+    fn take<const N: usize, T: From<CardCompletion>>(
+        &self,
+        members: &Members,
+        into: &mut [T],
+        mut done: usize,
+    ) -> Result<usize, CallError> {
+        while done < into.len() {
+            let wanted = N.min(into.len() - done);
+            let mut told = 0;
+            let mut each = |ended: &Told| {
+                told += 1;
+                if let Some(completion) = members.resolve(ended) {
+                    into[done] = completion.into();
+                    done += 1;
+                }
+            };
+            let asked = match self.extended {
+                None => self.ask::<N>(wanted, &mut each),
+                Some(queue) => ask_extended(queue, wanted, &mut each),
+            };
+            match asked {
+                // What was taken off before is not lost.
+                Err(error) if done == 0 => return Err(error),
+                Ok(()) if told == wanted => {}
+                _ => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Asks for up to `wanted` completions, at most `N`.
+    #[inline]
+    fn ask<const N: usize>(&self, wanted: usize, each: &mut impl FnMut(&Told)) -> Result<(), CallError> {
+        const CALL: &str = "ibv_poll_cq";
+        // SAFETY: a live context, whose table never changes.
+        let poll = unsafe { (*self.open.c.as_ptr()).ops.poll_cq }.ok_or(CallError::unsupported(CALL))?;
+        let mut room = [const { MaybeUninit::<ibv_wc>::uninit() }; N];
+        let count = c_int::try_from(wanted.min(N)).unwrap_or(0);
+        // SAFETY: a live queue, and room for so many completions, which lives during the call.
+        let found = unsafe { poll(self.c.as_ptr(), count, room.as_mut_ptr().cast()) };
+        let Ok(found) = usize::try_from(found) else { return answered(CALL, found) };
+        for one in room.iter().take(found) {
+            // SAFETY: the library has filled so many.
+            each(&Told::from(unsafe { one.assume_init_ref() }));
+        }
+        Ok(())
+    }
+
+    /// Forgets what was kept of a queue pair that is destroyed next. If it `looks`, all that is there is taken off first and
+    /// kept for other queue pairs: so it is known which receives of a shared queue are done.
+    pub(crate) fn keep(&self, looks: bool, destroyed: Qpn) {
+        let mut polled = lock(&self.polled);
+        // It holds no more than that, unless the card goes on meanwhile.
+        // SAFETY: a live queue, whose field changes under this lock.
+        let capacity = unsafe { (*self.c.as_ptr()).cqe };
+        let mut left = if looks { usize::try_from(capacity).unwrap_or(0) } else { 0 };
+        while left > 0 {
+            let mut some = [CardCompletion::EMPTY; BATCH];
+            let taken = self.take::<BATCH, _>(&polled.members, &mut some, 0).unwrap_or(0);
+            polled.kept.extend(&some[..taken]);
+            if taken < BATCH {
+                break;
+            }
+            left = left.saturating_sub(taken);
+        }
+        polled.kept.retain(|completion| completion.qpn != destroyed);
+    }
+}
+
+impl Drop for Cq {
+    fn drop(&mut self) {
+        if !self.c.is_ours() {
+            return;
+        }
+        if let Some(channel) = &self.channel {
+            channel.strike(self.number);
+        }
+        // All its events are acknowledged, so this does not wait.
+        // SAFETY: the queue is live, and neither the program nor a queue pair holds it any more.
+        unsafe { (self.open.library.verbs().ibv_destroy_cq)(self.c.as_ptr()) };
+        self.open.give_back(self.number);
+    }
+}
+
+fn make(open: &Open, options: &CompletionQueueOptions<'_>, number: u32) -> Result<Handle<ibv_cq>, MakeError> {
+    let int = |what, given: u32| {
+        let allowed = c_int::MAX.unsigned_abs().into();
+        c_int::try_from(given).map_err(|_| MakeError::TooLarge { what, given: given.into(), allowed })
+    };
+    let cqe = int("number of completions", options.capacity)?;
+    let vector = int("completion vector", options.vector)?;
+    let channel = options.channel.map_or(std::ptr::null_mut(), |channel| channel.channel.c.as_ptr());
+    let create = open.library.verbs().ibv_create_cq;
+    // SAFETY: a live context and a live channel of it, or none. The number stands where C programs have a pointer, which
+    // only we read.
+    let cq = unsafe { create(open.c.as_ptr(), cqe, context_of(number), channel, vector) };
+    Ok(Handle::made("ibv_create_cq", cq)?)
+}
+
+fn make_extended(
+    open: &Open,
+    options: &CompletionQueueOptions<'_>,
+    number: u32,
+) -> Result<(Handle<ibv_cq>, *mut ibv_cq_ex), MakeError> {
+    const CALL: &str = "ibv_create_cq_ex";
+    let create = extended!(open, create_cq_ex).ok_or(CallError::unsupported(CALL))?;
+    let mut attr = ibv_cq_init_attr_ex::zero();
+    attr.cqe = options.capacity;
+    attr.cq_context = context_of(number);
+    attr.channel = options.channel.map_or(std::ptr::null_mut(), |channel| channel.channel.c.as_ptr());
+    attr.comp_vector = options.vector;
+    attr.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+    // SAFETY: a live context and attributes that live during the call, with a live channel of the context or none.
+    let queue = unsafe { create(open.c.as_ptr(), &raw mut attr) };
+    let c = Handle::made(CALL, queue.cast::<ibv_cq>())?;
+    Ok((c, queue))
+}
+
+/// Asks a queue in its extended form for up to `wanted` completions. Only the thread that polls calls it.
+fn ask_extended(queue: *mut ibv_cq_ex, wanted: usize, each: &mut impl FnMut(&Told)) -> Result<(), CallError> {
+    /// Reads a field by its function; those that a queue was not made with are null.
+    macro_rules! read {
+        ($queue:ident.$field:ident) => {{
+            // SAFETY: a live queue, whose functions never change once it is made.
+            let read = unsafe { (*$queue).$field };
+            // SAFETY: this thread polls the queue, and it is at a completion.
+            read.map_or(Default::default(), |read| unsafe { read($queue) })
+        }};
+    }
+    const CALL: &str = "ibv_start_poll";
+    let mut attr = ibv_poll_cq_attr { comp_mask: 0 };
+    // SAFETY: a live queue, whose functions never change once it is made.
+    let start = unsafe { (*queue).start_poll }.ok_or(CallError::unsupported(CALL))?;
+    // SAFETY: as above.
+    let next = unsafe { (*queue).next_poll }.ok_or(CallError::unsupported(CALL))?;
+    // SAFETY: as above.
+    let end = unsafe { (*queue).end_poll }.ok_or(CallError::unsupported(CALL))?;
+    // SAFETY: a live queue that no other thread polls, and attributes that live during the call.
+    match unsafe { start(queue, &raw mut attr) } {
+        libc::ENOENT => return Ok(()),
+        answer => answered(CALL, answer)?,
+    }
+    let mut taken = 0;
+    let ended = loop {
+        // SAFETY: this thread polls the queue, and it is at a completion.
+        let wr_id = unsafe { (*queue).wr_id };
+        // SAFETY: as above.
+        let status = unsafe { (*queue).status };
+        let opcode: c_int = read!(queue.read_opcode);
+        each(&Told {
+            wr_id,
+            status: status.cast_unsigned(),
+            opcode: opcode.cast_unsigned(),
+            vendor_error: if status == 0 { 0 } else { read!(queue.read_vendor_err) },
+            byte_len: read!(queue.read_byte_len),
+            imm: read!(queue.read_imm_data),
+            qpn: read!(queue.read_qp_num),
+            source_qp: read!(queue.read_src_qp),
+            flags: read!(queue.read_wc_flags),
+            service_level: read!(queue.read_sl),
+            ticks: (status == 0).then(|| read!(queue.read_completion_ts)),
+        });
+        taken += 1;
+        if taken == wanted {
+            break Ok(());
+        }
+        // SAFETY: this thread polls the queue.
+        match unsafe { next(queue) } {
+            0 => {}
+            libc::ENOENT => break Ok(()),
+            answer => break answered("ibv_next_poll", answer),
+        }
+    };
+    // SAFETY: this thread polls the queue since `start`.
+    unsafe { end(queue) };
+    ended
+}
