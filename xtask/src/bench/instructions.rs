@@ -50,7 +50,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         complain!("{name}: {shows}");
         let count = |program: &Path| least(program, name, runs).map(|count| count / each);
-        let then = before.as_ref().map(|before| count(&before.program)).transpose()?;
+        let then = before.as_ref().filter(|before| before.cases.contains(&format!("\"{name}\"")));
+        let then = then.map(|before| count(&before.program)).transpose()?;
         rows.push(Row { shows: shows.to_owned(), before: then, now: count(&program)? });
     }
     ensure!(!rows.is_empty(), "no case has {:?} in its name", args.rest);
@@ -108,6 +109,8 @@ pub(crate) const fn why(refused: (usize, PostError)) -> PostError {
 struct Before {
     checkout: Checkout,
     program: PathBuf,
+    /// What it says of its cases: an older commit may have fewer.
+    cases: String,
 }
 
 impl Before {
@@ -123,7 +126,8 @@ impl Before {
             checkout.write(end, &checkout.read(end)?.replace("stamps: false,", ""))?;
         }
         let program = checkout.build("device", NAME)?;
-        Ok(Self { checkout, program })
+        let cases = Cmd::new(&program).arg("--cases").output()?;
+        Ok(Self { checkout, program, cases })
     }
 }
 

@@ -36,23 +36,40 @@ pub(crate) struct End {
 
 /// Two ends that are connected: of one device if the path is local, else of two.
 pub(crate) fn connected(path: PathPolicy) -> Outcome<(End, End)> {
-    let first = device(ADDRESSES[0])?;
-    let from = End::new(&first, ADDRESSES[0], path)?;
+    let first = device(ADDRESSES[0], Config::new("lo"))?;
+    let from = End::new(&first, ADDRESSES[0], (path, None))?;
     let to = match path {
-        PathPolicy::Forbid => End::new(&device(ADDRESSES[1])?, ADDRESSES[1], path)?,
-        _ => End::new(&first, ADDRESSES[0], path)?,
+        PathPolicy::Forbid => {
+            End::new(&device(ADDRESSES[1], Config::new("lo"))?, ADDRESSES[1], (path, None))?
+        }
+        _ => End::new(&first, ADDRESSES[0], (path, None))?,
     };
+    join(from, to)
+}
+
+/// Two ends in engines of their own, whose way goes through memory. `None` where there is no such way.
+pub(crate) fn sharing() -> Option<Outcome<(End, End)>> {
+    let path: PathPolicy = "shared".parse().ok()?;
+    let both = || {
+        let nic = device(ADDRESSES[0], Config { engines: 2, path, ..Config::new("lo") })?;
+        let end = |engine| End::new(&nic, ADDRESSES[0], (path, Some(engine)));
+        join(end(0)?, end(1)?)
+    };
+    Some(both())
+}
+
+fn join(from: End, to: End) -> Outcome<(End, End)> {
     from.connect(&to)?;
     to.connect(&from)?;
     Ok((from, to))
 }
 
-fn device(address: [u8; 4]) -> Outcome<Nic> {
-    Ok(Nic::open(Config { address: Some(address.into()), ..Config::new("lo") })?)
+fn device(address: [u8; 4], config: Config) -> Outcome<Nic> {
+    Ok(Nic::open(Config { address: Some(address.into()), ..config })?)
 }
 
 impl End {
-    fn new(nic: &Nic, address: [u8; 4], path: PathPolicy) -> Outcome<Self> {
+    fn new(nic: &Nic, address: [u8; 4], (path, engine): (PathPolicy, Option<usize>)) -> Outcome<Self> {
         let cq = CompletionQueue::new(nic, 256, None)?;
         let domain = nic.create_domain()?;
         let memory = Allocation::zeroed(MEMORY)?;
@@ -66,7 +83,7 @@ impl End {
             caps: Caps { max_send: 64, max_receive: 64, max_send_sge: 1, max_receive_sge: 1, max_inline: 0 },
             signal_all: false,
             path: Some(path),
-            engine: None,
+            engine,
             stamps: false,
         };
         let qp = Qp::new(nic, &spec)?;

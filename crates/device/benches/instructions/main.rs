@@ -10,7 +10,7 @@ mod found;
 
 use std::error::Error;
 
-use end::{End, connected};
+use end::{End, connected, sharing};
 use ferroce_device::PathPolicy;
 use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
 use found::why;
@@ -47,9 +47,13 @@ const CASES: &[Case] = &[
         each: 2,
         run: wire_pingpong,
     },
+    Case { name: SHARED, shows: "the same through memory", each: 2, run: shared_pingpong },
     Case { name: "poll-local", shows: "a poll of an empty queue, no wire", each: POLLS, run: poll_local },
     Case { name: "poll-wire", shows: "a poll of an empty queue, with a wire", each: POLLS, run: poll_wire },
 ];
+
+/// The case that older commits do not have.
+const SHARED: &str = "shared-pingpong";
 
 /// WRITEs of a list, the last of which gives a completion.
 const LIST: u32 = 16;
@@ -76,7 +80,8 @@ fn main() -> Outcome<()> {
         args.get(at + 1)
     };
     if args.iter().any(|arg| arg == "--cases") {
-        for Case { name, shows, each, .. } in CASES {
+        for Case { name, shows, each, .. } in CASES.iter().filter(|case| case.name != SHARED || is_sharing())
+        {
             println!("{{\"kind\":\"case\",\"case\":\"{name}\",\"shows\":\"{shows}\",\"each\":{each}}}");
         }
         return Ok(());
@@ -156,6 +161,30 @@ fn wire_send(rounds: u32) -> Outcome<()> {
 /// A SEND and one back, again and again: acknowledgements ride with the answers.
 fn wire_pingpong(rounds: u32) -> Outcome<()> {
     let (here, there) = connected(PathPolicy::Forbid)?;
+    pingpong(rounds, &here, &there)?;
+    match here.packets_sent() {
+        packets if packets >= u64::from(rounds) => Ok(()),
+        packets => Err(format!("{packets} packets were sent for {rounds} messages").into()),
+    }
+}
+
+/// The same between two engines that share memory.
+fn shared_pingpong(rounds: u32) -> Outcome<()> {
+    let Some(both) = sharing() else { return Ok(()) };
+    let (here, there) = both?;
+    pingpong(rounds, &here, &there)?;
+    match here.packets_sent() {
+        0 => Ok(()),
+        packets => Err(format!("{packets} packets were sent; the way through memory has none").into()),
+    }
+}
+
+/// Whether there is a way through memory.
+fn is_sharing() -> bool {
+    "shared".parse::<PathPolicy>().is_ok()
+}
+
+fn pingpong(rounds: u32, here: &End, there: &End) -> Outcome<()> {
     here.fill(0x5a)?;
     here.post_receive(LEN)?;
     there.post_receive(LEN)?;
@@ -174,18 +203,14 @@ fn wire_pingpong(rounds: u32) -> Outcome<()> {
             here.find_what_is_there()?;
         }
         // From here on acknowledgements ride.
-        trip(&here, &there)?;
+        trip(here, there)?;
         let mut both = || {
-            trip(&there, &here)?;
-            trip(&here, &there)
+            trip(there, here)?;
+            trip(here, there)
         };
         if number < WARM_UP { both() } else { measured(&mut both) }?;
     }
-    there.check_bytes(0x5a, LEN)?;
-    match here.packets_sent() {
-        packets if packets >= u64::from(rounds) => Ok(()),
-        packets => Err(format!("{packets} packets were sent for {rounds} messages").into()),
-    }
+    there.check_bytes(0x5a, LEN)
 }
 
 /// Polls on a device with nothing but two queue pairs that are connected to each other.
