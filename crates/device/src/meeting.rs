@@ -47,7 +47,12 @@ pub(crate) fn meet(engines: &Engines, index: usize, slot: &Slot, to: u8) -> Resu
     let mut known = lock(&station.neighbours.known);
     loop {
         match known.by_slot.get(&to) {
-            Some(Standing::Shares(shares)) if shares.is_gone() => forget(station, &mut known, to),
+            Some(Standing::Shares(shares))
+                if shares.is_gone()
+                    || shares.is_broken() && engines.member.living(to) != Some(shares.incarnation) =>
+            {
+                forget(station, &mut known, to);
+            }
             Some(Standing::Shares(shares)) if shares.is_broken() => return Err(NotShared::Broken),
             Some(Standing::Shares(_)) => return Ok(()),
             Some(Standing::Offered) => {
@@ -185,6 +190,8 @@ type Held = (Option<Lifeline>, [Mapped; 2]);
 
 /// A process shares memory with the engine from now on.
 fn settle(known: &mut Known, station: &Station, neighbour: Box<Neighbour>, (lifeline, mapped): Held) {
+    // Before the driver may hear that the process is gone.
+    station.driver.expect_rings();
     if let Some(lifeline) = &lifeline {
         station.driver.watch_lifeline(lifeline.as_fd().as_raw_fd());
     }
@@ -192,7 +199,6 @@ fn settle(known: &mut Known, station: &Station, neighbour: Box<Neighbour>, (life
     let shares = Shares { incarnation, lifeline, is_broken, mapped };
     known.by_slot.insert(neighbour.slot, Standing::Shares(shares));
     station.mail.push(Parcel::Neighbour(neighbour));
-    station.driver.expect_rings();
     station.ask_for_a_turn();
 }
 

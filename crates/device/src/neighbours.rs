@@ -154,6 +154,14 @@ impl Neighbours {
         }
         self.looked_at.store(now.nanos(), Ordering::Relaxed);
         let mut known = lock(&self.known);
+        for standing in known.by_slot.values_mut() {
+            // A process that broke the rules is remembered, and hears that nothing is shared with it any more.
+            if let Standing::Shares(shares) = standing
+                && shares.is_broken()
+            {
+                shares.lifeline = None;
+            }
+        }
         let gone = known.by_slot.iter().filter_map(|(slot, standing)| match standing {
             Standing::Shares(shares) if shares.is_gone() => Some((*slot, shares.incarnation)),
             Standing::Shares(_) | Standing::Offered => None,

@@ -337,7 +337,11 @@ impl Qp {
                     held.reports.clear();
                 }
                 self.nic.engines().set_uses_wire(self.qpn, false);
-                left = Some(std::mem::replace(&mut entry.window, WindowId::NONE));
+                let before = std::mem::replace(&mut entry.window, WindowId::NONE);
+                if entry.waiting {
+                    windows.leave_queue(before, index_of(self.qpn));
+                }
+                left = Some(before);
                 entry.way = None;
                 entry.path = None;
                 entry.neighbour = None;
@@ -370,6 +374,9 @@ impl Qp {
                 self.nic.engines().set_uses_wire(self.qpn, choice.reason == PathReason::Forbidden);
                 let next = windows.join(way.route.remote, peer, way.lane.is_some());
                 let before = std::mem::replace(&mut entry.window, next);
+                if std::mem::take(&mut entry.waiting) {
+                    windows.leave_queue(before, index_of(self.qpn));
+                }
                 if let Some([before, next]) = windows.two(before, next) {
                     entry.machine.move_to_window(before, next);
                 }
@@ -673,6 +680,9 @@ impl Engine {
             record.push(record::pair(Step::Gone, entry));
         }
         let window = entry.window;
+        if entry.waiting {
+            windows.leave_queue(window, index_of(qpn));
+        }
         tables.memory.unbind_all_of(qpn);
         let entry = qps.remove(qpn);
         if let Some(entry) = &entry {

@@ -60,6 +60,8 @@ impl Engine {
                 if let Some(neighbour) = self.port.lanes.get(slot) {
                     neighbour.give_up();
                 }
+                // It hangs up, so that the other process learns of it.
+                around.station(self.index).driver.wake();
                 self.lose_neighbour(slot, incarnation, NotShared::Broken);
                 continue;
             }
@@ -214,6 +216,8 @@ impl Engine {
                 way.lane = None;
             }
         }
+        // Those that have found no room there go another way.
+        self.queue_those_without_room();
     }
 }
 

@@ -26,6 +26,9 @@ const LOOK: Duration = Duration::from_micros(50);
 /// How long they wait for a process that takes nothing out, until what they send is lost.
 const STUCK: Duration = Duration::from_millis(100);
 
+/// A longer pause between two looks for room is not the other process's: this one had no processor.
+const AWAY: Duration = Duration::from_millis(5);
+
 /// How long a lane is idle until its memory is given back to the system.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -96,8 +99,8 @@ pub(crate) struct Neighbour {
     hidden: usize,
     /// It stands in the list of those that are to be shown something.
     is_listed: bool,
-    /// Since when connections without a window have found no room.
-    stuck_since: Option<Time>,
+    /// Since when connections have found no room, and when they looked last.
+    stuck: Option<(Time, Time)>,
     /// When something was shown last, if the ring may have memory.
     warm_since: Option<Time>,
     /// For the threads outside: the lanes were given up, as one of them was broken.
@@ -112,7 +115,7 @@ impl Neighbour {
     ) -> Self {
         let consumer = Some(Box::new(consumer));
         let (hidden, is_listed) = (0, false);
-        let (stuck_since, warm_since) = (None, None);
+        let (stuck, warm_since) = (None, None);
         let given_up = Arc::default();
         Self {
             slot,
@@ -123,7 +126,7 @@ impl Neighbour {
             bell,
             hidden,
             is_listed,
-            stuck_since,
+            stuck,
             warm_since,
             given_up,
         }
@@ -254,6 +257,13 @@ impl Lanes {
         if removed && self.kept == Some(slot) {
             self.keep_none();
         }
+        if removed && self.last == Some(slot) {
+            self.last = None;
+        }
+        if self.count == 0 {
+            // Nothing is left to be looked after.
+            self.cools_at = None;
+        }
         removed
     }
 
@@ -277,6 +287,7 @@ impl Lanes {
         };
         neighbour.producer.commit(PACKET + gap, usize::from(gap) + len);
         neighbour.hidden += len;
+        neighbour.stuck = None;
         if neighbour.hidden >= SHOWN {
             neighbour.show(self.own, self.now);
         } else if !neighbour.is_listed {
@@ -433,7 +444,7 @@ impl Lanes {
     pub(super) fn lets_through(&mut self, slot: u8, index: u16, needed: usize, now: Time) -> bool {
         let Some(neighbour) = self.get(slot) else { return true };
         if neighbour.producer.has_free(needed) {
-            neighbour.stuck_since = None;
+            neighbour.stuck = None;
             return true;
         }
         self.waits_for_room(slot, index, now)
@@ -442,7 +453,10 @@ impl Lanes {
     #[cold]
     fn waits_for_room(&mut self, slot: u8, index: u16, now: Time) -> bool {
         let Some(neighbour) = self.get(slot).filter(|neighbour| !neighbour.is_broken()) else { return true };
-        let since = *neighbour.stuck_since.get_or_insert(now);
+        // A pause between two looks is our own.
+        let before = neighbour.stuck.filter(|(_, looked)| now.since(*looked) < AWAY);
+        let since = before.map_or(now, |(since, _)| since);
+        neighbour.stuck = Some((since, now));
         if now.since(since) >= STUCK {
             return true;
         }
@@ -461,7 +475,12 @@ impl Lanes {
     /// The queue pairs that wait for room, if there may be some by now.
     pub(super) fn take_waiting(&mut self) -> Vec<u16> {
         self.look_at = None;
-        std::mem::take(&mut self.waiting)
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if !waiting.is_empty() {
+            // Another one goes first each time.
+            waiting.rotate_left(1);
+        }
+        waiting
     }
 
     /// Whether queue pairs wait for room.
@@ -521,6 +540,58 @@ mod tests {
             assert!(blocks() <= words + 8, "{} blocks are left of {words}", blocks());
             assert_eq!(lanes.look_at(), None);
         }
+    }
+
+    /// A line, and a lane from the slot to itself.
+    fn alone() -> Lanes {
+        let (lane, line) = (LaneFile::create().unwrap(), LineFile::create().unwrap());
+        let bell = EventFd::new().unwrap().as_fd().try_clone_to_owned().unwrap();
+        let mut lanes = Lanes::new(7);
+        lanes.add(Box::new(Neighbour::new((7, 0), lane.split(), (line.caller(), Bell::Ours(bell)))));
+        lanes.set_line(line.into_line());
+        lanes
+    }
+
+    /// It was: the driver looked again and again, ten seconds after traffic with a process that was gone by then.
+    #[test]
+    fn when_the_last_neighbour_is_gone_there_is_nothing_to_look_after() {
+        let mut lanes = alone();
+        let now = Time::from_nanos(1_000_000_000);
+        lanes.begin_turn(now);
+        lanes.get(7).unwrap().room(64).unwrap();
+        lanes.added(7, 64, 0);
+        lanes.flush();
+        assert_eq!(lanes.look_at(), Some(now + IDLE));
+        assert!(lanes.remove(7, 0) && !lanes.has_any());
+        assert_eq!(lanes.look_at(), None);
+    }
+
+    /// It was: after one short wait for room, the next one lost packets at once, however much later.
+    #[test]
+    fn only_a_neighbour_that_takes_nothing_out_for_long_loses_packets() {
+        let mut lanes = alone();
+        let fill = |lanes: &mut Lanes| {
+            while lanes.get(7).unwrap().room(4000).is_some() {
+                lanes.added(7, 4000, 0);
+            }
+        };
+        let at = |millis: u64| Time::from_nanos(1_000_000_000 + millis * 1_000_000);
+        fill(&mut lanes);
+        assert!(!lanes.lets_through(7, 1, ONE, at(0)));
+        lanes.flush();
+        let mut consumer = lanes.take_out(7).unwrap();
+        assert!(consumer.look());
+        while consumer.next().is_some() {}
+        consumer.release();
+        lanes.put_back(7, consumer, false);
+        fill(&mut lanes);
+        assert!(!lanes.lets_through(7, 1, ONE, at(1000)), "another wait");
+        assert!(!lanes.lets_through(7, 1, ONE, at(1200)), "this process was away");
+        for millis in (1202..1300).step_by(2) {
+            assert!(!lanes.lets_through(7, 1, ONE, at(millis)), "{millis}");
+        }
+        assert!(lanes.lets_through(7, 1, ONE, at(1300)), "for 100 ms nothing was taken out");
+        assert_eq!(lanes.take_waiting(), [1]);
     }
 
     #[test]

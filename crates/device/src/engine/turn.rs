@@ -134,7 +134,7 @@ impl Engine {
 
     /// Those that found no room in a lane look again.
     #[inline]
-    fn queue_those_without_room(&mut self) {
+    pub(super) fn queue_those_without_room(&mut self) {
         if !self.port.lanes.has_waiting() {
             return;
         }

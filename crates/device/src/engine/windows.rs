@@ -16,9 +16,9 @@ struct Receiver {
     by_lane: bool,
 }
 
-/// Bytes that may be under way through a lane: a ring without what may be left out at its end. What else there is, answers to
-/// READs and messages of unreliable connections, has packets wait for room.
-const LANE: u32 = 120 * 1024;
+/// Bytes that may be under way through a lane: so much of a ring that connections without a window find room beside them. What
+/// else there is, answers to READs above all, has packets wait for room.
+const LANE: u32 = 88 * 1024;
 
 /// Queue pairs that are called at once when there is room.
 const CALLED: usize = 16;

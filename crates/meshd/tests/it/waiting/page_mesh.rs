@@ -39,8 +39,10 @@ fn a_bad_host_is_on_the_page_soon_and_clicks_lead_to_its_evidence() {
     browser.until("document.getElementById('status').innerText === 'past'");
     let finding = &window["findings"][0];
     assert_eq!(finding["kind"], "host");
-    browser.click("#findings .finding");
-    browser.until("document.getElementById('inside').innerText.includes('Evidence')");
+    browser.click_until(
+        "#findings .finding",
+        "document.getElementById('inside').innerText.includes('Evidence')",
+    );
     let shown = browser.eval("[...document.querySelectorAll('#inside dd')].map((it) => it.innerText)");
     let evidence = &finding["evidence"];
     for (place, name) in [(0, "crossings"), (1, "losses")] {

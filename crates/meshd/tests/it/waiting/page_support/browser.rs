@@ -175,6 +175,26 @@ impl Browser {
         self.click_at(middle[0].as_f64().unwrap(), middle[1].as_f64().unwrap());
     }
 
+    /// Clicks until this is so, every five seconds once more: what is drawn anew between pressing and releasing takes no click.
+    pub fn click_until(&mut self, selector: &str, expression: &str) {
+        let mut clicked = None;
+        let asked =
+            format!("(() => {{ try {{ return Boolean({expression}); }} catch {{ return false; }} }})()");
+        wait_for(
+            || format!("{expression}, after clicks on {selector}"),
+            || {
+                if self.eval(&asked) == json!(true) {
+                    return Some(());
+                }
+                if clicked.is_none_or(|at| now() - at > Duration::from_secs(5)) {
+                    self.click(selector);
+                    clicked = Some(now());
+                }
+                None
+            },
+        );
+    }
+
     pub fn click_at(&mut self, x: f64, y: f64) {
         for kind in ["mouseMoved", "mousePressed", "mouseReleased"] {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
