@@ -10,7 +10,7 @@ use ferroce_transport::Time;
 use crate::node::Datagram;
 
 /// Bytes of requests that may be under way through a ring, as in a device.
-pub(crate) const WINDOW: u32 = 120 * 1024;
+pub(crate) const WINDOW: u32 = 88 * 1024;
 
 /// Bytes that must be free for a packet of a connection that has no window.
 const SPARE: usize = 32 << 10;

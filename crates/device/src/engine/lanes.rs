@@ -375,7 +375,7 @@ impl Lanes {
         }
     }
 
-    /// There was something in a lane: it is the one to be looked at first, as long as threads poll.
+    /// There was something in a lane: as long as threads poll, it is looked into each time, without being called.
     #[inline]
     pub(super) const fn has_had(&mut self, slot: u8) {
         self.last = Some(slot);
