@@ -308,6 +308,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
+    // What an entry needs and does not find is its own to tell: some need nothing.
+    match setup::run() {
+        Ok(note) => say!("setup: {note}"),
+        Err(error) => say!("setup: {error:#}"),
+    }
     let total = Stopwatch::start();
     let table = run_entries(&entries, &total);
     say!("\n{table}");
