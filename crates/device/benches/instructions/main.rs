@@ -10,7 +10,7 @@ mod found;
 
 use std::error::Error;
 
-use end::{End, connected, sharing};
+use end::{End, NEIGHBOUR, among_neighbours, be_neighbour, connected, sharing};
 use ferroce_device::PathPolicy;
 use ferroce_transport::{Data, SendFlags, SendOp, SendRequest, WorkKind};
 use found::why;
@@ -50,10 +50,12 @@ const CASES: &[Case] = &[
     Case { name: SHARED, shows: "the same through memory", each: 2, run: shared_pingpong },
     Case { name: "poll-local", shows: "a poll of an empty queue, no wire", each: POLLS, run: poll_local },
     Case { name: "poll-wire", shows: "a poll of an empty queue, with a wire", each: POLLS, run: poll_wire },
+    Case { name: AMONG, shows: "a poll of an empty queue, 64 neighbours", each: POLLS, run: poll_among },
 ];
 
-/// The case that older commits do not have.
+/// The cases that older commits do not have.
 const SHARED: &str = "shared-pingpong";
+const AMONG: &str = "poll-neighbours";
 
 /// WRITEs of a list, the last of which gives a completion.
 const LIST: u32 = 16;
@@ -75,12 +77,16 @@ const STUCK: u32 = 10_000_000;
 
 fn main() -> Outcome<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|arg| arg == NEIGHBOUR) {
+        return be_neighbour();
+    }
     let after = |flag: &str| {
         let at = args.iter().position(|arg| arg == flag)?;
         args.get(at + 1)
     };
     if args.iter().any(|arg| arg == "--cases") {
-        for Case { name, shows, each, .. } in CASES.iter().filter(|case| case.name != SHARED || is_sharing())
+        for Case { name, shows, each, .. } in
+            CASES.iter().filter(|case| ![SHARED, AMONG].contains(&case.name) || is_sharing())
         {
             println!("{{\"kind\":\"case\",\"case\":\"{name}\",\"shows\":\"{shows}\",\"each\":{each}}}");
         }
@@ -223,6 +229,13 @@ fn poll_local(rounds: u32) -> Outcome<()> {
 fn poll_wire(rounds: u32) -> Outcome<()> {
     let (here, there) = connected(PathPolicy::Forbid)?;
     poll(rounds, &here, &there)
+}
+
+/// Polls on a device that shares memory with 64 engines of other processes, which do nothing.
+fn poll_among(rounds: u32) -> Outcome<()> {
+    let Some(both) = among_neighbours() else { return Ok(()) };
+    let (end, _idle) = both?;
+    poll(rounds, &end, &end)
 }
 
 fn poll(rounds: u32, end: &End, other: &End) -> Outcome<()> {
