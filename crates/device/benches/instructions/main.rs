@@ -48,6 +48,12 @@ const CASES: &[Case] = &[
         run: wire_pingpong,
     },
     Case { name: SHARED, shows: "the same through memory", each: 2, run: shared_pingpong },
+    Case {
+        name: POSTS,
+        shows: "a WRITE of 64 B through memory, of 32 that are posted one by one, both ends",
+        each: POSTED,
+        run: shared_posts,
+    },
     Case { name: "poll-local", shows: "a poll of an empty queue, no wire", each: POLLS, run: poll_local },
     Case { name: "poll-wire", shows: "a poll of an empty queue, with a wire", each: POLLS, run: poll_wire },
     Case { name: AMONG, shows: "a poll of an empty queue, 64 neighbours", each: POLLS, run: poll_among },
@@ -55,7 +61,11 @@ const CASES: &[Case] = &[
 
 /// The cases that older commits do not have.
 const SHARED: &str = "shared-pingpong";
+const POSTS: &str = "shared-posts";
 const AMONG: &str = "poll-neighbours";
+
+/// WRITEs that are posted one by one, the last of which gives a completion.
+const POSTED: u32 = 32;
 
 /// WRITEs of a list, the last of which gives a completion.
 const LIST: u32 = 16;
@@ -86,7 +96,7 @@ fn main() -> Outcome<()> {
     };
     if args.iter().any(|arg| arg == "--cases") {
         for Case { name, shows, each, .. } in
-            CASES.iter().filter(|case| ![SHARED, AMONG].contains(&case.name) || is_sharing())
+            CASES.iter().filter(|case| ![SHARED, POSTS, AMONG].contains(&case.name) || is_sharing())
         {
             println!("{{\"kind\":\"case\",\"case\":\"{name}\",\"shows\":\"{shows}\",\"each\":{each}}}");
         }
@@ -179,6 +189,32 @@ fn shared_pingpong(rounds: u32) -> Outcome<()> {
     let Some(both) = sharing() else { return Ok(()) };
     let (here, there) = both?;
     pingpong(rounds, &here, &there)?;
+    match here.packets_sent() {
+        0 => Ok(()),
+        packets => Err(format!("{packets} packets were sent; the way through memory has none").into()),
+    }
+}
+
+/// WRITEs between two engines that share memory, posted one by one.
+fn shared_posts(rounds: u32) -> Outcome<()> {
+    let Some(both) = sharing() else { return Ok(()) };
+    let (here, there) = both?;
+    here.fill(0x5a)?;
+    let piece = [here.piece(LEN)];
+    repeated(rounds, [&here, &there], || {
+        for number in 1..=POSTED {
+            let flags = if number == POSTED { SendFlags::SIGNALED } else { SendFlags::empty() };
+            let op = SendOp::Write(there.remote());
+            let request = SendRequest { id: 1, op, data: Data::Gather(&piece), flags, dest: None };
+            here.qp.post_send(&[request]).map_err(why)?;
+        }
+        // What waits for company leaves with the first of them.
+        here.find_nothing()?;
+        there.find_nothing()?;
+        there.find_nothing()?;
+        here.find(WorkKind::Write)
+    })?;
+    there.check_bytes(0x5a, LEN)?;
     match here.packets_sent() {
         0 => Ok(()),
         packets => Err(format!("{packets} packets were sent; the way through memory has none").into()),
