@@ -101,8 +101,13 @@ mod real {
             for (piece, word) in pieces.by_ref().zip(words.by_ref()) {
                 piece.copy_from_slice(&word);
             }
-            for (byte, last) in pieces.into_remainder().iter_mut().zip(words.next().unwrap_or_default()) {
-                *byte = last;
+            let [a, b, c, d, last @ ..] = words.next().unwrap_or_default();
+            let rest = pieces.into_remainder();
+            if let Some((half, behind)) = rest.split_first_chunk_mut() {
+                *half = [a, b, c, d];
+                behind.iter_mut().zip(last).for_each(|(byte, last)| *byte = last);
+            } else {
+                rest.iter_mut().zip([a, b, c]).for_each(|(byte, last)| *byte = last);
             }
         }
 

@@ -22,6 +22,9 @@ use crate::engines::Engines;
 /// Bytes of records after which their room is given back, and what is acknowledged is told.
 const CHUNK: usize = 16 << 10;
 
+/// Bytes that are copied of a packet to look at its headers: whole words.
+const HEAD: usize = DataPacket::HEAD.next_multiple_of(8);
+
 /// Packets of one neighbour before others have their turn.
 const MOST: usize = 512;
 
@@ -125,7 +128,7 @@ impl Engine {
         let Some(len) = len.filter(|_| !self.tables.is_recorded()) else {
             return self.take_copy(from, record, around);
         };
-        let mut head = [0; DataPacket::HEAD];
+        let mut head = [0; HEAD];
         let copied = record.copy_head(&mut head);
         let head = &head[..copied];
         let Some((data, at)) = DataPacket::parse_head(head, len) else {
