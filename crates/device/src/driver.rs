@@ -51,6 +51,8 @@ struct Watched {
     bell: Option<EventFd>,
     /// Some do.
     is_rung: AtomicBool,
+    /// A thread woke from its sleep on the bell since the engine last said that it sleeps.
+    woken: AtomicBool,
 }
 
 impl Sockets for Watched {
@@ -80,8 +82,8 @@ impl Driver {
         let bell = has_bell.then(EventFd::new).transpose()?;
         let mut sockets = sockets.to_vec();
         sockets.extend(bell.as_ref().map(|bell| bell.as_fd().as_raw_fd()));
-        let is_rung = AtomicBool::new(false);
-        let watched = Watched { epoll: Epoll::new()?, sockets, bell, is_rung };
+        let (is_rung, woken) = Default::default();
+        let watched = Watched { epoll: Epoll::new()?, sockets, bell, is_rung, woken };
         let doze = Doze::new(EventFd::new()?);
         watched.epoll.add(doze.alarm().as_fd().as_raw_fd(), Watch::WhileReadable)?;
         let alarm = AlarmClock::new()?;
@@ -151,6 +153,18 @@ impl Driver {
     /// Whether others may ring.
     pub(crate) fn is_rung(&self) -> bool {
         self.duty.sockets().is_rung.load(Ordering::Relaxed)
+    }
+
+    /// A thread wakes that has slept on the bell: a signal may be used up with it. A turn has to follow, in which others are told that
+    /// the engine sleeps once more.
+    pub(crate) fn note_woken(&self) {
+        self.duty.sockets().woken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was so since the last time.
+    pub(crate) fn take_woken(&self) -> bool {
+        let woken = &self.duty.sockets().woken;
+        woken.load(Ordering::Relaxed) && woken.swap(false, Ordering::Relaxed)
     }
 
     /// Has the driver wake when another process is gone. The descriptor leaves the set when it is closed.
@@ -261,6 +275,7 @@ fn drive(engines: &Engines, index: usize) {
             let until = doze.until();
             let until = (until != Doze::<EventFd>::NEVER).then(|| Time::from_nanos(until));
             duty.sockets().epoll.sleep(until);
+            station.driver.note_woken();
         }
         doze.awake(true);
     }

@@ -52,6 +52,7 @@ impl<'a> Seat<'a> {
             && entries[count - 1].revents != 0
         {
             rung.clear();
+            self.driver.note_woken();
         }
     }
 }

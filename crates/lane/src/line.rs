@@ -61,6 +61,10 @@ impl Words {
 /// number is remembered and not the bit, so that a bit that was left set by a process that died before it could signal keeps no
 /// later one from it.
 ///
+/// *The signal that is used up in vain.* A call may be taken just before the owner says a new number, and its caller signals for that
+/// number: the owner wakes and finds nothing, and in this sleep the caller does not signal again. So an owner that was woken
+/// does not sleep on under the same number ([`rests`](Self::rests)).
+///
 /// # On trust
 ///
 /// All callers write to the same words. One that does not follow the rules can make up calls, and clear those of others: the
@@ -76,11 +80,15 @@ pub struct Line {
     sleeps: u64,
     /// The bits of calls that are left alone.
     kept: [u64; WORDS],
+    /// The words say that the owner sleeps.
+    asleep: bool,
+    /// Calls were taken since they said so.
+    heard: bool,
 }
 
 impl Line {
     pub(crate) const fn new(words: Exchange) -> Self {
-        Self { words, sleeps: AWAKE, kept: [0; WORDS] }
+        Self { words, sleeps: AWAKE, asleep: false, heard: false, kept: [0; WORDS] }
     }
 
     /// Whether a slot has called. It only reads, and may be a moment late.
@@ -115,9 +123,22 @@ impl Line {
             }
         }
         if words != [0; WORDS] {
+            self.heard = true;
             fence(SeqCst);
         }
         Taken { words }
+    }
+
+    /// For an owner that is about to sleep, or to sleep on: whether it has been called, and must not. It says
+    /// [`awake`](Self::awake) when it is.
+    ///
+    /// It says that it sleeps under a new number if calls were taken since it last said so, or if it was `woken`: a caller signals
+    /// once for each number, and may have done so for a call that was taken before the number was there. Whatever may have used
+    /// up a signal (the eventfd was read, or reported) has to say so here. Else what it said still holds, and nothing is written.
+    #[must_use]
+    #[inline]
+    pub fn rests(&mut self, woken: bool) -> bool {
+        if self.asleep && !self.heard && !woken { false } else { self.going_to_sleep() }
     }
 
     /// Says that the owner goes to sleep, and then whether it has been called: if so, it must not sleep. It says
@@ -125,6 +146,7 @@ impl Line {
     /// this, and never after.
     #[must_use]
     pub fn going_to_sleep(&mut self) -> bool {
+        (self.asleep, self.heard) = (true, false);
         self.sleeps = self.sleeps.wrapping_add(1).max(AWAKE + 1);
         self.words.get().asleep.store(self.sleeps, Relaxed);
         fence(SeqCst);
@@ -132,9 +154,12 @@ impl Line {
     }
 
     /// Says that the owner is awake, or will not sleep after all. After this it takes the calls.
+    #[inline]
     pub fn awake(&mut self) {
-        // Without a fence: a caller that sees this late is seen by the next `going_to_sleep`.
-        self.words.get().asleep.store(AWAKE, Relaxed);
+        if std::mem::take(&mut self.asleep) {
+            // Without a fence: a caller that sees this late is seen by the next `going_to_sleep`.
+            self.words.get().asleep.store(AWAKE, Relaxed);
+        }
     }
 }
 

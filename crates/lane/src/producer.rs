@@ -59,8 +59,9 @@ impl Producer {
 
     /// The same with another front.
     #[cfg(loom)]
-    pub(crate) const fn with_front(self, front: usize) -> Self {
-        Self { front, turns_at: front, ..self }
+    pub(crate) fn with_front(mut self, front: usize) -> Self {
+        (self.front, self.turns_at) = (front, front);
+        self
     }
 
     /// The longest record, in bytes.

@@ -294,21 +294,19 @@ fn an_owner_that_keeps_calls_is_woken_when_it_sleeps() {
 /// What an engine of a device does around its line, turn by turn: as `Lanes` in `crates/device/src/engine/lanes.rs`.
 struct Desk {
     line: Line,
-    /// The line says that the engine sleeps.
-    asleep: bool,
-    /// Calls were taken since it said so.
-    heard: bool,
     /// The lane is to be looked at.
     pending: bool,
     /// Its calls are left alone.
     kept: bool,
+    /// A thread has slept, and was woken.
+    woken: bool,
     /// The last record that was taken.
     last: u8,
 }
 
 impl Desk {
     fn new(line: Line) -> Self {
-        Self { line, asleep: false, heard: false, pending: false, kept: false, last: 0 }
+        Self { line, pending: false, kept: false, woken: false, last: 0 }
     }
 
     /// A turn, after which the engine sleeps, or threads go on polling. Whether it has to be turned again.
@@ -316,36 +314,31 @@ impl Desk {
         if self.line.is_called() || self.pending || (self.kept && lane.has_more()) {
             self.pending |= self.kept;
             for _ in self.line.take() {
-                (self.pending, self.heard) = (true, true);
+                self.pending = true;
             }
             if std::mem::take(&mut self.pending) {
                 self.last = drain(lane, self.last);
             }
         }
-        if !sleeps {
-            if std::mem::take(&mut self.asleep) {
-                self.line.awake();
+        if sleeps {
+            if std::mem::take(&mut self.kept) {
+                self.line.keep_none();
             }
-            if self.last > 0 && !self.kept {
-                self.line.keep(0);
-                self.kept = true;
-            }
-            return false;
+            return self.line.rests(std::mem::take(&mut self.woken)) || self.pending;
         }
-        if std::mem::take(&mut self.kept) {
-            self.line.keep_none();
+        self.line.awake();
+        if self.last > 0 && !self.kept {
+            self.line.keep(0);
+            self.kept = true;
         }
-        if self.asleep && !self.heard {
-            return self.pending;
-        }
-        (self.asleep, self.heard) = (true, false);
-        self.line.going_to_sleep() || self.pending
+        false
     }
 
     /// Sleeps after a turn that says so, if that leaves nothing to do, until all has come.
     fn sleep(&mut self, lane: &mut Consumer, gong: &Gong) {
         if !self.turn(lane, true) && self.last < RECORDS {
             gong.sleep();
+            self.woken = true;
         }
     }
 }
@@ -369,6 +362,7 @@ fn beside_a_sender(device: impl Fn(&mut Desk, &mut Consumer, &Gong)) {
     sender.join().unwrap();
 }
 
+/// It was: a signal for a call that had been taken before the engine said anew that it sleeps was used up, and none came for the next.
 #[test]
 fn an_engine_that_is_turned_by_its_timers_while_it_sleeps_misses_no_record() {
     explore(3, || {

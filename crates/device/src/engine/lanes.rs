@@ -183,10 +183,6 @@ pub(crate) struct Lanes {
     /// The slot of the engine.
     own: u8,
     line: Option<Line>,
-    /// The line says that the engine sleeps.
-    asleep: bool,
-    /// Calls were taken since the line said so: the callers need to be told once more.
-    heard: bool,
     /// By slot. Empty, as long as there never was one.
     neighbours: Vec<Option<Box<Neighbour>>>,
     count: usize,
@@ -214,8 +210,6 @@ impl Lanes {
         Self {
             own,
             line: None,
-            asleep: false,
-            heard: false,
             neighbours: Vec::new(),
             count: 0,
             pending: Slots([0; 4]),
@@ -233,7 +227,6 @@ impl Lanes {
     /// Others call here from now on.
     pub(super) fn set_line(&mut self, line: Line) {
         self.line = Some(line);
-        (self.asleep, self.heard) = (false, false);
     }
 
     /// There is a neighbour from now on, in place of an earlier owner of its slot.
@@ -384,7 +377,6 @@ impl Lanes {
         let Some(line) = self.line.as_mut().filter(|line| line.is_called()) else { return };
         for slot in line.take() {
             self.pending.add(slot);
-            self.heard = true;
         }
     }
 
@@ -425,31 +417,25 @@ impl Lanes {
         self.get(slot).map(|neighbour| neighbour.incarnation)
     }
 
-    /// At the end of a turn: says whether the engine sleeps now, so that others know whether they have to wake it. Whether one of
-    /// them has called by then: it has to be turned again.
+    /// At the end of a turn: says whether the engine sleeps now, so that others know whether they have to wake it. `woken` is asked
+    /// whether a signal of theirs may have been used up. Whether one of them has called by then: it has to be turned again.
     #[inline]
-    pub(super) fn settle(&mut self, sleeps: bool) -> bool {
+    pub(super) fn settle(&mut self, sleeps: bool, woken: impl FnOnce() -> bool) -> bool {
         let Some(line) = &mut self.line else { return false };
-        if !sleeps {
-            if std::mem::take(&mut self.asleep) {
-                line.awake();
+        if sleeps {
+            if self.kept.take().is_some() {
+                line.keep_none();
             }
-            if self.last != self.kept
-                && let Some(slot) = self.last
-            {
-                line.keep(slot);
-                self.kept = Some(slot);
-            }
-            return false;
+            return line.rests(woken()) || !self.pending.is_empty();
         }
-        if self.kept.take().is_some() {
-            line.keep_none();
+        line.awake();
+        if self.last != self.kept
+            && let Some(slot) = self.last
+        {
+            line.keep(slot);
+            self.kept = Some(slot);
         }
-        if self.asleep && !self.heard {
-            return !self.pending.is_empty();
-        }
-        (self.asleep, self.heard) = (true, false);
-        line.going_to_sleep() || !self.pending.is_empty()
+        false
     }
 
     /// Whether a connection may send a packet this way now, for which so many bytes have to be free. If not, it waits.

@@ -102,7 +102,8 @@ impl Engine {
         }
         self.port.flush(&mut self.counters);
         if self.port.lanes.has_any() {
-            turned.more |= self.port.lanes.settle(station.driver.is_slept_on());
+            let woken = || station.driver.take_woken();
+            turned.more |= self.port.lanes.settle(station.driver.is_slept_on(), woken);
         }
         if !waits {
             self.gather.left();
