@@ -7,12 +7,16 @@ use std::path::PathBuf;
 use ferroce_device::discovery::{self, DeviceInfo, Opening};
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::{ClockReading, Config, DeviceCounters, DeviceReport, Nic, PathPolicy};
+use ferroce_system::Card;
 use ferroce_transport::Time;
 use ferroce_transport::cm::CmCounters;
 use ferroce_wire::{Gid, PKey, PKeyTable, QKey};
 
+use crate::capability::{Capability, Unsupported};
+use crate::card::{CardQueue, OpenCard};
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
+use crate::device::Device;
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::events::Events;
 use crate::port::{DeviceAttributes, Port};
@@ -33,7 +37,7 @@ pub fn devices() -> Result<Vec<DeviceInfo>, OpenError> {
 /// It closes when the last handle and the last object made from it are gone, in any order.
 #[derive(Clone)]
 pub struct Context {
-    nic: Nic,
+    device: Device,
 }
 
 impl Context {
@@ -47,8 +51,31 @@ impl Context {
     }
 
     /// The device behind it.
-    pub(crate) const fn nic(&self) -> &Nic {
-        &self.nic
+    pub(crate) const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Opens a card that the machine's library has listed.
+    ///
+    /// # Errors
+    /// This user may not, it is gone, or what the library says.
+    pub fn open_card(card: &Card) -> Result<Self, OpenError> {
+        Ok(Self { device: Device::Card(OpenCard::open(card)?) })
+    }
+
+    /// Whether the device can do this. What it cannot do is refused, where it is asked for, with the capability that it
+    /// lacks ([`Unsupported`]).
+    #[must_use]
+    pub fn can(&self, capability: Capability) -> bool {
+        self.device.can(capability)
+    }
+
+    /// As [`can`](Self::can), with the refusal.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn require(&self, capability: Capability) -> Result<(), Unsupported> {
+        if self.can(capability) { Ok(()) } else { Err(capability.into()) }
     }
 
     /// The devices of this name, or of this interface, that this process has open: one for all addresses of the interface, or
@@ -57,9 +84,9 @@ impl Context {
     pub fn opened_here(name: &str) -> Vec<Self> {
         let offered = devices().unwrap_or_default();
         let wanted = offered.iter().find(|info| info.interface == name || info.name == name);
-        wanted.map_or_else(Vec::new, |info| {
-            Nic::opened_here(&info.interface).into_iter().map(|nic| Self { nic }).collect()
-        })
+        let soft = wanted.map_or_else(Vec::new, |info| Nic::opened_here(&info.interface));
+        let cards = OpenCard::opened_here(name).into_iter().map(Device::Card);
+        soft.into_iter().map(Device::Soft).chain(cards).map(|device| Self { device }).collect()
     }
 
     /// Opens a device in a particular way.
@@ -70,38 +97,38 @@ impl Context {
     /// What the device is, and how much of everything it has.
     #[must_use]
     pub fn query(&self) -> DeviceAttributes {
-        DeviceAttributes::of(self.nic.info())
+        DeviceAttributes::of(&self.device)
     }
 
     /// What its port is like now.
     #[must_use]
     pub fn port(&self) -> Port {
-        Port::of(&self.nic)
+        Port::of(&self.device)
     }
 
     /// The index of an address in the GID table. On the loopback device every address of 127.0.0.0/8
     /// gets one when it is asked for.
     #[must_use]
     pub fn gid_index(&self, address: impl Into<IpAddr>) -> Option<usize> {
-        self.nic.gid_index(address.into())
+        self.device.gid_index(address.into())
     }
 
     /// The GID at an index.
     #[must_use]
     pub fn gid(&self, index: usize) -> Option<Gid> {
-        self.nic.gid(index)
+        self.device.gid(index)
     }
 
-    /// Bytes of the receive buffer that the kernel granted.
+    /// Bytes of the receive buffer that the kernel granted; 0 on a card, which has none.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
-        self.nic.receive_buffer()
+        self.nic().map_or(0, Nic::receive_buffer)
     }
 
     /// Events that are not completions.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.nic.clone())
+        Events::new(&self.device)
     }
 
     /// The time on the device's clock, on which completions are timed: nanoseconds since some beginning.
@@ -117,10 +144,10 @@ impl Context {
         ClockReading::take()
     }
 
-    /// What happened to the device so far.
+    /// What happened to the device so far; all zero on a card ([`Counters`](Capability::Counters)).
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
-        self.nic.counters()
+        self.nic().map(Nic::counters).unwrap_or_default()
     }
 
     /// What the device and all its queue pairs have done so far, also those that are gone: completions by
@@ -143,13 +170,13 @@ impl Context {
     /// ```
     #[must_use]
     pub fn report(&self) -> DeviceReport {
-        self.nic.report()
+        self.nic().map(Nic::report).unwrap_or_default()
     }
 
     /// What happened to its connections so far.
     #[must_use]
     pub fn connection_counters(&self) -> CmCounters {
-        self.nic.connection_counters()
+        self.nic().map(Nic::connection_counters).unwrap_or_default()
     }
 
     /// A protection domain: memory regions and queue pairs work together within one.
@@ -157,7 +184,7 @@ impl Context {
     /// # Errors
     /// There are too many.
     pub fn protection_domain(&self) -> Result<ProtectionDomain, CreateError> {
-        ProtectionDomain::new(&self.nic)
+        ProtectionDomain::new(&self.device)
     }
 
     /// A queue for this many completions.
@@ -165,7 +192,12 @@ impl Context {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, CreateError> {
-        ferroce_device::CompletionQueue::new(&self.nic, capacity, None).map(CompletionQueue::new)
+        match &self.device {
+            Device::Soft(nic) => {
+                Ok(CompletionQueue::soft(ferroce_device::CompletionQueue::new(nic, capacity, None)?))
+            }
+            Device::Card(card) => Ok(CompletionQueue::card(CardQueue::new(card, capacity, None)?)),
+        }
     }
 
     /// A channel, on which completion queues announce completions.
@@ -173,7 +205,7 @@ impl Context {
     /// # Errors
     /// The process has too many descriptors.
     pub fn completion_channel(&self) -> Result<CompletionChannel, CreateError> {
-        CompletionChannel::new(&self.nic)
+        CompletionChannel::new(&self.device)
     }
 
     /// Bytes that no peer can guess, from the generator that also draws keys and first sequence numbers: for
@@ -189,7 +221,7 @@ impl Context {
     pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         for part in bytes.chunks_mut(4) {
-            part.copy_from_slice(&self.nic.random_u32().to_ne_bytes()[..part.len()]);
+            part.copy_from_slice(&self.device.random_u32().to_ne_bytes()[..part.len()]);
         }
         bytes
     }
@@ -199,17 +231,20 @@ impl Context {
     /// with the highest bit set are for privileged ones.
     #[must_use]
     pub fn random_qkey(&self) -> QKey {
-        QKey(self.nic.random_u32() & 0x7fff_ffff)
+        QKey(self.device.random_u32() & 0x7fff_ffff)
     }
 
-    pub(crate) const fn as_device(&self) -> &Nic {
-        &self.nic
+    const fn nic(&self) -> Option<&Nic> {
+        match &self.device {
+            Device::Soft(nic) => Some(nic),
+            Device::Card(_) => None,
+        }
     }
 }
 
 impl PartialEq for Context {
     fn eq(&self, other: &Self) -> bool {
-        self.nic.is_same(&other.nic)
+        self.device.is_same(&other.device)
     }
 }
 
@@ -217,7 +252,7 @@ impl Eq for Context {}
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Context({})", self.nic.info().name)
+        write!(f, "Context({})", self.device.name())
     }
 }
 
@@ -334,6 +369,6 @@ impl ContextBuilder {
                 Change::PKeys(keys) => config.pkeys = PKeyTable::new(&keys).map_err(SettingError::from)?,
             }
         }
-        Ok(Context { nic: Nic::open(config)? })
+        Ok(Context { device: Device::Soft(Nic::open(config)?) })
     }
 }

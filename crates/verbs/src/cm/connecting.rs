@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-use ferroce_device::Nic;
 use ferroce_device::cm::ConnectionManager;
+use ferroce_device::{Nic, Qp};
 use ferroce_transport::cm::{Connect, Ends};
 use ferroce_transport::{ModifyError, State};
 use ferroce_wire::mad::{
@@ -21,7 +21,8 @@ use super::established::Established;
 use super::link::{Link, Stage};
 use super::options::CmOptions;
 use super::steps::Steps;
-use crate::queue_pair::QueuePair;
+use crate::capability::{Capability, Unsupported};
+use crate::queue_pair::{Of, QueuePair};
 
 /// Connects a queue pair, from its own address to a port of a peer, and waits until the connection stands.
 ///
@@ -38,7 +39,9 @@ pub fn connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> Result<
 /// # Errors
 /// What can be seen at once.
 pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> Result<Connecting, CmError> {
-    let nic = &qp.domain().nic;
+    let device = qp.domain().device();
+    let nic = device.soft(Capability::Connections)?;
+    let soft = soft_qp(qp)?;
     let service = ServiceId::rdma_ip(PortSpace::Tcp, peer.port());
     check_new(qp)?;
     let transport_service = match qp.service() {
@@ -73,14 +76,14 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
         rnr_retry_count: options.qp.rnr_retry,
         pkey: pkey(qp, options)?,
         path_mtu: path_mtu.code(),
-        srq: qp.as_device().shared_queue().is_some(),
+        srq: qp.has_shared_queue(),
         primary,
         private_data,
         ..Req::default()
     };
     let ends = Ends { local, remote: peer.ip() };
     let sgid_index = options.qp.gid_index.unwrap_or(qp.gid_index);
-    let steps = Steps::new(qp.as_device(), psn, options.qp, (peer.ip(), sgid_index), path_mtu);
+    let steps = Steps::new(soft, psn, options.qp, (peer.ip(), sgid_index), path_mtu);
     let link = Link::asking(peer, SocketAddr::new(local, source_port), qp.qpn(), steps);
     let manager = nic.connections().map_err(|error| CmError::system(&error))?;
     let wish = Connect { ends, req, service, patience: options.patience() };
@@ -96,8 +99,17 @@ fn pkey(qp: &QueuePair, options: &CmOptions) -> Result<PKey, CmError> {
         Some(index) => index,
         None => qp.query().map_err(refused)?.attributes.pkey_index,
     };
-    let table = qp.domain().nic.pkeys();
-    table.get(index.into()).ok_or(CmError::NoSuchPKey { given: index, len: table.len() })
+    let table = qp.domain().device().pkeys();
+    let found = table.get(usize::from(index)).copied();
+    found.ok_or(CmError::NoSuchPKey { given: index, len: table.len() })
+}
+
+/// The queue pair of the soft device.
+pub(crate) fn soft_qp(qp: &QueuePair) -> Result<&Arc<Qp>, Unsupported> {
+    match qp.of() {
+        Of::Soft(qp) => Ok(qp),
+        Of::Card(_) => Err(Capability::Connections.into()),
+    }
 }
 
 /// A connection that is being set up: wait for it, await it, or poll it. Dropping it gives the attempt up.

@@ -3,12 +3,14 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use ferroce_device::QpError;
 use ferroce_device::switchboard::SwitchError;
 use ferroce_transport::cm::{Failure, Refused};
 use ferroce_wire::mad::{RejectReason, ServiceId, SidrStatus};
 use ferroce_wire::{Qpn, Service};
 use thiserror::Error;
+
+use crate::capability::Unsupported;
+use crate::error::{CallError, LibraryError, QpError};
 
 /// Why a connection was not established, or a datagram service not found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -136,6 +138,15 @@ pub enum CmError {
     /// The device was opened before a fork, or the system refuses what connections need.
     #[error("this process cannot connect: {0}; a device that was opened before a fork must be opened anew")]
     System(io::ErrorKind),
+    /// The card, or its library of connections, refused.
+    #[error(transparent)]
+    Card(#[from] CallError),
+    /// There is no library of connections on this machine, or it cannot be used.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The device cannot do this.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
 }
 
 impl CmError {
@@ -208,6 +219,15 @@ pub enum ListenError {
     /// The system refuses what connections need, or the device was opened before a fork.
     #[error("the operating system refused what connections need: {0}")]
     System(io::ErrorKind),
+    /// The card, or its library of connections, refused.
+    #[error(transparent)]
+    Card(#[from] CallError),
+    /// There is no library of connections on this machine, or it cannot be used.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The device cannot do this.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
 }
 
 impl ListenError {

@@ -15,6 +15,7 @@ use super::error::ListenError;
 use super::in_turn::InTurn;
 use super::link::Link;
 use super::request::ConnectRequest;
+use crate::capability::Capability;
 use crate::context::Context;
 use crate::error::WaitError;
 
@@ -67,7 +68,7 @@ impl Listener {
     /// # Errors
     /// There is a listener for it already.
     pub fn bind_service(context: &Context, service: ServiceId, backlog: usize) -> Result<Self, ListenError> {
-        let nic = context.as_device();
+        let nic = context.device().soft(Capability::Connections)?;
         let system = |error: std::io::Error| ListenError::System(error.kind());
         let readable = EventFd::new().map_err(system)?;
         let queue = Arc::new(Queue { waiting: Notice::new(Some(InTurn::default())), readable });
@@ -220,7 +221,7 @@ pub(crate) fn free_port<T>(
         return bind(ServiceId::rdma_ip(space, port));
     }
     for _ in 0..TRIES {
-        let random = context.as_device().random_u32() & 0x3fff;
+        let random = context.device().random_u32() & 0x3fff;
         let port = 0xc000 | u16::try_from(random).unwrap_or(0);
         match bind(ServiceId::rdma_ip(space, port)) {
             Err(ListenError::Taken { .. }) => {}

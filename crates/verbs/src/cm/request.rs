@@ -9,13 +9,14 @@ use ferroce_transport::cm::{Accept, Request};
 use ferroce_wire::mad::{Opaque, RejectReason, Rep, Timeout};
 use ferroce_wire::{PathMtu, Service};
 
-use super::connecting::{Attempt, Connecting, check_new};
+use super::connecting::{Attempt, Connecting, check_new, soft_qp};
 use super::error::CmError;
 use super::established::Established;
 use super::link::Link;
 use super::options::CmOptions;
 use super::steps::{Peer, Steps};
 use crate::connect::ConnectOptions;
+use crate::device::Device;
 use crate::queue_pair::QueuePair;
 
 /// How long we may take to acknowledge a packet, as others are told: 134 ms, as the Linux kernel says of
@@ -110,7 +111,7 @@ impl ConnectRequest {
     pub fn start_accept(mut self, qp: &QueuePair, options: &CmOptions) -> Result<Connecting, CmError> {
         let req = &self.request.req;
         let qpn = qp.qpn();
-        if !qp.domain().nic.is_same(&self.nic) {
+        if !qp.domain().is_of(&Device::Soft(self.nic.clone())) {
             return Err(CmError::OtherDevice { qpn });
         }
         let (given, needed) = (qp.service(), self.service());
@@ -135,7 +136,7 @@ impl ConnectRequest {
             pkey_index,
             ..options.qp
         };
-        let steps = Steps::new(qp.as_device(), psn, works, (ends.remote, sgid_index), self.path_mtu());
+        let steps = Steps::new(soft_qp(qp)?, psn, works, (ends.remote, sgid_index), self.path_mtu());
         let peer = Peer::from(req);
         let depths = steps.take(&peer).map_err(|error| CmError::QueuePair { qpn, error })?;
         let rep = Rep {
@@ -146,7 +147,7 @@ impl ConnectRequest {
             target_ack_delay: ACK_DELAY,
             end_to_end_flow_control: true,
             rnr_retry_count: options.qp.rnr_retry,
-            srq: qp.as_device().shared_queue().is_some(),
+            srq: qp.has_shared_queue(),
             local_ca_guid: self.nic.info().node_guid(),
             private_data,
             ..Rep::default()

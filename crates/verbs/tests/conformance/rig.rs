@@ -368,7 +368,8 @@ impl End {
     pub(crate) fn post_raw(&self, id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostRefusal> {
         let data = Data::Gather(sges);
         let request = SendRequest { id, op, data, flags: SendFlags::SIGNALED, dest: None };
-        self.qp.as_device().post_send(&[request]).map_err(|refused| refused.error)
+        let device = self.qp.as_device().expect("raw requests are of the soft device");
+        device.post_send(&[request]).map_err(|refused| refused.error)
     }
 }
 
