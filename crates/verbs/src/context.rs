@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use ferroce_device::discovery::{self, DeviceInfo, Opening};
 use ferroce_device::fabric::faults::FaultPlan;
 use ferroce_device::{ClockReading, Config, DeviceCounters, DeviceReport, Nic, PathPolicy};
-use ferroce_system::Card;
 use ferroce_transport::Time;
 use ferroce_transport::cm::CmCounters;
 use ferroce_wire::{Gid, PKey, PKeyTable, QKey};
@@ -21,8 +20,9 @@ use crate::error::{CreateError, OpenError, SettingError};
 use crate::events::Events;
 use crate::port::{DeviceAttributes, Port};
 use crate::protection_domain::ProtectionDomain;
+use crate::provider::{Card, Provider, ProviderChoice, ProviderReason, offered as offered_cards};
 
-/// The devices that programs may open: the loopback interface, or what the user named in `FERROCE_NETDEV`.
+/// The soft devices that programs may open: the loopback interface, or what the user named in `FERROCE_NETDEV`.
 ///
 /// # Errors
 /// The list in `FERROCE_NETDEV` is wrong, or names what is not there.
@@ -38,11 +38,13 @@ pub fn devices() -> Result<Vec<DeviceInfo>, OpenError> {
 #[derive(Clone)]
 pub struct Context {
     device: Device,
+    why: ProviderReason,
 }
 
 impl Context {
-    /// Opens a device by its name (`ferroce_lo`) or that of its interface (`lo`), as the environment
-    /// wants it: see [`ContextBuilder`].
+    /// Opens a device by its name, as the environment wants it: see [`ContextBuilder`]. It is a soft device
+    /// (`ferroce_lo`, or its interface `lo`) or a card (`mlx5_0`); `FERROCE_PROVIDER` (`soft`, `system` or `auto`) can rule out
+    /// one of the two, and [`reason`](Self::reason) tells why it is what it is.
     ///
     /// # Errors
     /// What is missing, and what to do.
@@ -55,12 +57,23 @@ impl Context {
         &self.device
     }
 
-    /// Opens a card that the machine's library has listed.
-    ///
-    /// # Errors
-    /// This user may not, it is gone, or what the library says.
-    pub fn open_card(card: &Card) -> Result<Self, OpenError> {
-        Ok(Self { device: Device::Card(OpenCard::open(card)?) })
+    pub(crate) const fn on(device: Device, why: ProviderReason) -> Self {
+        Self { device, why }
+    }
+
+    /// Where the device comes from. It is chosen when the device is opened.
+    #[must_use]
+    pub const fn provider(&self) -> Provider {
+        match self.device {
+            Device::Soft(_) => Provider::Soft,
+            Device::Card(_) => Provider::System,
+        }
+    }
+
+    /// Why it comes from there.
+    #[must_use]
+    pub const fn reason(&self) -> ProviderReason {
+        self.why
     }
 
     /// Whether the device can do this. What it cannot do is refused, where it is asked for, with the capability that it
@@ -85,13 +98,15 @@ impl Context {
         let offered = devices().unwrap_or_default();
         let wanted = offered.iter().find(|info| info.interface == name || info.name == name);
         let soft = wanted.map_or_else(Vec::new, |info| Nic::opened_here(&info.interface));
-        let cards = OpenCard::opened_here(name).into_iter().map(Device::Card);
-        soft.into_iter().map(Device::Soft).chain(cards).map(|device| Self { device }).collect()
+        let soft = soft.into_iter().map(|nic| Self::on(Device::Soft(nic), ProviderReason::SoftName));
+        let cards = OpenCard::opened_here(name).into_iter();
+        let cards = cards.map(|card| Self::on(Device::Card(card), ProviderReason::CardName));
+        soft.chain(cards).collect()
     }
 
     /// Opens a device in a particular way.
     pub fn builder(name: &str) -> ContextBuilder {
-        ContextBuilder { name: name.to_owned(), changes: Vec::new() }
+        ContextBuilder { name: name.to_owned(), provider: None, changes: Vec::new() }
     }
 
     /// What the device is, and how much of everything it has.
@@ -262,10 +277,14 @@ impl fmt::Debug for Context {
 ///
 /// A process has a device once: opening it again gives the same one, and must be done with the
 /// same settings.
+///
+/// A card takes no settings but [`provider`](Self::provider): one that it does not have is refused with the
+/// [`Capability`] that it lacks, and the variables of the environment above mean nothing to it.
 #[derive(Debug)]
 #[must_use = "a builder opens nothing until `open`"]
 pub struct ContextBuilder {
     name: String,
+    provider: Option<ProviderChoice>,
     changes: Vec<Change>,
 }
 
@@ -284,9 +303,32 @@ enum Change {
     PKeys(Vec<PKey>),
 }
 
+impl Change {
+    /// What a device must be able to do for it.
+    const fn capability(&self) -> Capability {
+        match self {
+            Self::Address(_) => Capability::ChosenAddresses,
+            Self::Engines(_) => Capability::Engines,
+            Self::Path(_) | Self::Shared(_) => Capability::Paths,
+            Self::Faults(_) => Capability::FaultPlans,
+            Self::Capture(_) => Capability::Capture,
+            Self::ReceiveBuffer(_) | Self::Segmentation(_) | Self::Coalescing(_) => {
+                Capability::SocketSettings
+            }
+            Self::PKeys(_) => Capability::Partitions,
+        }
+    }
+}
+
 impl ContextBuilder {
     fn with(mut self, change: Change) -> Self {
         self.changes.push(change);
+        self
+    }
+
+    /// Which kind of device it is to be, whatever `FERROCE_PROVIDER` says.
+    pub const fn provider(mut self, choice: ProviderChoice) -> Self {
+        self.provider = Some(choice);
         self
     }
 
@@ -348,12 +390,41 @@ impl ContextBuilder {
     /// # Errors
     /// What is missing, and what to do.
     pub fn open(self) -> Result<Context, OpenError> {
-        let offered = devices()?;
-        let wanted = offered.iter().find(|info| info.interface == self.name || info.name == self.name);
-        let Some(info) = wanted else {
-            let offered = offered.into_iter().map(|info| info.name).collect();
+        let choice = match self.provider {
+            Some(choice) => choice,
+            None => ProviderChoice::from_env()?,
+        };
+        let soft = if choice.allows_soft() { devices()? } else { Vec::new() };
+        let wanted = soft.iter().find(|info| info.interface == self.name || info.name == self.name);
+        if let Some(info) = wanted {
+            let why = match choice {
+                ProviderChoice::Auto => ProviderReason::SoftName,
+                ProviderChoice::Soft | ProviderChoice::System => ProviderReason::Wanted,
+            };
+            return self.open_soft(info, why);
+        }
+        let mut offered: Vec<String> = soft.into_iter().map(|info| info.name).collect();
+        let cards = match offered_cards(choice) {
+            Ok(cards) => cards,
+            // Without a library of verbs there are only soft devices.
+            Err(OpenError::Library(_)) if choice == ProviderChoice::Auto => Vec::new(),
+            Err(error) => return Err(error),
+        };
+        let Some(card) = cards.iter().find(|card| card.name() == self.name) else {
+            offered.extend(cards.iter().map(Card::name));
             return Err(OpenError::NotOffered { name: self.name, offered });
         };
+        // A setting that a card does not have is refused before anything is opened.
+        if let Some(change) = self.changes.first() {
+            return Err(Unsupported::from(change.capability()).into());
+        }
+        card.open_because(match choice {
+            ProviderChoice::Auto => ProviderReason::CardName,
+            ProviderChoice::Soft | ProviderChoice::System => ProviderReason::Wanted,
+        })
+    }
+
+    fn open_soft(self, info: &DeviceInfo, why: ProviderReason) -> Result<Context, OpenError> {
         let mut config = Config::from_env(&info.interface)?;
         for change in self.changes {
             match change {
@@ -369,6 +440,6 @@ impl ContextBuilder {
                 Change::PKeys(keys) => config.pkeys = PKeyTable::new(&keys).map_err(SettingError::from)?,
             }
         }
-        Ok(Context { device: Device::Soft(Nic::open(config)?) })
+        Ok(Context::on(Device::Soft(Nic::open(config)?), why))
     }
 }

@@ -36,6 +36,12 @@ pub enum OpenError {
         /// What there is.
         offered: Vec<String>,
     },
+    /// `FERROCE_PROVIDER` does not mean anything.
+    #[error("FERROCE_PROVIDER: {given:?} is none of soft, system and auto")]
+    UnknownProvider {
+        /// What it is.
+        given: String,
+    },
     /// The list in `FERROCE_NETDEV` is wrong.
     #[error("no device can be chosen (FERROCE_NETDEV says which)")]
     Discovery(#[from] DiscoveryError),
