@@ -51,6 +51,8 @@ pub enum Capability {
     Counters,
     /// Events are put off until several completions have come.
     Moderation,
+    /// A completion tells whether the sender asked for an event.
+    SolicitedMarks,
     /// Memory windows: a part of a region under a key of its own.
     Windows,
     /// A memory window of type 1 is bound without a queue pair.
@@ -89,6 +91,7 @@ impl Capability {
         Self::RateLimits,
         Self::Counters,
         Self::Moderation,
+        Self::SolicitedMarks,
         Self::Windows,
         Self::BindingAtOnce,
         Self::KeysAhead,
@@ -120,6 +123,7 @@ impl Capability {
             Self::RateLimits => "rate limits",
             Self::Counters => "counters",
             Self::Moderation => "moderation of events",
+            Self::SolicitedMarks => "marks of solicited completions",
             Self::Windows => "memory windows",
             Self::BindingAtOnce => "bindings without a queue pair",
             Self::KeysAhead => "keys of type 1 windows ahead of their binding",
@@ -149,6 +153,7 @@ impl Capability {
             Self::RateLimits => "pace the work in the program",
             Self::Counters => "ask the card's driver (`rdma statistic show`)",
             Self::Moderation => "poll more than one completion at a time",
+            Self::SolicitedMarks => "send what is urgent as immediate data",
             Self::Windows => "register the part as a region of its own",
             Self::BindingAtOnce => "bind it by work of a queue pair",
             Self::KeysAhead => "ask the window for its key once its binding is posted",

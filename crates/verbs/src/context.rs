@@ -20,7 +20,7 @@ use crate::error::{CreateError, OpenError, SettingError};
 use crate::events::Events;
 use crate::port::{DeviceAttributes, Port};
 use crate::protection_domain::ProtectionDomain;
-use crate::provider::{Card, Provider, ProviderChoice, ProviderReason, offered as offered_cards};
+use crate::provider::{Card, Provider, ProviderChoice, ProviderReason, usable};
 
 /// The soft devices that programs may open: the loopback interface, or what the user named in `FERROCE_NETDEV`.
 ///
@@ -132,6 +132,16 @@ impl Context {
     #[must_use]
     pub fn gid(&self, index: usize) -> Option<Gid> {
         self.device.gid(index)
+    }
+
+    /// The addresses that packets of it may have, each once. Of a card they are those that lead further than the next
+    /// switch.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match &self.device {
+            Device::Soft(nic) => nic.gids().into_iter().map(Gid::ip).collect(),
+            Device::Card(card) => card.ips(),
+        }
     }
 
     /// Bytes of the receive buffer that the kernel granted; 0 on a card, which has none.
@@ -404,12 +414,7 @@ impl ContextBuilder {
             return self.open_soft(info, why);
         }
         let mut offered: Vec<String> = soft.into_iter().map(|info| info.name).collect();
-        let cards = match offered_cards(choice) {
-            Ok(cards) => cards,
-            // Without a library of verbs there are only soft devices.
-            Err(OpenError::Library(_)) if choice == ProviderChoice::Auto => Vec::new(),
-            Err(error) => return Err(error),
-        };
+        let cards = usable(choice)?;
         let Some(card) = cards.iter().find(|card| card.name() == self.name) else {
             offered.extend(cards.iter().map(Card::name));
             return Err(OpenError::NotOffered { name: self.name, offered });

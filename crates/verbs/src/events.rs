@@ -1,11 +1,13 @@
 //! Events that are not completions.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_device::Nic;
 
-use crate::card::event::{AsyncEvent, told};
+use crate::card::OpenCard;
+use crate::card::event::AsyncEvent;
 use crate::device::Device;
 use crate::error::WaitError;
 use crate::wait::Deadline;
@@ -20,14 +22,14 @@ pub struct Events {
 #[derive(Clone, Debug)]
 enum Of {
     Soft(Nic),
-    Card(ferroce_system::Events),
+    Card(Arc<OpenCard>, ferroce_system::Events),
 }
 
 impl Events {
     pub(crate) fn new(device: &Device) -> Self {
         let of = match device {
             Device::Soft(nic) => Of::Soft(nic.clone()),
-            Device::Card(card) => Of::Card(card.system.events()),
+            Device::Card(card) => Of::Card(Arc::clone(card), card.system.events()),
         };
         Self { of }
     }
@@ -37,8 +39,7 @@ impl Events {
     pub fn poll(&self) -> Option<AsyncEvent> {
         match &self.of {
             Of::Soft(nic) => nic.next_event().map(AsyncEvent::from),
-            // A card that cannot be asked any more tells nothing.
-            Of::Card(events) => events.poll().ok().flatten().map(told),
+            Of::Card(card, _) => card.next_event(),
         }
     }
 
@@ -56,7 +57,7 @@ impl AsFd for Events {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.of {
             Of::Soft(nic) => nic.events().as_fd(),
-            Of::Card(events) => events.as_fd(),
+            Of::Card(_, events) => events.as_fd(),
         }
     }
 }

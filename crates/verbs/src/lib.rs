@@ -119,7 +119,9 @@ pub use memory_window::{Binding, MemoryWindow, WindowBindError};
 pub use poller::{Poller, PollerError};
 pub use port::{DeviceAttributes, Port, PortState};
 pub use protection_domain::ProtectionDomain;
-pub use provider::{Card, CardInfo, Provider, ProviderChoice, ProviderReason, cards};
+pub use provider::{
+    Card, CardInfo, Provider, ProviderChoice, ProviderReason, cards, open_card_towards, open_cards_at,
+};
 pub use qp_address::QpAddress;
 pub use queue_pair::QueuePair;
 pub use queue_pair_builder::QueuePairBuilder;

@@ -132,7 +132,8 @@ impl MemoryWindow {
             Of::Card(window) => region.as_card().map(|region| window.bind(region, start..end, access)),
             Of::Soft { .. } => None,
         };
-        Binding { window: self, part: Some(part), access, key: self.next_key(), card }
+        let key = card.as_ref().map_or_else(|| self.next_key(), ferroce_system::Binding::rkey);
+        Binding { window: self, part: Some(part), access, key, card }
     }
 
     /// Describes the end of a binding, in order with other work.
@@ -141,7 +142,8 @@ impl MemoryWindow {
             Of::Card(window) => Some(window.unbind()),
             Of::Soft { .. } => None,
         };
-        Binding { window: self, part: None, access: Access::empty(), key: self.next_key(), card }
+        let key = card.as_ref().map_or_else(|| self.next_key(), ferroce_system::Binding::rkey);
+        Binding { window: self, part: None, access: Access::empty(), key, card }
     }
 
     /// Binds a window of type 1 to a part of a region at once, and says what a peer must know to use it.
@@ -180,7 +182,8 @@ impl MemoryWindow {
     fn next_key(&self) -> Rkey {
         match &self.of {
             Of::Soft { nic, name, .. } => nic.next_window_key(*name),
-            Of::Card(window) => window.unbind().rkey(),
+            // Of a region that is of no card: nothing is ever bound by it.
+            Of::Card(window) => window.rkey(),
         }
     }
 }

@@ -9,9 +9,11 @@ use ferroce_system::{Library, Paths};
 use ferroce_wire::{Gid, PathMtu};
 
 use crate::card::OpenCard;
+use crate::card::connector::card_towards;
 use crate::context::Context;
 use crate::device::Device;
 use crate::error::{LibraryError, OpenError};
+use crate::port::PortState;
 
 /// The variable that says which kind of device a program gets.
 const VARIABLE: &str = "FERROCE_PROVIDER";
@@ -164,6 +166,60 @@ pub(crate) fn offered(choice: ProviderChoice) -> Result<Vec<Card>, OpenError> {
     Ok(cards)
 }
 
+/// The cards that a program gets; none without a library of verbs, unless the program wants no other devices.
+pub(crate) fn usable(choice: ProviderChoice) -> Result<Vec<Card>, OpenError> {
+    match offered(choice) {
+        Err(OpenError::Library(_)) if choice == ProviderChoice::Auto => Ok(Vec::new()),
+        offered => offered,
+    }
+}
+
+/// The cards that have an address, open; for an unspecified one, all that carry packets. None if `FERROCE_PROVIDER` wants none,
+/// or the machine has none.
+///
+/// # Errors
+/// The cards of this machine cannot be listed, or that with the address not be opened.
+pub fn open_cards_at(address: IpAddr) -> Result<Vec<Context>, OpenError> {
+    let choice = ProviderChoice::from_env()?;
+    let why = why_card(choice);
+    let mut found = Vec::new();
+    for card in usable(choice)? {
+        if address.is_unspecified() {
+            // One that cannot be opened is left to others.
+            let opened = card.open_because(why);
+            found.extend(opened.ok().filter(|context| context.port().state == PortState::Active));
+        } else if card.info().is_ok_and(|info| info.addresses().any(|own| own == address)) {
+            return Ok(vec![card.open_because(why)?]);
+        }
+    }
+    Ok(found)
+}
+
+/// The card that leads to an address, open. Nothing if `FERROCE_PROVIDER` wants none, the machine has none, or none leads
+/// there.
+///
+/// # Errors
+/// The cards of this machine cannot be listed, or that which leads there not be opened.
+pub fn open_card_towards(peer: IpAddr) -> Result<Option<Context>, OpenError> {
+    let choice = ProviderChoice::from_env()?;
+    let cards = usable(choice)?;
+    let Some(first) = cards.first() else { return Ok(None) };
+    // Without connections there is nothing to ask: then addresses of the same family have to do.
+    let leads = match card_towards(first.card.library(), peer) {
+        Ok(name) => name,
+        Err(_) => cards.iter().find(|card| card.info().is_ok_and(|info| info.reaches(peer))).map(Card::name),
+    };
+    let card = cards.iter().find(|card| Some(card.name()) == leads);
+    card.map(|card| card.open_because(why_card(choice))).transpose()
+}
+
+const fn why_card(choice: ProviderChoice) -> ProviderReason {
+    match choice {
+        ProviderChoice::Auto => ProviderReason::CardAddress,
+        ProviderChoice::Soft | ProviderChoice::System => ProviderReason::Wanted,
+    }
+}
+
 impl Card {
     /// Its name, such as `mlx5_0` or `rxe0`.
     #[must_use]
@@ -254,6 +310,11 @@ impl Card {
 }
 
 impl CardInfo {
+    /// Whether it could lead to this address.
+    fn reaches(&self, peer: IpAddr) -> bool {
+        self.up && self.addresses().any(|own| own.is_ipv4() == peer.is_ipv4())
+    }
+
     /// The addresses that packets of RoCEv2 may have.
     pub fn addresses(&self) -> impl Iterator<Item = IpAddr> + '_ {
         self.gids.iter().filter(|(_, _, is_roce_v2)| *is_roce_v2).map(|(_, gid, _)| gid.ip())

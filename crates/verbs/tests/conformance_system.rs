@@ -29,7 +29,7 @@ const AT_ONCE: usize = 2;
 const MISSING: &[(&str, &str)] = &[];
 
 /// What a case says when it meets it.
-const LACKS: &str = "this device has no ";
+const LACKS: &str = "capability: ";
 
 fn main() -> ExitCode {
     if env::args().any(|word| word == "--list") {
@@ -65,8 +65,12 @@ fn main() -> ExitCode {
     });
     let failed = failed.into_inner().unwrap();
     let missed = missed.into_inner().unwrap();
-    println!("\n{} cases passed, {} miss something, {} failed: {failed:?}",
-        names.len() - missed.len() - failed.len(), missed.len(), failed.len());
+    println!(
+        "\n{} cases passed, {} miss something, {} failed: {failed:?}",
+        names.len() - missed.len() - failed.len(),
+        missed.len(),
+        failed.len()
+    );
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -75,14 +79,12 @@ fn outcome(name: &str, output: &Output) -> Option<String> {
     let said = String::from_utf8_lossy(&output.stderr);
     let listed = MISSING.iter().find(|(case, _)| *case == name).map(|(_, what)| *what);
     let lacks = said.find(LACKS).map(|at| &said[at + LACKS.len()..]);
-    let lacks = lacks.map(|rest| rest.split([':', '\n', '"']).next().unwrap_or_default());
+    let lacks = lacks.map(|rest| rest.split([' ', '\n', '"']).next().unwrap_or_default());
     match (output.status.success(), lacks, listed) {
         (true, _, None) => None,
         (true, _, Some(what)) => Some(format!("FAILED: it passed, but is listed as one that misses {what}")),
         (false, Some(lacks), Some(what)) if lacks == what => Some(format!("{LACKS}{lacks}")),
-        (false, lacks, _) => {
-            Some(format!("FAILED ({}), misses {lacks:?}\n{said}", output.status))
-        }
+        (false, lacks, _) => Some(format!("FAILED ({}), misses {lacks:?}\n{said}", output.status)),
     }
 }
 

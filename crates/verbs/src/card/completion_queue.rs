@@ -40,14 +40,22 @@ impl CardQueue {
         };
         let options = CompletionQueueOptions::new(capacity).channel(&own);
         let queue = card.system.completion_queue_with(&options)?;
-        Ok(Arc::new(Self {
+        let made = Arc::new(Self {
             queue,
             card: Arc::clone(card),
             has_channel: channel.is_some(),
             wakers: Mutex::default(),
             broken: AtomicBool::new(false),
             spin: Spin::new(),
-        }))
+        });
+        card.enroll(&made);
+        Ok(made)
+    }
+
+    /// It ran over: completions are lost.
+    pub(crate) fn overrun(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+        self.wake_all();
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -198,6 +206,6 @@ impl CardQueue {
 
 impl Drop for CardQueue {
     fn drop(&mut self) {
-        self.card.lookout.strike(self.number());
+        self.card.strike(self.number());
     }
 }

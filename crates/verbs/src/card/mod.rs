@@ -1,12 +1,14 @@
 //! Cards: what the objects of verbs are on a device of the machine's own library.
 
 mod completion_queue;
+pub(crate) mod connector;
 pub(crate) mod convert;
 pub(crate) mod event;
 mod lookout;
 pub(crate) mod post;
 mod queue_pair;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,12 +20,14 @@ use ferroce_transport::DomainId;
 use ferroce_wire::{Gid, PKey, PathMtu};
 
 pub(crate) use completion_queue::CardQueue;
+use event::{AsyncEvent, told};
 
 pub(crate) use post::Receiver;
 pub(crate) use queue_pair::{CardQueuePair, CardSharedQueue, Parts};
 
 use crate::capability::Capability;
 use crate::error::{CreateError, OpenError};
+use connector::Connector;
 use lookout::Lookout;
 
 /// An open card.
@@ -31,6 +35,8 @@ pub(crate) struct OpenCard {
     pub(crate) system: ferroce_system::Context,
     attributes: CardAttributes,
     domains: AtomicU32,
+    queues: Mutex<HashMap<u32, Weak<CardQueue>>>,
+    pub(crate) connector: Connector,
     /// Keeps watch for threads and tasks that wait. It goes before the card does.
     pub(crate) lookout: Lookout,
 }
@@ -59,7 +65,14 @@ impl OpenCard {
             return Err(OpenError::NotEthernet { name });
         }
         let lookout = Lookout::default();
-        let made = Arc::new(Self { system, attributes, domains: AtomicU32::new(0), lookout });
+        let made = Arc::new(Self {
+            system,
+            attributes,
+            domains: AtomicU32::new(0),
+            queues: Mutex::default(),
+            connector: Connector::default(),
+            lookout,
+        });
         opened.push(Arc::downgrade(&made));
         Ok(made)
     }
@@ -86,6 +99,7 @@ impl OpenCard {
     pub(crate) fn can(&self, capability: Capability) -> bool {
         match capability {
             Capability::PhysicalWindows => self.system.library().chooses_addresses(),
+            Capability::Connections => self.system.library().load_connections().is_ok(),
             Capability::Windows => self.attributes.max_memory_windows > 0,
             Capability::RateLimits => self.system.library().is_ours(),
             _ => false,
@@ -96,6 +110,40 @@ impl OpenCard {
         let domain = self.system.protection_domain()?;
         let number = self.domains.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         Ok((domain, DomainId(number)))
+    }
+
+    /// A completion queue that events may be about.
+    pub(crate) fn enroll(&self, queue: &Arc<CardQueue>) {
+        lock(&self.queues).insert(queue.number(), Arc::downgrade(queue));
+    }
+
+    /// The queue of this number is gone.
+    pub(crate) fn strike(&self, number: u32) {
+        lock(&self.queues).remove(&number);
+        self.lookout.strike(number);
+    }
+
+    /// The oldest event, if there is one. A card that cannot be asked any more tells nothing.
+    pub(crate) fn next_event(&self) -> Option<AsyncEvent> {
+        let event = told(self.system.events().poll().ok().flatten()?);
+        if let AsyncEvent::CompletionQueueOverrun(id) = event {
+            let queue = lock(&self.queues).get(&id.0).and_then(Weak::upgrade);
+            if let Some(queue) = queue {
+                queue.overrun();
+            }
+        }
+        Some(event)
+    }
+
+    /// Its addresses that lead further than the next switch, each once.
+    pub(crate) fn ips(&self) -> Vec<IpAddr> {
+        let mut found = Vec::new();
+        for (_, address) in self.addresses() {
+            if leads_on(&address) && !found.contains(&address) {
+                found.push(address);
+            }
+        }
+        found
     }
 
     pub(crate) fn is_up(&self) -> bool {
@@ -151,10 +199,6 @@ impl OpenCard {
     /// The first address that leads further than the next switch; else the first one.
     pub(crate) fn usual_gid(&self) -> usize {
         let known = self.addresses();
-        let leads_on = |address: &IpAddr| match address {
-            IpAddr::V4(v4) => !v4.is_link_local(),
-            IpAddr::V6(v6) => !v6.is_unicast_link_local(),
-        };
         let best = known.iter().find(|(_, address)| leads_on(address)).or(known.first());
         best.map_or(0, |(index, _)| *index)
     }
@@ -172,6 +216,7 @@ impl OpenCard {
 impl Drop for OpenCard {
     fn drop(&mut self) {
         let is_ours = self.is_ours();
+        self.connector.end(is_ours);
         self.lookout.end(is_ours);
     }
 }
@@ -179,6 +224,14 @@ impl Drop for OpenCard {
 impl fmt::Debug for OpenCard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OpenCard({})", self.name())
+    }
+}
+
+/// Whether packets with this address go further than the next switch.
+const fn leads_on(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => !v4.is_link_local(),
+        IpAddr::V6(v6) => !v6.is_unicast_link_local(),
     }
 }
 

@@ -13,11 +13,11 @@ pub(crate) fn send(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError>
     let by = work.target();
     if let Some(binding) = work.binding_at_once() {
         let posted = qp.qp.bind_window(work.name(), &binding, work.flags());
-        return posted.map(|_| ()).map_err(|error| refusal(error, by, "send", || explained(qp, work)));
+        return posted.map(|_| ()).map_err(|error| refusal(error, by, sends(qp), || explained(qp, work)));
     }
     work.with_card_pieces(|pieces| {
         let posted = qp.qp.post_send(&[work.to_card(pieces)?]);
-        posted.map_err(|refused| refusal(refused.error, by, "send", || explained(qp, work)))
+        posted.map_err(|refused| refusal(refused.error, by, sends(qp), || explained(qp, work)))
     })
 }
 
@@ -74,7 +74,7 @@ fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<(), (usize, Po
     let posted = qp.qp.post_send(&card);
     posted.map_err(|PostWorkListError { taken, error, .. }| {
         let by = PostTarget::QueuePair(qp.qp.qpn());
-        (taken, refusal(error, by, "send", || list.get(taken).and_then(|work| explained(qp, work))))
+        (taken, refusal(error, by, sends(qp), || list.get(taken).and_then(|work| explained(qp, work))))
     })?;
     wrong.map_or(Ok(()), Err)
 }
@@ -94,8 +94,15 @@ impl Receiver<'_> {
             Self::Shared(srq) => srq.queue.post(work),
         };
         posted.map_err(|PostWorkListError { taken, error, .. }| {
-            (taken, refusal(error, by, "receive", || self.explained()))
+            (taken, refusal(error, by, self.queue(), || self.explained()))
         })
+    }
+
+    fn queue(self) -> (&'static str, u32) {
+        match self {
+            Self::Own(qp) => ("receive", qp.qp.caps().max_receive),
+            Self::Shared(srq) => ("shared receive", srq.queue.depth()),
+        }
     }
 
     #[cold]
@@ -107,6 +114,14 @@ impl Receiver<'_> {
         (!state.takes_receives()).then_some(wrong)
     }
 }
+
+/// What the queue of sends is called, and how many it takes.
+const fn sends(qp: &CardQueuePair) -> (&'static str, u32) {
+    ("send", qp.qp.caps().max_send)
+}
+
+/// What a card says of a queue that is full.
+const ENOMEM: i32 = 12;
 
 /// Why the card refused this: cards say little more than that.
 #[cold]
@@ -120,7 +135,7 @@ fn explained(qp: &CardQueuePair, work: &Work<'_>) -> Option<Refusal> {
 fn refusal(
     error: PostWorkError,
     by: PostTarget,
-    what: &'static str,
+    (what, depth): (&'static str, u32),
     explain: impl FnOnce() -> Option<Refusal>,
 ) -> PostError {
     let refused = |error| PostError::Refused { by, error };
@@ -133,6 +148,7 @@ fn refusal(
         PostWorkError::Shared => refused(Refusal::SharedQueue),
         PostWorkError::Outside { start, end, size } => PostError::OutsideRegion { start, end, size },
         PostWorkError::Refused(error) if error.is_fork() => refused(Refusal::OtherProcess),
+        PostWorkError::Refused(error) if error.code == ENOMEM => refused(Refusal::QueueFull { what, depth }),
         PostWorkError::Refused(error) => explain().map_or(PostError::Card { by, error }, refused),
         // Of the address handle, which is of the same device: the library wants it of the same domain, too.
         _ => PostError::OtherDomain { by },

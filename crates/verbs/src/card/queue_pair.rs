@@ -6,12 +6,15 @@ use std::sync::{Arc, Mutex};
 use ferroce_device::{AddressVector, QpState};
 use ferroce_system::{CallError, QueuePairOptions};
 use ferroce_transport::{
-    AttributeMask, Attributes, Caps, Counters, Limits, PostRules, State, check_attributes,
+    AttributeMask, Attributes, Caps, Counters, Limits, ModifyError, PostRules, State, check_attributes,
 };
 use ferroce_wire::{Gid, Service};
 
 use super::{CardQueue, OpenCard, convert, lock};
 use crate::error::{CreateError, QpError, RouteError};
+
+/// What a card says of what it does not have.
+const EOPNOTSUPP: i32 = 95;
 
 /// A queue pair of a card.
 pub(crate) struct CardQueuePair {
@@ -22,6 +25,8 @@ pub(crate) struct CardQueuePair {
     pub(crate) shared_queue: Option<Arc<CardSharedQueue>>,
     /// What the program gave: a card does not tell all of it.
     address: Mutex<Option<AddressVector>>,
+    /// The groups that it is attached to.
+    groups: Mutex<Vec<Gid>>,
 }
 
 /// A shared receive queue of a card.
@@ -71,6 +76,7 @@ impl CardQueuePair {
             receive_cq: Arc::clone(parts.receive_cq),
             shared_queue: parts.shared_queue.cloned(),
             address: Mutex::default(),
+            groups: Mutex::default(),
         }))
     }
 
@@ -102,6 +108,19 @@ impl CardQueuePair {
         let most = self.card.attributes();
         let limits =
             Limits { max_rd_atomic: most.max_initiator_depth, max_dest_rd_atomic: most.max_read_depth };
+        let mask = attributes.mask;
+        let other_path = AttributeMask::ALT_PATH | AttributeMask::PATH_MIG_STATE;
+        if mask.intersects(other_path) && error.code == EOPNOTSUPP {
+            return QpError::Modify(ModifyError::NotSupported { attributes: mask & other_path });
+        }
+        if mask.contains(AttributeMask::PORT) && !(1..=most.ports).contains(&attributes.port) {
+            return QpError::Modify(ModifyError::NoSuchPort { given: attributes.port });
+        }
+        let keys = self.card.pkeys().len();
+        if mask.contains(AttributeMask::PKEY_INDEX) && usize::from(attributes.pkey_index) >= keys {
+            let given = attributes.pkey_index;
+            return QpError::Modify(ModifyError::NoSuchPKey { given, len: keys });
+        }
         match check_attributes(self.qp.service(), state, attributes, &limits) {
             Err(why) if !error.is_fork() => QpError::Modify(why),
             _ => error.into(),
@@ -125,12 +144,20 @@ impl CardQueuePair {
 
     pub(crate) fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
         self.check_group(group)?;
-        Ok(self.qp.attach_to_group(group, 0)?)
+        let mut groups = lock(&self.groups);
+        self.qp.attach_to_group(group, 0)?;
+        groups.push(group);
+        Ok(())
     }
 
     pub(crate) fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
         self.check_group(group)?;
-        Ok(self.qp.detach_from_group(group, 0)?)
+        let mut groups = lock(&self.groups);
+        let not_attached = CreateError::NotAttached { group: group.ip() };
+        let place = groups.iter().position(|known| *known == group).ok_or(not_attached)?;
+        self.qp.detach_from_group(group, 0)?;
+        groups.swap_remove(place);
+        Ok(())
     }
 
     fn check_group(&self, group: Gid) -> Result<(), CreateError> {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
+use ferroce_device::Nic;
 use ferroce_device::cm::ConnectionManager;
-use ferroce_device::{Nic, Qp};
 use ferroce_transport::cm::{Connect, Ends};
 use ferroce_transport::{ModifyError, State};
 use ferroce_wire::mad::{
@@ -22,6 +22,8 @@ use super::link::{Link, Stage};
 use super::options::CmOptions;
 use super::steps::Steps;
 use crate::capability::{Capability, Unsupported};
+use crate::card::connector::{CardConnection, Wish};
+use crate::device::Device;
 use crate::queue_pair::{Of, QueuePair};
 
 /// Connects a queue pair, from its own address to a port of a peer, and waits until the connection stands.
@@ -40,8 +42,7 @@ pub fn connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> Result<
 /// What can be seen at once.
 pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> Result<Connecting, CmError> {
     let device = qp.domain().device();
-    let nic = device.soft(Capability::Connections)?;
-    let soft = soft_qp(qp)?;
+    device.can(Capability::Connections).then_some(()).ok_or(Unsupported::from(Capability::Connections))?;
     let service = ServiceId::rdma_ip(PortSpace::Tcp, peer.port());
     check_new(qp)?;
     let transport_service = match qp.service() {
@@ -50,6 +51,17 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
         given => return Err(CmError::WrongService { qpn: qp.qpn(), given, needed: Service::Rc }),
     };
     let local = qp.gid.ip();
+    let (nic, soft) = match (&device, qp.of()) {
+        (Device::Soft(nic), Of::Soft(soft)) => (nic, soft),
+        (_, Of::Card(qp)) => {
+            let connection = CardConnection::ask(&Wish { qp, local, peer, options })?;
+            let link = Arc::clone(&connection.link);
+            let attempt = Attempt { hold: Hold::Card(connection), link, limit: options.limit() };
+            return Ok(Connecting::new(attempt));
+        }
+        // A queue pair is of its domain's device.
+        (Device::Card(_), Of::Soft(_)) => return Err(CmError::OtherDevice { qpn: qp.qpn() }),
+    };
     let (source_port, private_data) = ip_private_data(nic, (local, peer.ip()), &options.private_data)?;
     let path_mtu = options.qp.path_mtu.unwrap_or_else(|| nic.active_mtu());
     let psn = qp.local_address().psn;
@@ -89,7 +101,8 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
     let wish = Connect { ends, req, service, patience: options.patience() };
     let watcher = Arc::clone(&link);
     let id = manager.connect(&wish, watcher).map_err(CmError::NoRoom)?;
-    Ok(Connecting::new(Attempt { nic: nic.clone(), manager, id, link, limit: options.limit() }))
+    let hold = Hold::Soft { nic: nic.clone(), manager, id };
+    Ok(Connecting::new(Attempt { hold, link, limit: options.limit() }))
 }
 
 /// The P_Key that a connection will have.
@@ -104,14 +117,6 @@ fn pkey(qp: &QueuePair, options: &CmOptions) -> Result<PKey, CmError> {
     found.ok_or(CmError::NoSuchPKey { given: index, len: table.len() })
 }
 
-/// The queue pair of the soft device.
-pub(crate) fn soft_qp(qp: &QueuePair) -> Result<&Arc<Qp>, Unsupported> {
-    match qp.of() {
-        Of::Soft(qp) => Ok(qp),
-        Of::Card(_) => Err(Capability::Connections.into()),
-    }
-}
-
 /// A connection that is being set up: wait for it, await it, or poll it. Dropping it gives the attempt up.
 #[must_use = "dropping it gives the attempt up"]
 #[derive(Debug)]
@@ -120,15 +125,56 @@ pub struct Connecting {
     attempt: Option<Attempt>,
 }
 
-/// The device, its manager, and our name for the connection.
+/// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    pub(crate) nic: Nic,
-    pub(crate) manager: Arc<ConnectionManager>,
-    pub(crate) id: CommId,
+    pub(crate) hold: Hold,
     pub(crate) link: Arc<Link>,
     /// There is an outcome by then.
     pub(crate) limit: Duration,
+}
+
+/// What is held of a connection, whose end gives it up.
+#[derive(Debug)]
+pub(crate) enum Hold {
+    /// The device, its manager, and our name for the connection.
+    Soft {
+        nic: Nic,
+        manager: Arc<ConnectionManager>,
+        id: CommId,
+    },
+    Card(Arc<CardConnection>),
+}
+
+impl Attempt {
+    /// Whether the device was opened in this process.
+    pub(crate) fn is_ours(&self) -> bool {
+        match &self.hold {
+            Hold::Soft { nic, .. } => nic.is_ours(),
+            Hold::Card(connection) => connection.is_ours(),
+        }
+    }
+
+    /// Gives it up.
+    pub(crate) fn abandon(&self) {
+        match &self.hold {
+            Hold::Soft { manager, id, .. } => manager.abandon(*id),
+            // It is given up as it is dropped, which follows.
+            Hold::Card(_) => {}
+        }
+    }
+
+    /// Ends the work of the queue pair, and asks the peer to do the same.
+    pub(crate) fn disconnect(&self) {
+        match &self.hold {
+            Hold::Soft { manager, id, .. } => {
+                self.link.flush();
+                // If the peer was faster, that is as good.
+                let _ = manager.disconnect(*id);
+            }
+            Hold::Card(connection) => connection.disconnect(),
+        }
+    }
 }
 
 impl Connecting {
@@ -142,7 +188,7 @@ impl Connecting {
     /// Why it came to nothing.
     pub fn wait(mut self) -> Result<Established, CmError> {
         let Some(attempt) = self.attempt.take() else { return Err(forgotten()) };
-        if !attempt.nic.is_ours() {
+        if !attempt.is_ours() {
             return Err(CmError::System(io::ErrorKind::NotConnected));
         }
         // The manager ends it in time, unless it is broken.
@@ -150,7 +196,7 @@ impl Connecting {
             Some(Ok(())) => Ok(Established::new(attempt)),
             Some(Err(error)) => Err(error),
             None => {
-                attempt.manager.abandon(attempt.id);
+                attempt.abandon();
                 Err(CmError::System(io::ErrorKind::TimedOut))
             }
         }
@@ -185,7 +231,7 @@ impl Future for Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.manager.abandon(attempt.id);
+            attempt.abandon();
         }
     }
 }

@@ -10,6 +10,7 @@ use ferroce_wire::{Qpn, Service};
 use thiserror::Error;
 
 use crate::capability::Unsupported;
+use crate::card::connector::EADDRINUSE;
 use crate::error::{CallError, LibraryError, QpError};
 
 /// Why a connection was not established, or a datagram service not found.
@@ -194,6 +195,12 @@ pub enum ListenError {
         /// The process that listens.
         pid: u32,
     },
+    /// The port has a listener, as the card's connection management says.
+    #[error("port {port} is listened to already; use another port")]
+    TakenOnCard {
+        /// The port.
+        port: u16,
+    },
     /// No port was free.
     #[error("all ports that were tried are taken; say which one to use")]
     NoPort,
@@ -231,6 +238,16 @@ pub enum ListenError {
 }
 
 impl ListenError {
+    pub(crate) fn on_card(port: u16, error: CmError) -> Self {
+        match error {
+            CmError::Card(error) if error.code == EADDRINUSE => Self::TakenOnCard { port },
+            CmError::Card(error) => Self::Card(error),
+            CmError::Library(error) => Self::Library(error),
+            CmError::System(kind) => Self::System(kind),
+            _ => Self::System(io::ErrorKind::Other),
+        }
+    }
+
     pub(crate) fn from_device(service: ServiceId, error: ferroce_device::cm::ServiceError) -> Self {
         let port = service.as_rdma_ip().map_or(0, |(_, port)| port);
         match error {

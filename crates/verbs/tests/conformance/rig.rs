@@ -154,11 +154,14 @@ impl Rig {
         self.a.context.can(Capability::Counters)
     }
 
+    /// Whether a completion tells that its sender asked for an event.
+    pub(crate) fn marks(&self) -> bool {
+        self.a.context.can(Capability::SolicitedMarks)
+    }
+
     /// Says what a case cannot do without; where there is none of it, the case ends here.
     pub(crate) fn needs(&self, capability: Capability) {
-        if let Err(lacks) = self.a.context.require(capability) {
-            panic!("{lacks}");
-        }
+        self.a.context.require(capability).unwrap();
     }
 
     /// Whether packets get lost here.
@@ -404,10 +407,52 @@ impl End {
 
     /// Posts a request that the safe API would not make.
     pub(crate) fn post_raw(&self, id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostRefusal> {
+        if self.qp.as_device().is_none() {
+            return self.post_on_card(id, op, sges);
+        }
         let data = Data::Gather(sges);
         let request = SendRequest { id, op, data, flags: SendFlags::SIGNALED, dest: None };
-        let device = self.qp.as_device().expect("this device has no raw requests");
+        let device = self.qp.as_device().expect("capability: RawRequests");
         device.post_send(&[request]).map_err(|refused| refused.error)
+    }
+}
+
+impl End {
+    /// As a card takes it, whose API has no raw requests: the memory here must be that of this end, and what is the peer's
+    /// may be anything.
+    fn post_on_card(&self, id: u64, op: SendOp, sges: &[Sge]) -> Result<(), PostRefusal> {
+        let first = self.region.address();
+        let own = |sge: &Sge| {
+            let start = usize::try_from(sge.address.wrapping_sub(first)).ok()?;
+            let end = start.checked_add(sge.length as usize)?;
+            let is_own = sge.lkey == self.region.lkey() && end <= self.region.len();
+            is_own.then(|| self.region.slice(start..end))
+        };
+        let pieces: Option<Vec<LocalSlice<'_>>> = sges.iter().map(own).collect();
+        let pieces = pieces.expect("capability: RawRequests");
+        let at =
+            |remote: Remote| RemoteRegion { address: remote.address, length: 1 << 32, rkey: remote.rkey };
+        let work = match op {
+            SendOp::Write(to) => self.qp.write(&pieces[..], at(to)),
+            SendOp::Read(from) => self.qp.read(&pieces[..], at(from)),
+            SendOp::CompareSwap { remote, compare, swap } => {
+                self.qp.compare_swap(&pieces[..], at(remote), compare, swap)
+            }
+            SendOp::FetchAdd { remote, add } => self.qp.fetch_add(&pieces[..], at(remote), add),
+            SendOp::AtomicWrite(to) => self.qp.atomic_write(&pieces[..], at(to)),
+            SendOp::Send => self.qp.send(&pieces[..]),
+            SendOp::SendInvalidate(rkey) => self.qp.send(&pieces[..]).invalidate(rkey),
+            SendOp::LocalInvalidate(rkey) => self.qp.local_invalidate(rkey),
+            SendOp::MaskedCompareSwap { remote, swap } => {
+                self.qp.masked_compare_swap(&pieces[..], at(remote), swap)
+            }
+            SendOp::MaskedFetchAdd { remote, add } => self.qp.masked_fetch_add(&pieces[..], at(remote), add),
+            _ => panic!("capability: RawRequests"),
+        };
+        work.id(id).signaled().post().map_err(|error| match error {
+            PostError::Refused { error, .. } => error,
+            other => panic!("{other:?}"),
+        })
     }
 }
 
