@@ -45,6 +45,12 @@
 //! - **Errors say what to do.** A refused request has changed nothing; work that failed later is a
 //!   [`WorkError`] with the next step.
 //!
+//! # Cards
+//!
+//! The device is our own, in this process, or a card of the machine: [`Context::open`] finds either by its name, and nothing
+//! else in a program differs. What a card cannot do is a [`Capability`] that [`Context::can`] tells, and that the error names
+//! where it was asked for all the same ([`Unsupported`]). See docs/cards.md.
+//!
 //! # Ways to hear of completions
 //!
 //! | way | for |

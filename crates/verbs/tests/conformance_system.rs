@@ -1,7 +1,6 @@
 //! The conformance suite over our own drop-in library as a card: each case passes, or names what a card does not have.
 //!
-//! Every case is a process of its own, with the library, an address and a time limit. `FERROCE_SYSTEM_DEVICE` and
-//! `FERROCE_SYSTEM_PEER` name the cards of two ends instead of the drop-in library.
+//! Every case is a process of its own, with the library, an address and a time limit.
 #![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 #[path = "conformance/mod.rs"]
@@ -9,19 +8,15 @@ mod suite;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{ExitCode, Output};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use ferroce_testkit::dropin;
 use suite::rig::{Rig, Setup};
 
 /// Set for the process of a case, to its name.
 const CASE: &str = "FERROCE_SYSTEM_CASE";
-/// Where the drop-in library is, set by `cargo xtask test`. Without it the library is linked here.
-const FOLDER: &str = "FERROCE_ABI";
-/// Seconds after which a case hangs.
-const PATIENCE: &str = "60";
 /// Cases at a time.
 const AT_ONCE: usize = 2;
 
@@ -40,7 +35,6 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let wanted = env::args().skip(1).find(|word| !word.starts_with('-')).unwrap_or_default();
-    let folder = env::var_os(FOLDER).map_or_else(link, PathBuf::from);
     let names: Vec<&str> =
         suite::CASES.iter().map(|(name, _)| *name).filter(|name| name.contains(&wanted)).collect();
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
@@ -49,7 +43,7 @@ fn main() -> ExitCode {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let output = start(&folder, name, next.load(Ordering::Relaxed));
+                    let output = start(name);
                     let told = outcome(name, &output);
                     println!("test system_dropin::{name} ... {}", told.as_deref().unwrap_or("ok"));
                     match told {
@@ -89,40 +83,13 @@ fn outcome(name: &str, output: &Output) -> Option<String> {
 }
 
 /// Runs a case in a process of its own.
-fn start(folder: &std::path::Path, name: &str, number: usize) -> Output {
-    let place = suite::CASES.iter().position(|(known, _)| *known == name).unwrap_or(number);
+fn start(name: &str) -> Output {
+    let place = suite::CASES.iter().position(|(known, _)| *known == name).unwrap_or(0);
     let address = format!("127.0.{}.{}", 181 + place / 200, place % 200 + 1);
-    Command::new("timeout")
-        .args(["-k", "5", PATIENCE])
-        .arg(env::current_exe().unwrap())
-        .env(CASE, name)
-        .env("FERROCE_ADDRESS", address)
-        .env("FERROCE_PROVIDER", "system")
-        .env("FERROCE_LIBIBVERBS", folder.join("libibverbs.so.1"))
-        .env("FERROCE_LIBRDMACM", folder.join("librdmacm.so.1"))
-        .env_remove("FERROCE_FAULTS")
-        .env_remove("FERROCE_PCAP")
-        .env_remove("FERROCE_PATH")
-        .env_remove("FERROCE_NETDEV")
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
+    dropin::command(&dropin::own_program(), &address).env(CASE, name).output().unwrap()
 }
 
 fn run_here(name: &str) {
     let (_, case) = suite::CASES.iter().find(|(known, _)| *known == name).expect("no such case");
     suite::run_on(&Rig::open(Setup::DropIn, 0), *case);
-}
-
-/// Links the drop-in library; where it is.
-fn link() -> PathBuf {
-    let status = Command::new(env!("CARGO"))
-        .args(["xtask", "link-abi"])
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success(), "`cargo xtask link-abi` failed");
-    // The test binary is in <target>/<profile>/deps.
-    env::current_exe().unwrap().ancestors().nth(2).unwrap().join("abi")
 }

@@ -276,15 +276,13 @@ impl CardConnection {
                 self.link.stands();
                 Ok(())
             }
-            ConnectionEventKind::AddressError | ConnectionEventKind::RouteError => {
-                Err(CmError::Unreachable { peer, error: kind_of(status) })
-            }
             ConnectionEventKind::Unreachable if status == -ETIMEDOUT || status == 0 => {
                 Err(CmError::TimedOut { peer, sent: "REQ", attempts: 1 })
             }
-            ConnectionEventKind::Unreachable | ConnectionEventKind::ConnectError => {
-                Err(CmError::Unreachable { peer, error: kind_of(status) })
-            }
+            ConnectionEventKind::AddressError
+            | ConnectionEventKind::RouteError
+            | ConnectionEventKind::Unreachable
+            | ConnectionEventKind::ConnectError => Err(CmError::Unreachable { peer, error: kind_of(status) }),
             ConnectionEventKind::Rejected => {
                 let reason = RejectReason(u16::try_from(status).unwrap_or(RejectReason::CONSUMER.0));
                 let len = private_data.len().min(Opaque::<148>::LEN);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferroce_transport::SendOp;
 use ferroce_verbs::*;
 
-use super::rig::{End, Rig, SOON, Shape, until};
+use super::rig::{End, Rig, SOON, Setup, Shape, until};
 
 /// A connection whose second end reports its receives to a channel.
 fn reporting(rig: &Rig) -> (End, End, CompletionChannel) {
