@@ -155,7 +155,7 @@ impl Cards {
         match ferroce::cards() {
             Ok(cards) => {
                 let look = |card: Card| {
-                    let info = card.info().map_err(|error| Chain(&error).to_string());
+                    let info = card.info().map_err(|error| Chain::of(&error).to_string());
                     Seen { card, info }
                 };
                 let seen: Vec<Seen> = cards.into_iter().map(look).collect();
@@ -163,7 +163,7 @@ impl Cards {
                 let why = seen.is_empty().then(|| none.to_owned());
                 Self { seen, why, choice }
             }
-            Err(error) => Self { seen: Vec::new(), why: Some(Chain(&error).to_string()), choice },
+            Err(error) => Self { seen: Vec::new(), why: Some(Chain::of(&error).to_string()), choice },
         }
     }
 
@@ -189,7 +189,8 @@ impl Seen {
     /// Why a program that opens it by its name gets it, or does not.
     fn reason(&self) -> String {
         if self.card.is_ours() {
-            return "it is a soft device behind our drop-in library; FERROCE_PROVIDER=system makes it a card".to_owned();
+            return "it is a soft device behind our drop-in library; FERROCE_PROVIDER=system makes it a card"
+                .to_owned();
         }
         ProviderReason::CardName.to_string()
     }

@@ -25,7 +25,7 @@ pub struct ConnectOptions {
     pub rnr_retry: u8,
     /// The code of how long the peer waits when we have no receive posted.
     pub min_rnr_timer: u8,
-    /// READs and atomics that we have under way.
+    /// READs and atomics that we have under way; a card that has fewer takes as many as it has.
     pub max_rd_atomic: u8,
     /// READs and atomics that the peer may have under way here.
     pub max_dest_rd_atomic: u8,
@@ -129,14 +129,15 @@ impl QueuePair {
         }
         let mut rts = Attributes::to(State::Rts).with_sq_psn(self.psn());
         if service == Service::Rc {
-            rtr = rtr
-                .with_max_dest_rd_atomic(options.max_dest_rd_atomic)
-                .with_min_rnr_timer(options.min_rnr_timer);
+            // A card may have less of it than our own device.
+            let (ours, theirs) = self.read_depths();
+            let (ours, theirs) = (options.max_rd_atomic.min(ours), options.max_dest_rd_atomic.min(theirs));
+            rtr = rtr.with_max_dest_rd_atomic(theirs).with_min_rnr_timer(options.min_rnr_timer);
             rts = rts
                 .with_timeout(options.timeout)
                 .with_retry_count(options.retry_count)
                 .with_rnr_retry(options.rnr_retry)
-                .with_max_rd_atomic(options.max_rd_atomic);
+                .with_max_rd_atomic(ours);
         }
         if options.rate_limit > 0 {
             rts = rts.with_rate_limit(options.rate_limit);

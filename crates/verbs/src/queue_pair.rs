@@ -347,6 +347,14 @@ impl QueuePair {
         &self.of
     }
 
+    /// How many READs and atomics a card lets be under way: ours, and the peer's here. The soft device says so itself.
+    pub(crate) fn read_depths(&self) -> (u8, u8) {
+        match &self.of {
+            Of::Soft(_) => (u8::MAX, u8::MAX),
+            Of::Card(qp) => qp.read_depths(),
+        }
+    }
+
     /// Whether its receives are those of a shared queue.
     pub(crate) fn has_shared_queue(&self) -> bool {
         match &self.of {

@@ -72,7 +72,7 @@ impl SharedReceiveQueue {
     pub fn resize(&self, depth: u32) -> Result<(), CreateError> {
         match &self.of {
             Of::Soft(queue) => Ok(queue.resize(depth)?),
-            Of::Card(shared) => Ok(shared.queue.resize(depth)?),
+            Of::Card(shared) => shared.resize(depth, self.most()),
         }
     }
 
@@ -108,6 +108,14 @@ impl SharedReceiveQueue {
         match &self.of {
             Of::Soft(queue) => Ok(queue.set_limit(limit)?),
             Of::Card(shared) => Ok(shared.queue.set_limit(limit)?),
+        }
+    }
+
+    /// Requests that a queue of its card can take.
+    fn most(&self) -> u32 {
+        match &*self.domain {
+            Domain::Card { card, .. } => card.attributes().max_queue_depth,
+            Domain::Soft { .. } => u32::MAX,
         }
     }
 

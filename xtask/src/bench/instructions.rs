@@ -41,7 +41,8 @@ struct Row {
 pub(super) fn run(args: &Args) -> Result<()> {
     callgrind::check()?;
     let here = Checkout::here();
-    let before = args.before.as_deref().map(|revision| Checkout::of_side("before", Some(revision))).transpose()?;
+    let before =
+        args.before.as_deref().map(|revision| Checkout::of_side("before", Some(revision))).transpose()?;
     let (mut rows, runs) = (Vec::new(), if args.quick { 1 } else { RUNS });
     for package in PACKAGES {
         let program = here.build(package, NAME)?;

@@ -24,14 +24,24 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case { name: "verbs-write", shows: "verbs: a local WRITE of 64 B, posted and polled", each: 1, run: write },
+    Case {
+        name: "verbs-write",
+        shows: "verbs: a local WRITE of 64 B, posted and polled",
+        each: 1,
+        run: write,
+    },
     Case {
         name: "verbs-write-list",
         shows: "verbs: a local WRITE of 64 B in a batch of 16",
         each: LIST,
         run: write_list,
     },
-    Case { name: "verbs-send", shows: "verbs: a receive, and a local SEND of 64 B into it", each: 1, run: send },
+    Case {
+        name: "verbs-send",
+        shows: "verbs: a receive, and a local SEND of 64 B into it",
+        each: 1,
+        run: send,
+    },
     Case { name: "verbs-poll", shows: "verbs: a poll of an empty queue, no wire", each: POLLS, run: poll },
 ];
 
@@ -87,9 +97,8 @@ impl Pair {
             Context::builder("ferroce_lo").address([127, 0, 190, 1]).path(PathPolicy::Require).open()?;
         let pd = context.protection_domain()?;
         let done = context.completion_queue(256)?;
-        let [from, to] = [(); 2].map(|()| {
-            pd.queue_pair(Service::Rc).completion_queue(&done).signal_all(false).build()
-        });
+        let [from, to] =
+            [(); 2].map(|()| pd.queue_pair(Service::Rc).completion_queue(&done).signal_all(false).build());
         let (from, to) = (from?, to?);
         from.connect(&to.local_address())?;
         to.connect(&from.local_address())?;

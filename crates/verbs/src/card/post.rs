@@ -144,7 +144,7 @@ fn refusal(
         PostWorkError::ManyPieces { given, allowed } => refused(Refusal::TooManyPieces { given, allowed }),
         PostWorkError::LongInline { given, allowed } => refused(Refusal::InlineTooLong { given, allowed }),
         PostWorkError::InlineAnswer => refused(Refusal::InlineAnswer),
-        PostWorkError::Destination => refused(Refusal::WrongAddress),
+        PostWorkError::Destination => refused(explain().unwrap_or(Refusal::WrongAddress)),
         PostWorkError::Shared => refused(Refusal::SharedQueue),
         PostWorkError::Outside { start, end, size } => PostError::OutsideRegion { start, end, size },
         PostWorkError::Refused(error) if error.is_fork() => refused(Refusal::OtherProcess),

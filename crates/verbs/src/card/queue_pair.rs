@@ -14,6 +14,7 @@ use super::{CardQueue, OpenCard, convert, lock};
 use crate::error::{CreateError, QpError, RouteError};
 
 /// What a card says of what it does not have.
+const EINVAL: i32 = 22;
 const EOPNOTSUPP: i32 = 95;
 
 /// A queue pair of a card.
@@ -35,6 +36,17 @@ pub(crate) struct CardSharedQueue {
 }
 
 impl CardSharedQueue {
+    pub(crate) fn resize(&self, depth: u32, most: u32) -> Result<(), CreateError> {
+        self.queue.resize(depth).map_err(|error| {
+            let least = self.len();
+            if depth >= least {
+                return error.into();
+            }
+            let (what, given) = ("requests of a shared receive queue", depth.into());
+            CreateError::OutOfBounds { what, given, least: least.into(), most: most.into() }
+        })
+    }
+
     /// Receives that were posted and are not done.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.queue.len()).unwrap_or(u32::MAX)
@@ -68,7 +80,7 @@ impl CardQueuePair {
         options.shared_queue = parts.shared_queue.map(|shared| &shared.queue);
         options.caps = parts.caps;
         options.signal_all = parts.signal_all;
-        let qp = domain.queue_pair(&options)?;
+        let qp = domain.queue_pair(&options).map_err(|error| too_much(card, parts, error.into()))?;
         Ok(Arc::new(Self {
             qp,
             card: Arc::clone(card),
@@ -78,6 +90,12 @@ impl CardQueuePair {
             address: Mutex::default(),
             groups: Mutex::default(),
         }))
+    }
+
+    /// How many READs and atomics the card lets be under way: ours, and the peer's here.
+    pub(crate) fn read_depths(&self) -> (u8, u8) {
+        let most = self.card.attributes();
+        (most.max_initiator_depth, most.max_read_depth)
     }
 
     pub(crate) fn modify(
@@ -110,7 +128,7 @@ impl CardQueuePair {
             Limits { max_rd_atomic: most.max_initiator_depth, max_dest_rd_atomic: most.max_read_depth };
         let mask = attributes.mask;
         let other_path = AttributeMask::ALT_PATH | AttributeMask::PATH_MIG_STATE;
-        if mask.intersects(other_path) && error.code == EOPNOTSUPP {
+        if mask.intersects(other_path) && matches!(error.code, EINVAL | EOPNOTSUPP) {
             return QpError::Modify(ModifyError::NotSupported { attributes: mask & other_path });
         }
         if mask.contains(AttributeMask::PORT) && !(1..=most.ports).contains(&attributes.port) {
@@ -146,7 +164,9 @@ impl CardQueuePair {
         self.check_group(group)?;
         let mut groups = lock(&self.groups);
         self.qp.attach_to_group(group, 0)?;
-        groups.push(group);
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
         Ok(())
     }
 
@@ -181,4 +201,23 @@ impl CardQueuePair {
             shared_queue: self.shared_queue.is_some(),
         })
     }
+}
+
+/// Why a queue pair was not made: cards say only that it was not.
+#[cold]
+fn too_much(card: &OpenCard, parts: &Parts<'_>, error: CreateError) -> CreateError {
+    let most = card.attributes();
+    let caps = &parts.caps;
+    let receives = if parts.shared_queue.is_some() { 0 } else { caps.max_receive };
+    for (what, given, most) in [
+        ("send requests", caps.max_send, most.max_queue_depth),
+        ("receive requests", receives, most.max_queue_depth),
+        ("pieces of a send", caps.max_send_sge, most.max_sge),
+        ("pieces of a receive", caps.max_receive_sge, most.max_sge),
+    ] {
+        if given > most {
+            return CreateError::OutOfBounds { what, given: given.into(), least: 0, most: most.into() };
+        }
+    }
+    error
 }

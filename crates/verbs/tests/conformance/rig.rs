@@ -85,7 +85,8 @@ impl Rig {
             IpAddr::from([127, hundred, net, 2 * number + side])
         };
         if setup == Setup::DropIn {
-            let context = Context::open("ferroce_lo").unwrap();
+            let context =
+                Context::open(&std::env::var("FERROCE_CARD").unwrap_or("ferroce_lo".to_owned())).unwrap();
             assert_eq!((context.provider(), context.reason()), (Provider::System, ProviderReason::Wanted));
             let own = std::env::var("FERROCE_ADDRESS").unwrap().parse().unwrap();
             return Self::of((context.clone(), own), (context, own), setup);
