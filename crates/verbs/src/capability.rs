@@ -35,6 +35,8 @@ pub enum Capability {
     Partitions,
     /// Masked atomics.
     MaskedAtomics,
+    /// ATOMIC WRITE: eight bytes into the peer's memory, all at once.
+    AtomicWrites,
     /// Memory is registered under an address of the program's choice; physical windows need it.
     PhysicalWindows,
     /// The program chooses the UDP source port.
@@ -83,6 +85,7 @@ impl Capability {
         Self::ChosenAddresses,
         Self::Partitions,
         Self::MaskedAtomics,
+        Self::AtomicWrites,
         Self::PhysicalWindows,
         Self::SourcePorts,
         Self::WholeLists,
@@ -115,6 +118,7 @@ impl Capability {
             Self::ChosenAddresses => "choice of addresses",
             Self::Partitions => "choice of partitions",
             Self::MaskedAtomics => "masked atomics",
+            Self::AtomicWrites => "ATOMIC WRITE",
             Self::PhysicalWindows => "regions at chosen addresses",
             Self::SourcePorts => "choice of source ports",
             Self::WholeLists => "all-or-nothing lists",
@@ -146,6 +150,7 @@ impl Capability {
             Self::ChosenAddresses => "give its interface the address, or use the soft device",
             Self::Partitions => "the fabric decides; leave it out",
             Self::MaskedAtomics => "use compare_swap or fetch_add",
+            Self::AtomicWrites => "use compare_swap, or a WRITE of eight aligned bytes where that is enough",
             Self::PhysicalWindows => "register the memory under its own address",
             Self::SourcePorts => "choose a flow label instead, or leave it out",
             Self::WholeLists => "see how many were taken",

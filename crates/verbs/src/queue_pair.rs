@@ -11,6 +11,7 @@ use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 use crate::abort_handle::AbortHandle;
 use crate::address_handle::AddressHandle;
 use crate::batch::Batch;
+use crate::capability::{Capability, Unsupported};
 use crate::card::CardQueuePair;
 use crate::completion_queue::CompletionQueue;
 use crate::error::{CreateError, PostError, PostTarget, QpError};
@@ -353,6 +354,14 @@ impl QueuePair {
             Of::Soft(_) => (u8::MAX, u8::MAX),
             Of::Card(qp) => qp.read_depths(),
         }
+    }
+
+    pub(crate) fn require(&self, capability: Capability) -> Result<(), Unsupported> {
+        let can = match &self.of {
+            Of::Soft(_) => true,
+            Of::Card(qp) => qp.card.can(capability),
+        };
+        if can { Ok(()) } else { Err(capability.into()) }
     }
 
     /// Whether its receives are those of a shared queue.

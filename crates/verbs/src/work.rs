@@ -239,7 +239,13 @@ impl<'a> Work<'a> {
         };
         let operation = match self.operation {
             Operation::Bind(Bound::Card(binding, _)) => CardOperation::Bind(binding),
-            operation => to_card(operation.with_extra(self.extra, len)?)?,
+            operation => {
+                let op = operation.with_extra(self.extra, len)?;
+                if let SendOp::AtomicWrite(_) = op {
+                    self.queue_pair.require(Capability::AtomicWrites).map_err(PostError::Unsupported)?;
+                }
+                to_card(op)?
+            }
         };
         let destination = match self.dest {
             None => None,

@@ -101,6 +101,7 @@ impl OpenCard {
             Capability::PhysicalWindows => self.system.library().chooses_addresses(),
             Capability::Connections => self.system.library().load_connections().is_ok(),
             Capability::Windows => self.attributes.max_memory_windows > 0,
+            Capability::AtomicWrites => self.attributes.atomic_writes,
             Capability::RateLimits => self.system.library().is_ours(),
             _ => false,
         }

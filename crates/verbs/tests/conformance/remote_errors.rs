@@ -34,8 +34,12 @@ const NEEDED: [Access; 7] = [
 
 /// Posts a request of eight bytes, which the peer must refuse with this status.
 fn is_refused(rig: &Rig, (a, b): &(End, End), op: SendOp, status: Status) {
-    let is_masked = matches!(op, SendOp::MaskedCompareSwap { .. } | SendOp::MaskedFetchAdd { .. });
-    if is_masked && !rig.a.context.can(Capability::MaskedAtomics) {
+    let needed = match op {
+        SendOp::MaskedCompareSwap { .. } | SendOp::MaskedFetchAdd { .. } => Some(Capability::MaskedAtomics),
+        SendOp::AtomicWrite(_) => Some(Capability::AtomicWrites),
+        _ => None,
+    };
+    if needed.is_some_and(|needed| !rig.a.context.can(needed)) {
         return;
     }
     a.region.fill(.., 0x77).unwrap();
