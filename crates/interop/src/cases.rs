@@ -409,7 +409,6 @@ pub(crate) const CASES: &[Case] = &[
     ill("doctor_no_provider", "it names: `libibverbs` without the provider", faults::NO_PROVIDER),
     ill("doctor_loopback_down", "it names: the loopback interface is off", faults::LOOPBACK_DOWN),
     ill("doctor_few_files", "it names: few files may be opened", faults::FEW_FILES),
-    ill("doctor_taken_port", "it names: another program on UDP port 4791", faults::TAKEN_PORT),
     ill("doctor_stopped_leader", "it names: a switchboard whose leader is stopped", faults::STOPPED_LEADER),
 ];
 

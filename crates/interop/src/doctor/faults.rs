@@ -11,12 +11,22 @@ pub(crate) struct Fault {
     /// Calls the doctor.
     pub(super) doctor: &'static str,
     pub(super) finds: Option<Found>,
-    /// Mends it, where the advice cannot be followed in the guest.
-    pub(super) mends: Option<&'static str>,
-    /// Holds when the kernel has taken note of that.
+    pub(super) then: Then,
+    /// Holds when the kernel has taken note of what was done then.
     pub(super) mended: &'static str,
-    /// Puts back what not all cases put back.
+    /// Puts everything back, whatever has become of it; `again` does so for network and device.
     pub(super) restores: &'static str,
+}
+
+/// What is done after the doctor has looked.
+#[derive(Clone, Copy)]
+pub(crate) enum Then {
+    /// What it advises, and it looks again.
+    AsAdvised,
+    /// Something else, since the guest lacks what it advises, and it looks again.
+    Mend(&'static str),
+    /// Nothing but what all cases end with.
+    End,
 }
 
 /// As root.
@@ -30,8 +40,15 @@ const ELSEWHERE: &str = "ip netns exec away ferroce doctor --json \
      --only card,port-4791,switchboard,descriptors,firewall,rp-filter";
 
 /// A guest that is well.
-pub(crate) const WELL: Fault =
-    Fault { breaks: "", broken: "", doctor: AS_ROOT, finds: None, mends: None, mended: "", restores: "" };
+pub(crate) const WELL: Fault = Fault {
+    breaks: ":",
+    broken: "",
+    doctor: AS_ROOT,
+    finds: None,
+    then: Then::AsAdvised,
+    mended: "",
+    restores: ":",
+};
 
 const fn found(
     level: &'static str,
@@ -56,6 +73,7 @@ pub(crate) const NO_MODULE: Fault = Fault {
         &["modprobe rdma_rxe", "rdma link add rxe0 type rxe netdev eth0"],
     ),
     mended: HAS_GID,
+    restores: "again",
     ..WELL
 };
 
@@ -69,6 +87,7 @@ pub(crate) const NO_LINK: Fault = Fault {
         &["rdma link add rxe0 type rxe netdev eth0"],
     ),
     mended: HAS_GID,
+    restores: "again",
     ..WELL
 };
 
@@ -76,6 +95,7 @@ pub(crate) const NO_CM: Fault = Fault {
     breaks: "rmmod rdma_ucm",
     finds: found("fault", "modules", "", "rdma_ucm is not loaded", &["modprobe rdma_ucm"]),
     mended: "[ -e /dev/infiniband/rdma_cm ]",
+    restores: "modprobe rdma_ucm",
     ..WELL
 };
 
@@ -84,6 +104,7 @@ pub(crate) const DOWN: Fault = Fault {
     broken: "! grep -q ACTIVE $port/state",
     finds: found("fault", "links", "rxe0/1", "because eth0 is switched off", &["ip link set eth0 up"]),
     mended: "grep -q ACTIVE $port/state",
+    restores: "again",
     ..WELL
 };
 
@@ -92,7 +113,7 @@ pub(crate) const NO_CARRIER: Fault = Fault {
          rdma link add rxe1 type rxe netdev v0",
     broken: "grep -qs ffff: $other/gids/*",
     finds: found("warning", "links", "rxe1/1", "v0 is on and has no link", &["ethtool v0"]),
-    mends: Some("ip link set v1 up"),
+    then: Then::Mend("ip link set v1 up"),
     mended: "grep -q ACTIVE $other/state",
     restores: "rdma link del rxe1; ip link del v0",
     ..WELL
@@ -109,7 +130,7 @@ pub(crate) const NO_ADDRESS: Fault = Fault {
         &["ip address add 192.0.2.1/24 dev eth0"],
     ),
     mended: HAS_GID,
-    restores: "ip addr del 192.0.2.1/24 dev eth0",
+    restores: "ip addr del 192.0.2.1/24 dev eth0; again",
     ..WELL
 };
 
@@ -122,6 +143,7 @@ pub(crate) const SMALL_MTU: Fault = Fault {
         "eth0 carries 300 bytes, and RoCE needs 352 at least",
         &["ip link set eth0 mtu 1500"],
     ),
+    restores: "again",
     ..WELL
 };
 
@@ -136,7 +158,7 @@ pub(crate) const UNLIKE_MTU: Fault = Fault {
         "eth0, v0 are beside each other, and their MTUs differ",
         &["ip link set eth0 mtu 9000"],
     ),
-    restores: "rdma link del rxe1; ip link del v0",
+    restores: "ip link set eth0 mtu 1500; rdma link del rxe1; ip link del v0",
     ..WELL
 };
 
@@ -170,8 +192,8 @@ pub(crate) const NO_FILE: Fault = Fault {
         "there is no /dev/infiniband/rdma_cm",
         &["udevadm trigger"],
     ),
-    mends: Some("mv /dev/away /dev/infiniband/rdma_cm"),
-    restores: "[ ! -e /dev/away ] || mv /dev/away /dev/infiniband/rdma_cm",
+    then: Then::End,
+    restores: "mv /dev/away /dev/infiniband/rdma_cm",
     ..WELL
 };
 
@@ -212,8 +234,8 @@ pub(crate) const NO_LIBRARY: Fault = Fault {
         "not installed: libibverbs.so.1",
         &["sudo apt install libibverbs1 librdmacm1 ibverbs-providers"],
     ),
-    mends: Some("mv /away $libs/libibverbs.so.1"),
-    restores: "[ ! -e /away ] || mv /away $libs/libibverbs.so.1",
+    then: Then::End,
+    restores: "mv /away $libs/libibverbs.so.1",
     ..WELL
 };
 
@@ -226,14 +248,15 @@ pub(crate) const NO_PROVIDER: Fault = Fault {
         "libibverbs has no provider for it",
         &["sudo apt install ibverbs-providers"],
     ),
-    mends: Some("mv /away /etc/libibverbs.d/rxe.driver"),
-    restores: "[ ! -e /away ] || mv /away /etc/libibverbs.d/rxe.driver",
+    then: Then::End,
+    restores: "mv /away /etc/libibverbs.d/rxe.driver",
     ..WELL
 };
 
 pub(crate) const LOOPBACK_DOWN: Fault = Fault {
     breaks: "ip link set lo down",
     finds: found("fault", "card", "lo", "ferroce_lo is down", &["ip link set lo up"]),
+    restores: "ip link set lo up",
     ..WELL
 };
 
@@ -241,16 +264,6 @@ pub(crate) const FEW_FILES: Fault = Fault {
     breaks: "ulimit -n 100",
     finds: found("fault", "descriptors", "", "a process may open 100 files", &["ulimit -Hn 4096"]),
     ..WELL
-};
-
-pub(crate) const TAKEN_PORT: Fault = Fault {
-    breaks: "ip netns add away; ip -n away link set lo up; ip netns exec away nc -u -l -p 4791 >/dev/null & pid=$!",
-    broken: "ss -N away -lun | grep -q :4791",
-    doctor: ELSEWHERE,
-    finds: found("fault", "port-4791", "", "UDP port 4791 is taken by process", &["ss -lunp"]),
-    mends: Some("kill $pid"),
-    mended: "! ss -N away -lun | grep -q :4791",
-    restores: "kill $pid 2>/dev/null; ip netns del away",
 };
 
 pub(crate) const STOPPED_LEADER: Fault = Fault {
@@ -266,7 +279,7 @@ pub(crate) const STOPPED_LEADER: Fault = Fault {
         "leads the switchboard and does not answer",
         &["kill -CONT "],
     ),
-    mends: Some("kill -CONT $pid"),
+    then: Then::Mend("kill -CONT $pid"),
     mended: "! grep -q ^State:.T /proc/$pid/status",
     restores: "kill -KILL $pid; ip netns del away",
 };
