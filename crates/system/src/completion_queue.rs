@@ -149,6 +149,14 @@ impl CompletionQueue {
         self.cq.poll(into)
     }
 
+    /// Whether it has completions. It takes none off: what it finds is kept for the next poll.
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll).
+    pub fn has_some(&self) -> Result<bool, CallError> {
+        self.cq.has_some()
+    }
+
     /// Asks for one event on the queue's channel when a completion is added from now on, or only for one that its sender
     /// asked an event for. Poll once more after arming: what was added before raises no event.
     ///
@@ -232,6 +240,17 @@ impl Cq {
             }
         }
         Ok(done)
+    }
+
+    fn has_some(&self) -> Result<bool, CallError> {
+        self.c.check("ibv_poll_cq")?;
+        let mut polled = lock(&self.polled);
+        if polled.kept.is_empty() {
+            let mut some = [CardCompletion::EMPTY; BATCH];
+            let taken = self.take::<BATCH, _>(&polled.members, &mut some, 0)?;
+            polled.kept.extend(&some[..taken]);
+        }
+        Ok(!polled.kept.is_empty())
     }
 
     /// Asks for up to `wanted` completions, at most `N`.

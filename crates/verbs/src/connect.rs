@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use ferroce_device::{AddressVector, Limits, QpError, SourcePort};
+use ferroce_device::{AddressVector, Limits, SourcePort};
 use ferroce_transport::{Access, AttributeMask, Attributes, State};
 use ferroce_wire::{PathMtu, Psn, QKey, Service};
 
-use crate::error::QpConnectError;
+use crate::error::{QpConnectError, QpError};
 use crate::qp_address::QpAddress;
 use crate::queue_pair::QueuePair;
 
@@ -81,7 +81,12 @@ impl QueuePair {
     /// What a peer must know to connect to it.
     #[must_use]
     pub fn local_address(&self) -> QpAddress {
-        QpAddress { qpn: self.qpn(), psn: self.psn(), mtu: self.domain().nic.active_mtu(), gid: self.gid }
+        QpAddress {
+            qpn: self.qpn(),
+            psn: self.psn(),
+            mtu: self.domain().device().active_mtu(),
+            gid: self.gid,
+        }
     }
 
     /// Connects it to a peer, and takes it to RTS. The peer must do the same; until it has,
@@ -112,7 +117,7 @@ impl QueuePair {
             source_port: options.source_port,
             static_rate: 0,
         };
-        let mtu = options.path_mtu.unwrap_or_else(|| peer.mtu.min(self.domain().nic.active_mtu()));
+        let mtu = options.path_mtu.unwrap_or_else(|| peer.mtu.min(self.domain().device().active_mtu()));
         let mut rtr = Attributes::to(State::Rtr)
             .with(AttributeMask::AV)
             .with_access(options.access)
@@ -181,7 +186,7 @@ impl QueuePair {
     /// The device refused.
     pub fn reset(&self) -> Result<(), QpError> {
         self.modify(&Attributes::to(State::Reset), None)?;
-        self.psn.store(self.domain().nic.random_u32(), Ordering::Relaxed);
+        self.psn.store(self.domain().device().random_u32(), Ordering::Relaxed);
         self.initialise()
     }
 

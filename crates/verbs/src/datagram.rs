@@ -155,7 +155,7 @@ impl QueuePair {
         let qpn = completion.source_qp.ok_or(ReplyError::NotADatagram { id: completion.id })?;
         let domain = self.domain();
         // A group is no address to answer from.
-        let ours = domain.nic.gid_index(header.dest.ip()).unwrap_or(self.gid_index);
+        let ours = domain.device().gid_index(header.dest.ip()).unwrap_or(self.gid_index);
         let mut vector = header.reply_to(ours);
         if port == ReplyPort::Theirs {
             vector.source_port = SourcePort::prefer(completion.source_port.map(NonZeroU16::get));

@@ -320,7 +320,9 @@ pub(crate) fn a_group_gets_copies(rig: &Rig) {
     // A wrong Q_Key, and what is no group or no member.
     sender.qp.send_to_group(&handle, QKey(1), sender.region.slice(..6)).post().unwrap();
     sender.sent();
-    until(|| second.qp.counters().wrong_qkey == 1 && third.qp.counters().wrong_qkey == 1);
+    if rig.counts() {
+        until(|| second.qp.counters().wrong_qkey == 1 && third.qp.counters().wrong_qkey == 1);
+    }
     let error =
         sender.qp.send_to(&handle, second.qp.qpn(), QKEY, sender.region.slice(..6)).post().unwrap_err();
     assert_eq!(error, PostError::NotOfGroup { qpn: second.qp.qpn() });
@@ -332,5 +334,7 @@ pub(crate) fn a_group_gets_copies(rig: &Rig) {
     let connected = host.end(Service::Rc, &Shape::default());
     let wrong = CreateError::NotADatagramQueue { given: "RC" };
     assert_eq!(connected.qp.attach_to_group(group), Err(wrong));
-    assert_eq!(host.context.counters().multicast_copies, 2 + 3 + 3);
+    if rig.counts() {
+        assert_eq!(host.context.counters().multicast_copies, 2 + 3 + 3);
+    }
 }

@@ -171,11 +171,14 @@ pub(crate) fn each_service_refuses_what_it_cannot(rig: &Rig) {
         a.qp.read(own, remote),
         a.qp.fetch_add(own, remote, 1),
         a.qp.compare_swap(own, remote, 1, 2),
-        a.qp.masked_fetch_add(own, remote, MaskedAdd { add: 1, boundaries: 0 }),
         a.qp.atomic_write(own, remote),
         a.qp.send(own).invalidate(Rkey(5)),
     ] {
         assert!(matches!(why(work.post().unwrap_err()), PostRefusal::NotOfService { service: "UC", .. }));
+    }
+    if rig.a.context.can(Capability::MaskedAtomics) {
+        let masked = a.qp.masked_fetch_add(own, remote, MaskedAdd { add: 1, boundaries: 0 });
+        assert!(matches!(why(masked.post().unwrap_err()), PostRefusal::NotOfService { service: "UC", .. }));
     }
     let (a, b) = rig.ud(QKey(7));
     let there = rig.a.handle_to(&rig.b);
