@@ -27,7 +27,7 @@ Make small mistakes, one at a time, and see whether a test notices.
 A mutant is one small mistake in the code: a function that returns a fixed value, a `<` that became a `<=`. It is \
 made in a copy of the tree and judged by the unit tests of its own crate, by 200 seeds of the simulator and by the \
 integration tests, until one of them notices. Connection management is not in the simulator, and has its own \
-tests. Of the soft NIC only `memory` and `switchboard` take part, with their unit tests and the integration tests \
+tests. Of the soft NIC only `memory`, `lane` and `switchboard` take part, with their own tests and the integration tests \
 nearest to them: all tests of the device would take minutes for each mutant, and the simulator does not contain \
 the device.";
 

@@ -257,8 +257,7 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
 }
 
 /// The tests of the device and of the crates that it stands on.
-const DEVICE_TESTS: &str =
-    "-p ferroce-sys -p ferroce-memory -p ferroce-fabric -p ferroce-switchboard -p ferroce-device --tests";
+const DEVICE_TESTS: &str = "-p ferroce-sys -p ferroce-memory -p ferroce-lane -p ferroce-fabric -p ferroce-switchboard -p ferroce-device --tests";
 
 /// The device's and the verbs' tests under AddressSanitizer. The sanitizer is not stable: the one
 /// variable lets a stable compiler have it. An explicit target keeps it away from build scripts.

@@ -20,12 +20,16 @@ use std::time::Duration;
 use child::{ROLE, listen, role, soak_minutes, tell};
 use ferroce_broker::*;
 use ferroce_verbs::time::{Time, now, park};
-use rig::{SOON, members};
+use rig::{SOON, members, near_members};
 
 const NET: u8 = 193;
 const QUIET_NET: u8 = 194;
+const NEAR_NET: u8 = 195;
 const MEMBERS: u8 = 5;
 const VICTIM: u32 = 2;
+
+/// The mode of members at one address, which share memory.
+const NEAR: &str = "near";
 
 /// The others have to know by then.
 const LIMIT: Duration = Duration::from_secs(2);
@@ -47,7 +51,11 @@ fn the_other_process() {
     let Some(role) = role() else { return };
     let (mode, me) = role.split_once(' ').unwrap();
     let (is_quiet, me): (bool, u32) = (mode == "quiet", me.parse().unwrap());
-    let net = if is_quiet { QUIET_NET } else { NET };
+    let members = match mode {
+        "quiet" => members(QUIET_NET, 3),
+        NEAR => near_members(NEAR_NET, MEMBERS),
+        _ => members(NET, MEMBERS),
+    };
     let expected: Arc<Mutex<BTreeMap<u32, Expected>>> = Arc::default();
     let told = Arc::clone(&expected);
     let on_change = move |_: &Broker, change: &Change| match change {
@@ -63,7 +71,7 @@ fn the_other_process() {
         }
         Change::Left { peer, .. } => tell(&format!("left {peer}")),
     };
-    let broker = Broker::builder(me, members(net, if is_quiet { 3 } else { MEMBERS }))
+    let broker = Broker::builder(me, members)
         .ring(32)
         .batch(8)
         .secret("ferroce-secret-00112233445566778899aabbccddeeff-f07506ba");
@@ -142,6 +150,10 @@ impl Process {
     fn start(mode: &str, id: u32) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "the_other_process", "--nocapture"]).env(ROLE, format!("{mode} {id}"));
+        if mode == NEAR {
+            // Any other path is refused.
+            command.env("FERROCE_PATH", "shared");
+        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (tell, heard) = channel();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -247,15 +259,24 @@ fn rate(survivors: &mut [Process], time: Duration) -> f64 {
 
 #[test]
 fn a_killed_member_is_noticed_and_taken_in_again() {
+    killed_and_taken_in_again("loud");
+}
+
+#[test]
+fn a_killed_member_that_shares_memory_is_noticed_and_taken_in_again() {
+    killed_and_taken_in_again(NEAR);
+}
+
+fn killed_and_taken_in_again(mode: &str) {
     if role().is_some() {
         return;
     }
     let is_long = soak_minutes().is_some();
     let (rounds, window) =
         if is_long { (20, Duration::from_secs(3)) } else { (1, Duration::from_millis(400)) };
-    let mut victim = Process::start("loud", VICTIM);
+    let mut victim = Process::start(mode, VICTIM);
     let others = (0..u32::from(MEMBERS)).filter(|id| *id != VICTIM);
-    let mut survivors: Vec<_> = others.map(|id| Process::start("loud", id)).collect();
+    let mut survivors: Vec<_> = others.map(|id| Process::start(mode, id)).collect();
     for process in survivors.iter_mut().chain([&mut victim]) {
         process.hear("started");
     }
@@ -274,7 +295,7 @@ fn a_killed_member_is_noticed_and_taken_in_again() {
         );
         assert!(slowest < limit, "noticed after {slowest:?}, not within {limit:?}");
         ratios.push(after / before);
-        victim = Process::start("loud", VICTIM);
+        victim = Process::start(mode, VICTIM);
         victim.hear("started");
         for process in &mut survivors {
             process.hear(&format!("joined {VICTIM}"));

@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use child::{Other, eventually, listen, role, tell};
 use ferroce_endpoint::*;
-use ferroce_verbs::{Completion, Service};
+use ferroce_verbs::{Completion, PathPolicy, Service};
 
 /// Long enough for a loaded machine; no test waits for it to pass.
 const SOON: Duration = Duration::from_secs(60);
 
+/// Hosts from here on share memory with the processes that connect to them.
+const NEAR: u8 = 20;
+
 /// Peers that are gone are noticed soon.
 fn impatient(host: u8) -> Options {
-    let context = Context::builder("lo").address([127, 0, 117, host]).open().unwrap();
+    let context = Context::builder("lo").address([127, 0, 117, host]).shared(host >= NEAR).open().unwrap();
     let options = Options::new().context(&context).ack_timeout(12).retries(5);
     options.keepalive(Some(Duration::from_millis(300))).linger(Duration::from_millis(500))
 }
@@ -55,18 +58,49 @@ fn the_other_process() {
     listen();
 }
 
+/// The other process, at this host, and a connection to it from host 1; or from the same host, through memory.
 fn start(role: &str, host: u8) -> (Other, Connection) {
-    let mut other = Other::start("the_other_process", &format!("{role} {host}"), &[]);
+    let is_near = host >= NEAR;
+    // Any other path is refused.
+    let variables: &[_] = if is_near { &[("FERROCE_PATH", "shared")] } else { &[] };
+    let mut other = Other::start("the_other_process", &format!("{role} {host}"), variables);
     let address = other.hear();
-    let connection = Connection::connect_with(&address, &impatient(1)).wait().unwrap();
+    let options = if is_near { impatient(host).path(PathPolicy::Shared) } else { impatient(1) };
+    let connection = Connection::connect_with(&address, &options).wait().unwrap();
     (other, connection)
+}
+
+/// Each over the network, and through memory.
+macro_rules! tests {
+    ($($name:ident: $far:expr, $near:expr;)*) => {
+        mod wire {
+            $(#[test]
+            fn $name() {
+                super::$name($far);
+            })*
+        }
+
+        mod shared {
+            $(#[test]
+            fn $name() {
+                super::$name($near);
+            })*
+        }
+    };
+}
+
+tests! {
+    two_processes_talk_and_part_in_peace: 2, 22;
+    killed_while_it_receives: 3, 23;
+    killed_while_it_sends: 4, 24;
+    killed_while_both_are_silent: 5, 25;
+    killed_while_a_stream_is_read: 6, 26;
 }
 
 const GONE: Error = Error::Lost(Cause::PeerSilent);
 
-#[test]
-fn two_processes_talk_and_part_in_peace() {
-    let (mut other, connection) = start("echo", 2);
+fn two_processes_talk_and_part_in_peace(host: u8) {
+    let (mut other, connection) = start("echo", host);
     for len in [0, 100, 20_000, 2_000_000] {
         connection.send(&vec![1; len]).wait_for(SOON).unwrap();
         assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap().len(), len);
@@ -78,9 +112,8 @@ fn two_processes_talk_and_part_in_peace() {
     connection.close().wait_for(SOON).unwrap();
 }
 
-#[test]
-fn killed_while_it_receives() {
-    let (mut other, connection) = start("sink", 3);
+fn killed_while_it_receives(host: u8) {
+    let (mut other, connection) = start("sink", host);
     assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
     thread::scope(|scope| {
         let sending = scope.spawn(|| {
@@ -101,9 +134,8 @@ fn killed_while_it_receives() {
     assert_eq!(connection.state(), State::Lost(Cause::PeerSilent));
 }
 
-#[test]
-fn killed_while_it_sends() {
-    let (mut other, connection) = start("source", 4);
+fn killed_while_it_sends(host: u8) {
+    let (mut other, connection) = start("source", host);
     for _ in 0..20 {
         assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap().len(), 300_000);
     }
@@ -118,22 +150,20 @@ fn killed_while_it_sends() {
     assert_eq!(error, GONE);
 }
 
-#[test]
-fn killed_while_both_are_silent() {
-    let (mut other, connection) = start("silent", 5);
+fn killed_while_both_are_silent(host: u8) {
+    let (mut other, connection) = start("silent", host);
     assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
     other.kill();
     // Neither end sends: only the question for a sign of life finds out.
     assert_eq!(connection.recv().wait_for(SOON).map(|_| ()), Err(GONE));
     // The port and the address are free for the next one.
-    let (_other, connection) = start("silent", 5);
+    let (_other, connection) = start("silent", host);
     assert_eq!(connection.recv().wait_for(SOON).unwrap().unwrap(), b"here");
 }
 
-#[test]
-fn killed_while_a_stream_is_read() {
+fn killed_while_a_stream_is_read(host: u8) {
     use std::io::Read;
-    let (mut other, connection) = start("source", 6);
+    let (mut other, connection) = start("source", host);
     let mut stream = connection.into_stream();
     let mut bytes = [0; 4096];
     stream.read_exact(&mut bytes).unwrap();

@@ -8,6 +8,7 @@ mod alone;
 mod cases;
 mod connections;
 mod docs;
+mod doctor;
 mod far;
 mod lab;
 mod pair;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::layout::{Mark, WORD, longest, offset, space};
+use crate::layout::{Mark, WORD, behind, longest, space};
 use crate::lie::Lie;
 use crate::memory::Memory;
 
@@ -14,8 +14,10 @@ use crate::memory::Memory;
 #[derive(Debug)]
 pub struct Consumer {
     memory: Memory,
-    /// Bytes that were ever taken: where the next record is.
-    at: u64,
+    /// Bytes that were ever taken, with those that were skipped.
+    taken: u64,
+    /// Where in the ring the next record is.
+    at: usize,
     /// The producer's head when it was last looked at: it may have moved on since, never back.
     head: u64,
     /// What the producer was told to be free again.
@@ -26,13 +28,13 @@ pub struct Consumer {
 impl Consumer {
     /// A lane begins at zero on both sides: each of its ends is taken once.
     pub(crate) const fn new(memory: Memory) -> Self {
-        Self { memory, at: 0, head: 0, released: 0, lie: None }
+        Self { memory, taken: 0, at: 0, head: 0, released: 0, lie: None }
     }
 
     /// Whether there is a record to take. It reads the producer's word only if all records that are known of were taken.
     #[inline]
     pub fn look(&mut self) -> bool {
-        if self.at != self.head {
+        if self.taken != self.head {
             return self.lie.is_none();
         }
         // Acquire: marks and bytes of the records before it are there to be read.
@@ -45,7 +47,7 @@ impl Consumer {
     #[must_use]
     #[inline]
     pub fn has_more(&self) -> bool {
-        self.at != self.head || self.memory.head().load(Relaxed) != self.head
+        self.taken != self.head || self.memory.head().load(Relaxed) != self.head
     }
 
     /// Takes the next record of those that the last [`look`](Self::look) has seen. Its room is the producer's again only with
@@ -56,12 +58,13 @@ impl Consumer {
         reason = "a record borrows the consumer, which no iterator can say"
     )]
     pub fn next(&mut self) -> Option<Record<'_>> {
-        if self.at == self.head || self.lie.is_some() {
+        if self.taken == self.head || self.lie.is_some() {
             return None;
         }
         match self.read() {
-            Ok(Found { at, len, kind, behind }) => {
-                self.at = behind;
+            Ok(Found { at, len, kind, skipped }) => {
+                self.at = behind(at - WORD + space(len), self.memory.len());
+                self.taken = self.taken.wrapping_add((skipped + space(len)) as u64);
                 Some(Record { memory: &self.memory, at, len, kind })
             }
             Err(lie) => {
@@ -74,10 +77,10 @@ impl Consumer {
     /// Gives the room of all records that were taken back to the producer.
     #[inline]
     pub fn release(&mut self) {
-        if self.at != self.released {
+        if self.taken != self.released {
             // Release: what was read of these records comes before it.
-            self.memory.tail().store(self.at, Release);
-            self.released = self.at;
+            self.memory.tail().store(self.taken, Release);
+            self.released = self.taken;
         }
     }
 
@@ -114,20 +117,18 @@ impl Consumer {
     /// The record at the place that has been reached, behind a skip if there is one.
     #[inline]
     fn read(&self) -> Result<Found, Lie> {
-        let at = offset(self.at, self.memory.len());
-        let word = self.memory.mark(at);
+        let word = self.memory.mark(self.at);
         match Mark::parse(word) {
-            Some(Mark::Record { kind, len }) => self.found(self.at, kind, len),
+            Some(Mark::Record { kind, len }) => self.found(0, kind, len),
             Some(Mark::Skip { len }) => {
-                let to_end = self.memory.len() - at;
-                let behind = self.at.wrapping_add(to_end as u64);
+                let to_end = self.memory.len() - self.at;
                 // A skip leads to the end, is never all of a ring, and a record comes with it.
-                if at == 0 || len != to_end - WORD || self.left(self.at) <= to_end as u64 {
+                if self.at == 0 || len != to_end - WORD || self.left() <= to_end as u64 {
                     return Err(Lie::Mark { said: word });
                 }
                 let word = self.memory.mark(0);
                 match Mark::parse(word) {
-                    Some(Mark::Record { kind, len }) => self.found(behind, kind, len),
+                    Some(Mark::Record { kind, len }) => self.found(to_end, kind, len),
                     _ => Err(Lie::Mark { said: word }),
                 }
             }
@@ -135,23 +136,24 @@ impl Consumer {
         }
     }
 
+    /// The record behind so many bytes that are skipped, or none.
     #[inline]
-    fn found(&self, from: u64, kind: u8, len: usize) -> Result<Found, Lie> {
+    fn found(&self, skipped: usize, kind: u8, len: usize) -> Result<Found, Lie> {
         let ring = self.memory.len();
-        let at = offset(from, ring);
-        let left = usize::try_from(self.left(from)).unwrap_or(usize::MAX);
+        let at = if skipped > 0 { 0 } else { self.at };
+        let left = usize::try_from(self.left()).unwrap_or(usize::MAX) - skipped;
         // All three are multiples of 8 and not 0, so that there is a word to take off.
         let most = longest(ring).min(ring - at - WORD).min(left - WORD);
         if len > most {
             return Err(Lie::Length { said: len, most });
         }
-        Ok(Found { at: at + WORD, len, kind, behind: from.wrapping_add(space(len) as u64) })
+        Ok(Found { at: at + WORD, len, kind, skipped })
     }
 
-    /// Bytes that are published from this position on.
+    /// Bytes that are published and not taken.
     #[inline]
-    const fn left(&self, from: u64) -> u64 {
-        self.head.wrapping_sub(from)
+    const fn left(&self) -> u64 {
+        self.head.wrapping_sub(self.taken)
     }
 }
 
@@ -160,8 +162,8 @@ struct Found {
     at: usize,
     len: usize,
     kind: u8,
-    /// The position behind it.
-    behind: u64,
+    /// Bytes up to the end of the ring that are skipped before it.
+    skipped: usize,
 }
 
 /// A record in the ring.

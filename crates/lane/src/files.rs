@@ -9,7 +9,7 @@ use crate::sealed::{Kind, LaneError, SealedFile};
 use crate::{Caller, Consumer, Line, Producer};
 
 /// The version of what is in both files. Processes with another one are refused.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// What the file of a lane begins with: "FERRLANE".
 const LANE: Kind = Kind { name: c"ferroce-lane", magic: 0x4645_5252_4c41_4e45, version: VERSION };
@@ -30,8 +30,8 @@ pub struct LaneFile {
 }
 
 impl LaneFile {
-    /// Bytes of the ring, if nothing else is said.
-    pub const RING: usize = 128 << 10;
+    /// Bytes of the ring, if nothing else is said: with its page of words, and one each way, less than half of a megabyte.
+    pub const RING: usize = 240 << 10;
 
     /// The shortest ring, in bytes.
     pub const LEAST_RING: usize = 4 << 10;
@@ -47,7 +47,7 @@ impl LaneFile {
         Self::create_with(Self::RING)
     }
 
-    /// A new lane with a ring of so many bytes, a power of two.
+    /// A new lane with a ring of so many bytes, which are whole pages.
     ///
     /// # Errors
     /// As for [`create`](Self::create), or no ring has so many bytes.
@@ -157,7 +157,7 @@ impl AsFd for LineFile {
 /// Bytes of the file of a lane.
 fn len_of(ring: usize) -> Result<usize, LaneError> {
     let (least, most) = (LaneFile::LEAST_RING, LaneFile::MOST_RING);
-    if ring.is_power_of_two() && (least..=most).contains(&ring) {
+    if ring.is_multiple_of(HEADER_PAGE) && (least..=most).contains(&ring) {
         Ok(HEADER_PAGE + ring)
     } else {
         Err(LaneError::RingSize { given: ring, least, most })

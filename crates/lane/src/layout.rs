@@ -31,12 +31,17 @@ pub(crate) const fn space(len: usize) -> usize {
     WORD + len.next_multiple_of(WORD)
 }
 
-/// Where in a ring of so many bytes a position is.
+/// Bytes at the beginning of a ring of so many that are used again and again, as long as the consumer keeps up: they stay in the
+/// caches of both processors. Short rings are used as a whole.
+pub(crate) const fn front(ring: usize) -> usize {
+    const FRONT: usize = 64 << 10;
+    if ring >= 3 * FRONT { FRONT } else { ring }
+}
+
+/// Where the next record is behind one that ends here.
 #[inline]
-pub(crate) const fn offset(position: u64, ring: usize) -> usize {
-    #[expect(clippy::cast_possible_truncation, reason = "what is cut off is masked")]
-    let low = position as usize;
-    low & (ring - 1)
+pub(crate) const fn behind(end: usize, ring: usize) -> usize {
+    if end < ring { end } else { 0 }
 }
 
 /// What stands before the bytes of each record.
@@ -45,7 +50,7 @@ pub(crate) const fn offset(position: u64, ring: usize) -> usize {
 /// |---|---|
 /// | 0 to 31 | bytes of the record; of a skip, those up to the end of the ring |
 /// | 32 to 39 | the kind of the record |
-/// | 40 | this is no record: the next one is at the beginning of the ring |
+/// | 40 | this is no record: the next one is at the beginning of the ring, for want of room or because that is in the caches |
 /// | 41 to 63 | zero |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
@@ -102,9 +107,10 @@ mod tests {
 
     #[test]
     fn the_longest_record_fits_into_half_of_a_ring() {
-        for ring in [4096, 16384, 32768, 131_072] {
+        for ring in [4096, 16384, 32768, 131_072, 245_760] {
             assert!(space(longest(ring)) <= ring / 2, "{ring}");
         }
         assert_eq!((longest(4096), longest(131_072)), (2040, LONGEST));
+        assert_eq!((front(131_072), front(245_760)), (131_072, 65_536));
     }
 }

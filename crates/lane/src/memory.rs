@@ -23,7 +23,7 @@ mod real {
     pub(crate) struct Memory {
         /// The first byte of the ring; `ring` bytes from here on are in the mapping.
         ring: NonNull<u8>,
-        /// Bytes of the ring: a power of two.
+        /// Bytes of the ring: whole pages.
         len: usize,
         mapping: Arc<Mapping>,
     }
@@ -37,7 +37,7 @@ mod real {
         /// One side of the ring in this mapping.
         pub(crate) fn new(mapping: Arc<Mapping>) -> Self {
             let len = mapping.len() - HEADER_PAGE;
-            assert!(len.is_power_of_two() && len >= HEADER_PAGE, "{len} bytes are no ring");
+            assert!(len.is_multiple_of(HEADER_PAGE) && len >= HEADER_PAGE, "{len} bytes are no ring");
             // SAFETY: the mapping is longer than a page, as was just seen.
             let ring = unsafe { mapping.base().add(HEADER_PAGE) };
             Self { ring, len, mapping }
@@ -94,11 +94,31 @@ mod real {
         /// Copies bytes of a record, each of which is read once, whatever the other process does meanwhile.
         #[inline]
         pub(crate) fn copy(&self, at: usize, into: &mut [u8]) {
-            self.piece(at, into.len());
-            for (index, piece) in into.chunks_mut(WORD).enumerate() {
-                let word = self.word_at(at + index * WORD).load(Ordering::Relaxed);
-                piece.copy_from_slice(&word.to_ne_bytes()[..piece.len()]);
+            // A record has its room in whole words.
+            let words = self.words(at, into.len().div_ceil(WORD));
+            let mut pieces = into.chunks_exact_mut(WORD);
+            let mut words = words.iter().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+            for (piece, word) in pieces.by_ref().zip(words.by_ref()) {
+                piece.copy_from_slice(&word);
             }
+            let [a, b, c, d, last @ ..] = words.next().unwrap_or_default();
+            let rest = pieces.into_remainder();
+            if let Some((half, behind)) = rest.split_first_chunk_mut() {
+                *half = [a, b, c, d];
+                behind.iter_mut().zip(last).for_each(|(byte, last)| *byte = last);
+            } else {
+                rest.iter_mut().zip([a, b, c]).for_each(|(byte, last)| *byte = last);
+            }
+        }
+
+        /// Words of a record, to be read one by one.
+        #[inline]
+        fn words(&self, at: usize, count: usize) -> &[AtomicU64] {
+            let first = self.piece(at, count * WORD);
+            assert!(at.is_multiple_of(WORD), "{at} is no word of the ring");
+            // SAFETY: they are inside of the mapping, which `self` keeps, as `piece` asserts, and aligned, as the ring is to pages and
+            // `at` was asserted to be; every bit pattern is a number, and all that is done to them is atomic.
+            unsafe { std::slice::from_raw_parts(first.cast().as_ptr(), count) }
         }
 
         /// Bytes of a record that is being made.
@@ -141,7 +161,10 @@ mod modelled {
     /// What both sides of a ring share. Each eight bytes have a watch: two sides at them at once, or one that has not yet
     /// seen what the other did, end the model.
     #[derive(Debug)]
-    pub(crate) struct Memory(Arc<Words>);
+    pub(crate) struct Memory {
+        words: Arc<Words>,
+        len: usize,
+    }
 
     #[derive(Debug)]
     struct Words {
@@ -149,7 +172,6 @@ mod modelled {
         tail: AtomicU64,
         ring: Box<[UnsafeCell<u64>]>,
         watches: Box<[Watch<()>]>,
-        len: usize,
     }
 
     // SAFETY: the watches find every access to the ring that another one races with.
@@ -164,21 +186,20 @@ mod modelled {
                 tail: AtomicU64::new(0),
                 ring: (0..len / WORD).map(|_| UnsafeCell::new(0)).collect(),
                 watches: (0..len / WORD).map(|_| Watch::new(())).collect(),
-                len,
             });
-            [Self(Arc::clone(&words)), Self(words)]
+            [Self { words: Arc::clone(&words), len }, Self { words, len }]
         }
 
-        pub(crate) fn len(&self) -> usize {
-            self.0.len
+        pub(crate) const fn len(&self) -> usize {
+            self.len
         }
 
         pub(crate) fn head(&self) -> &AtomicU64 {
-            &self.0.head
+            &self.words.head
         }
 
         pub(crate) fn tail(&self) -> &AtomicU64 {
-            &self.0.tail
+            &self.words.tail
         }
 
         pub(crate) fn mark(&self, at: usize) -> u64 {
@@ -216,12 +237,12 @@ mod modelled {
         }
 
         fn watches(&self, at: usize, len: usize) -> &[Watch<()>] {
-            &self.0.watches[at / WORD..(at + len).div_ceil(WORD)]
+            &self.words.watches[at / WORD..(at + len).div_ceil(WORD)]
         }
 
         fn first(&self, at: usize, len: usize) -> *mut u8 {
-            assert!(at + len <= self.0.len, "{len} bytes at {at} are not in the ring");
-            let ring = self.0.ring.as_ptr().cast::<u8>().cast_mut();
+            assert!(at + len <= self.len, "{len} bytes at {at} are not in the ring");
+            let ring = self.words.ring.as_ptr().cast::<u8>().cast_mut();
             // SAFETY: it is inside of the ring, as was just asserted.
             unsafe { ring.add(at) }
         }

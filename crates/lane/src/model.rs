@@ -11,6 +11,13 @@ pub fn lane(ring: usize) -> (Producer, Consumer) {
     (Producer::new(one), Consumer::new(other))
 }
 
+/// The same; the first so many bytes of the ring are used again as long as the consumer keeps up.
+#[must_use]
+pub fn lane_with_front(ring: usize, front: usize) -> (Producer, Consumer) {
+    let (producer, consumer) = lane(ring);
+    (producer.with_front(front), consumer)
+}
+
 /// The owner's end of a line, and so many to call from.
 #[must_use]
 pub fn line<const N: usize>() -> (Line, [Caller; N]) {

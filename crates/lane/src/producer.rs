@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use crate::layout::{Mark, WORD, longest, offset, space};
+use crate::layout::{Mark, WORD, behind, front, longest, space};
 use crate::lie::Lie;
 use crate::memory::Memory;
 
@@ -10,12 +10,19 @@ use crate::memory::Memory;
 ///
 /// A record is made in three steps: [`room`](Self::room) gives the bytes for it, in one piece; [`commit`](Self::commit) says
 /// that they are written; [`publish`](Self::publish) shows the consumer all that was committed since the last time, by one
-/// store. The consumer's own word is read only when the ring seems full.
+/// store. The consumer's own word is read only when the ring seems full, and when the front of a long ring was written: if the
+/// consumer has kept up, that is used again, and the rest of the ring is for the moments in which it does not.
 #[derive(Debug)]
 pub struct Producer {
     memory: Memory,
-    /// Bytes that were ever committed: where the next record goes.
+    /// Bytes that were ever committed, with those that were skipped.
     head: u64,
+    /// Where in the ring the next record goes.
+    at: usize,
+    /// Bytes at the beginning of the ring that are used again as long as the consumer keeps up.
+    front: usize,
+    /// From where on it is worth a look whether it does.
+    turns_at: usize,
     /// The head as the consumer was told it.
     published: u64,
     /// The consumer's tail when it was last looked at: it may have moved on since, never back.
@@ -36,7 +43,24 @@ struct Offer {
 impl Producer {
     /// A lane begins at zero on both sides: each of its ends is taken once.
     pub(crate) const fn new(memory: Memory) -> Self {
-        Self { memory, head: 0, published: 0, tail: 0, offered: None, lie: None }
+        let front = front(memory.len());
+        Self {
+            memory,
+            head: 0,
+            at: 0,
+            front,
+            turns_at: front,
+            published: 0,
+            tail: 0,
+            offered: None,
+            lie: None,
+        }
+    }
+
+    /// The same with another front.
+    #[cfg(loom)]
+    pub(crate) const fn with_front(self, front: usize) -> Self {
+        Self { front, turns_at: front, ..self }
     }
 
     /// The longest record, in bytes.
@@ -55,9 +79,9 @@ impl Producer {
         if len > self.longest() || self.lie.is_some() {
             return None;
         }
-        let (at, ring) = (self.position(), self.memory.len());
-        let to_end = ring - at;
-        let skipped = if space(len) > to_end { to_end } else { 0 };
+        let to_end = self.memory.len() - self.at;
+        let skips = space(len) > to_end || (self.at >= self.turns_at && self.front_is_free());
+        let skipped = if skips { to_end } else { 0 };
         let needed = (skipped + space(len)) as u64;
         if needed > self.free() {
             self.look_at_tail();
@@ -66,7 +90,7 @@ impl Producer {
             }
         }
         self.offered = Some(Offer { skipped, len });
-        let start = if skipped > 0 { 0 } else { at };
+        let start = if skips { 0 } else { self.at };
         Some(self.memory.room(start + WORD, len))
     }
 
@@ -88,13 +112,18 @@ impl Producer {
     pub fn commit(&mut self, kind: u8, len: usize) {
         let offer = self.offered.take().expect("room was asked for");
         assert!(len <= offer.len, "{len} bytes are more than the {} that there was room for", offer.len);
-        let mut at = self.position();
+        let mut start = self.at;
         if offer.skipped > 0 {
-            self.memory.set_mark(at, Mark::Skip { len: offer.skipped - WORD }.emit());
-            at = 0;
+            self.memory.set_mark(start, Mark::Skip { len: offer.skipped - WORD }.emit());
+            start = 0;
         }
-        self.memory.written(at + WORD, len);
-        self.memory.set_mark(at, Mark::Record { kind, len }.emit());
+        self.memory.written(start + WORD, len);
+        self.memory.set_mark(start, Mark::Record { kind, len }.emit());
+        let end = behind(start + space(len), self.memory.len());
+        if offer.skipped > 0 || end == 0 {
+            self.turns_at = self.front;
+        }
+        self.at = end;
         self.head = self.head.wrapping_add((offer.skipped + space(len)) as u64);
     }
 
@@ -145,10 +174,19 @@ impl Producer {
         self.memory.forget().map(|()| true)
     }
 
-    /// Where in the ring the next record goes.
-    #[inline]
-    fn position(&self) -> usize {
-        offset(self.head, self.memory.len())
+    /// Whether the consumer has kept up, and so the front is free but for a little. If not, it is asked again a little later.
+    ///
+    /// A consumer that stops just then leaves no more room than the front has, since the rest of the ring is skipped until it
+    /// has passed there.
+    #[cold]
+    fn front_is_free(&mut self) -> bool {
+        self.look_at_tail();
+        let unread = usize::try_from(self.head.wrapping_sub(self.tail)).unwrap_or(usize::MAX);
+        let is_free = unread <= self.front / 8 * 3;
+        if !is_free {
+            self.turns_at = self.at + self.front / 4;
+        }
+        is_free
     }
 
     /// Bytes that are free, as far as is known.

@@ -58,7 +58,7 @@ pub enum LaneError {
         error: io::Error,
     },
     /// A ring cannot have so many bytes.
-    #[error("a lane has a power of two of bytes from {least} to {most}, and not {given}")]
+    #[error("a lane has whole pages of 4096 bytes, from {least} to {most} bytes, and not {given}")]
     RingSize {
         /// What was asked for.
         given: usize,

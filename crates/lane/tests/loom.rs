@@ -97,6 +97,23 @@ fn records_arrive_whole_and_in_order_around_the_end_of_the_ring() {
 }
 
 #[test]
+fn the_front_of_a_ring_is_used_again_only_when_it_was_read() {
+    explore(3, || {
+        // Two records are the front, and six the ring: whether there is a skip depends on how far the consumer is.
+        let (mut producer, mut consumer) = model::lane_with_front(144, 48);
+        let sender = thread::spawn(move || {
+            for number in 1..=5 {
+                push(&mut producer, number);
+                assert!(producer.publish());
+            }
+        });
+        drain_until(&mut consumer, 5);
+        sender.join().unwrap();
+        assert!(!consumer.look(), "none comes twice");
+    });
+}
+
+#[test]
 fn records_that_are_published_together_arrive_together() {
     explore(3, || {
         let (mut producer, mut consumer) = model::lane(RING);
@@ -271,5 +288,106 @@ fn an_owner_that_keeps_calls_is_woken_when_it_sleeps() {
         };
         serve_kept(&mut line, &mut consumer, 2, &gong);
         sender.join().unwrap();
+    });
+}
+
+/// What an engine of a device does around its line, turn by turn: as `Lanes` in `crates/device/src/engine/lanes.rs`.
+struct Desk {
+    line: Line,
+    /// The line says that the engine sleeps.
+    asleep: bool,
+    /// Calls were taken since it said so.
+    heard: bool,
+    /// The lane is to be looked at.
+    pending: bool,
+    /// Its calls are left alone.
+    kept: bool,
+    /// The last record that was taken.
+    last: u8,
+}
+
+impl Desk {
+    fn new(line: Line) -> Self {
+        Self { line, asleep: false, heard: false, pending: false, kept: false, last: 0 }
+    }
+
+    /// A turn, after which the engine sleeps, or threads go on polling. Whether it has to be turned again.
+    fn turn(&mut self, lane: &mut Consumer, sleeps: bool) -> bool {
+        if self.line.is_called() || self.pending || (self.kept && lane.has_more()) {
+            self.pending |= self.kept;
+            for _ in self.line.take() {
+                (self.pending, self.heard) = (true, true);
+            }
+            if std::mem::take(&mut self.pending) {
+                self.last = drain(lane, self.last);
+            }
+        }
+        if !sleeps {
+            if std::mem::take(&mut self.asleep) {
+                self.line.awake();
+            }
+            if self.last > 0 && !self.kept {
+                self.line.keep(0);
+                self.kept = true;
+            }
+            return false;
+        }
+        if std::mem::take(&mut self.kept) {
+            self.line.keep_none();
+        }
+        if self.asleep && !self.heard {
+            return self.pending;
+        }
+        (self.asleep, self.heard) = (true, false);
+        self.line.going_to_sleep() || self.pending
+    }
+
+    /// Sleeps after a turn that says so, if that leaves nothing to do, until all has come.
+    fn sleep(&mut self, lane: &mut Consumer, gong: &Gong) {
+        if !self.turn(lane, true) && self.last < RECORDS {
+            gong.sleep();
+        }
+    }
+}
+
+/// Records that it is sent.
+const RECORDS: u8 = 2;
+
+/// A sender, and what a device does to take its records.
+fn beside_a_sender(device: impl Fn(&mut Desk, &mut Consumer, &Gong)) {
+    let (mut producer, mut consumer) = model::lane(RING);
+    let (line, [mut caller]) = model::line();
+    let gong = Arc::new(Gong::default());
+    let sender = {
+        let gong = Arc::clone(&gong);
+        thread::spawn(move || send(&mut producer, &mut caller, 0, RECORDS, &gong))
+    };
+    let mut desk = Desk::new(line);
+    while desk.last < RECORDS {
+        device(&mut desk, &mut consumer, &gong);
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn an_engine_that_is_turned_by_its_timers_while_it_sleeps_misses_no_record() {
+    explore(3, || {
+        beside_a_sender(|desk, lane, gong| {
+            // A timer has it turned; that it sleeps was said before, and is not said again if it was not called.
+            if !desk.turn(lane, true) {
+                desk.sleep(lane, gong);
+            }
+        });
+    });
+}
+
+#[test]
+fn an_engine_that_was_polled_and_goes_to_sleep_misses_no_record() {
+    explore(3, || {
+        beside_a_sender(|desk, lane, gong| {
+            desk.turn(lane, false);
+            desk.turn(lane, false);
+            desk.sleep(lane, gong);
+        });
     });
 }

@@ -80,6 +80,16 @@ impl Node {
         self
     }
 
+    /// The ring to a host is lost: what is sent there from now on shares the buffer of a socket.
+    pub(crate) fn lose_ring(&mut self, to: usize) {
+        let mut socket = Window::new();
+        for slot in self.slots.iter_mut().filter(|slot| slot.peer == Some(to)) {
+            slot.pair.move_to_window(&mut self.windows[to], &mut socket);
+        }
+        assert_eq!(self.windows[to].in_flight(), 0, "all that was under way has moved");
+        self.windows[to] = socket;
+    }
+
     /// Adds a queue pair whose peer lives on host `peer` (`None`: datagrams to anywhere), and returns its index.
     pub fn add(&mut self, config: QpConfig, peer: Option<usize>) -> usize {
         self.slots.push(Slot { pair: QueuePair::new(config), peer });

@@ -10,7 +10,7 @@ use ferroce_transport::Time;
 use crate::node::Datagram;
 
 /// Bytes of requests that may be under way through a ring, as in a device.
-pub(crate) const WINDOW: u32 = 88 * 1024;
+pub(crate) const WINDOW: u32 = 192 * 1024;
 
 /// Bytes that must be free for a packet of a connection that has no window.
 const SPARE: usize = 32 << 10;
@@ -125,6 +125,12 @@ impl Rings {
     pub(crate) fn release(&mut self, to: usize) {
         let lanes = self.lanes.iter_mut().filter(|((receiver, _), _)| *receiver == to);
         lanes.for_each(|(_, lane)| lane.consumer.release());
+    }
+
+    /// The rings from and to a host: the hosts that they lead from, and those that they lead to.
+    pub(crate) fn of(&self, host: usize) -> Vec<(usize, usize)> {
+        let ends = self.lanes.keys().map(|(to, from)| (*from, *to));
+        ends.filter(|(from, to)| *from == host || *to == host).collect()
     }
 
     /// All rings from and to a host are given up, with what is in them: from now on its packets go over the network.

@@ -209,6 +209,9 @@ impl World {
     /// the packets in it.
     pub(crate) fn cut_off<O: Observer>(&mut self, host: usize, duration: Duration, observer: &mut O) {
         self.hosts[host].down_until = self.now + duration;
+        for (from, to) in self.rings.of(host) {
+            self.hosts[from].node.lose_ring(to);
+        }
         for lost in self.rings.give_up(host) {
             observer.fault(self.now, Fault::Down, &lost);
         }

@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// number of this process]
     #[arg(long, value_name = "ADDRESS")]
     address: Option<Ipv4Addr>,
+    /// All nodes and clients at one address, each with a port of its own: they may share memory
+    #[arg(long)]
+    near: bool,
     /// Which numbers clients draw
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -67,7 +70,7 @@ enum Plant {
     TornWrite,
 }
 
-/// The port that members listen on.
+/// The port that members listen on, or the first of them.
 const PORT: u16 = 7471;
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -127,8 +130,12 @@ fn members(args: &Args) -> anyhow::Result<Members> {
         Ipv4Addr::from_bits(127 << 24 | 1 << 23 | number << 5 | 1)
     });
     ensure!(first.is_loopback(), "{first} is no address of loopback");
-    let address = |id: u32| SocketAddr::new(Ipv4Addr::from_bits(first.to_bits() + id).into(), PORT);
-    Ok(Members::new((0..count).map(|id| (id, address(id))))?)
+    let address = |id: u16| match args.near {
+        true => SocketAddr::new(first.into(), PORT + id),
+        false => SocketAddr::new(Ipv4Addr::from_bits(first.to_bits() + u32::from(id)).into(), PORT),
+    };
+    let count = u16::try_from(count).context("so many members")?;
+    Ok(Members::new((0..count).map(|id| (id.into(), address(id))))?)
 }
 
 /// Has all clients join at the same time: every member waits for every other.

@@ -10,8 +10,13 @@ struct Ended {
 }
 
 fn kv(args: &[&str]) -> Ended {
+    kv_with(&[], args)
+}
+
+fn kv_with(variables: &[(&str, &str)], args: &[&str]) -> Ended {
     let program = env!("CARGO_BIN_EXE_ferroce-kv");
-    let output = Command::new(program).args(args).stdin(Stdio::null()).output().unwrap();
+    let mut command = Command::new(program);
+    let output = command.args(args).envs(variables.iter().copied()).stdin(Stdio::null()).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { success: output.status.success(), out: text(output.stdout), err: text(output.stderr) }
 }
@@ -39,6 +44,18 @@ fn under_faults_the_history_is_linearizable() {
     // The nodes counted every call of their application; the load has compared it with the number of puts.
     assert!(count(&ended.out, "get asleep") > 100, "{}", ended.out);
     assert!(ended.out.contains("never for a get"), "{}", ended.out);
+}
+
+/// Any other path is refused.
+#[test]
+fn through_shared_memory_the_history_is_linearizable() {
+    let seconds = if std::env::var_os("FERROCE_SOAK").is_some() { "60" } else { "3" };
+    let args = ["load", "--near", "--address", "127.0.154.201", "--seconds", seconds, "--keys", "24"];
+    let ended = kv_with(&[("FERROCE_PATH", "shared")], &args);
+    assert!(ended.success, "{}\n{}", ended.out, ended.err);
+    assert!(ended.out.contains("is linearizable"), "{}", ended.out);
+    assert!(count(&ended.out, "get ") > 100 && count(&ended.out, "put ") > 50, "{}", ended.out);
+    assert!(count(&ended.out, "get asleep") > 100, "{}", ended.out);
 }
 
 #[test]

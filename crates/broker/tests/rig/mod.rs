@@ -20,6 +20,12 @@ pub(crate) fn members(net: u8, count: u8) -> Members {
     Members::new((0..count).map(|id| (u32::from(id), address(id + 1)))).unwrap()
 }
 
+/// So many members at one address, each with a port of its own: they may share memory.
+pub(crate) fn near_members(net: u8, count: u8) -> Members {
+    let address = |id: u8| SocketAddr::from(([127, 0, net, 1], 7471 + u16::from(id)));
+    Members::new((0..count).map(|id| (u32::from(id), address(id)))).unwrap()
+}
+
 /// The device of a member, over the wire.
 pub(crate) fn device(members: &Members, id: u32) -> (Context, ProtectionDomain) {
     let address = members.get(id).unwrap().address.ip();

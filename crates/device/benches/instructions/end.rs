@@ -1,6 +1,8 @@
 //! One end of a connection: a device, a queue pair and a piece of memory.
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use ferroce_device::memory::Allocation;
@@ -8,7 +10,7 @@ use ferroce_device::{AddressVector, CompletionQueue, Config, Nic, PathPolicy, Qp
 use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, ReceiveRequest, Remote, Sge, State, Status, WorkKind,
 };
-use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Rkey, Service};
+use ferroce_wire::{Gid, Lkey, PathMtu, Psn, Qpn, Rkey, Service};
 
 use crate::found::{Found, told, why};
 use crate::{Outcome, STUCK};
@@ -58,6 +60,68 @@ pub(crate) fn sharing() -> Option<Outcome<(End, End)>> {
     Some(both())
 }
 
+/// Processes, and engines of each of them, that are neighbours of the first one.
+const PROCESSES: usize = 8;
+const EACH: usize = 8;
+
+/// An end with 64 neighbours that do nothing, in processes that end with what comes with it. `None` where there are none.
+pub(crate) fn among_neighbours() -> Option<Outcome<(End, Idle)>> {
+    let path: PathPolicy = "shared".parse().ok()?;
+    Some(with_neighbours(path))
+}
+
+fn with_neighbours(path: PathPolicy) -> Outcome<(End, Idle)> {
+    let nic = device(ADDRESSES[0], Config { path, ..Config::new("lo") })?;
+    let end = End::new(&nic, ADDRESSES[0], (path, None))?;
+    let mut idle = Idle { processes: Vec::new(), ends: Vec::new() };
+    for _ in 0..PROCESSES {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(NEIGHBOUR).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn()?;
+        let said = process.stdout.take().ok_or("a pipe")?;
+        idle.processes.push(process);
+        for line in BufReader::new(said).lines().take(EACH) {
+            let mine = End::new(&nic, ADDRESSES[0], (path, None))?;
+            mine.connect_to(Qpn::new(line?.parse()?), mine.gid.1)?;
+            idle.ends.push(mine);
+        }
+    }
+    Ok((end, idle))
+}
+
+/// What a process that is a neighbour is started with.
+pub(crate) const NEIGHBOUR: &str = "--neighbour";
+
+/// The life of a neighbour: it has an engine for each queue pair, says their numbers, and waits until its parent is gone.
+pub(crate) fn be_neighbour() -> Outcome<()> {
+    let path: PathPolicy = "shared".parse().map_err(|_| "older than shared memory")?;
+    let nic = device(ADDRESSES[0], Config { engines: EACH, path, ..Config::new("lo") })?;
+    let ends = (0..EACH).map(|engine| End::new(&nic, ADDRESSES[0], (path, Some(engine))));
+    let ends: Vec<End> = ends.collect::<Outcome<_>>()?;
+    for end in &ends {
+        println!("{}", end.qp.qpn().get());
+    }
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+/// Neighbours that do nothing.
+pub(crate) struct Idle {
+    processes: Vec<Child>,
+    ends: Vec<End>,
+}
+
+impl Drop for Idle {
+    fn drop(&mut self) {
+        self.ends.clear();
+        for process in &mut self.processes {
+            // It ends when its input does.
+            drop(process.stdin.take());
+            drop(process.wait());
+        }
+    }
+}
+
 fn join(from: End, to: End) -> Outcome<(End, End)> {
     from.connect(&to)?;
     to.connect(&from)?;
@@ -93,16 +157,20 @@ impl End {
     }
 
     fn connect(&self, other: &Self) -> Outcome<()> {
+        self.connect_to(other.qp.qpn(), other.gid.1)
+    }
+
+    fn connect_to(&self, peer: Qpn, gid: Gid) -> Outcome<()> {
         let init = Attributes::to(State::Init).with_pkey_index(0).with_port(1).with_access(ACCESS);
         self.qp.modify(&init, None)?;
         let rtr = Attributes::to(State::Rtr)
             .with(AttributeMask::AV)
             .with_path_mtu(PathMtu::B4096)
-            .with_dest_qpn(other.qp.qpn())
+            .with_dest_qpn(peer)
             .with_rq_psn(Psn::new(77))
             .with_max_dest_rd_atomic(16)
             .with_min_rnr_timer(1);
-        self.qp.modify(&rtr, Some(&AddressVector::new(other.gid.1, self.gid.0)))?;
+        self.qp.modify(&rtr, Some(&AddressVector::new(gid, self.gid.0)))?;
         let rts = Attributes::to(State::Rts)
             // Under a profiler all takes long, and nothing is to be sent twice: 4.3 s.
             .with_timeout(20)

@@ -22,6 +22,9 @@ use crate::engines::Engines;
 /// Bytes of records after which their room is given back, and what is acknowledged is told.
 const CHUNK: usize = 16 << 10;
 
+/// Bytes that are copied of a packet to look at its headers: whole words.
+const HEAD: usize = DataPacket::HEAD.next_multiple_of(8);
+
 /// Packets of one neighbour before others have their turn.
 const MOST: usize = 512;
 
@@ -29,10 +32,12 @@ const MOST: usize = 512;
 const MOST_BYTES: usize = 256 << 10;
 
 impl Engine {
-    /// Takes in what neighbours have called for; how many packets, and whether there is more.
-    #[inline]
-    pub(super) fn take_lanes(&mut self, around: &Engines) -> Turned {
-        if self.port.lanes.is_called() { self.take_called(around) } else { Turned::default() }
+    /// Takes in what neighbours have called for, and adds how many packets that were, and whether there is more.
+    #[inline(always)]
+    pub(super) fn take_lanes(&mut self, turned: &mut Turned, around: &Engines) {
+        if self.port.lanes.is_called() {
+            turned.add(self.take_called(around));
+        }
     }
 
     #[inline(never)]
@@ -123,7 +128,7 @@ impl Engine {
         let Some(len) = len.filter(|_| !self.tables.is_recorded()) else {
             return self.take_copy(from, record, around);
         };
-        let mut head = [0; DataPacket::HEAD];
+        let mut head = [0; HEAD];
         let copied = record.copy_head(&mut head);
         let head = &head[..copied];
         let Some((data, at)) = DataPacket::parse_head(head, len) else {
@@ -202,20 +207,36 @@ impl Engine {
 
     /// A process of this machine has no memory in common with this one any more: what it is sent goes over the network, where it
     /// arrives if there is still a process that has the slot.
-    pub(super) fn lose_neighbour(&mut self, slot: u8, incarnation: u64, why: NotShared) {
+    pub(crate) fn lose_neighbour(&mut self, slot: u8, incarnation: u64, why: NotShared) {
         if !self.port.lanes.remove(slot, incarnation) {
             return;
         }
         let choice = PathChoice { path: Path::Wire, reason: PathReason::NotShared(why) };
-        for entry in self.qps.iter_mut().filter(|entry| entry.neighbour == Some(slot)) {
+        let Self { qps, windows, .. } = self;
+        let mut moved = Vec::new();
+        for entry in qps.iter_mut().filter(|entry| entry.neighbour == Some(slot)) {
             entry.neighbour = None;
             if entry.path.is_some_and(|choice| choice.path == Path::Shared) {
                 entry.path = Some(choice);
             }
-            if let Some(way) = &mut entry.way {
-                way.lane = None;
+            let Some(way) = &mut entry.way else { continue };
+            if way.lane.take().is_none() {
+                continue;
             }
+            // Where they go from now on they share the room of a socket.
+            let next = windows.join(way.route.remote, entry.peer, false);
+            let before = std::mem::replace(&mut entry.window, next);
+            if std::mem::take(&mut entry.waiting) {
+                let index = index_of(entry.machine.qpn());
+                windows.leave_queue(before, index);
+                moved.push(index);
+            }
+            if let Some([before, next]) = windows.two(before, next) {
+                entry.machine.move_to_window(before, next);
+            }
+            windows.leave(before);
         }
+        moved.into_iter().for_each(|index| self.queue(index));
         // Those that have found no room there go another way.
         self.queue_those_without_room();
     }

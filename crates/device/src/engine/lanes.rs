@@ -268,7 +268,7 @@ impl Lanes {
     }
 
     /// Whether there is any.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn has_any(&self) -> bool {
         self.count > 0
     }
@@ -297,8 +297,15 @@ impl Lanes {
     }
 
     /// Shows everybody what was added, and calls.
-    #[inline]
+    #[inline(always)]
     pub(super) fn flush(&mut self) {
+        if !self.listed.is_empty() {
+            self.flush_listed();
+        }
+    }
+
+    #[inline]
+    fn flush_listed(&mut self) {
         while let Some(slot) = self.listed.pop() {
             let (own, now) = (self.own, self.now);
             if let Some(neighbour) = self.get(slot) {
@@ -340,8 +347,14 @@ impl Lanes {
     }
 
     /// Whether a lane is to be looked at.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn is_called(&self) -> bool {
+        // All that those pay that have none.
+        self.has_any() && self.has_been_called()
+    }
+
+    #[inline]
+    fn has_been_called(&self) -> bool {
         self.line.as_ref().is_some_and(Line::is_called)
             || self.kept_has_more()
             || !self.pending.is_empty()
@@ -368,7 +381,7 @@ impl Lanes {
         if let Some(kept) = self.kept {
             self.pending.add(kept);
         }
-        let Some(line) = &mut self.line else { return };
+        let Some(line) = self.line.as_mut().filter(|line| line.is_called()) else { return };
         for slot in line.take() {
             self.pending.add(slot);
             self.heard = true;
@@ -490,9 +503,9 @@ impl Lanes {
     }
 
     /// When to look for room again, or whether lanes are idle.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_at(&self) -> Option<Time> {
-        sooner(self.look_at, self.cools_at)
+        if self.has_any() { sooner(self.look_at, self.cools_at) } else { None }
     }
 }
 

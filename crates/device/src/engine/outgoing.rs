@@ -122,8 +122,12 @@ impl Engine {
     }
 
     /// Whether a packet of a queue pair finds room in its lane, if it has one.
-    #[inline]
+    #[inline(always)]
     fn lane_lets_through(&mut self, index: u16, acks: Acks) -> bool {
+        !self.port.lanes.has_any() || self.finds_room(index, acks)
+    }
+
+    fn finds_room(&mut self, index: u16, acks: Acks) -> bool {
         let Self { qps, tables, port, .. } = self;
         let Some(entry) = qps.by_index(index) else { return true };
         let Some(slot) = entry.way.as_ref().and_then(|way| way.lane) else { return true };

@@ -257,8 +257,8 @@ impl DataSink<View<'_>> for Stream<'_> {
 }
 
 impl Stream<'_> {
-    /// The same through memory, as long as the neighbour is there.
-    #[inline]
+    /// The same through memory, as long as the neighbour is there. Out of the way of packets that go over the network.
+    #[inline(never)]
     fn take_by_lane(&mut self, host: &mut View<'_>, data: &DataPacket, payload: &PayloadSource<'_>) -> bool {
         let Self { port, way, counters, by, .. } = self;
         let Some(neighbour) = way.lane.and_then(|slot| port.lanes.get(slot)) else {

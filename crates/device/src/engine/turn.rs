@@ -60,7 +60,7 @@ impl Engine {
                     Reason::InboxFilled => self.take_inbox(around),
                     _ => self.receive(around, reason),
                 };
-                turned.add(self.take_lanes(around));
+                self.take_lanes(&mut turned, around);
                 // In a stream too: a timer that was due long ago has the driver woken again and again.
                 if !turned.more {
                     self.run_timers();
@@ -82,7 +82,7 @@ impl Engine {
                 self.kept_until = None;
                 for _ in 0..TURN_LOOKS {
                     let mut look = self.receive(around, reason);
-                    look.add(self.take_lanes(around));
+                    self.take_lanes(&mut look, around);
                     turned.received += look.received;
                     turned.more = look.more;
                     self.patient = look.received <= STREAM;
@@ -319,7 +319,7 @@ impl Engine {
 
     /// Has a queue pair send what it has with the next `transmit`.
     #[inline]
-    fn queue(&mut self, index: u16) {
+    pub(super) fn queue(&mut self, index: u16) {
         if let Some(entry) = self.qps.by_index(index)
             && !entry.queued
         {

@@ -18,7 +18,7 @@ struct Receiver {
 
 /// Bytes that may be under way through a lane: so much of a ring that connections without a window find room beside them. What
 /// else there is, answers to READs above all, has packets wait for room.
-const LANE: u32 = 88 * 1024;
+const LANE: u32 = 192 * 1024;
 
 /// Queue pairs that are called at once when there is room.
 const CALLED: usize = 16;

@@ -3,16 +3,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use ferroce_fabric::{NotShared, Path, PathChoice, PathPolicy, PathReason};
 use ferroce_memory::{Allocation, WindowKind};
+use ferroce_switchboard::slot_of;
 use ferroce_sys::clock;
 use ferroce_sys::descriptor::EventFd;
 use ferroce_sys::sync::Calls;
 use ferroce_testkit::shared_port::beside_a_device;
 use ferroce_transport::{
     Access, AttributeMask, Attributes, Bind, Caps, Completion, Data, ReceiveRequest, Remote, SendFlags,
-    SendOp, SendRequest, Sge, State, Status,
+    SendOp, SendRequest, Sge, State, Status, Window,
 };
-use ferroce_wire::{Psn, Rkey, Service};
+use ferroce_wire::{Psn, Qpn, Rkey, Service};
 
 use super::*;
 use crate::address::AddressVector;
@@ -52,10 +54,15 @@ fn connect_to_itself(nic: &Nic, qp: &Qp) {
 
 /// Connects a queue pair to itself over this way.
 fn connect_over(qp: &Qp, way: &AddressVector) {
+    connect_to(qp, qp.qpn(), way);
+}
+
+/// Connects a queue pair to another one over this way.
+fn connect_to(qp: &Qp, peer: Qpn, way: &AddressVector) {
     let rtr = Attributes::to(State::Rtr)
         .with(AttributeMask::AV)
         .with_path_mtu(PathMtu::B1024)
-        .with_dest_qpn(qp.qpn())
+        .with_dest_qpn(peer)
         .with_rq_psn(Psn::new(7))
         .with_max_dest_rd_atomic(1)
         .with_min_rnr_timer(1);
@@ -294,6 +301,53 @@ fn a_static_rate_bounds_a_connection() {
         assert_eq!(state.counters.rate_waits > 0, waits, "{static_rate} kbit/s");
         assert_eq!(state.attributes.rate_limit, 0, "what the program allows is another number");
     }
+}
+
+/// It was: a queue pair whose lane was lost counted what it sent to a socket as if it went through a ring.
+#[test]
+fn a_queue_pair_whose_lane_is_lost_has_the_window_of_a_socket() {
+    let address = Some(IpAddr::from([127, 0, 48, 64]));
+    let config = Config { address, engines: 2, path: PathPolicy::Shared, ..Config::new("lo") };
+    let nic = Nic::open(config).unwrap();
+    let domain = nic.create_domain().unwrap();
+    let memory = Allocation::zeroed(4096).unwrap();
+    let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let (lkey, rkey) = nic.register(domain, &memory, (0, 4096), 0, access).unwrap();
+    let cq = CompletionQueue::new(&nic, 4, None).unwrap();
+    let [qp, peer] = [0, 1].map(|engine| queue_pair(&nic, domain, &cq, engine));
+    let way = AddressVector::new(nic.gid(0).unwrap(), 0);
+    connect_to(&qp, peer.qpn(), &way);
+    connect_to(&peer, qp.qpn(), &way);
+    // Its limit, what 64 bytes cost in it, and what is under way.
+    let window = |engine: &mut Engine| {
+        let id = engine.qps.get(qp.qpn()).unwrap().window;
+        let window = engine.windows.get(id);
+        (window.limit(), window.packet_cost(64), window.in_flight())
+    };
+    let (ring, socket) = (Window::ring(1).packet_cost(64), Window::new().packet_cost(64));
+    let sges = [Sge { address: 0, length: 64, lkey }];
+    let op = SendOp::Write(Remote { address: 2048, rkey });
+    let write = SendRequest { id: 7, op, data: Data::Gather(&sges), flags: SendFlags::empty(), dest: None };
+    let [slot, other] = [&qp, &peer].map(|qp| slot_of(qp.qpn()));
+    {
+        // While this thread is inside, what is sent there stays under way.
+        let mut there = nic.engines().enter(1);
+        qp.post_send(&[write]).unwrap();
+        nic.engines().control(0, |here| {
+            let (limit, cost, under_way) = window(here);
+            assert!(limit < Window::FLOOR, "{limit}");
+            assert_eq!((cost, under_way), (ring, ring));
+            here.lose_neighbour(other, 0, NotShared::Broken);
+            assert_eq!(window(here), (Window::FLOOR, socket, socket));
+        });
+        there.lose_neighbour(slot, 0, NotShared::Broken);
+        there.leave();
+    }
+    // What was lost with the lane is sent again.
+    assert_eq!(completion(&cq).status, Status::Success);
+    assert_eq!(nic.engines().control(0, window), (Window::FLOOR, socket, 0));
+    let choice = PathChoice { path: Path::Wire, reason: PathReason::NotShared(NotShared::Broken) };
+    assert_eq!(qp.query().unwrap().path, Some(choice));
 }
 
 #[test]

@@ -50,7 +50,7 @@ fn records_go_through_a_lane_that_was_accepted() {
 
 #[test]
 fn a_file_as_another_process_makes_it_is_accepted() {
-    assert!(LaneFile::accept(memory_file(LEN, SEALS, &[MAGIC, 1])).is_ok());
+    assert!(LaneFile::accept(memory_file(LEN, SEALS, &[MAGIC, 2])).is_ok());
     let line = file_of(&LineFile::create().unwrap());
     assert!(LineFile::accept(line.into()).is_ok());
 }
@@ -67,7 +67,7 @@ fn a_plain_file_is_refused() {
 fn a_file_without_all_seals_is_refused() {
     let missing = [libc::F_SEAL_SHRINK, libc::F_SEAL_GROW, libc::F_SEAL_SEAL];
     for seals in missing.map(|missing| SEALS & !missing).into_iter().chain([0]) {
-        let error = LaneFile::accept(memory_file(LEN, seals, &[MAGIC, 1])).unwrap_err();
+        let error = LaneFile::accept(memory_file(LEN, seals, &[MAGIC, 2])).unwrap_err();
         let LaneError::NotSealed { found, .. } = error else { panic!("{error}") };
         assert_eq!(found.cast_signed() & SEALS, seals);
     }
@@ -79,25 +79,25 @@ fn a_file_of_another_length_is_refused() {
         let error = LaneFile::accept(memory_file(len, SEALS, &[])).unwrap_err();
         assert!(matches!(error, LaneError::WrongSize { found, needed: LEN } if found == len), "{error}");
     }
-    let error = LaneFile::accept_with(memory_file(LEN, SEALS, &[MAGIC, 1]), 4096).unwrap_err();
+    let error = LaneFile::accept_with(memory_file(LEN, SEALS, &[MAGIC, 2]), 4096).unwrap_err();
     assert!(matches!(error, LaneError::WrongSize { .. }), "{error}");
 }
 
 #[test]
 fn a_file_of_another_kind_or_version_is_refused() {
-    let error = LaneFile::accept(memory_file(LEN, SEALS, &[MAGIC + 1, 1])).unwrap_err();
+    let error = LaneFile::accept(memory_file(LEN, SEALS, &[MAGIC + 1, 2])).unwrap_err();
     assert!(matches!(error, LaneError::OtherKind { needed: MAGIC, .. }), "{error}");
-    for version in [0, 2, u64::MAX] {
+    for version in [0, 1, 3, u64::MAX] {
         let error = LaneFile::accept(memory_file(LEN, SEALS, &[MAGIC, version])).unwrap_err();
-        assert!(matches!(error, LaneError::OtherVersion { found, needed: 1 } if found == version), "{error}");
+        assert!(matches!(error, LaneError::OtherVersion { found, needed: 2 } if found == version), "{error}");
     }
-    let error = LineFile::accept(memory_file(4096, SEALS, &[MAGIC, 1])).unwrap_err();
+    let error = LineFile::accept(memory_file(4096, SEALS, &[MAGIC, 2])).unwrap_err();
     assert!(matches!(error, LaneError::OtherKind { .. }), "a lane is no line: {error}");
 }
 
 #[test]
 fn a_file_that_may_not_be_written_is_refused() {
-    let error = LaneFile::accept(memory_file(LEN, SEALS | libc::F_SEAL_WRITE, &[MAGIC, 1])).unwrap_err();
+    let error = LaneFile::accept(memory_file(LEN, SEALS | libc::F_SEAL_WRITE, &[MAGIC, 2])).unwrap_err();
     assert!(matches!(error, LaneError::System { call: "mmap", .. }), "{error}");
 }
 

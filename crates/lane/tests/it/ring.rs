@@ -1,12 +1,13 @@
 //! Records in a ring, against a queue that cannot be wrong.
 
 use std::collections::VecDeque;
+use std::os::unix::fs::MetadataExt;
 
-use ferroce_lane::LaneFile;
+use ferroce_lane::{Consumer, LaneFile, Producer};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::{RING, lane, pop, push};
+use crate::{RING, file_of, lane, pop, push};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -18,8 +19,7 @@ enum Step {
     Release,
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let longest = RING / 2 - 8;
+fn step(longest: usize) -> impl Strategy<Value = Step> {
     // Rather often near the limits, where a record just fits before the end of the ring, or does not.
     let len = prop_oneof![0..64_usize, 0..=longest, longest - 16..=longest];
     prop_oneof![
@@ -39,56 +39,115 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_lane_is_a_queue(steps in vec(step(), 0..200)) {
-        let (mut producer, mut consumer, _) = lane();
-        let (mut committed, mut published) = (VecDeque::new(), VecDeque::new());
-        // Records that may still have their room.
-        let mut kept = 0;
-        let mut number = 0;
-        for step in steps {
-            match step {
-                Step::Push(room, len) => {
-                    let len = len.min(room);
-                    let Some(there) = producer.room(room) else {
-                        prop_assert!(kept > 0, "an empty ring has room for {room} bytes");
-                        continue;
-                    };
-                    prop_assert_eq!(there.len(), room);
-                    number += 1;
-                    let record = bytes(number, len);
-                    there[..len].copy_from_slice(&record);
-                    producer.commit(record.len().to_le_bytes()[0], len);
-                    committed.push_back(record);
-                    kept += 1;
-                }
-                Step::Publish => {
-                    prop_assert_eq!(producer.publish(), !committed.is_empty());
-                    published.append(&mut committed);
-                }
-                Step::Take(count) => {
-                    for _ in 0..count {
-                        prop_assert_eq!(consumer.look(), !published.is_empty());
-                        let Some(record) = consumer.next() else { break };
-                        let expected = published.pop_front().expect("no more than were published");
-                        prop_assert_eq!(record.kind(), expected.len().to_le_bytes()[0]);
-                        prop_assert_eq!(record.len(), expected.len());
-                        let mut head = [0xee; 44];
-                        let copied = record.copy_head(&mut head);
-                        prop_assert_eq!(copied, expected.len().min(44));
-                        prop_assert_eq!(&head[..copied], &expected[..copied]);
-                        prop_assert!(head[copied..].iter().all(|byte| *byte == 0xee));
-                        prop_assert_eq!(record.bytes(), expected);
-                    }
-                }
-                Step::Release => {
-                    consumer.release();
-                    kept = committed.len() + published.len();
-                    prop_assert_eq!(producer.is_empty(), kept == 0);
+    fn a_lane_is_a_queue(steps in vec(step(RING / 2 - 8), 0..200)) {
+        let (producer, consumer, _) = lane();
+        is_a_queue(producer, consumer, steps)?;
+    }
+
+    /// Its front is used again if the consumer keeps up.
+    #[test]
+    fn a_long_lane_is_a_queue(steps in vec(step(ferroce_lane::LONGEST), 0..300)) {
+        let (producer, consumer) = LaneFile::create().unwrap().split();
+        is_a_queue(producer, consumer, steps)?;
+    }
+}
+
+fn is_a_queue(mut producer: Producer, mut consumer: Consumer, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let (mut committed, mut published) = (VecDeque::new(), VecDeque::new());
+    // Records that may still have their room.
+    let mut kept = 0;
+    let mut number = 0;
+    for step in steps {
+        match step {
+            Step::Push(room, len) => {
+                let len = len.min(room);
+                let Some(there) = producer.room(room) else {
+                    prop_assert!(kept > 0, "an empty ring has room for {room} bytes");
+                    continue;
+                };
+                prop_assert_eq!(there.len(), room);
+                number += 1;
+                let record = bytes(number, len);
+                there[..len].copy_from_slice(&record);
+                producer.commit(record.len().to_le_bytes()[0], len);
+                committed.push_back(record);
+                kept += 1;
+            }
+            Step::Publish => {
+                prop_assert_eq!(producer.publish(), !committed.is_empty());
+                published.append(&mut committed);
+            }
+            Step::Take(count) => {
+                for _ in 0..count {
+                    prop_assert_eq!(consumer.look(), !published.is_empty());
+                    let Some(record) = consumer.next() else { break };
+                    let expected = published.pop_front().expect("no more than were published");
+                    prop_assert_eq!(record.kind(), expected.len().to_le_bytes()[0]);
+                    prop_assert_eq!(record.len(), expected.len());
+                    let mut head = [0xee; 44];
+                    let copied = record.copy_head(&mut head);
+                    prop_assert_eq!(copied, expected.len().min(44));
+                    prop_assert_eq!(&head[..copied], &expected[..copied]);
+                    prop_assert!(head[copied..].iter().all(|byte| *byte == 0xee));
+                    prop_assert_eq!(record.bytes(), expected);
                 }
             }
-            prop_assert!(!producer.is_broken() && !consumer.is_broken());
+            Step::Release => {
+                consumer.release();
+                kept = committed.len() + published.len();
+                prop_assert_eq!(producer.is_empty(), kept == 0);
+            }
+        }
+        prop_assert!(!producer.is_broken() && !consumer.is_broken());
+    }
+    Ok(())
+}
+
+#[test]
+fn as_long_as_the_consumer_keeps_up_only_the_front_of_a_long_ring_is_used() {
+    let lane = LaneFile::create().unwrap();
+    let file = file_of(&lane);
+    let (mut producer, mut consumer) = lane.split();
+    // The consumer is three records behind, as it may be.
+    for number in 0..1000 {
+        assert!(push(&mut producer, 0, &bytes(number, 4000)));
+        producer.publish();
+        if number >= 3 {
+            assert!(consumer.look());
+            assert_eq!(pop(&mut consumer), Some((0, bytes(number - 3, 4000))));
+            consumer.release();
         }
     }
+    let pages = file.metadata().unwrap().blocks() * 512 / 4096;
+    assert!((16..=19).contains(&pages), "{pages} pages were written");
+}
+
+#[test]
+fn a_consumer_that_does_not_keep_up_has_all_of_a_long_ring() {
+    let (mut producer, mut consumer) = LaneFile::create().unwrap().split();
+    let (most, front) = (LaneFile::RING / 4008, (64 << 10) / 4008);
+    let mut whole = 0;
+    // Wherever the consumer stops. Where it has all but passed the front, that is used once more, and is all that there is.
+    for place in 0..200 {
+        let mut filled = 0;
+        while push(&mut producer, 0, &[0x11; 4000]) {
+            filled += 1;
+        }
+        assert!(filled >= front, "{filled} at place {place}");
+        whole += usize::from(filled + 1 >= most);
+        producer.publish();
+        while consumer.look() {
+            while consumer.next().is_some() {}
+            consumer.release();
+        }
+        for _ in 0..place {
+            assert!(push(&mut producer, 0, &[0x22; 2000]));
+            producer.publish();
+            assert!(consumer.look() && consumer.next().is_some());
+            consumer.release();
+        }
+    }
+    assert!(whole >= 100, "{whole} of 200");
 }
 
 #[test]

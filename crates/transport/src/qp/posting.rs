@@ -137,11 +137,10 @@ impl QueuePair {
         Standing { sends, receives: inbound.queue.len() + taken, timeout, owes_ack }
     }
 
-    /// Counts what is under way in another window from now on: the peer has moved.
-    pub const fn move_to_window(&self, from: &mut Window, to: &mut Window) {
-        if let Machine::Rc { requester, .. } = &self.machine {
-            from.change_in_flight(requester.in_flight, 0);
-            to.change_in_flight(0, requester.in_flight);
+    /// Counts what is under way in another window from now on: the peer has moved, or is reached another way.
+    pub fn move_to_window(&mut self, from: &mut Window, to: &mut Window) {
+        if let Machine::Rc { requester, .. } = &mut self.machine {
+            requester.move_to_window(&self.connection, from, to);
         }
     }
 

@@ -340,6 +340,23 @@ impl Requester {
 
     /// Counts anew what is under way between `una` and the cursor.
     pub(crate) fn recount<H: Host>(&mut self, cx: &mut Context<'_, H>) {
+        let (in_flight, reads) = self.counted(cx.connection, cx.window);
+        self.reads = reads;
+        if is_planted(Bug::WindowLeak) {
+            self.in_flight = 0;
+        }
+        self.set_in_flight(in_flight, cx.window);
+    }
+
+    /// Counts what is under way in another window from now on, in which it may cost more or less.
+    pub(crate) fn move_to_window(&mut self, connection: &Connection, from: &mut Window, to: &mut Window) {
+        let (in_flight, _) = self.counted(connection, to);
+        self.set_in_flight(0, from);
+        self.set_in_flight(in_flight, to);
+    }
+
+    /// What is under way between `una` and the cursor: what it costs in this window, and how many READs and atomics are among it.
+    fn counted(&self, connection: &Connection, window: &Window) -> (u32, u32) {
         let (mut in_flight, mut reads) = (0_u32, 0);
         let mut psn = self.una;
         let mut number = self.queue.head();
@@ -352,15 +369,11 @@ impl Requester {
             }
             let packets = packets_at_once(work, done);
             let packets = packets.min(packets_between(psn, self.cursor.psn));
-            in_flight = in_flight.saturating_add(cost(work, done, packets, cx.connection, cx.window));
+            in_flight = in_flight.saturating_add(cost(work, done, packets, connection, window));
             reads += u32::from(work.op.is_read_or_atomic());
             psn += packets;
         }
-        self.reads = reads;
-        if is_planted(Bug::WindowLeak) {
-            self.in_flight = 0;
-        }
-        self.set_in_flight(in_flight, cx.window);
+        (in_flight, reads)
     }
 
     /// The peer had no receive for `psn`: wait as long as it asks (IBA 9.7.5.2.8).

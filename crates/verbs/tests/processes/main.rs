@@ -7,12 +7,14 @@ mod common;
 
 mod child;
 mod deaths;
+mod deregistrations;
 mod peer;
 
 use std::time::Duration;
 
 use child::{eventually, let_pass, soak_minutes};
 use common::*;
+use deregistrations::no_byte_comes_after_a_deregistration;
 use ferroce_device::now;
 use ferroce_verbs::*;
 use peer::{AT_LEAST, LAST, Link, SEEN, WORD};
@@ -55,6 +57,7 @@ tests! {
     an_idle_driver_costs_nothing: [5, 6], [13, 13];
     a_killed_peer_is_noticed_and_the_rest_goes_on: [7, 8], [14, 14];
     a_descheduled_process_is_not_a_dead_peer: [9, 10], [15, 15];
+    no_byte_comes_after_a_deregistration: [16, 17], [18, 18];
 }
 
 /// WRITE, READ and FETCH AND ADD, each done before this returns.

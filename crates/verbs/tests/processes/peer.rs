@@ -81,6 +81,7 @@ pub(crate) fn play(role: &str) {
         }
         "stream" => stream(&end, &remote),
         "storm" => storm(&end, &remote),
+        "keys" => crate::deregistrations::storm(&end),
         other => panic!("no such role: {other}"),
     }
 }
