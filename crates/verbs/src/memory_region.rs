@@ -94,6 +94,7 @@ impl MemoryRegion {
             }
             Domain::Card { domain, .. } => {
                 let address = chosen.then_some(address);
+                check_place(memory.address().wrapping_add(start as u64), address)?;
                 let options = RegisterOptions { address, ..RegisterOptions::default() };
                 let made = domain.register_part(memory.as_device(), start..end, access, options)?;
                 let (lkey, rkey) = (made.lkey(), made.rkey());
@@ -314,6 +315,15 @@ impl MemoryRegion {
             Some(end) if end <= self.len => Ok(self.start + offset),
             _ => Err(AccessError::OutOfBounds { offset, len, size: self.len }),
         }
+    }
+}
+
+/// A card maps whole pages: what it is to call the first byte must lie at the same place of its page as the byte itself.
+fn check_place(own: u64, chosen: Option<u64>) -> Result<(), CreateError> {
+    const PAGE: u64 = 4096;
+    match chosen {
+        Some(chosen) if chosen % PAGE != own % PAGE => Err(CreateError::OtherPlaceInPage { chosen, own }),
+        _ => Ok(()),
     }
 }
 

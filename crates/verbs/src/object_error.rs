@@ -109,6 +109,16 @@ pub enum CreateError {
     /// The card, or its library, refused.
     #[error(transparent)]
     Card(CallError),
+    /// An address of the program's choice that no page of a card can have.
+    #[error(
+        "a card cannot call the byte at 0x{own:x} 0x{chosen:x}: both must lie at the same place of their pages of 4096 bytes"
+    )]
+    OtherPlaceInPage {
+        /// The address that was asked for.
+        chosen: u64,
+        /// The address of the byte.
+        own: u64,
+    },
     /// A card did not register memory.
     #[error(transparent)]
     CardMemory(RegisterError),

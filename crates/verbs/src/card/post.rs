@@ -15,6 +15,7 @@ pub(crate) fn send(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError>
         let posted = qp.qp.bind_window(work.name(), &binding, work.flags());
         return posted.map(|_| ()).map_err(|error| refusal(error, by, sends(qp), || explained(qp, work)));
     }
+    check(qp, work)?;
     work.with_card_pieces(|pieces| {
         let posted = qp.qp.post_send(&[work.to_card(pieces)?]);
         posted.map_err(|refused| refusal(refused.error, by, sends(qp), || explained(qp, work)))
@@ -50,7 +51,12 @@ pub(crate) fn send_all(
 fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<(), (usize, PostError)> {
     let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(list.len());
     let mut ends = Vec::with_capacity(list.len());
+    let mut wrong = None;
     for (taken, work) in list.iter().enumerate() {
+        if let Err(error) = check(qp, work) {
+            wrong = Some((taken, error));
+            break;
+        }
         let added = work.with_card_pieces(|some| {
             pieces.extend_from_slice(some);
             Ok(())
@@ -60,15 +66,9 @@ fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<(), (usize, Po
     }
     let mut card = Vec::with_capacity(list.len());
     let mut start = 0;
-    let mut wrong = None;
     for (work, end) in list.iter().zip(ends) {
-        match work.to_card(&pieces[start..end]) {
-            Ok(work) => card.push(work),
-            Err(error) => {
-                wrong = Some((card.len(), error));
-                break;
-            }
-        }
+        // It was asked for when the work was added, too.
+        card.push(work.to_card(&pieces[start..end]).map_err(|error| (card.len(), error))?);
         start = end;
     }
     let posted = qp.qp.post_send(&card);
@@ -113,6 +113,12 @@ impl Receiver<'_> {
         let wrong = Refusal::WrongState { state, what: "receives", needed };
         (!state.takes_receives()).then_some(wrong)
     }
+}
+
+/// What the rules of the IBA say of a request: some cards take what they cannot do, and say so much later, if they do.
+fn check(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
+    let judged = work.with_request(|request| Ok(qp.fixed.check_send(request)))?;
+    judged.map(|_| ()).map_err(|error| PostError::Refused { by: work.target(), error })
 }
 
 /// What the queue of sends is called, and how many it takes.

@@ -11,6 +11,7 @@ use ferroce_transport::{
 use ferroce_wire::{Gid, Service};
 
 use super::{CardQueue, OpenCard, convert, lock};
+use crate::capability::Capability;
 use crate::error::{CreateError, QpError, RouteError};
 
 /// What a card says of what it does not have.
@@ -24,6 +25,8 @@ pub(crate) struct CardQueuePair {
     pub(crate) send_cq: Arc<CardQueue>,
     pub(crate) receive_cq: Arc<CardQueue>,
     pub(crate) shared_queue: Option<Arc<CardSharedQueue>>,
+    /// What can be told of a request whatever state it is in.
+    pub(crate) fixed: PostRules,
     /// What the program gave: a card does not tell all of it.
     address: Mutex<Option<AddressVector>>,
     /// The groups that it is attached to.
@@ -81,8 +84,18 @@ impl CardQueuePair {
         options.caps = parts.caps;
         options.signal_all = parts.signal_all;
         let qp = domain.queue_pair(&options).map_err(|error| too_much(card, parts, error.into()))?;
+        let fixed = PostRules {
+            state: State::Rts,
+            service: parts.service,
+            caps: qp.caps(),
+            path_mtu: card.active_mtu(),
+            // It is known when it is connected; none is found by the card.
+            max_rd_atomic: u8::MAX,
+            shared_queue: parts.shared_queue.is_some(),
+        };
         Ok(Arc::new(Self {
             qp,
+            fixed,
             card: Arc::clone(card),
             send_cq: Arc::clone(parts.send_cq),
             receive_cq: Arc::clone(parts.receive_cq),
@@ -110,6 +123,15 @@ impl CardQueuePair {
             (false, _) => None,
         };
         let there = address.map(convert::address).transpose()?;
+        let mut attributes = *attributes;
+        if attributes.mask.contains(AttributeMask::RATE_LIMIT) && !self.card.can(Capability::RateLimits) {
+            if attributes.rate_limit > 0 {
+                return Err(QpError::Unsupported(Capability::RateLimits.into()));
+            }
+            // That there is none is what it has.
+            attributes.mask -= AttributeMask::RATE_LIMIT;
+        }
+        let attributes = &attributes;
         let changed = self.qp.modify(attributes, there.as_ref());
         changed.map_err(|error| self.explain(attributes, error))?;
         if let Some(address) = address {
