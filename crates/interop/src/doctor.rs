@@ -4,7 +4,7 @@
 //! All of a case is one script, since the way to the guest may be what is broken. These cases come last: some of them
 //! take the kernel's device away, and its counters with it.
 
-mod bring;
+pub(crate) mod bring;
 pub(crate) mod faults;
 
 use serde_json::Value;
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args, table: &mut Table) -> Result<()> {
         if !is_there {
             set_mtu(args.guest, COLUMN.link)?;
             let program = args.ferroce.as_deref().ok_or("the program `ferroce` was not given")?;
-            bring::bring(args.guest, program)?;
+            bring::bring(args.guest, program, "ferroce")?;
             is_there = true;
         }
         let wrong = visit(args, fault).err().map(|error| error.to_string());

@@ -60,6 +60,13 @@ fn main() -> ExitCode {
     if env::args().any(|word| word == "--list") {
         return ExitCode::SUCCESS;
     }
+    if env::args().any(|word| word == "--version") {
+        return ExitCode::SUCCESS;
+    }
+    if env::args().any(|word| word == "--cases") {
+        suite::CASES.iter().for_each(|(name, _)| println!("{name}"));
+        return ExitCode::SUCCESS;
+    }
     if let Ok(name) = env::var(CASE) {
         run_here(&name);
         return ExitCode::SUCCESS;

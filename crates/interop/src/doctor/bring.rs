@@ -1,4 +1,4 @@
-//! The program `ferroce` in the guest, with the loader and the libraries of this machine: those of the guest may be older.
+//! Programs of ours in the guest, with the loader and the libraries of this machine: those of the guest may be older.
 
 use std::fs;
 use std::io::Write as _;
@@ -17,19 +17,19 @@ const FOLDER: &str = "/opt/ferroce";
 /// Seconds after which a file that does not arrive never will.
 const PATIENCE: u32 = 60;
 
-/// Puts it there, so that `ferroce` starts it.
-pub(super) fn bring(guest: IpAddr, program: &Path) -> Result<()> {
+/// Puts a program there, so that this name starts it.
+pub(crate) fn bring(guest: IpAddr, program: &Path, name_there: &str) -> Result<()> {
     let mut far = Far::connect(guest)?;
     let (loader, libraries) = needs(program)?;
     far.run(&format!("mkdir -p {FOLDER}"))?;
     for file in libraries.iter().chain([&loader]) {
         send(&mut far, &fs::read(file)?, name(file)?)?;
     }
-    send(&mut far, &stripped(program)?, "ferroce")?;
-    let start = format!("exec {FOLDER}/{} --library-path {FOLDER} {FOLDER}/ferroce", name(&loader)?);
+    send(&mut far, &stripped(program)?, name_there)?;
+    let start = format!("exec {FOLDER}/{} --library-path {FOLDER} {FOLDER}/{name_there}", name(&loader)?);
     far.run(&format!(
-        "printf '%s\\n' '#!/bin/sh' '{start} \"$@\"' >/usr/bin/ferroce && \
-         chmod 755 /usr/bin/ferroce {FOLDER} {FOLDER}/* && ferroce --version"
+        "printf '%s\\n' '#!/bin/sh' '{start} \"$@\"' >/usr/bin/{name_there} && \
+         chmod 755 /usr/bin/{name_there} {FOLDER} {FOLDER}/* && {name_there} --version"
     ))?;
     Ok(())
 }

@@ -125,9 +125,13 @@ pub(crate) fn full_queues_say_so(rig: &Rig) {
     batch.add(a.qp.send_inline(b"no room"));
     assert_eq!(batch.post().unwrap_err().taken, 0);
     let srq = rig.a.pd.shared_receive_queue(2, 1).unwrap();
-    srq.receive(&a.region).post().unwrap();
-    srq.receive(&a.region).post().unwrap();
-    let full = PostRefusal::QueueFull { what: "shared receive", depth: 2 };
+    // A card may give more than was asked for.
+    let depth = srq.depth();
+    assert!(depth == 2 || !rig.counts() && depth > 2);
+    for _ in 0..depth {
+        srq.receive(&a.region).post().unwrap();
+    }
+    let full = PostRefusal::QueueFull { what: "shared receive", depth };
     assert_eq!(why(srq.receive(&a.region).post().unwrap_err()), full);
 
     for _ in 0..4 {
