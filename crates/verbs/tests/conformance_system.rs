@@ -122,6 +122,7 @@ fn outcome(name: &str, output: &Output) -> Option<String> {
         (true, _, Some(_)) if given_card().is_some() => None,
         (true, _, Some(what)) => Some(format!("FAILED: it passed, but is listed as one that misses {what}")),
         (false, Some(lacks), Some(what)) if lacks == what => Some(format!("{LACKS}{lacks}")),
+        (false, Some(lacks), _) if given_card().is_some() => Some(format!("{LACKS}{lacks}")),
         (false, lacks, _) => Some(format!("FAILED ({}), misses {lacks:?}\n{said}", output.status)),
     }
 }

@@ -110,7 +110,8 @@ impl Pair {
     fn take(&self, mut wanted: usize) -> Outcome<()> {
         let mut found = [Completion::EMPTY; 4];
         for _ in 0..STUCK {
-            for done in &found[..self.done.poll(&mut found)] {
+            let count = self.done.poll(&mut found);
+            for done in &found[..count] {
                 done.result()?;
                 wanted -= 1;
             }

@@ -117,7 +117,7 @@ impl Receiver<'_> {
 
 /// What the rules of the IBA say of a request: some cards take what they cannot do, and say so much later, if they do.
 fn check(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
-    let judged = work.with_request(|request| Ok(qp.fixed.check_send(request)))?;
+    let judged = work.with_request(|request| Ok(qp.fixed_rules().check_send(request)))?;
     judged.map(|_| ()).map_err(|error| PostError::Refused { by: work.target(), error })
 }
 

@@ -1,6 +1,7 @@
 //! Queue pairs and shared receive queues of a card.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferroce_device::{AddressVector, QpState};
@@ -26,7 +27,9 @@ pub(crate) struct CardQueuePair {
     pub(crate) receive_cq: Arc<CardQueue>,
     pub(crate) shared_queue: Option<Arc<CardSharedQueue>>,
     /// What can be told of a request whatever state it is in.
-    pub(crate) fixed: PostRules,
+    fixed: PostRules,
+    /// READs and atomics that may be under way, as far as the program has said so itself.
+    reads: AtomicU8,
     /// What the program gave: a card does not tell all of it.
     address: Mutex<Option<AddressVector>>,
     /// The groups that it is attached to.
@@ -89,13 +92,13 @@ impl CardQueuePair {
             service: parts.service,
             caps: qp.caps(),
             path_mtu: card.active_mtu(),
-            // It is known when it is connected; none is found by the card.
             max_rd_atomic: u8::MAX,
             shared_queue: parts.shared_queue.is_some(),
         };
         Ok(Arc::new(Self {
             qp,
             fixed,
+            reads: AtomicU8::new(u8::MAX),
             card: Arc::clone(card),
             send_cq: Arc::clone(parts.send_cq),
             receive_cq: Arc::clone(parts.receive_cq),
@@ -134,6 +137,9 @@ impl CardQueuePair {
         let attributes = &attributes;
         let changed = self.qp.modify(attributes, there.as_ref());
         changed.map_err(|error| self.explain(attributes, error))?;
+        if attributes.mask.contains(AttributeMask::MAX_QP_RD_ATOMIC) {
+            self.reads.store(attributes.max_rd_atomic, Ordering::Relaxed);
+        }
         if let Some(address) = address {
             *lock(&self.address) = Some(*address);
         }
@@ -208,6 +214,12 @@ impl CardQueuePair {
         }
         let group = group.ip();
         if group.is_multicast() { Ok(()) } else { Err(RouteError::NotAGroup(group).into()) }
+    }
+
+    /// By what work is judged before it is posted, whatever state the queue pair is in.
+    #[inline]
+    pub(crate) fn fixed_rules(&self) -> PostRules {
+        PostRules { max_rd_atomic: self.reads.load(Ordering::Relaxed), ..self.fixed }
     }
 
     /// By what posted work is judged, to explain why a card refused it.
