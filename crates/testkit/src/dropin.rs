@@ -19,12 +19,21 @@ const PATIENCE: &str = "120";
 /// # Panics
 /// The process failed, and what it said; or there is no such test.
 pub fn on_a_card(net: u8, name: &str, body: impl FnOnce()) {
+    on_a_card_with(net, name, &[], body);
+}
+
+/// The same with these variables of the environment, too.
+///
+/// # Panics
+/// As [`on_a_card`].
+pub fn on_a_card_with(net: u8, name: &str, variables: &[(&str, &str)], body: impl FnOnce()) {
     if env::var_os(CHILD).is_some() {
         return body();
     }
     let output = command(&own_program(), &address(net, name))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
         .env(CHILD, name)
+        .envs(variables.iter().copied())
         .output()
         .expect("`timeout` is a program of every Linux machine");
     let said =
