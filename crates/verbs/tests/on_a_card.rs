@@ -25,10 +25,15 @@ fn pair(context: &Context, cq: &CompletionQueue) -> (QueuePair, QueuePair) {
     (a, b)
 }
 
+/// A soft device beside the one that is in the drop-in library.
+fn soft(host: u8) -> Context {
+    Context::builder("lo").address([127, 0, 186, host]).open().unwrap()
+}
+
 #[test]
 fn the_name_decides_and_the_reason_is_told() {
     on_a_card_with(NET, "the_name_decides_and_the_reason_is_told", &[AUTO], || {
-        let soft = Context::open("lo").unwrap();
+        let soft = soft(1);
         assert_eq!((soft.provider(), soft.reason()), (Provider::Soft, ProviderReason::SoftName));
         // A device of our drop-in is a card only for a program that wants no other.
         let cards = cards().unwrap();
@@ -101,7 +106,7 @@ fn a_setting_that_cards_do_not_have_is_refused_by_name() {
 #[test]
 fn objects_of_two_kinds_do_not_work_together() {
     on_a_card_with(NET, "objects_of_two_kinds_do_not_work_together", &[AUTO], || {
-        let soft = Context::open("lo").unwrap();
+        let soft = soft(2);
         let card = Context::builder("ferroce_lo").provider(ProviderChoice::System).open().unwrap();
         let (soft_cq, card_cq) = (soft.completion_queue(8).unwrap(), card.completion_queue(8).unwrap());
         for (context, cq) in [(&soft, &card_cq), (&card, &soft_cq)] {
@@ -121,7 +126,7 @@ fn objects_of_two_kinds_do_not_work_together() {
 fn a_thread_sleeps_for_a_card_and_for_our_own_device_at_once() {
     let name = "a_thread_sleeps_for_a_card_and_for_our_own_device_at_once";
     on_a_card_with(NET, name, &[AUTO], || {
-        let soft = Context::open("lo").unwrap();
+        let soft = soft(3);
         let card = Context::builder("ferroce_lo").provider(ProviderChoice::System).open().unwrap();
         let queues = [soft.completion_queue(16).unwrap(), card.completion_queue(16).unwrap()];
         let pairs = [pair(&soft, &queues[0]), pair(&card, &queues[1])];
