@@ -142,11 +142,11 @@ fn a_thread_sleeps_for_a_card_and_for_our_own_device_at_once() {
                         }
                     }
                 });
-                from.send_inline(b"wake up").post().unwrap();
+                from.send(&[]).post().unwrap();
                 assert_eq!(sleeps.join().unwrap(), place);
             });
             // What is left of the two completions.
-            queues[place].wait(SOON).unwrap();
+            queues[place].wait(SOON).unwrap().result().unwrap();
         }
     });
 }
@@ -162,14 +162,15 @@ fn a_task_that_awaits_a_card_is_woken() {
             let mut next = pin!(cq.next());
             let waker = time::this_thread();
             assert!(next.as_mut().poll(&mut TaskContext::from_waker(&waker)).is_pending());
-            from.send_inline(b"!").id(round).post().unwrap();
+            from.send(&[]).id(round).post().unwrap();
             let done = loop {
                 match next.as_mut().poll(&mut TaskContext::from_waker(&waker)) {
                     Poll::Ready(done) => break done.unwrap(),
                     Poll::Pending => time::park(Some(SOON)),
                 }
             };
-            assert_eq!((done.id, cq.wait(SOON).unwrap().id), (round, round));
+            let other = cq.wait(SOON).unwrap();
+            assert_eq!((done.result().unwrap().id, other.result().unwrap().id), (round, round));
         }
     });
 }
@@ -184,14 +185,14 @@ fn a_queue_with_a_channel_of_the_program_can_be_waited_for_too() {
         to.receive(&[]).post().unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| cq.wait(SOON).unwrap());
-            from.send_inline(b"!").post().unwrap();
-            waits.join().unwrap();
+            from.send(&[]).post().unwrap();
+            waits.join().unwrap().result().unwrap();
         });
-        cq.wait(SOON).unwrap();
+        cq.wait(SOON).unwrap().result().unwrap();
         assert!(channel.poll().is_none(), "it was not armed");
         cq.arm(Notify::Any);
         to.receive(&[]).post().unwrap();
-        from.send_inline(b"!").post().unwrap();
+        from.send(&[]).post().unwrap();
         assert_eq!(channel.wait(SOON).unwrap(), cq);
     });
 }
