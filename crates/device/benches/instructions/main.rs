@@ -231,7 +231,8 @@ fn pingpong(rounds: u32, here: &End, there: &End) -> Outcome<()> {
     here.post_receive(LEN)?;
     there.post_receive(LEN)?;
     let trip = |from: &End, to: &End, is_counted: bool| {
-        let counted = |step: &mut dyn FnMut() -> Outcome<()>| if is_counted { measured(step) } else { step() };
+        let counted =
+            |step: &mut dyn FnMut() -> Outcome<()>| if is_counted { measured(step) } else { step() };
         let piece = [from.piece(LEN)];
         let (data, flags) = (Data::Gather(&piece), SendFlags::SIGNALED);
         let request = SendRequest { id: 1, op: SendOp::Send, data, flags, dest: None };
