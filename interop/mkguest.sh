@@ -11,16 +11,16 @@ set -euo pipefail
 OUT=$1
 HERE=$(cd "$(dirname "$0")" && pwd)
 DEBS=$OUT/debs STAGE=$OUT/stage ROOT=$OUT/root
-ROOTS="iproute2 ibverbs-utils rdmacm-utils perftest ibverbs-providers iperf3 busybox-static dash"
+ROOTS="iproute2 ibverbs-utils rdmacm-utils perftest ibverbs-providers iperf3 nftables busybox-static dash"
 # Programs that go into the image; their libraries are found by what they need.
-PROGRAMS="dash ip tc ss rdma iperf3 ibv_* rping ucmatose udaddy mckey cmtime rdma_client rdma_server rdma_xclient rdma_xserver
+PROGRAMS="dash ip tc ss rdma nft iperf3 ibv_* rping ucmatose udaddy mckey cmtime rdma_client rdma_server rdma_xclient rdma_xserver
  rstream riostream rcopy udpong
  ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_send_bw ib_send_lat ib_atomic_bw ib_atomic_lat"
 # What probe.c is compiled against, and the guest does not get.
 HEADERS=librdmacm-dev
 # Names as modprobe knows them; what the kernel has built in is skipped.
 MODULES="virtio_pci virtio_net virtio_console virtio_rng crc32_generic crc32_pclmul ib_core ib_uverbs rdma_cm
- rdma_ucm rdma_rxe veth sch_netem"
+ rdma_ucm rdma_rxe veth sch_netem nf_tables"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -91,7 +91,7 @@ done
 ln -s /usr/bin/dash "$ROOT/bin/sh"
 # The kernel calls it by this name.
 ln -s /bin/busybox "$ROOT/sbin/modprobe"
-echo 'root:x:0:0:root:/:/bin/sh' >"$ROOT/etc/passwd"
+printf '%s\n' 'root:x:0:0:root:/:/bin/sh' 'nobody:x:65534:65534:nobody:/:/bin/sh' >"$ROOT/etc/passwd"
 echo '127.0.0.1 localhost' >"$ROOT/etc/hosts"
 
 cp -L "$(find_library ld-linux-x86-64.so.2)" "$ROOT/lib64/"

@@ -4,9 +4,11 @@ mod image;
 mod vm;
 mod world;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::Value;
 
 use crate::clock::Stopwatch;
 use crate::link_abi::{self, Build};
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// Only show how the kernel's device stops sending when its network card lets go of packets late
     #[arg(long, conflicts_with_all = ["short", "long", "only", "mtu", "pcap", "json", "speed", "write_docs"])]
     stall: bool,
+    /// Only run the conformance suite of verbs in the guest, over the kernel's device as a card
+    #[arg(long, conflicts_with_all = ["short", "long", "mtu", "pcap", "json", "speed", "stall", "write_docs"])]
+    card: bool,
     /// Print the results as JSON
     #[arg(long)]
     json: bool,
@@ -85,6 +90,7 @@ fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
     };
     let mut guest = Guest::boot(&image, &shape, &world)?;
     say!("interop: Linux {} is up with {} after {}", guest.kernel, guest.accelerator, watch.read());
+    let suite = if args.card { Some(build_suite()?) } else { None };
     let result = Cmd::new("ip")
         .args(["netns", "exec", world.namespace(), program, "--guest", world::GUEST])
         .arg("--versions")
@@ -94,6 +100,7 @@ fn run_built(args: &Args, program: &str, build: Build) -> Result<()> {
         .arg("--ferroce")
         .arg(ferroce())
         .args(pass_on(args))
+        .args(suite.iter().flat_map(|suite| [OsStr::new("--card"), suite.as_os_str()]))
         .env("FERROCE_NETDEV", world::DEVICES)
         .run();
     if result.is_err() {
@@ -155,6 +162,20 @@ fn build_speed() -> Result<PathBuf> {
         .run()?;
     Ok(dir.join(target).join("release/ferroce-speed"))
 }
+
+/// The conformance suite over a card, as a program.
+fn build_suite() -> Result<PathBuf> {
+    let said = Cmd::cargo("test --no-run --message-format json-render-diagnostics")
+        .args(["-p", "ferroce-verbs", "--test", SUITE])
+        .printed()?;
+    let built = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut built = built.filter(|artifact| artifact["target"]["name"] == SUITE);
+    let program = built.find_map(|artifact| artifact["executable"].as_str().map(PathBuf::from));
+    program.context("cargo built no test of this name")
+}
+
+/// The test of verbs that runs the conformance suite over cards.
+const SUITE: &str = "conformance_system";
 
 fn pass_on(args: &Args) -> Vec<String> {
     let mut words = Vec::new();

@@ -157,6 +157,13 @@ impl Cmd {
     fn command(&self) -> Command {
         let mut command = Command::new(self.real_program());
         command.args(&self.args).current_dir(self.dir.clone().unwrap_or_else(root));
+        if self.program == "cargo" {
+            for name in env::vars_os().filter_map(|(name, _)| name.into_string().ok()) {
+                if is_of_one_package(&name) {
+                    command.env_remove(name);
+                }
+            }
+        }
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -194,6 +201,12 @@ impl fmt::Display for Cmd {
         }
         Ok(())
     }
+}
+
+/// Whether `cargo run` set this variable for the package that it runs. A build script that asks for one of them is run again,
+/// and all that stands on it compiled again, whenever the next cargo is started by another package or by hand.
+fn is_of_one_package(variable: &str) -> bool {
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"].iter().any(|of| variable.starts_with(of))
 }
 
 #[derive(Clone, Copy)]
@@ -235,6 +248,16 @@ mod tests {
         lines.sort();
         assert_eq!(lines, ["one", "three", "two"]);
         assert!(error.unwrap_err().to_string().contains("exit status: 3"));
+    }
+
+    #[test]
+    fn a_cargo_that_xtask_starts_takes_nothing_for_changed() {
+        let command = Cmd::cargo("build").env("CARGO_PKG_NAME_OF_OURS", "kept").command();
+        let removed = |name: &str| command.get_envs().any(|(of, value)| of == name && value.is_none());
+        // Cargo sets these for every test.
+        assert!(removed("CARGO_MANIFEST_DIR") && removed("CARGO_PKG_NAME"));
+        assert!(!removed("CARGO") && !removed("PATH") && !removed("CARGO_PKG_NAME_OF_OURS"));
+        assert!(!Cmd::new("sh").command().get_envs().any(|(_, value)| value.is_none()));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use ferroce_device::fabric::capture::CaptureError;
 use ferroce_device::fabric::udp;
 use ferroce_device::memory::MemoryError;
 use ferroce_device::switchboard::SwitchError;
-use ferroce_device::{Chain, CreateError, NicOpenError, QpError, RouteError};
+use ferroce_device::{Chain, NicCreateError, NicOpenError, NicQpError, RouteError};
 use ferroce_transport::PostError;
 use libc::{
     EACCES, EADDRINUSE, EADDRNOTAVAIL, EBUSY, EINVAL, EMFILE, ENODEV, ENOMEM, EOPNOTSUPP, EPERM, EPROTO,
@@ -105,15 +105,15 @@ pub(crate) fn last_errno(why: impl Display) -> Refused {
     Refused::new(io::Error::last_os_error().raw_os_error().unwrap_or(EINVAL), why)
 }
 
-impl From<CreateError> for Refused {
-    fn from(error: CreateError) -> Self {
+impl From<NicCreateError> for Refused {
+    fn from(error: NicCreateError) -> Self {
         let code = match &error {
-            CreateError::TooMany { .. } => ENOMEM,
-            CreateError::NoSuchService { .. } => EOPNOTSUPP,
-            CreateError::Memory(memory) => code_of_memory(memory),
-            CreateError::Descriptor(_) => EMFILE,
-            CreateError::GroupRefused { .. } => libc::ENOBUFS,
-            CreateError::OtherDomain { .. } => EPERM,
+            NicCreateError::TooMany { .. } => ENOMEM,
+            NicCreateError::NoSuchService { .. } => EOPNOTSUPP,
+            NicCreateError::Memory(memory) => code_of_memory(memory),
+            NicCreateError::Descriptor(_) => EMFILE,
+            NicCreateError::GroupRefused { .. } => libc::ENOBUFS,
+            NicCreateError::OtherDomain { .. } => EPERM,
             _ => EINVAL,
         };
         Self::because(code, &error)
@@ -136,8 +136,8 @@ impl From<RouteError> for Refused {
     }
 }
 
-impl From<QpError> for Refused {
-    fn from(error: QpError) -> Self {
+impl From<NicQpError> for Refused {
+    fn from(error: NicQpError) -> Self {
         Self::because(EINVAL, &error)
     }
 }
@@ -212,7 +212,7 @@ mod tests {
     fn a_full_queue_is_no_memory_and_the_rest_is_invalid() {
         assert_eq!(Refused::from(PostError::QueueFull { what: "send", depth: 1 }).code, ENOMEM);
         assert_eq!(Refused::from(PostError::SharedQueue).code, EINVAL);
-        assert_eq!(Refused::from(CreateError::Memory(MemoryError::InUse { windows: 1 })).code, EBUSY);
+        assert_eq!(Refused::from(NicCreateError::Memory(MemoryError::InUse { windows: 1 })).code, EBUSY);
     }
 
     #[test]

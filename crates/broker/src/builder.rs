@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferroce_verbs::cm::Listener;
-use ferroce_verbs::{Access, Context, MemoryRegion, PathPolicy, ProtectionDomain, devices};
+use ferroce_verbs::{
+    Access, Context, MemoryRegion, PathPolicy, ProtectionDomain, ProviderChoice, devices, open_cards_at,
+};
 
 use crate::broker::{Broker, OnChange};
 use crate::datagrams::Datagrams;
@@ -270,10 +272,12 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// The device that has our address.
+/// The device that has our address: a soft one that is open to programs, else a card.
 fn open(me: Member) -> Result<Context, StartError> {
     let address: IpAddr = me.address.ip();
-    for info in devices().map_err(Box::new)? {
+    let choice = ProviderChoice::from_env().map_err(Box::new)?;
+    let soft = if choice == ProviderChoice::System { Vec::new() } else { devices().map_err(Box::new)? };
+    for info in soft {
         if info.loopback && address.is_loopback() {
             // Others may be a device of their own.
             return Ok(Context::builder(&info.name).address(address).open().map_err(Box::new)?);
@@ -282,5 +286,6 @@ fn open(me: Member) -> Result<Context, StartError> {
             return Ok(Context::open(&info.name).map_err(Box::new)?);
         }
     }
-    Err(StartError::NoDevice { me })
+    let card = open_cards_at(address).map_err(Box::new)?.into_iter().next();
+    card.ok_or(StartError::NoDevice { me })
 }

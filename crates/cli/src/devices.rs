@@ -4,7 +4,7 @@ use std::env;
 use std::io::{self, Write};
 
 use anyhow::Context as _;
-use ferroce::{DeviceInfo, Gid};
+use ferroce::{Card, CardInfo, Chain, DeviceInfo, Gid, Provider, ProviderReason};
 use ferroce_device::discovery;
 use ferroce_device::{Limits, memory};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use crate::output::Style;
 ///
 /// RDMA exposes memory to any program that can send a packet, so only the loopback interface is a device
 /// until you name others in the environment variable FERROCE_NETDEV. The interfaces that are still
-/// closed are listed too.
+/// closed are listed too, and the cards that the machine's libibverbs knows.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = AFTER_LONG_HELP)]
 pub(crate) struct Args {
@@ -23,7 +23,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     verbose: bool,
 
-    /// One JSON object: "devices" and "closed" are lists, "limits" says how much there is
+    /// One JSON object: "devices", "cards" and "closed" are lists, "limits" says how much there is
     #[arg(long)]
     json: bool,
 }
@@ -41,25 +41,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let all = discovery::interfaces().context("the operating system did not list its interfaces")?;
     let open = ferroce::devices()?;
     let closed: Vec<&DeviceInfo> = all.iter().filter(|info| !open.contains(info)).collect();
+    let cards = Cards::of_this_machine();
     let mut out = io::stdout().lock();
     if args.json {
         let report = json!({
             "devices": open.iter().map(to_json).collect::<Vec<_>>(),
+            "cards": cards.to_json(),
+            "no_cards_because": cards.why,
+            "provider": cards.choice,
             "closed": closed.iter().map(|info| to_json(info)).collect::<Vec<_>>(),
             "limits": limits().into_iter().map(|(name, value)| (name.replace(' ', "_"), value.into()))
                 .collect::<serde_json::Map<_, _>>(),
         });
         writeln!(out, "{report:#}")?;
     } else {
-        print(&mut out, &open, &closed, args.verbose)?;
+        print(&mut out, &open, &closed, &cards, args.verbose)?;
     }
     Ok(out.flush()?)
 }
 
-fn print(out: &mut impl Write, open: &[DeviceInfo], closed: &[&DeviceInfo], verbose: bool) -> io::Result<()> {
+fn print(
+    out: &mut impl Write,
+    open: &[DeviceInfo],
+    closed: &[&DeviceInfo],
+    cards: &Cards,
+    verbose: bool,
+) -> io::Result<()> {
     for info in open {
         print_device(out, info)?;
     }
+    cards.print(out, verbose)?;
     if verbose {
         writeln!(out, "{}", Style::Title.of("limits of each device"))?;
         for (name, value) in limits() {
@@ -108,6 +119,9 @@ fn to_json(info: &DeviceInfo) -> Value {
     let gid = |address: &std::net::IpAddr| json!({ "gid": Gid::from(*address).to_string(), "address": address.to_string() });
     json!({
         "name": info.name,
+        "provider": Provider::Soft.name(),
+        "reason": ProviderReason::SoftName.to_string(),
+        "driver": "ferroce",
         "interface": info.interface,
         "interface_mtu": info.mtu,
         "loopback": info.loopback,
@@ -119,8 +133,136 @@ fn to_json(info: &DeviceInfo) -> Value {
     })
 }
 
+/// The cards of this machine, as far as they can be seen.
+struct Cards {
+    seen: Vec<Seen>,
+    /// Why none are listed.
+    why: Option<String>,
+    /// What `FERROCE_PROVIDER` says.
+    choice: String,
+}
+
+/// A card, and what it is like, or why that is not known.
+struct Seen {
+    card: Card,
+    info: Result<CardInfo, String>,
+}
+
+impl Cards {
+    fn of_this_machine() -> Self {
+        let choice = env::var("FERROCE_PROVIDER").unwrap_or_default();
+        let choice = if choice.is_empty() { "auto".to_owned() } else { choice };
+        match ferroce::cards() {
+            Ok(cards) => {
+                let look = |card: Card| {
+                    let info = card.info().map_err(|error| Chain::of(&error).to_string());
+                    Seen { card, info }
+                };
+                let seen: Vec<Seen> = cards.into_iter().map(look).collect();
+                let none = "libibverbs lists none: their drivers are not loaded, or there are none";
+                let why = seen.is_empty().then(|| none.to_owned());
+                Self { seen, why, choice }
+            }
+            Err(error) => Self { seen: Vec::new(), why: Some(Chain::of(&error).to_string()), choice },
+        }
+    }
+
+    fn print(&self, out: &mut impl Write, verbose: bool) -> io::Result<()> {
+        for seen in &self.seen {
+            seen.print(out)?;
+        }
+        if self.choice != "auto" {
+            writeln!(out, "FERROCE_PROVIDER is {}: programs get no other devices.", self.choice)?;
+        }
+        match &self.why {
+            Some(why) if verbose => writeln!(out, "{}", Style::Faint.of(format!("No cards: {why}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn to_json(&self) -> Vec<Value> {
+        self.seen.iter().map(Seen::to_json).collect()
+    }
+}
+
+impl Seen {
+    /// Why a program that opens it by its name gets it, or does not.
+    fn reason(&self) -> String {
+        if self.card.is_ours() {
+            return "it is a soft device behind our drop-in library; FERROCE_PROVIDER=system makes it a card"
+                .to_owned();
+        }
+        ProviderReason::CardName.to_string()
+    }
+
+    fn print(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", Style::Title.of(self.card.name()))?;
+        let library = self.card.library().display();
+        writeln!(out, "  card       {}, by {library}", self.card.file())?;
+        writeln!(out, "  provider   {}: {}", Provider::System, self.reason())?;
+        let info = match &self.info {
+            Ok(info) => info,
+            Err(why) => return writeln!(out, "  closed     {why}"),
+        };
+        let driver = info.driver.as_deref().unwrap_or("not told");
+        writeln!(out, "  driver     {driver}, firmware {}", info.firmware)?;
+        let state = if info.up { "active" } else { "down" };
+        let link = if info.ethernet { "Ethernet (RoCE)" } else { "InfiniBand, which is not used" };
+        let mtu = info.active_mtu.map_or_else(|| "not told".to_owned(), |mtu| mtu.to_string());
+        writeln!(out, "  port 1     {state}, {link}, path MTU {mtu}")?;
+        writeln!(out, "  node GUID  {}", as_guid(self.card.guid()))?;
+        for (index, gid, is_roce_v2) in &info.gids {
+            let kind = if *is_roce_v2 { "RoCEv2" } else { "not RoCEv2" };
+            writeln!(out, "  GID {index:<6} {gid} ({}, {kind})", gid.ip())?;
+        }
+        Ok(())
+    }
+
+    fn to_json(&self) -> Value {
+        let mut told = json!({
+            "name": self.card.name(),
+            "provider": Provider::System.name(),
+            "reason": self.reason(),
+            "file": self.card.file(),
+            "library": self.card.library().display().to_string(),
+            "drop_in": self.card.is_ours(),
+            "node_guid": as_guid(self.card.guid()),
+            "port": 1,
+        });
+        let more = match &self.info {
+            Err(why) => json!({ "closed": why }),
+            Ok(info) => {
+                let gid = |(index, gid, is_roce_v2): &(usize, Gid, bool)| {
+                    json!({
+                        "index": index,
+                        "gid": gid.to_string(),
+                        "address": gid.ip().to_string(),
+                        "roce_v2": is_roce_v2,
+                    })
+                };
+                json!({
+                    "driver": info.driver,
+                    "firmware": info.firmware,
+                    "state": if info.up { "active" } else { "down" },
+                    "link": if info.ethernet { "ethernet" } else { "infiniband" },
+                    "active_mtu": info.active_mtu.map(ferroce::PathMtu::bytes),
+                    "gids": info.gids.iter().map(gid).collect::<Vec<_>>(),
+                })
+            }
+        };
+        if let (Value::Object(told), Value::Object(more)) = (&mut told, more) {
+            told.extend(more);
+        }
+        told
+    }
+}
+
 fn guid(info: &DeviceInfo) -> String {
-    let [a, b, c, d, e, f, g, h] = info.node_guid().to_be_bytes();
+    as_guid(info.node_guid())
+}
+
+fn as_guid(number: u64) -> String {
+    let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
     format!("{a:02x}{b:02x}:{c:02x}{d:02x}:{e:02x}{f:02x}:{g:02x}{h:02x}")
 }
 

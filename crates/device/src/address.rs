@@ -10,7 +10,7 @@ use ferroce_wire::{Gid, Qpn};
 use crate::engine::Engine;
 use crate::engine::handles::{Handle, PLACE, place_of};
 use crate::engine::qps::Way;
-use crate::error::{CreateError, RouteError};
+use crate::error::{NicCreateError, RouteError};
 use crate::limits::Limits;
 use crate::nic::Nic;
 
@@ -178,7 +178,7 @@ impl AddressHandle {
     ///
     /// # Errors
     /// The address leads nowhere, or there are too many handles.
-    pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, CreateError> {
+    pub fn new(nic: &Nic, vector: AddressVector) -> Result<Arc<Self>, NicCreateError> {
         nic.check_ours()?;
         let to = if vector.gid.ip().is_multicast() { To::Group } else { To::Host };
         let (way, ours) = vector.resolve(nic, DATAGRAM_LABEL, to)?;
@@ -189,7 +189,7 @@ impl AddressHandle {
             for engine in all.visits.iter_mut().map(|inside| &mut **inside) {
                 if engine.handles.len() >= Limits::ADDRESS_HANDLES {
                     let allowed = Limits::ADDRESS_HANDLES;
-                    return Err(CreateError::TooMany { what: "address handles", allowed });
+                    return Err(NicCreateError::TooMany { what: "address handles", allowed });
                 }
                 if way.must {
                     let (port, local) = (way.wanted_port, way.route.local);

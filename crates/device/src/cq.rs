@@ -13,7 +13,7 @@ use crate::completion::{Channel, CqId, CqShared, CqSide, Notify, resize};
 use crate::cqe::WORDS;
 use crate::engine::Engine;
 use crate::engine::qp_shared::QpShared;
-use crate::error::CreateError;
+use crate::error::NicCreateError;
 use crate::limits::Limits;
 use crate::nic::Nic;
 
@@ -32,14 +32,18 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// What was asked and what is allowed.
-    pub fn new(nic: &Nic, capacity: u32, channel: Option<&Arc<Channel>>) -> Result<Arc<Self>, CreateError> {
+    pub fn new(
+        nic: &Nic,
+        capacity: u32,
+        channel: Option<&Arc<Channel>>,
+    ) -> Result<Arc<Self>, NicCreateError> {
         nic.check_ours()?;
-        CreateError::check("completions of a completion queue", capacity, 1_u32, Limits::COMPLETIONS)?;
+        NicCreateError::check("completions of a completion queue", capacity, 1_u32, Limits::COMPLETIONS)?;
         let id = {
             let mut ids = lock(&nic.engines().cq_ids);
             if ids.len() >= Limits::COMPLETION_QUEUES {
                 let allowed = Limits::COMPLETION_QUEUES;
-                return Err(CreateError::TooMany { what: "completion queues", allowed });
+                return Err(NicCreateError::TooMany { what: "completion queues", allowed });
             }
             CqId(u32::try_from(ids.insert(())).unwrap_or(u32::MAX))
         };
@@ -67,10 +71,10 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// It holds more than that, or what is allowed; nothing has changed.
-    pub fn resize(&self, capacity: u32) -> Result<(), CreateError> {
+    pub fn resize(&self, capacity: u32) -> Result<(), NicCreateError> {
         self.nic.check_ours()?;
         let what = "completions of a completion queue";
-        CreateError::check(what, capacity, 1_u32, Limits::COMPLETIONS)?;
+        NicCreateError::check(what, capacity, 1_u32, Limits::COMPLETIONS)?;
         let engines = self.nic.engines();
         let id = self.shared.id;
         let resized = loop {
@@ -92,7 +96,7 @@ impl CompletionQueue {
                 break resized;
             }
         };
-        resized.or_else(|held| CreateError::check(what, capacity, held, Limits::COMPLETIONS))
+        resized.or_else(|held| NicCreateError::check(what, capacity, held, Limits::COMPLETIONS))
     }
 
     /// Has an event on the channel wait until so many completions were added, but no longer than `period`
@@ -100,12 +104,12 @@ impl CompletionQueue {
     ///
     /// # Errors
     /// More completions than the queue holds would never come, or what is allowed.
-    pub fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
+    pub fn moderate(&self, count: u32, period: Duration) -> Result<(), NicCreateError> {
         self.nic.check_ours()?;
-        CreateError::check("completions for an event", count, 0_u32, self.capacity())?;
+        NicCreateError::check("completions for an event", count, 0_u32, self.capacity())?;
         let most = u64::from(u16::MAX);
         let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX);
-        CreateError::check("microseconds until an event", micros, 0_u32, most)?;
+        NicCreateError::check("microseconds until an event", micros, 0_u32, most)?;
         self.shared.moderate(count, period);
         // An event that is put off already waits by the new rule, which may mean: no longer.
         for engine in self.engines() {

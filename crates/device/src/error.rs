@@ -135,7 +135,7 @@ pub enum SettingError {
 /// Why an object cannot be made or changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum CreateError {
+pub enum NicCreateError {
     /// Something else records the device.
     #[error("the device is recorded already; one record at a time")]
     Recorded,
@@ -226,7 +226,7 @@ pub enum CreateError {
     Forked,
 }
 
-impl CreateError {
+impl NicCreateError {
     pub(crate) fn check(
         what: &'static str,
         given: impl Into<u64>,
@@ -292,7 +292,7 @@ pub enum RouteError {
 /// Why a queue pair cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum QpError {
+pub enum NicQpError {
     /// The change is not legal.
     #[error(transparent)]
     Modify(#[from] ModifyError),

@@ -50,7 +50,7 @@ pub use config::Config;
 pub use counters::{DeviceCounters, DeviceReport, QpReport};
 pub use cq::CompletionQueue;
 pub use engine::path_report::PathReport;
-pub use error::{CreateError, NicOpenError, QpError, RouteError, SettingError};
+pub use error::{NicCreateError, NicOpenError, NicQpError, RouteError, SettingError};
 pub use event::{AsyncEvent, EventQueue};
 pub use limits::Limits;
 pub use nic::Nic;

@@ -30,7 +30,7 @@ use crate::discovery::{self, DeviceInfo, GidTable, Opening};
 use crate::driver::{self, Driver};
 use crate::engine::Engine;
 use crate::engines::{Engines, Station};
-use crate::error::{CreateError, NicOpenError, SettingError};
+use crate::error::{NicCreateError, NicOpenError, SettingError};
 use crate::event::{AsyncEvent, EventQueue};
 use crate::exit;
 use crate::gate::Gate;
@@ -160,8 +160,8 @@ impl Nic {
 
     /// Fails in a process that was forked from the one which opened the device: other threads may have been
     /// in the middle of anything then, so nothing of it is touched.
-    pub(crate) fn check_ours(&self) -> Result<(), CreateError> {
-        if self.is_ours() { Ok(()) } else { Err(CreateError::Forked) }
+    pub(crate) fn check_ours(&self) -> Result<(), NicCreateError> {
+        if self.is_ours() { Ok(()) } else { Err(NicCreateError::Forked) }
     }
 
     pub(crate) fn member(&self) -> &Arc<Membership> {
@@ -380,11 +380,11 @@ impl Nic {
     ///
     /// # Errors
     /// There are too many.
-    pub fn create_domain(&self) -> Result<DomainId, CreateError> {
+    pub fn create_domain(&self) -> Result<DomainId, NicCreateError> {
         self.check_ours()?;
         let mut domains = lock(&self.running.domains);
         if domains.users.len() >= Limits::DOMAINS {
-            return Err(CreateError::TooMany { what: "protection domains", allowed: Limits::DOMAINS });
+            return Err(NicCreateError::TooMany { what: "protection domains", allowed: Limits::DOMAINS });
         }
         loop {
             let id = domains.next;
@@ -411,14 +411,14 @@ impl Nic {
     }
 
     /// Counts one more object of a protection domain, if there is such a domain.
-    pub(crate) fn use_domain(&self, domain: DomainId) -> Result<(), CreateError> {
+    pub(crate) fn use_domain(&self, domain: DomainId) -> Result<(), NicCreateError> {
         self.check_ours()?;
         match lock(&self.running.domains).users.get_mut(&domain.0) {
             Some(users) => {
                 *users += 1;
                 Ok(())
             }
-            None => Err(CreateError::UnknownDomain),
+            None => Err(NicCreateError::UnknownDomain),
         }
     }
 

@@ -24,7 +24,7 @@ use crate::engine::qp_shared::QpShared;
 use crate::engine::qps::{Entry, Tally, index_of};
 use crate::engine::recording::receives_of;
 use crate::engine::windows::WindowId;
-use crate::error::{CreateError, QpError};
+use crate::error::{NicCreateError, NicQpError};
 use crate::limits::Limits;
 use crate::meeting;
 use crate::nic::Nic;
@@ -96,7 +96,7 @@ impl Qp {
     ///
     /// # Errors
     /// What was asked and what is allowed.
-    pub fn new(nic: &Nic, spec: &QpSpec<'_>) -> Result<Arc<Self>, CreateError> {
+    pub fn new(nic: &Nic, spec: &QpSpec<'_>) -> Result<Arc<Self>, NicCreateError> {
         check(nic, spec)?;
         let caps = spec.caps;
         let caps = match spec.shared_queue {
@@ -158,7 +158,7 @@ impl Qp {
         let qpn = engines.control(engine, |inside| {
             if spec.stamps {
                 let follows = inside.follow_packets();
-                follows.map_err(|error| CreateError::NoStamps { why: error.to_string() })?;
+                follows.map_err(|error| NicCreateError::NoStamps { why: error.to_string() })?;
             }
             let Engine { qps, random, .. } = inside;
             let qpn = if qps.count() < Limits::QUEUE_PAIRS { qps.deal(random) } else { None };
@@ -174,7 +174,7 @@ impl Qp {
             }
             Ok(qpn)
         });
-        let qpn = qpn.inspect_err(|_: &CreateError| {
+        let qpn = qpn.inspect_err(|_: &NicCreateError| {
             nic.leave_domain(spec.domain);
         })?;
         if let Some(qpn) = qpn {
@@ -187,7 +187,7 @@ impl Qp {
         }
         let Some(qpn) = qpn else {
             nic.leave_domain(spec.domain);
-            return Err(CreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS });
+            return Err(NicCreateError::TooMany { what: "queue pairs", allowed: Limits::QUEUE_PAIRS });
         };
         Ok(Arc::new(Self {
             nic: nic.clone(),
@@ -264,11 +264,11 @@ impl Qp {
     ///
     /// # Errors
     /// What was given and what is allowed; nothing has changed.
-    pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
+    pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), NicQpError> {
         self.check_ours()?;
         let given = attributes.mask.contains(AttributeMask::AV);
         let address = match (given, address) {
-            (true, None) => return Err(QpError::NoAddress),
+            (true, None) => return Err(NicQpError::NoAddress),
             (true, address) => address,
             (false, _) => None,
         };
@@ -304,7 +304,7 @@ impl Qp {
                         PathPolicy::Prefer | PathPolicy::Forbid => false,
                     };
                     if is_refused {
-                        return Err(QpError::NotLocal(choice));
+                        return Err(NicQpError::NotLocal(choice));
                     }
                     let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
                     self.check_mtu(attributes, known, choice)?;
@@ -317,7 +317,7 @@ impl Qp {
                 engine.release_stamped(index_of(self.qpn));
             }
             let Engine { qps, tables, windows, port, .. } = engine;
-            let entry = qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let entry = qps.get(self.qpn).ok_or(NicQpError::Gone)?;
             let forgets = to_reset && tables.record.is_some();
             let receives = if forgets { receives_of(&entry.machine) } else { Vec::new() };
             if let Some(record) = &mut tables.record {
@@ -408,10 +408,10 @@ impl Qp {
     ///
     /// # Errors
     /// It is not a datagram queue pair, the address is no group, or there are too many.
-    pub fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
+    pub fn attach_to_group(&self, group: Gid) -> Result<(), NicCreateError> {
         self.nic.check_ours()?;
         if self.service != Service::Ud {
-            return Err(CreateError::NotADatagramQueue { given: self.service.name() });
+            return Err(NicCreateError::NotADatagramQueue { given: self.service.name() });
         }
         let group = crate::address::group_of(group)?;
         self.nic.join_group(group, self.qpn)
@@ -421,10 +421,14 @@ impl Qp {
     ///
     /// # Errors
     /// It is not attached.
-    pub fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
+    pub fn detach_from_group(&self, group: Gid) -> Result<(), NicCreateError> {
         self.nic.check_ours()?;
         let group = group.ip();
-        if self.nic.leave_group(group, self.qpn) { Ok(()) } else { Err(CreateError::NotAttached { group }) }
+        if self.nic.leave_group(group, self.qpn) {
+            Ok(())
+        } else {
+            Err(NicCreateError::NotAttached { group })
+        }
     }
 
     /// Whether memory that the engine has in common with others may lead to the peer, whose address is of this device.
@@ -480,14 +484,14 @@ impl Qp {
         attributes: &Attributes,
         known: Option<PathMtu>,
         choice: PathChoice,
-    ) -> Result<(), QpError> {
+    ) -> Result<(), NicQpError> {
         let most = self.nic.active_mtu().bytes();
         let asked = attributes.mask.contains(AttributeMask::PATH_MTU);
         let given = if asked { Some(attributes.path_mtu) } else { known };
         if let Some(given) = given.map(PathMtu::bytes).filter(|given| *given > most)
             && choice.path == Path::Wire
         {
-            return Err(QpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
+            return Err(NicQpError::MtuTooLarge { given, interface: self.nic.info().mtu, most });
         }
         Ok(())
     }
@@ -518,10 +522,10 @@ impl Qp {
     ///
     /// # Errors
     /// It is gone.
-    pub fn ask(&self) -> Result<Option<u64>, QpError> {
+    pub fn ask(&self) -> Result<Option<u64>, NicQpError> {
         self.check_ours()?;
         self.nic.engines().control(self.engine, |engine| {
-            let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let entry = engine.qps.get(self.qpn).ok_or(NicQpError::Gone)?;
             let so_far = entry.machine.signs_of_life();
             let asks = entry.machine.ask();
             if asks {
@@ -535,11 +539,11 @@ impl Qp {
     ///
     /// # Errors
     /// It is gone.
-    pub fn query(&self) -> Result<QpState, QpError> {
+    pub fn query(&self) -> Result<QpState, NicQpError> {
         self.check_ours()?;
         let address = *lock(&self.address);
         self.nic.engines().control(self.engine, |engine| {
-            let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let entry = engine.qps.get(self.qpn).ok_or(NicQpError::Gone)?;
             Ok(QpState {
                 attributes: entry.machine.attributes(),
                 address,
@@ -554,10 +558,10 @@ impl Qp {
     ///
     /// # Errors
     /// It is gone.
-    pub fn report(&self) -> Result<QpReport, QpError> {
+    pub fn report(&self) -> Result<QpReport, NicQpError> {
         self.check_ours()?;
         self.nic.engines().control(self.engine, |engine| {
-            let entry = engine.qps.get(self.qpn).ok_or(QpError::Gone)?;
+            let entry = engine.qps.get(self.qpn).ok_or(NicQpError::Gone)?;
             let (send_queue, receive_queue) = entry.levels();
             Ok(QpReport { totals: entry.totals(), send_queue, receive_queue })
         })
@@ -600,43 +604,43 @@ impl Qp {
         Ok(Addressee { engines, index: self.engine, qpn: self.qpn, shared: &self.shared })
     }
 
-    fn check_ours(&self) -> Result<(), QpError> {
-        if self.nic.is_ours() { Ok(()) } else { Err(QpError::Forked) }
+    fn check_ours(&self) -> Result<(), NicQpError> {
+        if self.nic.is_ours() { Ok(()) } else { Err(NicQpError::Forked) }
     }
 }
 
 /// Whether a queue pair like this can be.
-fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), CreateError> {
+fn check(nic: &Nic, spec: &QpSpec<'_>) -> Result<(), NicCreateError> {
     nic.check_ours()?;
     if !matches!(spec.service, Service::Rc | Service::Uc | Service::Ud) {
-        return Err(CreateError::NoSuchService { given: spec.service.name() });
+        return Err(NicCreateError::NoSuchService { given: spec.service.name() });
     }
     if spec.stamps && spec.service != Service::Ud {
-        return Err(CreateError::OnlyDatagramsStamped { given: spec.service.name() });
+        return Err(NicCreateError::OnlyDatagramsStamped { given: spec.service.name() });
     }
     for cq in [spec.send_cq, spec.receive_cq] {
         if !cq.nic().is_same(nic) {
-            return Err(CreateError::OtherDevice { what: "completion queue" });
+            return Err(NicCreateError::OtherDevice { what: "completion queue" });
         }
     }
     if let Some(engine) = spec.engine {
         let last = nic.engine_count() - 1;
-        CreateError::check("as the number of an engine", engine as u64, 0_u64, last as u64)?;
+        NicCreateError::check("as the number of an engine", engine as u64, 0_u64, last as u64)?;
     }
     let caps = &spec.caps;
-    CreateError::check("send requests", caps.max_send, 0_u32, Limits::QUEUE_DEPTH)?;
-    CreateError::check("pieces of a send", caps.max_send_sge, 0_u32, Limits::SGE)?;
-    CreateError::check("inline bytes", caps.max_inline, 0_u32, Limits::INLINE)?;
+    NicCreateError::check("send requests", caps.max_send, 0_u32, Limits::QUEUE_DEPTH)?;
+    NicCreateError::check("pieces of a send", caps.max_send_sge, 0_u32, Limits::SGE)?;
+    NicCreateError::check("inline bytes", caps.max_inline, 0_u32, Limits::INLINE)?;
     match spec.shared_queue {
         None => {
-            CreateError::check("receive requests", caps.max_receive, 0_u32, Limits::QUEUE_DEPTH)?;
-            CreateError::check("pieces of a receive", caps.max_receive_sge, 0_u32, Limits::SGE)?;
+            NicCreateError::check("receive requests", caps.max_receive, 0_u32, Limits::QUEUE_DEPTH)?;
+            NicCreateError::check("pieces of a receive", caps.max_receive_sge, 0_u32, Limits::SGE)?;
         }
         Some(queue) if !queue.nic().is_same(nic) => {
-            return Err(CreateError::OtherDevice { what: "shared receive queue" });
+            return Err(NicCreateError::OtherDevice { what: "shared receive queue" });
         }
         Some(queue) if queue.domain() != spec.domain => {
-            return Err(CreateError::OtherDomain { what: "shared receive queue" });
+            return Err(NicCreateError::OtherDomain { what: "shared receive queue" });
         }
         Some(_) => {}
     }

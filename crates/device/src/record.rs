@@ -18,7 +18,7 @@ use crate::engine::recording::Recording;
 use crate::engine::srq_side::PLACE_BITS;
 use crate::engine::watch::Watch;
 use crate::engines::Everywhere;
-use crate::error::CreateError;
+use crate::error::NicCreateError;
 use crate::nic::{Nic, WeakNic};
 use crate::trace::{self, TraceSetting};
 
@@ -27,10 +27,10 @@ impl Nic {
     ///
     /// # Errors
     /// The device is of another process, or is recorded already by another recorder.
-    pub fn record(&self, recorder: &Arc<Recorder>) -> Result<(), CreateError> {
+    pub fn record(&self, recorder: &Arc<Recorder>) -> Result<(), NicCreateError> {
         self.check_ours()?;
         if !self.recorded_by(recorder) {
-            return Err(CreateError::Recorded);
+            return Err(NicCreateError::Recorded);
         }
         let device = recorder.number_device();
         self.engines().control_all(|all| {

@@ -11,7 +11,7 @@ use ferroce_transport::{
 use crate::engine::host::Tables;
 use crate::engine::qp_shared::note_most;
 use crate::engine::srq_side::{PLACE_BITS, SrqSide, place_of};
-use crate::error::CreateError;
+use crate::error::NicCreateError;
 use crate::limits::Limits;
 use crate::mail::{Parcel, ReceiveParcel};
 use crate::nic::Nic;
@@ -36,10 +36,10 @@ impl SharedQueue {
     ///
     /// # Errors
     /// What was asked and what is allowed.
-    pub fn new(nic: &Nic, domain: DomainId, depth: u32, max_sge: u32) -> Result<Arc<Self>, CreateError> {
+    pub fn new(nic: &Nic, domain: DomainId, depth: u32, max_sge: u32) -> Result<Arc<Self>, NicCreateError> {
         nic.check_ours()?;
-        CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
-        CreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
+        NicCreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
+        NicCreateError::check("pieces of a receive", max_sge, 1_u32, Limits::SGE)?;
         let waiting = Arc::new(AtomicU32::new(0));
         let queue = ReceiveQueue::new(depth, max_sge as usize);
         let most = Arc::new(AtomicU32::new(0));
@@ -48,7 +48,7 @@ impl SharedQueue {
         let home = nic.engines().emptiest();
         let place = nic.engines().control(home, |engine| {
             if engine.tables.srqs.len() >= Limits::SHARED_QUEUES {
-                return Err(CreateError::TooMany {
+                return Err(NicCreateError::TooMany {
                     what: "shared receive queues",
                     allowed: Limits::SHARED_QUEUES,
                 });
@@ -95,9 +95,9 @@ impl SharedQueue {
     ///
     /// # Errors
     /// More requests wait than it would take, its limit is larger, or what is allowed; nothing has changed.
-    pub fn resize(&self, depth: u32) -> Result<(), CreateError> {
+    pub fn resize(&self, depth: u32) -> Result<(), NicCreateError> {
         self.nic.check_ours()?;
-        CreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
+        NicCreateError::check("requests of a shared receive queue", depth, 1_u32, Limits::QUEUE_DEPTH)?;
         let _alone = lock(&self.resizing);
         let mut queue = ReceiveQueue::new(depth, self.max_sge as usize);
         let before = self.depth();
@@ -106,7 +106,7 @@ impl SharedQueue {
         let moved = self.nic.engines().control(self.home(), |engine| {
             let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) else { return Ok(()) };
             let needed = side.waiting.load(Ordering::SeqCst).max(side.limit).max(1);
-            CreateError::check("requests of a shared receive queue", depth, needed, Limits::QUEUE_DEPTH)?;
+            NicCreateError::check("requests of a shared receive queue", depth, needed, Limits::QUEUE_DEPTH)?;
             if side.queue.move_to(&mut queue) {
                 std::mem::swap(&mut side.queue, &mut queue);
             }
@@ -185,9 +185,9 @@ impl SharedQueue {
     ///
     /// # Errors
     /// The limit is larger than the queue.
-    pub fn set_limit(&self, limit: u32) -> Result<(), CreateError> {
+    pub fn set_limit(&self, limit: u32) -> Result<(), NicCreateError> {
         self.nic.check_ours()?;
-        CreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth())?;
+        NicCreateError::check("limit of a shared receive queue", limit, 0_u32, self.depth())?;
         self.nic.engines().control(self.home(), |engine| {
             if let Some(side) = engine.tables.srqs.get_mut(place_of(self.id)) {
                 side.limit = limit;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{Peer, Side, device, signaled};
-use ferroce_device::{CreateError, PathPolicy, QpError};
+use ferroce_device::{NicCreateError, NicQpError, PathPolicy};
 use ferroce_transport::{Access, PostError, PostListError, ReceiveRequest, SendOp, State, Status};
 use ferroce_wire::{Gid, Qpn, Rkey};
 
@@ -110,17 +110,17 @@ fn be_the_child(before: Side, parent: &mut Wire) {
     assert_eq!(udp_sockets(), 0, "neither those of slots nor those for sending");
     // What was made before the fork returns errors, and hangs nowhere.
     assert!(!before.nic.is_ours());
-    assert_eq!(before.nic.create_domain(), Err(CreateError::Forked));
+    assert_eq!(before.nic.create_domain(), Err(NicCreateError::Forked));
     assert_eq!(
         before.nic.register(before.domain, &before.memory, (0, 8), 0, Access::empty()),
-        Err(CreateError::Forked)
+        Err(NicCreateError::Forked)
     );
     let request = signaled(1, SendOp::Send, &[]);
     assert_eq!(before.qp.post_send(&[request]), Err(PostListError::new(0, PostError::OtherProcess)));
     let receive = ReceiveRequest { id: 1, sges: &[] };
     assert_eq!(before.qp.post_receive(&[receive]), Err(PostListError::new(0, PostError::OtherProcess)));
     let to_error = ferroce_transport::Attributes::to(State::Err);
-    assert_eq!(before.qp.modify(&to_error, None), Err(QpError::Forked));
+    assert_eq!(before.qp.modify(&to_error, None), Err(NicQpError::Forked));
     let mut found = [ferroce_transport::Completion::EMPTY];
     assert_eq!(before.cq.wait(&mut found, None), 0, "it does not wait for ever");
     drop(before);

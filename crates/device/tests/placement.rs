@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::{OPEN, Side};
 use ferroce_device::memory::Allocation;
 use ferroce_device::{
-    CompletionQueue, Config, CreateError, Limits, Nic, NicOpenError, PathPolicy, Qp, QpSpec, SettingError,
+    CompletionQueue, Config, Limits, Nic, NicCreateError, NicOpenError, PathPolicy, Qp, QpSpec, SettingError,
     SharedQueue,
 };
 use ferroce_transport::{Caps, ReceiveRequest, Sge};
@@ -28,7 +28,7 @@ fn queue_pair(
     cq: &Arc<CompletionQueue>,
     shared_queue: Option<&Arc<SharedQueue>>,
     engine: Option<usize>,
-) -> Result<Arc<Qp>, CreateError> {
+) -> Result<Arc<Qp>, NicCreateError> {
     let domain = match shared_queue {
         Some(queue) => queue.domain(),
         None => nic.create_domain()?,
@@ -76,7 +76,7 @@ fn a_queue_pair_may_ask_for_an_engine_that_there_is() {
         assert_eq!(queue_pair(&nic, &cq, None, Some(engine)).expect("a queue pair").engine(), engine);
     }
     let error = queue_pair(&nic, &cq, None, Some(2)).expect_err("there are two");
-    assert!(matches!(error, CreateError::OutOfBounds { given: 2, least: 0, most: 1, .. }), "{error}");
+    assert!(matches!(error, NicCreateError::OutOfBounds { given: 2, least: 0, most: 1, .. }), "{error}");
 }
 
 #[test]

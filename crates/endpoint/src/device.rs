@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
-use ferroce_verbs::{Context, DeviceInfo, OpenError, devices};
+use ferroce_verbs::{
+    Context, DeviceInfo, OpenError, ProviderChoice, devices, open_card_towards, open_cards_at,
+};
 
 use crate::error::AddressError;
 
@@ -12,9 +14,18 @@ pub(crate) fn first(address: impl ToSocketAddrs) -> Result<SocketAddr, AddressEr
     found.next().ok_or(AddressError::Empty)
 }
 
-/// The device that has this address; for all addresses, one or several.
+/// The device that has this address; for all addresses, one or several. A soft device that is open to programs comes before a
+/// card, but for all addresses cards come first: where there are some, that is what they are for.
 pub(crate) fn open_own(address: IpAddr) -> Result<Vec<Context>, AddressError> {
-    for info in devices()? {
+    let choice = ProviderChoice::from_env()?;
+    if address.is_unspecified() {
+        let cards = open_cards_at(address)?;
+        if !cards.is_empty() {
+            return Ok(cards);
+        }
+    }
+    let soft = if choice == ProviderChoice::System { Vec::new() } else { devices()? };
+    for info in soft {
         if address.is_unspecified() {
             return open_all(&info, address);
         }
@@ -26,14 +37,17 @@ pub(crate) fn open_own(address: IpAddr) -> Result<Vec<Context>, AddressError> {
             return Ok(vec![Context::open(&info.name)?]);
         }
     }
-    Err(AddressError::NoDevice { address })
+    let cards = open_cards_at(address)?;
+    if cards.is_empty() { Err(AddressError::NoDevice { address }) } else { Ok(cards) }
 }
 
-/// The device that leads to this address: the loopback device to its own addresses, otherwise the first that
-/// is none.
+/// The device that leads to this address: the loopback device to its own addresses, otherwise the first soft device that
+/// is none; if there is none, a card.
 pub(crate) fn open_towards(peer: IpAddr) -> Result<Context, AddressError> {
     let named = std::env::var_os("FERROCE_ADDRESS").is_some_and(|address| !address.is_empty());
-    for info in devices()? {
+    let choice = ProviderChoice::from_env()?;
+    let soft = if choice == ProviderChoice::System { Vec::new() } else { devices()? };
+    for info in soft {
         if info.loopback != peer.is_loopback() {
             continue;
         }
@@ -43,7 +57,7 @@ pub(crate) fn open_towards(peer: IpAddr) -> Result<Context, AddressError> {
             false => Context::open(&info.name)?,
         });
     }
-    Err(AddressError::NoDevice { address: peer })
+    open_card_towards(peer)?.ok_or(AddressError::NoDevice { address: peer })
 }
 
 /// A device at one address; or, if one of this user has all addresses of the interface, that one.
@@ -78,14 +92,7 @@ fn open_all(info: &DeviceInfo, address: IpAddr) -> Result<Vec<Context>, AddressE
 
 /// An address of the device of the same family as the peer's.
 pub(crate) fn source(context: &Context, peer: IpAddr) -> Option<IpAddr> {
-    let mut index = 0;
-    while let Some(gid) = context.gid(index) {
-        if gid.ip().is_ipv4() == peer.is_ipv4() {
-            return Some(gid.ip());
-        }
-        index += 1;
-    }
-    None
+    context.addresses().into_iter().find(|own| own.is_ipv4() == peer.is_ipv4())
 }
 
 impl From<OpenError> for AddressError {

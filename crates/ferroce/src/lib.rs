@@ -60,6 +60,11 @@ struct Brokers;
 #[doc = include_str!("../../../docs/pool.md")]
 struct Pools;
 
+/// The page on cards, so that its program compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cards.md")]
+struct Cards;
+
 /// The page on endpoints, so that its programs compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/endpoints.md")]

@@ -9,6 +9,7 @@ use ferroce_verbs::FaultPlan;
 
 use crate::Result;
 use crate::connections;
+use crate::doctor::faults::{self, Fault};
 use crate::lab::{Family, Lab};
 use crate::pair::Asks;
 use crate::pingpong;
@@ -34,6 +35,8 @@ enum Does {
     Stock(Tool),
     /// Such a program that connects by `rdma_cm`.
     Meets(Meeting),
+    /// `ferroce doctor` in the guest, after all others.
+    Diagnoses(Fault),
 }
 
 impl Case {
@@ -43,6 +46,15 @@ impl Case {
             Does::OneWay(only, _) => *only == asks,
             Does::Meets(meeting) => family == Family::V4 || meeting.over == Over::Both,
             Does::Ours(_) | Does::Stock(_) => true,
+            Does::Diagnoses(_) => false,
+        }
+    }
+
+    /// What it breaks in the guest, if that is what it does.
+    pub(crate) const fn fault(&self) -> Option<&Fault> {
+        match &self.does {
+            Does::Diagnoses(fault) => Some(fault),
+            _ => None,
         }
     }
 
@@ -52,6 +64,7 @@ impl Case {
             Does::OneWay(_, run) => run(lab),
             Does::Stock(tool) => tool.run(lab, asks),
             Does::Meets(meeting) => meeting.run(lab, asks),
+            Does::Diagnoses(_) => Err("it runs by itself, after all others".into()),
         }
     }
 
@@ -66,6 +79,7 @@ impl Case {
             Does::Stock(tool) => in_short(tool.in_short),
             Does::Meets(meeting) => in_short(meeting.in_short),
             Does::Ours(_) | Does::OneWay(..) => lab.is_diagonal() || !self.is_slow(),
+            Does::Diagnoses(_) => false,
         }
     }
 
@@ -157,6 +171,10 @@ const fn meets(
 ) -> Case {
     let does = Does::Meets(Meeting { server, client, manner, over, in_short });
     Case { name, shows, weather: Weather::Fair, does }
+}
+
+const fn ill(name: &'static str, shows: &'static str, fault: Fault) -> Case {
+    Case { name, shows, weather: Weather::Fair, does: Does::Diagnoses(fault) }
 }
 
 /// In the order of the table.
@@ -365,6 +383,33 @@ pub(crate) const CASES: &[Case] = &[
         weather: Weather::LeftToOthers,
         does: Does::Ours(probes::probes),
     },
+    ill("doctor_well", "`ferroce doctor` in the guest has no complaint, and loads no module", faults::WELL),
+    ill("doctor_no_module", "it names: soft-RoCE is not loaded", faults::NO_MODULE),
+    ill("doctor_no_link", "it names: soft-RoCE has no device", faults::NO_LINK),
+    ill("doctor_no_cm", "it names: `rdma_ucm` is not loaded", faults::NO_CM),
+    ill("doctor_down", "it names: the interface is switched off", faults::DOWN),
+    ill("doctor_no_carrier", "it names: a second port has no link", faults::NO_CARRIER),
+    ill(
+        "doctor_no_address",
+        "it names: no address, so no RoCEv2 GID that reaches beyond the link",
+        faults::NO_ADDRESS,
+    ),
+    ill("doctor_small_mtu", "it names: an MTU without room for RoCE", faults::SMALL_MTU),
+    ill("doctor_unlike_mtu", "it names: neighbours with unlike MTUs", faults::UNLIKE_MTU),
+    ill("doctor_memlock", "it names: little memory may be locked", faults::MEMLOCK),
+    ill("doctor_no_permission", "it names: a device file that may not be opened", faults::NO_PERMISSION),
+    ill("doctor_no_file", "it names: a device file that is missing", faults::NO_FILE),
+    ill("doctor_firewall", "it names: a rule that drops UDP port 4791", faults::FIREWALL),
+    ill(
+        "doctor_rp_filter",
+        "it names: strict reverse paths of two interfaces in a subnet",
+        faults::RP_FILTER,
+    ),
+    ill("doctor_no_library", "it names: no `libibverbs`", faults::NO_LIBRARY),
+    ill("doctor_no_provider", "it names: `libibverbs` without the provider", faults::NO_PROVIDER),
+    ill("doctor_loopback_down", "it names: the loopback interface is off", faults::LOOPBACK_DOWN),
+    ill("doctor_few_files", "it names: few files may be opened", faults::FEW_FILES),
+    ill("doctor_stopped_leader", "it names: a switchboard whose leader is stopped", faults::STOPPED_LEADER),
 ];
 
 #[cfg(test)]

@@ -5,9 +5,11 @@
 #![forbid(unsafe_code)]
 
 mod alone;
+mod card;
 mod cases;
 mod connections;
 mod docs;
+mod doctor;
 mod far;
 mod lab;
 mod pair;
@@ -80,6 +82,9 @@ pub(crate) struct Args {
     /// Only measure, so many times, how fast the kernel's device, we and plain sockets are in the guest
     #[arg(long, value_name = "REPEATS")]
     speed: Option<u32>,
+    /// Only run the conformance suite of verbs, which is this program, in the guest over the kernel's device
+    #[arg(long, value_name = "FILE")]
+    card: Option<PathBuf>,
     /// Only run a command in the guest
     #[arg(long, value_name = "COMMAND")]
     run: Option<String>,
@@ -108,6 +113,10 @@ fn start(args: &Args) -> Result<ExitCode> {
         let (status, output) = far.finish()?;
         print!("{output}");
         return Ok(if status == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
+    if let Some(program) = &args.card {
+        card::run(args, program)?;
+        return Ok(ExitCode::SUCCESS);
     }
     if args.alone {
         println!("{}", alone::differences(args.guest)?.join("\n"));

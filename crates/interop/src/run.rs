@@ -8,6 +8,7 @@ use ferroce_verbs::{Context, PathPolicy};
 
 use crate::alone;
 use crate::cases::{CASES, Case, Weather};
+use crate::doctor;
 use crate::far::Far;
 use crate::lab::{Family, Lab, Link};
 use crate::pair::Asks;
@@ -32,8 +33,10 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
         }
         set_mtu(args.guest, link)?;
         for (number, weather) in Weather::ALL.into_iter().enumerate() {
-            let wanted: Vec<&Case> =
-                CASES.iter().filter(|case| case.weather == weather && is_wanted(args, case)).collect();
+            let wanted: Vec<&Case> = CASES
+                .iter()
+                .filter(|case| case.weather == weather && case.fault().is_none() && is_wanted(args, case))
+                .collect();
             if wanted.is_empty() {
                 continue;
             }
@@ -67,14 +70,15 @@ pub(crate) fn run(args: &Args) -> Result<Table> {
     table.wrong = totals.wrong();
     table.notes = totals.notes()?;
     table.notes.extend(alone::differences(args.guest)?);
+    doctor::run(args, &mut table)?;
     Ok(table)
 }
 
-fn is_wanted(args: &Args, case: &Case) -> bool {
+pub(crate) fn is_wanted(args: &Args, case: &Case) -> bool {
     args.only.is_empty() || args.only.iter().any(|part| case.name.contains(part.as_str()))
 }
 
-fn progress(case: &Case, column: Column, wrong: Option<&str>) {
+pub(crate) fn progress(case: &Case, column: Column, wrong: Option<&str>) {
     eprintln!("{:22} {column:32} {}", case.name, wrong.unwrap_or("ok"));
 }
 
@@ -98,7 +102,7 @@ fn numbered(file: &Path, mtu: u32, number: usize) -> PathBuf {
 }
 
 /// Both ends of the wire and what lies between.
-fn set_mtu(guest: IpAddr, link: Link) -> Result<()> {
+pub(crate) fn set_mtu(guest: IpAddr, link: Link) -> Result<()> {
     let mtu = link.mtu().to_string();
     let ours = || -> Result<()> {
         for interface in [TAP, BRIDGE] {

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
 
 use ferroce_cabi::{
-    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_STANDARD_FLAGS, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex,
-    ibv_poll_cq_attr, ibv_wc,
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, IBV_WC_STANDARD_FLAGS, IBV_WC_WITH_INV, ibv_cq, ibv_cq_ex,
+    ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
 };
 use ferroce_wire::Qpn;
 use libc::c_int;
@@ -149,6 +149,14 @@ impl CompletionQueue {
         self.cq.poll(into)
     }
 
+    /// Whether it has completions. It takes none off: what it finds is kept for the next poll.
+    ///
+    /// # Errors
+    /// As for [`poll`](Self::poll).
+    pub fn has_some(&self) -> Result<bool, CallError> {
+        self.cq.has_some()
+    }
+
     /// Asks for one event on the queue's channel when a completion is added from now on, or only for one that its sender
     /// asked an event for. Poll once more after arming: what was added before raises no event.
     ///
@@ -234,6 +242,17 @@ impl Cq {
         Ok(done)
     }
 
+    fn has_some(&self) -> Result<bool, CallError> {
+        self.c.check("ibv_poll_cq")?;
+        let mut polled = lock(&self.polled);
+        if polled.kept.is_empty() {
+            let mut some = [CardCompletion::EMPTY; BATCH];
+            let taken = self.take::<BATCH, _>(&polled.members, &mut some, 0)?;
+            polled.kept.extend(&some[..taken]);
+        }
+        Ok(!polled.kept.is_empty())
+    }
+
     /// Asks for up to `wanted` completions, at most `N`.
     #[inline]
     fn ask<const N: usize>(&self, wanted: usize, each: &mut impl FnMut(&Told)) -> Result<(), CallError> {
@@ -247,7 +266,11 @@ impl Cq {
         let Ok(found) = usize::try_from(found) else { return answered(CALL, found) };
         for one in room.iter().take(found) {
             // SAFETY: the library has filled so many.
-            each(&Told::from(unsafe { one.assume_init_ref() }));
+            let mut told = Told::from(unsafe { one.assume_init_ref() });
+            if self.open.is_soft {
+                told.flags = as_library(told.flags);
+            }
+            each(&told);
         }
         Ok(())
     }
@@ -322,6 +345,12 @@ fn make_extended(
     Ok((c, queue))
 }
 
+/// The kernel's soft device writes its own flag for a key that was invalidated, which means something else to programs.
+const fn as_library(flags: u32) -> u32 {
+    const KERNEL_WITH_INV: u32 = 1 << 2;
+    if flags & KERNEL_WITH_INV == 0 { flags } else { flags & !KERNEL_WITH_INV | IBV_WC_WITH_INV }
+}
+
 /// Asks a queue in its extended form for up to `wanted` completions. Only the thread that polls calls it.
 fn ask_extended(queue: *mut ibv_cq_ex, wanted: usize, each: &mut impl FnMut(&Told)) -> Result<(), CallError> {
     /// Reads a field by its function; those that a queue was not made with are null.
@@ -380,4 +409,15 @@ fn ask_extended(queue: *mut ibv_cq_ex, wanted: usize, each: &mut impl FnMut(&Tol
     // SAFETY: this thread polls the queue since `start`.
     unsafe { end(queue) };
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_own_flag_for_an_invalidated_key_is_known() {
+        assert_eq!(as_library(1 << 2 | 1), IBV_WC_WITH_INV | 1);
+        assert_eq!((as_library(IBV_WC_WITH_INV), as_library(3)), (IBV_WC_WITH_INV, 3));
+    }
 }

@@ -63,6 +63,12 @@ impl Context {
         self.open.library
     }
 
+    /// Whether this process opened it, and none that it was forked from.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.open.c.is_ours()
+    }
+
     /// The name of the card.
     #[must_use]
     pub fn name(&self) -> &str {

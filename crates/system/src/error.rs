@@ -26,7 +26,14 @@ impl CallError {
     }
 
     /// The error number of calls that are not made because their object was made before a fork: open the card anew in the child.
-    pub const FORKED: i32 = libc::EPERM;
+    /// No call of the libraries has it.
+    pub const FORKED: i32 = libc::ESTALE;
+
+    /// Whether the call was not made because its object was made before a fork.
+    #[must_use]
+    pub const fn is_fork(&self) -> bool {
+        self.code == Self::FORKED
+    }
 
     /// The answer of a function that this library, or the driver of this card, does not have.
     pub(crate) const fn unsupported(call: &'static str) -> Self {

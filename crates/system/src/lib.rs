@@ -81,7 +81,7 @@ pub use completion::CardCompletion;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, CompletionQueueOptions};
 pub use connection::{
-    ConnectionChannel, ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters,
+    ConnectionChannel, ConnectionEvent, ConnectionEventKind, ConnectionId, ConnectionParameters, Preparation,
 };
 pub use context::Context;
 pub use domain::ProtectionDomain;

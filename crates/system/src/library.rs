@@ -103,6 +103,12 @@ impl Library {
         })
     }
 
+    /// Whether memory can be registered under an address of the program's choice.
+    #[must_use]
+    pub const fn chooses_addresses(self) -> bool {
+        self.0.verbs.ibv_reg_mr_iova2.is_some() || self.0.verbs.ibv_reg_mr_iova.is_some()
+    }
+
     /// Loads the library of connections, if it is not yet, to see whether it is there.
     ///
     /// # Errors

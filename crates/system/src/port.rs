@@ -49,6 +49,8 @@ pub struct CardAttributes {
     pub max_initiator_depth: u8,
     /// Whether it has atomics.
     pub atomics: bool,
+    /// Whether it has ATOMIC WRITE.
+    pub atomic_writes: bool,
     /// Its capabilities, as the library numbers them.
     pub capabilities: u32,
     /// The bits of a completion's time that mean something; none if it takes no times.
@@ -93,6 +95,9 @@ pub struct GidEntry {
     pub interface: u32,
 }
 
+/// The bit of ATOMIC WRITE in `device_cap_flags_ex`. Libraries that are too old to know it leave it out.
+const ATOMIC_WRITE: u64 = 1 << 40;
+
 pub(crate) fn attributes(open: &Open) -> Result<CardAttributes, CallError> {
     let mut attr = ibv_device_attr_ex::zero();
     let extended = extended!(open, query_device_ex)
@@ -115,6 +120,7 @@ pub(crate) fn attributes(open: &Open) -> Result<CardAttributes, CallError> {
     Ok(CardAttributes {
         timestamp_mask: attr.completion_timestamp_mask,
         core_clock_khz: attr.hca_core_clock,
+        atomic_writes: attr.device_cap_flags_ex & ATOMIC_WRITE != 0,
         ..first_attributes(&attr.orig_attr)
     })
 }
@@ -140,6 +146,7 @@ fn first_attributes(attr: &ibv_device_attr) -> CardAttributes {
         max_read_depth: small(attr.max_qp_rd_atom),
         max_initiator_depth: small(attr.max_qp_init_rd_atom),
         atomics: attr.atomic_cap != 0,
+        atomic_writes: false,
         capabilities: attr.device_cap_flags,
         timestamp_mask: 0,
         core_clock_khz: 0,

@@ -159,6 +159,20 @@ impl fmt::Debug for MemoryRegion {
     }
 }
 
+impl Piece<'_> {
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.end.saturating_sub(self.start) as u64
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// A part of a memory region. It borrows the region, which so outlives the posting of work.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a piece does nothing until work that names it is posted"]

@@ -115,10 +115,13 @@ impl Binding<'_> {
 }
 
 impl Window {
-    /// The next key: of the one that it has, the last eight bits are the program's to choose.
+    /// The next key: of the one that it has, the last eight bits are the program's to choose. They are drawn, so that the old
+    /// key does not tell the new one.
     fn next_key(&self) -> Rkey {
         let now = self.key.load(Ordering::Relaxed);
-        Rkey(now & !0xff | now.wrapping_add(1) & 0xff)
+        // Any step but none.
+        let step = drawn() % 0xff + 1;
+        Rkey(now & !0xff | now.wrapping_add(step) & 0xff)
     }
 
     /// A binding was posted that gives it this key.
@@ -143,6 +146,15 @@ impl Window {
         let before = std::mem::replace(&mut *lock(&self.bound), region);
         drop(before);
     }
+}
+
+/// A number that no other process can guess.
+fn drawn() -> u32 {
+    let mut bytes = [0_u8; 4];
+    // SAFETY: so many bytes are there, and live during the call.
+    let count = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    // A system that is just starting has none yet: then any number has to do.
+    if count == 4 { u32::from_ne_bytes(bytes) } else { 0 }
 }
 
 impl fmt::Debug for MemoryWindow {

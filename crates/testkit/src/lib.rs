@@ -10,12 +10,14 @@
 //! - [`shared_port`]: a socket beside those of a device.
 //! - [`judge`]: whether a missing foreign program skips a test or fails it.
 //! - [`namespaces`]: network namespaces of a test's own.
+//! - [`dropin`]: tests over our own drop-in library as a card.
 //! - [`clos`]: a Clos network of real kernel routers.
 //! - [`neighbour`]: a process of another user that means no good, and all that it can say.
 #![forbid(unsafe_code)]
 
 pub mod captures;
 pub mod clos;
+pub mod dropin;
 pub mod figure;
 pub mod fuzz;
 pub mod judge;

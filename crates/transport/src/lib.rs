@@ -61,6 +61,7 @@ pub use queue::{Receive, ReceiveQueue};
 pub use rc::direct::{Direct, Spot};
 pub use rc::last_ack::LastAck;
 pub use rc::resources::MAX_RESOURCES;
+pub use state::check as check_attributes;
 pub use state::{AttributeMask, Attributes, Limits, ModifyError, State};
 pub use status::{Status, WorkKind};
 pub use time::{Time, sooner};

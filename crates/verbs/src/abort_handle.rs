@@ -5,6 +5,9 @@ use std::sync::{Arc, Weak};
 use ferroce_device::Qp;
 use ferroce_transport::{Attributes, State};
 
+use crate::card::CardQueuePair;
+use crate::queue_pair;
+
 /// Ends a queue pair that another part of the program holds: see
 /// [`QueuePair::abort_handle`](crate::QueuePair::abort_handle). Clones end the same one.
 ///
@@ -31,21 +34,40 @@ use ferroce_transport::{Attributes, State};
 /// ```
 #[derive(Clone, Debug)]
 pub struct AbortHandle {
-    qp: Weak<Qp>,
+    of: Of,
+}
+
+#[derive(Clone, Debug)]
+enum Of {
+    Soft(Weak<Qp>),
+    Card(Weak<CardQueuePair>),
 }
 
 impl AbortHandle {
-    pub(crate) fn new(qp: &Arc<Qp>) -> Self {
-        Self { qp: Arc::downgrade(qp) }
+    pub(crate) fn new(qp: &queue_pair::Of) -> Self {
+        let of = match qp {
+            queue_pair::Of::Soft(qp) => Of::Soft(Arc::downgrade(qp)),
+            queue_pair::Of::Card(qp) => Of::Card(Arc::downgrade(qp)),
+        };
+        Self { of }
     }
 
     /// Moves the queue pair into the error state: all its work that is not done completes as
     /// [`Flushed`](crate::Status::Flushed). A queue pair that is gone, or of a device that was opened before
     /// a fork, is over already.
     pub fn abort(&self) {
-        if let Some(qp) = self.qp.upgrade() {
-            // Cannot fail while it is there: every state leads to error.
-            let _ = qp.modify(&Attributes::to(State::Err), None);
+        // Cannot fail while it is there: every state leads to error.
+        match &self.of {
+            Of::Soft(qp) => {
+                if let Some(qp) = qp.upgrade() {
+                    let _ = qp.modify(&Attributes::to(State::Err), None);
+                }
+            }
+            Of::Card(qp) => {
+                if let Some(qp) = qp.upgrade() {
+                    let _ = qp.modify(&Attributes::to(State::Err), None);
+                }
+            }
         }
     }
 }

@@ -4,8 +4,9 @@ use std::ops::Range;
 
 use ferroce_transport::{Data, SendRequest, Sge};
 
+use crate::card;
 use crate::error::{BatchError, PostError, PostTarget};
-use crate::queue_pair::QueuePair;
+use crate::queue_pair::{Of, QueuePair};
 use crate::work::Work;
 
 /// Requests that are handed to the device at once, in their order: one doorbell instead of many.
@@ -26,6 +27,8 @@ pub struct Batch<'a> {
     queue_pair: &'a QueuePair,
     items: Vec<Item<'a>>,
     sges: Vec<Sge>,
+    /// For a card, instead of the two.
+    card: Vec<Work<'a>>,
     given: usize,
     /// Why the first request after `items` was refused.
     wrong: Option<PostError>,
@@ -41,13 +44,18 @@ struct Item<'a> {
 
 impl<'a> Batch<'a> {
     pub(crate) const fn new(queue_pair: &'a QueuePair) -> Self {
-        Self { queue_pair, items: Vec::new(), sges: Vec::new(), given: 0, wrong: None }
+        Self { queue_pair, items: Vec::new(), sges: Vec::new(), card: Vec::new(), given: 0, wrong: None }
     }
 
     /// Makes room for so many more, of one piece each.
     pub fn reserve(&mut self, more: usize) {
-        self.items.reserve(more);
-        self.sges.reserve(more);
+        match self.queue_pair.of() {
+            Of::Soft(_) => {
+                self.items.reserve(more);
+                self.sges.reserve(more);
+            }
+            Of::Card(_) => self.card.reserve(more),
+        }
     }
 
     /// Adds work of this queue pair. What is wrong with it comes to light with [`post`](Self::post).
@@ -78,13 +86,17 @@ impl<'a> Batch<'a> {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post(self) -> Result<(), BatchError> {
-        let Self { queue_pair, items, sges, given, wrong } = self;
+        let Self { queue_pair, items, sges, card, given, wrong } = self;
+        let qp = match queue_pair.of() {
+            Of::Soft(qp) => qp,
+            Of::Card(qp) => return card::post::send_all(qp, &card, given, wrong),
+        };
         let with_pieces = |item: &Item<'a>| match &item.pieces {
             Some(range) => SendRequest { data: Data::Gather(&sges[range.clone()]), ..item.request },
             None => item.request,
         };
         let requests: Vec<SendRequest<'_>> = items.iter().map(with_pieces).collect();
-        if let Err(refused) = queue_pair.as_device().post_send(&requests) {
+        if let Err(refused) = qp.post_send(&requests) {
             let (by, taken) = (PostTarget::QueuePair(queue_pair.qpn()), refused.taken);
             return Err(BatchError { taken, given, error: PostError::Refused { by, error: refused.error } });
         }
@@ -98,6 +110,11 @@ impl<'a> Batch<'a> {
         if !std::ptr::eq(work.queue_pair(), self.queue_pair) {
             let (work, batch) = (work.queue_pair().qpn(), self.queue_pair.qpn());
             return Err(PostError::OtherQueuePair { work, batch });
+        }
+        if let Of::Card(_) = self.queue_pair.of() {
+            work.check()?;
+            self.card.push(*work);
+            return Ok(());
         }
         let Self { items, sges, .. } = self;
         work.with_request(|request| {

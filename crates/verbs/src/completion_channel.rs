@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use ferroce_device::{Channel, CqId, Nic};
 
+use crate::card::{CardQueue, OpenCard, lock};
 use crate::completion_queue::CompletionQueue;
+use crate::device::Device;
 use crate::error::{CreateError, WaitError};
 use crate::wait::Deadline;
 
@@ -18,15 +20,31 @@ use crate::wait::Deadline;
 /// came before, [`wait`](Self::wait), and again.
 #[derive(Clone, Debug)]
 pub struct CompletionChannel {
-    nic: Nic,
-    device: Arc<Channel>,
-    queues: Arc<Mutex<HashMap<CqId, Weak<ferroce_device::CompletionQueue>>>>,
+    of: Of,
 }
 
+#[derive(Clone, Debug)]
+enum Of {
+    Soft { nic: Nic, channel: Arc<Channel>, queues: Queues<ferroce_device::CompletionQueue> },
+    Card { card: Arc<OpenCard>, channel: ferroce_system::CompletionChannel, queues: Queues<CardQueue> },
+}
+
+/// The queues that report to a channel, by their numbers.
+type Queues<Q> = Arc<Mutex<HashMap<CqId, Weak<Q>>>>;
+
 impl CompletionChannel {
-    pub(crate) fn new(nic: &Nic) -> Result<Self, CreateError> {
-        let device = Channel::new().map_err(|error| CreateError::Descriptor(error.kind()))?;
-        Ok(Self { nic: nic.clone(), device, queues: Arc::default() })
+    pub(crate) fn new(device: &Device) -> Result<Self, CreateError> {
+        let of = match device {
+            Device::Soft(nic) => {
+                let channel = Channel::new().map_err(|error| CreateError::Descriptor(error.kind()))?;
+                Of::Soft { nic: nic.clone(), channel, queues: Arc::default() }
+            }
+            Device::Card(card) => {
+                let channel = card.system.completion_channel()?;
+                Of::Card { card: Arc::clone(card), channel, queues: Arc::default() }
+            }
+        };
+        Ok(Self { of })
     }
 
     /// A completion queue that reports here.
@@ -34,21 +52,38 @@ impl CompletionChannel {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, CreateError> {
-        let queue = ferroce_device::CompletionQueue::new(&self.nic, capacity, Some(&self.device))?;
-        let mut queues = self.queues();
-        queues.retain(|_, queue| queue.strong_count() > 0);
-        queues.insert(queue.id(), Arc::downgrade(&queue));
-        Ok(CompletionQueue::new(queue))
+        match &self.of {
+            Of::Soft { nic, channel, queues } => {
+                let queue = ferroce_device::CompletionQueue::new(nic, capacity, Some(channel))?;
+                enroll(queues, queue.id(), &queue);
+                Ok(CompletionQueue::soft(queue))
+            }
+            Of::Card { card, channel, queues } => {
+                let queue = CardQueue::new(card, capacity, Some(channel))?;
+                enroll(queues, CqId(queue.number()), &queue);
+                Ok(CompletionQueue::card(queue))
+            }
+        }
     }
 
     /// The queue of the oldest event, if there is one. It reports again when it is armed again.
     #[must_use]
     pub fn poll(&self) -> Option<CompletionQueue> {
         loop {
-            let id = self.device.pop()?;
             // An event of a queue that was dropped meanwhile is skipped.
-            if let Some(queue) = self.queues().get(&id).and_then(Weak::upgrade) {
-                return Some(CompletionQueue::new(queue));
+            match &self.of {
+                Of::Soft { channel, queues, .. } => {
+                    if let Some(queue) = find(queues, channel.pop()?) {
+                        return Some(CompletionQueue::soft(queue));
+                    }
+                }
+                Of::Card { channel, queues, .. } => {
+                    // A channel that cannot be asked any more tells nothing.
+                    let told = channel.poll().ok()??;
+                    if let Some(queue) = find(queues, CqId(told.number())) {
+                        return Some(CompletionQueue::card(queue));
+                    }
+                }
             }
         }
     }
@@ -58,17 +93,26 @@ impl CompletionChannel {
     /// # Errors
     /// The time is over.
     pub fn wait(&self, timeout: impl Into<Option<Duration>>) -> Result<CompletionQueue, WaitError> {
-        Deadline::after(timeout.into()).wait_for(self.device.as_fd(), || self.poll())
+        Deadline::after(timeout.into()).wait_for(self.as_fd(), || self.poll())
     }
+}
 
-    fn queues(&self) -> MutexGuard<'_, HashMap<CqId, Weak<ferroce_device::CompletionQueue>>> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn enroll<Q>(queues: &Queues<Q>, id: CqId, queue: &Arc<Q>) {
+    let mut queues = lock(queues);
+    queues.retain(|_, queue| queue.strong_count() > 0);
+    queues.insert(id, Arc::downgrade(queue));
+}
+
+fn find<Q>(queues: &Queues<Q>, id: CqId) -> Option<Arc<Q>> {
+    lock(queues).get(&id).and_then(Weak::upgrade)
 }
 
 /// Readable while events wait.
 impl AsFd for CompletionChannel {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.device.as_fd()
+        match &self.of {
+            Of::Soft { channel, .. } => channel.as_fd(),
+            Of::Card { channel, .. } => channel.as_fd(),
+        }
     }
 }

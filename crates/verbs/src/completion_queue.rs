@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::Duration;
 
-use ferroce_device::{CqId, Notify};
+use ferroce_device::{CqId, Notify, park, this_thread};
 use ferroce_transport::{Completion, Level};
 
+use crate::capability::Capability;
+use crate::card::CardQueue;
 use crate::error::{CreateError, WaitError};
 
 /// Where work is reported when it is done. Clones are the same queue.
@@ -18,7 +20,14 @@ use crate::error::{CreateError, WaitError};
 /// overflows loses completions, and its queue pairs go into error.
 #[derive(Clone)]
 pub struct CompletionQueue {
-    device: Arc<ferroce_device::CompletionQueue>,
+    of: Of,
+}
+
+/// The queue of the device.
+#[derive(Clone)]
+pub(crate) enum Of {
+    Soft(Arc<ferroce_device::CompletionQueue>),
+    Card(Arc<CardQueue>),
 }
 
 /// How soon a waker must be called when something completes.
@@ -32,20 +41,34 @@ pub enum Haste {
 }
 
 impl CompletionQueue {
-    pub(crate) const fn new(device: Arc<ferroce_device::CompletionQueue>) -> Self {
-        Self { device }
+    pub(crate) const fn soft(queue: Arc<ferroce_device::CompletionQueue>) -> Self {
+        Self { of: Of::Soft(queue) }
+    }
+
+    pub(crate) const fn card(queue: Arc<CardQueue>) -> Self {
+        Self { of: Of::Card(queue) }
+    }
+
+    pub(crate) const fn of(&self) -> &Of {
+        &self.of
     }
 
     /// Its number on the device: what [`AsyncEvent`](crate::AsyncEvent) calls it.
     #[must_use]
     pub fn id(&self) -> CqId {
-        self.device.id()
+        match &self.of {
+            Of::Soft(queue) => queue.id(),
+            Of::Card(queue) => CqId(queue.number()),
+        }
     }
 
     /// Completions that it holds.
     #[must_use]
     pub fn capacity(&self) -> u32 {
-        self.device.capacity()
+        match &self.of {
+            Of::Soft(queue) => queue.capacity(),
+            Of::Card(queue) => queue.queue.capacity(),
+        }
     }
 
     /// Makes it hold another number of completions. Those that it has stay.
@@ -53,30 +76,44 @@ impl CompletionQueue {
     /// # Errors
     /// It holds more than that, or what is allowed; nothing has changed.
     pub fn resize(&self, capacity: u32) -> Result<(), CreateError> {
-        self.device.resize(capacity)
+        match &self.of {
+            Of::Soft(queue) => Ok(queue.resize(capacity)?),
+            Of::Card(queue) => Ok(queue.queue.resize(capacity)?),
+        }
     }
 
     /// Has an event on its channel wait until `count` completions were added, but no longer than `period` (at
     /// most 65 ms) after the first of them. A count of 0 or 1 takes that back. Polling is not affected.
     ///
     /// # Errors
-    /// So many completions never come, because the queue does not hold them, or what is allowed.
+    /// So many completions never come, because the queue does not hold them, or what is allowed; on a card,
+    /// [`Moderation`](Capability::Moderation).
     pub fn moderate(&self, count: u32, period: Duration) -> Result<(), CreateError> {
-        self.device.moderate(count, period)
+        match &self.of {
+            Of::Soft(queue) => Ok(queue.moderate(count, period)?),
+            Of::Card(_) => Err(CreateError::Unsupported(Capability::Moderation.into())),
+        }
     }
 
     /// How many completions it holds, and held at most so far.
     ///
-    /// On a device with several engines each of them has room for as many as the capacity says.
+    /// On a device with several engines each of them has room for as many as the capacity says. A card does not tell
+    /// ([`Levels`](Capability::Levels)): there it is as if it held none.
     #[must_use]
     pub fn level(&self) -> Level {
-        self.device.level()
+        match &self.of {
+            Of::Soft(queue) => queue.level(),
+            Of::Card(queue) => Level::new(0, 0, queue.queue.capacity()),
+        }
     }
 
     /// Whether completions were lost because it was full.
     #[must_use]
     pub fn is_overrun(&self) -> bool {
-        self.device.is_overrun()
+        match &self.of {
+            Of::Soft(queue) => queue.is_overrun(),
+            Of::Card(queue) => queue.is_broken(),
+        }
     }
 
     /// Takes completions off, oldest first, and returns how many. It never waits; finding none,
@@ -85,7 +122,10 @@ impl CompletionQueue {
     /// Completions of one queue pair come in order.
     #[inline]
     pub fn poll(&self, into: &mut [Completion]) -> usize {
-        self.device.poll(into)
+        match &self.of {
+            Of::Soft(queue) => queue.poll(into),
+            Of::Card(queue) => queue.poll(into),
+        }
     }
 
     /// Takes off the oldest completion, if there is one.
@@ -99,7 +139,11 @@ impl CompletionQueue {
     #[must_use]
     #[inline]
     pub fn may_have_some(&self) -> bool {
-        self.device.may_have_some()
+        match &self.of {
+            Of::Soft(queue) => queue.may_have_some(),
+            // A card does not tell without taking them off.
+            Of::Card(_) => true,
+        }
     }
 
     /// Takes off completions that are there already, oldest first, and returns how many. Unlike
@@ -108,7 +152,10 @@ impl CompletionQueue {
     /// device's own thread.
     #[inline]
     pub fn take(&self, into: &mut [Completion]) -> usize {
-        self.device.take(into)
+        match &self.of {
+            Of::Soft(queue) => queue.take(into),
+            Of::Card(queue) => queue.poll(into),
+        }
     }
 
     /// Takes off the oldest completion, waiting for it until the time is over; for ever with `None`.
@@ -136,10 +183,17 @@ impl CompletionQueue {
             return Ok(done);
         }
         self.check_overrun()?;
-        match self.device.wait(into, timeout) {
-            0 => Err(WaitError::TimedOut(timeout.unwrap_or(Duration::MAX))),
-            taken => Ok(taken),
+        let taken = match &self.of {
+            Of::Soft(queue) => queue.wait(into, timeout),
+            Of::Card(queue) => queue.wait(into, timeout),
+        };
+        if taken == 0 {
+            if let Of::Card(_) = &self.of {
+                self.check_overrun()?;
+            }
+            return Err(WaitError::TimedOut(timeout.unwrap_or(Duration::MAX)));
         }
+        Ok(taken)
     }
 
     /// Sleeps until one of these queues has completions, or the time is over; for ever with `None`. It takes
@@ -182,23 +236,51 @@ impl CompletionQueue {
     ) where
         Q: IntoIterator<Item = &'a Self, IntoIter: Clone>,
     {
-        let queues = queues.into_iter().map(|queue| &*queue.device);
-        ferroce_device::CompletionQueue::sleep_for_any(queues, limit.into(), begin);
+        let (queues, limit) = (queues.into_iter(), limit.into());
+        if queues.clone().all(|queue| matches!(queue.of, Of::Soft(_))) {
+            let soft = queues.filter_map(|queue| match &queue.of {
+                Of::Soft(queue) => Some(&**queue),
+                Of::Card(_) => None,
+            });
+            return ferroce_device::CompletionQueue::sleep_for_any(soft, limit, begin);
+        }
+        let waker = this_thread();
+        let mut found = false;
+        for queue in queues.clone() {
+            found |= match &queue.of {
+                Of::Soft(soft) => {
+                    soft.poll_or_wake(&mut [], &waker);
+                    soft.may_have_some()
+                }
+                Of::Card(card) => card.leave(&waker),
+            };
+        }
+        if begin(&waker) && !found {
+            park(limit);
+        }
+        for queue in queues {
+            if let Of::Card(card) = &queue.of {
+                card.forget(&waker);
+            }
+        }
     }
 
     /// Takes completions off; if there are none, has `waker` called once when there are. For what is neither
     /// a thread that waits nor a task that awaits [`next`](Self::next), such as an executor of its own.
     pub fn poll_or_wake(&self, into: &mut [Completion], waker: &Waker, haste: Haste) -> usize {
-        match haste {
-            Haste::AtOnce => self.device.poll_or_wake(into, waker),
-            Haste::InTime => self.device.poll_or_wake_in_time(into, waker),
+        match (&self.of, haste) {
+            (Of::Soft(queue), Haste::AtOnce) => queue.poll_or_wake(into, waker),
+            (Of::Soft(queue), Haste::InTime) => queue.poll_or_wake_in_time(into, waker),
+            (Of::Card(queue), _) => queue.poll_or_wake(into, waker),
         }
     }
 
     /// All wakers that were left by [`poll_or_wake`](Self::poll_or_wake) have time from now on, as if left
     /// with [`Haste::InTime`].
     pub fn relax(&self) {
-        self.device.relax();
+        if let Of::Soft(queue) = &self.of {
+            queue.relax();
+        }
     }
 
     /// The next completion, for a program that awaits. It needs no particular runtime.
@@ -210,15 +292,18 @@ impl CompletionQueue {
     /// Asks for one event on the queue's channel when a completion is added from now on. Poll once
     /// more after arming: what was added before raises no event.
     pub fn arm(&self, notify: Notify) {
-        self.device.arm(notify);
-    }
-
-    pub(crate) const fn as_device(&self) -> &Arc<ferroce_device::CompletionQueue> {
-        &self.device
+        match &self.of {
+            Of::Soft(queue) => queue.arm(notify),
+            Of::Card(queue) => queue.arm(notify),
+        }
     }
 
     fn check_overrun(&self) -> Result<(), WaitError> {
-        if !self.device.nic().is_ours() {
+        let is_ours = match &self.of {
+            Of::Soft(queue) => queue.nic().is_ours(),
+            Of::Card(queue) => queue.card.is_ours(),
+        };
+        if !is_ours {
             return Err(WaitError::Forked);
         }
         match self.is_overrun() {
@@ -230,7 +315,11 @@ impl CompletionQueue {
 
 impl PartialEq for CompletionQueue {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.device, &other.device)
+        match (&self.of, &other.of) {
+            (Of::Soft(one), Of::Soft(other)) => Arc::ptr_eq(one, other),
+            (Of::Card(one), Of::Card(other)) => Arc::ptr_eq(one, other),
+            (Of::Soft(_), Of::Card(_)) | (Of::Card(_), Of::Soft(_)) => false,
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use ferroce_device::{AddressVector, Limits, QpError, SourcePort};
+use ferroce_device::{AddressVector, Limits, SourcePort};
 use ferroce_transport::{Access, AttributeMask, Attributes, State};
 use ferroce_wire::{PathMtu, Psn, QKey, Service};
 
-use crate::error::QpConnectError;
+use crate::error::{QpConnectError, QpError};
 use crate::qp_address::QpAddress;
 use crate::queue_pair::QueuePair;
 
@@ -25,7 +25,7 @@ pub struct ConnectOptions {
     pub rnr_retry: u8,
     /// The code of how long the peer waits when we have no receive posted.
     pub min_rnr_timer: u8,
-    /// READs and atomics that we have under way.
+    /// READs and atomics that we have under way; a card that has fewer takes as many as it has.
     pub max_rd_atomic: u8,
     /// READs and atomics that the peer may have under way here.
     pub max_dest_rd_atomic: u8,
@@ -81,7 +81,12 @@ impl QueuePair {
     /// What a peer must know to connect to it.
     #[must_use]
     pub fn local_address(&self) -> QpAddress {
-        QpAddress { qpn: self.qpn(), psn: self.psn(), mtu: self.domain().nic.active_mtu(), gid: self.gid }
+        QpAddress {
+            qpn: self.qpn(),
+            psn: self.psn(),
+            mtu: self.domain().device().active_mtu(),
+            gid: self.gid,
+        }
     }
 
     /// Connects it to a peer, and takes it to RTS. The peer must do the same; until it has,
@@ -112,7 +117,7 @@ impl QueuePair {
             source_port: options.source_port,
             static_rate: 0,
         };
-        let mtu = options.path_mtu.unwrap_or_else(|| peer.mtu.min(self.domain().nic.active_mtu()));
+        let mtu = options.path_mtu.unwrap_or_else(|| peer.mtu.min(self.domain().device().active_mtu()));
         let mut rtr = Attributes::to(State::Rtr)
             .with(AttributeMask::AV)
             .with_access(options.access)
@@ -124,14 +129,15 @@ impl QueuePair {
         }
         let mut rts = Attributes::to(State::Rts).with_sq_psn(self.psn());
         if service == Service::Rc {
-            rtr = rtr
-                .with_max_dest_rd_atomic(options.max_dest_rd_atomic)
-                .with_min_rnr_timer(options.min_rnr_timer);
+            // A card may have less of it than our own device.
+            let (ours, theirs) = self.read_depths();
+            let (ours, theirs) = (options.max_rd_atomic.min(ours), options.max_dest_rd_atomic.min(theirs));
+            rtr = rtr.with_max_dest_rd_atomic(theirs).with_min_rnr_timer(options.min_rnr_timer);
             rts = rts
                 .with_timeout(options.timeout)
                 .with_retry_count(options.retry_count)
                 .with_rnr_retry(options.rnr_retry)
-                .with_max_rd_atomic(options.max_rd_atomic);
+                .with_max_rd_atomic(ours);
         }
         if options.rate_limit > 0 {
             rts = rts.with_rate_limit(options.rate_limit);
@@ -181,7 +187,7 @@ impl QueuePair {
     /// The device refused.
     pub fn reset(&self) -> Result<(), QpError> {
         self.modify(&Attributes::to(State::Reset), None)?;
-        self.psn.store(self.domain().nic.random_u32(), Ordering::Relaxed);
+        self.psn.store(self.domain().device().random_u32(), Ordering::Relaxed);
         self.initialise()
     }
 

@@ -11,14 +11,18 @@ use ferroce_transport::Time;
 use ferroce_transport::cm::CmCounters;
 use ferroce_wire::{Gid, PKey, PKeyTable, QKey};
 
+use crate::capability::{Capability, Unsupported};
+use crate::card::{CardQueue, OpenCard};
 use crate::completion_channel::CompletionChannel;
 use crate::completion_queue::CompletionQueue;
+use crate::device::Device;
 use crate::error::{CreateError, OpenError, SettingError};
 use crate::events::Events;
 use crate::port::{DeviceAttributes, Port};
 use crate::protection_domain::ProtectionDomain;
+use crate::provider::{Card, Provider, ProviderChoice, ProviderReason, usable};
 
-/// The devices that programs may open: the loopback interface, or what the user named in `FERROCE_NETDEV`.
+/// The soft devices that programs may open: the loopback interface, or what the user named in `FERROCE_NETDEV`.
 ///
 /// # Errors
 /// The list in `FERROCE_NETDEV` is wrong, or names what is not there.
@@ -33,12 +37,14 @@ pub fn devices() -> Result<Vec<DeviceInfo>, OpenError> {
 /// It closes when the last handle and the last object made from it are gone, in any order.
 #[derive(Clone)]
 pub struct Context {
-    nic: Nic,
+    device: Device,
+    why: ProviderReason,
 }
 
 impl Context {
-    /// Opens a device by its name (`ferroce_lo`) or that of its interface (`lo`), as the environment
-    /// wants it: see [`ContextBuilder`].
+    /// Opens a device by its name, as the environment wants it: see [`ContextBuilder`]. It is a soft device
+    /// (`ferroce_lo`, or its interface `lo`) or a card (`mlx5_0`); `FERROCE_PROVIDER` (`soft`, `system` or `auto`) can rule out
+    /// one of the two, and [`reason`](Self::reason) tells why it is what it is.
     ///
     /// # Errors
     /// What is missing, and what to do.
@@ -47,8 +53,42 @@ impl Context {
     }
 
     /// The device behind it.
-    pub(crate) const fn nic(&self) -> &Nic {
-        &self.nic
+    pub(crate) const fn device(&self) -> &Device {
+        &self.device
+    }
+
+    pub(crate) const fn on(device: Device, why: ProviderReason) -> Self {
+        Self { device, why }
+    }
+
+    /// Where the device comes from. It is chosen when the device is opened.
+    #[must_use]
+    pub const fn provider(&self) -> Provider {
+        match self.device {
+            Device::Soft(_) => Provider::Soft,
+            Device::Card(_) => Provider::System,
+        }
+    }
+
+    /// Why it comes from there.
+    #[must_use]
+    pub const fn reason(&self) -> ProviderReason {
+        self.why
+    }
+
+    /// Whether the device can do this. What it cannot do is refused, where it is asked for, with the capability that it
+    /// lacks ([`Unsupported`]).
+    #[must_use]
+    pub fn can(&self, capability: Capability) -> bool {
+        self.device.can(capability)
+    }
+
+    /// As [`can`](Self::can), with the refusal.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn require(&self, capability: Capability) -> Result<(), Unsupported> {
+        if self.can(capability) { Ok(()) } else { Err(capability.into()) }
     }
 
     /// The devices of this name, or of this interface, that this process has open: one for all addresses of the interface, or
@@ -57,51 +97,63 @@ impl Context {
     pub fn opened_here(name: &str) -> Vec<Self> {
         let offered = devices().unwrap_or_default();
         let wanted = offered.iter().find(|info| info.interface == name || info.name == name);
-        wanted.map_or_else(Vec::new, |info| {
-            Nic::opened_here(&info.interface).into_iter().map(|nic| Self { nic }).collect()
-        })
+        let soft = wanted.map_or_else(Vec::new, |info| Nic::opened_here(&info.interface));
+        let soft = soft.into_iter().map(|nic| Self::on(Device::Soft(nic), ProviderReason::SoftName));
+        let cards = OpenCard::opened_here(name).into_iter();
+        let cards = cards.map(|card| Self::on(Device::Card(card), ProviderReason::CardName));
+        soft.chain(cards).collect()
     }
 
     /// Opens a device in a particular way.
     pub fn builder(name: &str) -> ContextBuilder {
-        ContextBuilder { name: name.to_owned(), changes: Vec::new() }
+        ContextBuilder { name: name.to_owned(), provider: None, changes: Vec::new() }
     }
 
     /// What the device is, and how much of everything it has.
     #[must_use]
     pub fn query(&self) -> DeviceAttributes {
-        DeviceAttributes::of(self.nic.info())
+        DeviceAttributes::of(&self.device)
     }
 
     /// What its port is like now.
     #[must_use]
     pub fn port(&self) -> Port {
-        Port::of(&self.nic)
+        Port::of(&self.device)
     }
 
     /// The index of an address in the GID table. On the loopback device every address of 127.0.0.0/8
     /// gets one when it is asked for.
     #[must_use]
     pub fn gid_index(&self, address: impl Into<IpAddr>) -> Option<usize> {
-        self.nic.gid_index(address.into())
+        self.device.gid_index(address.into())
     }
 
     /// The GID at an index.
     #[must_use]
     pub fn gid(&self, index: usize) -> Option<Gid> {
-        self.nic.gid(index)
+        self.device.gid(index)
     }
 
-    /// Bytes of the receive buffer that the kernel granted.
+    /// The addresses that packets of it may have, each once. Of a card they are those that lead further than the next
+    /// switch.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match &self.device {
+            Device::Soft(nic) => nic.gids().into_iter().map(Gid::ip).collect(),
+            Device::Card(card) => card.ips(),
+        }
+    }
+
+    /// Bytes of the receive buffer that the kernel granted; 0 on a card, which has none.
     #[must_use]
     pub fn receive_buffer(&self) -> usize {
-        self.nic.receive_buffer()
+        self.nic().map_or(0, Nic::receive_buffer)
     }
 
     /// Events that are not completions.
     #[must_use]
     pub fn events(&self) -> Events {
-        Events::new(self.nic.clone())
+        Events::new(&self.device)
     }
 
     /// The time on the device's clock, on which completions are timed: nanoseconds since some beginning.
@@ -117,10 +169,10 @@ impl Context {
         ClockReading::take()
     }
 
-    /// What happened to the device so far.
+    /// What happened to the device so far; all zero on a card ([`Counters`](Capability::Counters)).
     #[must_use]
     pub fn counters(&self) -> DeviceCounters {
-        self.nic.counters()
+        self.nic().map(Nic::counters).unwrap_or_default()
     }
 
     /// What the device and all its queue pairs have done so far, also those that are gone: completions by
@@ -143,13 +195,13 @@ impl Context {
     /// ```
     #[must_use]
     pub fn report(&self) -> DeviceReport {
-        self.nic.report()
+        self.nic().map(Nic::report).unwrap_or_default()
     }
 
     /// What happened to its connections so far.
     #[must_use]
     pub fn connection_counters(&self) -> CmCounters {
-        self.nic.connection_counters()
+        self.nic().map(Nic::connection_counters).unwrap_or_default()
     }
 
     /// A protection domain: memory regions and queue pairs work together within one.
@@ -157,7 +209,7 @@ impl Context {
     /// # Errors
     /// There are too many.
     pub fn protection_domain(&self) -> Result<ProtectionDomain, CreateError> {
-        ProtectionDomain::new(&self.nic)
+        ProtectionDomain::new(&self.device)
     }
 
     /// A queue for this many completions.
@@ -165,7 +217,12 @@ impl Context {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn completion_queue(&self, capacity: u32) -> Result<CompletionQueue, CreateError> {
-        ferroce_device::CompletionQueue::new(&self.nic, capacity, None).map(CompletionQueue::new)
+        match &self.device {
+            Device::Soft(nic) => {
+                Ok(CompletionQueue::soft(ferroce_device::CompletionQueue::new(nic, capacity, None)?))
+            }
+            Device::Card(card) => Ok(CompletionQueue::card(CardQueue::new(card, capacity, None)?)),
+        }
     }
 
     /// A channel, on which completion queues announce completions.
@@ -173,7 +230,7 @@ impl Context {
     /// # Errors
     /// The process has too many descriptors.
     pub fn completion_channel(&self) -> Result<CompletionChannel, CreateError> {
-        CompletionChannel::new(&self.nic)
+        CompletionChannel::new(&self.device)
     }
 
     /// Bytes that no peer can guess, from the generator that also draws keys and first sequence numbers: for
@@ -189,7 +246,7 @@ impl Context {
     pub fn random_bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
         for part in bytes.chunks_mut(4) {
-            part.copy_from_slice(&self.nic.random_u32().to_ne_bytes()[..part.len()]);
+            part.copy_from_slice(&self.device.random_u32().to_ne_bytes()[..part.len()]);
         }
         bytes
     }
@@ -199,17 +256,20 @@ impl Context {
     /// with the highest bit set are for privileged ones.
     #[must_use]
     pub fn random_qkey(&self) -> QKey {
-        QKey(self.nic.random_u32() & 0x7fff_ffff)
+        QKey(self.device.random_u32() & 0x7fff_ffff)
     }
 
-    pub(crate) const fn as_device(&self) -> &Nic {
-        &self.nic
+    const fn nic(&self) -> Option<&Nic> {
+        match &self.device {
+            Device::Soft(nic) => Some(nic),
+            Device::Card(_) => None,
+        }
     }
 }
 
 impl PartialEq for Context {
     fn eq(&self, other: &Self) -> bool {
-        self.nic.is_same(&other.nic)
+        self.device.is_same(&other.device)
     }
 }
 
@@ -217,7 +277,7 @@ impl Eq for Context {}
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Context({})", self.nic.info().name)
+        write!(f, "Context({})", self.device.name())
     }
 }
 
@@ -227,10 +287,14 @@ impl fmt::Debug for Context {
 ///
 /// A process has a device once: opening it again gives the same one, and must be done with the
 /// same settings.
+///
+/// A card takes no settings but [`provider`](Self::provider): one that it does not have is refused with the
+/// [`Capability`] that it lacks, and the variables of the environment above mean nothing to it.
 #[derive(Debug)]
 #[must_use = "a builder opens nothing until `open`"]
 pub struct ContextBuilder {
     name: String,
+    provider: Option<ProviderChoice>,
     changes: Vec<Change>,
 }
 
@@ -249,9 +313,32 @@ enum Change {
     PKeys(Vec<PKey>),
 }
 
+impl Change {
+    /// What a device must be able to do for it.
+    const fn capability(&self) -> Capability {
+        match self {
+            Self::Address(_) => Capability::ChosenAddresses,
+            Self::Engines(_) => Capability::Engines,
+            Self::Path(_) | Self::Shared(_) => Capability::Paths,
+            Self::Faults(_) => Capability::FaultPlans,
+            Self::Capture(_) => Capability::Capture,
+            Self::ReceiveBuffer(_) | Self::Segmentation(_) | Self::Coalescing(_) => {
+                Capability::SocketSettings
+            }
+            Self::PKeys(_) => Capability::Partitions,
+        }
+    }
+}
+
 impl ContextBuilder {
     fn with(mut self, change: Change) -> Self {
         self.changes.push(change);
+        self
+    }
+
+    /// Which kind of device it is to be, whatever `FERROCE_PROVIDER` says.
+    pub const fn provider(mut self, choice: ProviderChoice) -> Self {
+        self.provider = Some(choice);
         self
     }
 
@@ -313,12 +400,36 @@ impl ContextBuilder {
     /// # Errors
     /// What is missing, and what to do.
     pub fn open(self) -> Result<Context, OpenError> {
-        let offered = devices()?;
-        let wanted = offered.iter().find(|info| info.interface == self.name || info.name == self.name);
-        let Some(info) = wanted else {
-            let offered = offered.into_iter().map(|info| info.name).collect();
+        let choice = match self.provider {
+            Some(choice) => choice,
+            None => ProviderChoice::from_env()?,
+        };
+        let soft = if choice.allows_soft() { devices()? } else { Vec::new() };
+        let wanted = soft.iter().find(|info| info.interface == self.name || info.name == self.name);
+        if let Some(info) = wanted {
+            let why = match choice {
+                ProviderChoice::Auto => ProviderReason::SoftName,
+                ProviderChoice::Soft | ProviderChoice::System => ProviderReason::Wanted,
+            };
+            return self.open_soft(info, why);
+        }
+        let mut offered: Vec<String> = soft.into_iter().map(|info| info.name).collect();
+        let cards = usable(choice)?;
+        let Some(card) = cards.iter().find(|card| card.name() == self.name) else {
+            offered.extend(cards.iter().map(Card::name));
             return Err(OpenError::NotOffered { name: self.name, offered });
         };
+        // A setting that a card does not have is refused before anything is opened.
+        if let Some(change) = self.changes.first() {
+            return Err(Unsupported::from(change.capability()).into());
+        }
+        card.open_because(match choice {
+            ProviderChoice::Auto => ProviderReason::CardName,
+            ProviderChoice::Soft | ProviderChoice::System => ProviderReason::Wanted,
+        })
+    }
+
+    fn open_soft(self, info: &DeviceInfo, why: ProviderReason) -> Result<Context, OpenError> {
         let mut config = Config::from_env(&info.interface)?;
         for change in self.changes {
             match change {
@@ -334,6 +445,6 @@ impl ContextBuilder {
                 Change::PKeys(keys) => config.pkeys = PKeyTable::new(&keys).map_err(SettingError::from)?,
             }
         }
-        Ok(Context { nic: Nic::open(config)? })
+        Ok(Context::on(Device::Soft(Nic::open(config)?), why))
     }
 }

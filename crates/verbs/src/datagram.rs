@@ -55,7 +55,7 @@ impl DatagramHeader {
     }
 
     fn of(bytes: &[u8; Self::LEN], offset: usize) -> Result<Self, HeaderError> {
-        match DatagramPrefix::parse(bytes) {
+        match DatagramPrefix::parse(bytes).or_else(|_| DatagramPrefix::parse(&with_checksum(bytes))) {
             Ok(DatagramPrefix::V4(ip, _)) => Ok(Self {
                 source: ip.source.into(),
                 dest: ip.dest.into(),
@@ -121,6 +121,26 @@ pub struct Reply {
     pub qkey: QKey,
 }
 
+/// The same with the checksum of IPv4 set right, if it can be nothing but IPv4. Packets that never left the machine come from some
+/// cards with none: the kernel's soft device, for one, leaves it to a network card that does not see them.
+fn with_checksum(bytes: &[u8; DatagramHeader::LEN]) -> [u8; DatagramHeader::LEN] {
+    const BEGIN: usize = 20;
+    const CHECKSUM: usize = BEGIN + 10;
+    let mut bytes = *bytes;
+    // The first half is undefined then, but it must not look like the beginning of IPv6.
+    if bytes[0] >> 4 == 6 || bytes[BEGIN] != 0x45 {
+        return bytes;
+    }
+    bytes[CHECKSUM..CHECKSUM + 2].fill(0);
+    let words = bytes[BEGIN..].chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    let folded = (folded & 0xffff) + (folded >> 16);
+    let checksum = !u16::try_from(folded).unwrap_or(0);
+    bytes[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+    bytes
+}
+
 impl QueuePair {
     /// Where the answer to a datagram goes: to the queue pair that sent it, from the address that it was
     /// sent to, with its traffic class and flow label. `completion` is that of the receive, `header` stands
@@ -155,12 +175,40 @@ impl QueuePair {
         let qpn = completion.source_qp.ok_or(ReplyError::NotADatagram { id: completion.id })?;
         let domain = self.domain();
         // A group is no address to answer from.
-        let ours = domain.nic.gid_index(header.dest.ip()).unwrap_or(self.gid_index);
+        let ours = domain.device().gid_index(header.dest.ip()).unwrap_or(self.gid_index);
         let mut vector = header.reply_to(ours);
         if port == ReplyPort::Theirs {
             vector.source_port = SourcePort::prefer(completion.source_port.map(NonZeroU16::get));
         }
         let address = AddressHandle::new(domain, vector)?;
         Ok(Reply { address, qpn, qkey: self.query()?.attributes.qkey })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 header from 192.0.2.1 to 192.0.2.2, class 0x28, 33 hops, behind twenty bytes of nothing.
+    const PREFIX: [u8; 40] = [
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45, 0x28, 0, 100, 0, 0, 0x40, 0, 33,
+        17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2,
+    ];
+
+    #[test]
+    fn a_header_of_ipv4_without_a_checksum_is_read() {
+        let header = DatagramHeader::parse(&PREFIX).unwrap();
+        assert_eq!((header.traffic_class, header.hop_limit), (0x28, 33));
+        assert_eq!(header.source.ip().to_string(), "192.0.2.1");
+        let right = with_checksum(&PREFIX);
+        assert_ne!(right, PREFIX);
+        assert_eq!(DatagramHeader::parse(&right), Ok(header));
+    }
+
+    #[test]
+    fn what_may_be_ipv6_keeps_its_checksum() {
+        let mut bytes = PREFIX;
+        bytes[0] = 0x60;
+        assert_eq!(with_checksum(&bytes), bytes);
     }
 }

@@ -7,13 +7,16 @@ use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ferroce_device::QpError;
 use ferroce_wire::{Gid, Qpn, Rkey, Service};
 use thiserror::Error;
 
+use crate::capability::Unsupported;
+
+pub use crate::object_error::{CreateError, QpError};
 pub use ferroce_device::discovery::DiscoveryError;
 pub use ferroce_device::memory::{AccessError, MemoryError};
-pub use ferroce_device::{CreateError, NicOpenError, RouteError, SettingError};
+pub use ferroce_device::{NicOpenError, RouteError, SettingError};
+pub use ferroce_system::{CallError, LibraryError, LoaderMessage, OpenCardError, RegisterError};
 
 /// Why a device could not be opened, or devices not be listed.
 #[derive(Debug, Error)]
@@ -33,6 +36,12 @@ pub enum OpenError {
         /// What there is.
         offered: Vec<String>,
     },
+    /// `FERROCE_PROVIDER` does not mean anything.
+    #[error("FERROCE_PROVIDER: {given:?} is none of soft, system and auto")]
+    UnknownProvider {
+        /// What it is.
+        given: String,
+    },
     /// The list in `FERROCE_NETDEV` is wrong.
     #[error("no device can be chosen (FERROCE_NETDEV says which)")]
     Discovery(#[from] DiscoveryError),
@@ -42,6 +51,24 @@ pub enum OpenError {
     /// The device refused.
     #[error(transparent)]
     Device(#[from] NicOpenError),
+    /// There is no library of verbs on this machine, or it cannot be used.
+    #[error("the cards of this machine cannot be asked for")]
+    Library(#[from] LibraryError),
+    /// The library does not list the cards.
+    #[error("the cards of this machine cannot be listed")]
+    Cards(#[from] CallError),
+    /// The card was not opened.
+    #[error(transparent)]
+    Card(#[from] OpenCardError),
+    /// The port of the card is not one of Ethernet.
+    #[error("{name} has a port of InfiniBand; only cards with Ethernet ports (RoCEv2) are used")]
+    NotEthernet {
+        /// The card.
+        name: String,
+    },
+    /// The device cannot be set up as it was asked for.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
 }
 
 impl OpenError {
@@ -230,6 +257,18 @@ pub enum PostError {
         /// Of the batch.
         batch: Qpn,
     },
+    /// The card, or its library, refused it.
+    #[error("{by} did not take the work")]
+    Card {
+        /// Which.
+        by: PostTarget,
+        /// Why.
+        #[source]
+        error: CallError,
+    },
+    /// The device cannot do this.
+    #[error(transparent)]
+    Unsupported(Unsupported),
 }
 
 /// Why a batch was not taken whole: the first `taken` requests are posted, the next one was refused,

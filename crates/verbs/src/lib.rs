@@ -45,6 +45,12 @@
 //! - **Errors say what to do.** A refused request has changed nothing; work that failed later is a
 //!   [`WorkError`] with the next step.
 //!
+//! # Cards
+//!
+//! The device is our own, in this process, or a card of the machine: [`Context::open`] finds either by its name, and nothing
+//! else in a program differs. What a card cannot do is a [`Capability`] that [`Context::can`] tells, and that the error names
+//! where it was asked for all the same ([`Unsupported`]). See docs/cards.md.
+//!
 //! # Ways to hear of completions
 //!
 //! | way | for |
@@ -63,22 +69,27 @@
 mod abort_handle;
 mod address_handle;
 mod batch;
+mod capability;
+mod card;
 pub mod cm;
 mod completion_channel;
 mod completion_queue;
 mod connect;
 mod context;
 mod datagram;
+mod device;
 mod error;
 mod events;
 mod local_slice;
 mod memory;
 mod memory_region;
 mod memory_window;
+mod object_error;
 mod poller;
 mod port;
 pub mod processes;
 mod protection_domain;
+mod provider;
 mod qp_address;
 mod queue_pair;
 mod queue_pair_builder;
@@ -94,15 +105,17 @@ mod work;
 pub use abort_handle::AbortHandle;
 pub use address_handle::AddressHandle;
 pub use batch::Batch;
+pub use capability::{Capability, Unsupported};
+pub use card::event::AsyncEvent;
 pub use completion_channel::CompletionChannel;
 pub use completion_queue::{CompletionQueue, Haste, NextCompletion};
 pub use connect::ConnectOptions;
 pub use context::{Context, ContextBuilder, devices};
 pub use datagram::{DatagramHeader, Reply, ReplyPort};
 pub use error::{
-    AccessError, BatchError, BuildError, CreateError, DiscoveryError, HeaderError, MemoryError, NicOpenError,
-    OpenError, ParseAddressError, PostError, PostTarget, QpConnectError, ReplyError, RouteError,
-    SettingError, WaitError,
+    AccessError, BatchError, BuildError, CallError, CreateError, DiscoveryError, HeaderError, LibraryError,
+    LoaderMessage, MemoryError, NicOpenError, OpenCardError, OpenError, ParseAddressError, PostError,
+    PostTarget, QpConnectError, QpError, RegisterError, ReplyError, RouteError, SettingError, WaitError,
 };
 pub use events::Events;
 pub use local_slice::{LocalSlice, Pieces};
@@ -112,6 +125,9 @@ pub use memory_window::{Binding, MemoryWindow, WindowBindError};
 pub use poller::{Poller, PollerError};
 pub use port::{DeviceAttributes, Port, PortState};
 pub use protection_domain::ProtectionDomain;
+pub use provider::{
+    Card, CardInfo, Provider, ProviderChoice, ProviderReason, cards, open_card_towards, open_cards_at,
+};
 pub use qp_address::QpAddress;
 pub use queue_pair::QueuePair;
 pub use queue_pair_builder::QueuePairBuilder;
@@ -127,10 +143,11 @@ pub use ferroce_device::fabric::faults::{FaultPlan, FaultPlanError};
 pub use ferroce_device::fabric::udp::SocketError;
 pub use ferroce_device::memory::WindowKind;
 pub use ferroce_device::{
-    AddressVector, AsyncEvent, Chain, ClockReading, CqId, DeviceCounters, DeviceReport, Limits, Notify, Path,
-    PathChoice, PathError, PathErrorKind, PathPolicy, PathReason, PathReport, PortRefusal, QpError, QpReport,
-    QpState, SourcePort, UnknownPolicy,
+    AddressVector, Chain, ClockReading, CqId, DeviceCounters, DeviceReport, Limits, Notify, Path, PathChoice,
+    PathError, PathErrorKind, PathPolicy, PathReason, PathReport, PortRefusal, QpReport, QpState, SourcePort,
+    UnknownPolicy,
 };
+pub use ferroce_system::PortEvent;
 pub use ferroce_transport::{
     Access, AttributeMask, Attributes, Caps, Classified, Completion, Completions, Counters, Denied, DomainId,
     Event, Level, MaskedAdd, MaskedSwap, ModifyError, PostError as PostRefusal, QpTotals, SharedQueueId,

@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use ferroce_device::Limits;
+use ferroce_system::Piece;
 use ferroce_transport::Sge;
 use ferroce_wire::Lkey;
 
@@ -70,6 +71,19 @@ impl<'a> LocalSlice<'a> {
         Ok(Sge { address: self.address(), length, lkey: self.region.lkey() })
     }
 
+    /// As a card wants it, if it is inside its region and the region in this domain, which is one of a card.
+    pub(crate) fn to_piece(self, domain: &Arc<Domain>, by: PostTarget) -> Result<Piece<'a>, PostError> {
+        let len = self.inside(domain, by)?;
+        u32::try_from(len).map_err(|_| PostError::PieceTooLong { len })?;
+        let region = self.region.as_card().ok_or(PostError::OtherDomain { by })?;
+        Ok(region.piece(self.start..self.end))
+    }
+
+    /// The region, and which bytes of it.
+    pub(crate) const fn parts(&self) -> (&'a MemoryRegion, usize, usize) {
+        (self.region, self.start, self.end)
+    }
+
     /// Its length, if it is inside its region and the region in this domain.
     fn inside(self, domain: &Arc<Domain>, by: PostTarget) -> Result<usize, PostError> {
         let Self { region, start, end } = self;
@@ -112,6 +126,30 @@ impl<'a> Pieces<'a> {
                 let room = sges.get_mut(..given).ok_or(PostError::TooManyPieces { given, allowed })?;
                 for (place, slice) in room.iter_mut().zip(slices) {
                     *place = slice.to_sge(domain, by)?;
+                }
+                use_them(room)
+            }
+        }
+    }
+}
+
+impl<'a> Pieces<'a> {
+    /// Hands the pieces to `use_them` as a card wants them.
+    pub(crate) fn with_card_pieces<R>(
+        &self,
+        domain: &Arc<Domain>,
+        by: PostTarget,
+        use_them: impl FnOnce(&[Piece<'a>]) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
+        match self.0 {
+            List::One(slice) => use_them(&[slice.to_piece(domain, by)?]),
+            List::Many([]) => use_them(&[]),
+            List::Many(slices @ [first, ..]) => {
+                let mut pieces = [first.to_piece(domain, by)?; Limits::SGE as usize];
+                let (given, allowed) = (slices.len(), Limits::SGE);
+                let room = pieces.get_mut(..given).ok_or(PostError::TooManyPieces { given, allowed })?;
+                for (place, slice) in room.iter_mut().zip(slices) {
+                    *place = slice.to_piece(domain, by)?;
                 }
                 use_them(room)
             }

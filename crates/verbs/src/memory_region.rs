@@ -4,8 +4,10 @@ use std::fmt;
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use ferroce_device::Nic;
 use ferroce_device::memory::{AccessError, MemoryError};
-use ferroce_transport::Access;
+use ferroce_system::RegisterOptions;
+use ferroce_transport::{Access, DomainId};
 use ferroce_wire::{Lkey, Rkey};
 use thiserror::Error;
 
@@ -41,16 +43,35 @@ pub struct MemoryRegion {
     len: usize,
     address: u64,
     access: Access,
+    lkey: Lkey,
     rkey: Rkey,
+    /// It goes before its domain.
     registration: Registration,
+    domain: Arc<Domain>,
 }
 
 /// The region on the device, which goes when posted work lets it.
-struct Registration {
+enum Registration {
+    Soft(SoftRegistration),
+    Card(ferroce_system::MemoryRegion),
+    /// It was ended already.
+    Ended,
+}
+
+struct SoftRegistration {
+    nic: Nic,
+    domain: DomainId,
     lkey: Lkey,
     /// It was ended already.
     ended: bool,
-    domain: Arc<Domain>,
+}
+
+impl Drop for SoftRegistration {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.nic.release(self.domain, self.lkey);
+        }
+    }
 }
 
 impl MemoryRegion {
@@ -58,17 +79,33 @@ impl MemoryRegion {
         domain: &Arc<Domain>,
         memory: Memory,
         (start, end): (usize, usize),
-        address: u64,
+        (address, chosen): (u64, bool),
         access: Access,
     ) -> Result<Self, CreateError> {
         let Some(len) = end.checked_sub(start) else {
             let size = memory.len();
             return Err(MemoryError::OutsideAllocation { offset: start, len: 0, size }.into());
         };
-        let (lkey, rkey) =
-            domain.nic.register(domain.id, memory.as_device(), (start, len), address, access)?;
-        let registration = Registration { lkey, ended: false, domain: Arc::clone(domain) };
-        Ok(Self { memory, start, len, address, access, rkey, registration })
+        let (registration, lkey, rkey) = match &**domain {
+            Domain::Soft { nic, id } => {
+                let (lkey, rkey) = nic.register(*id, memory.as_device(), (start, len), address, access)?;
+                let made = SoftRegistration { nic: nic.clone(), domain: *id, lkey, ended: false };
+                (Registration::Soft(made), lkey, rkey)
+            }
+            Domain::Card { card, domain, .. } => {
+                let address = chosen.then_some(address);
+                // Our own drop-in library maps bytes.
+                if !card.system.library().is_ours() {
+                    check_place(memory.address().wrapping_add(start as u64), address)?;
+                }
+                let options = RegisterOptions { address, ..RegisterOptions::default() };
+                let made = domain.register_part(memory.as_device(), start..end, access, options)?;
+                let (lkey, rkey) = (made.lkey(), made.rkey());
+                (Registration::Card(made), lkey, rkey)
+            }
+        };
+        let domain = Arc::clone(domain);
+        Ok(Self { memory, start, len, address, access, lkey, rkey, domain, registration })
     }
 
     /// Bytes.
@@ -98,7 +135,7 @@ impl MemoryRegion {
     /// The key by which work names it.
     #[must_use]
     pub const fn lkey(&self) -> Lkey {
-        self.registration.lkey
+        self.lkey
     }
 
     /// The key by which a peer names it.
@@ -201,29 +238,50 @@ impl MemoryRegion {
     /// nothing has changed.
     pub fn reregister(&mut self, change: Reregistration<'_>) -> Result<Option<Memory>, CreateError> {
         let Reregistration { access, domain, memory } = change;
-        let domain = domain.map_or(&self.registration.domain, ProtectionDomain::domain);
-        let nic = &self.registration.domain.nic;
-        if !domain.nic.is_same(nic) {
+        let domain = Arc::clone(domain.map_or(&self.domain, ProtectionDomain::domain));
+        if !domain.is_of(&self.domain.device()) {
             return Err(CreateError::OtherDevice { what: "protection domain" });
         }
         let access = access.unwrap_or(self.access);
         let place = memory.as_ref().map(|(memory, (start, end), address)| {
-            let address = address.unwrap_or_else(|| memory.address().saturating_add(*start as u64));
-            (*start, end.saturating_sub(*start), address)
+            let own = memory.address().saturating_add(*start as u64);
+            (*start, end.saturating_sub(*start), address.unwrap_or(own))
         });
         let (start, len, address) = place.unwrap_or((self.start, self.len, self.address));
-        let (lkey, rkey) = nic.reregister(self.registration.lkey, |spec| {
-            spec.domain = domain.id;
-            spec.access = access;
-            if let Some((memory, ..)) = &memory {
-                spec.memory = Arc::clone(memory.as_device());
-                (spec.offset, spec.len, spec.iova) = (start, len, address);
+        match (&mut self.registration, &*domain) {
+            (Registration::Soft(registration), Domain::Soft { nic, id }) => {
+                let (lkey, rkey) = nic.reregister(registration.lkey, |spec| {
+                    spec.domain = *id;
+                    spec.access = access;
+                    if let Some((memory, ..)) = &memory {
+                        spec.memory = Arc::clone(memory.as_device());
+                        (spec.offset, spec.len, spec.iova) = (start, len, address);
+                    }
+                })?;
+                (registration.lkey, registration.domain) = (lkey, *id);
+                (self.lkey, self.rkey) = (lkey, rkey);
             }
-        })?;
-        let domain = Arc::clone(domain);
-        (self.rkey, self.access) = (rkey, access);
+            _ => {
+                // A card gets the new region first, so that the old one is there if it is refused.
+                let own = memory.as_ref().map_or(&self.memory, |(memory, ..)| memory).clone();
+                let chosen = own.address().saturating_add(start as u64) != address;
+                let mut made = Self::new(&domain, own, (start, start + len), (address, chosen), access)?;
+                let old = std::mem::replace(&mut self.registration, Registration::Ended);
+                match old.end() {
+                    Ok(()) => {
+                        self.registration = std::mem::replace(&mut made.registration, Registration::Ended);
+                    }
+                    Err((old, reason)) => {
+                        self.registration = old;
+                        return Err(reason);
+                    }
+                }
+                (self.lkey, self.rkey) = (made.lkey, made.rkey);
+            }
+        }
+        self.access = access;
         (self.start, self.len, self.address) = (start, len, address);
-        (self.registration.lkey, self.registration.domain) = (lkey, domain);
+        self.domain = domain;
         Ok(memory.map(|(memory, ..)| std::mem::replace(&mut self.memory, memory)))
     }
 
@@ -233,18 +291,25 @@ impl MemoryRegion {
     /// # Errors
     /// Memory windows are bound to it; the region comes back in the error.
     pub fn deregister(mut self) -> Result<Memory, DeregisterError> {
-        let Registration { lkey, ended, domain } = &mut self.registration;
-        match domain.nic.deregister(domain.id, *lkey) {
-            Ok(()) => {
-                *ended = true;
-                Ok(self.memory)
+        let registration = std::mem::replace(&mut self.registration, Registration::Ended);
+        match registration.end() {
+            Ok(()) => Ok(self.memory),
+            Err((registration, reason)) => {
+                self.registration = registration;
+                Err(DeregisterError { region: Box::new(self), reason })
             }
-            Err(reason) => Err(DeregisterError { region: Box::new(self), reason }),
         }
     }
 
     pub(crate) const fn domain(&self) -> &Arc<Domain> {
-        &self.registration.domain
+        &self.domain
+    }
+
+    pub(crate) const fn as_card(&self) -> Option<&ferroce_system::MemoryRegion> {
+        match &self.registration {
+            Registration::Card(region) => Some(region),
+            Registration::Soft(_) | Registration::Ended => None,
+        }
     }
 
     /// The offset in the memory of a range of this region.
@@ -256,6 +321,15 @@ impl MemoryRegion {
     }
 }
 
+/// A card maps whole pages: what it is to call the first byte must lie at the same place of its page as the byte itself.
+fn check_place(own: u64, chosen: Option<u64>) -> Result<(), CreateError> {
+    const PAGE: u64 = 4096;
+    match chosen {
+        Some(chosen) if chosen % PAGE != own % PAGE => Err(CreateError::OtherPlaceInPage { chosen, own }),
+        _ => Ok(()),
+    }
+}
+
 impl fmt::Debug for MemoryRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { address, len, rkey, access, .. } = self;
@@ -263,10 +337,24 @@ impl fmt::Debug for MemoryRegion {
     }
 }
 
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.domain.nic.release(self.domain.id, self.lkey);
+impl Registration {
+    /// Takes the region away at once; it comes back if that is refused.
+    fn end(self) -> Result<(), (Self, CreateError)> {
+        match self {
+            Self::Soft(mut registration) => {
+                let SoftRegistration { nic, domain, lkey, .. } = &registration;
+                match nic.deregister(*domain, *lkey) {
+                    Ok(()) => {
+                        registration.ended = true;
+                        Ok(())
+                    }
+                    Err(reason) => Err((Self::Soft(registration), reason.into())),
+                }
+            }
+            Self::Card(region) => {
+                region.deregister().map(|_| ()).map_err(|(region, error)| (Self::Card(region), error.into()))
+            }
+            Self::Ended => Ok(()),
         }
     }
 }

@@ -1,16 +1,21 @@
 //! What a device and its port are like.
 
+use ferroce_device::Limits;
 use ferroce_device::discovery::DeviceInfo;
-use ferroce_device::{Limits, Nic};
 use ferroce_wire::{Gid, PKey, PathMtu};
+
+use crate::card::OpenCard;
+use crate::device::Device;
 
 /// What a device is, and how much of everything it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceAttributes {
     /// Its name, such as `ferroce_lo`.
     pub name: String,
-    /// Its network interface.
+    /// Its network interface; empty for a card.
     pub interface: String,
+    /// The version of what runs on it; empty for the soft device.
+    pub firmware: String,
     /// Its number in the world.
     pub node_guid: u64,
     /// Requests of a queue.
@@ -35,15 +40,49 @@ pub struct DeviceAttributes {
     pub max_memory_regions: usize,
     /// READs and atomics under way on each side of a queue pair.
     pub max_read_depth: u8,
-    /// How fast the clock ticks on which completions are timed, in kilohertz: it counts nanoseconds.
+    /// How fast the clock ticks on which completions are timed, in kilohertz: that of the soft device counts nanoseconds. 0 if a card
+    /// does not tell.
     pub core_clock_khz: u64,
-    /// The bits of a completion's time that mean something: all of them.
+    /// The bits of a completion's time that mean something: on the soft device all of them.
     pub timestamp_mask: u64,
 }
 
 impl DeviceAttributes {
-    pub(crate) fn of(info: &DeviceInfo) -> Self {
+    pub(crate) fn of(device: &Device) -> Self {
+        match device {
+            Device::Soft(nic) => Self::of_soft(nic.info()),
+            Device::Card(card) => Self::of_card(card),
+        }
+    }
+
+    fn of_card(card: &OpenCard) -> Self {
+        let has = card.attributes();
+        let many = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
+            name: card.name().to_owned(),
+            interface: String::new(),
+            firmware: has.firmware.clone(),
+            node_guid: has.node_guid,
+            max_queue_depth: has.max_queue_depth,
+            max_sge: has.max_sge.min(Limits::SGE),
+            // Cards tell only when a queue pair is made.
+            max_inline: 0,
+            max_completions: has.max_completions,
+            max_queue_pairs: many(has.max_queue_pairs),
+            max_completion_queues: many(has.max_completion_queues),
+            max_shared_receive_queues: many(has.max_shared_receive_queues),
+            max_address_handles: usize::MAX,
+            max_protection_domains: usize::MAX,
+            max_memory_regions: many(has.max_memory_regions),
+            max_read_depth: has.max_read_depth.min(has.max_initiator_depth),
+            core_clock_khz: has.core_clock_khz,
+            timestamp_mask: has.timestamp_mask,
+        }
+    }
+
+    fn of_soft(info: &DeviceInfo) -> Self {
+        Self {
+            firmware: String::new(),
             name: info.name.clone(),
             interface: info.interface.clone(),
             node_guid: info.node_guid(),
@@ -73,7 +112,7 @@ pub enum PortState {
     Active,
 }
 
-/// What the port of a device is like. A device has one, with the number 1.
+/// What the port of a device is like. A device has one, with the number 1; of a card that has several, the first is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Whether it carries packets.
@@ -87,12 +126,16 @@ pub struct Port {
 }
 
 impl Port {
-    pub(crate) fn of(nic: &Nic) -> Self {
+    pub(crate) fn of(device: &Device) -> Self {
+        let is_up = match device {
+            Device::Soft(nic) => nic.info().up,
+            Device::Card(card) => card.is_up(),
+        };
         Self {
-            state: if nic.info().up { PortState::Active } else { PortState::Down },
-            active_mtu: nic.active_mtu(),
-            gids: nic.gids(),
-            pkeys: (0..).map_while(|index| nic.pkey(index)).collect(),
+            state: if is_up { PortState::Active } else { PortState::Down },
+            active_mtu: device.active_mtu(),
+            gids: device.gids(),
+            pkeys: device.pkeys(),
         }
     }
 }

@@ -9,6 +9,8 @@ use ferroce_transport::{Access, DomainId};
 use ferroce_wire::Service;
 
 use crate::address_handle::AddressHandle;
+use crate::card::OpenCard;
+use crate::device::Device;
 use crate::error::CreateError;
 use crate::memory::Memory;
 use crate::memory_region::MemoryRegion;
@@ -26,21 +28,47 @@ pub struct ProtectionDomain {
 
 /// The domain on the device. Every object made in it holds this, so it goes last.
 #[derive(Debug)]
-pub(crate) struct Domain {
-    pub(crate) nic: Nic,
-    pub(crate) id: DomainId,
+pub(crate) enum Domain {
+    Soft { nic: Nic, id: DomainId },
+    Card { card: Arc<OpenCard>, domain: ferroce_system::ProtectionDomain, id: DomainId },
+}
+
+impl Domain {
+    pub(crate) fn device(&self) -> Device {
+        match self {
+            Self::Soft { nic, .. } => Device::Soft(nic.clone()),
+            Self::Card { card, .. } => Device::Card(Arc::clone(card)),
+        }
+    }
+
+    /// Whether it is of this device.
+    pub(crate) fn is_of(&self, device: &Device) -> bool {
+        match (self, device) {
+            (Self::Soft { nic, .. }, Device::Soft(other)) => nic.is_same(other),
+            (Self::Card { card, .. }, Device::Card(other)) => Arc::ptr_eq(card, other),
+            (Self::Soft { .. }, Device::Card(_)) | (Self::Card { .. }, Device::Soft(_)) => false,
+        }
+    }
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(nic: &Nic) -> Result<Self, CreateError> {
-        let id = nic.create_domain()?;
-        Ok(Self { domain: Arc::new(Domain { nic: nic.clone(), id }) })
+    pub(crate) fn new(device: &Device) -> Result<Self, CreateError> {
+        let domain = match device {
+            Device::Soft(nic) => Domain::Soft { nic: nic.clone(), id: nic.create_domain()? },
+            Device::Card(card) => {
+                let (domain, id) = card.protection_domain()?;
+                Domain::Card { card: Arc::clone(card), domain, id }
+            }
+        };
+        Ok(Self { domain: Arc::new(domain) })
     }
 
     /// Its number on the device.
     #[must_use]
     pub fn id(&self) -> DomainId {
-        self.domain.id
+        match &*self.domain {
+            Domain::Soft { id, .. } | Domain::Card { id, .. } => *id,
+        }
     }
 
     /// Registers `len` bytes of zeros, from the beginning of a page.
@@ -74,11 +102,12 @@ impl ProtectionDomain {
         let memory = memory.into();
         let (start, end) = bounds(&range, memory.len());
         let address = memory.address().saturating_add(start as u64);
-        MemoryRegion::new(&self.domain, memory, (start, end), address, access)
+        MemoryRegion::new(&self.domain, memory, (start, end), (address, false), access)
     }
 
     /// Registers a part of some memory under an address of the program's choice: work and peers
-    /// call its first byte `address`, which may be 0.
+    /// call its first byte `address`, which may be 0. Cards need a library that knows of it
+    /// ([`PhysicalWindows`](crate::Capability::PhysicalWindows)).
     ///
     /// # Errors
     /// What was asked and what is allowed.
@@ -91,7 +120,7 @@ impl ProtectionDomain {
     ) -> Result<MemoryRegion, CreateError> {
         let memory = memory.into();
         let (start, end) = bounds(&range, memory.len());
-        MemoryRegion::new(&self.domain, memory, (start, end), address, access)
+        MemoryRegion::new(&self.domain, memory, (start, end), (address, true), access)
     }
 
     /// A memory window, which opens nothing until it is bound.
@@ -139,7 +168,9 @@ impl Eq for ProtectionDomain {}
 impl Drop for Domain {
     fn drop(&mut self) {
         // Nothing of ours belongs to it any more. If a program still holds an object of the device
-        // itself, the domain stays until the device closes.
-        let _ = self.nic.destroy_domain(self.id);
+        // itself, the domain stays until the device closes. That of a card goes by itself.
+        if let Self::Soft { nic, id } = self {
+            let _ = nic.destroy_domain(*id);
+        }
     }
 }

@@ -4,21 +4,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use ferroce_device::{AddressVector, PathChoice, PathReport, Qp, QpError, QpReport, QpState};
-use ferroce_transport::{Attributes, Counters, DatagramDest, MaskedAdd, MaskedSwap, State};
+use ferroce_device::{AddressVector, PathChoice, PathReport, Qp, QpReport, QpState};
+use ferroce_transport::{Attributes, Counters, MaskedAdd, MaskedSwap, State};
 use ferroce_wire::{Gid, QKey, Qpn, Rkey, Service};
 
 use crate::abort_handle::AbortHandle;
 use crate::address_handle::AddressHandle;
 use crate::batch::Batch;
+use crate::capability::{Capability, Unsupported};
+use crate::card::CardQueuePair;
 use crate::completion_queue::CompletionQueue;
-use crate::error::{CreateError, PostError, PostTarget};
+use crate::error::{CreateError, PostError, PostTarget, QpError};
 use crate::local_slice::Pieces;
 use crate::memory_window::Binding;
 use crate::protection_domain::Domain;
 use crate::receive::{Receive, ReceiveBatch};
 use crate::remote::RemoteSlice;
-use crate::work::{Bytes, Operation, Work};
+use crate::work::{Bytes, Dest, Operation, Work};
 
 /// A queue pair: a send queue, a receive queue, and the protocol between it and its peer.
 ///
@@ -28,7 +30,7 @@ use crate::work::{Bytes, Operation, Work};
 /// Work is described and then posted: `qp.write(local, remote).id(5).post()?`. Nothing waits; what
 /// became of the work is told by the completion queue.
 pub struct QueuePair {
-    device: Arc<Qp>,
+    of: Of,
     domain: Arc<Domain>,
     /// The first PSN that it sends.
     pub(crate) psn: AtomicU32,
@@ -36,38 +38,51 @@ pub struct QueuePair {
     pub(crate) gid: Gid,
 }
 
+/// The queue pair of the device.
+pub(crate) enum Of {
+    Soft(Arc<Qp>),
+    Card(Arc<CardQueuePair>),
+}
+
 impl QueuePair {
-    pub(crate) const fn new(
-        device: Arc<Qp>,
-        domain: Arc<Domain>,
-        psn: u32,
-        (gid_index, gid): (usize, Gid),
-    ) -> Self {
-        Self { device, domain, psn: AtomicU32::new(psn), gid_index, gid }
+    pub(crate) const fn new(of: Of, domain: Arc<Domain>, psn: u32, (gid_index, gid): (usize, Gid)) -> Self {
+        Self { of, domain, psn: AtomicU32::new(psn), gid_index, gid }
     }
 
     /// Its number.
     #[must_use]
     pub fn qpn(&self) -> Qpn {
-        self.device.qpn()
+        match &self.of {
+            Of::Soft(qp) => qp.qpn(),
+            Of::Card(qp) => qp.qp.qpn(),
+        }
     }
 
     /// Its service.
     #[must_use]
     pub fn service(&self) -> Service {
-        self.device.service()
+        match &self.of {
+            Of::Soft(qp) => qp.service(),
+            Of::Card(qp) => qp.qp.service(),
+        }
     }
 
     /// Where its sends complete.
     #[must_use]
     pub fn send_completions(&self) -> CompletionQueue {
-        CompletionQueue::new(Arc::clone(self.device.send_cq()))
+        match &self.of {
+            Of::Soft(qp) => CompletionQueue::soft(Arc::clone(qp.send_cq())),
+            Of::Card(qp) => CompletionQueue::card(Arc::clone(&qp.send_cq)),
+        }
     }
 
     /// Where its receives complete.
     #[must_use]
     pub fn receive_completions(&self) -> CompletionQueue {
-        CompletionQueue::new(Arc::clone(self.device.receive_cq()))
+        match &self.of {
+            Of::Soft(qp) => CompletionQueue::soft(Arc::clone(qp.receive_cq())),
+            Of::Card(qp) => CompletionQueue::card(Arc::clone(&qp.receive_cq)),
+        }
     }
 
     /// A message into a receive of the peer.
@@ -191,8 +206,8 @@ impl QueuePair {
     pub fn bind_window<'a>(&'a self, binding: Binding<'a>) -> Work<'a> {
         let by = PostTarget::QueuePair(self.qpn());
         let nothing = Bytes::Inline(&[]);
-        match binding.to_device(&self.domain, by) {
-            Ok(bind) => Work::new(self, Operation::Bind(bind), nothing),
+        match binding.to_bound(&self.domain, by) {
+            Ok(bound) => Work::new(self, Operation::Bind(bound), nothing),
             Err(error) => Work::new(self, Operation::Send, nothing).refuse(error),
         }
     }
@@ -205,7 +220,10 @@ impl QueuePair {
     /// # Errors
     /// It is not a datagram queue pair, the address is no group, or there are too many.
     pub fn attach_to_group(&self, group: Gid) -> Result<(), CreateError> {
-        self.device.attach_to_group(group)
+        match &self.of {
+            Of::Soft(qp) => Ok(qp.attach_to_group(group)?),
+            Of::Card(qp) => qp.attach_to_group(group),
+        }
     }
 
     /// Ends that.
@@ -213,7 +231,10 @@ impl QueuePair {
     /// # Errors
     /// It is not attached.
     pub fn detach_from_group(&self, group: Gid) -> Result<(), CreateError> {
-        self.device.detach_from_group(group)
+        match &self.of {
+            Of::Soft(qp) => Ok(qp.detach_from_group(group)?),
+            Of::Card(qp) => qp.detach_from_group(group),
+        }
     }
 
     /// A datagram to all queue pairs that are attached to a multicast group; `group` is a handle of its
@@ -248,7 +269,10 @@ impl QueuePair {
     /// # Errors
     /// What was given and what is allowed; nothing has changed.
     pub fn modify(&self, attributes: &Attributes, address: Option<&AddressVector>) -> Result<(), QpError> {
-        self.device.modify(attributes, address)
+        match &self.of {
+            Of::Soft(qp) => Ok(qp.modify(attributes, address)?),
+            Of::Card(qp) => qp.modify(attributes, address),
+        }
     }
 
     /// Everything that is known of it.
@@ -256,7 +280,10 @@ impl QueuePair {
     /// # Errors
     /// It is gone, which cannot be while this handle exists.
     pub fn query(&self) -> Result<QpState, QpError> {
-        self.device.query()
+        match &self.of {
+            Of::Soft(qp) => Ok(qp.query()?),
+            Of::Card(qp) => qp.query(),
+        }
     }
 
     /// What routers and hosts have sent back of its datagrams since it was asked last, oldest first. Only a queue pair
@@ -265,7 +292,10 @@ impl QueuePair {
     /// them.
     #[must_use]
     pub fn path_reports(&self) -> Vec<PathReport> {
-        self.device.path_reports()
+        match &self.of {
+            Of::Soft(qp) => qp.path_reports(),
+            Of::Card(_) => Vec::new(),
+        }
     }
 
     /// Its state.
@@ -274,13 +304,13 @@ impl QueuePair {
         self.query().map_or(State::Err, |known| known.attributes.state)
     }
 
-    /// Which way its packets take, and why; nothing before it is connected.
+    /// Which way its packets take, and why; nothing before it is connected, and on a card.
     #[must_use]
     pub fn path(&self) -> Option<PathChoice> {
         self.query().ok().and_then(|known| known.path)
     }
 
-    /// What happened to it so far.
+    /// What happened to it so far; nothing on a card, which does not tell ([`Counters`](crate::Capability::Counters)).
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.query().map_or_else(|_| Counters::default(), |known| known.counters)
@@ -290,37 +320,71 @@ impl QueuePair {
     /// NAKs and the rest.
     #[must_use]
     pub fn report(&self) -> QpReport {
-        self.device.report().unwrap_or_default()
+        match &self.of {
+            Of::Soft(qp) => qp.report().unwrap_or_default(),
+            Of::Card(_) => QpReport::default(),
+        }
     }
 
     /// A handle that can end this queue pair from elsewhere, and does not hold it.
     #[must_use]
     pub fn abort_handle(&self) -> AbortHandle {
-        AbortHandle::new(&self.device)
+        AbortHandle::new(&self.of)
     }
 
     /// The queue pair as the device knows it, for the tests of this crate alone: it takes the bare requests
-    /// of the IBA, also those that this API does not let a program make.
+    /// of the IBA, also those that this API does not let a program make. Nothing on a card.
     #[doc(hidden)]
     #[must_use]
-    pub const fn as_device(&self) -> &Arc<Qp> {
-        &self.device
+    pub const fn as_device(&self) -> Option<&Arc<Qp>> {
+        match &self.of {
+            Of::Soft(qp) => Some(qp),
+            Of::Card(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) const fn of(&self) -> &Of {
+        &self.of
+    }
+
+    /// How many READs and atomics a card lets be under way: ours, and the peer's here. The soft device says so itself.
+    pub(crate) fn read_depths(&self) -> (u8, u8) {
+        match &self.of {
+            Of::Soft(_) => (u8::MAX, u8::MAX),
+            Of::Card(qp) => qp.read_depths(),
+        }
+    }
+
+    pub(crate) fn require(&self, capability: Capability) -> Result<(), Unsupported> {
+        let can = match &self.of {
+            Of::Soft(_) => true,
+            Of::Card(qp) => qp.card.can(capability),
+        };
+        if can { Ok(()) } else { Err(capability.into()) }
+    }
+
+    /// Whether its receives are those of a shared queue.
+    pub(crate) fn has_shared_queue(&self) -> bool {
+        match &self.of {
+            Of::Soft(qp) => qp.shared_queue().is_some(),
+            Of::Card(qp) => qp.shared_queue.is_some(),
+        }
     }
 
     pub(crate) const fn domain(&self) -> &Arc<Domain> {
         &self.domain
     }
 
-    fn addressed<'a>(&self, work: Work<'a>, address: &AddressHandle, qpn: Qpn, qkey: QKey) -> Work<'a> {
-        let device = address.as_device();
-        if !device.nic().is_same(&self.domain.nic) {
+    fn addressed<'a>(&self, work: Work<'a>, address: &'a AddressHandle, qpn: Qpn, qkey: QKey) -> Work<'a> {
+        if !address.is_of_domain(&self.domain) {
             return work.refuse(PostError::OtherDevice { qpn: self.qpn() });
         }
-        let to_group = device.vector().gid.ip().is_multicast();
+        let to_group = address.address().gid.ip().is_multicast();
         if to_group != (qpn == Qpn::MULTICAST) {
             return work.refuse(PostError::NotOfGroup { qpn });
         }
-        work.to(DatagramDest { handle: device.number(), qpn, qkey })
+        work.to(Dest { address, qpn, qkey })
     }
 }
 

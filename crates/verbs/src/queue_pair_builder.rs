@@ -3,15 +3,17 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ferroce_device::{CreateError, PathPolicy, Qp, QpSpec, RouteError};
+use ferroce_device::{PathPolicy, Qp, QpSpec};
 use ferroce_transport::Caps;
 use ferroce_wire::{Gid, Service};
 
-use crate::completion_queue::CompletionQueue;
-use crate::error::BuildError;
+use crate::capability::Capability;
+use crate::card::{CardQueuePair, Parts};
+use crate::completion_queue::{self, CompletionQueue};
+use crate::error::{BuildError, CreateError, RouteError};
 use crate::protection_domain::Domain;
-use crate::queue_pair::QueuePair;
-use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::queue_pair::{Of, QueuePair};
+use crate::shared_receive_queue::{self, SharedReceiveQueue};
 
 /// A queue pair that is being described. Only a completion queue must be named; the rest has
 /// values that suit most programs: 128 requests in each queue, 4 pieces, 64 inline bytes.
@@ -35,6 +37,8 @@ pub struct QueuePairBuilder<'a> {
 /// Which of the device's addresses it has.
 #[derive(Clone, Copy, Debug)]
 enum From {
+    /// The usual one.
+    Usual,
     Index(usize),
     Address(IpAddr),
 }
@@ -54,7 +58,7 @@ impl<'a> QueuePairBuilder<'a> {
             engine: None,
             path: None,
             stamps: false,
-            from: From::Index(0),
+            from: From::Usual,
             in_reset: false,
         }
     }
@@ -129,7 +133,8 @@ impl<'a> QueuePairBuilder<'a> {
         self
     }
 
-    /// Which entry of the GID table is its address; the first if nothing is said.
+    /// Which entry of the GID table is its address; if nothing is said, the first, and on a card the first that is one of
+    /// RoCEv2 and leads further than the next switch.
     pub const fn gid_index(mut self, index: usize) -> Self {
         self.from = From::Index(index);
         self
@@ -153,46 +158,88 @@ impl<'a> QueuePairBuilder<'a> {
     /// # Errors
     /// What was asked and what is allowed.
     pub fn build(self) -> Result<QueuePair, BuildError> {
-        let nic = &self.domain.nic;
         let missing = |queue| BuildError::NoCompletionQueue { queue };
         let send_cq = self.send_cq.ok_or(missing("send"))?;
         let receive_cq = self.receive_cq.ok_or(missing("receive"))?;
         let gid = self.gid()?;
-        let spec = QpSpec {
-            service: self.service,
-            domain: self.domain.id,
-            send_cq: send_cq.as_device(),
-            receive_cq: receive_cq.as_device(),
-            shared_queue: self.shared_queue.map(SharedReceiveQueue::as_device),
-            caps: self.caps,
-            signal_all: self.signal_all,
-            path: self.path,
-            engine: self.engine,
-            stamps: self.stamps,
-        };
         if let Some(queue) = self.shared_queue
             && !Arc::ptr_eq(queue.domain(), self.domain)
         {
             return Err(CreateError::OtherDomain { what: "shared receive queue" }.into());
         }
-        let device = Qp::new(nic, &spec)?;
-        let queue_pair = QueuePair::new(device, Arc::clone(self.domain), nic.random_u32(), gid);
+        let of = self.make(send_cq, receive_cq)?;
+        let psn = self.domain.device().random_u32();
+        let queue_pair = QueuePair::new(of, Arc::clone(self.domain), psn, gid);
         if !self.in_reset {
             queue_pair.initialise()?;
         }
         Ok(queue_pair)
     }
 
+    fn make(&self, send_cq: &CompletionQueue, receive_cq: &CompletionQueue) -> Result<Of, CreateError> {
+        use completion_queue::Of as Cq;
+        use shared_receive_queue::Of as Srq;
+        let other = |what| Err(CreateError::OtherDevice { what });
+        let (service, caps, signal_all) = (self.service, self.caps, self.signal_all);
+        match &**self.domain {
+            Domain::Soft { nic, id } => {
+                let (Cq::Soft(send_cq), Cq::Soft(receive_cq)) = (send_cq.of(), receive_cq.of()) else {
+                    return other("completion queue");
+                };
+                let shared_queue = match self.shared_queue.map(SharedReceiveQueue::of) {
+                    None => None,
+                    Some(Srq::Soft(queue)) => Some(queue),
+                    Some(Srq::Card(_)) => return other("shared receive queue"),
+                };
+                let spec = QpSpec {
+                    service,
+                    domain: *id,
+                    send_cq,
+                    receive_cq,
+                    shared_queue,
+                    caps,
+                    signal_all,
+                    path: self.path,
+                    engine: self.engine,
+                    stamps: self.stamps,
+                };
+                Ok(Of::Soft(Qp::new(nic, &spec)?))
+            }
+            Domain::Card { card, domain, .. } => {
+                for (asked, capability) in [
+                    (self.path.is_some(), Capability::Paths),
+                    (self.engine.is_some(), Capability::Engines),
+                    (self.stamps, Capability::Stamps),
+                ] {
+                    if asked {
+                        return Err(CreateError::Unsupported(capability.into()));
+                    }
+                }
+                let (Cq::Card(send_cq), Cq::Card(receive_cq)) = (send_cq.of(), receive_cq.of()) else {
+                    return other("completion queue");
+                };
+                let shared_queue = match self.shared_queue.map(SharedReceiveQueue::of) {
+                    None => None,
+                    Some(Srq::Card(queue)) => Some(queue),
+                    Some(Srq::Soft(_)) => return other("shared receive queue"),
+                };
+                let parts = Parts { service, send_cq, receive_cq, shared_queue, caps, signal_all };
+                Ok(Of::Card(CardQueuePair::new(card, domain, &parts)?))
+            }
+        }
+    }
+
     fn gid(&self) -> Result<(usize, Gid), BuildError> {
-        let nic = &self.domain.nic;
+        let device = self.domain.device();
         let given = match self.from {
+            From::Usual => device.usual_gid(),
             From::Index(index) => index,
-            From::Address(address) => nic
+            From::Address(address) => device
                 .gid_index(address)
-                .ok_or_else(|| BuildError::ForeignAddress { address, has: nic.gids() })?,
+                .ok_or_else(|| BuildError::ForeignAddress { address, has: device.gids() })?,
         };
-        let len = nic.gid_count();
-        let gid = nic.gid(given).ok_or(CreateError::Address(RouteError::NoSuchGid { given, len }))?;
+        let len = device.gid_count();
+        let gid = device.gid(given).ok_or(CreateError::Address(RouteError::NoSuchGid { given, len }))?;
         Ok((given, gid))
     }
 }

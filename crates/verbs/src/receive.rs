@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use ferroce_device::{Qp, SharedQueue};
+use ferroce_system::{Piece, ReceiveWork};
 use ferroce_transport::{PostListError, ReceiveRequest, Sge};
 
+use crate::card::Receiver;
 use crate::error::{BatchError, PostError, PostTarget};
 use crate::local_slice::Pieces;
 use crate::protection_domain::Domain;
-use crate::queue_pair::QueuePair;
-use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::queue_pair::{self, QueuePair};
+use crate::shared_receive_queue::{self, SharedReceiveQueue};
 
 /// A receive that is being described; [`post`](Self::post) posts it.
 #[derive(Clone, Copy, Debug)]
@@ -20,7 +23,7 @@ pub struct Receive<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Queue<'a> {
+pub(crate) enum Queue<'a> {
     Own(&'a QueuePair),
     Shared(&'a SharedReceiveQueue),
 }
@@ -46,13 +49,55 @@ impl<'a> Receive<'a> {
     /// Why it was not taken.
     pub fn post(self) -> Result<(), PostError> {
         let Self { queue, pieces, id } = self;
-        pieces.with_sges(queue.domain(), queue.target(), |sges| {
-            queue.post(&[ReceiveRequest { id, sges }]).map_err(|refused| queue.refusal(refused))
-        })
+        match queue.taker() {
+            Taker::Soft(soft) => pieces.with_sges(queue.domain(), queue.target(), |sges| {
+                soft.post(&[ReceiveRequest { id, sges }]).map_err(|refused| queue.refusal(refused))
+            }),
+            Taker::Card(card) => pieces.with_card_pieces(queue.domain(), queue.target(), |pieces| {
+                card.post(queue.target(), &[ReceiveWork { id, pieces }]).map_err(|(_, error)| error)
+            }),
+        }
+    }
+}
+
+/// The queue of the device.
+#[derive(Clone, Copy)]
+enum Taker<'a> {
+    Soft(SoftTaker<'a>),
+    Card(Receiver<'a>),
+}
+
+#[derive(Clone, Copy)]
+enum SoftTaker<'a> {
+    Own(&'a Qp),
+    Shared(&'a SharedQueue),
+}
+
+impl SoftTaker<'_> {
+    #[inline]
+    fn post(self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostListError> {
+        match self {
+            Self::Own(qp) => qp.post_receive(requests),
+            Self::Shared(srq) => srq.post(requests),
+        }
     }
 }
 
 impl<'a> Queue<'a> {
+    #[inline]
+    fn taker(self) -> Taker<'a> {
+        match self {
+            Self::Own(qp) => match qp.of() {
+                queue_pair::Of::Soft(qp) => Taker::Soft(SoftTaker::Own(qp)),
+                queue_pair::Of::Card(qp) => Taker::Card(Receiver::Own(qp)),
+            },
+            Self::Shared(srq) => match srq.of() {
+                shared_receive_queue::Of::Soft(srq) => Taker::Soft(SoftTaker::Shared(srq)),
+                shared_receive_queue::Of::Card(srq) => Taker::Card(Receiver::Shared(srq)),
+            },
+        }
+    }
+
     fn domain(self) -> &'a Arc<Domain> {
         match self {
             Self::Own(qp) => qp.domain(),
@@ -71,15 +116,8 @@ impl<'a> Queue<'a> {
     fn is(self, other: Queue<'_>) -> bool {
         match (self, other) {
             (Self::Own(one), Queue::Own(other)) => std::ptr::eq(one, other),
-            (Self::Shared(one), Queue::Shared(other)) => Arc::ptr_eq(one.as_device(), other.as_device()),
+            (Self::Shared(one), Queue::Shared(other)) => one.is(other),
             _ => false,
-        }
-    }
-
-    fn post(self, requests: &[ReceiveRequest<'_>]) -> Result<(), PostListError> {
-        match self {
-            Self::Own(qp) => qp.as_device().post_receive(requests),
-            Self::Shared(srq) => srq.as_device().post(requests),
         }
     }
 
@@ -109,6 +147,8 @@ pub struct ReceiveBatch<'a> {
     /// Names, and where the pieces of each end in `sges`.
     items: Vec<(u64, usize)>,
     sges: Vec<Sge>,
+    /// For a card, instead of `sges`.
+    pieces: Vec<Piece<'a>>,
     given: usize,
     /// Why the first receive after `items` was refused.
     wrong: Option<PostError>,
@@ -127,13 +167,16 @@ impl<'a> ReceiveBatch<'a> {
     }
 
     const fn new(queue: Queue<'a>) -> Self {
-        Self { queue, items: Vec::new(), sges: Vec::new(), given: 0, wrong: None }
+        Self { queue, items: Vec::new(), sges: Vec::new(), pieces: Vec::new(), given: 0, wrong: None }
     }
 
     /// Makes room for so many more, of one piece each.
     pub fn reserve(&mut self, more: usize) {
         self.items.reserve(more);
-        self.sges.reserve(more);
+        match self.queue.taker() {
+            Taker::Soft(_) => self.sges.reserve(more),
+            Taker::Card(_) => self.pieces.reserve(more),
+        }
     }
 
     /// Adds a receive of this queue. What is wrong with it comes to light with [`post`](Self::post).
@@ -164,15 +207,31 @@ impl<'a> ReceiveBatch<'a> {
     /// # Errors
     /// How many were taken, and why the next was not.
     pub fn post(self) -> Result<(), BatchError> {
-        let Self { queue, items, sges, given, wrong } = self;
+        let Self { queue, items, sges, pieces, given, wrong } = self;
         let mut start = 0;
+        let soft = match queue.taker() {
+            Taker::Soft(soft) => soft,
+            Taker::Card(card) => {
+                let of = |(id, end): &(u64, usize)| {
+                    let from = std::mem::replace(&mut start, *end);
+                    ReceiveWork { id: *id, pieces: &pieces[from..*end] }
+                };
+                let work: Vec<ReceiveWork<'_>> = items.iter().map(of).collect();
+                let posted = card.post(queue.target(), &work);
+                posted.map_err(|(taken, error)| BatchError { taken, given, error })?;
+                return match wrong {
+                    Some(error) => Err(BatchError { taken: items.len(), given, error }),
+                    None => Ok(()),
+                };
+            }
+        };
         for (number, part) in items.chunks(LIST).enumerate() {
             let mut requests = [ReceiveRequest { id: 0, sges: &[] }; LIST];
             for (request, (id, end)) in requests.iter_mut().zip(part) {
                 *request = ReceiveRequest { id: *id, sges: &sges[start..*end] };
                 start = *end;
             }
-            if let Err(refused) = queue.post(&requests[..part.len()]) {
+            if let Err(refused) = soft.post(&requests[..part.len()]) {
                 let taken = refused.after(number * LIST).taken;
                 return Err(BatchError { taken, given, error: queue.refusal(refused) });
             }
@@ -188,10 +247,17 @@ impl<'a> ReceiveBatch<'a> {
         if !queue.is(receive.queue) {
             return Err(PostError::OtherQueue { work: receive.queue.target(), batch: by });
         }
-        receive.pieces.with_sges(queue.domain(), by, |sges| {
-            self.sges.extend_from_slice(sges);
-            self.items.push((receive.id, self.sges.len()));
-            Ok(())
-        })
+        match queue.taker() {
+            Taker::Soft(_) => receive.pieces.with_sges(queue.domain(), by, |sges| {
+                self.sges.extend_from_slice(sges);
+                self.items.push((receive.id, self.sges.len()));
+                Ok(())
+            }),
+            Taker::Card(_) => receive.pieces.with_card_pieces(queue.domain(), by, |pieces| {
+                self.pieces.extend_from_slice(pieces);
+                self.items.push((receive.id, self.pieces.len()));
+                Ok(())
+            }),
+        }
     }
 }

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use ferroce_device::Nic;
 use ferroce_record::{Mode, RecordConfig, RecordError, Recorder, TraceError};
 use ferroce_trace::{Assembler, Block, Timeline};
 use thiserror::Error;
 
+use crate::capability::Capability;
 use crate::context::Context;
 use crate::error::CreateError;
 
@@ -92,14 +94,17 @@ impl Recording {
     }
 
     fn begin(contexts: &[&Context], path: PathBuf, is_temporary: bool) -> Result<Self, RecordingError> {
-        let engines: usize = contexts.iter().map(|context| context.nic().engine_count()).sum();
+        let engines: usize = {
+            let nics: Result<Vec<&Nic>, _> = contexts.iter().map(|context| nic(context)).collect();
+            nics?.into_iter().map(Nic::engine_count).sum()
+        };
         let engines = u32::try_from(engines).unwrap_or(u32::MAX);
         let config = RecordConfig { bytes: BYTES, engines, ..RecordConfig::of_this_process(Mode::Whole) };
         let recorder = Arc::new(Recorder::create(&path, &config)?);
         let recording = Self { recorder, contexts: Vec::new(), path, is_temporary };
         let mut recording = recording;
         for context in contexts {
-            context.nic().record(&recording.recorder)?;
+            nic(context)?.record(&recording.recorder).map_err(CreateError::from)?;
             recording.contexts.push((*context).clone());
         }
         Ok(recording)
@@ -149,10 +154,17 @@ impl Recording {
     /// Writes nothing down any more; the file is complete.
     pub fn stop(&mut self) {
         for context in self.contexts.drain(..) {
-            context.nic().stop_recording(&self.recorder);
+            if let Ok(nic) = nic(&context) {
+                nic.stop_recording(&self.recorder);
+            }
         }
         self.recorder.end();
     }
+}
+
+/// The device to be recorded; cards tell nothing.
+fn nic(context: &Context) -> Result<&Nic, CreateError> {
+    Ok(context.device().soft(Capability::Recording)?)
 }
 
 impl Drop for Recording {

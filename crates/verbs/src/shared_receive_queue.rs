@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ferroce_device::SharedQueue;
 use ferroce_transport::{Level, SharedQueueId};
 
+use crate::card::CardSharedQueue;
 use crate::error::CreateError;
 use crate::local_slice::Pieces;
 use crate::protection_domain::Domain;
@@ -13,20 +14,36 @@ use crate::receive::{Receive, ReceiveBatch};
 /// A queue of receives that several queue pairs of one domain take from. Clones are the same queue.
 #[derive(Clone, Debug)]
 pub struct SharedReceiveQueue {
-    device: Arc<SharedQueue>,
+    of: Of,
     domain: Arc<Domain>,
+}
+
+/// The queue of the device.
+#[derive(Clone, Debug)]
+pub(crate) enum Of {
+    Soft(Arc<SharedQueue>),
+    Card(Arc<CardSharedQueue>),
 }
 
 impl SharedReceiveQueue {
     pub(crate) fn new(domain: &Arc<Domain>, depth: u32, max_sge: u32) -> Result<Self, CreateError> {
-        let device = SharedQueue::new(&domain.nic, domain.id, depth, max_sge)?;
-        Ok(Self { device, domain: Arc::clone(domain) })
+        let of = match &**domain {
+            Domain::Soft { nic, id } => Of::Soft(SharedQueue::new(nic, *id, depth, max_sge)?),
+            Domain::Card { domain, .. } => {
+                let queue = domain.shared_receive_queue(depth, max_sge)?;
+                Of::Card(Arc::new(CardSharedQueue { queue }))
+            }
+        };
+        Ok(Self { of, domain: Arc::clone(domain) })
     }
 
     /// Its number on the device: what [`AsyncEvent`](crate::AsyncEvent) calls it.
     #[must_use]
     pub fn id(&self) -> SharedQueueId {
-        self.device.id()
+        match &self.of {
+            Of::Soft(queue) => queue.id(),
+            Of::Card(shared) => SharedQueueId(shared.queue.number()),
+        }
     }
 
     /// A receive, to be posted: a message of any of the queue pairs goes into these pieces.
@@ -42,7 +59,10 @@ impl SharedReceiveQueue {
     /// Requests that it takes.
     #[must_use]
     pub fn depth(&self) -> u32 {
-        self.device.depth()
+        match &self.of {
+            Of::Soft(queue) => queue.depth(),
+            Of::Card(shared) => shared.queue.depth(),
+        }
     }
 
     /// Makes it take another number of requests. What is posted stays posted.
@@ -50,25 +70,34 @@ impl SharedReceiveQueue {
     /// # Errors
     /// More requests wait than it would take, its limit is larger, or what is allowed; nothing has changed.
     pub fn resize(&self, depth: u32) -> Result<(), CreateError> {
-        self.device.resize(depth)
+        match &self.of {
+            Of::Soft(queue) => Ok(queue.resize(depth)?),
+            Of::Card(shared) => shared.resize(depth, self.most()),
+        }
     }
 
-    /// How many requests wait for messages, and waited at most so far.
+    /// How many requests wait for messages, and waited at most so far; on a card, the first of the two alone.
     #[must_use]
     pub fn level(&self) -> Level {
-        self.device.level()
+        match &self.of {
+            Of::Soft(queue) => queue.level(),
+            Of::Card(shared) => Level::new(shared.len(), shared.len(), shared.queue.depth()),
+        }
     }
 
-    /// Requests that wait for messages.
+    /// Requests that wait for messages; on a card, also those whose completions were not polled yet.
     #[must_use]
     pub fn len(&self) -> u32 {
-        self.device.len()
+        match &self.of {
+            Of::Soft(queue) => queue.len(),
+            Of::Card(shared) => shared.len(),
+        }
     }
 
     /// Whether none waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.device.is_empty()
+        self.len() == 0
     }
 
     /// Has an [event](crate::Events) raised, once, when fewer than `limit` requests wait; 0 for never.
@@ -76,11 +105,31 @@ impl SharedReceiveQueue {
     /// # Errors
     /// The limit is larger than the queue.
     pub fn set_limit(&self, limit: u32) -> Result<(), CreateError> {
-        self.device.set_limit(limit)
+        match &self.of {
+            Of::Soft(queue) => Ok(queue.set_limit(limit)?),
+            Of::Card(shared) => Ok(shared.queue.set_limit(limit)?),
+        }
     }
 
-    pub(crate) const fn as_device(&self) -> &Arc<SharedQueue> {
-        &self.device
+    /// Requests that a queue of its card can take.
+    fn most(&self) -> u32 {
+        match &*self.domain {
+            Domain::Card { card, .. } => card.attributes().max_queue_depth,
+            Domain::Soft { .. } => u32::MAX,
+        }
+    }
+
+    pub(crate) const fn of(&self) -> &Of {
+        &self.of
+    }
+
+    /// Whether it is a clone of the other.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (&self.of, &other.of) {
+            (Of::Soft(one), Of::Soft(other)) => Arc::ptr_eq(one, other),
+            (Of::Card(one), Of::Card(other)) => Arc::ptr_eq(one, other),
+            (Of::Soft(_), Of::Card(_)) | (Of::Card(_), Of::Soft(_)) => false,
+        }
     }
 
     pub(crate) const fn domain(&self) -> &Arc<Domain> {

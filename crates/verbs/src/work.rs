@@ -1,13 +1,19 @@
 //! Work for a send queue, described step by step.
 
+use ferroce_device::memory::WindowKind;
+use ferroce_system::{Bytes as CardBytes, Destination, Operation as CardOperation, Piece, SendWork};
 use ferroce_transport::{
-    Bind, Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
+    Data, DatagramDest, MaskedAdd, MaskedSwap, Remote, SendFlags, SendOp, SendRequest, Sge,
 };
-use ferroce_wire::{Imm, Rkey};
+use ferroce_wire::{Imm, QKey, Qpn, Rkey};
 
+use crate::address_handle::AddressHandle;
+use crate::capability::Capability;
+use crate::card;
 use crate::error::{PostError, PostTarget};
 use crate::local_slice::Pieces;
-use crate::queue_pair::QueuePair;
+use crate::memory_window::Bound;
+use crate::queue_pair::{Of, QueuePair};
 use crate::remote::RemoteSlice;
 
 /// Work that is being described; [`post`](Self::post) posts it, or it goes into a
@@ -19,18 +25,26 @@ use crate::remote::RemoteSlice;
 pub struct Work<'a> {
     queue_pair: &'a QueuePair,
     id: u64,
-    operation: Operation,
+    operation: Operation<'a>,
     bytes: Bytes<'a>,
     extra: Extra,
     flags: SendFlags,
-    dest: Option<DatagramDest>,
+    dest: Option<Dest<'a>>,
     /// What was found wrong while it was described.
     wrong: Option<PostError>,
 }
 
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dest<'a> {
+    pub(crate) address: &'a AddressHandle,
+    pub(crate) qpn: Qpn,
+    pub(crate) qkey: QKey,
+}
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Operation {
+pub(crate) enum Operation<'a> {
     Send,
     Write(RemoteSlice),
     Read(RemoteSlice),
@@ -40,7 +54,7 @@ pub(crate) enum Operation {
     MaskedFetchAdd { remote: RemoteSlice, add: MaskedAdd },
     AtomicWrite(RemoteSlice),
     LocalInvalidate(Rkey),
-    Bind(Bind),
+    Bind(Bound<'a>),
 }
 
 /// The bytes that go, or where they come to.
@@ -59,7 +73,7 @@ enum Extra {
 }
 
 impl<'a> Work<'a> {
-    pub(crate) const fn new(queue_pair: &'a QueuePair, operation: Operation, bytes: Bytes<'a>) -> Self {
+    pub(crate) const fn new(queue_pair: &'a QueuePair, operation: Operation<'a>, bytes: Bytes<'a>) -> Self {
         Self {
             queue_pair,
             id: 0,
@@ -72,7 +86,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    pub(crate) const fn to(mut self, dest: DatagramDest) -> Self {
+    pub(crate) const fn to(mut self, dest: Dest<'a>) -> Self {
         self.dest = Some(dest);
         self
     }
@@ -125,9 +139,13 @@ impl<'a> Work<'a> {
     /// # Errors
     /// Why it was not taken; nothing has changed.
     pub fn post(self) -> Result<(), PostError> {
+        let qp = match self.queue_pair.of() {
+            Of::Soft(qp) => qp,
+            Of::Card(qp) => return card::post::send(qp, &self),
+        };
         let by = self.target();
         self.with_request(|request| {
-            let posted = self.queue_pair.as_device().post_send(&[*request]);
+            let posted = qp.post_send(&[*request]);
             posted.map_err(|refused| PostError::Refused { by, error: refused.error })
         })
     }
@@ -166,11 +184,102 @@ impl<'a> Work<'a> {
 
     fn request<'b>(&self, data: Data<'b>, len: u64) -> Result<SendRequest<'b>, PostError> {
         let op = self.operation.with_extra(self.extra, len)?;
-        Ok(SendRequest { id: self.id, op, data, flags: self.flags, dest: self.dest })
+        let to = |Dest { address, qpn, qkey }| DatagramDest { handle: address.number(), qpn, qkey };
+        Ok(SendRequest { id: self.id, op, data, flags: self.flags, dest: self.dest.map(to) })
     }
 }
 
-impl Operation {
+/// For cards.
+impl<'a> Work<'a> {
+    pub(crate) const fn name(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) const fn flags(&self) -> SendFlags {
+        self.flags
+    }
+
+    /// The binding of a window of type 1, which a card takes by a call of its own.
+    pub(crate) const fn binding_at_once(&self) -> Option<ferroce_system::Binding<'a>> {
+        match self.operation {
+            Operation::Bind(Bound::Card(binding, WindowKind::Type1)) => Some(binding),
+            _ => None,
+        }
+    }
+
+    /// Whether something was found wrong while it was described, or can be seen now.
+    pub(crate) fn check(&self) -> Result<(), PostError> {
+        self.with_card_pieces(|pieces| self.to_card(pieces).map(|_| ()))
+    }
+
+    /// Hands its pieces to `use_them` as a card wants them; none if its bytes are given with it.
+    pub(crate) fn with_card_pieces<R>(
+        &self,
+        use_them: impl FnOnce(&[Piece<'a>]) -> Result<R, PostError>,
+    ) -> Result<R, PostError> {
+        if let Some(error) = self.wrong {
+            return Err(error);
+        }
+        match self.bytes {
+            Bytes::Inline(_) => use_them(&[]),
+            Bytes::Pieces(pieces) => {
+                pieces.with_card_pieces(self.queue_pair.domain(), self.target(), use_them)
+            }
+        }
+    }
+
+    /// As a card wants it, with these pieces of it.
+    pub(crate) fn to_card<'b>(self, pieces: &'b [Piece<'b>]) -> Result<SendWork<'b>, PostError>
+    where
+        'a: 'b,
+    {
+        let (bytes, len) = match self.bytes {
+            Bytes::Inline(bytes) => (CardBytes::Inline(bytes), bytes.len() as u64),
+            Bytes::Pieces(_) => (CardBytes::Pieces(pieces), pieces.iter().map(Piece::len).sum()),
+        };
+        let operation = match self.operation {
+            Operation::Bind(Bound::Card(binding, _)) => CardOperation::Bind(binding),
+            operation => {
+                let op = operation.with_extra(self.extra, len)?;
+                if let SendOp::AtomicWrite(_) = op {
+                    self.queue_pair.require(Capability::AtomicWrites).map_err(PostError::Unsupported)?;
+                }
+                to_card(op)?
+            }
+        };
+        let destination = match self.dest {
+            None => None,
+            Some(Dest { address, qpn, qkey }) => {
+                let ours = PostError::OtherDevice { qpn: self.queue_pair.qpn() };
+                Some(Destination { address: address.as_card().ok_or(ours)?, qpn, qkey })
+            }
+        };
+        Ok(SendWork { id: self.id, operation, bytes, flags: self.flags, destination })
+    }
+}
+
+/// What a card is to do.
+fn to_card(op: SendOp) -> Result<CardOperation<'static>, PostError> {
+    Ok(match op {
+        SendOp::Send => CardOperation::Send,
+        SendOp::SendImm(Imm(imm)) => CardOperation::SendImm(imm),
+        SendOp::SendInvalidate(rkey) => CardOperation::SendInvalidate(rkey),
+        SendOp::Write(to) => CardOperation::Write(to),
+        SendOp::WriteImm(to, Imm(imm)) => CardOperation::WriteImm(to, imm),
+        SendOp::Read(from) => CardOperation::Read(from),
+        SendOp::CompareSwap { remote, compare, swap } => CardOperation::CompareSwap { remote, compare, swap },
+        SendOp::FetchAdd { remote, add } => CardOperation::FetchAdd { remote, add },
+        SendOp::AtomicWrite(to) => CardOperation::AtomicWrite(to),
+        SendOp::LocalInvalidate(rkey) => CardOperation::LocalInvalidate(rkey),
+        SendOp::MaskedCompareSwap { .. } | SendOp::MaskedFetchAdd { .. } => {
+            return Err(PostError::Unsupported(Capability::MaskedAtomics.into()));
+        }
+        // A window of the soft device, which is of another domain.
+        SendOp::BindWindow(_) => return Err(PostError::Unsupported(Capability::Windows.into())),
+    })
+}
+
+impl Operation<'_> {
     fn with_extra(self, extra: Extra, len: u64) -> Result<SendOp, PostError> {
         let to = |remote: RemoteSlice| -> Result<Remote, PostError> { remote.to_remote(len) };
         Ok(match (self, extra) {
@@ -192,7 +301,7 @@ impl Operation {
             }
             (Self::AtomicWrite(remote), Extra::Nothing) => SendOp::AtomicWrite(to(remote)?),
             (Self::LocalInvalidate(rkey), Extra::Nothing) => SendOp::LocalInvalidate(rkey),
-            (Self::Bind(bind), Extra::Nothing) => SendOp::BindWindow(bind),
+            (Self::Bind(bound), Extra::Nothing) => SendOp::BindWindow(bound.to_bind()),
             (operation, Extra::Imm(_)) => {
                 let (what, allowed) = ("immediate data", "SEND and WRITE");
                 return Err(PostError::NotCarried { what, allowed, operation: operation.name() });

@@ -16,6 +16,9 @@ use crate::shell::Cmd;
 /// Its name for `--only`, and that of the benchmark.
 pub(crate) const NAME: &str = "instructions";
 
+/// The packages that have such a benchmark: the device, and the API on top of it.
+const PACKAGES: [&str; 2] = ["device", "verbs"];
+
 /// Rounds of a run: more take longer, and then the device's own threads meddle more often.
 const ROUNDS: u32 = 100;
 
@@ -38,29 +41,33 @@ struct Row {
 pub(super) fn run(args: &Args) -> Result<()> {
     callgrind::check()?;
     let here = Checkout::here();
-    let program = here.build("device", NAME)?;
-    let before = args.before.as_deref().map(Before::build).transpose()?;
+    let before =
+        args.before.as_deref().map(|revision| Checkout::of_side("before", Some(revision))).transpose()?;
     let (mut rows, runs) = (Vec::new(), if args.quick { 1 } else { RUNS });
-    for line in Cmd::new(&program).arg("--cases").output()?.lines() {
-        let line = Line::parse(line).context("reading what the benchmark says")?;
-        let (name, shows, each) = (line.text("case")?, line.text("shows")?, line.number("each")?);
-        if !args.rest.is_empty() && !args.rest.iter().any(|part| name.contains(part) || shows.contains(part))
-        {
-            continue;
+    for package in PACKAGES {
+        let program = here.build(package, NAME)?;
+        let then = before.as_ref().map(|checkout| Before::build(checkout, package)).transpose()?;
+        for line in Cmd::new(&program).arg("--cases").output()?.lines() {
+            let line = Line::parse(line).context("reading what the benchmark says")?;
+            let (name, shows, each) = (line.text("case")?, line.text("shows")?, line.number("each")?);
+            let is_wanted = |part: &String| name.contains(part) || shows.contains(part);
+            if !args.rest.is_empty() && !args.rest.iter().any(is_wanted) {
+                continue;
+            }
+            complain!("{name}: {shows}");
+            let count = |program: &Path| least(program, name, runs).map(|count| count / each);
+            let then = then.as_ref().filter(|then| then.cases.contains(&format!("\"{name}\"")));
+            let then = then.map(|then| count(&then.program)).transpose()?;
+            rows.push(Row { shows: shows.to_owned(), before: then, now: count(&program)? });
         }
-        complain!("{name}: {shows}");
-        let count = |program: &Path| least(program, name, runs).map(|count| count / each);
-        let then = before.as_ref().filter(|before| before.cases.contains(&format!("\"{name}\"")));
-        let then = then.map(|before| count(&before.program)).transpose()?;
-        rows.push(Row { shows: shows.to_owned(), before: then, now: count(&program)? });
     }
     ensure!(!rows.is_empty(), "no case has {:?} in its name", args.rest);
     if args.json {
         let cases: Vec<Value> = rows.iter().map(Row::to_json).collect();
-        let before = before.as_ref().map(|before| &before.checkout.name);
+        let before = before.as_ref().map(|before| &before.name);
         say!("{:#}", json!({ "before": before, "instructions": cases }));
     } else {
-        say!("\n{}", render(&rows, before.as_ref().map(|before| before.checkout.name.as_str())));
+        say!("\n{}", render(&rows, before.as_ref().map(|before| before.name.as_str())));
     }
     if args.quick {
         // A single run says little.
@@ -107,16 +114,17 @@ pub(crate) const fn why(refused: (usize, PostError)) -> PostError {
 
 /// The benchmark of the work tree, built against another commit.
 struct Before {
-    checkout: Checkout,
     program: PathBuf,
     /// What it says of its cases: an older commit may have fewer.
     cases: String,
 }
 
 impl Before {
-    fn build(revision: &str) -> Result<Self> {
-        let checkout = Checkout::of_side("before", Some(revision))?;
-        checkout.borrow_bench("device", NAME)?;
+    fn build(checkout: &Checkout, package: &str) -> Result<Self> {
+        checkout.borrow_bench(package, NAME)?;
+        if package != "device" {
+            return Self::of(checkout, package);
+        }
         if checkout.read("crates/device/src/lib.rs")?.contains("WorkCompletion") {
             checkout.write("crates/device/benches/instructions/found.rs", FOUND_BEFORE)?;
         }
@@ -125,9 +133,13 @@ impl Before {
             let end = "crates/device/benches/instructions/end.rs";
             checkout.write(end, &checkout.read(end)?.replace("stamps: false,", ""))?;
         }
-        let program = checkout.build("device", NAME)?;
+        Self::of(checkout, package)
+    }
+
+    fn of(checkout: &Checkout, package: &str) -> Result<Self> {
+        let program = checkout.build(package, NAME)?;
         let cases = Cmd::new(&program).arg("--cases").output()?;
-        Ok(Self { checkout, program, cases })
+        Ok(Self { program, cases })
     }
 }
 

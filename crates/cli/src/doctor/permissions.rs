@@ -63,9 +63,15 @@ fn remedy(finding: Finding, rights: Rights, path: &str) -> Finding {
             .remedy("become a member of the group of the file, and log in again:")
             .command(format!("sudo usermod -aG \"$(stat -c %G {path})\" \"$USER\""));
     }
-    finding.remedy("let all users open it, now and after each start; what they may do, the kernel checks:").command(format!("sudo chmod 0666 {path}")).command(
-        "echo 'SUBSYSTEM==\"infiniband_verbs\", MODE=\"0666\"' | sudo tee /etc/udev/rules.d/90-rdma.rules",
-    )
+    // Files of devices have a subsystem of their own, `rdma_cm` has a name only.
+    let (of, rules) = match path.rsplit('/').next() {
+        Some("rdma_cm") => ("KERNEL==\"rdma_cm\"", "90-rdma-cm.rules"),
+        _ => ("SUBSYSTEM==\"infiniband_verbs\"", "90-rdma.rules"),
+    };
+    finding
+        .remedy("let all users open it, now and after each start; what they may do, the kernel checks:")
+        .command(format!("sudo chmod 0666 {path}"))
+        .command(format!("echo '{of}, MODE=\"0666\"' | sudo tee /etc/udev/rules.d/{rules}"))
 }
 
 #[cfg(test)]
@@ -102,6 +108,20 @@ mod tests {
             (Level::Fault, "sudo chmod 0666 /dev/infiniband/uverbs0")
         );
         assert!(said.seen[1].contains("mode 0600"), "{:?}", said.seen);
+    }
+
+    #[test]
+    fn each_file_has_a_rule_of_its_own_for_udev() {
+        let mut planted = Planted::rxe();
+        planted.answers.refused = vec!["uverbs0".to_owned(), "rdma_cm".to_owned()];
+        let said = check(&planted.facts());
+        assert_eq!(
+            [&said[0].commands[1], &said[1].commands[1]],
+            [
+                "echo 'SUBSYSTEM==\"infiniband_verbs\", MODE=\"0666\"' | sudo tee /etc/udev/rules.d/90-rdma.rules",
+                "echo 'KERNEL==\"rdma_cm\", MODE=\"0666\"' | sudo tee /etc/udev/rules.d/90-rdma-cm.rules",
+            ]
+        );
     }
 
     #[test]

@@ -57,6 +57,7 @@ impl Planted {
             .file("/proc/modules", "loop 1 0 - Live 0x0\n")
             .file("/lib/modules/6.1.0/modules.builtin", "kernel/fs/ext4/ext4.ko\n")
             .file("/lib/modules/6.1.0/modules.dep", "kernel/drivers/block/loop.ko:\n")
+            .file("/sys/module/nf_tables/refcnt", "1\n")
             .file("/proc/net/udp", "  sl  local_address rem_address\n")
             .file("/proc/net/unix", "Num RefCount\n")
             .file("/proc/net/route", &[route(""), route("eth0")].concat())

@@ -40,3 +40,40 @@ fn colours_are_for_terminals_and_for_an_option() {
     let out = finish(command(&["devices", "--color", "auto"]).env("NO_COLOR", "1").spawn().unwrap());
     assert!(!out.success().stdout.contains('\x1b'));
 }
+
+#[test]
+fn cards_of_the_machine_are_listed_with_what_they_are() {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_ferroce"));
+    let run = |words: &[&str]| {
+        let mut command = ferroce_testkit::dropin::command(program, "127.0.187.1");
+        command.args(words).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        finish(command.spawn().unwrap())
+    };
+    let json = run(&["devices", "--json"]).success().json();
+    assert_eq!(json["provider"], "system");
+    let cards = json["cards"].as_array().unwrap();
+    assert_eq!((cards.len(), &cards[0]["name"]), (1, &"ferroce_lo".into()), "{json}");
+    assert_eq!((&cards[0]["driver"], &cards[0]["drop_in"]), (&"ferroce".into(), &true.into()));
+    assert_eq!((&cards[0]["link"], &cards[0]["state"]), (&"ethernet".into(), &"active".into()));
+    assert_eq!(cards[0]["gids"][0]["address"], "127.0.187.1");
+    let text = run(&["devices"]).success().stdout;
+    for part in [
+        "provider   system: ",
+        "driver     ferroce, firmware ",
+        "Ethernet (RoCE)",
+        "FERROCE_PROVIDER is system",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_machine_without_a_library_says_why_it_has_no_cards() {
+    let nowhere = ("FERROCE_LIBIBVERBS", "/nowhere/libibverbs.so.1");
+    let out = finish(command(&["devices", "-v"]).env(nowhere.0, nowhere.1).spawn().unwrap());
+    assert!(out.success().stdout.contains("No cards: "));
+    let json = finish(command(&["devices", "--json"]).env(nowhere.0, nowhere.1).spawn().unwrap());
+    let json = json.success().json();
+    let why = json["no_cards_because"].as_str().unwrap().to_owned();
+    assert!(why.contains("there is no /nowhere/libibverbs.so.1"), "{why}");
+}

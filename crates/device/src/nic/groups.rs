@@ -7,7 +7,7 @@ use ferroce_sys::sync::lock;
 use ferroce_wire::Qpn;
 
 use super::Nic;
-use crate::error::CreateError;
+use crate::error::NicCreateError;
 use crate::limits::Limits;
 
 impl Nic {
@@ -21,7 +21,7 @@ impl Nic {
     ///
     /// # Errors
     /// There are too many groups, or members of this one, or the system refuses a socket.
-    pub(crate) fn join_group(&self, group: IpAddr, qpn: Qpn) -> Result<(), CreateError> {
+    pub(crate) fn join_group(&self, group: IpAddr, qpn: Qpn) -> Result<(), NicCreateError> {
         let groups = &self.engines().groups;
         let _changing = lock(&groups.changing);
         let all = lock(&groups.members);
@@ -29,11 +29,11 @@ impl Nic {
             Some(members) if members.contains(&qpn) => return Ok(()),
             Some(members) if members.len() >= Limits::GROUP_MEMBERS => {
                 let (what, allowed) = ("members of a multicast group", Limits::GROUP_MEMBERS);
-                return Err(CreateError::TooMany { what, allowed });
+                return Err(NicCreateError::TooMany { what, allowed });
             }
             Some(_) => false,
             None if all.len() >= Limits::GROUPS => {
-                return Err(CreateError::TooMany { what: "multicast groups", allowed: Limits::GROUPS });
+                return Err(NicCreateError::TooMany { what: "multicast groups", allowed: Limits::GROUPS });
             }
             None => true,
         };
@@ -73,16 +73,16 @@ impl Nic {
     }
 
     /// The first queue pair of this process is about to be attached.
-    fn make_known(&self, group: IpAddr) -> Result<(), CreateError> {
+    fn make_known(&self, group: IpAddr) -> Result<(), NicCreateError> {
         let Some(slot) = self.slots().first() else { return Ok(()) };
         let made = if self.info().loopback { slot.publish_listener(group) } else { slot.hear(group) };
         made.map_err(|error| match error {
             SwitchError::TooManyListeners { allowed } => {
-                CreateError::TooMany { what: "multicast groups of all processes", allowed }
+                NicCreateError::TooMany { what: "multicast groups of all processes", allowed }
             }
-            SwitchError::Forked => CreateError::Forked,
-            SwitchError::System { error, .. } => CreateError::GroupRefused { group, kind: error.kind() },
-            _ => CreateError::GroupRefused { group, kind: std::io::ErrorKind::Other },
+            SwitchError::Forked => NicCreateError::Forked,
+            SwitchError::System { error, .. } => NicCreateError::GroupRefused { group, kind: error.kind() },
+            _ => NicCreateError::GroupRefused { group, kind: std::io::ErrorKind::Other },
         })
     }
 

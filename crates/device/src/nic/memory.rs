@@ -8,7 +8,7 @@ use ferroce_transport::{Access, Bind, Denied, DomainId};
 use ferroce_wire::{Lkey, Rkey};
 
 use super::Nic;
-use crate::error::CreateError;
+use crate::error::NicCreateError;
 
 impl Nic {
     /// Registers `len` bytes of an allocation from `offset` on. `iova` is the address that work
@@ -23,7 +23,7 @@ impl Nic {
         (offset, len): (usize, usize),
         iova: u64,
         access: Access,
-    ) -> Result<(Lkey, Rkey), CreateError> {
+    ) -> Result<(Lkey, Rkey), NicCreateError> {
         self.use_domain(domain)?;
         let memory = Arc::clone(memory);
         let spec = RegionSpec { domain, access, iova, memory, offset, len };
@@ -50,7 +50,7 @@ impl Nic {
         &self,
         lkey: Lkey,
         change: impl FnOnce(&mut RegionSpec),
-    ) -> Result<(Lkey, Rkey), CreateError> {
+    ) -> Result<(Lkey, Rkey), NicCreateError> {
         self.replace(lkey, change, MemoryTable::reregister)
     }
 
@@ -63,7 +63,7 @@ impl Nic {
         &self,
         lkey: Lkey,
         change: impl FnOnce(&mut RegionSpec),
-    ) -> Result<(Lkey, Rkey), CreateError> {
+    ) -> Result<(Lkey, Rkey), NicCreateError> {
         self.replace(lkey, change, MemoryTable::reregister_in_place)
     }
 
@@ -72,7 +72,7 @@ impl Nic {
         lkey: Lkey,
         change: impl FnOnce(&mut RegionSpec),
         replace: fn(&mut MemoryTable, Lkey, RegionSpec) -> Result<RegionKeys, MemoryError>,
-    ) -> Result<(Lkey, Rkey), CreateError> {
+    ) -> Result<(Lkey, Rkey), NicCreateError> {
         self.check_ours()?;
         // All in one, so that of two threads that do this at once the second begins with what the first has
         // made, and the domain that is left is the one that the region had.
@@ -89,7 +89,7 @@ impl Nic {
                 all.record_region(Step::Gone, RegionKeys { lkey, rkey: Rkey(lkey.0) }, &before);
                 all.record_region(Step::Made, keys, &spec);
             }
-            Ok::<_, CreateError>((keys, left, before))
+            Ok::<_, NicCreateError>((keys, left, before))
         })?;
         self.leave_domain(left);
         // The old memory goes outside of the engine: it may be large.
@@ -102,7 +102,7 @@ impl Nic {
     ///
     /// # Errors
     /// There is no such region, or a window is bound to it.
-    pub fn deregister(&self, domain: DomainId, lkey: Lkey) -> Result<(), CreateError> {
+    pub fn deregister(&self, domain: DomainId, lkey: Lkey) -> Result<(), NicCreateError> {
         self.check_ours()?;
         let memory = self.engines().control_all(|all| {
             all.forget_region(lkey);
@@ -128,7 +128,7 @@ impl Nic {
     ///
     /// # Errors
     /// There is no such domain, or there are too many windows.
-    pub fn allocate_window(&self, domain: DomainId, kind: WindowKind) -> Result<Rkey, CreateError> {
+    pub fn allocate_window(&self, domain: DomainId, kind: WindowKind) -> Result<Rkey, NicCreateError> {
         self.use_domain(domain)?;
         let key = self.change_memory(|table| table.allocate_window(domain, kind));
         key.inspect_err(|_| self.leave_domain(domain))
@@ -176,13 +176,13 @@ impl Nic {
     ///
     /// # Errors
     /// There is no such window.
-    pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), CreateError> {
+    pub fn free_window(&self, domain: DomainId, window: Rkey) -> Result<(), NicCreateError> {
         self.check_ours()?;
         self.engines().control_all(|all| {
             let key = all.memory().window_key(window);
             all.memory().free_window(window)?;
             all.record_unbinding(domain, key.unwrap_or(window));
-            Ok::<_, CreateError>(())
+            Ok::<_, NicCreateError>(())
         })?;
         // A region may have waited for it.
         self.engines().release_regions();
@@ -194,7 +194,7 @@ impl Nic {
     fn change_memory<R>(
         &self,
         change: impl FnOnce(&mut MemoryTable) -> Result<R, MemoryError>,
-    ) -> Result<R, CreateError> {
+    ) -> Result<R, NicCreateError> {
         Ok(self.engines().control_all(|all| change(all.memory()))?)
     }
 }

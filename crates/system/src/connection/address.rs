@@ -1,6 +1,6 @@
 //! Socket addresses, as C has them.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// An address that C can read.
 pub(super) enum Address {
@@ -36,6 +36,28 @@ impl Address {
             Self::V6(v6) => std::ptr::from_ref(v6).cast::<libc::sockaddr>().cast_mut(),
         }
     }
+}
+
+/// The address that C has left here; nothing if it is none of IP.
+///
+/// # Safety
+/// The storage lives, and nothing writes to it meanwhile.
+pub(super) unsafe fn read(storage: *const libc::sockaddr_storage) -> Option<SocketAddr> {
+    // SAFETY: the caller vouches for it.
+    let found = unsafe { (*storage).ss_family };
+    if found == family(libc::AF_INET) {
+        // SAFETY: as above; the family says which of the forms it is, and the storage has room for all of them.
+        let v4 = unsafe { storage.cast::<libc::sockaddr_in>().read() };
+        let ip = v4.sin_addr.s_addr.to_ne_bytes().into();
+        return Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into());
+    }
+    if found == family(libc::AF_INET6) {
+        // SAFETY: as above.
+        let v6 = unsafe { storage.cast::<libc::sockaddr_in6>().read() };
+        let (port, ip) = (u16::from_be(v6.sin6_port), v6.sin6_addr.s6_addr.into());
+        return Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into());
+    }
+    None
 }
 
 /// Families have small numbers.

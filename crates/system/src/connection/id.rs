@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use ferroce_cabi::cm::{RDMA_PS_TCP, rdma_cm_id};
 use ferroce_cabi::ibv_qp_attr;
-use ferroce_transport::State;
+use ferroce_transport::{Access, AttributeMask, State};
 use libc::c_int;
 
-use super::address::Address;
+use super::address::{self, Address};
 use super::channel::Channel;
 use super::event::ConnectionParameters;
 use crate::card::text;
@@ -26,6 +26,19 @@ pub struct ConnectionId {
     c: Handle<rdma_cm_id>,
     number: u32,
 }
+
+/// What a program wants otherwise than a connection does, where the connection sets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preparation {
+    /// What the peer may do with regions that allow it.
+    pub access: Option<Access>,
+    /// The code of how long the peer waits when there is no receive.
+    pub min_rnr_timer: Option<u8>,
+}
+
+/// The bits of these attributes.
+const ACCESS: c_int = AttributeMask::ACCESS_FLAGS.bits().cast_signed();
+const MIN_RNR_TIMER: c_int = AttributeMask::MIN_RNR_TIMER.bits().cast_signed();
 
 impl ConnectionId {
     pub(super) fn new(channel: &Arc<Channel>) -> Result<Self, CallError> {
@@ -73,6 +86,24 @@ impl ConnectionId {
         let device = unsafe { (*verbs).device };
         // SAFETY: a device lives as long as a context of it, and its name never changes.
         Some((text(unsafe { &(*device).name }), port))
+    }
+
+    /// Its own address, once it is bound or its way is known.
+    #[must_use]
+    pub fn local(&self) -> Option<SocketAddr> {
+        // SAFETY: a live id; the library fills this field before it tells of what is known by it.
+        let storage = unsafe { &raw const (*self.c.as_ptr()).route.addr.src_storage };
+        // SAFETY: as above.
+        unsafe { address::read(storage.cast()) }
+    }
+
+    /// The address of the peer, once it is known.
+    #[must_use]
+    pub fn peer(&self) -> Option<SocketAddr> {
+        // SAFETY: as above.
+        let storage = unsafe { &raw const (*self.c.as_ptr()).route.addr.dst_storage };
+        // SAFETY: as above.
+        unsafe { address::read(storage.cast()) }
     }
 
     /// Gives it an address of this machine; port 0 is any that is free.
@@ -127,6 +158,14 @@ impl ConnectionId {
     /// # Errors
     /// The library of connections is too old, it does not know them yet, or the queue pair cannot go there.
     pub fn prepare(&self, qp: &QueuePair, state: State) -> Result<(), CallError> {
+        self.prepare_with(qp, state, Preparation::default())
+    }
+
+    /// The same, but for what the program wants otherwise.
+    ///
+    /// # Errors
+    /// As for [`prepare`](Self::prepare).
+    pub fn prepare_with(&self, qp: &QueuePair, state: State, wishes: Preparation) -> Result<(), CallError> {
         const CALL: &str = "rdma_init_qp_attr";
         self.c.check(CALL)?;
         let fill = self.channel.cm.rdma_init_qp_attr.ok_or(CallError::unsupported(CALL))?;
@@ -134,6 +173,16 @@ impl ConnectionId {
         attr.qp_state = c_int::from(state.code());
         // SAFETY: a live id, and places that live during the call.
         answered(CALL, unsafe { fill(self.c.as_ptr(), &raw mut attr, &raw mut mask) })?;
+        if let Some(access) = wishes.access
+            && mask & ACCESS != 0
+        {
+            attr.qp_access_flags = access.bits();
+        }
+        if let Some(timer) = wishes.min_rnr_timer
+            && mask & MIN_RNR_TIMER != 0
+        {
+            attr.min_rnr_timer = timer;
+        }
         qp.modify_as(&mut attr, mask)
     }
 

@@ -10,4 +10,4 @@ mod id;
 
 pub use channel::ConnectionChannel;
 pub use event::{ConnectionEvent, ConnectionEventKind, ConnectionParameters};
-pub use id::ConnectionId;
+pub use id::{ConnectionId, Preparation};

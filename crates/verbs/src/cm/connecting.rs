@@ -21,7 +21,10 @@ use super::established::Established;
 use super::link::{Link, Stage};
 use super::options::CmOptions;
 use super::steps::Steps;
-use crate::queue_pair::QueuePair;
+use crate::capability::{Capability, Unsupported};
+use crate::card::connector::{CardConnection, Wish};
+use crate::device::Device;
+use crate::queue_pair::{Of, QueuePair};
 
 /// Connects a queue pair, from its own address to a port of a peer, and waits until the connection stands.
 ///
@@ -38,7 +41,8 @@ pub fn connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> Result<
 /// # Errors
 /// What can be seen at once.
 pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> Result<Connecting, CmError> {
-    let nic = &qp.domain().nic;
+    let device = qp.domain().device();
+    device.can(Capability::Connections).then_some(()).ok_or(Unsupported::from(Capability::Connections))?;
     let service = ServiceId::rdma_ip(PortSpace::Tcp, peer.port());
     check_new(qp)?;
     let transport_service = match qp.service() {
@@ -47,6 +51,17 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
         given => return Err(CmError::WrongService { qpn: qp.qpn(), given, needed: Service::Rc }),
     };
     let local = qp.gid.ip();
+    let (nic, soft) = match (&device, qp.of()) {
+        (Device::Soft(nic), Of::Soft(soft)) => (nic, soft),
+        (_, Of::Card(qp)) => {
+            let connection = CardConnection::ask(&Wish { qp, local, peer, options })?;
+            let link = Arc::clone(&connection.link);
+            let attempt = Attempt { hold: Hold::Card(connection), link, limit: options.limit() };
+            return Ok(Connecting::new(attempt));
+        }
+        // A queue pair is of its domain's device.
+        (Device::Card(_), Of::Soft(_)) => return Err(CmError::OtherDevice { qpn: qp.qpn() }),
+    };
     let (source_port, private_data) = ip_private_data(nic, (local, peer.ip()), &options.private_data)?;
     let path_mtu = options.qp.path_mtu.unwrap_or_else(|| nic.active_mtu());
     let psn = qp.local_address().psn;
@@ -73,20 +88,21 @@ pub fn start_connect(peer: SocketAddr, qp: &QueuePair, options: &CmOptions) -> R
         rnr_retry_count: options.qp.rnr_retry,
         pkey: pkey(qp, options)?,
         path_mtu: path_mtu.code(),
-        srq: qp.as_device().shared_queue().is_some(),
+        srq: qp.has_shared_queue(),
         primary,
         private_data,
         ..Req::default()
     };
     let ends = Ends { local, remote: peer.ip() };
     let sgid_index = options.qp.gid_index.unwrap_or(qp.gid_index);
-    let steps = Steps::new(qp.as_device(), psn, options.qp, (peer.ip(), sgid_index), path_mtu);
+    let steps = Steps::new(soft, psn, options.qp, (peer.ip(), sgid_index), path_mtu);
     let link = Link::asking(peer, SocketAddr::new(local, source_port), qp.qpn(), steps);
     let manager = nic.connections().map_err(|error| CmError::system(&error))?;
     let wish = Connect { ends, req, service, patience: options.patience() };
     let watcher = Arc::clone(&link);
     let id = manager.connect(&wish, watcher).map_err(CmError::NoRoom)?;
-    Ok(Connecting::new(Attempt { nic: nic.clone(), manager, id, link, limit: options.limit() }))
+    let hold = Hold::Soft { nic: nic.clone(), manager, id };
+    Ok(Connecting::new(Attempt { hold, link, limit: options.limit() }))
 }
 
 /// The P_Key that a connection will have.
@@ -96,8 +112,9 @@ fn pkey(qp: &QueuePair, options: &CmOptions) -> Result<PKey, CmError> {
         Some(index) => index,
         None => qp.query().map_err(refused)?.attributes.pkey_index,
     };
-    let table = qp.domain().nic.pkeys();
-    table.get(index.into()).ok_or(CmError::NoSuchPKey { given: index, len: table.len() })
+    let table = qp.domain().device().pkeys();
+    let found = table.get(usize::from(index)).copied();
+    found.ok_or(CmError::NoSuchPKey { given: index, len: table.len() })
 }
 
 /// A connection that is being set up: wait for it, await it, or poll it. Dropping it gives the attempt up.
@@ -108,15 +125,56 @@ pub struct Connecting {
     attempt: Option<Attempt>,
 }
 
-/// The device, its manager, and our name for the connection.
+/// One end of a connection.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    pub(crate) nic: Nic,
-    pub(crate) manager: Arc<ConnectionManager>,
-    pub(crate) id: CommId,
+    pub(crate) hold: Hold,
     pub(crate) link: Arc<Link>,
     /// There is an outcome by then.
     pub(crate) limit: Duration,
+}
+
+/// What is held of a connection, whose end gives it up.
+#[derive(Debug)]
+pub(crate) enum Hold {
+    /// The device, its manager, and our name for the connection.
+    Soft {
+        nic: Nic,
+        manager: Arc<ConnectionManager>,
+        id: CommId,
+    },
+    Card(Arc<CardConnection>),
+}
+
+impl Attempt {
+    /// Whether the device was opened in this process.
+    pub(crate) fn is_ours(&self) -> bool {
+        match &self.hold {
+            Hold::Soft { nic, .. } => nic.is_ours(),
+            Hold::Card(connection) => connection.is_ours(),
+        }
+    }
+
+    /// Gives it up.
+    pub(crate) fn abandon(&self) {
+        match &self.hold {
+            Hold::Soft { manager, id, .. } => manager.abandon(*id),
+            // It is given up as it is dropped, which follows.
+            Hold::Card(_) => {}
+        }
+    }
+
+    /// Ends the work of the queue pair, and asks the peer to do the same.
+    pub(crate) fn disconnect(&self) {
+        match &self.hold {
+            Hold::Soft { manager, id, .. } => {
+                self.link.flush();
+                // If the peer was faster, that is as good.
+                let _ = manager.disconnect(*id);
+            }
+            Hold::Card(connection) => connection.disconnect(),
+        }
+    }
 }
 
 impl Connecting {
@@ -130,7 +188,7 @@ impl Connecting {
     /// Why it came to nothing.
     pub fn wait(mut self) -> Result<Established, CmError> {
         let Some(attempt) = self.attempt.take() else { return Err(forgotten()) };
-        if !attempt.nic.is_ours() {
+        if !attempt.is_ours() {
             return Err(CmError::System(io::ErrorKind::NotConnected));
         }
         // The manager ends it in time, unless it is broken.
@@ -138,7 +196,7 @@ impl Connecting {
             Some(Ok(())) => Ok(Established::new(attempt)),
             Some(Err(error)) => Err(error),
             None => {
-                attempt.manager.abandon(attempt.id);
+                attempt.abandon();
                 Err(CmError::System(io::ErrorKind::TimedOut))
             }
         }
@@ -173,7 +231,7 @@ impl Future for Connecting {
 impl Drop for Connecting {
     fn drop(&mut self) {
         if let Some(attempt) = self.attempt.take() {
-            attempt.manager.abandon(attempt.id);
+            attempt.abandon();
         }
     }
 }

@@ -14,6 +14,7 @@ use ferroce_wire::{Gid, QKey, Qpn, Service};
 use super::connecting::ip_private_data;
 use super::error::{CmError, ListenError};
 use super::options::CmOptions;
+use crate::capability::Capability;
 use crate::context::Context;
 use crate::queue_pair::QueuePair;
 
@@ -39,7 +40,8 @@ impl DatagramService {
         let (given, allowed) = (private_data.len(), Opaque::<136>::LEN);
         let too_long = |_| ListenError::PrivateDataTooLong { given, allowed };
         let private_data = Opaque::new(private_data).map_err(too_long)?;
-        let nic = &qp.domain().nic;
+        let device = qp.domain().device();
+        let nic = device.soft(Capability::DatagramPorts)?;
         let service = ServiceId::rdma_ip(PortSpace::Udp, port);
         let manager = nic.connections().map_err(|error| ListenError::System(error.kind()))?;
         let listening = manager.serve(nic, service, Offer { qpn, qkey, private_data });
@@ -92,7 +94,7 @@ pub fn start_resolve(
     peer: SocketAddr,
     options: &CmOptions,
 ) -> Result<Resolving, CmError> {
-    let nic = context.as_device();
+    let nic = context.device().soft(Capability::DatagramPorts)?;
     let (_, private_data) = ip_private_data(nic, (from, peer.ip()), &options.private_data)?;
     let service_id = ServiceId::rdma_ip(PortSpace::Udp, peer.port());
     let index = options.qp.pkey_index.unwrap_or(0);
@@ -129,7 +131,7 @@ impl Resolving {
     /// # Errors
     /// Why there is none.
     pub fn wait(self) -> Result<DatagramPeer, CmError> {
-        if !self.context.as_device().is_ours() {
+        if !self.context.device().is_ours() {
             return Err(CmError::System(io::ErrorKind::NotConnected));
         }
         let answer = self.question.answer.wait(None, |answer| answer.clone());

@@ -15,7 +15,9 @@ use ferroce_wire::{QKey, Qpn, Service};
 
 use super::error::{CmError, ListenError};
 use super::listener::free_port;
+use crate::capability::Capability;
 use crate::context::Context;
+use crate::device::Device;
 use crate::error::WaitError;
 use crate::queue_pair::QueuePair;
 
@@ -77,7 +79,7 @@ impl DatagramListener {
     /// # Errors
     /// The service is taken.
     pub fn bind_service(context: &Context, service: ServiceId, backlog: usize) -> Result<Self, ListenError> {
-        let nic = context.as_device();
+        let nic = context.device().soft(Capability::DatagramPorts)?;
         let system = |error: io::Error| ListenError::System(error.kind());
         let readable = EventFd::new().map_err(system)?;
         let inside = Notice::new(Inside::default());
@@ -231,7 +233,7 @@ impl DatagramRequest {
     /// cannot be reached. In the first cases it is refused.
     pub fn accept(mut self, qp: &QueuePair, qkey: QKey, private_data: &[u8]) -> Result<(), CmError> {
         let (qpn, given) = (qp.qpn(), qp.service());
-        if !qp.domain().nic.is_same(&self.nic) {
+        if !qp.domain().is_of(&Device::Soft(self.nic.clone())) {
             return Err(CmError::OtherDevice { qpn });
         }
         if given != Service::Ud {

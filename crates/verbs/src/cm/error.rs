@@ -3,12 +3,15 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use ferroce_device::QpError;
 use ferroce_device::switchboard::SwitchError;
 use ferroce_transport::cm::{Failure, Refused};
 use ferroce_wire::mad::{RejectReason, ServiceId, SidrStatus};
 use ferroce_wire::{Qpn, Service};
 use thiserror::Error;
+
+use crate::capability::Unsupported;
+use crate::card::connector::EADDRINUSE;
+use crate::error::{CallError, LibraryError, QpError};
 
 /// Why a connection was not established, or a datagram service not found.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -136,6 +139,15 @@ pub enum CmError {
     /// The device was opened before a fork, or the system refuses what connections need.
     #[error("this process cannot connect: {0}; a device that was opened before a fork must be opened anew")]
     System(io::ErrorKind),
+    /// The card, or its library of connections, refused.
+    #[error(transparent)]
+    Card(#[from] CallError),
+    /// There is no library of connections on this machine, or it cannot be used.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The device cannot do this.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
 }
 
 impl CmError {
@@ -183,6 +195,12 @@ pub enum ListenError {
         /// The process that listens.
         pid: u32,
     },
+    /// The port has a listener, as the card's connection management says.
+    #[error("port {port} is listened to already; use another port")]
+    TakenOnCard {
+        /// The port.
+        port: u16,
+    },
     /// No port was free.
     #[error("all ports that were tried are taken; say which one to use")]
     NoPort,
@@ -208,9 +226,28 @@ pub enum ListenError {
     /// The system refuses what connections need, or the device was opened before a fork.
     #[error("the operating system refused what connections need: {0}")]
     System(io::ErrorKind),
+    /// The card, or its library of connections, refused.
+    #[error(transparent)]
+    Card(#[from] CallError),
+    /// There is no library of connections on this machine, or it cannot be used.
+    #[error(transparent)]
+    Library(#[from] LibraryError),
+    /// The device cannot do this.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
 }
 
 impl ListenError {
+    pub(crate) fn on_card(port: u16, error: CmError) -> Self {
+        match error {
+            CmError::Card(error) if error.code == EADDRINUSE => Self::TakenOnCard { port },
+            CmError::Card(error) => Self::Card(error),
+            CmError::Library(error) => Self::Library(error),
+            CmError::System(kind) => Self::System(kind),
+            _ => Self::System(io::ErrorKind::Other),
+        }
+    }
+
     pub(crate) fn from_device(service: ServiceId, error: ferroce_device::cm::ServiceError) -> Self {
         let port = service.as_rdma_ip().map_or(0, |(_, port)| port);
         match error {

@@ -83,7 +83,7 @@ impl Established {
     #[must_use]
     pub fn disconnected(&self) -> Option<Disconnected> {
         // In a child of the process that opened the device nothing is known of it.
-        if !self.attempt.nic.is_ours() {
+        if !self.attempt.is_ours() {
             return None;
         }
         self.attempt.link.stage.look(|stage| match stage {
@@ -95,10 +95,8 @@ impl Established {
     /// Ends it: the queue pair goes to the error state, and the peer is asked to do the same. Does not wait;
     /// [`wait_disconnected`](Self::wait_disconnected) does.
     pub fn disconnect(&self) {
-        if self.attempt.nic.is_ours() && self.disconnected().is_none() {
-            self.attempt.link.flush();
-            // If the peer was faster, that is as good.
-            let _ = self.attempt.manager.disconnect(self.attempt.id);
+        if self.attempt.is_ours() && self.disconnected().is_none() {
+            self.attempt.disconnect();
         }
     }
 
@@ -107,7 +105,7 @@ impl Established {
     /// # Errors
     /// The time is over, and it stands.
     pub fn wait_disconnected(&self, timeout: impl Into<Option<Duration>>) -> Result<Disconnected, WaitError> {
-        if !self.attempt.nic.is_ours() {
+        if !self.attempt.is_ours() {
             return Err(WaitError::Forked);
         }
         let timeout = timeout.into();
@@ -135,9 +133,9 @@ impl Established {
 
 impl Drop for Established {
     fn drop(&mut self) {
-        if self.attempt.nic.is_ours() && self.disconnected().is_none() {
+        if self.attempt.is_ours() && self.disconnected().is_none() {
             self.attempt.link.flush();
-            self.attempt.manager.abandon(self.attempt.id);
+            self.attempt.abandon();
             // The manager does not tell of its end any more.
             self.attempt.link.stage.change(|stage| {
                 if let Stage::Stands(facts) = stage {

@@ -45,6 +45,10 @@ impl<T> InTurn<T> {
         next
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.of.values().map(VecDeque::len).sum()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }

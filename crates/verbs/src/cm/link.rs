@@ -2,16 +2,18 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Weak};
 
 use ferroce_device::cm::{ConnectionManager, Inquiry, Notice, Watcher};
 use ferroce_transport::cm::{End, Event, Request};
+use ferroce_transport::{Attributes, State};
 use ferroce_wire::Qpn;
 use ferroce_wire::mad::{CommId, Rep};
 
 use super::error::CmError;
 use super::established::Disconnected;
 use super::steps::{Depths, Peer, Steps};
+use crate::card::{CardQueuePair, lock};
 
 /// A connection from its beginning to its end.
 #[derive(Debug)]
@@ -21,6 +23,8 @@ pub(crate) struct Link {
     pub(crate) stage: Notice<Stage>,
     /// The queue pair, once there is one.
     steps: Mutex<Option<(Qpn, Steps)>>,
+    /// The same of a card.
+    card: Mutex<Option<Weak<CardQueuePair>>>,
 }
 
 /// How far it has come.
@@ -49,19 +53,42 @@ impl Link {
     /// For the side that asks.
     pub(crate) fn asking(peer: SocketAddr, local: SocketAddr, qpn: Qpn, steps: Steps) -> Arc<Self> {
         let stage = Notice::new(Stage::Waiting(Facts::default()));
-        Arc::new(Self { peer, local, stage, steps: Mutex::new(Some((qpn, steps))) })
+        Arc::new(Self { peer, local, stage, steps: Mutex::new(Some((qpn, steps))), card: Mutex::default() })
     }
 
     /// For the side that is asked.
     pub(crate) fn asked(request: &Request) -> Arc<Self> {
         let facts = Facts { private_data: request.private_data().to_vec(), ..Facts::default() };
         let stage = Notice::new(Stage::Waiting(facts));
-        Arc::new(Self { peer: request.peer(), local: request.local(), stage, steps: Mutex::default() })
+        let (peer, local) = (request.peer(), request.local());
+        Arc::new(Self { peer, local, stage, steps: Mutex::default(), card: Mutex::default() })
+    }
+
+    /// For either side, on a card.
+    pub(crate) fn on_card(
+        peer: SocketAddr,
+        local: SocketAddr,
+        facts: Facts,
+        qp: Option<&Arc<CardQueuePair>>,
+    ) -> Arc<Self> {
+        let stage = Notice::new(Stage::Waiting(facts));
+        let card = Mutex::new(qp.map(Arc::downgrade));
+        Arc::new(Self { peer, local, stage, steps: Mutex::default(), card })
+    }
+
+    /// The program answers with this queue pair of a card.
+    pub(crate) fn answer_on_card(&self, qp: &Arc<CardQueuePair>, depths: Depths) {
+        *lock(&self.card) = Some(Arc::downgrade(qp));
+        self.has_moved(depths);
     }
 
     /// The program answers with this queue pair.
     pub(crate) fn answer_with(&self, qpn: Qpn, steps: Steps, depths: Depths) {
-        *self.steps.lock().unwrap_or_else(PoisonError::into_inner) = Some((qpn, steps));
+        *lock(&self.steps) = Some((qpn, steps));
+        self.has_moved(depths);
+    }
+
+    fn has_moved(&self, depths: Depths) {
         self.stage.look(|stage| {
             if let Stage::Waiting(facts) = stage {
                 facts.depths = depths;
@@ -76,10 +103,39 @@ impl Link {
         if let Some((_, steps)) = steps {
             steps.flush();
         }
+        let card = lock(&self.card).as_ref().and_then(Weak::upgrade);
+        if let Some(qp) = card {
+            // Cannot fail while it is there: every state leads to ERR.
+            let _ = qp.modify(&Attributes::to(State::Err), None);
+        }
+    }
+
+    /// Both sides know that the connection stands.
+    pub(crate) fn stands(&self) {
+        self.stage.change(|stage| {
+            if let Stage::Waiting(facts) = stage {
+                *stage = Stage::Stands(std::mem::take(facts));
+            }
+        });
+    }
+
+    /// It came to nothing, if it does not stand.
+    pub(crate) fn fail_if_waiting(&self, error: CmError) {
+        let Some(moved) = self.stage.look(|stage| match stage {
+            Stage::Waiting(Facts { moved, .. }) => Some(*moved),
+            _ => None,
+        }) else {
+            return;
+        };
+        // A queue pair that did not get so far can be used again.
+        if moved {
+            self.flush();
+        }
+        self.fail(error);
     }
 
     fn steps(&self) -> Option<(Qpn, Steps)> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.steps).clone()
     }
 
     /// Accepted: takes the queue pair to RTS and confirms.
@@ -101,7 +157,7 @@ impl Link {
 
     /// Ends it in two steps: a thread that sees flushed work can ask why, and a thread that waits for the end
     /// finds all work flushed.
-    fn end(&self, how: Disconnected) {
+    pub(crate) fn end(&self, how: Disconnected) {
         self.stage.look(|stage| {
             if let Stage::Waiting(facts) | Stage::Stands(facts) = stage {
                 *stage = Stage::Ending(std::mem::take(facts), how);
@@ -124,11 +180,7 @@ impl Watcher for Link {
     fn happened(&self, manager: &ConnectionManager, id: CommId, event: Event) {
         match event {
             Event::Replied(rep) => self.replied(manager, id, &rep),
-            Event::Established => self.stage.change(|stage| {
-                if let Stage::Waiting(facts) = stage {
-                    *stage = Stage::Stands(std::mem::take(facts));
-                }
-            }),
+            Event::Established => self.stands(),
             Event::Failed(failure) => {
                 // A queue pair that did not get so far can be used again.
                 let moved =

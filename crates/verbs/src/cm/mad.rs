@@ -6,6 +6,7 @@ use ferroce_device::fabric::PORT;
 use ferroce_wire::mad::MAD_LEN;
 
 use super::error::CmError;
+use crate::capability::Capability;
 use crate::context::Context;
 
 /// Sends a management datagram as it is, from queue pair 1 of the device to that of a peer. It may be lost,
@@ -14,6 +15,7 @@ use crate::context::Context;
 /// # Errors
 /// The system refuses it: the addresses are not of one family, or there is no way.
 pub fn send_mad(context: &Context, local: IpAddr, peer: IpAddr, mad: &[u8; MAD_LEN]) -> Result<(), CmError> {
-    let sent = context.as_device().send_mad(local, peer, mad);
+    let nic = context.device().soft(Capability::ManagementDatagrams)?;
+    let sent = nic.send_mad(local, peer, mad);
     sent.map_err(|error| CmError::Unreachable { peer: SocketAddr::new(peer, PORT), error: error.kind() })
 }

@@ -42,15 +42,15 @@
 mod connecting;
 mod datagram;
 mod datagram_listener;
-mod error;
-mod established;
+pub(crate) mod error;
+pub(crate) mod established;
 mod in_turn;
-mod link;
-mod listener;
+pub(crate) mod link;
+pub(crate) mod listener;
 mod mad;
-mod options;
+pub(crate) mod options;
 mod request;
-mod steps;
+pub(crate) mod steps;
 
 pub use connecting::{Connecting, connect, start_connect};
 pub use datagram::{DatagramPeer, DatagramService, Resolving, resolve, start_resolve};

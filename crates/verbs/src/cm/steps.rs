@@ -4,12 +4,13 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 
 use ferroce_device::cm::Inquiry;
-use ferroce_device::{AddressVector, Qp, QpError};
+use ferroce_device::{AddressVector, Qp};
 use ferroce_transport::{AttributeMask, Attributes, State};
 use ferroce_wire::mad::{Rep, Req};
 use ferroce_wire::{PathMtu, Psn, Qpn, Service};
 
 use crate::connect::ConnectOptions;
+use crate::error::QpError;
 
 /// A queue pair on its way. It is not kept alive: the program may drop it at any time.
 #[derive(Clone, Debug)]

@@ -77,10 +77,13 @@ pub(crate) fn a_region_changes_its_domain(rig: &Rig) {
 pub(crate) fn a_region_changes_its_memory(rig: &Rig) {
     let (a, b) = rig.rc();
     let mut region = b.pd.register(pattern(4096, 1), OPEN).unwrap();
-    let change = Reregistration::new().memory(pattern(9000, 2), 1000..6000).address(0x7000_0000);
+    let other = Memory::from(pattern(9000, 2));
+    // Cards map whole pages.
+    let chosen = 0x7000_0000 + (other.address() + 1000) % 4096;
+    let change = Reregistration::new().memory(other, 1000..6000).address(chosen);
     let old = region.reregister(change).unwrap().unwrap();
     assert_eq!(*old.into_boxed().unwrap(), *pattern(4096, 1));
-    assert_eq!((region.len(), region.address()), (5000, 0x7000_0000));
+    assert_eq!((region.len(), region.address()), (5000, chosen));
     a.qp.read(a.region.slice(..5000), region.remote()).post().unwrap();
     a.sent();
     assert_eq!(a.region.to_vec(..5000).unwrap(), pattern(9000, 2)[1000..6000]);
@@ -205,7 +208,9 @@ pub(crate) fn a_completion_queue_changes_its_size(rig: &Rig) {
         assert_eq!(a.sends.capacity(), capacity);
         let other = [64, 8, 1000][usize::from(round) - 1];
         a.sends.resize(other).unwrap();
-        assert_eq!(a.sends.capacity(), other);
+        let has = a.sends.capacity();
+        // A card may give more than was asked for.
+        assert!(has == other || !rig.counts() && has > other, "{has} for {other}");
         for id in 0..8 {
             assert_eq!(a.sent().id, id);
         }
@@ -320,7 +325,9 @@ pub(crate) fn a_group_gets_copies(rig: &Rig) {
     // A wrong Q_Key, and what is no group or no member.
     sender.qp.send_to_group(&handle, QKey(1), sender.region.slice(..6)).post().unwrap();
     sender.sent();
-    until(|| second.qp.counters().wrong_qkey == 1 && third.qp.counters().wrong_qkey == 1);
+    if rig.counts() {
+        until(|| second.qp.counters().wrong_qkey == 1 && third.qp.counters().wrong_qkey == 1);
+    }
     let error =
         sender.qp.send_to(&handle, second.qp.qpn(), QKEY, sender.region.slice(..6)).post().unwrap_err();
     assert_eq!(error, PostError::NotOfGroup { qpn: second.qp.qpn() });
@@ -332,5 +339,7 @@ pub(crate) fn a_group_gets_copies(rig: &Rig) {
     let connected = host.end(Service::Rc, &Shape::default());
     let wrong = CreateError::NotADatagramQueue { given: "RC" };
     assert_eq!(connected.qp.attach_to_group(group), Err(wrong));
-    assert_eq!(host.context.counters().multicast_copies, 2 + 3 + 3);
+    if rig.counts() {
+        assert_eq!(host.context.counters().multicast_copies, 2 + 3 + 3);
+    }
 }

@@ -152,7 +152,7 @@ pub(crate) fn a_dropped_queue_pair_is_forgotten(rig: &Rig) {
         a.qp.receive(&region).post().unwrap();
         a.qp.send(&region).post().unwrap();
     }
-    until(|| b.qp.counters().rnr_sent > 0);
+    b.until_not_ready(0);
     drop(region);
     drop(a.qp);
     assert!(memory.into_boxed().is_ok(), "its work is forgotten, and with it the memory");

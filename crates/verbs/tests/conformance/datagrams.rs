@@ -76,7 +76,7 @@ pub(crate) fn datagram_with_immediate(rig: &Rig) {
     let got = deliver(rig, &a, &b, || {
         a.qp.send_inline_to(&there, b.qp.qpn(), QKEY, b"").imm(0xabcd).solicited().post().unwrap();
     });
-    assert_eq!((got.byte_len, got.imm, got.solicited), (40, Some(0xabcd), true));
+    assert_eq!((got.byte_len, got.imm, got.solicited), (40, Some(0xabcd), rig.marks()));
 }
 
 pub(crate) fn datagram_lengths(rig: &Rig) {
@@ -111,6 +111,9 @@ fn dropped(rig: &Rig, a: &End, count: impl Fn() -> u64, mut send: impl FnMut()) 
     loop {
         send();
         a.sent();
+        if !rig.counts() {
+            return;
+        }
         if !rig.is_lossy() {
             until(|| count() > before);
         }
@@ -247,7 +250,9 @@ pub(crate) fn datagram_header_shows_class_and_hops(rig: &Rig) {
     assert_eq!(header.flow_label, if rig.a.address.is_ipv6() { LABEL } else { 0 });
     // On one machine packets leave from the port of RoCEv2.
     let from = got.source_port.map(NonZeroU16::get);
-    assert_eq!(from, Some(if rig.setup == Setup::Given { source_port(LABEL) } else { 4791 }));
+    let port = if rig.setup == Setup::Given { source_port(LABEL) } else { 4791 };
+    // Cards do not tell.
+    assert_eq!(from, rig.a.context.can(Capability::SourcePorts).then_some(port));
     assert_eq!(DatagramHeader::parse(&b.region.to_vec(..46).unwrap()), Ok(header));
 }
 
@@ -299,7 +304,9 @@ pub(crate) fn an_answer_goes_back_the_way_that_the_datagram_came(rig: &Rig) {
             b.qp.send_inline_to(&back.address, back.qpn, back.qkey, b"say").post().unwrap();
         });
         // Where both ends are in one process but in two namespaces, sockets for other ports are not to be had.
-        assert_eq!(answer.source_port.map(NonZeroU16::get), Some(back.address.source_port()));
+        if rig.a.context.can(Capability::SourcePorts) {
+            assert_eq!(answer.source_port.map(NonZeroU16::get), Some(back.address.source_port()));
+        }
         let seen = DatagramHeader::read(&a.region, 0).unwrap();
         assert_eq!((seen.source, seen.dest), (header.dest, header.source));
         assert_eq!((seen.traffic_class, seen.flow_label), (header.traffic_class, header.flow_label));

@@ -160,7 +160,7 @@ pub(crate) fn flush_ends_both_queues(rig: &Rig) {
         // The peer has no receive, so these wait.
         a.qp.send_inline(b"waits").id(id).post().unwrap();
     }
-    until(|| b.qp.counters().rnr_sent > 0);
+    b.until_not_ready(0);
     a.qp.flush().unwrap();
     assert_eq!(a.qp.state(), State::Err);
     for id in 0..5 {

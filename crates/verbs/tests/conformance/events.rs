@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferroce_transport::SendOp;
 use ferroce_verbs::*;
 
-use super::rig::{End, Rig, SOON, Shape, until};
+use super::rig::{End, Rig, SOON, Setup, Shape, until};
 
 /// A connection whose second end reports its receives to a channel.
 fn reporting(rig: &Rig) -> (End, End, CompletionChannel) {
@@ -65,7 +65,7 @@ pub(crate) fn channel_reports_solicited(rig: &Rig) {
     a.sent();
     assert_eq!(channel.wait(SOON).unwrap(), b.receives);
     let solicited: Vec<bool> = (0..4).map(|_| b.received().solicited).collect();
-    assert_eq!(solicited, [false, false, false, true]);
+    assert_eq!(solicited, [false, false, false, rig.marks()]);
     a.qp.send_inline(b"loud").solicited().post().unwrap();
     a.sent();
     assert!(channel.poll().is_none(), "armed once, told once");
@@ -80,7 +80,8 @@ pub(crate) fn no_event_unless_armed(rig: &Rig) {
     assert!(channel.poll().is_none() && !is_readable(&channel));
     // What was there before arming raises no event either.
     b.receives.arm(Notify::Any);
-    assert!(!is_readable(&channel));
+    // Our drop-in library raises one for what no event has told of, as some C programs want it (docs/drop-in.md).
+    assert!(!is_readable(&channel) || rig.setup == Setup::DropIn);
     assert_eq!([b.received().id, b.received().id, b.received().id], [0, 1, 2]);
 }
 

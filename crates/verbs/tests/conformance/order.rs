@@ -16,7 +16,9 @@ pub(crate) fn completions_come_in_posting_order(rig: &Rig) {
             1 => (a.qp.read(own, at), WorkKind::Read),
             2 => (a.qp.fetch_add(own, at, 1), WorkKind::FetchAdd),
             3 => (a.qp.send_inline(b"x"), WorkKind::Send),
-            4 => (a.qp.atomic_write_inline(b"12345678", at), WorkKind::AtomicWrite),
+            4 if rig.a.context.can(Capability::AtomicWrites) => {
+                (a.qp.atomic_write_inline(b"12345678", at), WorkKind::AtomicWrite)
+            }
             _ => (a.qp.read(a.region.slice(1000..21_000), remote.slice(1000..)), WorkKind::Read),
         };
         if kind == WorkKind::Send {

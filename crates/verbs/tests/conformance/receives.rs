@@ -9,7 +9,7 @@ pub(crate) fn rnr_then_success(rig: &Rig) {
     for round in 0..5_u8 {
         let before = b.qp.counters().rnr_sent;
         a.qp.send_inline(&[round; 40]).id(round.into()).post().unwrap();
-        until(|| b.qp.counters().rnr_sent > before);
+        b.until_not_ready(before);
         assert!(a.sends.poll_one().is_none());
         b.qp.receive(b.region.slice(..100)).post().unwrap();
         assert_eq!(a.sent().id, u64::from(round));
@@ -23,7 +23,7 @@ pub(crate) fn rnr_for_a_write_with_immediate(rig: &Rig) {
     let bytes = super::rig::pattern(10_000, 8);
     a.region.write_at(0, &bytes).unwrap();
     a.qp.write(a.region.slice(..10_000), b.region.remote()).imm(9).post().unwrap();
-    until(|| b.qp.counters().rnr_sent > 0);
+    b.until_not_ready(0);
     b.qp.receive(&[]).post().unwrap();
     a.sent();
     let got = b.received();
@@ -104,7 +104,7 @@ pub(crate) fn shared_queue_runs_low(rig: &Rig) {
     srq.set_limit(1).unwrap();
     send(3);
     rig.b.event(limit);
-    assert!(srq.set_limit(9).is_err());
+    assert!(srq.set_limit(srq.depth() + 1).is_err());
 }
 
 pub(crate) fn shared_queue_runs_dry(rig: &Rig) {
@@ -112,7 +112,7 @@ pub(crate) fn shared_queue_runs_dry(rig: &Rig) {
     let (a, b) = (rig.a.end(Service::Rc, &Shape::default()), sharing(&rig.b, &srq));
     rig.connect(&a.qp, &b.qp, &Shape::default().options);
     a.qp.send_inline(b"early").post().unwrap();
-    until(|| b.qp.counters().rnr_sent > 0);
+    b.until_not_ready(0);
     srq.receive(&b.region).id(5).post().unwrap();
     a.sent();
     assert_eq!((b.received().id, srq.len()), (5, 0));
@@ -241,7 +241,7 @@ pub(crate) fn a_list_of_receives_is_taken_as_far_as_it_goes(rig: &Rig) {
     }
     let before = b.qp.counters().rnr_sent;
     a.qp.send_inline(b"one more").post().unwrap();
-    until(|| b.qp.counters().rnr_sent > before);
+    b.until_not_ready(before);
     b.qp.receive(&b.region).id(99).post().unwrap();
     a.sent();
     assert_eq!(b.received().id, 99);

@@ -34,6 +34,14 @@ const NEEDED: [Access; 7] = [
 
 /// Posts a request of eight bytes, which the peer must refuse with this status.
 fn is_refused(rig: &Rig, (a, b): &(End, End), op: SendOp, status: Status) {
+    let needed = match op {
+        SendOp::MaskedCompareSwap { .. } | SendOp::MaskedFetchAdd { .. } => Some(Capability::MaskedAtomics),
+        SendOp::AtomicWrite(_) => Some(Capability::AtomicWrites),
+        _ => None,
+    };
+    if needed.is_some_and(|needed| !rig.a.context.can(needed)) {
+        return;
+    }
     a.region.fill(.., 0x77).unwrap();
     a.post_raw(3, op, &[a.sge(0, 8)]).unwrap();
     let failed = a.ended();
@@ -41,6 +49,9 @@ fn is_refused(rig: &Rig, (a, b): &(End, End), op: SendOp, status: Status) {
     rig.assert_refused(&failed, status);
     assert_eq!((a.qp.state(), b.qp.state()), (State::Err, State::Err), "{op:?}");
     assert_eq!(a.region.to_vec(..8).unwrap(), [0x77; 8], "no answer: {op:?}");
+    if !rig.counts() {
+        return;
+    }
     let counters = b.qp.counters();
     let (access, invalid) = (counters.nak_remote_access_sent, counters.nak_invalid_request_sent);
     let wanted = if status == Status::RemoteAccess { (1, 0) } else { (0, 1) };
@@ -164,7 +175,9 @@ pub(crate) fn peer_is_gone(rig: &Rig) {
     assert_eq!((first.id, first.status), (0, Status::RetryExceeded));
     assert_eq!((second.status, third.status), (Status::Flushed, Status::Flushed));
     assert_eq!(a.qp.state(), State::Err);
-    until(|| rig.counters().1.unknown_qp > 0);
+    if rig.counts() {
+        until(|| rig.counters().1.unknown_qp > 0);
+    }
 }
 
 pub(crate) fn peer_never_posts_a_receive(rig: &Rig) {
@@ -178,7 +191,7 @@ pub(crate) fn peer_never_posts_a_receive(rig: &Rig) {
         let failed = a.ended();
         assert_eq!((failed.id, failed.status), (1, Status::RnrRetryExceeded));
         assert_eq!((a.qp.state(), b.qp.state()), (State::Err, State::Rts));
-        assert!(b.qp.counters().rnr_sent >= 3, "{:?}", b.qp.counters());
+        assert!(!rig.counts() || b.qp.counters().rnr_sent >= 3, "{:?}", b.qp.counters());
         untouched(&b.region);
     }
 }

@@ -167,6 +167,7 @@ pub(crate) fn what_the_device_does_not_have(rig: &Rig) {
 }
 
 pub(crate) fn the_rate_limit_is_kept(rig: &Rig) {
+    rig.needs(Capability::Timestamps);
     // 80 Mbit/s are 10,000 bytes in a millisecond.
     let rate = 80_000;
     for service in [Service::Rc, Service::Uc] {
@@ -203,6 +204,7 @@ pub(crate) fn the_rate_limit_is_kept(rig: &Rig) {
 }
 
 pub(crate) fn datagrams_keep_the_rate_limit(rig: &Rig) {
+    rig.needs(Capability::Timestamps);
     let (a, b) = rig.ud(QKey(7));
     a.qp.set_rate_limit(80_000).unwrap();
     let there = rig.a.handle_to(&rig.b);
@@ -253,6 +255,7 @@ pub(crate) fn the_traffic_class_goes_along_and_can_change(rig: &Rig) {
 }
 
 pub(crate) fn completions_are_timed(rig: &Rig) {
+    rig.needs(Capability::Timestamps);
     let (a, b) = rig.rc();
     let (context, clock) = (&rig.a.context, rig.a.context.clock());
     assert_eq!((context.query().core_clock_khz, context.query().timestamp_mask), (1_000_000, u64::MAX));

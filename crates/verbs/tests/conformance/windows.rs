@@ -117,6 +117,9 @@ pub(crate) fn bindings_of_type_1_follow_each_other(rig: &Rig) {
 }
 
 fn bind_in_a_row(rig: &Rig, kind: WindowKind) {
+    if kind == WindowKind::Type1 {
+        rig.needs(Capability::KeysAhead);
+    }
     let (a, b) = rig.rc();
     let region = bindable(&b);
     let window = b.pd.memory_window(kind).unwrap();

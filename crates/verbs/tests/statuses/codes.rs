@@ -26,7 +26,7 @@ fn ended(end: &End, id: u64) -> Completion {
 /// Posts a request that the safe API does not let a program make, and waits for its end.
 fn raw(end: &End, op: SendOp, sges: &[Sge]) -> Completion {
     let request = SendRequest { id: 1, op, data: Data::Gather(sges), flags: SendFlags::SIGNALED, dest: None };
-    end.qp.as_device().post_send(&[request]).unwrap();
+    end.qp.as_device().unwrap().post_send(&[request]).unwrap();
     ended(end, 1)
 }
 

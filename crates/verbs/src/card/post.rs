@@ -1,0 +1,162 @@
+//! Posting to a card: from work as a program described it to that of the card's library.
+
+use ferroce_system::{Piece, PostWorkError, PostWorkListError, ReceiveWork};
+use ferroce_transport::PostError as Refusal;
+
+use super::{CardQueuePair, CardSharedQueue};
+use crate::error::{BatchError, PostError, PostTarget};
+use crate::work::Work;
+
+/// Posts one request.
+#[cold]
+pub(crate) fn send(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
+    let by = work.target();
+    if let Some(binding) = work.binding_at_once() {
+        let posted = qp.qp.bind_window(work.name(), &binding, work.flags());
+        return posted.map(|_| ()).map_err(|error| refusal(error, by, sends(qp), || explained(qp, work)));
+    }
+    check(qp, work)?;
+    work.with_card_pieces(|pieces| {
+        let posted = qp.qp.post_send(&[work.to_card(pieces)?]);
+        posted.map_err(|refused| refusal(refused.error, by, sends(qp), || explained(qp, work)))
+    })
+}
+
+/// Posts several in their order, with few calls.
+pub(crate) fn send_all(
+    qp: &CardQueuePair,
+    all: &[Work<'_>],
+    given: usize,
+    wrong: Option<PostError>,
+) -> Result<(), BatchError> {
+    let mut taken = 0;
+    // The binding of a window of type 1 is a call of its own.
+    for list in
+        all.chunk_by(|one, other| one.binding_at_once().is_none() && other.binding_at_once().is_none())
+    {
+        let posted = match list {
+            [one] => send(qp, one).map_err(|error| (0, error)),
+            list => send_list(qp, list),
+        };
+        posted.map_err(|(more, error)| BatchError { taken: taken + more, given, error })?;
+        taken += list.len();
+    }
+    match wrong {
+        Some(error) => Err(BatchError { taken, given, error }),
+        None => Ok(()),
+    }
+}
+
+/// Posts a list without bindings of type 1; how many were taken, and why the next was not.
+fn send_list<'a>(qp: &CardQueuePair, list: &[Work<'a>]) -> Result<(), (usize, PostError)> {
+    let mut pieces: Vec<Piece<'a>> = Vec::with_capacity(list.len());
+    let mut ends = Vec::with_capacity(list.len());
+    let mut wrong = None;
+    for (taken, work) in list.iter().enumerate() {
+        if let Err(error) = check(qp, work) {
+            wrong = Some((taken, error));
+            break;
+        }
+        let added = work.with_card_pieces(|some| {
+            pieces.extend_from_slice(some);
+            Ok(())
+        });
+        added.map_err(|error| (taken, error))?;
+        ends.push(pieces.len());
+    }
+    let mut card = Vec::with_capacity(list.len());
+    let mut start = 0;
+    for (work, end) in list.iter().zip(ends) {
+        // It was asked for when the work was added, too.
+        card.push(work.to_card(&pieces[start..end]).map_err(|error| (card.len(), error))?);
+        start = end;
+    }
+    let posted = qp.qp.post_send(&card);
+    posted.map_err(|PostWorkListError { taken, error, .. }| {
+        let by = PostTarget::QueuePair(qp.qp.qpn());
+        (taken, refusal(error, by, sends(qp), || list.get(taken).and_then(|work| explained(qp, work))))
+    })?;
+    wrong.map_or(Ok(()), Err)
+}
+
+/// A queue of a card that takes receives.
+#[derive(Clone, Copy)]
+pub(crate) enum Receiver<'a> {
+    Own(&'a CardQueuePair),
+    Shared(&'a CardSharedQueue),
+}
+
+impl Receiver<'_> {
+    /// Posts receives in their order: how many were taken, and why the next was not.
+    pub(crate) fn post(self, by: PostTarget, work: &[ReceiveWork<'_>]) -> Result<(), (usize, PostError)> {
+        let posted = match self {
+            Self::Own(qp) => qp.qp.post_receive(work),
+            Self::Shared(srq) => srq.queue.post(work),
+        };
+        posted.map_err(|PostWorkListError { taken, error, .. }| {
+            (taken, refusal(error, by, self.queue(), || self.explained()))
+        })
+    }
+
+    fn queue(self) -> (&'static str, u32) {
+        match self {
+            Self::Own(qp) => ("receive", qp.qp.caps().max_receive),
+            Self::Shared(srq) => ("shared receive", srq.queue.depth()),
+        }
+    }
+
+    #[cold]
+    fn explained(self) -> Option<Refusal> {
+        let Self::Own(qp) = self else { return None };
+        let state = qp.rules()?.state;
+        let needed = "move it to INIT first";
+        let wrong = Refusal::WrongState { state, what: "receives", needed };
+        (!state.takes_receives()).then_some(wrong)
+    }
+}
+
+/// What the rules of the IBA say of a request: some cards take what they cannot do, and say so much later, if they do.
+fn check(qp: &CardQueuePair, work: &Work<'_>) -> Result<(), PostError> {
+    let judged = work.with_request(|request| Ok(qp.fixed_rules().check_send(request)))?;
+    judged.map(|_| ()).map_err(|error| PostError::Refused { by: work.target(), error })
+}
+
+/// What the queue of sends is called, and how many it takes.
+const fn sends(qp: &CardQueuePair) -> (&'static str, u32) {
+    ("send", qp.qp.caps().max_send)
+}
+
+/// What a card says of a queue that is full.
+const ENOMEM: i32 = 12;
+
+/// Why the card refused this: cards say little more than that.
+#[cold]
+fn explained(qp: &CardQueuePair, work: &Work<'_>) -> Option<Refusal> {
+    let rules = qp.rules()?;
+    let judged = work.with_request(|request| Ok(rules.check_send(request).err()));
+    judged.ok().flatten()
+}
+
+#[cold]
+fn refusal(
+    error: PostWorkError,
+    by: PostTarget,
+    (what, depth): (&'static str, u32),
+    explain: impl FnOnce() -> Option<Refusal>,
+) -> PostError {
+    let refused = |error| PostError::Refused { by, error };
+    match error {
+        PostWorkError::Full { depth } => refused(Refusal::QueueFull { what, depth }),
+        PostWorkError::ManyPieces { given, allowed } => refused(Refusal::TooManyPieces { given, allowed }),
+        PostWorkError::LongInline { given, allowed } => refused(Refusal::InlineTooLong { given, allowed }),
+        PostWorkError::InlineAnswer => refused(Refusal::InlineAnswer),
+        PostWorkError::Destination => refused(explain().unwrap_or(Refusal::WrongAddress)),
+        PostWorkError::Shared => refused(Refusal::SharedQueue),
+        PostWorkError::Outside { start, end, size } => PostError::OutsideRegion { start, end, size },
+        PostWorkError::Refused(error) if error.is_fork() => refused(Refusal::OtherProcess),
+        PostWorkError::Refused(error) if error.code == ENOMEM => refused(Refusal::QueueFull { what, depth }),
+        PostWorkError::Refused(error) => explain().map_or(PostError::Card { by, error }, refused),
+        // Of the address handle, which is of the same device: the library wants it of the same domain, too.
+        _ => PostError::OtherDomain { by },
+    }
+}
