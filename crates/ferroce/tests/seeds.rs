@@ -139,8 +139,11 @@ impl Tree {
         let above = lines[..at].iter().rev();
         let mut head = above.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
         let is_test = head.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
+        // Of a macro that makes a test, or several, of each name in its list.
+        let is_listed = lines.iter().any(|line| line.starts_with("fn $name("))
+            && lines.iter().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")));
         let is_case = file.starts_with(CASES) && self.has_case(name);
-        (is_test || is_case).then_some(()).ok_or_else(|| format!("{name} is no test of {file}"))
+        (is_test || is_listed || is_case).then_some(()).ok_or_else(|| format!("{name} is no test of {file}"))
     }
 
     /// Whether it is on the list of cases.
