@@ -127,11 +127,14 @@ fn tests() -> Result<String> {
     let (mut passed, mut skipped) = (0, 0);
     // Stock programs run on the drop-in library, which cargo cannot link.
     let abi = link_abi::link(Build::WithTests)?;
+    // All that fails is to be seen at once: a run is long.
     // Tests that wait for most of their time stand in modules of this name: many run at once, and nothing that
     // measures runs beside them. "--skip" is one word with its name: a test program with a main of its own may take
     // any other word for the name of a test.
-    let waiting = format!("test --workspace --test it --test mesh waiting:: -- --test-threads {WAITING}");
-    for line in ["test --workspace -- --skip=waiting::", &waiting] {
+    let waiting = format!(
+        "test --workspace --no-fail-fast --test it --test mesh waiting:: -- --test-threads {WAITING}"
+    );
+    for line in ["test --workspace --no-fail-fast -- --skip=waiting::", &waiting] {
         let cmd = Cmd::cargo(line).env(setup::REQUIRE_ALL, setup::require_all());
         let cmd = cmd.env(link_abi::FOLDER, abi.display().to_string());
         cmd.run_seeing(|line| {
