@@ -1,73 +1,86 @@
-//! The memory of a line: a mapping, or with `--cfg loom` words on the heap.
+//! Words that two processes share: in a mapping, or with `--cfg loom` on the heap.
 
 #[cfg(loom)]
 pub(crate) use self::modelled::Exchange;
 #[cfg(not(loom))]
-pub(crate) use self::real::{Exchange, LEN};
+pub(crate) use self::real::Exchange;
 
 #[cfg(not(loom))]
 mod real {
     use std::ptr::NonNull;
     use std::sync::Arc;
 
+    use crate::doors::{DoorWords, HandWord};
     use crate::line::Words;
     use crate::sealed::Mapping;
 
-    /// Bytes of the file of a line.
-    pub(crate) const LEN: usize = 4096;
+    /// Atomics and nothing else.
+    ///
+    /// # Safety
+    /// Every bit pattern is a value, and there is no way to what is in it but by atomics.
+    pub(crate) unsafe trait Atomics {}
 
-    /// Where the words are, behind what is never changed.
-    const WORDS_AT: usize = 128;
+    // SAFETY: it is made of `AtomicU64`, all of whose bit patterns are values.
+    unsafe impl Atomics for Words {}
+    // SAFETY: as above.
+    unsafe impl Atomics for DoorWords {}
+    // SAFETY: as above.
+    unsafe impl Atomics for HandWord {}
 
-    /// The words of a line, in a mapping.
+    /// Words in a mapping.
     #[derive(Debug)]
-    pub(crate) struct Exchange {
-        words: NonNull<Words>,
+    pub(crate) struct Exchange<T> {
+        words: NonNull<T>,
         _mapping: Arc<Mapping>,
     }
 
     // SAFETY: it is a mapping, which belongs to no thread, and a place in it; all there is done by atomics.
-    unsafe impl Send for Exchange {}
+    unsafe impl<T: Atomics> Send for Exchange<T> {}
     // SAFETY: as above.
-    unsafe impl Sync for Exchange {}
+    unsafe impl<T: Atomics> Sync for Exchange<T> {}
 
-    impl Exchange {
-        pub(crate) fn new(mapping: Arc<Mapping>) -> Self {
-            assert!(WORDS_AT + size_of::<Words>() <= mapping.len(), "{} bytes are no line", mapping.len());
+    impl<T: Atomics> Exchange<T> {
+        /// The words that begin at this byte of a mapping.
+        pub(crate) fn new(mapping: Arc<Mapping>, at: usize) -> Self {
+            let len = mapping.len();
+            assert!(at <= len && size_of::<T>() <= len - at, "{len} bytes have no such words at {at}");
+            assert!(at.is_multiple_of(align_of::<T>()), "{at} is no place for these words");
             // SAFETY: it is inside of the mapping, as was just asserted.
-            let words = unsafe { mapping.base().add(WORDS_AT) }.cast();
+            let words = unsafe { mapping.base().add(at) }.cast();
             Self { words, _mapping: mapping }
         }
 
         #[inline]
-        pub(crate) fn get(&self) -> &Words {
-            // SAFETY: `new` has asserted that the words are inside of the mapping, which `self` keeps; they are aligned,
-            // as the mapping is to a page, and `WORDS_AT` is a multiple of their alignment; every bit pattern is a value
-            // of atomics, and all that is done to them is atomic.
+        pub(crate) fn get(&self) -> &T {
+            // SAFETY: `new` has asserted that the words are inside of the mapping, which `self` keeps, and that they are aligned
+            // in it, as it is to a page; every bit pattern is a value, and all that is done to them is atomic: both are what
+            // `Atomics` promises.
             unsafe { self.words.as_ref() }
         }
     }
-
-    const _: () = assert!(WORDS_AT.is_multiple_of(align_of::<Words>()));
 }
 
 #[cfg(loom)]
 mod modelled {
     use loom::sync::Arc;
 
-    use crate::line::Words;
+    /// Words on the heap.
+    #[derive(Debug)]
+    pub(crate) struct Exchange<T>(Arc<T>);
 
-    /// The words of a line.
-    #[derive(Clone, Debug)]
-    pub(crate) struct Exchange(Arc<Words>);
-
-    impl Exchange {
-        pub(crate) fn new() -> Self {
-            Self(Arc::new(Words::new()))
+    impl<T> Exchange<T> {
+        pub(crate) fn new(words: T) -> Self {
+            Self(Arc::new(words))
         }
 
-        pub(crate) fn get(&self) -> &Words {
+        pub(crate) fn get(&self) -> &T {
             &self.0
+        }
+    }
+
+    impl<T> Clone for Exchange<T> {
+        fn clone(&self) -> Self {
+            Self(Arc::clone(&self.0))
         }
     }
 }

@@ -2,20 +2,33 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::exchange::{self, Exchange};
-use crate::layout::HEADER_PAGE;
+use crate::doors::DoorWords;
+use crate::exchange::Exchange;
+use crate::layout::{HAND_AT, HEADER_PAGE, WORDS_AT};
 use crate::memory::Memory;
-use crate::sealed::{Kind, LaneError, SealedFile};
-use crate::{Caller, Consumer, Line, Producer};
+use crate::sealed::{Kind, LaneError, SealedFile, Writers};
+use crate::{Caller, Consumer, Doors, Hand, Line, Producer, Visitor};
 
 /// The version of what is in both files. Processes with another one are refused.
 const VERSION: u64 = 2;
 
 /// What the file of a lane begins with: "FERRLANE".
-const LANE: Kind = Kind { name: c"ferroce-lane", magic: 0x4645_5252_4c41_4e45, version: VERSION };
+const LANE: Kind =
+    Kind { name: c"ferroce-lane", magic: 0x4645_5252_4c41_4e45, version: VERSION, writers: Writers::All };
+
+/// What the file of doors begins with: "FERRDOOR".
+const DOORS: Kind =
+    Kind { name: c"ferroce-doors", magic: 0x4645_5252_444f_4f52, version: VERSION, writers: Writers::Maker };
+
+/// Bytes of the file of a line.
+const LINE_LEN: usize = HEADER_PAGE;
+
+/// Bytes of the file of doors: pages that they fill.
+const DOORS_LEN: usize = (WORDS_AT + size_of::<DoorWords>()).next_multiple_of(HEADER_PAGE);
 
 /// What the file of a line begins with: "FERRLINE".
-const LINE: Kind = Kind { name: c"ferroce-line", magic: 0x4645_5252_4c49_4e45, version: VERSION };
+const LINE: Kind =
+    Kind { name: c"ferroce-line", magic: 0x4645_5252_4c49_4e45, version: VERSION, writers: Writers::All };
 
 /// A lane before its ends are taken: a file in memory, sealed to its size.
 ///
@@ -98,6 +111,19 @@ impl LaneFile {
         (Producer::new(self.memory()), self.into_consumer())
     }
 
+    /// A visitor at the doors of the process that has the end for the consumer. To be taken by the producer, once.
+    #[must_use]
+    pub fn visitor(&self, doors: &ForeignDoors) -> Visitor {
+        let doors = Exchange::new(doors.file.mapping(), WORDS_AT);
+        Visitor::new(doors, Exchange::new(self.file.mapping(), HAND_AT))
+    }
+
+    /// The hand of the producer, for the consumer.
+    #[must_use]
+    pub fn hand(&self) -> Hand {
+        Hand::new(Exchange::new(self.file.mapping(), HAND_AT))
+    }
+
     fn memory(&self) -> Memory {
         Memory::new(self.file.mapping())
     }
@@ -124,7 +150,7 @@ impl LineFile {
     /// # Errors
     /// The system gives no file, no descriptor or no memory.
     pub fn create() -> Result<Self, LaneError> {
-        SealedFile::create(LINE, exchange::LEN).map(|file| Self { file })
+        SealedFile::create(LINE, LINE_LEN).map(|file| Self { file })
     }
 
     /// The line of another process.
@@ -132,25 +158,71 @@ impl LineFile {
     /// # Errors
     /// The descriptor is not of such a file, or it cannot be mapped.
     pub fn accept(file: OwnedFd) -> Result<Self, LaneError> {
-        SealedFile::accept(file, LINE, exchange::LEN).map(|file| Self { file })
+        SealedFile::accept(file, LINE, LINE_LEN).map(|file| Self { file })
     }
 
     /// Takes the end of the owner.
     #[must_use]
     pub fn into_line(self) -> Line {
-        Line::new(Exchange::new(self.file.mapping()))
+        Line::new(Exchange::new(self.file.mapping(), WORDS_AT))
     }
 
     /// An end to call from.
     #[must_use]
     pub fn caller(&self) -> Caller {
-        Caller::new(Exchange::new(self.file.mapping()))
+        Caller::new(Exchange::new(self.file.mapping(), WORDS_AT))
     }
 }
 
 impl AsFd for LineFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// The doors of this process: a file in memory, sealed to its size, to which no other process can write.
+///
+/// The owner makes it, sends the descriptor to all that may visit, and takes its own end; those accept it as [`ForeignDoors`].
+#[derive(Debug)]
+pub struct DoorsFile {
+    file: SealedFile,
+}
+
+impl DoorsFile {
+    /// New doors, all closed.
+    ///
+    /// # Errors
+    /// The system gives no file, no descriptor or no memory, or it is older than Linux 5.1, and cannot keep others from writing.
+    pub fn create() -> Result<Self, LaneError> {
+        SealedFile::create(DOORS, DOORS_LEN).map(|file| Self { file })
+    }
+
+    /// Takes the end of the owner.
+    #[must_use]
+    pub fn doors(&self) -> Doors {
+        Doors::new(Exchange::new(self.file.mapping(), WORDS_AT))
+    }
+}
+
+impl AsFd for DoorsFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The doors of another process, to be looked at.
+#[derive(Debug)]
+pub struct ForeignDoors {
+    file: SealedFile,
+}
+
+impl ForeignDoors {
+    /// The doors whose file this is.
+    ///
+    /// # Errors
+    /// The descriptor is not of such a file, or it cannot be mapped.
+    pub fn accept(file: OwnedFd) -> Result<Self, LaneError> {
+        SealedFile::accept(file, DOORS, DOORS_LEN).map(|file| Self { file })
     }
 }
 

@@ -13,6 +13,14 @@ pub(crate) const HEAD_AT: usize = 128;
 #[cfg(not(loom))]
 pub(crate) const TAIL_AT: usize = 256;
 
+/// Where the producer says in which doors of the consumer's process its hand is.
+#[cfg(not(loom))]
+pub(crate) const HAND_AT: usize = 384;
+
+/// Where words begin in a file that has nothing else, behind what is never changed.
+#[cfg(not(loom))]
+pub(crate) const WORDS_AT: usize = 128;
+
 /// The longest record that a lane takes, in bytes; lanes of less than 32 KiB take [less](crate::Producer::longest).
 pub const LONGEST: usize = 8192;
 

@@ -12,6 +12,7 @@
 #![allow(unsafe_code, reason = "a home of unsafe code: memory that another process maps and writes")]
 
 mod consumer;
+mod doors;
 mod exchange;
 #[cfg(not(loom))]
 mod files;
@@ -26,8 +27,9 @@ mod producer;
 mod sealed;
 
 pub use consumer::{Consumer, Record};
+pub use doors::{Door, Doors, Hand, Reach, Visitor};
 #[cfg(not(loom))]
-pub use files::{LaneFile, LineFile};
+pub use files::{DoorsFile, ForeignDoors, LaneFile, LineFile};
 pub use layout::LONGEST;
 pub use lie::Lie;
 pub use line::{Caller, Line, Taken};

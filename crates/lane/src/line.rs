@@ -75,7 +75,7 @@ impl Words {
 /// limit, and nothing is lost.
 #[derive(Debug)]
 pub struct Line {
-    words: Exchange,
+    words: Exchange<Words>,
     /// The number of the last sleep.
     sleeps: u64,
     /// The bits of calls that are left alone.
@@ -87,7 +87,7 @@ pub struct Line {
 }
 
 impl Line {
-    pub(crate) const fn new(words: Exchange) -> Self {
+    pub(crate) const fn new(words: Exchange<Words>) -> Self {
         Self { words, sleeps: AWAKE, asleep: false, heard: false, kept: [0; WORDS] }
     }
 
@@ -185,13 +185,13 @@ impl Iterator for Taken {
 /// The end of a [`Line`] from which its owner is called.
 #[derive(Debug)]
 pub struct Caller {
-    words: Exchange,
+    words: Exchange<Words>,
     /// The sleep for which the owner was last signalled from here.
     signalled: u64,
 }
 
 impl Caller {
-    pub(crate) const fn new(words: Exchange) -> Self {
+    pub(crate) const fn new(words: Exchange<Words>) -> Self {
         Self { words, signalled: AWAKE }
     }
 

@@ -24,6 +24,27 @@ pub(crate) struct Kind {
     pub(crate) name: &'static std::ffi::CStr,
     pub(crate) magic: u64,
     pub(crate) version: u64,
+    pub(crate) writers: Writers,
+}
+
+/// Which processes may write to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writers {
+    /// All that have the descriptor.
+    All,
+    /// The one that has made it.
+    Maker,
+}
+
+impl Writers {
+    /// The seals of the file, set when its maker has mapped it.
+    const fn seals(self) -> libc::c_int {
+        match self {
+            Self::All => SEALS,
+            // What is mapped already stays as it is.
+            Self::Maker => SEALS | libc::F_SEAL_FUTURE_WRITE,
+        }
+    }
 }
 
 /// Why a file for a lane or a line was not made, or not accepted from another process.
@@ -135,11 +156,11 @@ impl SealedFile {
         if unsafe { libc::ftruncate(file.as_raw_fd(), length) } != 0 {
             return Err(refusal("ftruncate", len as u64, io::Error::last_os_error()));
         }
+        let mapping = Mapping::new(&file, len, READ_AND_WRITE)?;
         // SAFETY: takes and gives plain numbers.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, kind.writers.seals()) } != 0 {
             return Err(refusal("fcntl(F_ADD_SEALS)", len as u64, io::Error::last_os_error()));
         }
-        let mapping = Mapping::new(&file, len)?;
         mapping.word(VERSION_AT).store(kind.version, Ordering::Relaxed);
         mapping.word(MAGIC_AT).store(kind.magic, Ordering::Release);
         Ok(Self { file, mapping: Arc::new(mapping) })
@@ -153,7 +174,11 @@ impl SealedFile {
         if found != needed {
             return Err(LaneError::WrongSize { found, needed });
         }
-        let mapping = Mapping::new(&file, len)?;
+        let access = match kind.writers {
+            Writers::All => READ_AND_WRITE,
+            Writers::Maker => libc::PROT_READ,
+        };
+        let mapping = Mapping::new(&file, len, access)?;
         let (found, needed) = (mapping.word(MAGIC_AT).load(Ordering::Acquire), kind.magic);
         if found != needed {
             return Err(LaneError::OtherKind { found, needed });
@@ -181,7 +206,10 @@ impl AsFd for SealedFile {
     }
 }
 
-/// All bytes of a file, mapped and shared, to read and to write.
+/// What a mapping may be used for.
+const READ_AND_WRITE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// All bytes of a file, mapped and shared, to read, and to write unless only the maker may.
 ///
 /// It holds numbers and bytes only, of which every value is one, since another process writes them as it likes. What is
 /// read of it by words is read by atomics.
@@ -197,8 +225,8 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn new(file: &OwnedFd, len: usize) -> Result<Self, LaneError> {
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    fn new(file: &OwnedFd, len: usize, access: libc::c_int) -> Result<Self, LaneError> {
+        let kind = libc::MAP_SHARED;
         // SAFETY: a new mapping wherever the kernel likes; nothing that exists is touched.
         let at = unsafe { libc::mmap(std::ptr::null_mut(), len, access, kind, file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {

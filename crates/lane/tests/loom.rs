@@ -1,9 +1,11 @@
 //! Lanes and lines under every interleaving:
 //! `RUSTFLAGS="--cfg loom" cargo test -p ferroce-lane --test loom --release`
 #![cfg(loom)]
+#![allow(unsafe_code, reason = "what the model watches is shared by threads")]
 #![expect(clippy::unwrap_used, reason = "a test may end so, in its helpers too")]
 
-use ferroce_lane::{Caller, Consumer, Line, Producer, model};
+use ferroce_lane::{Caller, Consumer, Door, Hand, Line, Producer, Visitor, model};
+use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
@@ -383,5 +385,130 @@ fn an_engine_that_was_polled_and_goes_to_sleep_misses_no_record() {
             desk.turn(lane, false);
             desk.sleep(lane, gong);
         });
+    });
+}
+
+/// The doors of a region and of a queue pair.
+const REGION: Door = Door { number: 0, key: 0x1_0000_0007 };
+const PAIR: Door = Door { number: 1, key: 0x2_0000_0009 };
+
+/// Memory that two processes have mapped: the model ends if both are at it at once, or if one has not seen what the other did.
+#[derive(Default)]
+struct Mapped(UnsafeCell<()>);
+
+impl Mapped {
+    fn touch(&self) {
+        self.0.with_mut(|_| ());
+    }
+}
+
+// SAFETY: loom watches every access.
+unsafe impl Sync for Mapped {}
+// SAFETY: as above.
+unsafe impl Send for Mapped {}
+
+fn visits(
+    mut visitor: Visitor,
+    times: usize,
+    doors: [Door; 2],
+    memory: &Arc<Mapped>,
+) -> thread::JoinHandle<()> {
+    let memory = Arc::clone(memory);
+    thread::spawn(move || {
+        for _ in 0..times {
+            if let Some(_reach) = visitor.reach(doors) {
+                memory.touch();
+            }
+        }
+    })
+}
+
+fn wait_for(hand: &Hand, door: u32) {
+    while hand.is_in(door) {
+        thread::yield_now();
+    }
+}
+
+/// Whichever of its two doors is closed, and however often a visitor comes.
+#[test]
+fn from_the_moment_in_which_no_hand_is_in_a_closed_door_the_memory_is_the_owners() {
+    for closed in [REGION, PAIR] {
+        explore(3, move || {
+            let (doors, [(visitor, hand)]) = model::doors();
+            let memory = Arc::new(Mapped::default());
+            // The owner wrote there before.
+            memory.touch();
+            doors.open(REGION);
+            doors.open(PAIR);
+            let visitor = visits(visitor, 2, [REGION, PAIR], &memory);
+            doors.close(closed.number);
+            wait_for(&hand, closed.number);
+            memory.touch();
+            memory.touch();
+            visitor.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn two_visitors_are_both_waited_for() {
+    explore(2, || {
+        let (doors, [(one, ones), (other, others)]) = model::doors();
+        let memories = [Arc::new(Mapped::default()), Arc::new(Mapped::default())];
+        doors.open(REGION);
+        doors.open(PAIR);
+        let [one, other] = [(one, &memories[0]), (other, &memories[1])]
+            .map(|(visitor, memory)| visits(visitor, 1, [REGION, PAIR], memory));
+        doors.close(REGION.number);
+        for hand in [&ones, &others] {
+            wait_for(hand, REGION.number);
+        }
+        memories.iter().for_each(|memory| memory.touch());
+        one.join().unwrap();
+        other.join().unwrap();
+    });
+}
+
+/// What a visitor was told of a door does not open what is behind it now.
+#[test]
+fn a_door_that_was_opened_anew_lets_no_old_key_in() {
+    explore(3, || {
+        let (doors, [(visitor, hand)]) = model::doors();
+        let memory = Arc::new(Mapped::default());
+        doors.open(REGION);
+        doors.open(PAIR);
+        let visitor = visits(visitor, 2, [REGION, PAIR], &memory);
+        doors.close(REGION.number);
+        wait_for(&hand, REGION.number);
+        doors.open(Door { key: REGION.key + 1, ..REGION });
+        memory.touch();
+        visitor.join().unwrap();
+    });
+}
+
+/// It is killed behind the doors. The owner hears from the system that it is gone, and does not look at its hand.
+#[test]
+fn a_visitor_that_dies_behind_a_door_leaves_its_hand_there_and_keeps_no_owner_waiting() {
+    explore(3, || {
+        let (doors, [(mut visitor, hand)]) = model::doors();
+        let memory = Arc::new(Mapped::default());
+        doors.open(REGION);
+        doors.open(PAIR);
+        let dies = {
+            let memory = Arc::clone(&memory);
+            thread::spawn(move || {
+                let reach = visitor.reach([REGION, PAIR]);
+                let was_inside = reach.is_some();
+                if was_inside {
+                    memory.touch();
+                }
+                std::mem::forget(reach);
+                was_inside
+            })
+        };
+        doors.close(REGION.number);
+        let was_inside = dies.join().unwrap();
+        assert_eq!(hand.is_in(REGION.number), was_inside, "its hand stays where it was");
+        memory.touch();
     });
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may end so, in its helpers too")]
 
 mod corpus;
+mod doors;
 mod files;
 mod lies;
 mod line;
