@@ -90,7 +90,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return pairs::run(args);
     }
     if args.only.as_deref() == Some(nic::SHARED) {
-        return nic::run(args, &[nic::SHARED_ROWS]);
+        nic::run(args, &[nic::SHARED_ROWS])?;
+        // Their table has no form in JSON, and a filter is for figures of the table above.
+        return if args.json || !args.rest.is_empty() { Ok(()) } else { drop_in::run(args) };
     }
     let only = args.only.as_deref();
     ensure!(

@@ -415,6 +415,13 @@ pub(crate) const FIGURES: &[Figure] = &[
         raw: Some(|s| raw::ping_pong(s, false)),
     },
     Figure {
+        name: "shared: SEND 64 B, RTT/2, both asleep, without a look before",
+        unit: "us",
+        against: "eventfd, two threads",
+        ours: Some(|s| Exchange::ASLEEP_AT_ONCE.run(&s.near())),
+        raw: Some(raw::wake),
+    },
+    Figure {
         name: "shared: WRITE 64 B rate, single posts, depth 128",
         unit: "M/s",
         against: "UDP GSO, 32 x 96 B",

@@ -28,6 +28,7 @@ pub(crate) fn play(role: &str, parent: Parent, settings: &Settings) -> Outcome<(
         pingpong::SEND_BUSY => Exchange::BUSY.play(parent),
         pingpong::SEND_BUSY_SILENT => Exchange::SILENT.play(parent),
         pingpong::SEND_ASLEEP => Exchange::ASLEEP.play(parent),
+        pingpong::SEND_ASLEEP_AT_ONCE => Exchange::ASLEEP_AT_ONCE.play(parent),
         pingpong::WRITE_IMM => Exchange::IMMEDIATE.play(parent),
         pingpong::WRITE => pingpong::write_peer(parent, false),
         pingpong::WRITE_POLL => pingpong::write_peer(parent, true),

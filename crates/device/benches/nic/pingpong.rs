@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ferroce_device::CompletionQueue;
 use ferroce_testkit::process::Parent;
 use ferroce_transport::{Completion, Data, SendFlags, SendOp, SendRequest, WorkKind};
 use ferroce_wire::Imm;
@@ -15,6 +16,7 @@ use crate::{Outcome, Settings, peer};
 pub(crate) const SEND_BUSY: &str = "send-busy";
 pub(crate) const SEND_BUSY_SILENT: &str = "send-busy-silent";
 pub(crate) const SEND_ASLEEP: &str = "send-asleep";
+pub(crate) const SEND_ASLEEP_AT_ONCE: &str = "send-asleep-at-once";
 pub(crate) const WRITE: &str = "write";
 pub(crate) const WRITE_POLL: &str = "write-poll";
 pub(crate) const WRITE_IMM: &str = "write-imm";
@@ -31,12 +33,21 @@ const BYTES: usize = 4096;
 /// Nothing came for so long: something is broken.
 const STUCK: Duration = Duration::from_secs(5);
 
+/// How an end waits for a message.
+#[derive(Clone, Copy, Debug)]
+enum Wait {
+    Polls,
+    /// It sleeps until something completes, after a look for as long as that pays.
+    Sleeps,
+    /// It sleeps without a look.
+    SleepsAtOnce,
+}
+
 /// How messages that take a receive go to and fro.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
     role: &'static str,
-    /// Polling, or asleep until something completes.
-    busy: bool,
+    wait: Wait,
     /// One of so many asks for a completion.
     signaled: u32,
     /// WRITEs with immediate data, not SENDs.
@@ -45,13 +56,17 @@ pub(crate) struct Exchange {
 
 impl Exchange {
     /// SENDs, all signaled.
-    pub(crate) const BUSY: Self = Self { role: SEND_BUSY, busy: true, signaled: 1, write: false };
+    pub(crate) const BUSY: Self = Self { role: SEND_BUSY, wait: Wait::Polls, signaled: 1, write: false };
     /// SENDs of which one in 16 is signaled.
-    pub(crate) const SILENT: Self = Self { role: SEND_BUSY_SILENT, busy: true, signaled: 16, write: false };
+    pub(crate) const SILENT: Self =
+        Self { role: SEND_BUSY_SILENT, wait: Wait::Polls, signaled: 16, write: false };
     /// SENDs by programs that sleep.
-    pub(crate) const ASLEEP: Self = Self { role: SEND_ASLEEP, busy: false, signaled: 1, write: false };
+    pub(crate) const ASLEEP: Self = Self { role: SEND_ASLEEP, wait: Wait::Sleeps, signaled: 1, write: false };
+    /// SENDs by programs that sleep, and do not look for a moment first.
+    pub(crate) const ASLEEP_AT_ONCE: Self =
+        Self { role: SEND_ASLEEP_AT_ONCE, wait: Wait::SleepsAtOnce, signaled: 1, write: false };
     /// WRITEs with immediate data.
-    pub(crate) const IMMEDIATE: Self = Self { role: WRITE_IMM, busy: true, signaled: 1, write: true };
+    pub(crate) const IMMEDIATE: Self = Self { role: WRITE_IMM, wait: Wait::Polls, signaled: 1, write: true };
 
     /// Round trips, halved.
     pub(crate) fn run(self, settings: &Settings) -> Outcome<Sample> {
@@ -76,14 +91,14 @@ impl Exchange {
         let mut number = 0;
         trips(settings, || {
             self.post(end, card, &mut number)?;
-            if receive(end, self.busy, &never)? { Ok(()) } else { Err("no answer came".into()) }
+            if receive(end, self.wait, &never)? { Ok(()) } else { Err("no answer came".into()) }
         })
     }
 
     /// Answers until it is over.
     pub(crate) fn answer(self, end: &End, card: &Card, stop: &AtomicBool) -> Outcome<()> {
         let mut number = 0;
-        while receive(end, self.busy, stop)? {
+        while receive(end, self.wait, stop)? {
             self.post(end, card, &mut number)?;
         }
         Ok(())
@@ -160,11 +175,22 @@ fn post(end: &End, op: SendOp, len: u32, flags: SendFlags) -> Outcome<()> {
 }
 
 /// Waits for a message, and posts a receive in place of the one that it took. False if it is over.
-fn receive(end: &End, busy: bool, stop: &AtomicBool) -> Outcome<bool> {
+fn receive(end: &End, wait: Wait, stop: &AtomicBool) -> Outcome<bool> {
     let mut found = [Completion::EMPTY; 4];
     let mut begun = None;
     loop {
-        let count = if busy { end.cq.poll(&mut found) } else { end.cq.wait(&mut found, Some(STUCK / 100)) };
+        let count = match wait {
+            Wait::Polls => end.cq.poll(&mut found),
+            Wait::Sleeps => end.cq.wait(&mut found, Some(STUCK / 100)),
+            Wait::SleepsAtOnce => match end.cq.poll(&mut found) {
+                0 => {
+                    let queue = std::iter::once(&*end.cq);
+                    CompletionQueue::sleep_for_any(queue, Some(STUCK / 100), |_| true);
+                    0
+                }
+                count => count,
+            },
+        };
         let mut came = 0;
         for done in &found[..count] {
             check(done)?;
