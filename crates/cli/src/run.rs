@@ -70,7 +70,11 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 
-    /// Whether queue pairs of one process meet directly: prefer, require or forbid
+    /// Which paths packets take: prefer, require, shared or forbid
+    ///
+    /// Queue pairs of one process meet directly, those of two processes of one user and address share memory, and all others use
+    /// the network. With prefer each takes the shortest that is possible; with require those that would use the network fail;
+    /// with shared all but those that share memory; with forbid all use the network.
     #[arg(long, value_name = "POLICY")]
     path: Option<String>,
 

@@ -23,9 +23,10 @@ pub struct Config {
     /// has a socket and a driver thread: more than one help a process whose threads use queue pairs of their
     /// own.
     pub engines: usize,
-    /// Whether queue pairs of this process meet directly (`FERROCE_PATH`).
+    /// Which paths queue pairs take that do not say it themselves (`FERROCE_PATH`).
     pub path: PathPolicy,
-    /// Whether processes of one user and machine share memory (`FERROCE_SHARED`).
+    /// Whether other processes of the same user and machine may share memory with this one (`FERROCE_SHARED`); they may not where
+    /// everything goes over the network.
     pub shared: bool,
     /// Faults to inject (`FERROCE_FAULTS`).
     pub faults: Option<FaultPlan>,
@@ -58,7 +59,7 @@ impl Config {
             address: None,
             engines: 1,
             path: PathPolicy::Prefer,
-            shared: false,
+            shared: true,
             faults: None,
             capture: None,
             trace: None,
@@ -71,10 +72,11 @@ impl Config {
         }
     }
 
-    /// Whether other processes may share memory with this one: not where all packets are to be seen.
+    /// Whether other processes may share memory with this one: not where all packets are to be seen, or to go over the
+    /// network.
     #[must_use]
     pub const fn shares_memory(&self) -> bool {
-        let is_wanted = self.shared || matches!(self.path, PathPolicy::Shared);
+        let is_wanted = self.shared && !matches!(self.path, PathPolicy::Forbid);
         is_wanted && self.faults.is_none() && self.capture.is_none()
     }
 

@@ -312,9 +312,9 @@ pub enum NicQpError {
         /// What fits.
         most: usize,
     },
-    /// The local path was required, and it is not possible.
-    #[error("the local path is required, but the path would be {0}")]
-    NotLocal(ferroce_fabric::PathChoice),
+    /// The policy of the queue pair does not allow the only path that there is.
+    #[error("its policy does not allow the path that there is ({0})")]
+    PathNotAllowed(ferroce_fabric::PathChoice),
     /// The queue pair is gone.
     #[error("the queue pair does not exist any more")]
     Gone,

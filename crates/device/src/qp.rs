@@ -304,7 +304,7 @@ impl Qp {
                         PathPolicy::Prefer | PathPolicy::Forbid => false,
                     };
                     if is_refused {
-                        return Err(NicQpError::NotLocal(choice));
+                        return Err(NicQpError::PathNotAllowed(choice));
                     }
                     let known = engine.qps.get(self.qpn).map(|entry| entry.machine.rules().path_mtu);
                     self.check_mtu(attributes, known, choice)?;
@@ -439,15 +439,14 @@ impl Qp {
     /// Sees to it that there is memory that the peer's process has in common with this one, if there may be; and why there
     /// is none.
     fn meet(&self, peer: Qpn) -> Option<Result<(), NotShared>> {
-        if self.policy == PathPolicy::Forbid || !self.is_near(true) {
+        let engines = self.nic.engines();
+        let there = engines.of(peer);
+        if self.policy == PathPolicy::Forbid || there.is_some() && self.policy != PathPolicy::Shared {
             return None;
         }
-        let engines = self.nic.engines();
-        Some(match engines.of(peer) {
-            Some(there) if self.policy == PathPolicy::Shared => {
-                meeting::meet_here(engines, self.engine, there)
-            }
-            Some(_) => return None,
+        Some(match there {
+            _ if !self.is_near(true) => Err(NotShared::SwitchedOff),
+            Some(there) => meeting::meet_here(engines, self.engine, there),
             None => meeting::meet(engines, self.engine, self.nic.slot(self.engine)?, slot_of(peer)),
         })
     }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// Whether packets may leave this machine's memory.
+/// Which paths packets may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PathPolicy {
     /// Take the shortest path that is possible: local, shared, wire.
@@ -81,6 +81,8 @@ pub enum PathReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NotShared {
+    /// It is switched off in this process (`FERROCE_SHARED=0`, `FERROCE_PATH=forbid`).
+    SwitchedOff,
     /// No process has the queue pair number.
     NoOwner,
     /// The other process does not take part, or its settings do not allow it.
@@ -110,6 +112,7 @@ pub enum NotShared {
 impl NotShared {
     const fn words(self) -> &'static str {
         match self {
+            Self::SwitchedOff => "sharing memory is switched off in this process (FERROCE_SHARED, FERROCE_PATH)",
             Self::NoOwner => "no process of this machine has the peer's queue pair number",
             Self::Refused => "the peer's process takes no part in sharing memory",
             Self::Unfit => "the user or the system of this process does not allow to share memory",

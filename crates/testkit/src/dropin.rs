@@ -55,7 +55,7 @@ pub fn command(program: &Path, address: &str) -> Command {
         .env("FERROCE_LIBIBVERBS", folder.join("libibverbs.so.1"))
         .env("FERROCE_LIBRDMACM", folder.join("librdmacm.so.1"))
         .stdin(Stdio::null());
-    for name in ["FERROCE_FAULTS", "FERROCE_PCAP", "FERROCE_PATH", "FERROCE_NETDEV"] {
+    for name in ["FERROCE_FAULTS", "FERROCE_PCAP", "FERROCE_PATH", "FERROCE_SHARED", "FERROCE_NETDEV"] {
         command.env_remove(name);
     }
     command

@@ -358,7 +358,8 @@ impl ContextBuilder {
         self.with(Change::Path(policy))
     }
 
-    /// Whether packets to processes of this user and machine go through memory that both have in common.
+    /// Whether packets to processes of this user and machine may go through memory that both have in common. They may unless
+    /// this is switched off, or the policy of the [`path`](Self::path) forbids it.
     pub fn shared(self, on: bool) -> Self {
         self.with(Change::Shared(on))
     }

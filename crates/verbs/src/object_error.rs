@@ -211,9 +211,9 @@ pub enum QpError {
         /// What fits.
         most: usize,
     },
-    /// The local path was required, and it is not possible.
-    #[error("the local path is required, but the path would be {0}")]
-    NotLocal(PathChoice),
+    /// The policy of the queue pair does not allow the only path that there is.
+    #[error("its policy does not allow the path that there is ({0})")]
+    PathNotAllowed(PathChoice),
     /// The queue pair is gone.
     #[error("the queue pair does not exist any more")]
     Gone,
@@ -239,7 +239,7 @@ impl From<NicQpError> for QpError {
             Nic::Address(error) => Self::Address(error),
             Nic::NoAddress => Self::NoAddress,
             Nic::MtuTooLarge { given, interface, most } => Self::MtuTooLarge { given, interface, most },
-            Nic::NotLocal(choice) => Self::NotLocal(choice),
+            Nic::PathNotAllowed(choice) => Self::PathNotAllowed(choice),
             Nic::Gone => Self::Gone,
             Nic::Forked => Self::Forked,
             other => Self::Nic(other),

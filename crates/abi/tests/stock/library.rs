@@ -53,6 +53,7 @@ pub(crate) fn with_library_for(seconds: &str, program: impl AsRef<OsStr>, addres
         .env_remove("FERROCE_FAULTS")
         .env_remove("FERROCE_PCAP")
         .env_remove("FERROCE_PATH")
+        .env_remove("FERROCE_SHARED")
         .env_remove("FERROCE_NETDEV")
         .stdin(Stdio::null());
     command

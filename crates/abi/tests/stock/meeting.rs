@@ -1,7 +1,7 @@
 //! A server and a client of one table, run to their ends on one address.
 
 use std::fs::{self, File};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -40,6 +40,10 @@ const UDPONG: u16 = 7174;
 
 /// Seconds that a server has to come to its own end once its client has failed.
 const LAST_WORDS: &str = "5";
+
+/// Two programs at this address meet over the network; at other addresses they take the shortest path, which leads through
+/// memory that both share.
+pub(crate) const WIRE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 89, 11));
 
 /// Programs that meet by `rdma_cm`. `A` stands for the address of both, `FILE` for a file and `COPY` for what it is
 /// copied to.
@@ -247,6 +251,7 @@ fn command(line: &str, address: IpAddr, manner: Manner) -> Command {
     let mut command = with_library_for(patience, "stdbuf", &address.to_string());
     // What a program tries in vain is its own business here.
     command.env_remove("FERROCE_LOG").arg("-oL").args(line.split_whitespace());
+    command.env("FERROCE_PATH", if address == WIRE { "forbid" } else { "prefer" });
     command
 }
 

@@ -14,15 +14,23 @@ const PROGRAMS: &[&str] = &[
     "ib_atomic_lat",
 ];
 
-/// Runs a tool, and sees that it printed a line of figures for every size.
+/// Runs a tool through memory that both its ends share, and over the network, and sees that it printed a line of figures for every
+/// size.
 fn measures(program: &str, args: &[&str], address: &str, sizes: &[&str]) {
+    for path in ["prefer", "forbid"] {
+        measures_over(path, program, args, address, sizes);
+    }
+}
+
+/// The same by one path.
+fn measures_over(path: &str, program: &str, args: &[&str], address: &str, sizes: &[&str]) {
     if !are_here(PROGRAMS) {
         return;
     }
     // Nothing is lost here, but on a busy machine a process may be kept waiting for longer than the usual
     // half second.
     let args = [&["-F", "-u", "17", "-x", "0", "-d", "ferroce_lo"], args].concat();
-    let (client, _) = Pair { program, args: &args, address, variables: &[] }.run();
+    let (client, _) = Pair { program, args: &args, address, variables: &[("FERROCE_PATH", path)] }.run();
     for size in sizes {
         let line = client.lines().find(|line| line.split_whitespace().next() == Some(size));
         let figures =
@@ -39,6 +47,17 @@ fn send_over_all_services() {
     measures("ib_send_bw", &["-n", "100", "-s", "1024", "-c", "UD"], address, &["1024"]);
     measures("ib_send_lat", &["-n", "100", "-s", "64", "-I", "64"], address, &["64"]);
     measures("ib_send_lat", &["-n", "100", "-s", "8", "-e"], address, &["8"]);
+}
+
+/// Any other path is refused.
+#[test]
+fn the_tools_share_memory_where_they_must() {
+    let address = "127.0.88.21";
+    for (program, size) in [("ib_write_bw", "65536"), ("ib_read_bw", "65536"), ("ib_send_lat", "8")] {
+        measures_over("shared", program, &["-n", "100", "-s", size], address, &[size]);
+    }
+    measures_over("shared", "ib_atomic_lat", &["-n", "100", "-A", "FETCH_AND_ADD"], address, &["8"]);
+    measures_over("shared", "ib_send_bw", &["-n", "100", "-s", "4096", "-c", "UC"], address, &["4096"]);
 }
 
 #[test]

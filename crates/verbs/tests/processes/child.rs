@@ -6,6 +6,7 @@
 //! the test harness writes there too.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
@@ -135,10 +136,11 @@ pub(crate) fn run_alone(name: &str, role: &str, variables: &[(&str, &str)]) -> V
     said
 }
 
-fn command(name: &str, role: &str, variables: &[(&str, &str)]) -> Command {
+/// How this binary is started again.
+pub(crate) fn command(name: &str, role: &str, variables: &[(&str, impl AsRef<OsStr>)]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary has a name"));
     command.args(["--exact", name, "--nocapture"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    command.env(ROLE, role).envs(variables.iter().copied());
+    command.env(ROLE, role).envs(variables.iter().map(|(name, value)| (name, value)));
     command
 }
 

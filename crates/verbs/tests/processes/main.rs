@@ -6,9 +6,11 @@
 mod common;
 
 mod child;
+mod choices;
 mod deaths;
 mod deregistrations;
 mod peer;
+mod rests;
 
 use std::time::Duration;
 
@@ -27,7 +29,9 @@ pub(crate) const NET: u8 = 90;
 fn the_other_process() {
     match child::role().as_deref() {
         None => {}
+        Some("choice") => choices::play(),
         Some("deaths") => deaths::play(),
+        Some("rests") => rests::play(),
         Some(role) => peer::play(role),
     }
 }

@@ -153,11 +153,11 @@ fn stream(end: &End, remote: &RemoteRegion) {
     tell(&format!("{errors} errors of {done}"));
 }
 
-fn to_hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn from_hex(text: &str) -> Vec<u8> {
+pub(crate) fn from_hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> =
         text.chars().map(|c| u8::try_from(c.to_digit(16).expect("a digit")).expect("small")).collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
