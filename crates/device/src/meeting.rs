@@ -78,7 +78,7 @@ pub(crate) fn meet(engines: &Engines, index: usize, slot: &Slot, to: u8) -> Resu
             Ok(())
         }
         Ok(_) => Ok(()),
-        Err(NoLane::Refused { why: LaneRefusal::TheirsStands, .. }) => {
+        Err(NoOffer::TheirsStands) => {
             while matches!(known.by_slot.get(&to), Some(Standing::Offered)) && clock::now() < end {
                 known = wait_for(&station.neighbours.changed, known, end.since(clock::now()));
             }
@@ -88,7 +88,7 @@ pub(crate) fn meet(engines: &Engines, index: usize, slot: &Slot, to: u8) -> Resu
             }
         }
         Err(_) if !is_open => Ok(()),
-        Err(why) => Err(reason_of(&why)),
+        Err(NoOffer::Why(why)) => Err(why),
     };
     if matches!(known.by_slot.get(&to), Some(Standing::Offered)) {
         known.by_slot.remove(&to);
@@ -210,25 +210,41 @@ fn forget(station: &Station, known: &mut MutexGuard<'_, Known>, slot: u8) {
     }
 }
 
-/// Makes an offer to the owner of a slot.
-fn offer(station: &Station, slot: &Slot, to: u8, line: &OwnedFd) -> Result<(Box<Neighbour>, Held), NoLane> {
-    let failed = |error: LaneError| match reason(&error) {
-        NotShared::NoDescriptors => NoLane::NoDescriptors,
-        NotShared::NoMemory => NoLane::Refused { slot: to, why: LaneRefusal::NoMemory },
-        _ => NoLane::System { slot: to, code: 0 },
-    };
-    if !has_room() {
-        return Err(NoLane::NoDescriptors);
+/// Why an offer came to nothing.
+enum NoOffer {
+    /// The other process has made one itself, and that stands.
+    TheirsStands,
+    Why(NotShared),
+}
+
+impl From<NotShared> for NoOffer {
+    fn from(why: NotShared) -> Self {
+        Self::Why(why)
     }
-    let Offer { out, back, mapped } = Offer::new().map_err(failed)?;
-    let bell = station.driver.bell().ok_or(NoLane::LocksOfProcess)?;
+}
+
+impl From<NoLane> for NoOffer {
+    fn from(why: NoLane) -> Self {
+        match why {
+            NoLane::Refused { why: LaneRefusal::TheirsStands, .. } => Self::TheirsStands,
+            why => Self::Why(reason_of(&why)),
+        }
+    }
+}
+
+/// Makes an offer to the owner of a slot.
+fn offer(station: &Station, slot: &Slot, to: u8, line: &OwnedFd) -> Result<(Box<Neighbour>, Held), NoOffer> {
+    if !has_room() {
+        return Err(NotShared::NoDescriptors.into());
+    }
+    let Offer { out, back, mapped } = Offer::new().map_err(|error| reason(&error))?;
+    let bell = station.driver.bell().ok_or(NotShared::SwitchedOff)?;
     let reached = slot.reach(to, &[out.as_fd(), back.as_fd(), line.as_fd(), bell.as_fd()])?;
-    let broken = || NoLane::BrokenAnswer { slot: to };
-    let [theirs, rung]: [Tracked; 2] = reached.descriptors.try_into().map_err(|_| broken())?;
-    let line = theirs.as_fd().try_clone_to_owned().map_err(|_| NoLane::NoDescriptors)?;
-    let line = LineFile::accept(line).map_err(|_| broken())?;
+    let [theirs, rung]: [Tracked; 2] = reached.descriptors.try_into().map_err(|_| NotShared::Broken)?;
+    let line = theirs.as_fd().try_clone_to_owned().map_err(|_| NotShared::NoDescriptors)?;
+    let line = LineFile::accept(line).map_err(|_| NotShared::Broken)?;
     if !is_event(rung.as_fd()) {
-        return Err(broken());
+        return Err(NotShared::Broken.into());
     }
     let ends = (out.into_producer(), back.into_consumer());
     let call = (line.caller(), Bell::Theirs(rung));

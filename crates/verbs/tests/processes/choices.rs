@@ -136,7 +136,7 @@ fn a_queue_pair_of_its_own_policy_takes_what_comes_by_the_other_path() {
     assert_eq!(told_of(End { qp: qp.unwrap(), ..end }, other, true), [FORBIDDEN, SHARED]);
 }
 
-/// A process whose files may not be so long makes no rings, and says so. It takes those that it is offered.
+/// A process whose files may not be so long makes no rings. It takes those that it is offered. It was: the reason was lost on its way.
 #[test]
 fn a_process_with_a_limit_of_file_sizes_takes_the_wire_and_says_why() {
     let end = End::new(&device(46).open().unwrap(), Service::Rc);
