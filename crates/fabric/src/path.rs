@@ -112,7 +112,9 @@ pub enum NotShared {
 impl NotShared {
     const fn words(self) -> &'static str {
         match self {
-            Self::SwitchedOff => "sharing memory is switched off in this process (FERROCE_SHARED, FERROCE_PATH)",
+            Self::SwitchedOff => {
+                "sharing memory is switched off in this process (FERROCE_SHARED, FERROCE_PATH)"
+            }
             Self::NoOwner => "no process of this machine has the peer's queue pair number",
             Self::Refused => "the peer's process takes no part in sharing memory",
             Self::Unfit => "the user or the system of this process does not allow to share memory",
