@@ -411,7 +411,10 @@ impl End {
 
     #[track_caller]
     fn expect(&self, completion: &Completion) -> Completion {
-        *completion.result().unwrap_or_else(|error| panic!("{error}: {:?}", self.qp.counters()))
+        match completion.result() {
+            Ok(completion) => *completion,
+            Err(error) => panic!("{error}: {:?}", self.qp.counters()),
+        }
     }
 
     /// The next completion of a receive.

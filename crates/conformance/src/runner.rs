@@ -277,7 +277,7 @@ mod tests {
         ("tells then crashes", r#"echo '{"outcome":"passed"}'; kill -KILL $$"#),
         ("hangs", "exec tail -f /dev/null"),
         ("stops", "kill -STOP $$"),
-        ("closes its pipes and hangs", "exec tail -f /dev/null >&- 2>&-"),
+        ("closes its pipes and hangs", "exec tail -f /dev/null >/dev/null 2>/dev/null"),
         (
             "floods",
             r#"head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; echo; echo '{"outcome":"passed"}'"#,

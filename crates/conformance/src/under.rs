@@ -62,7 +62,8 @@ impl Under {
             Some(address) if context.gid_index(address).is_some() => address,
             Some(address) => return Err(UnderError::OtherAddress { device: device(), address, has }),
         };
-        let way = self.path.unwrap_or(Path::Wire);
+        // A card has its own way, on which the ends may meet as well as not: what is sent cannot be seen.
+        let way = if context.can(Capability::Paths) { self.path.unwrap_or(Path::Wire) } else { Path::Local };
         Ok(Rig::on(context, address, way))
     }
 

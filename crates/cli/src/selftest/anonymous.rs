@@ -222,7 +222,7 @@ mod tests {
             ("gid ::ffff:10.0.0.1, fe80::1%eth0", "gid <address>, <address>"),
             ("net 10.1.0.0/16 [fe80::2]:4791", "net <address> [<address>]:4791"),
             ("52:54:00:12:34:56 5054:00ff:fe12:3456", "<guid> <guid>"),
-            ("guid 505400fffe123456 0x505400FFFE123456 5787213827046133846", "guid <guid> <guid> <guid>"),
+            ("guid 505400fffe123456 0x505400FFFE123456 5788252520557196374", "guid <guid> <guid> <guid>"),
             ("Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 51, 100, 7])", "Gid([<address>])"),
             ("to [198, 51, 100, 7]", "to [<address>]"),
             ("at /home/alice/src/x.rs:12: no", "at <path>: no"),

@@ -121,7 +121,7 @@ impl Report {
         if not_run > 0 {
             write!(out, ", {not_run} were not run")?;
         }
-        writeln!(out, "; {:.0} s", self.took.as_secs_f64())
+        writeln!(out, "; {:.1} s", self.took.as_secs_f64())
     }
 }
 
