@@ -203,33 +203,3 @@ fn text_of(payload: &(dyn std::any::Any + Send)) -> String {
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     text.unwrap_or("a thread panicked and said nothing").to_owned()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_told_is_what_was_told() {
-        let text = || "a \"word\"\nof two lines".to_owned();
-        let all = [
-            Outcome::Passed,
-            Outcome::Missing(Missing::RawRequests),
-            Outcome::Failed { text: text(), at: Some("order.rs:7".to_owned()) },
-            Outcome::Failed { text: text(), at: None },
-            Outcome::TimedOut { waited_for: Some(text()) },
-            Outcome::TimedOut { waited_for: None },
-            Outcome::Crashed { how: text() },
-        ];
-        let named = Capability::ALL.iter().map(|one| Outcome::Missing(Missing::Capability(*one)));
-        for outcome in all.into_iter().chain(named) {
-            let line = outcome.to_json().to_string();
-            assert!(!line.contains('\n'), "one line: {line}");
-            assert_eq!(Outcome::from_json(&serde_json::from_str(&line).unwrap()), Some(outcome));
-        }
-        for odd in
-            [json!(null), json!({}), json!({ "outcome": "well" }), json!({ "outcome": "not_possible" })]
-        {
-            assert_eq!(Outcome::from_json(&odd), None, "{odd}");
-        }
-    }
-}

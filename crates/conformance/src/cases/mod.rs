@@ -142,20 +142,3 @@ pub const GROUPS: &[(&str, &str)] = &[
     ("changes", "reregistered regions, resized queues, moderation, multicast"),
     ("corners", "threads, sleepers, wrapped numbers, and other corners"),
 ];
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    #[test]
-    fn each_case_has_a_name_of_its_own_and_a_group_that_is_explained() {
-        let names: HashSet<&str> = CASES.iter().map(|case| case.name).collect();
-        assert_eq!(names.len(), CASES.len());
-        let mut groups: Vec<&str> = CASES.iter().map(|case| case.group).collect();
-        groups.dedup();
-        assert_eq!(groups, GROUPS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
-        assert!(Case::find("sixteen_mebibytes").is_none() && Case::find("").is_none());
-    }
-}
