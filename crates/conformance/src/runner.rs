@@ -20,6 +20,9 @@ use crate::Outcome;
 /// How much longer than its limit a process may live: it should say itself what it waits for.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// How often is looked whether all is to stop.
+const LOOK: Duration = Duration::from_millis(200);
+
 /// Bytes of the end of what a process says that are kept: as many, or twice as many.
 const TAIL: usize = 16 << 10;
 
@@ -33,7 +36,7 @@ pub struct Runner<'a> {
     pub grace: Duration,
     /// How many run at a time.
     pub at_once: usize,
-    /// Whether no more is to be started. What ends once this is so is not told: it may have been ended by what asks for it.
+    /// Whether all is to stop. What has not ended then is ended, and not told.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -104,7 +107,7 @@ impl<'a> Runner<'a> {
         let mut command = (self.command)(name);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Process::start(&mut command)?;
-        let in_time = process.wait(began + self.limit + self.grace)?;
+        let in_time = process.wait(began + self.limit + self.grace, self.stop)?;
         if !in_time {
             process.child.kill()?;
         }
@@ -146,16 +149,16 @@ impl Process {
         Ok(Self { child, end, out, err, told: Vec::new(), said: Vec::new() })
     }
 
-    /// Listens until it ends, which it has if this is true, or until the time is over.
-    fn wait(&mut self, end: Time) -> io::Result<bool> {
+    /// Listens until it ends, which it has if this is true, or until the time is over, or all is to stop.
+    fn wait(&mut self, end: Time, stop: &dyn Fn() -> bool) -> io::Result<bool> {
         loop {
-            let has_ended = self.listen(until(end))?;
+            let has_ended = self.listen(until(end).min(LOOK))?;
             if has_ended {
                 // What it said before that; a process of its own that lives on may hold the pipes open.
                 while self.listen_to_pipes(Duration::ZERO)? {}
                 return Ok(true);
             }
-            if until(end).is_zero() {
+            if until(end).is_zero() || stop() {
                 return Ok(false);
             }
         }
