@@ -90,7 +90,7 @@ Where to begin:
   ferroce demo                         everything once, explained, in a few seconds
   ferroce devices                      which network cards there are, and how to open more
   ferroce doctor                       what is wrong with RDMA on this machine, with remedies
-  ferroce selftest --device mlx5_0     does a card do what RDMA must do? with a report to send us
+  ferroce selftest --device mlx5_0     whether a card does what RDMA must do
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce mesh-perf --members 4        how fast everybody is to everybody

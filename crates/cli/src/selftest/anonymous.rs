@@ -225,7 +225,7 @@ mod tests {
             ("guid 505400fffe123456 0x505400FFFE123456 5788252520557196374", "guid <guid> <guid> <guid>"),
             ("Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 198, 51, 100, 7])", "Gid([<address>])"),
             ("to [198, 51, 100, 7]", "to [<address>]"),
-            ("at /home/alice/src/x.rs:12: no", "at <path>: no"),
+            ("at /srv/alice/x.rs:12: no", "at <path>: no"),
             ("lib=/usr/lib/a.so file:/etc/b ~/c", "lib=<path> file:<path> <path>"),
             ("crates/verbs and order.rs:12", "crates/verbs and order.rs:12"),
             ("READ/WRITE 1/2", "READ/WRITE 1/2"),
