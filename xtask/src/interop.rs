@@ -166,7 +166,7 @@ fn build_speed() -> Result<PathBuf> {
 /// The conformance suite over a card, as a program.
 fn build_suite() -> Result<PathBuf> {
     let said = Cmd::cargo("test --no-run --message-format json-render-diagnostics")
-        .args(["-p", "ferroce-verbs", "--test", SUITE])
+        .args(["-p", "ferroce-conformance", "--test", SUITE])
         .printed()?;
     let built = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut built = built.filter(|artifact| artifact["target"]["name"] == SUITE);
@@ -174,7 +174,7 @@ fn build_suite() -> Result<PathBuf> {
     program.context("cargo built no test of this name")
 }
 
-/// The test of verbs that runs the conformance suite over cards.
+/// The test that runs the conformance suite over cards.
 const SUITE: &str = "conformance_system";
 
 fn pass_on(args: &Args) -> Vec<String> {

@@ -107,6 +107,15 @@ fn entries(minutes: u64) -> Result<Vec<Entry>> {
         }),
     });
     entries.push(Entry {
+        name: "selftest".into(),
+        shows: "`ferroce selftest` passes 50 times on our own card, over each path",
+        minutes: 5,
+        run: whole(|| {
+            let cmd = Cmd::cargo("test -p ferroce-cli --test commands -- selftest::all_of_it");
+            cmd.env("FERROCE_SOAK", "1").run()
+        }),
+    });
+    entries.push(Entry {
         name: "sim".into(),
         shows: "100,000 seeded runs with faults break no guarantee, at 10 minutes",
         minutes: minutes * 4,
@@ -264,9 +273,15 @@ const DEVICE_TESTS: &str = "-p ferroce-sys -p ferroce-memory -p ferroce-lane -p 
 /// variable lets a stable compiler have it. An explicit target keeps it away from build scripts.
 fn address_sanitizer() -> Result<()> {
     // The tests of `lifecycle` measure memory, of which the sanitizer keeps back what was freed.
-    let verbs = "--lib --test conformance --test conformance_veth --test completions --test memory \
-                 --test objects --test posting --test processes --test work";
-    for tests in [DEVICE_TESTS.to_owned(), format!("-p ferroce-verbs {verbs}")] {
+    let verbs =
+        "--lib --test completions --test memory --test objects --test posting --test processes --test work";
+    let cases = "--test conformance --test conformance_veth";
+    let all = [
+        DEVICE_TESTS.to_owned(),
+        format!("-p ferroce-verbs {verbs}"),
+        format!("-p ferroce-conformance {cases}"),
+    ];
+    for tests in all {
         let line = format!("test {tests} --target x86_64-unknown-linux-gnu --target-dir");
         let cmd = Cmd::cargo(&line).arg(target_dir().join("sanitizer"));
         cmd.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address").run()?;

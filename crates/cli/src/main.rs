@@ -18,6 +18,7 @@ mod ping;
 mod probe;
 mod run;
 mod secret;
+mod selftest;
 mod stat;
 mod switchboard;
 mod trace;
@@ -67,6 +68,7 @@ commands! {
     Demo => demo,
     Devices => devices,
     Doctor => doctor,
+    Selftest => selftest,
     Perf => perf,
     MeshPerf => mesh_perf,
     Ping => ping,
@@ -88,6 +90,7 @@ Where to begin:
   ferroce demo                         everything once, explained, in a few seconds
   ferroce devices                      which network cards there are, and how to open more
   ferroce doctor                       what is wrong with RDMA on this machine, with remedies
+  ferroce selftest --device mlx5_0     whether a card does what RDMA must do
   ferroce perf write --lat             how long a small write takes on this machine
   ferroce perf send --bw --path wire   how much goes through, as UDP packets
   ferroce mesh-perf --members 4        how fast everybody is to everybody

@@ -86,6 +86,13 @@ impl<T: fmt::Display> fmt::Display for Styled<T> {
     }
 }
 
+/// Text as it may be shown: names of programs and files may be anything, and a terminal obeys what is not text.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
+        .collect()
+}
+
 /// Bytes, in the largest unit of which they are a whole number: 64 B, 4 KiB, 1 MiB.
 pub(crate) fn size(bytes: usize) -> String {
     match bytes {

@@ -74,26 +74,7 @@ fn start(role: &str, host: u8) -> (Other, Connection) {
     (other, connection)
 }
 
-/// Each over the network, and through memory.
-macro_rules! tests {
-    ($($name:ident: $far:expr, $near:expr;)*) => {
-        mod wire {
-            $(#[test]
-            fn $name() {
-                super::$name($far);
-            })*
-        }
-
-        mod shared {
-            $(#[test]
-            fn $name() {
-                super::$name($near);
-            })*
-        }
-    };
-}
-
-tests! {
+ferroce_testkit::over_both! {
     two_processes_talk_and_part_in_peace: 2, 22;
     killed_while_it_receives: 3, 23;
     killed_while_it_sends: 4, 24;

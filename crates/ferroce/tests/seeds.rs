@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where the cases live that run over every way; their list is in its `mod.rs`.
-const CASES: &str = "crates/verbs/tests/conformance/";
+const CASES: &str = "crates/conformance/src/cases/";
 
 /// The mark of a row that is not finished.
 const UNFINISHED: &str = "TODO-LEAD";
@@ -37,7 +37,7 @@ fn what_is_wrong_with_a_row_is_told() {
         wrong.join("\n")
     };
     let this = "crates/ferroce/tests/seeds.rs";
-    let case = "crates/verbs/tests/conformance/operations.rs";
+    let case = "crates/conformance/src/cases/operations.rs";
     for right in [
         format!("| a | b | `{this}` `what_is_wrong_with_a_row_is_told` |"),
         format!("| a | b | `{case}` `send_arrives` `write_arrives`; `{this}` |"),
@@ -139,8 +139,8 @@ impl Tree {
         let above = lines[..at].iter().rev();
         let mut head = above.take_while(|line| line.starts_with("#[") || line.starts_with("//"));
         let is_test = head.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
-        // Of a macro that makes a test, or several, of each name in its list.
-        let is_listed = lines.iter().any(|line| line.starts_with("fn $name("))
+        // Of the macro that makes two tests of each name in its list.
+        let is_listed = lines.contains(&"ferroce_testkit::over_both! {")
             && lines.iter().any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")));
         let is_case = file.starts_with(CASES) && self.has_case(name);
         (is_test || is_listed || is_case).then_some(()).ok_or_else(|| format!("{name} is no test of {file}"))

@@ -30,30 +30,45 @@ pub fn on_a_card_with(net: u8, name: &str, variables: &[(&str, &str)], body: imp
     if env::var_os(CHILD).is_some() {
         return body();
     }
-    let output = command(&own_program(), &address(net, name))
+    let mut command = command(&own_program(), &address(net, name));
+    command.env(CHILD, name).envs(variables.iter().copied());
+    let _said = passes(command, name);
+}
+
+/// Runs one test of this program by a command that starts it: what it said.
+///
+/// # Panics
+/// It failed, and what it said; or there is no such test.
+#[must_use]
+pub fn passes(mut command: Command, name: &str) -> String {
+    let output = command
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(CHILD, name)
-        .envs(variables.iter().copied())
         .output()
         .expect("`timeout` is a program of every Linux machine");
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {}\n{said}", output.status);
     assert!(said.contains("1 passed"), "{name} is not the name of a test\n{said}");
+    said
 }
 
 /// A program with the drop-in library as its card, at this address, that is ended if it hangs.
 #[must_use]
 pub fn command(program: &Path, address: &str) -> Command {
+    command_with(&folder().join("libibverbs.so.1"), program, address)
+}
+
+/// The same with another library of verbs, which has its `librdmacm.so.1` beside it.
+#[must_use]
+pub fn command_with(library: &Path, program: &Path, address: &str) -> Command {
     let mut command = Command::new("timeout");
-    let folder = folder();
     command
         .args(["-k", "5", PATIENCE])
         .arg(program)
         .env("FERROCE_PROVIDER", "system")
         .env("FERROCE_ADDRESS", address)
-        .env("FERROCE_LIBIBVERBS", folder.join("libibverbs.so.1"))
-        .env("FERROCE_LIBRDMACM", folder.join("librdmacm.so.1"))
+        .env("FERROCE_LIBIBVERBS", library)
+        .env("FERROCE_LIBRDMACM", library.with_file_name("librdmacm.so.1"))
         .stdin(Stdio::null());
     for name in ["FERROCE_FAULTS", "FERROCE_PCAP", "FERROCE_PATH", "FERROCE_SHARED", "FERROCE_NETDEV"] {
         command.env_remove(name);
@@ -71,7 +86,8 @@ pub fn own_address() -> String {
 }
 
 /// An address that few tests share.
-fn address(net: u8, name: &str) -> String {
+#[must_use]
+pub fn address(net: u8, name: &str) -> String {
     let number = name.bytes().fold(7_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
     format!("127.0.{net}.{}", number % 250 + 1)
 }
@@ -86,7 +102,8 @@ pub fn own_program() -> PathBuf {
 }
 
 /// The folder of our own library.
-fn folder() -> &'static Path {
+#[must_use]
+pub fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| env::var_os(FOLDER_VARIABLE).map_or_else(link, PathBuf::from))
 }

@@ -11,6 +11,7 @@
 //! - [`judge`]: whether a missing foreign program skips a test or fails it.
 //! - [`namespaces`]: network namespaces of a test's own.
 //! - [`dropin`]: tests over our own drop-in library as a card.
+//! - [`over_both!`]: tests over the network and through memory.
 //! - [`clos`]: a Clos network of real kernel routers.
 //! - [`neighbour`]: a process of another user that means no good, and all that it can say.
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod fuzz;
 pub mod judge;
 pub mod namespaces;
 pub mod neighbour;
+mod over_both;
 pub mod postgres;
 pub mod process;
 pub mod processor;

@@ -10,7 +10,7 @@ mod child;
 mod common;
 #[path = "multicast/member.rs"]
 mod member;
-#[path = "conformance_veth/network.rs"]
+#[path = "../../conformance/tests/conformance_veth/network.rs"]
 #[allow(dead_code, reason = "the devices of this test are in other processes")]
 mod network;
 

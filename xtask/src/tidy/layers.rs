@@ -24,6 +24,7 @@ pub(super) const ORDER: &[&str] = &[
     "cabi",
     "system",
     "verbs",
+    "conformance",
     "endpoint",
     "broker",
     "probe",

@@ -4,36 +4,14 @@ use std::env;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+pub(crate) use ferroce_testkit::dropin::folder;
 use ferroce_testkit::judge;
-
-/// Where the library is, set by `cargo xtask test`. Without it the library is linked here.
-const FOLDER_VARIABLE: &str = "FERROCE_ABI";
 
 /// Seconds after which a program hangs. The long form has many more of them at once, and more for each to do.
 fn patience() -> &'static str {
     if is_long() { "900" } else { "60" }
-}
-
-/// The folder of the library.
-pub(crate) fn folder() -> &'static Path {
-    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
-    FOLDER.get_or_init(|| env::var_os(FOLDER_VARIABLE).map_or_else(link, PathBuf::from))
-}
-
-fn link() -> PathBuf {
-    let status = Command::new(env!("CARGO"))
-        .args(["xtask", "link-abi"])
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
-        .stdout(Stdio::null())
-        .status()
-        .unwrap();
-    assert!(status.success(), "`cargo xtask link-abi` failed");
-    // The test binary is in <target>/<profile>/deps.
-    let binary = env::current_exe().unwrap();
-    binary.ancestors().nth(2).unwrap().join("abi")
 }
 
 /// A program with our library, on a loopback address of its own, that is ended when it hangs.

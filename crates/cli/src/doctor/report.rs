@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::facts::Facts;
 use super::finding::{Finding, Level};
 use super::{Check, Group, Said};
-use crate::output::{Style, Styled};
+use crate::output::{Style, Styled, printable};
 
 /// Where the text of a finding begins: behind its level and the name of its check.
 const INDENT: usize = 2 + LEVEL + NAME;
@@ -70,13 +70,6 @@ fn add(text: &mut String, check: &str, finding: &Finding, verbose: bool) {
         let label = if at == 0 && remedy.is_none() { "remedy" } else { "" };
         line(label, &format!("  {command}"));
     }
-}
-
-/// Text as it may be shown: names of programs and files may be anything, and a terminal obeys what is not text.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|letter| if letter.is_control() { char::REPLACEMENT_CHARACTER } else { letter })
-        .collect()
 }
 
 const fn styled(level: Level, word: String) -> Styled<String> {

@@ -13,5 +13,6 @@ mod perf;
 mod ping;
 mod run;
 mod secret;
+mod selftest;
 mod two_processes;
 mod wrong;

@@ -36,26 +36,7 @@ fn the_other_process() {
     }
 }
 
-/// Each over the network, and through memory.
-macro_rules! tests {
-    ($($name:ident: $wire:expr, $near:expr;)*) => {
-        mod wire {
-            $(#[test]
-            fn $name() {
-                super::$name($wire);
-            })*
-        }
-
-        mod shared {
-            $(#[test]
-            fn $name() {
-                super::$name($near);
-            })*
-        }
-    };
-}
-
-tests! {
+ferroce_testkit::over_both! {
     one_sided_work_is_done_while_the_target_sleeps: [1, 2], [11, 11];
     one_sided_work_is_done_while_the_target_spins: [3, 4], [12, 12];
     an_idle_driver_costs_nothing: [5, 6], [13, 13];
